@@ -199,11 +199,14 @@ class Task(ABC):
     """One task: its data in every length, its floors, its checks.
 
     Built with the options of its own YAML as keyword arguments. Construction reads nothing and generates nothing.
+    ``variants`` names the ways in which rows of another length are made, the plainest first. Language modelling needs
+    none: there the harness varies the context. ``source_folders`` are the folder names accepted in $LRA_BENCH_DATA.
     """
 
     spec: TaskSpec
     source_folders: ClassVar[tuple[str, ...]] = ()
     headline_floor: ClassVar[str] = "majority"
+    variants: ClassVar[tuple[str, ...]] = ("redrawn",)
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -214,14 +217,15 @@ class Task(ABC):
         """Bring all splits into the cache, or find them there; raise ``UserError`` where the source is bad."""
 
     @abstractmethod
-    def split(self, name: str, length: int | None = None) -> datasets.Dataset:
+    def split(self, name: str, length: int | None = None, variant: str | None = None) -> datasets.Dataset:
         """Rows of ``train``, ``validation`` or ``test``: columns ``tokens`` or ``values``, ``target``, ``length``.
 
-        ``length`` asks for the same split made for another longest row. ``prepare`` must have run.
+        ``length`` asks for the same split made for another longest row, in the way that ``variant`` names (None: the
+        first of ``variants``). ``prepare`` must have run.
         """
 
     @abstractmethod
-    def floors(self, split: str, length: int | None = None) -> Mapping[str, float]:
+    def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
         """Scores of rules that need no model, by name (``majority`` and the task's own shortcuts)."""
 
     @abstractmethod
@@ -232,8 +236,8 @@ class Task(ABC):
     def provenance(self) -> Provenance:
         """Source, licence, citation and checksums; ``prepare`` must have run."""
 
-    def supports_length(self, length: int) -> str | None:
-        """None where the task can be made for ``length``, else the reason why not."""
+    def supports_length(self, length: int, variant: str | None = None) -> str | None:
+        """None where the task can be made for ``length`` in that way, else the reason why not."""
         return None
 
     def score(self, model: torch.nn.Module) -> Mapping[str, float] | None:

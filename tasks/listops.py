@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import Provenance, Task, TaskSpec, UserError
+from lra_bench.data.digest import settings_digest, sha256_of_file
 
 if TYPE_CHECKING:
     import datasets
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from lra_bench.data.cache import Advance, Cache
+    from lra_bench.data.examples import Examples
 
-    from .listops_examples import Examples
     from .listops_lengths import Trees
 
 GENERATOR_VERSION = 1
@@ -92,7 +92,7 @@ class ListOps(Task):
         source = self.source
         if source != "generated":
             source = json.dumps({split: self._file_digest(path) for split, path in self._files().items()})
-        return _digest(
+        return settings_digest(
             GENERATOR_VERSION,
             source,
             self.rows,
@@ -115,7 +115,7 @@ class ListOps(Task):
         else:
             self._read(cache)
 
-    def split(self, name: str, length: int | None = None) -> datasets.Dataset:
+    def split(self, name: str, length: int | None = None, variant: str | None = None) -> datasets.Dataset:
         """Columns ``tokens`` (list of uint8), ``target`` and ``length``; generated now if ``length`` is a new one."""
         length = length or self.max_length
         cache = self._prepared()
@@ -125,7 +125,7 @@ class ListOps(Task):
             self._splits[name, length] = self._lengthened(cache, name, length)
         return self._splits[name, length]
 
-    def supports_length(self, length: int) -> str | None:
+    def supports_length(self, length: int, variant: str | None = None) -> str | None:
         """None, or why random trees do not get that long or that short."""
         low, high = self._scaled_window(length)
         share = self._trees(length).acceptance()
@@ -133,7 +133,7 @@ class ListOps(Task):
             return f"only {share:.1g} of random trees have more than {low:,} and less than {high:,} tokens"
         return None
 
-    def floors(self, split: str, length: int | None = None) -> Mapping[str, float]:
+    def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
         """Accuracy of the commonest label of train (``majority``), of the commonest one of each root operator, and of
         each root operator with the value of the digits directly under it (``root_operator_and_digits``).
         """
@@ -169,7 +169,7 @@ class ListOps(Task):
 
     def provenance(self) -> Provenance:
         """Source, terms and, for each split, the sha256 of lengths, tokens and targets."""
-        from .listops_examples import content_sha256
+        from lra_bench.data.examples import content_sha256
 
         self._prepared()
         checksums = {name: content_sha256(self.split(name)) for name in self.rows}
@@ -206,7 +206,7 @@ class ListOps(Task):
             def make(advance: Advance, start: int = start, stop: int = stop) -> Iterator[Examples]:
                 yield from distinct(trees, self.seed, start, stop, advance)
 
-            key = _digest(GENERATOR_VERSION, *_settings(trees), self.seed, start, stop)
+            key = settings_digest(GENERATOR_VERSION, *_settings(trees), self.seed, start, stop)
             self._splits[name, self.max_length] = _cached(
                 cache, f"listops-{name}", key, make, self.rows[name], f"generating ListOps {name}"
             )
@@ -220,13 +220,14 @@ class ListOps(Task):
             def make(advance: Advance, name: str = name, path: Path = path) -> Iterator[Examples]:
                 yield from read_examples(path, self.rows[name], self.max_length, advance)
 
-            key = _digest(self._file_digest(path), self.rows[name], self.max_length)
+            key = settings_digest(self._file_digest(path), self.rows[name], self.max_length)
             self._splits[name, self.max_length] = _cached(
                 cache, f"listops-{name}", key, make, self.rows[name], f"reading ListOps {name}"
             )
 
     def _lengthened(self, cache: Cache, name: str, length: int) -> datasets.Dataset:
-        from .listops_examples import digests_of
+        from lra_bench.data.examples import digests_of
+
         from .listops_floors import root_and_label
         from .listops_generation import matched
 
@@ -240,7 +241,7 @@ class ListOps(Task):
             avoid = frozenset().union(*(digests_of(self.split(other)) for other in self.rows))
             yield from matched(trees, self.seed, stream, self.extrapolation_rows, wanted, avoid, advance)
 
-        key = _digest(GENERATOR_VERSION, self.fingerprint(), *_settings(trees), name, length)
+        key = settings_digest(GENERATOR_VERSION, self.fingerprint(), *_settings(trees), name, length)
         description = f"generating ListOps {name} of length {length:,}"
         return _cached(cache, f"listops-{name}-{length}", key, make, self.extrapolation_rows, description)
 
@@ -259,7 +260,7 @@ class ListOps(Task):
 
     def _table(self, split: str, length: int | None = None) -> NDArray[np.int64]:
         """``describe`` of every row of a split."""
-        from .listops_examples import describe_rows
+        from .listops_trees import describe_rows
 
         place = split, length or self.max_length
         if place not in self._tables:
@@ -273,7 +274,6 @@ class ListOps(Task):
 
     def _file_digest(self, path: Path) -> str:
         from lra_bench.data.cache import Cache
-        from lra_bench.data.digest import sha256_of_file
 
         return sha256_of_file(path, memory=(self._cache or Cache()).digests)
 
@@ -312,18 +312,8 @@ def _settings(trees: Trees) -> tuple[Any, ...]:
     return trees.window, trees.max_depth, trees.max_arguments, trees.operator_probability
 
 
-def _digest(*parts: Any) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
 def _cached(
     cache: Cache, name: str, key: str, make: Callable[[Advance], Iterator[Examples]], total: int, description: str
 ) -> datasets.Dataset:
     """The data set ``name``-``key`` with columns tokens, target and length, made of ``make``'s examples if new."""
-
-    def build(advance: Advance) -> datasets.Dataset:
-        from .listops_examples import as_dataset
-
-        return as_dataset(make(advance), key)
-
-    return cache.dataset(name, key, build, total, description)
+    return cache.dataset(name, key, lambda advance: (part.table() for part in make(advance)), total, description)

@@ -9,9 +9,9 @@ import numpy as np
 
 from lra_bench.contracts import UserError
 from lra_bench.data.columns import ListColumn, numbers
+from lra_bench.data.examples import digests_of
 
-from .listops_examples import describe_rows, digests_of
-from .listops_trees import LABEL, explain
+from .listops_trees import LABEL, describe_rows, explain
 
 if TYPE_CHECKING:
     import datasets

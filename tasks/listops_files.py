@@ -12,8 +12,8 @@ import numpy as np
 
 from lra_bench.contracts import UserError
 from lra_bench.data.cache import Advance
+from lra_bench.data.examples import Examples
 
-from .listops_examples import Examples
 from .listops_trees import IDS, LABEL, describe, explain
 
 FILE_SPLITS = {"train": "train", "validation": "val", "test": "test"}

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from lra_bench.contracts import UserError
 from lra_bench.data.cache import Advance
+from lra_bench.data.examples import Examples, join
 
-from .listops_examples import Examples, join
 from .listops_lengths import Trees
 from .listops_trees import LABEL, LONE_DIGIT, ROOT, describe, draw
 

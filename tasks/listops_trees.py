@@ -6,12 +6,16 @@ then ``[MIN [MAX [MED [SM`` and ``]``.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lra_bench.data.columns import ListColumn
 from lra_bench.data.compiled import compiled
+
+if TYPE_CHECKING:
+    import datasets
 
 SYMBOLS = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "[MIN", "[MAX", "[MED", "[SM", "]")
 IDS = {symbol: number for number, symbol in enumerate(SYMBOLS, start=1)}
@@ -201,6 +205,15 @@ def describe(values: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDAr
     out = np.empty((len(starts), 5), dtype=np.int64)
     _describe(values, starts, lengths, out)
     return out
+
+
+def describe_rows(dataset: datasets.Dataset) -> NDArray[np.int64]:
+    """``describe`` of every row of a data set, (R, 5)."""
+    column = ListColumn(dataset, "tokens")
+    table = np.empty((len(column), 5), dtype=np.int64)
+    for rows, values, starts, lengths in column.by_chunk():
+        table[rows] = describe(values, starts, lengths)
+    return table
 
 
 def explain(value: int, label: int) -> str:

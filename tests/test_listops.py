@@ -13,11 +13,11 @@ import pytest
 from lra_bench.contracts import UserError
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
+from lra_bench.data.examples import content_sha256, digests_of
 from lra_bench.tasks.listops import ListOps
-from lra_bench.tasks.listops_examples import content_sha256, describe_rows, digests_of
 from lra_bench.tasks.listops_floors import root_and_label, shortcut_accuracies
 from lra_bench.tasks.listops_generation import matched
-from lra_bench.tasks.listops_trees import MAX, MIN, NO_DIGIT, SM
+from lra_bench.tasks.listops_trees import MAX, MIN, NO_DIGIT, SM, describe_rows
 
 SMALL: dict[str, Any] = {
     "window": [20, 100],

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lra_bench.contracts import UserError
-from lra_bench.tasks.listops_examples import join
+from lra_bench.data.examples import join
 from lra_bench.tasks.listops_files import find_files, read_examples
 from lra_bench.tasks.listops_trees import SYMBOLS
 

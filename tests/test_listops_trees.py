@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from lra_bench.data.compiled import compiled
-from lra_bench.tasks.listops_examples import Examples, join
+from lra_bench.data.examples import Examples, join
 from lra_bench.tasks.listops_files import find_files, read_examples
 from lra_bench.tasks.listops_generation import chunks, draw_chunk
 from lra_bench.tasks.listops_lengths import Trees, length_distribution

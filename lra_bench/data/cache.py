@@ -7,14 +7,14 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.errors import UserError
-from lra_bench.files import sync, why
+from lra_bench.files import replacing, sync, why
 from lra_bench.progress import Advance as Advance
 from lra_bench.progress import bar, say
 
@@ -22,6 +22,7 @@ from .digest import sha256_of_file
 
 if TYPE_CHECKING:
     import datasets
+    import pyarrow
 
 MANIFEST = "manifest.json"
 
@@ -62,9 +63,16 @@ class Cache:
         return self.root / "data" / f"{name}-{key}"
 
     def dataset(
-        self, name: str, key: str, make: Callable[[Advance], datasets.Dataset], total: int, description: str
+        self,
+        name: str,
+        key: str,
+        make: Callable[[Advance], datasets.Dataset | Iterator[pyarrow.Table]],
+        total: int,
+        description: str,
     ) -> datasets.Dataset:
         """The data set ``name``-``key``, memory-mapped; made by ``make(advance)`` if it is not there yet.
+
+        What is made is a data set, or tables one after another, of which only one at a time need be in memory.
 
         ``total`` and ``description`` are for the progress display. One process builds, others wait for it. A folder
         with a missing or cut file is rebuilt, and stderr says so.
@@ -77,14 +85,29 @@ class Cache:
                 return found
             if folder.exists():
                 say(f"{folder.name}: {_damage(folder) or 'cannot be read'}; it is rebuilt")
-            with bar(total, description) as advance:
-                made = make(advance)
             with self._named_in_errors():
                 _sweep(folder)
-                _write(made, folder, {"name": name, "key": key, "description": description})
+            with bar(total, description) as advance, self._aside(folder) as aside:
+                made = make(advance)
+                if isinstance(made, Iterator):
+                    made = self._spooled(made, aside / "spool", key)
+                with self._named_in_errors():
+                    _write(made, aside / "whole", folder, {"name": name, "key": key, "description": description})
             if (found := _open(folder)) is None:
                 raise OSError(f"{folder}: {_damage(folder) or 'cannot be read'} right after it was written")
             return found
+
+    def note(self, name: str, key: str, make: Callable[[], Mapping[str, float]]) -> dict[str, float]:
+        """Figures computed from data, remembered under ``name`` and ``key``; made by ``make()`` if unknown."""
+        path = self.path(name, key).with_suffix(".json")
+        try:
+            return {str(entry): float(value) for entry, value in json.loads(path.read_text()).items()}
+        except (OSError, ValueError, AttributeError, TypeError):
+            pass  # unknown, or cut short: computed again
+        figures = dict(make())
+        with self._named_in_errors(), replacing(path) as aside:
+            aside.write_text(json.dumps(figures))
+        return figures
 
     def verify(self, name: str, key: str) -> list[str]:
         """Files of a data set that are missing or lack the sha256 of its manifest; empty where all is well."""
@@ -133,6 +156,38 @@ class Cache:
             yield
         finally:
             lock.release()
+
+    @contextmanager
+    def _aside(self, folder: Path) -> Iterator[Path]:
+        """A folder beside ``folder`` to build in, gone afterwards."""
+        aside = folder.with_name(f"{folder.name}.building-{uuid.uuid4().hex[:8]}")
+        with self._named_in_errors():
+            aside.mkdir(parents=True)
+        try:
+            yield aside
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
+
+    def _spooled(self, tables: Iterator[pyarrow.Table], path: Path, fingerprint: str) -> datasets.Dataset:
+        """Tables written to one Arrow file as they come, and read from there; failures of the disk name the cache."""
+        import datasets
+        import pyarrow
+
+        # Only writing names the cache in its errors: the tables may come from files of the user's.
+        writer = None
+        try:
+            for table in tables:
+                with self._named_in_errors():
+                    writer = writer or pyarrow.ipc.new_stream(path, table.schema)
+                    writer.write_table(table)
+        finally:
+            if writer is not None:
+                with self._named_in_errors():
+                    writer.close()
+        if writer is None:
+            raise ValueError("there are no rows to write")
+        opened = datasets.Dataset.from_file(str(path))
+        return datasets.Dataset(opened.data, info=opened.info, fingerprint=fingerprint)
 
     @contextmanager
     def _named_in_errors(self) -> Iterator[None]:
@@ -188,25 +243,21 @@ def _open(folder: Path) -> datasets.Dataset | None:
     return opened
 
 
-def _write(dataset: datasets.Dataset, folder: Path, about: dict[str, Any]) -> None:
+def _write(dataset: datasets.Dataset, aside: Path, folder: Path, about: dict[str, Any]) -> None:
     """Build the folder aside, force it to disk, then rename it into place."""
-    aside = folder.with_name(f"{folder.name}.building-{uuid.uuid4().hex[:8]}")
-    try:
-        with _without_bars():
-            dataset.save_to_disk(str(aside))
-        files = {
-            str(path.relative_to(aside)): {"bytes": path.stat().st_size, "sha256": sha256_of_file(path)}
-            for path in sorted(aside.rglob("*"))
-            if path.is_file()
-        }
-        manifest = {"schema_version": 1, **about, "rows": len(dataset), "files": files}
-        (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
-        for path in (*aside.rglob("*"), aside):
-            sync(path)
-        aside.replace(folder)
-        sync(folder.parent)
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+    with _without_bars():
+        dataset.save_to_disk(str(aside))
+    files = {
+        str(path.relative_to(aside)): {"bytes": path.stat().st_size, "sha256": sha256_of_file(path)}
+        for path in sorted(aside.rglob("*"))
+        if path.is_file()
+    }
+    manifest = {"schema_version": 1, **about, "rows": len(dataset), "files": files}
+    (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    for path in (*aside.rglob("*"), aside):
+        sync(path)
+    aside.replace(folder)
+    sync(folder.parent)
 
 
 def _sweep(folder: Path) -> None:

@@ -64,7 +64,7 @@ class ListColumn:
         starts, lengths = self.starts[indices], self.lengths[indices]
         trailing = self.values[0].shape[1:] if self.values else ()
         out = np.full((*starts.shape, width, *trailing), fill, dtype=dtype)
-        places = out.reshape(-1, width, *trailing)
+        places = out.reshape(starts.size, width, *trailing)
         documents = starts.size // max(len(indices), 1)
         chunks = np.repeat(self.chunk_of[indices], documents)
         spans = zip(chunks.tolist(), starts.ravel().tolist(), lengths.ravel().tolist(), strict=True)

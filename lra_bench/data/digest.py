@@ -1,4 +1,4 @@
-"""Checksums of files, remembered while a file does not change."""
+"""Checksums: of files, remembered while a file does not change, and of settings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import json
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from lra_bench.files import replacing
 
@@ -32,6 +33,11 @@ def sha256_of_file(path: Path, memory: Path | None = None) -> str:
     with suppress(OSError), replacing(note) as aside:
         aside.write_text(json.dumps({"state": state, "sha256": digest}))
     return digest
+
+
+def settings_digest(*parts: Any) -> str:
+    """Sixteen hexadecimal digits that change whenever a part does; parts are plain JSON values."""
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _digest(path: Path) -> str:

@@ -1,0 +1,128 @@
+"""Rows in memory, and as a data set on disk."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .columns import ListColumn, is_list, numbers
+
+if TYPE_CHECKING:
+    import datasets
+    import pyarrow
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Rows one after another in one array.
+
+    ``values`` are all tokens (T,), integers, or all places of continuous input, (T,) or (T, C) floats. ``lengths`` are
+    (R,), or (R, 2) where a row is two documents. ``targets`` are (R,), or (R, N) where every token has one. ``extra``
+    are further columns, (R,) each.
+    """
+
+    values: NDArray[Any]
+    lengths: NDArray[np.int64]
+    targets: NDArray[Any]
+    extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each row of one document begins in ``values``."""
+        return np.cumsum(self.lengths) - self.lengths
+
+    def select(self, rows: NDArray[np.int64]) -> Examples:
+        """Some rows of one document each, in the order given."""
+        if len(rows) == len(self) and (rows == np.arange(len(self))).all():
+            return self
+        starts = self.starts
+        parts = [self.values[starts[row] : starts[row] + self.lengths[row]] for row in rows]
+        values = np.concatenate(parts) if parts else self.values[:0]
+        extra = {name: column[rows] for name, column in self.extra.items()}
+        return Examples(values, self.lengths[rows], self.targets[rows], extra)
+
+    def table(self, fixed: bool = False) -> pyarrow.Table:
+        """Columns ``tokens`` (or ``values`` where they are floats), ``target``, ``length`` and the extra ones.
+
+        ``fixed`` says that all rows of the task are equally long: such lists need no offsets. ``length`` of two
+        documents is that of the longer one.
+        """
+        import pyarrow
+
+        items = pyarrow.array(self.values.ravel())
+        if self.values.ndim == 2:
+            items = pyarrow.FixedSizeListArray.from_arrays(items, self.values.shape[1])
+        if fixed:
+            rows = pyarrow.FixedSizeListArray.from_arrays(items, int(self.lengths.flat[0]))
+        else:
+            offsets = np.concatenate([[0], np.cumsum(self.lengths.ravel())]).astype(np.int32)
+            rows = pyarrow.ListArray.from_arrays(offsets, items)
+        if self.lengths.ndim == 2:
+            rows = pyarrow.FixedSizeListArray.from_arrays(rows, 2)
+        targets = pyarrow.array(self.targets.ravel())
+        if self.targets.ndim == 2:
+            targets = pyarrow.FixedSizeListArray.from_arrays(targets, self.targets.shape[1])
+        longest = self.lengths if self.lengths.ndim == 1 else self.lengths.max(axis=1)
+        name = "values" if self.values.dtype.kind == "f" else "tokens"
+        return pyarrow.table({name: rows, "target": targets, "length": longest, **self.extra})
+
+    def digests(self) -> list[bytes]:
+        """A 128-bit digest of each row of one document."""
+        memory, ends = memoryview(self.values.data), np.cumsum(self.lengths)
+        spans = zip((ends - self.lengths).tolist(), ends.tolist(), strict=True)
+        return [hashlib.blake2b(memory[start:end], digest_size=16).digest() for start, end in spans]
+
+
+def join(parts: Iterable[Examples]) -> Examples:
+    """Several sets of token rows of one document each as one; extra columns stay out."""
+    parts = list(parts)
+    return Examples(
+        np.concatenate([part.values for part in parts] or [np.zeros(0, np.uint8)]),
+        np.concatenate([part.lengths for part in parts] or [np.zeros(0, np.int64)]),
+        np.concatenate([part.targets for part in parts] or [np.zeros(0, np.int64)]),
+    )
+
+
+def digests_of(dataset: datasets.Dataset) -> set[bytes]:
+    """A 128-bit digest of the input of each row."""
+    return {hashlib.blake2b(content, digest_size=16).digest() for content in _contents(dataset)}
+
+
+def content_sha256(dataset: datasets.Dataset) -> str:
+    """The sha256 of all lengths, then all inputs, then all targets, however they lie on disk."""
+    digest = hashlib.sha256(_inputs(dataset).lengths.astype("<i8").tobytes())
+    for content in _contents(dataset):
+        digest.update(content)
+    if is_list(dataset, "target"):
+        targets = ListColumn(dataset, "target")
+        for row in range(len(targets)):
+            digest.update(targets.row(row).astype("<i8").tobytes())
+    else:
+        digest.update(numbers(dataset, "target").astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def _inputs(dataset: datasets.Dataset) -> ListColumn:
+    name = "tokens" if "tokens" in dataset.column_names else "values"
+    first = dataset.data.schema.field(name).type
+    pairs = name == "tokens" and hasattr(first.value_type, "value_type")
+    return ListColumn(dataset, name, documents=pairs)
+
+
+def _contents(dataset: datasets.Dataset) -> Iterable[bytes]:
+    """The bytes of each row's input; those of two documents follow each other, the first one's length before them."""
+    column = _inputs(dataset)
+    if column.lengths.ndim == 1:
+        return (column.row(row).tobytes() for row in range(len(column)))
+    return (
+        int(column.lengths[row, 0]).to_bytes(8, "little") + column.row(row, 0).tobytes() + column.row(row, 1).tobytes()
+        for row in range(len(column))
+    )
