@@ -42,7 +42,11 @@ def seed_everything(seed: int, step: int, rank: int = 0) -> None:
     The three numbers are hashed: seeds of neighbouring steps would share streams otherwise.
     """
     digest = hashlib.blake2b(f"{seed}/{step}/{rank}".encode(), digest_size=8).digest()
-    torch.manual_seed(int.from_bytes(digest, "little") >> 1)
+    number = int.from_bytes(digest, "little") >> 1
+    # torch.manual_seed also queues a call, with its stack, for every kind of device that has not been started.
+    torch.default_generator.manual_seed(number)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(number)
 
 
 def training_batches(rows: Rows, train: Mapping[str, Any], seed: int) -> Callable[[int], Batch]:

@@ -32,7 +32,9 @@ class Meter:
 
     def __init__(self, state: State, optimizer: Optimizer, hardware: Hardware) -> None:
         self.state, self.optimizer, self.hardware = state, optimizer, hardware
-        self.pending: list[tuple[int, Tensor, Tensor, int]] = []
+        self.pending: list[tuple[int, int]] = []
+        # One place for all: scalars kept alive one by one would cut up the memory that steps take and give back.
+        self.figures_pending = torch.zeros(CHECK_EVERY_STEPS, 2, dtype=torch.float64, device=hardware.device)
         self.tokens = state.curve[-1][3] if state.curve else 0
         self.steps_here = 0
         self.mark = time.perf_counter()
@@ -50,7 +52,8 @@ class Meter:
         """Take note of a step; figures stay on the device until ``check``."""
         real = int(batch.lengths.sum())
         self.tokens += real
-        self.pending.append((step, loss, norm, self.tokens))
+        torch.stack((loss.double(), norm.double()), out=self.figures_pending[len(self.pending)])
+        self.pending.append((step, self.tokens))
         self.window["steps"] += 1
         self.window["rows"] += batch.size
         self.window["tokens"] += real
@@ -65,8 +68,8 @@ class Meter:
         """Bring pending figures to the host, once for all; ``Diverged`` where one is not finite."""
         if not self.pending:
             return
-        values = torch.stack([torch.stack((loss, norm.to(loss.dtype))) for _, loss, norm, _ in self.pending]).tolist()
-        for (step, _, _, tokens), (loss, norm) in zip(self.pending, values, strict=True):
+        values = self.figures_pending[: len(self.pending)].tolist()
+        for (step, tokens), (loss, norm) in zip(self.pending, values, strict=True):
             # The norm alone may overflow in fp16, where the scaler then skips the step.
             if not math.isfinite(loss):
                 raise Diverged(f"the loss became {loss} at step {step + 1}")
