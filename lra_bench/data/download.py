@@ -1,0 +1,146 @@
+"""Official files, fetched once: over https, resumed where they broke off, whole and checked or not there at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from lra_bench.errors import UserError
+from lra_bench.files import sync, why
+from lra_bench.progress import say
+
+from .digest import sha256_of_file
+from .transfer import TransferError, discard, is_safe, transfer
+
+OFFLINE_VARIABLES = ("LRA_BENCH_OFFLINE", "HF_HUB_OFFLINE")
+
+
+@dataclass(frozen=True)
+class Remote:
+    """One official file and what it is called here.
+
+    ``url`` is an https address or, with ``repository``, a path inside that data set of the Hugging Face Hub at
+    ``revision`` ($HF_ENDPOINT names a mirror). ``file`` is its name in the folder of raw data. The size, if given, and
+    the first of ``sha256`` and ``md5`` that is given decide whether it is whole.
+    """
+
+    url: str
+    file: str
+    sha256: str | None = None
+    md5: str | None = None
+    size_bytes: int | None = None
+    repository: str | None = None
+    revision: str | None = None
+
+    @property
+    def address(self) -> str:
+        """Where the file is fetched from. Raises ``ValueError`` unless that is encrypted, or this machine."""
+        address = self.url
+        if self.repository is not None:
+            if not self.revision:
+                raise ValueError(f"{self.repository}: a file of the Hub needs a pinned revision")
+            hub = os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
+            address = f"{hub}/datasets/{self.repository}/resolve/{self.revision}/{quote(self.url)}"
+        if not is_safe(address):
+            raise ValueError(f"{address}: only https is fetched")
+        return address
+
+    def fault(self, path: Path, memory: Path | None = None) -> str | None:
+        """What is wrong with a copy of the file, or None; ``memory`` is where checksums are remembered."""
+        if self.size_bytes is not None and (size := path.stat().st_size) != self.size_bytes:
+            return f"has {size:,} bytes instead of {self.size_bytes:,}"
+        if self.sha256 is not None:
+            kind, found, wanted = "sha256", sha256_of_file(path, memory), self.sha256
+        elif self.md5 is not None:
+            with path.open("rb") as file:
+                kind, found, wanted = "md5", hashlib.file_digest(file, "md5").hexdigest(), self.md5
+        else:
+            return None
+        return None if found == wanted else f"has {kind} {found} instead of {wanted}"
+
+
+class NotFetched(UserError):
+    """Files that are not there and could not be fetched; ``reason`` follows their names in the sentence."""
+
+    def __init__(self, remotes: Sequence[Remote], folder: Path, reason: str) -> None:
+        names = " and ".join(remote.file for remote in remotes)
+        wanted = " and ".join(f"{remote.address} (as {remote.file})" for remote in remotes)
+        super().__init__(
+            f"task.source: {names} {reason}; fetch {wanted} into {folder}, or name where the data lies with "
+            "task.source=PATH"
+        )
+        self.reason = reason
+
+
+def download(remote: Remote, folder: Path, memory: Path | None = None) -> Path:
+    """The file in ``folder``, fetched unless it is there already; ``memory`` is where checksums are remembered.
+
+    One process fetches, others wait for it. What arrived before a break stays in ``<file>.part`` and is continued.
+    Raises ``UserError`` where the file there is another one, the network is off or out of reach, or what arrived has
+    another checksum.
+    """
+    target = folder / remote.file
+    if is_whole(remote, folder, memory):
+        return target
+    with _lock(target):
+        if is_whole(remote, folder, memory):
+            return target
+        for name in OFFLINE_VARIABLES:
+            if os.environ.get(name, "").strip().lower() in ("1", "true", "yes", "on"):
+                raise NotFetched([remote], folder, f"is missing and the network is off ({name} is set)")
+        part = target.with_name(f"{target.name}.part")
+        try:
+            with _named_in_errors(folder):
+                transfer(remote.address, part, remote.size_bytes, f"fetching {remote.file}")
+        except TransferError as error:
+            raise NotFetched([remote], folder, f"cannot be fetched ({error})") from error
+        if fault := remote.fault(part):
+            discard(part)
+            raise UserError(f"task.source: what {remote.address} sent {fault} and was thrown away; try again")
+        with _named_in_errors(folder):
+            sync(part)
+            part.replace(target)
+            discard(part)
+            sync(folder)
+    return target
+
+
+def is_whole(remote: Remote, folder: Path, memory: Path | None = None) -> bool:
+    """Whether the file is in ``folder``. Raises ``UserError`` where another one has its name."""
+    target = folder / remote.file
+    if not target.exists():
+        return False
+    if fault := remote.fault(target, memory):
+        raise UserError(f"task.source: {target} {fault}; move it away, and the official file is fetched")
+    return True
+
+
+@contextmanager
+def _lock(target: Path) -> Iterator[None]:
+    from filelock import FileLock, Timeout
+
+    with _named_in_errors(target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(target.with_name(f".{target.name}.lock"))
+        try:
+            lock.acquire(timeout=1)
+        except Timeout:
+            say(f"fetching {target.name}: another process is at it; waiting")
+            lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _named_in_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"LRA_BENCH_CACHE: {folder} {why(error)}; name another folder") from error
