@@ -65,14 +65,14 @@ class Remote:
 
 
 class NotFetched(UserError):
-    """Files that are not there and could not be fetched; ``reason`` follows their names in the sentence."""
+    """Files that are not there and could not be fetched for a ``reason``, given in a few words."""
 
     def __init__(self, remotes: Sequence[Remote], folder: Path, reason: str) -> None:
         names = " and ".join(remote.file for remote in remotes)
         wanted = " and ".join(f"{remote.address} (as {remote.file})" for remote in remotes)
         super().__init__(
-            f"task.source: {names} {reason}; fetch {wanted} into {folder}, or name where the data lies with "
-            "task.source=PATH"
+            f"task.source: {names} cannot be fetched ({reason}); fetch {wanted} into {folder}, or name where the data "
+            "lies with task.source=PATH"
         )
         self.reason = reason
 
@@ -87,18 +87,18 @@ def download(remote: Remote, folder: Path, memory: Path | None = None) -> Path:
     target = folder / remote.file
     if is_whole(remote, folder, memory):
         return target
+    for name in OFFLINE_VARIABLES:
+        if os.environ.get(name, "").strip().lower() in ("1", "true", "yes", "on"):
+            raise NotFetched([remote], folder, f"{name} keeps the network off")
     with _lock(target):
         if is_whole(remote, folder, memory):
             return target
-        for name in OFFLINE_VARIABLES:
-            if os.environ.get(name, "").strip().lower() in ("1", "true", "yes", "on"):
-                raise NotFetched([remote], folder, f"is missing and the network is off ({name} is set)")
         part = target.with_name(f"{target.name}.part")
         try:
             with _named_in_errors(folder):
                 transfer(remote.address, part, remote.size_bytes, f"fetching {remote.file}")
         except TransferError as error:
-            raise NotFetched([remote], folder, f"cannot be fetched ({error})") from error
+            raise NotFetched([remote], folder, str(error)) from error
         if fault := remote.fault(part):
             discard(part)
             raise UserError(f"task.source: what {remote.address} sent {fault} and was thrown away; try again")

@@ -26,7 +26,7 @@ def load_arrays(content: bytes, where: str) -> Any:
     except _Refused as error:
         raise UserError(f"task.source: {where} is refused, as it {error}") from None
     except Exception as error:  # unpickling damaged bytes can raise anything
-        raise UserError(f"task.source: {where} is no pickle, or a damaged one ({error})") from error
+        raise UserError(f"task.source: {where} is no pickle, or a damaged one ({type(error).__name__})") from error
 
 
 class _Refused(Exception):

@@ -1,0 +1,251 @@
+"""Archives and folders read in one pass; whatever leads out of them, or is damaged, is one sentence."""
+
+import bz2
+import gzip
+import io
+import lzma
+import os
+import random
+import stat
+import tarfile
+import zipfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lra_bench.contracts import UserError
+from lra_bench.data.archives import open_compressed, read_files
+
+FILES = {"neg/10.txt": b"ten", "neg/2.txt": b"", "pos/1.txt": bytes(range(256)) * 9, "readme": b"not wanted"}
+FORMS = ["folder", "w:", "w:gz", "w:bz2", "w:xz", "zip"]
+
+
+def everything(name):
+    return True
+
+
+def write(path, form, files):
+    """``files`` in one of the forms; the path is returned."""
+    if form == "folder":
+        for name, content in files.items():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            (path / name).write_bytes(content)
+    elif form == "zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
+    else:
+        with tarfile.open(path, form) as archive:
+            for name, content in files.items():
+                add(archive, name, content)
+    return path
+
+
+def add(archive, name, content=b"", **header):
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    for field, value in header.items():
+        setattr(member, field, value)
+    archive.addfile(member, io.BytesIO(content))
+
+
+def refused(path, told):
+    with pytest.raises(UserError, match=told) as caught:
+        list(read_files(path, lambda name: False))
+    sentence = str(caught.value)
+    assert sentence.startswith("task.source: ") and str(path) in sentence and "\n" not in sentence
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_files(tmp_path, form):
+    path = write(tmp_path / "data", form, FILES)
+    assert dict(read_files(path, everything)) == FILES
+    assert [name for name, _ in read_files(path, lambda name: name.endswith(".txt"))] == (
+        ["neg/2.txt", "neg/10.txt", "pos/1.txt"] if form == "folder" else ["neg/10.txt", "neg/2.txt", "pos/1.txt"]
+    )
+
+
+@given(
+    files=st.dictionaries(
+        st.from_regex(r"[a-z]{1,3}/[a-z0-9]{1,4}", fullmatch=True), st.binary(max_size=2000), min_size=1
+    ),
+    form=st.sampled_from(FORMS),
+)
+@settings(max_examples=30, deadline=None)
+def test_what_was_written_is_read(tmp_path_factory, files, form):
+    path = write(tmp_path_factory.mktemp("any") / "data", form, files)
+    assert dict(read_files(path, everything)) == files
+
+
+def test_names_lose_what_does_not_matter(tmp_path):
+    with tarfile.open(tmp_path / "dot.tar", "w") as archive:
+        add(archive, ".", type=tarfile.DIRTYPE)
+        add(archive, "./a//b", b"1")
+    assert dict(read_files(tmp_path / "dot.tar", everything)) == {"a/b": b"1"}
+
+
+def test_members_not_wanted_are_not_read(tmp_path, monkeypatch):
+    path = write(tmp_path / "data.tar", "w:", FILES)
+    opened = []
+    extract = tarfile.TarFile.extractfile
+    monkeypatch.setattr(
+        tarfile.TarFile, "extractfile", lambda self, member: opened.append(member.name) or extract(self, member)
+    )
+    assert dict(read_files(path, lambda name: name == "neg/2.txt")) == {"neg/2.txt": b""}
+    assert opened == ["neg/2.txt"]
+
+
+def test_an_archive_of_many_members_is_not_remembered(tmp_path):
+    path = write(tmp_path / "many.tar", "w:", {f"{number}": b"" for number in range(5_000)})
+    import tracemalloc
+
+    tracemalloc.start()
+    assert sum(1 for _ in read_files(path, everything)) == 5_000
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 << 20
+
+
+@pytest.mark.parametrize("name", ["../out", "a/../../out", "/etc/out", "..\\out", "C:\\out", "C:/out"])
+@pytest.mark.parametrize("form", ["w:", "w:gz", "zip"])
+def test_names_that_lead_out_are_refused(tmp_path, name, form):
+    refused(write(tmp_path / "bad", form, {"good": b"1", name: b"2"}), "leads out")
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE])
+def test_links_and_devices_in_a_tar_are_refused(tmp_path, kind):
+    with tarfile.open(tmp_path / "bad.tar", "w") as archive:
+        add(archive, "good", b"1")
+        add(archive, "evil", type=kind, linkname="good")
+    refused(tmp_path / "bad.tar", "evil, which is a link or device")
+
+
+def test_links_and_secrets_in_a_zip_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
+        link = zipfile.ZipInfo("evil")
+        link.external_attr = (stat.S_IFLNK | 0o777) << 16
+        archive.writestr(link, "/etc/passwd")
+    refused(tmp_path / "bad.zip", "evil, which is a link or device")
+    content = bytearray(write(tmp_path / "secret.zip", "zip", {"a": b"1"}).read_bytes())
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    (tmp_path / "secret.zip").write_bytes(content)
+    refused(tmp_path / "secret.zip", "is encrypted")
+
+
+@pytest.mark.parametrize("form", FORMS[1:])
+def test_an_archive_cut_anywhere_is_refused(tmp_path, form):
+    files = {f"{number}.bin": random.Random(number).randbytes(700) for number in range(20)}
+    whole = write(tmp_path / "whole", form, files).read_bytes()
+    end = len(whole) if form != "w:" else len(whole.rstrip(b"\0"))
+    cut = tmp_path / "cut"
+    # Cuts of a plain tar between members too, where only the missing end tells.
+    for size in {*range(1, end, max(1, end // 60)), *(range(1024, end, 512) if form == "w:" else ()), end - 1}:
+        cut.write_bytes(whole[:size])
+        refused(cut, "task.source")
+
+
+@pytest.mark.parametrize("form", ["w:gz", "w:bz2", "w:xz", "zip"])
+def test_a_flipped_bit_is_told(tmp_path, form):
+    files = {f"{number}.bin": random.Random(number).randbytes(700) for number in range(20)}
+    whole = write(tmp_path / "whole", form, files).read_bytes()
+    for place in range(len(whole) // 8, len(whole) * 7 // 8, len(whole) // 40):
+        (tmp_path / "bad").write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
+        try:
+            assert dict(read_files(tmp_path / "bad", everything)) == files  # a bit that means nothing
+        except UserError as error:
+            assert str(tmp_path / "bad") in str(error)
+
+
+def test_a_damaged_header_does_not_pass_for_the_end(tmp_path):
+    whole = bytearray(write(tmp_path / "whole.tar", "w:", FILES).read_bytes())
+    second = whole.index(b"neg/2.txt")
+    whole[second] ^= 1
+    (tmp_path / "bad.tar").write_bytes(whole)
+    refused(tmp_path / "bad.tar", f"damaged .after {second:,} bytes")
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"no archive at all" * 100, gzip.compress(b"no tar in it" * 100)])
+def test_what_is_no_archive_is_told(tmp_path, content):
+    (tmp_path / "data").write_bytes(content)
+    refused(tmp_path / "data", "is no folder, tar or zip")
+
+
+def test_what_is_not_there_is_told(tmp_path):
+    refused(tmp_path / "absent", "is not there")
+
+
+def test_an_empty_folder_holds_nothing(tmp_path):
+    assert list(read_files(tmp_path, everything)) == []
+
+
+def test_links_in_folders(tmp_path):
+    (tmp_path / "secret").write_bytes(b"secret")
+    (tmp_path / "outside").mkdir()
+    root = tmp_path / "root"
+    write(root, "folder", {"a/1": b"1", "b": b"2"})
+    (root / "inside").symlink_to(root / "b")
+    (root / "again").symlink_to(root)  # would never end
+    (tmp_path / "alias").symlink_to(root)
+    assert dict(read_files(tmp_path / "alias", everything)) == {"a/1": b"1", "b": b"2", "inside": b"2"}
+    (root / "evil").symlink_to(tmp_path / "secret")
+    with pytest.raises(UserError, match="evil is a link that leads out"):
+        list(read_files(root, everything))
+    assert dict(read_files(root, lambda name: name == "b")) == {"b": b"2"}
+    (root / "evil").unlink()
+    (root / "folder").symlink_to(tmp_path / "outside")
+    refused(root, "folder is a link that leads out")
+
+
+def test_what_is_no_file_in_a_folder_does_not_hang(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe is no file"):
+        list(read_files(tmp_path, everything))
+    assert list(read_files(tmp_path, lambda name: False)) == []
+
+
+PACKERS = {"plain": bytes, "gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+
+
+def packed(path, form, content):
+    path.write_bytes(PACKERS[form](content)) if form in PACKERS else write(
+        path, "zip", {"dir/": b"", "enwik8": content}
+    )
+    return path
+
+
+@pytest.mark.parametrize("form", [*PACKERS, "zip"])
+def test_a_compressed_file_is_a_stream(tmp_path, form):
+    content = random.Random(0).randbytes(1_100_000)
+    with open_compressed(packed(tmp_path / "data", form, content)) as stream:
+        assert stream.read(10) == content[:10]
+        assert stream.readline() == content[10 : content.index(b"\n", 10) + 1]
+        rest = stream.read()
+    assert rest == content[content.index(b"\n", 10) + 1 :]
+
+
+@pytest.mark.parametrize("form", ["gz", "bz2", "xz", "zip"])
+def test_a_compressed_file_cut_short_is_told(tmp_path, form):
+    whole = packed(tmp_path / "whole", form, random.Random(0).randbytes(50_000)).read_bytes()
+    for size in (len(whole) - 1, len(whole) // 2, 12):
+        (tmp_path / "cut").write_bytes(whole[:size])
+        with (
+            pytest.raises(UserError, match=f"task.source: {tmp_path / 'cut'}"),
+            open_compressed(tmp_path / "cut") as file,
+        ):
+            file.read()
+
+
+def test_errors_of_the_reader_stay_its_own(tmp_path):
+    with pytest.raises(OSError, match="mine"), open_compressed(packed(tmp_path / "a", "gz", b"1")):
+        raise OSError("mine")
+
+
+def test_a_zip_of_several_files_is_no_stream(tmp_path):
+    with (
+        pytest.raises(UserError, match="holds 2 files instead of one"),
+        open_compressed(write(tmp_path / "two.zip", "zip", {"a": b"", "b": b""})),
+    ):
+        pass
+    with pytest.raises(UserError, match="is not there"), open_compressed(tmp_path / "absent"):
+        pass
