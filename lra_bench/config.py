@@ -21,8 +21,9 @@ PACKAGE = "lra_bench.conf"
 GROUPS = ("task", "model", "position", "hardware", "launcher", "tracker", "protocol", "experiment")
 OPEN_GROUPS = ("task", "model", "position")
 PROTOCOL_SECTIONS = ("task", "backbone", "train")
-FREE_KEYS = ("task.source", "backbone.position")
-NOT_HASHED = {("task", "source"), ("model", "label")}
+# What the data lacks stands in its fingerprint, and parts rankings by itself.
+FREE_KEYS = ("task.source", "task.allow_partial", "backbone.position")
+NOT_HASHED = {("task", "source"), ("task", "allow_partial"), ("model", "label")}
 DERIVED_GROUPS = ("recipe", "tuned")
 
 

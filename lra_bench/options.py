@@ -26,6 +26,7 @@ class Backbone:
     activation: str = "gelu"
     max_length: int | None = None
     position: str | None = None
+    pair_features: str = "nli"
 
 
 @dataclass
@@ -48,11 +49,16 @@ class Train:
 
 @dataclass
 class Measure:
-    """What is measured beside the test score; ``speed_lengths: null`` means the device's default lengths."""
+    """What is measured beside the test score.
+
+    ``speed_lengths: null`` means the device's default lengths, ``extrapolation_variants: null`` all ways to lengthen
+    that the task has.
+    """
 
     speed_lengths: list[int] | None = None
     speed_batch_size: int | None = None
     extrapolation_ratios: list[float] = field(default_factory=lambda: [0.5, 1.0, 2.0, 4.0, 8.0])
+    extrapolation_variants: list[str] | None = None
     evaluation_batch_size: int = 32
     flops: bool = True
     energy: bool = True

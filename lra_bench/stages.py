@@ -122,7 +122,7 @@ class Stages:
         assert self.record.training is not None
         # Other codebases have tested weights that no longer were those that did best: show that these are.
         self.record.training["validation_change_on_reload"] = validation.score - fit.state.best_score
-        self.predictions = _predictions({task.spec.train_length: test})
+        self.predictions = _predictions({(task.variants[0], task.spec.train_length): test})
         return test
 
     def _profile(self, task: Task) -> None:
@@ -137,7 +137,8 @@ class Stages:
         self.stage = "evaluating other lengths"
         curve = extrapolate(model, task, self.config, self.hardware, test)
         self.record.extrapolation = {"train_length": task.spec.train_length, "points": curve.points}
-        self.predictions = _predictions({task.spec.train_length: test, **curve.evaluations})
+        own = (task.variants[0], task.spec.train_length)
+        self.predictions = _predictions({own: test, **curve.evaluations})
 
 
 def parameter_parts(model: nn.Module) -> Parameters:
@@ -170,12 +171,13 @@ def _curves(fit: Fit) -> pd.DataFrame:
     return curve.merge(validations, on="step", how="left")
 
 
-def _predictions(evaluations: Mapping[int, Evaluation]) -> pd.DataFrame:
-    """One row per evaluated example and length: what paired tests need."""
+def _predictions(evaluations: Mapping[tuple[str, int], Evaluation]) -> pd.DataFrame:
+    """One row per evaluated example, length and way to make that length: what paired tests need."""
     return pd.concat(
         [
             pd.DataFrame(
                 {
+                    "variant": variant,
                     "length": np.int64(length),
                     "row": np.arange(len(result.correct)),
                     "prediction": result.prediction,
@@ -185,7 +187,7 @@ def _predictions(evaluations: Mapping[int, Evaluation]) -> pd.DataFrame:
                     "scored": result.scored,
                 }
             )
-            for length, result in sorted(evaluations.items())
+            for (variant, length), result in evaluations.items()
         ],
         ignore_index=True,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from lra_bench.contracts import UserError
-from lra_bench.leaderboard.runs import ratio_name
+from lra_bench.leaderboard.runs import length_points
 from lra_bench.progress import say
 from lra_bench.records.schema import CellKey, Record
 
@@ -167,10 +167,7 @@ def summary(record: Record) -> dict[str, Any]:
         "training/": record.training or {},
         "flops/": record.flops or {},
         **{f"growth/{mode}/": growth for mode, growth in record.growth.items()},
-        "length/": {
-            ratio_name(point["ratio"]): point["score"]
-            for point in (record.extrapolation["points"] if record.extrapolation else [])
-        },
+        "length/": {name: point["score"] for name, point in length_points(record).items()},
     }
     return {
         prefix + name: value

@@ -16,7 +16,7 @@ from .feedforward import FeedForward
 from .kernels.dropout import Dropout
 from .mixer import Context, Mixer, Padding, name_modules
 from .positions.position import Position
-from .readout import POOLINGS, Head, pool
+from .readout import PAIR_FEATURES, POOLINGS, Head, pool
 
 EMBEDDING_DEVIATION = 0.02  # as in BERT (arXiv 1810.04805), and as the learned positions
 
@@ -26,7 +26,8 @@ class SequenceModel(nn.Module):
 
     ``mixer`` and ``position`` are configuration nodes. ``max_length`` is the longest row to expect, in tokens, by
     default the training length. ``causal`` None follows the task; tasks of either direction run bidirectional where
-    the mixer can. ``pooling`` is ``mean``, ``last``, or ``cls``, a learned row before the tokens.
+    the mixer can. ``pooling`` is ``mean``, ``last``, or ``cls``, a learned row before the tokens. ``pair_features``
+    joins the vectors of two documents: ``nli`` or ``concatenation``.
     Raises ``UserError`` where an option does not fit.
     """
 
@@ -49,10 +50,13 @@ class SequenceModel(nn.Module):
         activation: str = "gelu",
         max_length: int | None = None,
         causal: bool | None = None,
+        pair_features: str = "nli",
     ) -> None:
         super().__init__()
         if pooling not in POOLINGS:
             raise UserError(f"backbone.pooling={pooling}: is none of {', '.join(POOLINGS)}")
+        if pair_features not in PAIR_FEATURES:
+            raise UserError(f"backbone.pair_features={pair_features}: is none of {', '.join(PAIR_FEATURES)}")
         self.spec, self.pooling, self.max_length = spec, pooling, max_length or spec.train_length
         kind = load_class(str(mixer.get("_target_")), Mixer, "model.mixer")
         self.capability: Capability = kind.spec
@@ -95,7 +99,7 @@ class SequenceModel(nn.Module):
         if self.remembers and (reason := self.position.supports_length(10**9)):
             raise UserError(f"{reason} (a system with memory counts positions on without end)")
         self.norm = norm_layer(norm, width) if norm_place == "pre" else nn.Identity()
-        self.head = Head(spec, width, ff_width, activation, dropout)
+        self.head = Head(spec, width, ff_width, activation, dropout, pair_features)
         name_modules(self)
 
     def forward(self, batch: Batch, memory: Any = None) -> Output:

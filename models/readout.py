@@ -11,6 +11,8 @@ from .feedforward import FeedForward, linear
 from .mixer import Padding
 
 POOLINGS = ("mean", "cls", "last")
+PAIR_FEATURES = {"nli": 4, "concatenation": 2}
+"""Ways to join the vectors of two documents, and how many vectors long each is."""
 
 
 def pool(x: Tensor, how: str, prefix: int, padding: Padding | None) -> Tensor:
@@ -35,23 +37,32 @@ def pool(x: Tensor, how: str, prefix: int, padding: Padding | None) -> Tensor:
 class Head(nn.Module):
     """Logits of a task: for one pooled vector, for two of them (matching), or for every token.
 
-    Whole rows pass through a hidden layer, as in the Long Range Arena (Tay et al. 2021, arXiv 2011.04006); the two
-    documents x, y of a pair enter as (x, y, x·y, x − y). Tokens pass through one linear layer.
+    Whole rows pass through a hidden layer, as in the Long Range Arena (Tay et al. 2021, arXiv 2011.04006). The two
+    documents x, y of a pair enter as (x, y, x·y, x − y) with ``pair_features`` ``nli``, as that paper has it, or as
+    (x, y) with ``concatenation``, as its released code has it. Tokens pass through one linear layer.
     """
 
-    def __init__(self, spec: TaskSpec, width: int, hidden: int, activation: str, dropout: float) -> None:
+    def __init__(
+        self, spec: TaskSpec, width: int, hidden: int, activation: str, dropout: float, pair_features: str = "nli"
+    ) -> None:
         super().__init__()
         self.pairs = spec.kind == "matching"
+        self.pair_features = pair_features
         self.layers: nn.Module = (
             linear(width, spec.classes)
             if spec.per_token
-            else FeedForward(width * (4 if self.pairs else 1), hidden, activation, dropout, spec.classes)
+            else FeedForward(
+                width * (PAIR_FEATURES[pair_features] if self.pairs else 1), hidden, activation, dropout, spec.classes
+            )
         )
 
     def forward(self, x: Tensor) -> Tensor:
         """x (B, E), (2B, E) with both documents of a pair in turn, or (B, N, E) to logits."""
         if self.pairs:
             first, second = x.unflatten(0, (-1, 2)).unbind(1)
-            x = torch.cat((first, second, first * second, first - second), -1)
+            joined = (first, second)
+            if self.pair_features == "nli":
+                joined = (*joined, first * second, first - second)
+            x = torch.cat(joined, -1)
         logits: Tensor = self.layers(x)
         return logits

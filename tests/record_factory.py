@@ -108,6 +108,7 @@ def make_point(level: float, decay: float, ratio: float, n: int = 1000) -> Extra
     floor = 0.32 - 0.01 * math.log2(ratio)
     half = 1.96 * math.sqrt(score * (1 - score) / n)
     return {
+        "variant": "redrawn",
         "ratio": ratio,
         "length": int(500 * ratio),
         "mean_tokens": 300.0 * ratio,

@@ -127,14 +127,21 @@ class TestPooling:
         assert model(task(), pooling=pooling)(batch_for(task(), (24, 0))).logits.isfinite().all()
 
 
-def test_matching_sees_both_documents_alike():
+@pytest.mark.parametrize("joined", ["nli", "concatenation"])
+def test_matching_sees_both_documents_alike(joined):
     spec, lengths = TASKS["matching"]
-    network, batch = randomise(model(spec)), batch_for(spec, lengths)
+    network, batch = randomise(model(spec, pair_features=joined)), batch_for(spec, lengths)
     rows = network.hidden(batch).unflatten(0, (3, 2))
     valid = (torch.arange(24) < batch.lengths[..., None]).double()[..., None]
     first, second = ((rows * valid).sum(2) / valid.sum(2)).unbind(1)
-    features = torch.cat((first, second, first * second, first - second), -1)
+    features = (first, second, first * second, first - second)
+    features = torch.cat(features if joined == "nli" else features[:2], -1)
     close(network.head.layers(features), network(batch).logits)
+
+
+def test_an_unknown_way_to_join_two_documents_is_named():
+    with pytest.raises(UserError, match=r"backbone\.pair_features=sum: is none of nli, concatenation"):
+        model(TASKS["matching"][0], pair_features="sum")
 
 
 def test_a_causal_model_predicts_without_looking_ahead():

@@ -75,6 +75,21 @@ def test_one_panel_per_task_and_protocol() -> None:
     assert titles == ["image · quick", "listops · quick", "listops · small", "retrieval · quick", "text · quick"]
 
 
+def test_other_ways_to_lengthen_have_panels_of_their_own_that_share_the_training_length() -> None:
+    record = make_record(task="text")
+    points = record.extrapolation["points"]
+    points[:] = [{**point, "variant": "truncated"} for point in points]
+    points += [{**point, "variant": "filler", "score": 0.2} for point in points if point["ratio"] > 1]
+    figure, data = extrapolation.draw([record])
+    assert [ax.get_title() for ax in figure.axes if ax.get_title()] == [
+        "text · quick · filler",
+        "text · quick · truncated",
+    ]
+    ratios = data.groupby("length_variant")["ratio"].apply(list)
+    assert ratios["truncated"] == list(RATIOS) and ratios["filler"] == [1.0, 2.0, 4.0, 8.0]
+    assert set(data[(data["length_variant"] == "filler") & (data["ratio"] > 1)]["score"]) == {0.2}
+
+
 def test_speed_shows_medians_and_names_failures() -> None:
     figure, data = speed_vs_length.draw(records())
     trained = data[(data["variant"] == "transformer") & (data["mode"] == "train")].set_index("length")

@@ -39,6 +39,26 @@ def row(frame: pd.DataFrame, variant: str, **where: object) -> pd.Series:
     return frame.iloc[0]
 
 
+def test_rows_on_partial_or_lossy_data_are_ranked_apart_and_every_table_says_so() -> None:
+    whole = make_record("local", accuracy=0.3)
+    part = make_record("transformer", accuracy=0.4, hash="00000001")
+    part.data |= {"partial": "4,000 of 50,000 train rows", "lossy": "JPEG"}
+    frame = leaderboard([whole, part])
+    assert list(frame["data_lacks"]) == ["", "4,000 of 50,000 train rows; JPEG"]
+    assert list(frame["rank"]) == [1, 1]
+    for format in ("terminal", "markdown", "csv", "json"):
+        assert "4,000 of 50,000 train rows; JPEG" in export.render(frame, format, 200)
+
+
+def test_other_ways_to_lengthen_have_columns_of_their_own() -> None:
+    record = make_record()
+    points = record.extrapolation["points"]
+    points.append({**points[2], "variant": "filler", "score": 0.125, "floor": 0.25})
+    row = leaderboard([record]).iloc[0]
+    assert (row["score_2x"], row["score_2x_filler"], row["floor_2x_filler"]) == (points[2]["score"], 0.125, 0.25)
+    assert "12.5 %" not in export.render(leaderboard([record]), "markdown")
+
+
 def test_one_row_per_run() -> None:
     frame = runs(board())
     assert len(frame) == 16

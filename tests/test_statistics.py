@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from lra_bench.leaderboard.statistics import bootstrap, t_interval, wilson
+from lra_bench.leaderboard.statistics import bootstrap, t_interval, wilson, wilson_over_rows
 
 
 @given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.5, 0.999))
@@ -46,17 +46,33 @@ def test_one_value_has_no_interval() -> None:
 
 
 def test_bootstrap_repeats_and_narrows_with_the_sample() -> None:
-    sample = np.random.default_rng(0).normal(3.0, 1.0, 400)
-    assert bootstrap(sample, seed=1) == bootstrap(sample, seed=1) != bootstrap(sample, seed=2)
-    low, high = bootstrap(sample, seed=1)
+    sample, ones = np.random.default_rng(0).normal(3.0, 1.0, 400), np.ones(400)
+    assert bootstrap(sample, ones, seed=1) == bootstrap(sample, ones, seed=1) != bootstrap(sample, ones, seed=2)
+    low, high = bootstrap(sample, ones, seed=1)
     assert (high - low) == pytest.approx(2 * 1.96 * sample.std() / 20, rel=0.1)
-    narrow = bootstrap(sample, seed=1, level=0.5)
+    narrow = bootstrap(sample, ones, seed=1, level=0.5)
     assert low < narrow[0] < sample.mean() < narrow[1] < high
-    with pytest.raises(ValueError, match="needs values"):
-        bootstrap([], seed=0)
+    assert bootstrap(3 * sample, 3 * ones, seed=1) == pytest.approx((low, high))
+    with pytest.raises(ValueError, match="needs rows"):
+        bootstrap([], [], seed=0)
 
 
-@pytest.mark.parametrize("name", ["wilson", "t", "bootstrap"])
+def test_items_of_a_row_that_stand_and_fall_together_count_once() -> None:
+    right = np.random.default_rng(0).binomial(1, 0.3, 300)
+    low, high = wilson(int(right.sum()), 300)
+    assert wilson_over_rows(8 * right, np.full(300, 8)) == pytest.approx((low, high), abs=2e-3)
+    independent = np.random.default_rng(0).binomial(8, 0.3, 300)
+    assert wilson_over_rows(independent, np.full(300, 8)) == pytest.approx(
+        wilson(int(independent.sum()), 2400), abs=4e-3
+    )
+    # All right or all wrong: as sure as that many rows make one, not as all their items.
+    assert wilson_over_rows([4, 4, 4], [4, 4, 4]) == wilson(3, 3)
+    assert wilson_over_rows([0, 0, 0], [4, 0, 4]) == wilson(0, 2)
+    with pytest.raises(ValueError, match="scored item"):
+        wilson_over_rows([0], [0])
+
+
+@pytest.mark.parametrize("name", ["wilson", "t", "bootstrap", "rows"])
 def test_95_percent_intervals_hold_the_truth_about_as_often(name: str) -> None:
     generator = np.random.default_rng(7)
     hits, trials = 0, 300
@@ -67,8 +83,13 @@ def test_95_percent_intervals_hold_the_truth_about_as_often(name: str) -> None:
         elif name == "t":
             low, high = t_interval(generator.normal(1.0, 2.0, 5))
             truth = 1.0
+        elif name == "rows":
+            of_row = np.clip(generator.normal(0.3, 0.2, 150), 0, 1)
+            counts = generator.integers(1, 12, 150)
+            low, high = wilson_over_rows(generator.binomial(counts, of_row), counts)
+            truth = 0.3058  # the mean of the clipped normal
         else:
-            low, high = bootstrap(generator.exponential(1.0, 200), trial, draws=400)
+            low, high = bootstrap(generator.exponential(1.0, 200), np.ones(200), trial, draws=400)
             truth = 1.0
         hits += low <= truth <= high
     assert 0.90 <= hits / trials <= 0.99

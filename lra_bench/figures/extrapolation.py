@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard.runs import ratio_name
+from lra_bench.leaderboard.runs import lacks, ratio_name
 from lra_bench.leaderboard.statistics import t_interval
-from lra_bench.records.schema import Record
+from lra_bench.records.schema import ExtrapolationPoint, Record
 
 from .style import COLUMN_INCHES, GREY, PAGE_INCHES, Look, legend_below, legend_inches, looks, new_figure, panel, style
 from .variants import IDENTITY, identity, labels
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PANEL = ["task", "version", "protocol", "train_length"]
+PANEL = ["task", "version", "protocol", "data_lacks", "train_length", "length_variant"]
 POINT = [*PANEL, *IDENTITY, "ratio", "length"]
 COLUMNS = [*POINT, "seeds", "score", "low", "high", "interval", "floor", "floor_name", "metric", "label"]
 CELL_INCHES, LEFT_INCHES, BOTTOM_INCHES, TOP_INCHES = 2.3, 0.5, 0.45, 0.25
 
 
 def draw(records: Iterable[Record]) -> tuple[Figure, pd.DataFrame]:
-    """A panel per task and protocol, a line per variant, and the numbers drawn.
+    """A panel per task, protocol and way to make other lengths, a line per variant, and the numbers drawn.
 
     Bars are 95 % intervals: of the mean over seeds where there are two or more, else over examples. The dashed line is
     the floor at each length, the vertical one the training length. Lengths that could not be measured are missing.
@@ -62,18 +62,28 @@ def _points(records: Iterable[Record]) -> pd.DataFrame:
                 "task": record.key.task,
                 "version": record.data["version"] if record.data else None,
                 "protocol": record.key.protocol,
+                "data_lacks": lacks(record),
                 "train_length": record.extrapolation["train_length"],
                 **identity(record),
                 "metric": record.metric,
                 "seed": record.key.seed,
                 **point,
+                # The model's own variant has that name in the table.
+                "variant": record.variant_name,
+                "length_variant": variant,
             }
             for record in records
             if record.status == "ok" and record.extrapolation
-            for point in record.extrapolation["points"]
+            for variant, point in _in_every_variant(record.extrapolation["points"])
             if point["status"] == "ok" and point["score"] is not None
         ]
     )
+
+
+def _in_every_variant(points: Sequence[ExtrapolationPoint]) -> Iterator[tuple[str, ExtrapolationPoint]]:
+    """Points with the way their length was made; the training length, made in none, belongs to each."""
+    for variant in dict.fromkeys(point["variant"] for point in points):
+        yield from ((variant, point) for point in points if variant == point["variant"] or point["ratio"] == 1)
 
 
 def _curves(points: pd.DataFrame) -> pd.DataFrame:
@@ -108,7 +118,7 @@ def _curves(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draw_panel(ax: Axes, key: Any, points: pd.DataFrame, look_of: dict[tuple[str, str], Look]) -> None:
-    task, _, protocol, train_length = key
+    task, _, protocol, lacking, train_length, variant = key
     metric = points["metric"].iloc[0]
     scale = 100 if metric == "accuracy" else 1
     ax.axvline(1.0, color=GREY, linewidth=0.8, zorder=1)
@@ -134,6 +144,6 @@ def _draw_panel(ax: Axes, key: Any, points: pd.DataFrame, look_of: dict[tuple[st
     ax.set_xticks(ratios, [ratio_name(ratio).replace("x", "×") for ratio in ratios])
     ax.minorticks_off()
     ax.set_xlim(min(ratios) / 1.25, max(ratios) * 1.25)
-    ax.set_title(f"{task} · {protocol}")
+    ax.set_title(f"{task} · {protocol}{' · ' + variant if variant != 'redrawn' else ''}{' *' if lacking else ''}")
     ax.set_xlabel(f"relative length (1× = {train_length:,} tokens)")
     ax.set_ylabel("accuracy (%)" if metric == "accuracy" else "bits per character")

@@ -8,6 +8,7 @@ from typing import Any
 from lra_bench.records.schema import Record, SpeedPoint
 
 from .export import row_for
+from .runs import lacks
 
 Facts = Iterator[tuple[str, str]]
 
@@ -41,7 +42,7 @@ def _facts(record: Record) -> Facts:
     if record.data is not None:
         data = record.data
         yield "data", f"{data['task']} {data['version']}, {data['source']}, {_plain(data['rows'])}"
-        if lacking := " ".join(filter(None, (data["partial"], data["lossy"]))):
+        if lacking := lacks(record):
             yield "data lacks", lacking
     if record.protocol_modified:
         yield "modified", ", ".join(record.protocol_modified)
@@ -50,7 +51,7 @@ def _facts(record: Record) -> Facts:
     if record.training is not None:
         yield "training", _plain(record.training)
     for point in record.extrapolation["points"] if record.extrapolation else []:
-        yield f"length {point['length']:,}", _point(point)
+        yield f"length {point['length']:,}", f"{point['variant']}, {_point(point)}"
     yield from costs(record.speed, record.growth, record.flops)
 
 

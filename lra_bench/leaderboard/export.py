@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -77,6 +78,7 @@ def _sections(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     for _, group in frame.groupby(RANKED_TOGETHER, sort=False, dropna=False):
         first = group.iloc[0]
         title = f"{first['task']} · {first['protocol']}"
+        title += f" · data: {first['data_lacks']}" if first["data_lacks"] else ""
         yield title + (" · protocol modified" if first["section"] == "modified" else ""), _readable(group)
 
 
@@ -135,7 +137,8 @@ def _costs(row: dict[str, Any]) -> dict[str, str]:
 
 
 def _ratios(row: dict[str, Any]) -> list[float]:
-    return [float(name[len("status_") : -1]) for name in row if name.startswith("status_") and name.endswith("x")]
+    """Length ratios of the task's first variant; the others stand in the CSV and JSON."""
+    return [float(found[1]) for name in row if (found := re.fullmatch(r"status_([\d.]+)x", name))]
 
 
 def _score_with_interval(row: dict[str, Any], metric: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.records.schema import Record, SpeedPoint
+from lra_bench.records.schema import ExtrapolationPoint, Record, SpeedPoint
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,9 +27,18 @@ def runs(records: Iterable[Record]) -> pd.DataFrame:
     return pd.DataFrame([_row(record, lengths[_machine(record)]) for record in records])
 
 
-def ratio_name(ratio: float) -> str:
-    """A length ratio as columns name it: ``0.5x``, ``2x``."""
-    return f"{ratio:g}x"
+def ratio_name(ratio: float, variant: str | None = None) -> str:
+    """A length ratio as columns name it: ``2x``, and ``2x_filler`` in another variant than the task's first."""
+    return f"{ratio:g}x" + (f"_{variant}" if variant else "")
+
+
+def length_points(record: Record) -> dict[str, ExtrapolationPoint]:
+    """The points on other lengths by their ``ratio_name``."""
+    points = record.extrapolation["points"] if record.extrapolation else []
+    first = points[0]["variant"] if points else None
+    return {
+        ratio_name(point["ratio"], None if point["variant"] == first else point["variant"]): point for point in points
+    }
 
 
 def _row(record: Record, length: int | None) -> dict[str, Any]:
@@ -40,6 +49,7 @@ def _row(record: Record, length: int | None) -> dict[str, Any]:
     return {
         "task": key.task,
         "task_version": record.data["version"] if record.data else None,
+        "data_lacks": lacks(record),
         "model": key.model,
         "variant": record.variant_name,
         "hardware": key.hardware,
@@ -78,6 +88,11 @@ def _row(record: Record, length: int | None) -> dict[str, Any]:
         **{f"floor_{name}": value for name, value in record.floors.items()},
         **_length_columns(record),
     }
+
+
+def lacks(record: Record) -> str:
+    """What the record's data lacks against the task's whole data; empty where nothing."""
+    return "; ".join(filter(None, (record.data["partial"], record.data["lossy"]))) if record.data else ""
 
 
 def headline_floor(record: Record) -> tuple[str | None, float | None]:
@@ -119,8 +134,7 @@ def _limit(points: Sequence[SpeedPoint]) -> str | None:
 
 def _length_columns(record: Record) -> dict[str, Any]:
     columns: dict[str, Any] = {}
-    for point in record.extrapolation["points"] if record.extrapolation else []:
-        name = ratio_name(point["ratio"])
+    for name, point in length_points(record).items():
         columns |= {f"{what}_{name}": point[what] for what in ("score", "floor", "skill")}
         columns[f"status_{name}"] = point["status"]
     return columns

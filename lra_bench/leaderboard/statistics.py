@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def wilson(successes: float, n: int, level: float = 0.95) -> tuple[float, float]:
+def wilson(successes: float, n: float, level: float = 0.95) -> tuple[float, float]:
     """The Wilson score interval of a share of ``n`` independent examples; (0, 1) where there are none.
 
     Wilson 1927, J. Amer. Statist. Assoc. 22. Raises ``ValueError`` where ``successes`` lies outside 0 to ``n``.
@@ -24,6 +24,27 @@ def wilson(successes: float, n: int, level: float = 0.95) -> tuple[float, float]
     return (0.0 if successes == 0 else centre - half), (1.0 if successes == n else centre + half)
 
 
+def wilson_over_rows(successes: Sequence[float], counts: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """The Wilson interval of a share of items that come in rows, whose items are not independent of each other.
+
+    ``successes`` and ``counts`` are those of each row. ``n`` is the number of independent items that would scatter as
+    the rows do, at most all items, and the number of rows where all items succeed or none does. Korn and Graubard
+    1998, Survey Methodology 24. Raises ``ValueError`` where there are no items.
+    """
+    import numpy as np
+
+    right, scored = np.asarray(successes, dtype=np.float64), np.asarray(counts, dtype=np.float64)
+    right, scored = right[scored > 0], scored[scored > 0]
+    if not scored.size:
+        raise ValueError("an interval over rows needs a row with a scored item")
+    rows, items = len(scored), float(scored.sum())
+    share = float(right.sum()) / items
+    scatter = float(((right - share * scored) ** 2).sum()) / items**2 * rows / max(rows - 1, 1)
+    effective = share * (1 - share) / scatter if scatter > 0 else float(rows)
+    n = min(effective, items)
+    return wilson(share * n, n, level)
+
+
 def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
     """Student's interval of the mean of ``values``, such as scores of seeds; needs two of them (``ValueError``)."""
     import numpy as np
@@ -36,17 +57,22 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, flo
     return float(sample.mean()) - half, float(sample.mean()) + half
 
 
-def bootstrap(values: Sequence[float], seed: int, level: float = 0.95, draws: int = 2000) -> tuple[float, float]:
-    """The percentile bootstrap interval of the mean of ``values``, such as losses of rows; the same for one ``seed``.
+def bootstrap(
+    sums: Sequence[float], counts: Sequence[float], seed: int, level: float = 0.95, draws: int = 2000
+) -> tuple[float, float]:
+    """The percentile bootstrap interval of a mean over items that come in rows, by drawing whole rows.
 
-    Efron 1979, Ann. Statist. 7. Raises ``ValueError`` where ``values`` is empty.
+    ``sums`` and ``counts`` are those of each row: what is bounded is all sums over all counts. Items of one row are not
+    independent, rows are. The same for one ``seed``. Efron 1979, Ann. Statist. 7. Raises ``ValueError`` where there are
+    no rows.
     """
     import numpy as np
 
-    sample = np.asarray(values, dtype=np.float64)
-    if not sample.size:
-        raise ValueError("a bootstrap needs values")
+    values, weights = np.asarray(sums, dtype=np.float64), np.asarray(counts, dtype=np.float64)
+    if not values.size:
+        raise ValueError("a bootstrap needs rows")
     generator = np.random.default_rng(seed)
-    means = np.array([sample[generator.integers(0, sample.size, sample.size)].mean() for _ in range(draws)])
+    drawn = (generator.integers(0, values.size, values.size) for _ in range(draws))
+    means = [values[rows].sum() / weights[rows].sum() for rows in drawn]
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -13,24 +13,26 @@ from torch import nn
 from lra_bench.contracts import Task, TaskSpec, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.hardware import Hardware
-from lra_bench.leaderboard.statistics import bootstrap, wilson
+from lra_bench.leaderboard.statistics import bootstrap, wilson, wilson_over_rows
 from lra_bench.records.schema import ExtrapolationPoint
 from lra_bench.training.evaluation import Evaluation, evaluate
 
 
 @dataclass(frozen=True)
 class Extrapolation:
-    """The points of a length curve, as in the record, and the evaluations behind them by length."""
+    """The points of a length curve, as in the record, and the evaluations behind them by variant and length."""
 
     points: list[ExtrapolationPoint]
-    evaluations: dict[int, Evaluation]
+    evaluations: dict[tuple[str, int], Evaluation]
 
 
 def interval(result: Evaluation, spec: TaskSpec) -> tuple[float, float]:
-    """The 95 % interval of a score over its examples: Wilson for accuracy, bootstrap over rows otherwise."""
-    if spec.metric == "accuracy":
-        return wilson(round(float(result.correct.sum())), result.n)
-    return bootstrap(result.row_loss / result.scored / np.log(2), seed=0)
+    """The 95 % interval of a score over its rows: Wilson for accuracy, bootstrap otherwise."""
+    if spec.metric != "accuracy":
+        return bootstrap(result.row_loss / np.log(2), result.scored, seed=0)
+    if spec.per_token:
+        return wilson_over_rows(result.correct, result.scored)
+    return wilson(round(float(result.correct.sum())), result.n)
 
 
 def skill(score: float, floor: float | None, spec: TaskSpec) -> float | None:
@@ -43,34 +45,54 @@ def skill(score: float, floor: float | None, spec: TaskSpec) -> float | None:
 def extrapolate(
     model: nn.Module, task: Task, config: Mapping[str, Any], hardware: Hardware, known: Evaluation
 ) -> Extrapolation:
-    """Evaluate frozen weights at every ratio of the training length; ``known`` is the test at the length itself.
+    """Evaluate frozen weights at every ratio of the training length, in every way that the task has to vary it.
 
+    ``known`` is the test at the training length itself, which is the same in every variant and stands in the first.
     A point that cannot be measured carries its status and reason: ``incompatible`` where task or model has no such
-    length, ``out_of_memory``.
+    length, ``out_of_memory``. Raises ``UserError`` where a variant is asked for that the task has not.
     """
     points: list[ExtrapolationPoint] = []
-    evaluations: dict[int, Evaluation] = {}
-    for ratio in config["measure"]["extrapolation_ratios"]:
-        length = round(task.spec.train_length * ratio)
-        try:
-            result = known if ratio == 1 else _evaluate_at(model, task, length, config, hardware)
-        except UserError as error:
-            points.append(_unscored(ratio, length, "incompatible", str(error)))
-        except (torch.cuda.OutOfMemoryError, MemoryError) as error:
-            points.append(_unscored(ratio, length, "out_of_memory", str(error).partition("\n")[0]))
-        else:
-            evaluations[length] = result
-            points.append(_scored(ratio, length, result, task))
+    evaluations: dict[tuple[str, int], Evaluation] = {}
+    for number, variant in enumerate(_variants(task, config)):
+        for ratio in config["measure"]["extrapolation_ratios"]:
+            if ratio == 1 and number:
+                continue
+            length = round(task.spec.train_length * ratio)
+            place: _Place = {"variant": variant, "ratio": ratio, "length": length}
+            try:
+                result = known if ratio == 1 else _evaluate_at(model, task, length, variant, config, hardware)
+            except UserError as error:
+                points.append(_unscored(place, "incompatible", str(error)))
+            except (torch.cuda.OutOfMemoryError, MemoryError) as error:
+                points.append(_unscored(place, "out_of_memory", str(error).partition("\n")[0]))
+            else:
+                evaluations[variant, length] = result
+                points.append(_scored(place, result, task))
     return Extrapolation(points, evaluations)
 
 
-def _scored(ratio: float, length: int, result: Evaluation, task: Task) -> ExtrapolationPoint:
+class _Place(TypedDict):
+    variant: str
+    ratio: float
+    length: int
+
+
+def _variants(task: Task, config: Mapping[str, Any]) -> Sequence[str]:
+    asked: Sequence[str] | None = config["measure"]["extrapolation_variants"]
+    for name in asked or ():
+        if name not in task.variants:
+            raise UserError(
+                f"measure.extrapolation_variants={name}: {task.spec.name} can be varied by {', '.join(task.variants)}"
+            )
+    return task.variants if asked is None else asked
+
+
+def _scored(place: _Place, result: Evaluation, task: Task) -> ExtrapolationPoint:
     low, high = interval(result, task.spec)
-    floors = dict(task.floors("test", None if ratio == 1 else length))
+    floors = dict(task.floors("test", None if place["ratio"] == 1 else place["length"], place["variant"]))
     floor = floors.get(task.headline_floor)
     return {
-        "ratio": ratio,
-        "length": length,
+        **place,
         "status": "ok",
         "reason": "",
         "mean_tokens": result.mean_tokens,
@@ -86,10 +108,9 @@ def _scored(ratio: float, length: int, result: Evaluation, task: Task) -> Extrap
     }
 
 
-def _unscored(ratio: float, length: int, status: str, reason: str) -> ExtrapolationPoint:
+def _unscored(place: _Place, status: str, reason: str) -> ExtrapolationPoint:
     return {
-        "ratio": ratio,
-        "length": length,
+        **place,
         "status": status,
         "reason": reason,
         "mean_tokens": None,
@@ -106,15 +127,15 @@ def _unscored(ratio: float, length: int, status: str, reason: str) -> Extrapolat
 
 
 def _evaluate_at(
-    model: nn.Module, task: Task, length: int, config: Mapping[str, Any], hardware: Hardware
+    model: nn.Module, task: Task, length: int, variant: str, config: Mapping[str, Any], hardware: Hardware
 ) -> Evaluation:
-    refused = task.supports_length(length) or _refuses(model, length)
+    refused = task.supports_length(length, variant) or _refuses(model, length)
     if refused:
         raise UserError(refused)
-    rows = Rows(task.split("test", length), task.spec)
+    rows = Rows(task.split("test", length, variant), task.spec)
     # As many tokens at once as at the training length, so that memory does not decide what can be measured.
     batch_size = max(1, round(config["measure"]["evaluation_batch_size"] * min(1.0, task.spec.train_length / length)))
-    return evaluate(model, rows, task.spec, hardware, batch_size, f"Length {length:,}")
+    return evaluate(model, rows, task.spec, hardware, batch_size, f"Length {length:,}, {variant}")
 
 
 def _refuses(model: nn.Module, length: int) -> str | None:

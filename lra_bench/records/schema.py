@@ -13,7 +13,7 @@ from lra_bench.contracts import UserError
 
 from .values import check, hints, plain
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 STATUSES: Mapping[str, str] = {
     "ok": "finished, every figure that could be measured was",
@@ -28,7 +28,17 @@ STATUSES: Mapping[str, str] = {
 FINISHED = ("ok", "diverged", "out_of_memory", "incompatible")
 """The statuses that are results; the others want the cell to be run again."""
 
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
+
+def _name_length_variants(raw: dict[str, Any]) -> dict[str, Any]:
+    """1 to 2: points on other lengths say how their rows were made; before, they were always drawn anew."""
+    curve = raw.get("extrapolation")
+    if not curve:
+        return raw
+    points = [{"variant": "redrawn", **point} for point in curve["points"]]
+    return {**raw, "extrapolation": {**curve, "points": points}}
+
+
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _name_length_variants}
 """From a version to the next: each takes a raw record of its version and returns one of the version after."""
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
@@ -168,10 +178,12 @@ class Growth(TypedDict):
 class ExtrapolationPoint(TypedDict):
     """The trained model's score on data made for ``length`` = ``ratio`` × the training length, its longest row.
 
+    ``variant`` names the way in which those rows were made, or a language model's context was varied.
     ``floor`` is the task's headline floor on the same rows, ``floors`` are all of them; ``skill`` is the score above
     the floor as a share of what is left above it; ``loss`` in nats.
     """
 
+    variant: str
     ratio: float
     length: int
     mean_tokens: float | None

@@ -1,0 +1,107 @@
+"""The length curve: every variant at every ratio, with the floor of the same rows, and reasons where there is none."""
+
+from dataclasses import replace
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lra_bench.contracts import Output, Provenance, Task, TaskSpec, UserError
+from lra_bench.data.batches import Rows
+from lra_bench.hardware import resolve
+from lra_bench.measure.length import extrapolate, interval
+from lra_bench.training.evaluation import evaluate
+
+HARDWARE = resolve({"device": "cpu", "precision": "fp32", "threads": 1, "compile": False, "micro_batch": None})
+VARIANTS = {"shown": 1.0, "hidden": 0.25}
+"""The share of rows whose first token is the target, by variant."""
+
+
+class Doubtful(Task):
+    variants = tuple(VARIANTS)
+
+    def __init__(self):
+        self.spec = TaskSpec("doubtful", "1", "classification", "either", 4, train_length=8, vocabulary_size=4)
+
+    def split(self, name, length=None, variant=None):
+        generator = np.random.default_rng(length)
+        first = generator.integers(0, 4, 400)
+        shown = np.arange(400) < 400 * VARIANTS[variant or "shown"]
+        targets = np.where(shown, first, (first + 1) % 4)
+        rows = [[int(token)] * (length or 8) for token in first]
+        return datasets.Dataset.from_dict({"tokens": rows, "target": targets, "length": [length or 8] * 400})
+
+    def floors(self, split, length=None, variant=None):
+        return {"majority": VARIANTS[variant or "shown"] / 2}
+
+    def supports_length(self, length, variant=None):
+        return "hidden rows are never that long" if (variant, length) == ("hidden", 32) else None
+
+    def fingerprint(self):
+        return "doubtful"
+
+    def prepare(self, cache):
+        """Drawn in no time."""
+
+    def check(self, split):
+        """Nothing can be wrong."""
+
+    def provenance(self):
+        return Provenance("drawn", "none", "none")
+
+
+class FirstToken(nn.Module):
+    def forward(self, batch, memory=None):
+        return Output(torch.nn.functional.one_hot(batch.tokens[:, 0], 4).double())
+
+    def supports_length(self, length):
+        return "no more than 16 tokens" if length > 32 else None
+
+
+def evaluated():
+    task, model = Doubtful(), FirstToken()
+    return task, model, evaluate(model, Rows(task.split("test"), task.spec), task.spec, HARDWARE, 64, "Test")
+
+
+def measured(ratios, variants=None):
+    task, model, known = evaluated()
+    measure = {"extrapolation_ratios": ratios, "extrapolation_variants": variants, "evaluation_batch_size": 64}
+    return extrapolate(model, task, {"measure": measure}, HARDWARE, known)
+
+
+def test_every_variant_has_its_own_rows_and_floors_and_the_training_length_stands_once():
+    curve = measured([0.5, 1, 2])
+    assert [(p["variant"], p["length"], p["score"], p["floor"]) for p in curve.points] == [
+        ("shown", 4, 1.0, 0.5),
+        ("shown", 8, 1.0, 0.5),
+        ("shown", 16, 1.0, 0.5),
+        ("hidden", 4, 0.25, 0.125),
+        ("hidden", 16, 0.25, 0.125),
+    ]
+    assert set(curve.evaluations) == {(p["variant"], p["length"]) for p in curve.points}
+    assert curve.points[-1]["skill"] == pytest.approx((0.25 - 0.125) / 0.875)
+
+
+def test_lengths_that_task_or_model_do_not_have_say_why():
+    points = measured([4, 8]).points
+    told = {(p["variant"], p["length"]): (p["status"], p["reason"], p["score"]) for p in points}
+    assert told["shown", 32][0] == "ok"
+    assert told["hidden", 32] == ("incompatible", "hidden rows are never that long", None)
+    assert told["hidden", 64] == told["shown", 64] == ("incompatible", "no more than 16 tokens", None)
+
+
+def test_variants_can_be_chosen_and_unknown_ones_are_named():
+    assert [p["variant"] for p in measured([1, 2], ["hidden"]).points] == ["hidden", "hidden"]
+    with pytest.raises(UserError, match=r"measure\.extrapolation_variants=turned.*shown, hidden"):
+        measured([1], ["turned"])
+
+
+def test_places_of_one_row_do_not_pass_for_independent_examples():
+    generator = np.random.default_rng(0)
+    right = generator.integers(0, 2, 200)
+    tagging = TaskSpec("toy", "1", "tagging", "either", 2, train_length=8, vocabulary_size=2)
+    rows = replace(evaluated()[2], correct=8 * right, scored=np.full(200, 8), n=1600)
+    low, high = interval(rows, tagging)
+    assert high - low == pytest.approx(2 * 1.96 * 0.5 / 200**0.5, rel=0.05)
