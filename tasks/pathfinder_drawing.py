@@ -1,0 +1,314 @@
+"""Pathfinder pictures, compiled: two contours, distractors, markers.
+
+The rules are those of drewlinsley/pathfinder (commit ab9c130), which drew Long Range Arena's sets, with all that looks
+like an accident there: positions rounded up, a second contour that may start on the first, a contour's last paddle
+that others may cross, and the rest that ``pathfinder_stamps`` says. Random numbers are drawn in the original's order.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lra_bench.data.compiled import compiled
+from lra_bench.data.splitmix import STEP, below, mix, uniform
+
+from .pathfinder_cells import find_free, mark_taken, nth_free
+
+SEED_TRIES = 3
+PADDLE_TRIES = 3
+DISTRACTOR_TRIES = 5
+LEAST_WEIGHT = 1e-4  # of all candidates together, below which there is no way on
+LEAST_ROOM = 0.01  # of all pixels, below which no distractor is tried
+
+# Columns of what is told about a picture. Origin and terminal are the marked ends; the two starts are of the contours.
+LABEL, MARGIN, ATTEMPTS, DISTRACTORS, ORIGIN_Y, ORIGIN_X, TERMINAL_Y, TERMINAL_X = range(8)
+FIRST_Y, FIRST_X, SECOND_Y, SECOND_X = range(8, 12)
+COLUMNS = 12
+
+
+@compiled
+def draw(tables: Any, key: Any, first: int, pictures: Any, about: Any) -> None:
+    """Fill ``pictures`` (n, R, R) uint8 and ``about`` (n, 12) with the pictures ``first``, ``first`` + 1, ...
+
+    ``tables`` is a tuple of ``Tables``, one for each margin. A picture depends on its number and ``key`` alone.
+    """
+    for row in range(len(pictures)):
+        counter = np.empty(1, dtype=np.uint64)
+        counter[0] = mix(key + np.uint64(first + row + 1) * STEP)
+        label = below(counter, 2)
+        margin = below(counter, len(tables))
+        about[row, LABEL] = label
+        _draw_one(tables[margin], counter, label, pictures[row], about[row])
+
+
+@compiled
+def _draw_one(t: Any, counter: Any, label: int, picture: Any, about: Any) -> None:
+    size = t.resolution
+    mask = np.empty((size, size), dtype=np.uint8)
+    spread = np.empty((size, size), dtype=np.uint8)
+    contours = np.empty((2, t.contour_length, 3), dtype=np.int64)
+    attempts = 1
+    while not _draw_contours(t, counter, contours, mask, spread):
+        attempts += 1
+    lines = np.zeros((2, size, size), dtype=np.uint8)
+    for snake in range(2):
+        for paddle in contours[snake]:
+            _paste(t.lines, t.line_boxes, paddle, lines[0])
+    distractors = _draw_distractors(t, counter, lines[1], mask, spread)
+    marked = below(counter, 2)
+    other = marked if label == 1 else 1 - marked
+    origin, terminal = contours[marked, 0], contours[other, t.contour_length - 1]
+    discs = np.zeros((size, size), dtype=np.uint8)
+    _paste_marker(t.markers, origin, discs)
+    _paste_marker(t.markers, terminal, discs)
+    _expose(t, lines, discs, picture)
+    about[MARGIN], about[ATTEMPTS], about[DISTRACTORS] = t.margin, attempts, distractors
+    about[ORIGIN_Y], about[ORIGIN_X], about[TERMINAL_Y], about[TERMINAL_X] = (
+        origin[1],
+        origin[2],
+        terminal[1],
+        terminal[2],
+    )
+    about[FIRST_Y], about[FIRST_X] = contours[0, 0, 1], contours[0, 0, 2]
+    about[SECOND_Y], about[SECOND_X] = contours[1, 0, 1], contours[1, 0, 2]
+
+
+@compiled
+def _draw_contours(t: Any, counter: Any, contours: Any, mask: Any, spread: Any) -> bool:
+    """One attempt at both contours, which grow in turn; paddles are (direction, y, x) of the stamp's start.
+
+    ``mask`` ends as the room that they take, without the first one's last paddle; ``spread`` is the mask widened by
+    the margin.
+    """
+    pivots = np.empty((2, 2), dtype=np.int64)
+    if not _start_first(t, counter, contours[0, 0], pivots[0]):
+        return False
+    if not _start_second(t, counter, contours[0, 0], contours[1, 0], pivots[1]):
+        return False
+    _clear(mask, t.border)
+    _clear(spread, t.border + t.margin)
+    for count in range(1, t.contour_length):
+        for snake in range(2):
+            if not _extend(t, counter, contours[snake], count, pivots[snake], mask, spread):
+                return False
+    _take(t, contours[1, t.contour_length - 1], mask, spread)
+    return True
+
+
+@compiled
+def _start_first(t: Any, counter: Any, paddle: Any, pivot: Any) -> bool:
+    """Somewhere in the middle: the free cells depend on the direction alone."""
+    for _ in range(SEED_TRIES):
+        direction = below(counter, 360)
+        count = t.start_counts[direction]
+        if count == 0:
+            return False
+        paddle[0] = direction
+        paddle[1], paddle[2] = nth_free(t.starts[direction], below(counter, count))
+        if _place(t, paddle, pivot):
+            return True
+    return False
+
+
+@compiled
+def _start_second(t: Any, counter: Any, first: Any, paddle: Any, pivot: Any) -> bool:
+    """Around the first one's start, whatever lies there."""
+    for _ in range(SEED_TRIES):
+        paddle[0] = below(counter, 360)
+        angle = below(counter, 360)
+        paddle[1] = np.int64(np.rint(first[1] + t.around[angle, 0]))
+        paddle[2] = np.int64(np.rint(first[2] + t.around[angle, 1]))
+        if _place(t, paddle, pivot):
+            return True
+    return False
+
+
+@compiled
+def _place(t: Any, paddle: Any, pivot: Any) -> bool:
+    """Find the pivot of a contour that starts with ``paddle``; false where head or pivot are outside the picture."""
+    direction = paddle[0]
+    head_y = np.int64(np.ceil(paddle[1] + t.heads[direction, 0]))
+    head_x = np.int64(np.ceil(paddle[2] + t.heads[direction, 1]))
+    pivot[0] = np.int64(np.ceil(head_y + t.backs[direction, 0]))
+    pivot[1] = np.int64(np.ceil(head_x + t.backs[direction, 1]))
+    return _inside(t, head_y, head_x) and _inside(t, pivot[0], pivot[1])
+
+
+@compiled
+def _inside(t: Any, y: int, x: int) -> bool:
+    return 0 <= y < t.resolution and 0 <= x < t.resolution
+
+
+@compiled
+def _extend(t: Any, counter: Any, contour: Any, count: int, pivot: Any, mask: Any, spread: Any) -> bool:
+    """Give a contour of ``count`` paddles one more, and only then take the room of the one before."""
+    last = contour[count - 1]
+    direction = last[0]
+    y = np.int64(np.ceil(pivot[0] + t.onward[direction, 0]))
+    x = np.int64(np.ceil(pivot[1] + t.onward[direction, 1]))
+    # Taken out of the tuple once: each access inside the loop would count a reference.
+    candidates, weights, openness, size = t.candidates, t.weights[direction], t.openness, t.resolution
+    reached = np.empty(len(candidates), dtype=np.float64)
+    total = 0.0
+    for candidate in range(len(reached)):
+        head_y, head_x = y + candidates[candidate, 0], x + candidates[candidate, 1]
+        if 0 <= head_y < size and 0 <= head_x < size:
+            total += weights[candidate] * openness[spread[head_y, head_x]]
+        reached[candidate] = total
+    if total < LEAST_WEIGHT:
+        return False
+    for _ in range(PADDLE_TRIES):
+        wanted = uniform(counter) * total
+        chosen = 0
+        while reached[chosen] <= wanted and chosen < len(reached) - 1:
+            chosen += 1
+        paddle = contour[count]
+        paddle[0] = 360 + chosen
+        paddle[1], paddle[2] = y + t.candidates[chosen, 0], x + t.candidates[chosen, 1]
+        if not _collides(t, paddle, mask):
+            pivot[0], pivot[1] = y, x
+            _take(t, last, mask, spread)
+            return True
+    return False
+
+
+@compiled
+def _collides(t: Any, paddle: Any, mask: Any) -> bool:
+    half = t.masks.shape[1] // 2
+    stamp, collision = t.masks[paddle[0]], t.collision
+    top, bottom, left, right = _clipped(t.solid_boxes[paddle[0]], paddle, half, t.resolution)
+    for y in range(top, bottom):
+        for x in range(left, right):
+            if stamp[y - paddle[1] + half, x - paddle[2] + half] >= collision[mask[y, x]]:
+                return True
+    return False
+
+
+@compiled
+def _take(t: Any, paddle: Any, mask: Any, spread: Any) -> None:
+    """Let a paddle take its room.
+
+    Widening the part inside the picture or cutting off the widened whole is the same: what differs lies within the
+    margin of the border, where ``spread`` is full anyway.
+    """
+    _paste(t.masks, t.mask_boxes, paddle, mask)
+    _paste(t.spreads, t.spread_boxes, paddle, spread)
+
+
+@compiled
+def _paste(stamps: Any, boxes: Any, paddle: Any, picture: Any) -> None:
+    """The higher of a picture and the stamp of ``paddle``, in place."""
+    stamp, half = stamps[paddle[0]], stamps.shape[1] // 2
+    top, bottom, left, right = _clipped(boxes[paddle[0]], paddle, half, len(picture))
+    for y in range(top, bottom):
+        source, target = stamp[y - paddle[1] + half], picture[y]
+        for x in range(left, right):
+            target[x] = max(target[x], source[x - paddle[2] + half])
+
+
+@compiled
+def _clipped(box: Any, paddle: Any, half: int, size: int) -> tuple[int, int, int, int]:
+    """The rows and columns of a picture that a box of the stamp covers."""
+    top, left = paddle[1] - half, paddle[2] - half
+    return max(top + box[0], 0), min(top + box[1], size), max(left + box[2], 0), min(left + box[3], size)
+
+
+@compiled
+def _clear(mask: Any, border: int) -> None:
+    """Nothing but the border."""
+    size = len(mask)
+    mask[:] = 0
+    mask[:border] = 255
+    mask[size - border :] = 255
+    mask[:, :border] = 255
+    mask[:, size - border :] = 255
+
+
+@compiled
+def _draw_distractors(t: Any, counter: Any, lines: Any, mask: Any, spread: Any) -> int:
+    """Short contours where there is room; returns how many found some. A failed attempt leaves no trace."""
+    size = t.resolution
+    bits = np.empty((size, (size + 63) // 64), dtype=np.uint64)
+    free = np.empty_like(bits)
+    contour = np.empty((t.distractor_length, 3), dtype=np.int64)
+    pivot = np.empty(2, dtype=np.int64)
+    kept_mask, kept_spread = mask.copy(), spread.copy()
+    room = mark_taken(mask, bits)
+    drawn = 0
+    for _ in range(t.distractors):
+        for _ in range(DISTRACTOR_TRIES):
+            if not _start_distractor(t, counter, bits, room, free, contour[0], pivot):
+                continue
+            if _grow_distractor(t, counter, contour, pivot, mask, spread):
+                for paddle in contour:
+                    _paste(t.lines, t.line_boxes, paddle, lines)
+                kept_mask[:], kept_spread[:] = mask, spread
+                room = mark_taken(mask, bits)
+                drawn += 1
+                break
+            mask[:], spread[:] = kept_mask, kept_spread
+    return drawn
+
+
+@compiled
+def _start_distractor(t: Any, counter: Any, bits: Any, room: int, free: Any, paddle: Any, pivot: Any) -> bool:
+    """Anywhere in the ``room`` pixels that ``bits`` leaves."""
+    for _ in range(SEED_TRIES):
+        direction = below(counter, 360)
+        if not t.usable[direction] or room / (t.resolution * t.resolution) < LEAST_ROOM:
+            return False
+        offsets = t.kernels[t.kernel_starts[direction] : t.kernel_starts[direction + 1]]
+        count = find_free(bits, offsets, free)
+        if count == 0:
+            return False
+        paddle[0] = direction
+        paddle[1], paddle[2] = nth_free(free, below(counter, count))
+        if _place(t, paddle, pivot):
+            return True
+    return False
+
+
+@compiled
+def _grow_distractor(t: Any, counter: Any, contour: Any, pivot: Any, mask: Any, spread: Any) -> bool:
+    for count in range(1, len(contour)):
+        if not _extend(t, counter, contour, count, pivot, mask, spread):
+            return False
+    _take(t, contour[len(contour) - 1], mask, spread)
+    return True
+
+
+@compiled
+def _paste_marker(markers: Any, centre: Any, discs: Any) -> None:
+    """The higher of a picture and a disc around the start of a paddle, in place."""
+    size, half = len(discs), markers.shape[2] // 2
+    y, x = centre[1], centre[2]
+    stamp = markers[_marker_place(y, size, len(markers)), _marker_place(x, size, len(markers))]
+    for row in range(max(y - half, 0), min(y + half + 1, size)):
+        for column in range(max(x - half, 0), min(x + half + 1, size)):
+            discs[row, column] = max(discs[row, column], stamp[row - y + half, column - x + half])
+
+
+@compiled
+def _marker_place(place: int, size: int, places: int) -> int:
+    """Which of ``places`` kinds of position a place along an axis is."""
+    near = places // 2
+    return min(place, near) + max(0, place - (size - 1 - near))
+
+
+@compiled
+def _expose(t: Any, lines: Any, discs: Any, picture: Any) -> None:
+    """Lay contours, distractors and markers over each other, and stretch the picture's own range to 0 ... 255."""
+    size = len(picture)
+    of_contours, of_distractors, of_markers = t.contour_levels, t.distractor_levels, t.marker_levels
+    levels = np.empty((size, size), dtype=np.float64)
+    for y in range(size):
+        for x in range(size):
+            brightest = max(of_contours[lines[0, y, x]], of_distractors[lines[1, y, x]])
+            levels[y, x] = max(brightest, of_markers[discs[y, x]])
+    lowest, highest = levels.min(), levels.max()
+    scale = 255.0 / (highest - lowest)
+    for y in range(size):
+        for x in range(size):
+            picture[y, x] = np.uint8((levels[y, x] - lowest) * scale + 0.5)
