@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 REFERENCE = "transformer"
 COMPARABLE_WITHIN = 0.10
-RANKED_TOGETHER = ["task", "task_version", "protocol", "section"]
+RANKED_TOGETHER = ["task", "task_version", "protocol", "data_lacks", "section"]
 TIMED_TOGETHER = [*RANKED_TOGETHER, "hardware"]
 ONE_ROW = [*TIMED_TOGETHER, "variant", "modified", "hash"]
 WHOLE = ("parameters_", "speed_length", "train_batch_size", "inference_batch_size")
 PER_SEED = ("seed", "score", "low", "high", "examples", "status", "reason", "attempt", "finished_at")
 FIRST_COLUMNS = [
-    "task", "task_version", "protocol", "section", "rank", "variant", "model", "hardware", "seeds", "statuses",
+    "task", "task_version", "protocol", "data_lacks", "section", "rank", "variant", "model", "hardware", "seeds", "statuses",
     "metric", "score", "low", "high", "interval", "floor", "floor_name", "skill", "comparable",
     "parameters_body", "parameters_body_active", "parameters_total", "speed_rank", "speed_length",
 ]  # fmt: skip
@@ -32,8 +32,8 @@ def leaderboard(records: Iterable[Record], protocol: str | None = None) -> pd.Da
     """One row per variant × task × protocol × hardware, seeds averaged, unfinished ones counted in ``statuses``.
 
     ``interval`` says what ``low`` and ``high`` hold 95 % of the time: the mean over ``seeds`` (Student) where there are
-    two or more, else the score over ``examples`` of the one seed. ``rank`` goes by score within task, version, protocol
-    and section; rows whose protocol the user changed form the section ``modified``. ``speed_rank`` goes by training
+    two or more, else the score over ``examples`` of the one seed. ``rank`` goes by score within task, version, protocol,
+    ``data_lacks`` and section; rows whose protocol the user changed form the section ``modified``. ``speed_rank`` goes by training
     tokens per second of the step benchmark, within one hardware. ``comparable`` is true where the body has within 10 %
     as many parameters as the transformer of the same protocol, None where that was not run.
     """
@@ -56,7 +56,7 @@ def leaderboard(records: Iterable[Record], protocol: str | None = None) -> pd.Da
     rows["rank"] = _rank(rows, RANKED_TOGETHER, rows["score"].where(~higher, -rows["score"]))
     rows["speed_rank"] = _rank(rows, TIMED_TOGETHER, -rows["train_tokens_per_second"])
     rows = rows[FIRST_COLUMNS + [name for name in rows.columns if name not in FIRST_COLUMNS]]
-    order = ["task", "task_version", "protocol", "section", "rank", "hardware", "variant"]
+    order = ["task", "task_version", "protocol", "data_lacks", "section", "rank", "hardware", "variant"]
     by_name = {"section": lambda column: column == "modified"}
     return rows.sort_values(
         order, key=lambda column: by_name.get(str(column.name), lambda same: same)(column), na_position="last"
