@@ -7,7 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from lra_bench.progress import bar
 
@@ -39,17 +39,19 @@ def transfer(address: str, part: Path, size_bytes: int | None, description: str)
 
     reached, failures = False, 0
     with requests.Session() as session:
+        session.hooks["response"].append(_refuse_unsafe)
         while True:
             before = _size(part)
             try:
-                with _ask(session, address, part, before) as response:
+                timeouts = CONNECT_SECONDS, READ_SECONDS
+                with session.get(address, headers=_wishes(part, before), stream=True, timeout=timeouts) as response:
                     reached = True
+                    _refuse_other_than_content(response)
                     if _is_all(response, before) or _store(response, part, before, size_bytes, description):
                         return
                 fault = "the connection broke off"
             except (requests.RequestException, HTTPError) as error:
-                reached = reached or isinstance(error, requests.HTTPError)
-                fault = _in_words(error, address)
+                fault = _in_words(error)
             failures = 1 if _size(part) > before else failures + 1
             if not reached or failures >= ATTEMPTS:
                 raise TransferError(fault)
@@ -68,24 +70,31 @@ def is_safe(address: str) -> bool:
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _THIS_MACHINE)
 
 
-def _ask(session: requests.Session, address: str, part: Path, start: int) -> requests.Response:
-    """The answer to a request for everything from byte ``start`` on."""
-    import requests
-
+def _wishes(part: Path, start: int) -> dict[str, str]:
+    """Headers that ask for everything from byte ``start`` on."""
     headers = {"Accept-Encoding": "identity", "User-Agent": "lra-bench"}
     if start:
         headers["Range"] = f"bytes={start}-"
         with suppress(OSError):  # a host that names versions continues only the same one
             headers["If-Range"] = _version(part).read_text()
-    response = session.get(address, headers=headers, stream=True, timeout=(CONNECT_SECONDS, READ_SECONDS))
-    for hop in (*response.history, response):
-        if not is_safe(hop.url):
-            raise TransferError(f"the host hands on to {hop.url}, which is not encrypted")
+    return headers
+
+
+def _refuse_unsafe(response: requests.Response, **_: object) -> None:
+    """Follow no redirection to an address that is not encrypted."""
+    if response.is_redirect and not is_safe(onward := urljoin(response.url, response.headers["Location"])):
+        response.close()
+        raise TransferError(f"the host hands on to {onward}, which is not encrypted")
+
+
+def _refuse_other_than_content(response: requests.Response) -> None:
+    import requests
+
+    told = f"the host answers {response.status_code} {response.reason}"
     if response.status_code in _PASSING:
-        raise requests.HTTPError(f"the host answers {response.status_code} {response.reason}")
+        raise requests.HTTPError(told)
     if response.status_code not in (200, 206, 416):
-        raise TransferError(f"the host answers {response.status_code} {response.reason}")
-    return response
+        raise TransferError(told)
 
 
 def _is_all(response: requests.Response, start: int) -> bool:
@@ -136,16 +145,19 @@ def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
 
 
-def _in_words(error: Exception, address: str) -> str:
+def _in_words(error: Exception) -> str:
     import requests
 
-    host = urlsplit(address).hostname
-    if isinstance(error, requests.exceptions.SSLError):
-        return f"the certificate of {host} is refused"
-    if isinstance(error, requests.exceptions.Timeout):
-        return f"{host} does not answer"
     if isinstance(error, requests.HTTPError):
         return str(error)
+    request = getattr(error, "request", None)
+    host = urlsplit(request.url).hostname if request is not None else "the host"
+    if isinstance(error, requests.exceptions.SSLError):
+        return f"the certificate of {host} is refused"
+    if isinstance(error, requests.exceptions.ProxyError):
+        return f"the proxy on the way to {host} cannot be reached"
+    if isinstance(error, requests.exceptions.Timeout):
+        return f"{host} does not answer"
     if isinstance(error, requests.exceptions.ConnectionError):
         return f"{host} cannot be reached"
     return "the connection broke off"

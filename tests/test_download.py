@@ -1,0 +1,245 @@
+"""Official files arrive whole and checked, or not at all, whatever the network does."""
+
+import hashlib
+import random
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lra_bench.contracts import UserError
+from lra_bench.data import transfer
+from lra_bench.data.download import NotFetched, Remote, download
+
+from .file_host import serving
+
+CONTENT = random.Random(0).randbytes(1_000_000)
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+MD5 = hashlib.md5(CONTENT).hexdigest()
+
+
+@pytest.fixture
+def host():
+    with serving() as host:
+        host.files["data.bin"] = CONTENT
+        yield host
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    for name, value in {"PAUSE_SECONDS": 0.0, "CONNECT_SECONDS": 0.5, "READ_SECONDS": 0.5}.items():
+        monkeypatch.setattr(transfer, name, value)
+    for name in ("HF_ENDPOINT", "HF_HUB_OFFLINE", "LRA_BENCH_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def visible(folder):
+    return sorted(path.name for path in folder.iterdir() if not path.name.endswith(".lock"))
+
+
+def refused(told, remote, folder):
+    with pytest.raises(UserError, match=told) as caught:
+        download(remote, folder)
+    assert str(caught.value).startswith("task.source: ") and "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def start(remote, folder):
+    """A process of its own that downloads and prints the path."""
+    code = "import sys; from pathlib import Path; from lra_bench.data.download import Remote, download\n"
+    code += "print(download(Remote(sys.argv[1], sys.argv[2], sys.argv[3]), Path(sys.argv[4])))"
+    command = [sys.executable, "-c", code, remote.url, remote.file, remote.sha256, str(folder)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("known", [{}, {"sha256": SHA256}, {"md5": MD5}, {"size_bytes": len(CONTENT)}])
+def test_a_file_is_fetched_once(host, tmp_path, known):
+    remote = Remote(host.url("data.bin"), "here.bin", **known)
+    path = download(remote, tmp_path / "raw")
+    assert path == tmp_path / "raw" / "here.bin" and path.read_bytes() == CONTENT
+    assert download(remote, tmp_path / "raw") == path
+    assert host.requests == [("data.bin", 0)] and visible(path.parent) == ["here.bin"]
+
+
+def test_a_known_file_is_not_read_again(host, tmp_path, monkeypatch):
+    remote = Remote(host.url("data.bin"), "data.bin", sha256=SHA256)
+    path = download(remote, tmp_path / "raw", tmp_path / "memory")
+    download(remote, tmp_path / "raw", tmp_path / "memory")
+    monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("it was read again"))
+    assert download(remote, tmp_path / "raw", tmp_path / "memory") == path
+
+
+@pytest.mark.parametrize("versions", [True, False])
+def test_a_broken_connection_is_taken_up_again(host, tmp_path, versions):
+    host.versions, host.breaks, host.break_after = versions, 7, 100_000
+    assert download(Remote(host.url("data.bin"), "data.bin", sha256=SHA256), tmp_path).read_bytes() == CONTENT
+    assert host.requests == [("data.bin", first) for first in range(0, 800_000, 100_000)]
+
+
+def test_a_part_of_an_earlier_run_is_continued(host, tmp_path, monkeypatch):
+    host.breaks, host.break_after = 1, 300_000
+    remote = Remote(host.url("data.bin"), "data.bin", sha256=SHA256)
+    with monkeypatch.context() as patch:
+        patch.setattr(transfer, "ATTEMPTS", 1)
+        refused("the connection broke off", remote, tmp_path)
+    assert visible(tmp_path) == ["data.bin.part", "data.bin.part.version"]
+    assert download(remote, tmp_path).read_bytes() == CONTENT
+    assert host.requests == [("data.bin", 0), ("data.bin", 300_000)] and visible(tmp_path) == ["data.bin"]
+
+
+def test_a_killed_download_is_continued(host, tmp_path):
+    host.trickle_seconds = 0.05
+    remote = Remote(host.url("data.bin"), "data.bin", sha256=SHA256)
+    child = start(remote, tmp_path)
+    part = tmp_path / "data.bin.part"
+    deadline = time.monotonic() + 60
+    while not (part.exists() and part.stat().st_size):
+        assert child.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    child.kill()
+    child.communicate()
+    have = part.stat().st_size
+    assert 0 < have < len(CONTENT) and not (tmp_path / "data.bin").exists()
+    assert download(remote, tmp_path).read_bytes() == CONTENT
+    assert host.requests == [("data.bin", 0), ("data.bin", have)]
+
+
+def test_a_host_without_ranges_starts_over(host, tmp_path):
+    host.ranges, host.breaks, host.break_after = False, 2, 600_000
+    assert download(Remote(host.url("data.bin"), "data.bin", sha256=SHA256), tmp_path).read_bytes() == CONTENT
+    assert len(host.requests) == 3
+
+
+def test_another_version_is_not_glued_on(host, tmp_path):
+    (tmp_path / "data.bin.part").write_bytes(b"old" * 1000)
+    (tmp_path / "data.bin.part.version").write_text('"old"')
+    assert download(Remote(host.url("data.bin"), "data.bin"), tmp_path).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("content", [CONTENT, CONTENT + b"x"])
+def test_a_part_as_long_as_the_file_or_longer(host, tmp_path, content):
+    (tmp_path / "data.bin.part").write_bytes(content)
+    assert download(Remote(host.url("data.bin"), "data.bin", sha256=SHA256), tmp_path).read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("known", [{"sha256": SHA256}, {"md5": MD5}, {"size_bytes": len(CONTENT)}])
+def test_wrong_bytes_are_thrown_away(host, tmp_path, known):
+    host.files["data.bin"] = b"x" + CONTENT[: -1 if "size_bytes" not in known else None]
+    (kind,) = known
+    told = refused(
+        rf"{host.url('data.bin')} sent has .* and was thrown away", Remote(host.url("data.bin"), "a", **known), tmp_path
+    )
+    assert (kind in told or "1,000,001 bytes instead of 1,000,000" in told) and visible(tmp_path) == []
+    host.files["data.bin"] = CONTENT
+    assert download(Remote(host.url("data.bin"), "a", **known), tmp_path).read_bytes() == CONTENT
+
+
+def test_a_wrong_part_is_thrown_away(host, tmp_path):
+    (tmp_path / "a.part").write_bytes(b"wrong")
+    refused("thrown away", Remote(host.url("data.bin"), "a", sha256=SHA256), tmp_path)
+    assert download(Remote(host.url("data.bin"), "a", sha256=SHA256), tmp_path).read_bytes() == CONTENT
+
+
+def test_another_file_of_that_name_is_kept(host, tmp_path):
+    (tmp_path / "a").write_bytes(b"mine")
+    refused(f"{tmp_path / 'a'} has sha256 .* move it away", Remote(host.url("data.bin"), "a", sha256=SHA256), tmp_path)
+    assert (tmp_path / "a").read_bytes() == b"mine" and host.requests == []
+
+
+def test_bytes_labelled_as_encoded_stay_as_they_are(host, tmp_path):
+    host.headers["Content-Encoding"] = "gzip"
+    assert download(Remote(host.url("data.bin"), "a.gz", sha256=SHA256), tmp_path).read_bytes() == CONTENT
+
+
+def test_passing_troubles_are_waited_out_and_others_told(host, tmp_path):
+    remote = Remote(host.url("data.bin"), "a", sha256=SHA256)
+    host.statuses = [503, 429, 500]
+    assert download(remote, tmp_path).read_bytes() == CONTENT
+    host.statuses = [503] * 99
+    refused("a cannot be fetched .the host answers 503", remote, tmp_path / "second")
+    assert len(host.requests) == 4 + transfer.ATTEMPTS
+    host.statuses = []
+    told = refused("the host answers 404", Remote(host.url("gone"), "a"), tmp_path / "third")
+    assert f"fetch {host.url('gone')} (as a) into {tmp_path / 'third'}" in told and "task.source=PATH" in told
+    assert len(host.requests) == 4 + transfer.ATTEMPTS + 1
+
+
+def test_a_host_that_breaks_again_and_again_is_given_up(host, tmp_path):
+    host.breaks, host.break_after = 999, 0
+    refused("the connection broke off", Remote(host.url("data.bin"), "a"), tmp_path)
+    assert len(host.requests) == transfer.ATTEMPTS
+
+
+def test_a_closed_port_is_told_at_once(tmp_path):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/data.bin"
+        began = time.monotonic()
+        refused("127.0.0.1 cannot be reached", Remote(url, "a"), tmp_path)
+    assert time.monotonic() - began < 2
+
+
+def test_a_silent_host_is_no_hang(host, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and never answers
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/data.bin"
+        began = time.monotonic()
+        refused("127.0.0.1 does not answer", Remote(url, "a"), tmp_path)
+        assert 0.4 < time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("name", ["HF_HUB_OFFLINE", "LRA_BENCH_OFFLINE"])
+def test_offline_means_offline(host, tmp_path, monkeypatch, name):
+    monkeypatch.setenv(name, "1")
+    with pytest.raises(NotFetched, match=f"{name} keeps the network off.*fetch {host.url('data.bin')}"):
+        download(Remote(host.url("data.bin"), "a"), tmp_path / "raw")
+    assert host.requests == [] and not (tmp_path / "raw").exists()
+    monkeypatch.setenv(name, "0")
+    assert download(Remote(host.url("data.bin"), "a"), tmp_path).read_bytes() == CONTENT
+    monkeypatch.setenv(name, "1")
+    assert download(Remote(host.url("data.bin"), "a"), tmp_path).read_bytes() == CONTENT
+
+
+def test_a_file_of_the_hub(host, tmp_path, monkeypatch):
+    remote = Remote("plain text/a.parquet", "train.parquet", repository="stanfordnlp/imdb", revision="e62")
+    assert remote.address == "https://huggingface.co/datasets/stanfordnlp/imdb/resolve/e62/plain%20text/a.parquet"
+    monkeypatch.setenv("HF_ENDPOINT", host.url(""))
+    host.redirects["datasets/stanfordnlp/imdb/resolve/e62/plain%20text/a.parquet"] = host.url("data.bin")
+    host.breaks, host.break_after = 1, 10
+    assert download(remote, tmp_path).name == "train.parquet"
+    assert host.requests[-1] == ("data.bin", 10)
+    with pytest.raises(ValueError, match="pinned revision"):
+        _ = Remote("a", "a", repository="b/c").address
+
+
+@pytest.mark.parametrize("url", ["http://example.org/a", "ftp://example.org/a", "file:///etc/passwd", "a"])
+def test_only_https_is_fetched(host, tmp_path, url):
+    with pytest.raises(ValueError, match="only https"):
+        download(Remote(url, "a"), tmp_path)
+    if url.startswith("http"):
+        host.redirects["moved"] = url.replace("example.org", f"127.0.0.2:{host.port}")
+        refused("not encrypted", Remote(host.url("moved"), "a"), tmp_path)
+    assert visible(tmp_path) == []
+
+
+def test_a_full_disk_is_told(host, tmp_path):
+    (tmp_path / "a.part").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=f"LRA_BENCH_CACHE: {tmp_path} is full"):
+        download(Remote(host.url("data.bin"), "a"), tmp_path)
+
+
+def test_a_file_in_place_of_the_folder_is_told(host, tmp_path):
+    (tmp_path / "raw").write_bytes(b"")
+    with pytest.raises(UserError, match=r"LRA_BENCH_CACHE: .*raw/text cannot be written"):
+        download(Remote(host.url("data.bin"), "a"), tmp_path / "raw" / "text")
+
+
+def test_two_processes_fetch_once(host, tmp_path):
+    host.pause_seconds = 2.5
+    remote = Remote(host.url("data.bin"), "data.bin", sha256=SHA256)
+    children = [start(remote, tmp_path) for _ in range(2)]
+    said = [child.communicate(timeout=60) for child in children]
+    assert [out for out, _ in said] == [f"{tmp_path / 'data.bin'}\n"] * 2
+    assert sorted("another process is at it" in error for _, error in said) == [False, True]
+    assert host.requests == [("data.bin", 0)] and (tmp_path / "data.bin").read_bytes() == CONTENT

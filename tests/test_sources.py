@@ -1,0 +1,125 @@
+"""Raw data is looked for in the documented order, and what is missing is told in one sentence."""
+
+import hashlib
+
+import pytest
+
+from lra_bench.contracts import UserError
+from lra_bench.data import transfer
+from lra_bench.data.cache import Cache
+from lra_bench.data.download import Remote
+from lra_bench.data.sources import locate
+
+from .file_host import serving
+
+MISSING = "letters.txt, or the folder letters"
+
+
+def find(place):
+    """The text of letters.txt, given as itself or by its folder."""
+    if place.is_dir():
+        place = place / "letters.txt"
+    return place.read_text() if place.is_file() and place.name == "letters.txt" else None
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    for name in ("LRA_BENCH_DATA", "HF_ENDPOINT", "HF_HUB_OFFLINE", "LRA_BENCH_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(transfer, "PAUSE_SECONDS", 0.0)
+    return Cache(tmp_path / "cache")
+
+
+@pytest.fixture
+def host():
+    with serving() as host:
+        host.files["letters.txt"] = b"fetched"
+        yield host
+
+
+def located(cache, source=None, remotes=(), folders=("letters", "old-letters")):
+    return locate("alphabet", source, folders, find, remotes, cache, MISSING)
+
+
+def put(folder, text):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "letters.txt").write_text(text)
+    return folder
+
+
+def remote(host, content=b"fetched", file="letters.txt"):
+    return Remote(host.url(file), file, sha256=hashlib.sha256(content).hexdigest())
+
+
+@pytest.mark.parametrize("source", [None, "official"])
+def test_places_come_in_order(cache, tmp_path, monkeypatch, host, source):
+    remotes = [remote(host)]
+    official = tmp_path / "official"
+    official.mkdir()
+    monkeypatch.setenv("LRA_BENCH_DATA", str(official))
+    assert located(cache, source, remotes) == "fetched"
+    assert located(cache, source, remotes) == "fetched" and len(host.requests) == 1
+    for folder, text in ((official, "root"), (official / "old-letters", "second"), (official / "letters", "first")):
+        put(folder, text)
+        assert located(cache, source, remotes) == text
+    given = put(tmp_path / "given", "given")
+    assert located(cache, str(given), remotes) == located(cache, str(given / "letters.txt"), remotes) == "given"
+    assert len(host.requests) == 1
+
+
+def test_the_folder_in_the_cache_is_read_without_a_network(cache, monkeypatch, host):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    put(cache.root / "raw" / "alphabet", "by hand")
+    assert located(cache) == "by hand"
+    with pytest.raises(UserError, match=r"raw/alphabet/letters.txt has sha256 .* move it away"):
+        located(cache, remotes=[remote(host)])
+    assert host.requests == []
+
+
+def test_a_given_path_may_hold_the_task_s_folder_and_a_home(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    put(tmp_path / "mine" / "old-letters", "below")
+    assert located(cache, "~/mine") == "below"
+
+
+def test_a_given_path_is_the_only_place(cache, tmp_path, monkeypatch, host):
+    monkeypatch.setenv("LRA_BENCH_DATA", str(put(tmp_path / "official", "official")))
+    empty = tmp_path / "empty"
+    with pytest.raises(UserError, match=f"^task.source={empty}: is not there; name {MISSING}$"):
+        located(cache, str(empty), [remote(host)])
+    empty.mkdir()
+    with pytest.raises(UserError, match=f"^task.source={empty}: does not hold {MISSING}$"):
+        located(cache, str(empty), [remote(host)])
+    assert host.requests == [] and not cache.root.exists()
+
+
+def test_a_folder_of_official_data_that_is_not_there_is_told(cache, tmp_path, monkeypatch):
+    monkeypatch.setenv("LRA_BENCH_DATA", str(tmp_path / "typo"))
+    with pytest.raises(UserError, match=f"^LRA_BENCH_DATA={tmp_path / 'typo'}: is no folder"):
+        located(cache)
+
+
+def test_without_a_download_the_sentence_says_where_to_put_it(cache):
+    with pytest.raises(UserError) as caught:
+        located(cache)
+    told = str(caught.value)
+    assert told.startswith(f"task.source: alphabet needs {MISSING}; put it into {cache.root / 'raw' / 'alphabet'}")
+    assert "letters or old-letters" in told and "task.source=PATH" in told
+
+
+def test_all_files_that_are_lacking_are_told_at_once(cache, monkeypatch, host):
+    host.files["b.txt"] = b"b"
+    remotes = [remote(host), remote(host, b"b", "b.txt"), remote(host, b"c", "c.txt")]
+    monkeypatch.setenv("LRA_BENCH_OFFLINE", "yes")
+    raw = cache.root / "raw" / "alphabet"
+    for present, lacking in ((0, "letters.txt and b.txt and c.txt"), (2, "c.txt")):
+        for file in remotes[:present]:
+            raw.mkdir(parents=True, exist_ok=True)
+            (raw / file.file).write_bytes(host.files[file.file])
+        with pytest.raises(UserError, match=f"^task.source: {lacking} cannot be fetched") as caught:
+            locate("alphabet", None, (), lambda place: None, remotes, cache, MISSING)
+        assert all((f"{file.address} (as {file.file})" in str(caught.value)) for file in remotes[present:])
+        assert f"into {raw}" in str(caught.value)
+    monkeypatch.delenv("LRA_BENCH_OFFLINE")
+    with pytest.raises(UserError, match=r"^task.source: c.txt cannot be fetched .the host answers 404"):
+        locate("alphabet", None, (), lambda place: None, remotes, cache, MISSING)
