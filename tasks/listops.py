@@ -34,11 +34,12 @@ class ListOps(Task):
 
     Nangia and Bowman 2018, arXiv 1804.06028; as in Tay et al. 2021, arXiv 2011.04006. ``source``: ``generated`` (the
     default: the original's distribution, from ``seed``, distinct over all splits), ``official`` (basic_train.tsv,
-    basic_val.tsv and basic_test.tsv in the folder listops-1000 or listops of $LRA_BENCH_DATA), or the path of a folder
-    with such files, plain or gzipped. ``rows`` of each split are drawn, or read from the front of its file. Generated
-    lengths lie strictly inside ``window``, counted without parentheses; ``max_length`` is the longest row that a model
-    must take. ``operator_probability`` is that of an argument being an operator rather than a digit, down to
-    ``max_depth``; longer splits that reach past 4,096 tokens use ``long_operator_probability``.
+    basic_val.tsv and basic_test.tsv in the folder listops-1000 or listops of $LRA_BENCH_DATA, or in raw/listops of the
+    cache), or the path of a folder with such files, plain or gzipped. ``rows`` of each split are drawn, or read from
+    the front of its file. Generated lengths lie strictly inside ``window``, counted without parentheses;
+    ``max_length`` is the longest row that a model must take. ``operator_probability`` is that of an argument being an
+    operator rather than a digit, down to ``max_depth``; longer splits that reach past 4,096 tokens use
+    ``long_operator_probability``.
 
     Another ``length`` scales the window, and rows are drawn until root operator and label are distributed together as
     in train, so that buckets differ in length and breadth but not in the answers; with files as source too.
@@ -268,9 +269,11 @@ class ListOps(Task):
         return self._tables[place]
 
     def _files(self) -> dict[str, Path]:
+        from lra_bench.data.cache import Cache
+
         from .listops_files import find_files
 
-        return find_files(self.source, self.source_folders)
+        return find_files(self.source, self.source_folders, self._cache or Cache())
 
     def _file_digest(self, path: Path) -> str:
         from lra_bench.data.cache import Cache

@@ -2,50 +2,47 @@
 
 from __future__ import annotations
 
-import gzip
-import os
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from lra_bench.contracts import UserError
-from lra_bench.data.cache import Advance
+from lra_bench.data.archives import open_compressed
+from lra_bench.data.cache import Advance, Cache
 from lra_bench.data.examples import Examples
+from lra_bench.data.sources import locate
 
 from .listops_trees import IDS, LABEL, describe, explain
 
+RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 FILE_SPLITS = {"train": "train", "validation": "val", "test": "test"}
 _PATTERNS = ("basic_{}.tsv", "basic_{}.tsv.gz", "lra_generator_basic_{}.tsv", "lra_generator_basic_{}.tsv.gz")
 _LINES_PER_CHUNK = 512
 _ID_OF = {symbol.encode(): number for symbol, number in IDS.items()}
 
 
-def find_files(source: str, folders: tuple[str, ...]) -> dict[str, Path]:
+def find_files(source: str, folders: tuple[str, ...], cache: Cache) -> dict[str, Path]:
     """The file of each split: in the folder ``source``, or in one of ``folders`` below it.
 
-    ``source`` may be ``official``, which stands for $LRA_BENCH_DATA. Raises ``UserError`` where a file is missing.
+    ``source`` may be ``official``, which stands for $LRA_BENCH_DATA and the cache's folder of raw data. Raises
+    ``UserError`` where a file is missing.
     """
-    root = Path(source).expanduser()
-    if source == "official":
-        named = os.environ.get("LRA_BENCH_DATA")
-        if not named:
-            raise UserError("task.source=official: set LRA_BENCH_DATA to the folder of official data")
-        root = Path(named).expanduser()
-    for folder in (root, *(root / name for name in folders)):
-        found = {
-            split: path
-            for split, short in FILE_SPLITS.items()
-            for pattern in reversed(_PATTERNS)
-            if (path := folder / pattern.format(short)).is_file()
-        }
-        if len(found) == len(FILE_SPLITS):
-            return found
-    raise UserError(
-        f"task.source={source}: {root} does not hold basic_train.tsv, basic_val.tsv and basic_test.tsv, nor does its "
-        f"folder {' or '.join(folders)}; name their folder or set task.source=generated"
+    missing = (
+        "basic_train.tsv, basic_val.tsv and basic_test.tsv (plain or gzipped; Long Range Arena released them in "
+        f"{RELEASE}; task.source=generated draws others)"
     )
+    return locate("listops", source, folders, _tables_in, (), cache, missing)
+
+
+def _tables_in(folder: Path) -> dict[str, Path] | None:
+    found = {
+        split: path
+        for split, short in FILE_SPLITS.items()
+        for pattern in reversed(_PATTERNS)
+        if (path := folder / pattern.format(short)).is_file()
+    }
+    return found if len(found) == len(FILE_SPLITS) else None
 
 
 def read_examples(path: Path, rows: int, max_length: int, advance: Advance) -> Iterator[Examples]:
@@ -89,13 +86,8 @@ def read_examples(path: Path, rows: int, max_length: int, advance: Advance) -> I
 
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    number = 0
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                yield number, line
-    except (EOFError, OSError, zlib.error) as error:
-        raise UserError(f"task.source: {path} cannot be read past line {number} ({error})") from error
+    with open_compressed(path) as file:
+        yield from enumerate(file, start=1)
 
 
 def _tokens(source: bytes, path: Path, number: int, max_length: int) -> bytes:

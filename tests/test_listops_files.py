@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lra_bench.contracts import UserError
+from lra_bench.data.cache import Cache
 from lra_bench.data.examples import join
 from lra_bench.tasks.listops_files import find_files, read_examples
 from lra_bench.tasks.listops_trees import SYMBOLS
@@ -101,35 +102,39 @@ def test_files_without_examples(tmp_path):
 def test_a_cut_or_damaged_archive(tmp_path):
     packed = gzip.compress("\r\n".join(["Source\tTarget", *([GOOD] * 5000)]).encode())
     path = tmp_path / "a.tsv.gz"
-    for content in (packed[: len(packed) // 2], packed[:20] + b"\xff" * 40 + packed[60:], b"no archive"):
+    damaged = packed[:20] + b"\xff" * 40 + packed[60:]
+    for content, told in ((packed[:-9], "is cut short"), (damaged, "cannot be read"), (b"no archive", "has 0 tabs")):
         path.write_bytes(content)
-        with pytest.raises(UserError, match=r"a\.tsv\.gz cannot be read past line \d+"):
+        with pytest.raises(UserError, match=rf"a\.tsv\.gz {told}"):
             read(path)
 
 
 def test_finds_official_names_in_known_folders(tmp_path, monkeypatch):
-    folder = tmp_path / "listops-1000"
-    folder.mkdir()
-    folders = ("listops-1000", "listops")
-    with pytest.raises(UserError, match=r"task\.source=.*basic_train\.tsv"):
-        find_files(str(tmp_path), folders)
-    for short in ("train", "val", "test"):
-        table(folder / f"basic_{short}.tsv", ["Source\tTarget", GOOD])
-    expected = {
-        name: folder / f"basic_{short}.tsv"
-        for name, short in zip(("train", "validation", "test"), ("train", "val", "test"), strict=True)
-    }
-    assert find_files(str(tmp_path), folders) == find_files(str(folder), folders) == expected
+    monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
+    cache = Cache(tmp_path / "cache")
+
+    def found(source):
+        return find_files(str(source), ("listops-1000", "listops"), cache)
+
+    def put(folder):
+        folder.mkdir(parents=True)
+        splits = {"train": "train", "validation": "val", "test": "test"}
+        return {name: table(folder / f"basic_{short}.tsv", ["Source\tTarget", GOOD]) for name, short in splits.items()}
+
+    for source in ("official", tmp_path):
+        with pytest.raises(UserError, match=r"^task\.source.*basic_train\.tsv.*task\.source=generated"):
+            found(source)
+    expected = put(cache.root / "raw" / "listops")
+    assert found("official") == expected
+    expected = put(tmp_path / "listops-1000")
+    assert found(tmp_path) == found(tmp_path / "listops-1000") == expected
     monkeypatch.setenv("LRA_BENCH_DATA", str(tmp_path))
-    assert find_files("official", folders) == expected
-    monkeypatch.delenv("LRA_BENCH_DATA")
-    with pytest.raises(UserError, match="set LRA_BENCH_DATA"):
-        find_files("official", folders)
+    assert found("official") == expected
 
 
 def test_every_label_of_the_original_files_is_ours(shared_data):
     # Reading holds each label against the tree; a wrong one would raise.
-    files = find_files(str(shared_data), ("listops",))
+    files = find_files(str(shared_data), ("listops",), Cache())
     assert [len(read(path)) for path in files.values()] == [2000, 500, 500]
     short = read(shared_data / "listops" / "spinn_test_d20s.tsv.gz")
     assert len(short) == 10_000 and round(float(np.mean(short.lengths))) == 43

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from lra_bench.data.cache import Cache
 from lra_bench.data.compiled import compiled
 from lra_bench.data.examples import Examples, join
 from lra_bench.tasks.listops_files import find_files, read_examples
@@ -55,7 +56,7 @@ def drawn():
 @pytest.fixture(scope="module")
 def original(shared_data):
     """3,000 examples of LRA's own generator, with their table."""
-    files = find_files(str(shared_data), ("listops",))
+    files = find_files(str(shared_data), ("listops",), Cache())
     examples = join([part for path in files.values() for part in read_examples(path, 10**6, 2000, lambda n: None)])
     assert len(examples) == 3000
     return examples, describe(examples.values, examples.starts, examples.lengths)
