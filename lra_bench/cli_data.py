@@ -2,91 +2,182 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lra_bench.cli_options import ConfigDir, Json, Source, print_json, print_table, with_source
 from lra_bench.contracts import UserError
+from lra_bench.progress import bar, say
+
+if TYPE_CHECKING:
+    from lra_bench.contracts import Task
+    from lra_bench.data.cache import Entry
+
+SPLITS = ("train", "validation", "test")
 
 app = typer.Typer(help="Prepare, verify and find the data of tasks.")
+
+Tasks = Annotated[
+    list[str] | None, typer.Argument(help="Task names, and task.key=value for those; without a name: every task")
+]
+Names = Annotated[list[str] | None, typer.Argument(help="Task names; without one: every task")]
+Protocol = Annotated[str, typer.Option(help="The protocol whose sizes are meant")]
 
 
 @app.command("prepare")
 def prepare(
-    tasks: Annotated[list[str] | None, typer.Argument(help="Task names and task.… overrides; default: listops")] = None,
-    protocol: Annotated[str, typer.Option(help="The protocol whose sizes to prepare")] = "quick",
-    source: Source = None,
-    config_dir: ConfigDir = None,
+    tasks: Tasks = None, protocol: Protocol = "quick", source: Source = None, config_dir: ConfigDir = None
 ) -> None:
-    """Bring the data of tasks into the cache."""
+    """Bring the data of tasks into the cache: read, generated or downloaded, unless it is there."""
     from lra_bench.data.cache import Cache
 
-    for name, task in _tasks(tasks, protocol, source, config_dir):
+    def make(name: str, task: Task) -> None:
         task.prepare(Cache())
-        for split in ("train", "validation", "test"):
-            print(f"{name} {split}: {len(task.split(split)):,} rows")
+        print(f"{name}: {', '.join(f'{len(task.split(split)):,} {split}' for split in SPLITS)} rows", flush=True)
+
+    _for_each(tasks, protocol, source, config_dir, make)
 
 
 @app.command("verify")
 def verify(
-    tasks: Annotated[list[str] | None, typer.Argument(help="Task names and task.… overrides; default: listops")] = None,
-    protocol: Annotated[str, typer.Option(help="The protocol whose data to verify")] = "quick",
-    source: Source = None,
-    config_dir: ConfigDir = None,
+    tasks: Tasks = None, protocol: Protocol = "quick", source: Source = None, config_dir: ConfigDir = None
 ) -> None:
-    """Check cached files against their checksums, and labels, ranges and duplicates of every split."""
+    """Check cached files against their checksums; of tasks that are named, labels, ranges and duplicates too."""
     from lra_bench.data.cache import Cache
 
     cache = Cache()
-    for name, task in _tasks(tasks, protocol, source, config_dir):
+
+    def check(name: str, task: Task) -> None:
         task.prepare(cache)
-        for split in ("train", "validation", "test"):
+        for split in SPLITS:
             task.check(split)
-            print(f"{name} {split}: labels, ranges and duplicates are right")
-    for entry in cache.entries():
-        if wrong := cache.verify(entry.name, entry.key):
-            raise UserError(
-                f"{entry.path}: the checksum of {wrong[0]} is wrong; remove the folder, and the next run makes it again"
-            )
-        print(f"{entry.name}-{entry.key}: checksums match")
+        print(f"{name}: labels, ranges and duplicates are right", flush=True)
+
+    names, overrides = _split(tasks)
+    if names or overrides or source:
+        _for_each(tasks, protocol, source, config_dir, check)
+    entries = list(_of(names, cache.entries()))
+    wrong = []
+    with bar(len(entries), "comparing checksums") as advance:
+        for entry in entries:
+            if files := cache.verify(entry.name, entry.key):
+                wrong.append(f"{entry.path / files[0]}")
+            advance(1)
+    print(f"{len(entries) - len(wrong)} of {len(entries)} data sets match their checksums")
+    if wrong:
+        raise UserError(f"{', '.join(wrong)}: wrong checksum; remove the folder, and the next run makes it again")
 
 
 @app.command("path")
-def path() -> None:
-    """Print the cache folder."""
+def path(tasks: Names = None, config_dir: ConfigDir = None) -> None:
+    """Print the cache folder, or the folders in it that belong to tasks."""
     from lra_bench.data.cache import Cache
 
-    print(Cache().root)
+    cache = Cache()
+    if not tasks:
+        print(cache.root)
+        return
+    names = _known(tasks, config_dir)
+    folders = [folder for name in names if (folder := cache.root / "raw" / name).is_dir()]
+    folders += [entry.path for entry in _of(names, cache.entries())]
+    if not folders:
+        named = " ".join(names)
+        raise UserError(f"{named}: nothing is in the cache {cache.root}; run lra-bench data prepare {named}")
+    for folder in folders:
+        print(folder)
 
 
 @app.command("list")
-def list_entries(as_json: Json = False) -> None:
+def list_entries(tasks: Names = None, config_dir: ConfigDir = None, as_json: Json = False) -> None:
     """List what lies in the data cache."""
     from lra_bench.data.cache import Cache
 
-    rows = [
-        {"name": e.name, "key": e.key, "rows": e.rows, "bytes": e.size_bytes, "path": str(e.path)}
-        for e in Cache().entries()
-    ]
+    entries = _of(_known(tasks, config_dir), Cache().entries())
     if as_json:
-        print_json(rows)
-    else:
-        print_table(rows)
+        about = [(e.name, e.key, e.rows, e.size_bytes, str(e.path)) for e in entries]
+        print_json([dict(zip(("name", "key", "rows", "bytes", "path"), each, strict=True)) for each in about])
+        return
+    print_table(
+        [{"name": e.name, "rows": f"{e.rows:,}", "size": _readable(e.size_bytes), "path": e.path} for e in entries]
+    )
 
 
-def _tasks(
-    names: list[str] | None, protocol: str, source: str | None, config_dir: Path | None
-) -> list[tuple[str, Any]]:
+def _for_each(
+    tasks: list[str] | None,
+    protocol: str,
+    source: str | None,
+    config_dir: Path | None,
+    act: Callable[[str, Task], None],
+) -> None:
+    """Build each named task, or every one there is, and act on it; one that fails does not keep the others.
+
+    Raises ``UserError`` at the end where any failed.
+    """
     from lra_bench import config, grid
     from lra_bench.build import build_task
 
-    wanted = [name for name in names or [] if "=" not in name] or ["listops"]
-    options = with_source([name for name in names or [] if "=" in name], source)
-    built = []
+    names, overrides = _split(tasks)
+    if not names and (overrides or source):
+        raise UserError(f"{(overrides or ['--source'])[0]}: name the task that it is for")
+    if source and len(names) > 1:
+        raise UserError(f"--source: is for one task, and {' '.join(names)} are {len(names)}; name one")
+    names = names or list(config.option_files("task", config_dir))
+    failed = []
     with grid.importable(config_dir), config.hydra_ready():
-        for name in wanted:
-            composed = config.compose([f"task={name}", f"protocol={protocol}", *options], config_dir)
-            built.append((name, build_task(composed.config)))
-    return built
+        for name in names:
+            try:
+                options = [f"task={name}", f"protocol={protocol}", *with_source(overrides, source)]
+                act(name, build_task(config.compose(options, config_dir).config))
+            except UserError as error:
+                if len(names) == 1:
+                    raise
+                say(f"{name}: {error}")
+                failed.append(name)
+    if failed:
+        raise UserError(
+            f"{', '.join(failed)}: failed, as told above; done: {len(names) - len(failed)} of {len(names)} tasks"
+        )
+
+
+def _split(tasks: list[str] | None) -> tuple[list[str], list[str]]:
+    """Task names (plain or as ``task=NAME``, with commas) and the overrides among the arguments."""
+    names: list[str] = []
+    overrides = []
+    for text in tasks or []:
+        key, given, value = text.partition("=")
+        if given and key != "task":
+            overrides.append(text)
+        else:
+            names += (value if given else text).split(",")
+    return names, overrides
+
+
+def _known(tasks: list[str] | None, config_dir: Path | None) -> list[str]:
+    """Task names, none of them misspelt."""
+    from lra_bench import config
+    from lra_bench.build import suggest
+
+    names, overrides = _split(tasks)
+    for text in overrides:
+        raise UserError(f"{text}: here only names of tasks are understood")
+    known = set(config.option_files("task", config_dir)) if names else set()
+    for name in names:
+        if name not in known:
+            raise UserError(f"{name}: there is no such task{suggest(name, known)}")
+    return names
+
+
+def _of(names: list[str], entries: Iterable[Entry]) -> list[Entry]:
+    """The entries that belong to tasks, or all where none is named."""
+    return [e for e in entries if not names or any(e.name == name or e.name.startswith(f"{name}-") for name in names)]
+
+
+def _readable(size_bytes: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size_bytes < 1000:
+            return f"{size_bytes:.3g} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:,.2f} GiB"

@@ -313,7 +313,7 @@ def test_a_record_that_cannot_be_written_costs_no_training(tmp_path):
 def test_the_same_cell_twice_at_once_is_measured_once(tmp_path):
     folder = Folder(tmp_path)
     command = ["bench", "model=bag_of_tokens", *TINY, "tracker=none", "train.steps=600"]
-    folder.run("data", "prepare", "--protocol", "smoke")
+    folder.run("data", "prepare", "listops", "--protocol", "smoke")
     both = [folder.start(*command) for _ in range(2)]
     printed = [process.communicate(timeout=120)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], printed

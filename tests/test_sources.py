@@ -118,7 +118,7 @@ def test_all_files_that_are_lacking_are_told_at_once(cache, monkeypatch, host):
             (raw / file.file).write_bytes(host.files[file.file])
         with pytest.raises(UserError, match=f"^task.source: {lacking} cannot be fetched") as caught:
             locate("alphabet", None, (), lambda place: None, remotes, cache, MISSING)
-        assert all((f"{file.address} (as {file.file})" in str(caught.value)) for file in remotes[present:])
+        assert all(file.address in str(caught.value) for file in remotes[present:])
         assert f"into {raw}" in str(caught.value)
     monkeypatch.delenv("LRA_BENCH_OFFLINE")
     with pytest.raises(UserError, match=r"^task.source: c.txt cannot be fetched .the host answers 404"):

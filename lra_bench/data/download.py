@@ -69,7 +69,10 @@ class NotFetched(UserError):
 
     def __init__(self, remotes: Sequence[Remote], folder: Path, reason: str) -> None:
         names = " and ".join(remote.file for remote in remotes)
-        wanted = " and ".join(f"{remote.address} (as {remote.file})" for remote in remotes)
+        wanted = " and ".join(
+            f"{remote.address}{'' if remote.address.endswith(f'/{remote.file}') else f' (as {remote.file})'}"
+            for remote in remotes
+        )
         super().__init__(
             f"task.source: {names} cannot be fetched ({reason}); fetch {wanted} into {folder}, or name where the data "
             "lies with task.source=PATH"
