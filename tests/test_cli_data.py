@@ -55,9 +55,7 @@ def test_without_a_name_every_task_has_its_line(cache, capsys):
         run("prepare", cache=cache)
     printed = capsys.readouterr()
     assert printed.out == "listops: 400 train, 64 validation, 64 test rows\n"
-    assert (
-        printed.err.startswith("lacking: task.source: listops needs basic_train.tsv") and printed.err.count("\n") == 1
-    )
+    assert printed.err.splitlines()[-1].startswith("lacking: task.source: listops needs basic_train.tsv")
     with pytest.raises(UserError, match=r"^task.source: listops needs"):
         run("prepare", "lacking", cache=cache)
 
@@ -130,5 +128,5 @@ def test_the_command_fails_with_code_two_and_does_the_rest(tmp_path):
     folder.environment.pop("LRA_BENCH_DATA", None)
     done = folder.run("data", "prepare", "listops", "nope", "--protocol", "smoke", check=False)
     assert done.returncode == 2 and done.stdout == "listops: 400 train, 64 validation, 64 test rows\n"
-    first, last = done.stderr.splitlines()
+    first, last = done.stderr.splitlines()[-2:]  # what took long said so before
     assert first.startswith("nope: ") and last.startswith("lra-bench: nope: failed")
