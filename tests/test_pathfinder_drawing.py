@@ -1,0 +1,212 @@
+"""Compiled Pathfinder pictures against a plain port, whole and piece by piece."""
+
+import hashlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lra_bench.contracts import UserError
+from lra_bench.tasks.pathfinder_cells import TAKEN, find_free, mark_taken, nth_free
+from lra_bench.tasks.pathfinder_drawing import ATTEMPTS, FIRST_X, FIRST_Y
+from lra_bench.tasks.pathfinder_generation import draw_pictures, pictures
+from lra_bench.tasks.pathfinder_parameters import CONTOUR_LENGTHS, RESOLUTIONS, published
+from lra_bench.tasks.pathfinder_stamps import COLLISION, tables
+from tests.pathfinder_oracle import Drawer, opposite_of_outward
+
+SETS = [(resolution, margin) for resolution in RESOLUTIONS for margin in published(resolution, "hard").margins]
+
+
+def drawer(resolution, margin, border_rule=True):
+    made = Drawer(published(resolution, "hard"), seed=0, number=0, border_rule=border_rule)
+    made.margin = margin
+    return made
+
+
+@pytest.mark.parametrize(
+    ("resolution", "difficulty", "count"),
+    [(32, "hard", 4), (32, "intermediate", 4), (32, "easy", 8), (64, "easy", 2), (128, "easy", 2), (256, "easy", 1)],
+)
+def test_pictures_equal_the_plain_ports(resolution, difficulty, count):
+    p = published(resolution, difficulty)
+    drawn = draw_pictures(p, seed=3, first=7, count=count)
+    for row in range(count):
+        picture, about = Drawer(p, seed=3, number=7 + row).draw()
+        assert about == drawn.about[row].tolist()
+        np.testing.assert_array_equal(picture, drawn.pixels[row])
+
+
+def test_pictures_equal_the_plain_ports_without_the_border_rule():
+    p = published(32, "easy")
+    drawn = draw_pictures(p, seed=0, first=0, count=8, border_rule=False)
+    for row in range(8):
+        picture, about = Drawer(p, seed=0, number=row, border_rule=False).draw()
+        assert about == drawn.about[row].tolist()
+        np.testing.assert_array_equal(picture, drawn.pixels[row])
+
+
+# Taken from the original itself (drewlinsley/pathfinder, commit ab9c130, under OpenCV 5.0 and Pillow 13, with
+# scipy.misc.imresize and imsave rewritten after their documentation), made to draw its random numbers from our counter:
+# its pictures and ours were the same, byte for byte. Another digest means another task: give it a new version.
+DIGESTS = {
+    (32, "hard"): "efad245b19b85223",
+    (32, "intermediate"): "94ab0572dc077b6a",
+    (32, "easy"): "ca466e0f8db2677f",
+    (64, "easy"): "72cbcf53b3a3760e",
+    (128, "easy"): "82f4fa65fda5f2c5",
+    (256, "hard"): "e196a3b8d99313c2",
+}
+
+
+@pytest.mark.parametrize(("resolution", "difficulty"), DIGESTS)
+def test_pictures_stay_what_the_original_draws(resolution, difficulty):
+    drawn = draw_pictures(published(resolution, difficulty), seed=0, first=0, count=6)
+    assert hashlib.sha256(drawn.pixels.tobytes()).hexdigest()[:16] == DIGESTS[resolution, difficulty]
+
+
+def test_a_picture_depends_on_seed_and_number_alone():
+    p = published(32, "easy")
+    whole = draw_pictures(p, seed=5, first=0, count=600)
+    for workers in (1, 3):
+        parts = list(pictures(p, 5, 0, 600, workers=workers))
+        assert len(parts) > 1
+        np.testing.assert_array_equal(np.concatenate([part.pixels for part in parts]), whole.pixels)
+        np.testing.assert_array_equal(np.concatenate([part.about for part in parts]), whole.about)
+    np.testing.assert_array_equal(draw_pictures(p, 5, 599, 1).pixels[0], whole.pixels[599])
+    assert len({picture.tobytes() for picture in whole.pixels}) == 600
+    assert not (draw_pictures(p, 6, 0, 20).pixels == whole.pixels[:20]).all(axis=(1, 2)).any()
+
+
+def test_usable_orientations_are_the_originals():
+    at_32 = np.flatnonzero(tables(published(32, "hard"), 1).usable) - 180
+    assert at_32.tolist() == list(range(-150, -120))
+    counts = {
+        (resolution, margin): tables(published(resolution, "hard"), margin).usable.sum() for resolution, margin in SETS
+    }
+    assert counts == {(32, 1): 30, (64, 1): 95, (128, 2): 354, (128, 3): 360, (256, 3): 360}
+    assert tables(published(32, "hard"), 1, border_rule=False).usable.all()
+
+
+@pytest.mark.parametrize("border_rule", [True, False])
+@pytest.mark.parametrize(("resolution", "margin", "every"), [(32, 1, 1), (64, 1, 7), (128, 2, 31)])
+def test_first_starts_are_the_free_cells(resolution, margin, every, border_rule):
+    t, plain = tables(published(resolution, "hard"), margin, border_rule), drawer(resolution, margin, border_rule)
+    empty = plain.framed(np.zeros((resolution, resolution)), 2 * t.seed_distance)
+    for direction in range(0, 360, every):
+        free = plain.free_cells(empty, (direction - 180) * np.pi / 180)
+        assert t.start_counts[direction] == len(free)
+        found = [nth_free(t.starts[direction], number) for number in range(len(free))]
+        assert found == [tuple(cell) for cell in free]
+
+
+@pytest.mark.parametrize(("resolution", "margin"), SETS)
+def test_stamps_equal_freshly_drawn_paddles(resolution, margin):
+    t, plain = tables(published(resolution, "hard"), margin), drawer(resolution, margin)
+    half = t.lines.shape[1] // 2
+    outward = np.arctan2(*t.candidates.T)
+    angles = [(degree - 180) * np.pi / 180 for degree in range(360)] + [opposite_of_outward(angle) for angle in outward]
+    for number in range(0, len(angles), 3):
+        line, mask = plain.paddle((half, half), angles[number], size=2 * half + 1)
+        np.testing.assert_array_equal(t.lines[number], np.rint(line * 255))
+        np.testing.assert_array_equal(t.masks[number], np.rint(mask * 255))
+
+
+@pytest.mark.parametrize("resolution", RESOLUTIONS)
+def test_markers_equal_discs_drawn_on_the_whole_picture(resolution):
+    from lra_bench.tasks.pathfinder_drawing import _paste_marker
+
+    plain, t = drawer(resolution, 1), tables(published(resolution, "hard"), published(resolution, "hard").margins[0])
+    edge = [0, 1, 2, 5, 7, 9, 11, resolution // 2]
+    places = sorted({*edge, *(resolution - 1 - place for place in edge)})
+    for y, x in zip(places, np.random.default_rng(0).permutation(places), strict=True):
+        discs = np.zeros((resolution, resolution), dtype=np.uint8)
+        _paste_marker(t.markers, np.array([0, y, x]), discs)
+        np.testing.assert_array_equal(discs, np.rint(plain.marker((y, x)) * 255))
+
+
+def test_collisions_begin_at_1_8_in_single_precision():
+    collision = tables(published(32, "hard"), 1).collision
+    values = (np.arange(256) / 255).astype(np.float32).astype(np.float64)
+    for first in range(256):
+        collides = values[first] + values >= COLLISION
+        assert (np.arange(256) >= collision[first]).tolist() == collides.tolist()
+    # 459 / 255 is 1.8: in float32 all the ties lie just above it.
+    assert collision[204:].tolist() == [459 - first for first in range(204, 256)]
+    assert (collision[:204] == 256).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    size=st.sampled_from([8, 32, 64, 70, 128, 130]),
+    offsets=st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=1, max_size=12),
+    share=st.floats(0, 0.5),
+    seed=st.integers(0, 2**32),
+)
+def test_free_cells_equal_a_loop_over_pixels(size, offsets, share, seed):
+    generator = np.random.default_rng(seed)
+    mask = np.where(generator.random((size, size)) < share, generator.integers(0, 256, (size, size)), 0).astype(
+        np.uint8
+    )
+    bits = np.empty((size, -(-size // 64)), dtype=np.uint64)
+    free = np.empty_like(bits)
+    assert mark_taken(mask, bits) == (mask < TAKEN).sum()
+    expected = np.ones((size, size), dtype=bool)
+    for down, right in offsets:
+        for y in range(max(0, -down), min(size, size - down)):
+            for x in range(max(0, -right), min(size, size - right)):
+                expected[y, x] &= mask[y + down, x + right] / 255 <= 0.3
+    cells = [tuple(cell) for cell in np.argwhere(expected).tolist()]
+    assert find_free(bits, np.array(offsets), free) == len(cells)
+    for number in {0, len(cells) // 3, len(cells) - 1} if cells else ():
+        assert nth_free(free, number) == cells[number]
+
+
+@pytest.mark.parametrize("resolution", RESOLUTIONS)
+def test_circle_points_are_cut_to_the_same_pixels_wherever_the_pivot_lies(resolution):
+    p = published(resolution, "hard")
+    for margin in p.margins:
+        radius = p.length + margin
+        angles = np.arange(np.ceil(2 * np.pi * radius)) / radius
+        for offsets in (radius * np.sin(angles), radius * np.cos(angles)):
+            for pivot in range(resolution):
+                inside = offsets + pivot >= 0
+                np.testing.assert_array_equal(np.trunc(offsets + pivot)[inside], (np.floor(offsets) + pivot)[inside])
+
+
+def test_the_border_rule_keeps_the_first_start_in_the_centre_at_32():
+    p = published(32, "hard")
+    kept = draw_pictures(p, 0, 0, 200).about
+    assert kept[:, [FIRST_Y, FIRST_X]].min() == 14
+    assert kept[:, [FIRST_Y, FIRST_X]].max() == 16
+    freed = draw_pictures(p, 0, 0, 200, border_rule=False).about
+    assert freed[:, [FIRST_Y, FIRST_X]].min() < 14
+    assert freed[:, [FIRST_Y, FIRST_X]].max() == 31
+    assert freed[:, ATTEMPTS].mean() < kept[:, ATTEMPTS].mean() / 3
+
+
+def test_every_picture_uses_the_whole_range():
+    for resolution in RESOLUTIONS:
+        pixels = draw_pictures(published(resolution, "easy"), 1, 0, 5).pixels
+        assert (pixels.min(axis=(1, 2)) == 0).all()
+        assert (pixels.max(axis=(1, 2)) == 255).all()
+
+
+def test_published_numbers_of_distractors():
+    asked = {
+        (resolution, difficulty): (
+            published(resolution, difficulty).distractors,
+            published(resolution, difficulty).distractor_length,
+        )
+        for resolution in RESOLUTIONS
+        for difficulty in CONTOUR_LENGTHS
+    }
+    assert [asked[resolution, "hard"] for resolution in RESOLUTIONS] == [(5, 4), (5, 4), (8, 4), (7, 4)]
+    assert [asked[32, difficulty] for difficulty in ("easy", "intermediate")] == [(10, 2), (6, 3)]
+
+
+def test_unpublished_sets_are_refused():
+    with pytest.raises(UserError, match=r"task\.resolution=48: .* 32, 64, 128, 256"):
+        published(48, "hard")
+    with pytest.raises(UserError, match=r"task\.difficulty=mad: .* easy, intermediate, hard"):
+        published(32, "mad")
