@@ -1,0 +1,183 @@
+"""IMDB reviews in files: the authors' folder or archive, and tables as on the Hugging Face Hub."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from lra_bench.contracts import UserError
+from lra_bench.data.archives import read_files
+from lra_bench.data.cache import Advance
+from lra_bench.data.digest import settings_digest, sha256_of_file
+from lra_bench.data.download import Remote
+from lra_bench.data.examples import Examples
+
+from .text_bytes import FOREIGN_BYTE, short_digest, to_tokens
+
+FILE_SPLITS = ("train", "test")
+LABELS = {"neg": 0, "pos": 1}
+HUB = "stanfordnlp/imdb"
+HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"
+# Checksums that public projects pin for this revision, alike in all that were looked at.
+REMOTES = (
+    Remote(
+        "plain_text/train-00000-of-00001.parquet",
+        "train-00000-of-00001.parquet",
+        sha256="db47d16b5c297cc0dd625e519c81319c24c9149e70e8496de5475f6fa928342c",
+        size_bytes=20_979_968,
+        repository=HUB,
+        revision=HUB_REVISION,
+    ),
+    Remote(
+        "plain_text/test-00000-of-00001.parquet",
+        "test-00000-of-00001.parquet",
+        sha256="b52e26e2f872d282ffac460bf9770b25ac6f102cda0e6ca7158df98c94e8b3da",
+        size_bytes=20_470_363,
+        repository=HUB,
+        revision=HUB_REVISION,
+    ),
+)
+MISSING = "the folder aclImdb, aclImdb_v1.tar.gz, or train.parquet and test.parquet"
+
+_ARCHIVES = ("aclImdb_v1.tar.gz", "aclImdb_v1.tar")
+_TABLES = ("{}.parquet", "plain_text/{}-00000-of-00001.parquet", "{}-00000-of-00001.parquet")
+_REVIEW = re.compile(r"[^/.][^/]*\.txt")  # not the ._ files of macOS
+
+_REPORTED = 1000
+
+Review = tuple[int, bytes, str]  # label, text, where it stands
+
+
+@dataclass(frozen=True)
+class ReviewSource:
+    """Files that hold labelled reviews of both splits.
+
+    ``place`` is where, for people. ``state(memory)`` digests what changes whenever the files do; ``memory`` is where
+    checksums are remembered. ``reviews(split)`` gives every review in the order of the files, and raises ``UserError``
+    at the first that cannot be read.
+    """
+
+    place: str
+    state: Callable[[Path], str]
+    reviews: Callable[[str], Iterator[Review]]
+
+
+def find_reviews(path: Path) -> ReviewSource | None:
+    """The reviews at ``path``: an archive, or a folder that holds them in one of the known layouts."""
+    if path.is_file():
+        return _archive(path)
+    for root in (path, path / "aclImdb"):
+        if all((root / split / label).is_dir() for split in FILE_SPLITS for label in LABELS):
+            return ReviewSource(f"files of {root}", partial(_state_of_folder, root), partial(_in_folder, root))
+    for name in _ARCHIVES:
+        if (path / name).is_file():
+            return _archive(path / name)
+    for pattern in _TABLES:
+        tables = {split: path / pattern.format(split) for split in FILE_SPLITS}
+        if all(table.is_file() for table in tables.values()):
+            place = f"parquet files of {tables['train'].parent}"
+            return ReviewSource(place, partial(_state_of_tables, tables), partial(_in_tables, tables))
+    return None
+
+
+def _archive(path: Path) -> ReviewSource:
+    return ReviewSource(str(path), lambda memory: sha256_of_file(path, memory), partial(_in_archive, path))
+
+
+def _state_of_folder(root: Path, memory: Path) -> str:
+    found = []
+    for split in FILE_SPLITS:
+        for label in LABELS:
+            with os.scandir(root / split / label) as entries:
+                for entry in entries:
+                    status = entry.stat()
+                    found.append((split, label, entry.name, status.st_size, status.st_mtime_ns))
+    return settings_digest(sorted(found))
+
+
+def _state_of_tables(tables: Mapping[str, Path], memory: Path) -> str:
+    return settings_digest([sha256_of_file(tables[split], memory) for split in FILE_SPLITS])
+
+
+def _in_folder(root: Path, split: str) -> Iterator[Review]:
+    """Each review a file of its own: train/neg, train/pos, test/neg and test/pos hold them."""
+    for name, label in LABELS.items():
+        folder = root / split / name
+        for file, text in read_files(folder, lambda file: _REVIEW.fullmatch(file) is not None):
+            yield label, text, str(folder / file)
+
+
+def _in_archive(path: Path, split: str) -> Iterator[Review]:
+    """That folder as a tar, compressed or not, or as a zip."""
+
+    def place_of(name: str) -> tuple[str, str] | None:
+        *_, within, label, file = ("", "", *name.split("/"))
+        return (within, label) if label in LABELS and _REVIEW.fullmatch(file) else None
+
+    for name, text in read_files(path, lambda name: (place_of(name) or ("",))[0] == split):
+        yield LABELS[name.split("/")[-2]], text, f"{name} in {path}"
+
+
+def _in_tables(tables: Mapping[str, Path], split: str) -> Iterator[Review]:
+    """Parquet files with the columns ``text`` and ``label`` (0 negative, 1 positive)."""
+    import pyarrow
+    import pyarrow.parquet
+
+    path, row = tables[split], 0
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            if lacking := {"text", "label"} - set(file.schema_arrow.names):
+                raise UserError(f"task.source: {path} has no column {min(lacking)}")
+            for batch in file.iter_batches(1024, columns=["text", "label"]):
+                for text, label in zip(batch["text"].to_pylist(), batch["label"].to_pylist(), strict=True):
+                    row += 1
+                    if label not in (0, 1):
+                        raise UserError(f"task.source: row {row} of {path} has the label {label!r} instead of 0 or 1")
+                    if not isinstance(text, str | bytes):
+                        raise UserError(f"task.source: row {row} of {path} holds no text")
+                    yield int(label), text.encode() if isinstance(text, str) else text, f"row {row} of {path}"
+    except (pyarrow.ArrowException, OSError) as error:
+        fault = str(error).strip().partition("\n")[0]
+        raise UserError(f"task.source: {path} cannot be read past row {row} ({fault})") from error
+
+
+def read_reviews(source: ReviewSource, split: str, advance: Advance) -> Examples:
+    """All reviews of a split, sorted by label and text, so that they are the same whatever files they come from.
+
+    White space around a review is dropped, as in Long Range Arena, whose input (``imdb_reviews`` of TensorFlow
+    Datasets) strips it; markup such as ``<br />`` stays. The extra column ``digest`` tells texts apart. Raises
+    ``UserError`` naming the review that is empty or no UTF-8.
+    """
+    rows: list[tuple[int, bytes]] = []
+    for label, text, where in source.reviews(split):
+        stripped = text.strip()
+        if not stripped:
+            raise UserError(f"task.source: {where} is empty")
+        if FOREIGN_BYTE in stripped or not _is_utf8(stripped):
+            raise UserError(f"task.source: {where} is not UTF-8")
+        rows.append((label, stripped))
+        if len(rows) % _REPORTED == 0:
+            advance(_REPORTED)
+    if not rows:
+        raise UserError(f"task.source: {source.place} holds no {split} reviews")
+    rows.sort()
+    return Examples(
+        to_tokens(b"".join(text for _, text in rows)),
+        np.array([len(text) for _, text in rows], dtype=np.int64),
+        np.array([label for label, _ in rows], dtype=np.int64),
+        {"digest": np.array([short_digest(text) for _, text in rows], dtype=np.int64)},
+    )
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,504 @@
+"""The text task: every accepted format, cuts, filler, floors, checks, and files that are wrong."""
+
+import codecs
+import gzip
+import io
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections import Counter
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lra_bench.contracts import UserError
+from lra_bench.data.batches import Rows
+from lra_bench.data.cache import Cache
+from lra_bench.data.columns import ListColumn, numbers
+from lra_bench.data.examples import content_sha256
+from lra_bench.tasks.text import OFFICIAL_CONTENT, Text
+from lra_bench.tasks.text_bytes import surround, to_bytes, to_tokens
+from lra_bench.tasks.text_checks import check_rows, text_fault
+
+SPLITS = ("train", "validation", "test")
+SMALL = {"max_length": 60, "allow_partial": True, "filler_rows": 7}
+
+
+def written(split: str, count: int) -> list[tuple[int, str]]:
+    """Reviews as (label, text): good ones praise, some are longer than others, some are not ASCII."""
+    generator = np.random.default_rng(len(split))
+    words = [["dull", "weak", "naïve", "bad"], ["grand", "fine", "café", "good"]]
+    return [
+        (row % 2, f"{split} {row} <br />" + " ".join(generator.choice(words[row % 2], size=3 + row % 30)))
+        for row in range(count)
+    ]
+
+
+REVIEWS = {"train": written("train", 80), "test": written("test", 40)}
+UNLABELLED = {"train/unsup/0_0.txt": "nobody knows", "README": "read me", "train/pos/._0_9.txt": "of macOS"}
+
+
+def members(reviews=REVIEWS) -> dict[str, str]:
+    names = ("neg", "pos")
+    return {
+        **{
+            f"{split}/{names[label]}/{row}_{row % 10}.txt": text
+            for split, rows in reviews.items()
+            for row, (label, text) in enumerate(rows)
+        },
+        **UNLABELLED,
+    }
+
+
+def write_folder(root, contents=None):
+    for name, text in (contents or members()).items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode() + b"\n")
+    return root
+
+
+def write_tar(path, contents=None, more=()):
+    path.parent.mkdir(exist_ok=True)
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in (contents or {f"aclImdb/{name}": text for name, text in members().items()}).items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text.encode())
+            archive.addfile(member, io.BytesIO(text.encode()))
+        for member in more:
+            archive.addfile(member)
+    return path
+
+
+def write_tables(root, reviews=REVIEWS, pattern="{}.parquet", reverse=False):
+    for split, rows in reviews.items():
+        path = root / pattern.format(split)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = rows[::-1] if reverse else rows
+        table = pa.table({"text": [text for _, text in rows], "label": [label for label, _ in rows]})
+        pa.parquet.write_table(table, path, row_group_size=16)
+    return root
+
+
+def prepared(cache, source, **options):
+    task = Text(**{**SMALL, "source": str(source), **options})
+    task.prepare(cache)
+    return task
+
+
+def texts(task, split, *where):
+    column = ListColumn(task.split(split, *where), "tokens")
+    return [to_bytes(column.row(row)) for row in range(len(column))]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return Cache(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory, cache):
+    return prepared(cache, write_tables(tmp_path_factory.mktemp("tables")))
+
+
+def test_import_and_construction_are_cheap():
+    code = (
+        "import sys; from lra_bench.tasks.text import Text; Text(); "
+        "print([m for m in ('torch', 'numba', 'datasets', 'pandas', 'numpy', 'pyarrow') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
+
+
+def test_rows_are_the_first_bytes_of_the_reviews(task):
+    whole = {split: Counter(text.encode()[:60] for _, text in rows) for split, rows in REVIEWS.items()}
+    assert Counter(texts(task, "test")) == whole["test"]
+    assert Counter(texts(task, "train")) + Counter(texts(task, "validation")) == whole["train"]
+    assert [len(task.split(split)) for split in SPLITS] == [72, 8, 40]
+    for split in SPLITS:
+        labels = numbers(task.split(split), "target")
+        assert labels.sum() * 2 == len(labels)  # stratified
+        praise = ["good" in str(text) or "fine" in str(text) or "grand" in str(text) for text in texts(task, split)]
+        assert (np.array(praise) <= labels).all()
+        task.check(split)
+    batch = Rows(task.split("test"), task.spec).batch([0, 1])
+    assert batch.inputs.shape == (2, 60) and int(batch.inputs.max()) < task.spec.vocabulary_size
+
+
+def test_every_format_gives_the_same_rows(task, tmp_path, cache):
+    formats = {
+        "folder": write_folder(tmp_path / "aclImdb"),
+        "folder above it": tmp_path,
+        "archive": write_tar(tmp_path / "reviews.tgz"),
+        "archive in a folder": write_tar(tmp_path / "raw" / "aclImdb_v1.tar.gz").parent,
+        "hub": write_tables(tmp_path / "hub", pattern="plain_text/{}-00000-of-00001.parquet"),
+        "other order": write_tables(tmp_path / "order", reverse=True),
+    }
+    with zipfile.ZipFile(tmp_path / "reviews.zip", "w") as archive:
+        for name, text in members().items():
+            archive.writestr(f"aclImdb/{name}", f"  {text}\r\n")
+    formats["zip, with white space"] = tmp_path / "reviews.zip"
+    for name, source in formats.items():
+        other = prepared(cache, source)
+        assert other.provenance().checksums == task.provenance().checksums, name
+        assert other.fingerprint() == task.fingerprint() == Text(**SMALL, source=str(source)).fingerprint(), name
+
+
+def test_data_folder_and_its_names(task, tmp_path, cache, monkeypatch):
+    monkeypatch.setenv("LRA_BENCH_DATA", str(tmp_path))
+    write_tables(tmp_path / "imdb")
+    assert prepared(cache, "official").fingerprint() == task.fingerprint()
+    write_folder(tmp_path / "aclImdb", members({**REVIEWS, "test": written("test", 20)}))
+    assert len(prepared(cache, "official").split("test")) == 20
+
+
+def test_fingerprint_covers_what_decides_the_data(task, tmp_path):
+    base = task.fingerprint()
+    source = task.source
+    assert Text(**SMALL, source=source).fingerprint() == base
+    for change in ({"max_length": 61}, {"seed": 1}, {"filler_rows": 8}, {"rows": {"test": 10}}):
+        assert Text(**{**SMALL, "source": source, **change}).fingerprint() != base
+    write_tables(tmp_path, {**REVIEWS, "test": written("other", 40)})
+    assert Text(**SMALL, source=str(tmp_path)).fingerprint() != base
+
+
+def test_a_run_is_planned_before_anything_is_fetched(tmp_path, monkeypatch):
+    monkeypatch.setenv("LRA_BENCH_OFFLINE", "1")
+    monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path))
+    monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
+    assert Text().fingerprint() == Text(source="official").fingerprint()
+    with pytest.raises(
+        UserError, match=r"^task\.source: train-00000.* cannot be fetched .*huggingface\.co.*e6281661"
+    ) as caught:
+        Text().prepare(Cache(tmp_path))
+    assert "\n" not in str(caught.value)
+    assert not list(tmp_path.rglob("*.parquet")) and not Cache(tmp_path).entries()
+
+
+def test_validation_shares_no_text_with_train(cache, tmp_path):
+    twice = {**REVIEWS, "train": REVIEWS["train"] + REVIEWS["train"][:40]}
+    task = prepared(cache, write_tables(tmp_path, twice), max_length=500)
+    assert len(task.split("validation")) == 12
+    assert not set(texts(task, "validation")) & set(texts(task, "train"))
+
+
+def test_rows_draws_always_the_same_few(task, cache):
+    fewer = prepared(cache, task.source, rows={"train": 20, "validation": 4, "test": 10})
+    for split, rows in (("train", 20), ("validation", 4), ("test", 10)):
+        assert not Counter(texts(fewer, split)) - Counter(texts(task, split))
+        assert numbers(fewer.split(split), "target").sum() * 2 == rows == len(fewer.split(split))
+    assert fewer.provenance().partial.endswith("20 of 72 train rows, 4 of 8 validation rows, 10 of 40 test rows")
+    same_test = prepared(cache, task.source, rows={"test": 10})
+    assert content_sha256(same_test.split("test")) == content_sha256(fewer.split("test"))
+    assert len(prepared(cache, task.source, rows={"test": 1000}).split("test")) == 40
+
+
+def test_partial_data_only_when_asked_for(task, tmp_path):
+    with pytest.raises(UserError, match=r"80 of 25,000 train reviews, 40 of 25,000 test reviews; .*allow_partial"):
+        prepared(Cache(tmp_path), task.source, allow_partial=False)
+    assert "80 of 25,000 train reviews" in task.provenance().partial
+
+
+@pytest.mark.parametrize("length", [1, 30, 60, 61, 100])
+def test_truncated_is_the_same_reviews_cut_elsewhere(task, cache, length):
+    longer = prepared(cache, task.source, max_length=1000)
+    assert texts(task, "test", length) == [text[:length] for text in texts(longer, "test")]
+    assert numbers(task.split("test", length), "target").tolist() == numbers(longer.split("test"), "target").tolist()
+    assert task.supports_length(length) is None
+
+
+def test_lengths_that_say_nothing_are_refused(task):
+    longest = max(len(text.encode()) for _, text in REVIEWS["test"])
+    assert task.supports_length(longest) is None
+    assert task.supports_length(longest + 1) == f"no test review is longer than {longest:,} bytes"
+    assert task.supports_length(59, "filler") == "filler lengthens, and rows are trained on at 60 bytes"
+    for length, variant in ((longest + 1, "truncated"), (59, "filler")):
+        with pytest.raises(UserError, match=rf"measure\.extrapolation_ratios: length {length} is refused"):
+            task.split("test", length, variant)
+    with pytest.raises(ValueError, match="no variant upsampled"):
+        task.split("test", 120, "upsampled")
+
+
+def test_the_training_length_is_the_split_itself(task):
+    for variant in (None, "truncated", "filler"):
+        assert task.split("test", 60, variant) is task.split("test")
+        assert task.floors("test", 60, variant) == task.floors("test")
+
+
+@pytest.mark.parametrize("length", [61, 120, 480])
+def test_filler_keeps_the_review_and_adds_both_labels_alike(task, length):
+    rows, plain = task.split("test", length, "filler"), ListColumn(task.split("test"), "tokens")
+    column, labels = ListColumn(rows, "tokens"), numbers(task.split("test"), "target")
+    assert len(rows) == 7 and (column.lengths == length).all()
+    pieces = {label: [to_bytes(plain.row(r)) for r in np.flatnonzero(labels == label)] for label in (0, 1)}
+    for row, (place, start) in enumerate(zip(rows["row"], rows["start"], strict=True)):
+        review = plain.row(place)
+        assert (column.row(row)[start : start + len(review)] == review).all()
+        assert rows["target"][row] == labels[place]
+        around = to_bytes(column.row(row)[:start]) + to_bytes(column.row(row)[start + len(review) :])
+        assert len(around) == length - len(review)
+        shares = unspell(around, pieces)
+        assert abs(shares[0] - shares[1]) <= 1 and sum(shares) == len(around)
+
+
+def unspell(around: bytes, pieces: dict[int, list[bytes]]) -> tuple[int, int]:
+    """Bytes from texts of either label in what is whole texts and a cut one of each label, in some order."""
+    cuts = {label: {piece[:n] for piece in own for n in range(1, len(piece) + 1)} for label, own in pieces.items()}
+    whole = {label: {piece + b" " for piece in own} for label, own in pieces.items()}
+
+    def walk(at: int, counts: tuple[int, int], cut: frozenset[int]):
+        if at == len(around):
+            yield counts
+        for label in (0, 1):
+            for piece in whole[label] | (set() if label in cut else cuts[label]):
+                if around.startswith(piece, at):
+                    more = tuple(n + len(piece) * (label == own) for own, n in enumerate(counts))
+                    yield from walk(at + len(piece), more, cut if piece in whole[label] else cut | {label})
+
+    return min(walk(0, (0, 0), frozenset()), key=lambda counts: abs(counts[0] - counts[1]))
+
+
+def test_filler_does_not_depend_on_how_many_rows_are_made(task, cache):
+    more = prepared(cache, task.source, filler_rows=40)
+    few = dict(zip(task.split("test", 120, "filler")["row"], texts(task, "test", 120, "filler"), strict=True))
+    many = dict(zip(more.split("test", 120, "filler")["row"], texts(more, "test", 120, "filler"), strict=True))
+    assert few.items() <= many.items() and len(many) == 40
+
+
+@given(
+    text=st.binary(min_size=1, max_size=20).filter(lambda text: b"\xff" not in text),
+    more=st.integers(0, 50),
+    kinds=st.integers(1, 3),
+    seed=st.integers(0, 5),
+)
+@settings(deadline=None)
+def test_surround_gives_every_kind_its_share(text, more, kinds, seed):
+    fillers = [np.full(4, 200 + kind, dtype=np.uint8) for kind in range(kinds)]
+    draws = [lambda piece=piece: piece for piece in fillers]
+    row, start = surround(to_tokens(text), len(text) + more, draws, np.random.default_rng(seed))
+    assert len(row) == len(text) + more
+    assert to_bytes(row[start : start + len(text)]) == text
+    around = np.concatenate([row[:start], row[start + len(text) :]])
+    spaces = (around == ord(" ") + 1).sum()
+    counts = [(around == 200 + kind).sum() for kind in range(kinds)]
+    assert sum(counts) + spaces == more
+    # A kind's quota differs from another's by a byte at most, of which a fifth is spaces.
+    assert max(counts) - min(counts) <= 1
+
+
+@given(text=st.text(max_size=200), length=st.integers(0, 250))
+@settings(deadline=None)
+def test_tokens_are_the_bytes_of_the_text(text, length):
+    tokens = to_tokens(text.encode())
+    assert to_bytes(tokens).decode() == text
+    assert (tokens >= 1).all() and (tokens <= 256).all()
+    cut = tokens[:length]
+    start = codecs.getincrementaldecoder("utf-8")().decode(to_bytes(cut))
+    assert text.startswith(start) and len(start.encode()) > len(cut) - 4
+    assert (text_fault(cut) is None) == bool(len(cut))
+
+
+def test_floors_are_fitted_on_rows_of_the_same_make(task, cache, monkeypatch):
+    floors = task.floors("test")
+    assert floors["majority"] == 0.5
+    assert floors["bag_of_bytes"] > 0.75  # the words of either label have letters of their own
+    assert task.headline_floor in floors
+    asked = []
+    monkeypatch.setattr(
+        "lra_bench.tasks.linear_probe.probe_accuracy",
+        lambda *parts: asked.append([len(part) for part in parts[:4]]) or 0.5,
+    )
+    assert task.floors("test") == floors  # remembered
+    task.floors("test", 30)
+    task.floors("test", 120, "filler")
+    assert asked == [[72, 72, 40, 40], [72, 72, 7, 7]]
+
+
+def test_the_bag_sees_shares_and_labels(task):
+    shares, labels = task._shares("train", 60, "truncated")
+    for share, label, text in zip(shares, labels, texts(task, "train"), strict=True):
+        assert np.allclose(share, [text.count(byte) / len(text) for byte in range(256)])
+        assert label == (b"good" in text or b"fine" in text or b"grand" in text or "café".encode() in text)
+
+
+def changed(dataset, **columns):
+    table = dataset.data.table
+    for name, values in columns.items():
+        table = table.set_column(table.column_names.index(name), name, pa.array(values, table.column(name).type))
+    return datasets.Dataset(table, fingerprint="changed")
+
+
+def test_check_finds_what_is_wrong(task, tmp_path):
+    split = task.split("test")
+    tokens, targets, lengths = split["tokens"][:], split["target"][:], split["length"][:]
+    wrong = {
+        r"row 3 is empty or holds padding": {"tokens": [*tokens[:3], [0] * lengths[3], *tokens[4:]]},
+        r"row 4 is no UTF-8 text": {"tokens": [*tokens[:4], [0x80 + 1] * lengths[4], *tokens[5:]]},
+        r"row 5 states a wrong length": {"length": [*lengths[:5], 7, *lengths[6:]]},
+        r"a row has the label 2": {"target": [2, *targets[1:]]},
+        r"95% of the labels are 1": {"target": [1] * 38 + [0] * 2},
+    }
+    for told, columns in wrong.items():
+        with pytest.raises(UserError, match=told):
+            check_rows(changed(split, **columns), "text test", 60)
+    for told, reviews in {
+        "text train: 100 reviews repeat": {**REVIEWS, "train": written("train", 200) + written("train", 100)},
+        r"text test: shares 1\d\d reviews with train": {
+            "train": written("train", 1600),
+            "test": written("train", 160),
+        },
+    }.items():
+        made = prepared(Cache(tmp_path / told[5:9]), write_tables(tmp_path / told[5:9] / "files", reviews))
+        with pytest.raises(UserError, match=told):
+            made.check(told.split(":")[0].removeprefix("text "))
+
+
+def cut_in_half(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def link():
+    member = tarfile.TarInfo("aclImdb/train/pos/1_1.txt")
+    member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+    return member
+
+
+def damaged_table(root):
+    write_tables(root)
+    cut_in_half(root / "test.parquet")
+
+
+def table_with(root, column, values):
+    write_tables(root)
+    table = pa.parquet.read_table(root / "test.parquet")
+    table = table.drop_columns(column)
+    pa.parquet.write_table(table if values is None else table.append_column(column, values), root / "test.parquet")
+
+
+def table_damaged_inside(root):
+    write_tables(root)
+    path = root / "test.parquet"
+    content = bytearray(path.read_bytes())
+    content[100:200] = bytes(100)
+    path.write_bytes(content)
+
+
+def cut_tar(root):
+    cut_in_half(write_tar(root / "aclImdb_v1.tar.gz"))
+
+
+BROKEN = {
+    "an empty folder": (lambda root: None, r"does not hold the folder aclImdb, aclImdb_v1\.tar\.gz, or"),
+    "a cut table": (damaged_table, r"test\.parquet cannot be read past row 0"),
+    "a damaged table": (table_damaged_inside, r"test\.parquet cannot be read past row \d+"),
+    "no labels": (lambda root: table_with(root, "label", None), r"test\.parquet has no column label"),
+    "wrong labels": (
+        lambda root: table_with(root, "label", pa.array([0] * 39 + [-1])),
+        r"row 40 of .*test\.parquet has the label -1",
+    ),
+    "a missing label": (
+        lambda root: table_with(root, "label", pa.array([0] * 39 + [None])),
+        r"row 40 of .*test\.parquet has the label None",
+    ),
+    "numbers": (lambda root: table_with(root, "text", pa.array(range(40))), r"row 1 of .*test\.parquet holds no text"),
+    "a cut archive": (cut_tar, r"aclImdb_v1\.tar\.gz"),
+    "an archive without reviews": (
+        lambda root: write_tar(root / "aclImdb_v1.tar.gz", {"aclImdb/README": "read me"}),
+        r"aclImdb_v1\.tar\.gz holds no train reviews",
+    ),
+    "an archive with a way out": (
+        lambda root: write_tar(root / "aclImdb_v1.tar.gz", more=[tarfile.TarInfo("../train/pos/1_1.txt")]),
+        r"a name that leads out of the archive",
+    ),
+    "an archive with a link": (
+        lambda root: write_tar(root / "aclImdb_v1.tar.gz", more=[link()]),
+        r"which is a link or device",
+    ),
+    "no archive": (
+        lambda root: (root / "aclImdb_v1.tar.gz").write_bytes(gzip.compress(b"text" * 1000)),
+        "no folder, tar",
+    ),
+    "an empty review": (
+        lambda root: write_folder(root, {**members(), "test/pos/1_1.txt": " "}),
+        r"test/pos/1_1\.txt is empty",
+    ),
+    "empty folders": (
+        lambda root: [(root / name).mkdir(parents=True) for name in ("train/pos", "train/neg", "test/pos", "test/neg")],
+        "holds no train reviews",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_files_are_one_sentence_and_leave_no_trace(tmp_path, name):
+    break_it, told = BROKEN[name]
+    (tmp_path / "files").mkdir()
+    break_it(tmp_path / "files")
+    cache = Cache(tmp_path / "cache")
+    for _ in range(2):
+        with pytest.raises(UserError, match=told) as caught:
+            prepared(cache, tmp_path / "files")
+        assert str(caught.value).startswith("task.source") and "\n" not in str(caught.value)
+    # The train reviews may be whole where the test reviews are not.
+    assert {entry.name for entry in cache.entries()} <= {"text-reviews-train"}
+    assert not list(cache.root.rglob("*building*"))
+
+
+def test_reviews_in_another_encoding_are_named(tmp_path):
+    root = write_folder(tmp_path / "files")
+    (root / "test" / "pos" / "7_7.txt").write_bytes("café".encode("latin-1"))
+    with pytest.raises(UserError, match=r"test/pos/7_7\.txt is not UTF-8"):
+        prepared(Cache(tmp_path / "cache"), root)
+
+
+def test_too_few_reviews(tmp_path):
+    reviews = {"train": REVIEWS["train"][:8], "test": REVIEWS["test"]}
+    with pytest.raises(UserError, match="holds too few train reviews to hold a tenth of them out"):
+        prepared(Cache(tmp_path / "cache"), write_tables(tmp_path / "files", reviews))
+    one_each = {"train": REVIEWS["train"], "test": REVIEWS["test"][:2]}
+    task = prepared(Cache(tmp_path / "cache"), write_tables(tmp_path / "others", one_each))
+    with pytest.raises(UserError, match=r"task\.rows\.test=2: filler needs two reviews of each label"):
+        task.split("test", 120, "filler")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"max_length": 0}, r"^task\.max_length=0: must be at least 1"),
+        ({"filler_rows": 0}, r"^task\.filler_rows=0: must be at least 1"),
+        ({"seed": -1}, r"^task\.seed=-1: must be at least 0"),
+        ({"rows": {"valid": 10}}, r"^task\.rows: no split is called valid; name train, validation, test"),
+        ({"rows": {"test": 1}}, r"^task\.rows\.test=1: must be at least 2"),
+    ],
+)
+def test_impossible_options(options, told):
+    with pytest.raises(UserError, match=told):
+        Text(**options)
+
+
+def test_use_before_prepare():
+    with pytest.raises(RuntimeError, match="prepare"):
+        Text().provenance()
+
+
+def test_the_official_reviews(shared_data, tmp_path_factory):
+    if not (shared_data / "imdb").is_dir():
+        pytest.skip("no IMDB")
+    cache = Cache(tmp_path_factory.mktemp("official"))
+    task = Text(source=str(shared_data), max_length=1024)
+    task.prepare(cache)
+    assert [len(task.split(split)) for split in SPLITS] == [22_500, 2_500, 25_000]
+    assert not task.provenance().partial
+    assert task._ready()[1].content() == OFFICIAL_CONTENT
+    for split in SPLITS:
+        task.check(split)
+        assert numbers(task.split(split), "target").mean() == 0.5
+    assert 0.63 < task.floors("test")["bag_of_bytes"] < 0.66
+    again = Text(source=str(shared_data), max_length=1024)
+    again.prepare(cache)
+    assert again.provenance().checksums == task.provenance().checksums
