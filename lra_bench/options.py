@@ -31,7 +31,11 @@ class Backbone:
 
 @dataclass
 class Train:
-    """How a model is trained; ``window`` cuts language-modelling documents in ``order=stream``."""
+    """How a model is trained.
+
+    In language modelling ``window`` is the length of training windows, by default the task's training length, and
+    validation reads the first ``validation_tokens`` of its split, by default all.
+    """
 
     steps: int = 1000
     batch_size: int = 32
@@ -45,6 +49,7 @@ class Train:
     evaluate_every: int = 250
     order: str = "shuffled"
     window: int | None = None
+    validation_tokens: int | None = None
 
 
 @dataclass
@@ -52,13 +57,15 @@ class Measure:
     """What is measured beside the test score.
 
     ``speed_lengths: null`` means the device's default lengths, ``extrapolation_variants: null`` all ways to lengthen
-    that the task has.
+    that the task has. In language modelling contexts are compared on the same ``extrapolation_tokens`` of the test
+    split, rounded to whole multiples of the longest context.
     """
 
     speed_lengths: list[int] | None = None
     speed_batch_size: int | None = None
     extrapolation_ratios: list[float] = field(default_factory=lambda: [0.5, 1.0, 2.0, 4.0, 8.0])
     extrapolation_variants: list[str] | None = None
+    extrapolation_tokens: int = 1_000_000
     evaluation_batch_size: int = 32
     flops: bool = True
     energy: bool = True

@@ -108,7 +108,15 @@ class Stages:
     def _test(self, model: nn.Module, rows: dict[str, Rows], task: Task, fit: Fit) -> Evaluation:
         self.stage = "testing"
         batch_size = self.config["measure"]["evaluation_batch_size"]
-        validation = evaluate(model, rows["validation"], task.spec, self.hardware, batch_size, "Validation, reloaded")
+        validation = evaluate(
+            model,
+            rows["validation"],
+            task.spec,
+            self.hardware,
+            batch_size,
+            "Validation, reloaded",
+            self.config["train"]["validation_tokens"],
+        )
         test = evaluate(model, rows["test"], task.spec, self.hardware, batch_size, "Test")
         self.record.metrics = {
             "validation": _metric(validation, task),  # type: ignore[dict-item]

@@ -34,6 +34,7 @@ RECIPE = {
     "evaluate_every": 4,
     "order": "shuffled",
     "window": None,
+    "validation_tokens": None,
 }
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 
 from lra_bench.contracts import NOT_SCORED, Batch, Output, TaskSpec
 from lra_bench.data.batches import Rows, evaluation_batches
+from lra_bench.data.windows import cut_all
 from lra_bench.hardware import Hardware
 from lra_bench.progress import bar
 
@@ -21,6 +24,7 @@ class Evaluation:
     """Score and loss over ``n`` scored targets, and per row: prediction, target, targets correct, loss in nats.
 
     ``loss`` is the mean in nats; ``score`` follows the task's metric. ``mean_tokens`` is the mean length of the rows.
+    In language modelling a row is a window, or whatever equal part of the text its figures are summed over.
     """
 
     score: float
@@ -34,49 +38,76 @@ class Evaluation:
     scored: np.ndarray
 
 
-@torch.inference_mode()
-def evaluate(
-    model: nn.Module, rows: Rows, spec: TaskSpec, hardware: Hardware, batch_size: int, description: str
-) -> Evaluation:
-    """Evaluate every row once, in eval mode; the mode of ``model`` is put back afterwards."""
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients; the mode of ``model`` is put back afterwards."""
     was_training = model.training
     model.eval()
-    gathered: list[tuple[np.ndarray, Tensor]] = []
     try:
-        with bar(len(rows), description, unit="rows") as advance:
-            for indices, batch in evaluation_batches(rows, batch_size):
-                batch = batch.to(hardware.device)
-                with hardware.autocast():
-                    output = model(batch)
-                gathered.append((indices, _row_figures(output, batch)))
-                advance(len(indices))
+        with torch.inference_mode():
+            yield
     finally:
         model.train(was_training)
+
+
+def evaluate(
+    model: nn.Module,
+    rows: Rows,
+    spec: TaskSpec,
+    hardware: Hardware,
+    batch_size: int,
+    description: str,
+    places: int | None = None,
+) -> Evaluation:
+    """Evaluate every row once.
+
+    In language modelling documents are cut into windows of the training length that do not overlap, each read without
+    memory: every token but a document's first is scored once. ``places`` stops after as many scored tokens, or up to a
+    window more.
+    """
+    if spec.kind == "language_modeling":
+        windows = cut_all(rows.lengths, spec.train_length, places)
+        lengths, batches, unit = windows.lengths, windows.batches(rows, batch_size), "windows"
+    else:
+        lengths, batches, unit = rows.lengths, evaluation_batches(rows, batch_size), "rows"
+    gathered: list[tuple[np.ndarray, Tensor]] = []
+    with evaluating(model), bar(len(lengths), description, unit=unit) as advance:
+        for indices, batch in batches:
+            batch = batch.to(hardware.device)
+            with hardware.autocast():
+                output = model(batch)
+            gathered.append((indices, _row_figures(output, batch)))
+            advance(len(indices))
     order = np.concatenate([indices for indices, _ in gathered])
-    figures = np.empty((5, len(rows)))
+    figures = np.empty((5, len(lengths)))
     figures[:, order] = torch.cat([values for _, values in gathered], dim=1).cpu().numpy()
-    return _summarise(figures, spec, float(np.mean(rows.lengths)))
+    return summarise(figures, spec, float(np.mean(lengths)))
 
 
-def _row_figures(output: Output, batch: Batch) -> Tensor:
-    """Per row: prediction, target (both −1 where tokens have their own), correct targets, loss sum, scored targets."""
+def target_figures(output: Output, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Of every target, (B,) or (B, N): its loss in nats, 0 where it is not scored, and whether it was predicted."""
     logits = output.logits.float() if output.logits.dtype.itemsize < 4 else output.logits
     targets = batch.targets
     losses = F.cross_entropy(
         logits.flatten(0, -2), targets.flatten(), ignore_index=NOT_SCORED, reduction="none"
     ).view_as(targets)
-    predictions = logits.argmax(-1)
-    scored = targets != NOT_SCORED
-    correct = (predictions == targets) & scored
+    return losses, logits.argmax(-1) == targets
+
+
+def _row_figures(output: Output, batch: Batch) -> Tensor:
+    """Per row: prediction, target (both −1 where tokens have their own), correct targets, loss sum, scored targets."""
+    losses, correct = target_figures(output, batch)
+    targets, scored = batch.targets, batch.targets != NOT_SCORED
     if targets.dim() == 1:
-        columns = [predictions, targets, correct, losses, scored]
+        columns = [output.logits.argmax(-1), targets, correct, losses, scored]
     else:
         none = targets.new_full((targets.shape[0],), -1)
         columns = [none, none, correct.sum(1), losses.sum(1), scored.sum(1)]
     return torch.stack([column.double() for column in columns])
 
 
-def _summarise(figures: np.ndarray, spec: TaskSpec, mean_tokens: float) -> Evaluation:
+def summarise(figures: np.ndarray, spec: TaskSpec, mean_tokens: float) -> Evaluation:
+    """The evaluation of (5, R) figures: per row prediction, target, correct targets, loss sum and scored targets."""
     prediction, target, correct, losses, scored = figures
     n = int(scored.sum())
     # Summed in row order, so that the figure does not depend on how rows were batched.

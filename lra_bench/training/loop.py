@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map, tree_map_only
 from lra_bench.contracts import Batch, Output, Stepped, TaskSpec, UserError
 from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.streams import StreamBatches
+from lra_bench.data.windows import RandomWindows
 from lra_bench.hardware import Hardware
 from lra_bench.progress import bar
 
@@ -53,10 +54,13 @@ def training_batches(rows: Rows, train: Mapping[str, Any], seed: int) -> Callabl
     """Batches by step, in the order that ``train.order`` names."""
     if train["order"] not in ORDERS:
         raise UserError(f"train.order={train['order']}: choose {' or '.join(ORDERS)}")
+    window = train["window"] or rows.spec.train_length
+    if rows.spec.kind == "language_modeling" and train["order"] == "stream":
+        return StreamBatches(rows, train["batch_size"], window, seed)
     if train["order"] == "stream":
-        if not train["window"]:
-            raise UserError("train.order=stream: also needs train.window, in tokens")
-        return StreamBatches(rows, train["batch_size"], train["window"], seed)
+        raise UserError(f"train.order=stream: {rows.spec.name} models no language; set train.order=shuffled")
+    if rows.spec.kind == "language_modeling" and int(rows.lengths.max()) > window:
+        return RandomWindows(rows, train["batch_size"], window, seed)
     return ShuffledBatches(rows, train["batch_size"], seed)
 
 
@@ -112,11 +116,15 @@ def train(
 def forward_backward(
     model: nn.Module, batch: Batch, optimizer: Optimizer, hardware: Hardware, memory: Any = None
 ) -> tuple[Tensor, Any, dict[str, dict[str, Tensor]]]:
-    """Forward and backward over the batch in micro-batches: its loss, the memory after it, summed statistics."""
+    """Forward and backward over the batch in micro-batches: its loss, the memory after it, summed statistics.
+
+    Only rows of a stream, which say where documents begin, are read with the ``memory`` of the batch before.
+    """
     batch = batch.to(hardware.device)
     cap = hardware.micro_batch or batch.size
-    if "reset" in batch.extra and memory is not None:
-        memory = tree_map_only(Tensor, lambda tensor: _reset_rows(tensor, batch.extra["reset"]), memory)
+    if "reset" not in batch.extra:
+        memory = None
+    memory = tree_map_only(Tensor, lambda tensor: _reset_rows(tensor, batch.extra["reset"]), memory)
     if batch.size <= cap:
         loss, memory, reported = _micro_step(model, batch, optimizer, hardware, memory)
         return loss, memory, {name: dict(values) for name, values in reported.items()}
@@ -182,7 +190,8 @@ def _consider(
     state: State,
 ) -> None:
     """Evaluate on validation and keep the weights if they are the best so far; the earlier of two equals stays."""
-    result = evaluate(model, rows, spec, hardware, config["measure"]["evaluation_batch_size"], "Validation")
+    batch_size, places = config["measure"]["evaluation_batch_size"], config["train"]["validation_tokens"]
+    result = evaluate(model, rows, spec, hardware, batch_size, "Validation", places)
     state.validations.append((state.step, result.loss, result.score))
     better = result.score > state.best_score if spec.higher_is_better else result.score < state.best_score
     if better or math.isnan(state.best_score):
