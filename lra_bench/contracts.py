@@ -6,7 +6,7 @@ Nothing here imports torch at run time, so that listing and planning stay fast.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -227,6 +227,13 @@ class Task(ABC):
     @abstractmethod
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
         """Scores of rules that need no model, by name (``majority`` and the task's own shortcuts)."""
+
+    def floors_between(self, split: str, spans: Sequence[tuple[int, int, int]]) -> Mapping[str, float]:
+        """Floors on parts of a split of language modelling: (document, start, stop) in tokens.
+
+        Each token is predicted from what stands before it in its document. Empty where the task knows none.
+        """
+        return {}
 
     @abstractmethod
     def check(self, split: str) -> None:

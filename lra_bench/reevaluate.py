@@ -17,7 +17,7 @@ def reevaluate(record: Record, lengths: Sequence[int] = ()) -> list[Extrapolatio
     from lra_bench.data.batches import Rows
     from lra_bench.data.cache import Cache
     from lra_bench.hardware import resolve
-    from lra_bench.measure.length import extrapolate
+    from lra_bench.measure.length import extrapolate, point_of_test
     from lra_bench.training.checkpoint import Checkpoints
     from lra_bench.training.evaluation import evaluate
 
@@ -33,6 +33,8 @@ def reevaluate(record: Record, lengths: Sequence[int] = ()) -> list[Extrapolatio
         finish(*(Rows(task.split(name), task.spec) for name in ("train", "validation")))
     rows = Rows(task.split("test"), task.spec)
     test = evaluate(model, rows, task.spec, hardware, config["measure"]["evaluation_batch_size"], "Test")
-    ratios = [length / task.spec.train_length for length in lengths] or [1.0]
+    if not lengths:
+        return [point_of_test(task, test)]
+    ratios = [length / task.spec.train_length for length in lengths]
     asked = {**config, "measure": {**config["measure"], "extrapolation_ratios": ratios}}
     return extrapolate(model, task, asked, hardware, test).points

@@ -81,9 +81,12 @@ def _points(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def _in_every_variant(points: Sequence[ExtrapolationPoint]) -> Iterator[tuple[str, ExtrapolationPoint]]:
-    """Points with the way their length was made; the training length, made in none, belongs to each."""
+    """Points with the way their length was made; the training length belongs to each, unless it was made in each."""
+    apart = len({point["variant"] for point in points if point["ratio"] == 1}) > 1
     for variant in dict.fromkeys(point["variant"] for point in points):
-        yield from ((variant, point) for point in points if variant == point["variant"] or point["ratio"] == 1)
+        for point in points:
+            if variant == point["variant"] or (point["ratio"] == 1 and not apart):
+                yield variant, point
 
 
 def _curves(points: pd.DataFrame) -> pd.DataFrame:

@@ -17,6 +17,8 @@ from lra_bench.leaderboard.statistics import bootstrap, wilson, wilson_over_rows
 from lra_bench.records.schema import ExtrapolationPoint
 from lra_bench.training.evaluation import Evaluation, evaluate
 
+from .contexts import CONTEXT_VARIANTS, Region, evaluate_context, region_of
+
 
 @dataclass(frozen=True)
 class Extrapolation:
@@ -47,28 +49,39 @@ def extrapolate(
 ) -> Extrapolation:
     """Evaluate frozen weights at every ratio of the training length, in every way that the task has to vary it.
 
-    ``known`` is the test at the training length itself, which is the same in every variant and stands in the first.
+    ``known`` is the test at the training length itself, which is the same in every variant and stands in the first. In
+    language modelling it is the context that varies, and every point has the same scored tokens and is measured.
     A point that cannot be measured carries its status and reason: ``incompatible`` where task or model has no such
     length, ``out_of_memory``. Raises ``UserError`` where a variant is asked for that the task has not.
     """
     points: list[ExtrapolationPoint] = []
     evaluations: dict[tuple[str, int], Evaluation] = {}
+    region = _region(task, config)
     for number, variant in enumerate(_variants(task, config)):
         for ratio in config["measure"]["extrapolation_ratios"]:
-            if ratio == 1 and number:
+            if ratio == 1 and number and region is None:
                 continue
             length = round(task.spec.train_length * ratio)
             place: _Place = {"variant": variant, "ratio": ratio, "length": length}
             try:
-                result = known if ratio == 1 else _evaluate_at(model, task, length, variant, config, hardware)
+                if region is not None:
+                    result = _evaluate_context(model, task, region, place, config, hardware)
+                else:
+                    result = known if ratio == 1 else _evaluate_at(model, task, length, variant, config, hardware)
             except UserError as error:
                 points.append(_unscored(place, "incompatible", str(error)))
             except (torch.cuda.OutOfMemoryError, MemoryError) as error:
                 points.append(_unscored(place, "out_of_memory", str(error).partition("\n")[0]))
             else:
                 evaluations[variant, length] = result
-                points.append(_scored(place, result, task))
+                points.append(_scored(place, result, _floors(task, region, place), task))
     return Extrapolation(points, evaluations)
+
+
+def point_of_test(task: Task, test: Evaluation) -> ExtrapolationPoint:
+    """The point of the whole test split at the training length."""
+    place: _Place = {"variant": task.variants[0], "ratio": 1.0, "length": task.spec.train_length}
+    return _scored(place, test, dict(task.floors("test")), task)
 
 
 class _Place(TypedDict):
@@ -79,17 +92,32 @@ class _Place(TypedDict):
 
 def _variants(task: Task, config: Mapping[str, Any]) -> Sequence[str]:
     asked: Sequence[str] | None = config["measure"]["extrapolation_variants"]
+    known = CONTEXT_VARIANTS if task.spec.kind == "language_modeling" else task.variants
     for name in asked or ():
-        if name not in task.variants:
+        if name not in known:
             raise UserError(
-                f"measure.extrapolation_variants={name}: {task.spec.name} can be varied by {', '.join(task.variants)}"
+                f"measure.extrapolation_variants={name}: {task.spec.name} can be varied by {', '.join(known)}"
             )
-    return task.variants if asked is None else asked
+    return known if asked is None else asked
 
 
-def _scored(place: _Place, result: Evaluation, task: Task) -> ExtrapolationPoint:
+def _region(task: Task, config: Mapping[str, Any]) -> Region | None:
+    """In language modelling, the tokens on which every context is scored."""
+    ratios = config["measure"]["extrapolation_ratios"]
+    if task.spec.kind != "language_modeling" or not ratios:
+        return None
+    longest = round(task.spec.train_length * max(ratios))
+    return region_of(Rows(task.split("test"), task.spec), longest, config["measure"]["extrapolation_tokens"])
+
+
+def _floors(task: Task, region: Region | None, place: _Place) -> dict[str, float]:
+    if region is not None:
+        return dict(task.floors_between("test", region.spans))
+    return dict(task.floors("test", None if place["ratio"] == 1 else place["length"], place["variant"]))
+
+
+def _scored(place: _Place, result: Evaluation, floors: dict[str, float], task: Task) -> ExtrapolationPoint:
     low, high = interval(result, task.spec)
-    floors = dict(task.floors("test", None if place["ratio"] == 1 else place["length"], place["variant"]))
     floor = floors.get(task.headline_floor)
     return {
         **place,
@@ -136,6 +164,15 @@ def _evaluate_at(
     # As many tokens at once as at the training length, so that memory does not decide what can be measured.
     batch_size = max(1, round(config["measure"]["evaluation_batch_size"] * min(1.0, task.spec.train_length / length)))
     return evaluate(model, rows, task.spec, hardware, batch_size, f"Length {length:,}, {variant}")
+
+
+def _evaluate_context(
+    model: nn.Module, task: Task, region: Region, place: _Place, config: Mapping[str, Any], hardware: Hardware
+) -> Evaluation:
+    if refused := _refuses(model, place["length"]):
+        raise UserError(refused)
+    rows, batch_size = Rows(task.split("test"), task.spec), config["measure"]["evaluation_batch_size"]
+    return evaluate_context(model, rows, region, place["variant"], place["length"], hardware, batch_size)
 
 
 def _refuses(model: nn.Module, length: int) -> str | None:
