@@ -65,6 +65,13 @@ def test_one_row_per_run() -> None:
     assert frame["score"].isna().sum() == 2
 
 
+def test_a_floor_that_is_called_after_bytes_is_a_share() -> None:
+    records = [make_record("transformer", seed=seed) for seed in range(2)]
+    for record, floor in zip(records, (0.61, 0.63), strict=True):
+        record.floors["bag_of_bytes"] = floor
+    assert leaderboard(records)["floor_bag_of_bytes"].tolist() == pytest.approx([0.62])
+
+
 def test_seeds_are_averaged_with_students_interval() -> None:
     scores = [record.score() for record in board() if record.key.model == "local" and record.status == "ok"]
     local = row(leaderboard(board()), "local")

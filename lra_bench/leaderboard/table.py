@@ -46,7 +46,7 @@ def leaderboard(records: Iterable[Record], protocol: str | None = None) -> pd.Da
     frame = frame.sort_values([*ONE_ROW, "seed"])  # sums do not depend on the order that records came in
     rows = pd.DataFrame([_variant(group) for _, group in frame.groupby(ONE_ROW, dropna=False)])
     for name in rows.columns:
-        if name.startswith(WHOLE) or name.endswith("_bytes"):
+        if name.startswith(WHOLE) or _is_memory(name):
             rows[name] = pd.to_numeric(rows[name]).astype("Int64")
         elif name == "score" or name.endswith("_per_second"):
             rows[name] = pd.to_numeric(rows[name]).astype("float64")
@@ -85,7 +85,7 @@ def _together(name: str, values: Sequence[Any]) -> Any:
     known = [value for value in values if value is not None and value == value]
     if not known:
         return None
-    if name.endswith("_bytes"):
+    if _is_memory(name):
         return max(known)
     if isinstance(known[0], float) and not name.startswith(WHOLE):
         return math.fsum(known) / len(known)
@@ -141,3 +141,8 @@ def _rank(rows: pd.DataFrame, within: list[str], value: pd.Series) -> pd.Series:
     """Ranks from 1 by ``value``, least first, within groups; missing where the value is."""
     keys = [rows[name] for name in within]
     return value.groupby(keys, dropna=False).rank(method="min").astype("Int64")
+
+
+def _is_memory(name: str) -> bool:
+    """Whether a column counts bytes; floors may be called bag_of_bytes."""
+    return name.endswith("_bytes") and not name.startswith("floor_")
