@@ -1,0 +1,199 @@
+"""Contexts are compared on the same tokens, and a model that tells how much it sees shows which were given."""
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from lra_bench.contracts import Output, Provenance, Task, TaskSpec, UserError
+from lra_bench.data.batches import Rows
+from lra_bench.hardware import Hardware
+from lra_bench.measure.contexts import CONTEXT_VARIANTS, evaluate_context, region_of
+from lra_bench.measure.length import extrapolate
+from lra_bench.training.evaluation import evaluate
+
+CPU = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu")
+CLASSES = 50
+
+
+def spec(train_length=8):
+    return TaskSpec(
+        name="toy",
+        version="1",
+        kind="language_modeling",
+        direction="causal",
+        classes=CLASSES,
+        vocabulary_size=CLASSES,
+        train_length=train_length,
+        metric="bits_per_character",
+    )
+
+
+def rows_of(lengths, train_length=8):
+    """Documents that count on, modulo the classes."""
+    documents = [[(number + place) % CLASSES for place in range(length)] for number, length in enumerate(lengths)]
+    table = pa.table({"tokens": pa.array(documents, pa.list_(pa.uint8()))})
+    return Rows(datasets.Dataset(table, fingerprint="t"), spec(train_length))
+
+
+class CountsWhatItSees(nn.Module):
+    """Knows the next token the better, the more tokens it has read: a hundredth of a logit for each."""
+
+    def __init__(self, remembers=False):
+        super().__init__()
+        self.remembers = remembers
+
+    def forward(self, batch, memory=None):
+        before = torch.zeros(batch.size, dtype=torch.long) if memory is None else memory
+        seen = before[:, None] + torch.arange(1, batch.width + 1)
+        logits = nn.functional.one_hot((batch.tokens + 1) % CLASSES, CLASSES) * (seen / 100)[..., None].double()
+        return Output(logits, memory=before + batch.lengths if self.remembers else None)
+
+
+def loss(seen):
+    """Of the model above after ``seen`` tokens, in nats."""
+    return np.log(1 + (CLASSES - 1) * np.exp(-seen / 100))
+
+
+def seen_by(variant, context, region):
+    """Tokens that the model reads for every place of the region, counted place by place."""
+    counts = []
+    for _, begin, end in region.runs:
+        for place in range(end - begin):
+            if variant == "context":
+                counts.append(place % context + 1)
+            elif variant == "sliding":
+                stride = context // 2
+                counts.append(context - stride + place % stride + 1)
+            else:
+                counts.append(region.piece // context * context + place % region.piece + 1)
+    return np.array(counts)
+
+
+@pytest.mark.parametrize("variant", CONTEXT_VARIANTS)
+@pytest.mark.parametrize("context", [2, 4, 6, 8, 16, 32])
+def test_every_place_sees_what_the_variant_says(variant, context):
+    rows = rows_of([500, 40, 30, 300])
+    region = region_of(rows, longest=32, tokens=10_000)
+    result = evaluate_context(CountsWhatItSees(remembers=True), rows, region, variant, context, CPU, batch_size=4)
+    expected = loss(seen_by(variant, context, region))
+    np.testing.assert_allclose(result.row_loss, expected.reshape(-1, region.unit).sum(1))
+    assert result.score == pytest.approx(expected.mean() / np.log(2))
+    assert result.n == region.places and (result.scored == 8).all() and (result.correct == 8).all()
+
+
+@pytest.mark.parametrize("variant", CONTEXT_VARIANTS)
+def test_how_many_are_read_at_once_changes_nothing(variant):
+    rows, model = rows_of([700, 333]), CountsWhatItSees(remembers=True)
+    region = region_of(rows, 24, 500)
+    one, many = (evaluate_context(model, rows, region, variant, 12, CPU, batch_size=size) for size in (1, 64))
+    np.testing.assert_array_equal(one.row_loss, many.row_loss)
+
+
+@given(
+    st.lists(st.integers(0, 90), min_size=1, max_size=4), st.integers(1, 40), st.integers(1, 20), st.integers(1, 300)
+)
+@settings(max_examples=200, deadline=None)
+def test_a_region_lies_behind_the_longest_context_and_has_about_the_wanted_size(lengths, longest, unit, tokens):
+    rows = rows_of(lengths, unit)
+    if max(lengths) < 3:
+        with pytest.raises(UserError, match="too short"):
+            region_of(rows, longest, tokens)
+        return
+    region = region_of(rows, longest, tokens)
+    assert region.unit <= unit and region.piece % region.unit == 0
+    for document, begin, end in region.runs:
+        assert region.piece <= begin < end <= lengths[document] - 1
+        assert (end - begin) % region.piece == 0
+    assert len({document for document, _, _ in region.runs}) == len(region.runs)
+    room = sum((length - 1) // region.piece - 1 for length in lengths if length - 1 >= 2 * region.piece)
+    assert region.places == min(room, max(1, round(tokens / region.piece))) * region.piece
+    if max(lengths) - 1 >= 2 * (longest + unit):
+        assert longest <= region.piece < longest + unit
+    assert region.spans == [(document, begin + 1, end + 1) for document, begin, end in region.runs]
+
+
+def test_a_context_that_the_text_is_too_short_for_is_refused():
+    rows = rows_of([60])
+    region = region_of(rows, longest=64, tokens=100)
+    assert region.piece == 24
+    with pytest.raises(UserError, match=r"no places behind 32 others.*at most 24"):
+        evaluate_context(CountsWhatItSees(), rows, region, "context", 32, CPU, 4)
+
+
+class Counting(Task):
+    def __init__(self):
+        self.spec = spec()
+
+    def split(self, name, length=None, variant=None):
+        return datasets.Dataset.from_dict({"tokens": [[place % CLASSES for place in range(400)]]})
+
+    def floors(self, split, length=None, variant=None):
+        return {"majority": 6.0}
+
+    def floors_between(self, split, spans):
+        return {"majority": float(sum(stop - start for _, start, stop in spans))}
+
+    def fingerprint(self):
+        return "counting"
+
+    def prepare(self, cache):
+        """Made in no time."""
+
+    def check(self, split):
+        """Nothing can be wrong."""
+
+    def provenance(self):
+        return Provenance("counted", "none", "none")
+
+
+def curve(model, ratios, variants=None):
+    task = Counting()
+    measure = {
+        "extrapolation_ratios": ratios,
+        "extrapolation_variants": variants,
+        "extrapolation_tokens": 64,
+        "evaluation_batch_size": 4,
+    }
+    known = evaluate(model, Rows(task.split("test"), task.spec), task.spec, CPU, 4, "Test")
+    return extrapolate(model, task, {"measure": measure}, CPU, known)
+
+
+def test_every_point_of_a_curve_has_the_same_tokens_and_their_floor():
+    points = curve(CountsWhatItSees(remembers=True), [0.5, 1, 2]).points
+    assert [(p["variant"], p["length"]) for p in points] == [(v, n) for v in CONTEXT_VARIANTS for n in (4, 8, 16)]
+    assert {p["n"] for p in points} == {64} and {p["floor"] for p in points} == {64.0}
+    score = {(p["variant"], p["length"]): p["score"] for p in points}
+    for variant in ("context", "sliding"):
+        assert score[variant, 4] > score[variant, 8] > score[variant, 16]
+    for length in (4, 8, 16):
+        assert score["context", length] > score["sliding", length] > score["stateful", length]
+
+
+def test_a_model_without_memory_has_no_stateful_points_and_says_why():
+    points = {(p["variant"], p["length"]): p for p in curve(CountsWhatItSees(), [1, 64]).points}
+    assert points["context", 8]["status"] == points["sliding", 8]["status"] == "ok"
+    assert points["stateful", 8]["status"] == "incompatible" and "keeps no memory" in points["stateful", 8]["reason"]
+    assert points["context", 512]["status"] == "incompatible" and "at most" in points["context", 512]["reason"]
+
+
+def test_variants_of_contexts_can_be_chosen():
+    assert [p["variant"] for p in curve(CountsWhatItSees(), [1, 2], ["sliding"]).points] == ["sliding", "sliding"]
+    with pytest.raises(UserError, match=r"extrapolation_variants=redrawn.*context, sliding, stateful"):
+        curve(CountsWhatItSees(), [1], ["redrawn"])
+
+
+def test_a_whole_split_is_scored_in_windows_of_the_training_length():
+    rows = rows_of([30, 1, 11])
+    result = evaluate(CountsWhatItSees().train(), rows, rows.spec, CPU, 2, "Test")
+    seen = [place % 8 + 1 for length in (30, 1, 11) for place in range(length - 1)]
+    assert result.n == len(seen) == 39
+    assert result.loss == pytest.approx(loss(np.array(seen)).mean())
+    assert result.scored.tolist() == [8, 8, 8, 5, 8, 2]
+    assert result.row_loss[3] == pytest.approx(loss(np.arange(1, 6)).sum())
+    first = evaluate(CountsWhatItSees(), rows, rows.spec, CPU, 2, "Validation", 9)
+    assert first.n == 16 and first.row_loss.tolist() == result.row_loss[:2].tolist()
