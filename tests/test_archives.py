@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lra_bench.contracts import UserError
-from lra_bench.data.archives import open_compressed, read_files
+from lra_bench.data.archives import open_compressed, open_inside, read_files
 
 FILES = {"neg/10.txt": b"ten", "neg/2.txt": b"", "pos/1.txt": bytes(range(256)) * 9, "readme": b"not wanted"}
 FORMS = ["folder", "w:", "w:gz", "w:bz2", "w:xz", "zip"]
@@ -248,4 +248,31 @@ def test_a_zip_of_several_files_is_no_stream(tmp_path):
     ):
         pass
     with pytest.raises(UserError, match="is not there"), open_compressed(tmp_path / "absent"):
+        pass
+
+
+@pytest.mark.parametrize("form", ["w:", "w:gz", "w:xz"])
+def test_one_large_file_of_a_tar_is_a_stream(tmp_path, form):
+    content = random.Random(0).randbytes(1 << 20)
+    path = write(tmp_path / "archive", form, {"first": b"no", "large": content, "last": b"no"})
+    with open_inside(path, lambda name: name == "large") as stream:
+        assert stream is not None and stream.readline() + stream.read() == content
+    with open_inside(path, lambda name: name == "missing") as stream:
+        assert stream is None
+    with pytest.raises(KeyError), open_inside(path, everything) as stream:
+        raise KeyError("the reader's own")
+    path.write_bytes(path.read_bytes()[: len(content) // 2])
+    with (
+        pytest.raises(UserError, match=rf"task\.source: {path}"),
+        open_inside(path, lambda name: name == "large") as stream,
+    ):
+        assert stream is not None
+        stream.read()
+
+
+def test_a_file_behind_a_way_out_is_not_opened(tmp_path):
+    with tarfile.open(tmp_path / "archive", "w") as archive:
+        add(archive, "../large")
+        add(archive, "large", b"content")
+    with pytest.raises(UserError, match="leads out of the archive"), open_inside(tmp_path / "archive", everything):
         pass

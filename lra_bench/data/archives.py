@@ -11,8 +11,9 @@ import stat
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, cast
 
@@ -61,7 +62,27 @@ def open_compressed(path: Path) -> Iterator[BinaryIO]:
                 inner = opened.enter_context(archive.open(members[0]))
             else:
                 inner = opened.enter_context(_decompressed(path, head))
-        yield cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, _Told(inner, path)), _CHUNK))
+        yield _buffered(inner, path)
+
+
+@contextmanager
+def open_inside(path: Path, wanted: Wanted) -> Iterator[BinaryIO | None]:
+    """The first file in a tar (compressed or not) whose name is ``wanted``, as a stream; None where there is none.
+
+    For files too large to be held in memory. What comes after that file is not looked at. Raises ``UserError``, from
+    reading too, where the tar is missing, cut short or damaged, and where a link, a device or a name that leads out of
+    it comes first.
+    """
+    with _named(path):
+        files = _tar_files(path, _head(path))
+    with closing(files):
+        with _named(path):
+            found = next((opened() for name, opened in files if wanted(name)), None)
+        yield None if found is None else _buffered(found, path)
+
+
+def _buffered(inner: IO[bytes], path: Path) -> BinaryIO:
+    return cast(BinaryIO, io.BufferedReader(cast(io.RawIOBase, _Told(inner, path)), _CHUNK))
 
 
 class _Told(io.RawIOBase):
@@ -106,6 +127,13 @@ def _read_folder(root: Path, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
 
 
 def _read_tar(path: Path, head: bytes, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
+    for name, opened in _tar_files(path, head):
+        if wanted(name):
+            yield name, opened().read()
+
+
+def _tar_files(path: Path, head: bytes) -> Generator[tuple[str, Callable[[], IO[bytes]]]]:
+    """Name and opener of each file in a tar; it can be opened until the next one is asked for."""
     with _decompressed(path, head) as stream:
         try:
             archive = tarfile.TarFile(fileobj=stream)
@@ -119,17 +147,19 @@ def _read_tar(path: Path, head: bytes, wanted: Wanted) -> Iterator[tuple[str, by
                 continue
             if not member.isreg():
                 raise UserError(f"task.source: {path} holds {member.name}, which is a link or device")
-            if wanted(name):
-                opened = archive.extractfile(member)
-                assert opened is not None
-                content = opened.read()
-                yield name, content
+            yield name, partial(_extracted, archive, member)
         # tarfile takes a header that it cannot read for the end; the true end is a block of zeros.
         stream.seek(archive.offset)
         if stream.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
             raise UserError(f"task.source: {path} is cut short or damaged (after {archive.offset:,} bytes)")
         while stream.read(_CHUNK):
             pass  # the checksum stands at the end of what is compressed
+
+
+def _extracted(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
+    opened = archive.extractfile(member)
+    assert opened is not None
+    return opened
 
 
 def _read_zip(path: Path, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
