@@ -1,0 +1,291 @@
+"""Image: tell what a grey picture of 32 x 32 pixels shows, read one pixel after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lra_bench.contracts import Provenance, Task, TaskSpec, UserError
+from lra_bench.data.digest import settings_digest
+
+if TYPE_CHECKING:
+    import datasets
+    import numpy as np
+    import pyarrow
+    from numpy.typing import NDArray
+
+    from lra_bench.data.cache import Advance, Cache
+    from lra_bench.data.columns import Integers
+    from lra_bench.data.download import Remote
+
+    from .image_files import PictureFiles
+    from .image_floors import Features
+    from .image_pixels import Pictures
+
+READER_VERSION = 1
+SPLITS = ("train", "validation", "test")
+VALIDATION_SHARE = 10  # a tenth, as in Long Range Arena
+LENGTH = 1024
+
+
+class Image(Task):
+    """CIFAR-10 in grey as 1,024 tokens, line by line, each one of 256 intensities; ten classes.
+
+    Krizhevsky 2009, "Learning Multiple Layers of Features from Tiny Images"; as in Tay et al. 2021, arXiv 2011.04006.
+    ``source``: None or ``official`` (the folders cifar-10-batches-py, cifar10 or cifar10_jpeg_lossy of $LRA_BENCH_DATA,
+    else the Hugging Face Hub), or the path of the authors' archive, of its folder, or of a folder with train.parquet
+    and test.parquet. Pictures are sorted, so that all sources give the same rows. ``input`` is ``tokens``, or
+    ``linear`` for intensities as numbers (mean 0, deviation 1), which is another and easier task. ``rows`` takes fewer
+    of a split, always the same ones. ``allow_partial`` admits pictures that are fewer, JPEG, or otherwise not those of
+    the official files.
+
+    Other lengths of a split, made of its first ``extrapolation_rows``: ``canvas`` puts the picture at a random height
+    of a taller canvas, the other lines being noise with the intensities of train, so that the pixel below is 32 tokens
+    away as ever; ``resolution`` makes it of another square size, averaged by area or bilinear, so that it is not.
+    Deviates from Long Range Arena: validation is drawn, a tenth of each class, instead of being the last tenth of
+    train; black pixels are not masked as if they were padding.
+    """
+
+    source_folders = ("cifar-10-batches-py", "cifar10", "cifar10_jpeg_lossy")
+    headline_floor = "linear_pixels"
+    variants = ("canvas", "resolution")
+
+    def __init__(
+        self,
+        *,
+        source: str | None = None,
+        input: str = "tokens",
+        rows: Mapping[str, int] | None = None,
+        extrapolation_rows: int = 2000,
+        allow_partial: bool = False,
+        seed: int = 0,
+    ) -> None:
+        self.source, self.input, self.rows = source, input, dict(rows or {})
+        self.extrapolation_rows, self.allow_partial, self.seed = extrapolation_rows, allow_partial, seed
+        if input not in ("tokens", "linear"):
+            raise UserError(f"task.input={input}: is none of tokens, linear")
+        if unknown := set(self.rows) - set(SPLITS):
+            raise UserError(f"task.rows: no split is called {min(unknown)}; name {', '.join(SPLITS)}")
+        sizes = [("extrapolation_rows", extrapolation_rows, 1), ("seed", seed, 0)]
+        for option, value, smallest in [*sizes, *((f"rows.{name}", rows, 1) for name, rows in self.rows.items())]:
+            if value < smallest:
+                raise UserError(f"task.{option}={value}: must be at least {smallest}")
+        self.spec = TaskSpec(
+            name="image",
+            version="1",
+            kind="classification",
+            direction="either",
+            vocabulary_size=256 if input == "tokens" else None,
+            channels=1 if input == "linear" else None,
+            classes=10,
+            train_length=LENGTH,
+            grid=(32, 32),
+            chance=0.1,
+        )
+        self._cache: Cache | None = None
+        self._identity, self._place = "", ""
+        self._lacks: tuple[str, str] = "", ""
+        self._splits: dict[tuple[str, int, str], datasets.Dataset] = {}
+        self._noise: NDArray[np.uint8] | None = None
+
+    def fingerprint(self) -> str:
+        """A digest of the pictures and of what is made of them; pictures still to be fetched are the official ones."""
+        rows = sorted(self.rows.items())
+        identity = self._identity or self._identity_at_hand()
+        return settings_digest(READER_VERSION, identity, self.input, rows, self.extrapolation_rows, self.seed)
+
+    def prepare(self, cache: Cache) -> None:
+        """Find or fetch the pictures, read them into the cache once, and part the splits."""
+        from lra_bench.data.partial import require_whole
+
+        from .image_files import OFFICIAL_PICTURES, REMOTES, lacking, read_pictures
+
+        files = self._locate(cache, REMOTES)
+        identity = files.identity(cache)
+
+        def make(advance: Advance) -> Iterator[pyarrow.Table]:
+            yield read_pictures(files, advance).table(fixed=True)
+
+        key = settings_digest(READER_VERSION, identity)
+        pictures = cache.dataset("image-pictures", key, make, sum(OFFICIAL_PICTURES.values()), "reading CIFAR-10")
+        lacks = lacking(pictures, identity)
+        require_whole("image", " and ".join(filter(None, lacks)), self.allow_partial)
+        self._cache, self._identity, self._place, self._lacks = cache, identity, str(files.root), lacks
+        self._splits.clear()
+        self._noise = None
+        for name, places in self._parted(pictures).items():
+            self._splits[name, LENGTH, self.variants[0]] = self._as_input(name, pictures.select(places))
+
+    def split(self, name: str, length: int | None = None, variant: str | None = None) -> datasets.Dataset:
+        """Columns ``tokens`` (lists of uint8) or ``values`` (of float32), ``target`` and ``length``; made now if
+        ``length`` is a new one.
+        """
+        if name not in SPLITS:
+            raise ValueError(f"image has no split {name}")
+        self._prepared()
+        length, variant = self._resolved(length, variant)
+        key = name, length, variant
+        if key not in self._splits:
+            self._splits[key] = self._lengthened(name, length, variant)
+        return self._splits[key]
+
+    def supports_length(self, length: int, variant: str | None = None) -> str | None:
+        """None, or why no picture has so many pixels."""
+        from .image_lengths import size_of
+
+        size = size_of(*self._resolved(length, variant))
+        return size if isinstance(size, str) else None
+
+    def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
+        """Accuracy of the commonest label of train (``majority``), and of softmax regression on the histogram of
+        intensities (``bag_of_pixels``) and on the pixels (``linear_pixels``, averaged down to 32 x 32 where there are
+        more), fitted on all training pictures made in the same way.
+        """
+        length, variant = self._resolved(length, variant)
+
+        def make() -> dict[str, float]:
+            from lra_bench.data.cache import bar
+
+            from .image_floors import shortcut_accuracies
+
+            # Pictures are made for both splits, then two rules are fitted on those of train.
+            total = 3 * len(self.split("train")) + len(self.split(split, length, variant))
+            where = "" if length == LENGTH else f" at length {length:,}, {variant}"
+            with bar(total, f"floors of image{where}") as advance:
+                train = self._features("train", length, variant, advance)
+                return shortcut_accuracies(train, self._features(split, length, variant, advance), advance)
+
+        key = settings_digest(self.fingerprint(), split, length, variant)
+        return self._prepared().note("image-floors", key, make)
+
+    def check(self, split: str) -> None:
+        """Raise ``UserError`` where intensities or labels are off, or more pictures than a few occur twice."""
+        from .image_checks import check_pictures
+
+        others = {name: self.split(name) for name in SPLITS if name != split}
+        check_pictures(self.split(split), f"image {split}", LENGTH, others)
+
+    def provenance(self) -> Provenance:
+        """Source, terms and, for each split, the sha256 of lengths, input and targets."""
+        from lra_bench.data.examples import content_sha256
+
+        self._prepared()
+        splits = {name: self.split(name) for name in SPLITS}
+        taken = [
+            f"only {len(splits[name]):,} {name} rows" for name in SPLITS if len(splits[name]) == self.rows.get(name)
+        ]
+        return Provenance(
+            source=self._place,
+            licence="none stated; the author asks for the citation",
+            citation=(
+                "Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images; "
+                "Tay et al. 2021, Long Range Arena: A Benchmark for Efficient Transformers, arXiv 2011.04006"
+            ),
+            checksums={name: content_sha256(split) for name, split in splits.items()},
+            partial=", ".join(filter(None, [self._lacks[0], *taken])),
+            lossy=self._lacks[1],
+        )
+
+    def _locate(self, cache: Cache, remotes: Sequence[Remote]) -> PictureFiles:
+        from lra_bench.data.sources import locate
+
+        from .image_files import MISSING, find_pictures
+
+        return locate("image", self.source, self.source_folders, find_pictures, remotes, cache, MISSING)
+
+    def _identity_at_hand(self) -> str:
+        from lra_bench.data.cache import Cache
+
+        from .image_files import OFFICIAL
+
+        cache = Cache()
+        try:
+            files = self._locate(cache, ())
+        except UserError:
+            if self.source not in (None, "official"):
+                raise
+            return OFFICIAL
+        return files.identity(cache)
+
+    def _parted(self, pictures: datasets.Dataset) -> dict[str, Integers]:
+        """Places of each split among all pictures."""
+        import numpy as np
+
+        from lra_bench.data.columns import numbers
+        from lra_bench.data.splits import hold_out
+
+        targets, test = numbers(pictures, "target"), numbers(pictures, "test") == 1
+        train = np.flatnonzero(~test)
+        if len(train) < VALIDATION_SHARE:
+            raise UserError(
+                f"task.source: {self._place} holds {len(train)} training pictures, too few to hold some out"
+            )
+        stay, held_out = hold_out(targets[train], len(train) // VALIDATION_SHARE, self.seed)
+        places = {"train": train[stay], "validation": train[held_out], "test": np.flatnonzero(test)}
+        return {name: rows[: self.rows.get(name)] for name, rows in places.items()}
+
+    def _as_input(self, name: str, pictures: datasets.Dataset) -> datasets.Dataset:
+        """The rows of a split in the form that models get."""
+        if self.input == "tokens":
+            return pictures.select_columns(["tokens", "target", "length"])
+
+        from lra_bench.data.columns import numbers
+
+        from .image_lengths import parts
+        from .image_pixels import to_pictures
+        from .image_rows import rows_of, tables
+
+        def make(advance: Advance) -> Iterator[pyarrow.Table]:
+            every = parts(to_pictures(rows_of(pictures)))
+            return tables(every, numbers(pictures, "target"), self.input == "linear", advance)
+
+        key = settings_digest(self.fingerprint(), name)
+        return self._prepared().dataset(f"image-{name}", key, make, len(pictures), f"normalising image {name}")
+
+    def _lengthened(self, name: str, length: int, variant: str) -> datasets.Dataset:
+        from .image_rows import tables
+
+        if reason := self.supports_length(length, variant):
+            raise UserError(f"measure.extrapolation_ratios: length {length:,} is not possible ({reason}); leave it out")
+        parts, labels = self._pictures(name, length, variant, self.extrapolation_rows)
+
+        def make(advance: Advance) -> Iterator[pyarrow.Table]:
+            return tables(parts, labels, self.input == "linear", advance)
+
+        key = settings_digest(self.fingerprint(), name)
+        description = f"drawing image {name} of length {length:,}, {variant}"
+        return self._prepared().dataset(f"image-{name}-{variant}-{length}", key, make, len(labels), description)
+
+    def _pictures(
+        self, name: str, length: int, variant: str, rows: int | None
+    ) -> tuple[Iterator[Pictures], NDArray[np.int64]]:
+        """The first ``rows`` pictures of a split, made for a length, some at a time; and their labels."""
+        from lra_bench.data.columns import numbers
+
+        from .image_lengths import lengthened, noise_of, parts
+        from .image_pixels import to_pictures
+        from .image_rows import rows_of
+
+        pictures, labels = to_pictures(rows_of(self.split(name))), numbers(self.split(name), "target")
+        if length == LENGTH:
+            return parts(pictures[:rows]), labels[:rows]
+        if self._noise is None:
+            self._noise = noise_of(pictures if name == "train" else to_pictures(rows_of(self.split("train"))))
+        seed = (self.seed, SPLITS.index(name), length)
+        return lengthened(pictures[:rows], length, variant, self._noise, seed), labels[:rows]
+
+    def _features(self, name: str, length: int, variant: str, advance: Advance) -> Features:
+        from .image_floors import features
+
+        rows = None if length == LENGTH or name == "train" else self.extrapolation_rows
+        return features(*self._pictures(name, length, variant, rows), advance)
+
+    def _resolved(self, length: int | None, variant: str | None) -> tuple[int, str]:
+        if variant not in (None, *self.variants):
+            raise ValueError(f"image has no variant {variant}")
+        return length or LENGTH, self.variants[0] if variant is None or length in (None, LENGTH) else variant
+
+    def _prepared(self) -> Cache:
+        if self._cache is None:
+            raise RuntimeError("image: prepare(cache) must run first")
+        return self._cache

@@ -1,0 +1,57 @@
+"""The authors' batches: pickles of planes and labels, in a folder or an archive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lra_bench.contracts import UserError
+from lra_bench.data.archives import read_files
+from lra_bench.data.pickles import load_arrays
+
+from .image_pixels import ROWS_PER_PART, SIDE, Part, checked_labels
+
+# Their md5 as in torchvision.datasets.CIFAR10.
+BATCHES = {
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
+}
+TEST_BATCH = "test_batch"
+
+
+def read_batches(root: Path) -> Iterator[Part]:
+    """All pictures of the batches in a folder or archive.
+
+    Raises ``UserError`` naming the batch that is damaged, holds something else, or is there twice.
+    """
+    seen = set()
+    for member, content in read_files(root, lambda member: PurePosixPath(member).name in BATCHES):
+        name, where = PurePosixPath(member).name, f"{member} of {root}"
+        if name in seen:
+            raise UserError(f"task.source: {root} holds {name} twice")
+        seen.add(name)
+        colours, labels = _unpacked(load_arrays(content, where), where)
+        for start in range(0, len(labels), ROWS_PER_PART):
+            here = slice(start, start + ROWS_PER_PART)
+            yield Part(name == TEST_BATCH, colours[here], labels[here], np.zeros(len(labels[here]), dtype=bool))
+
+
+def _unpacked(batch: Any, where: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Colours (R, 32, 32, 3) and labels (R,) of a batch, whose pictures are three planes each."""
+    entries = {}
+    if isinstance(batch, dict):
+        entries = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
+    planes, labels = entries.get("data"), entries.get("labels")
+    if not isinstance(planes, np.ndarray) or planes.dtype != np.uint8 or planes.shape[1:] != (3 * SIDE * SIDE,):
+        raise UserError(f"task.source: {where} has no pictures of 32 x 32 pixels in three colours")
+    if not isinstance(labels, list) or len(labels) != len(planes):
+        raise UserError(f"task.source: {where} has not one label for each picture")
+    return planes.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), checked_labels(labels, where)

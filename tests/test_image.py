@@ -1,0 +1,210 @@
+"""The image task: splits, other lengths, floors and checks."""
+
+import numpy as np
+import pytest
+
+from lra_bench.contracts import UserError
+from lra_bench.data.batches import Rows
+from lra_bench.data.cache import Cache
+from lra_bench.data.columns import numbers
+from lra_bench.data.examples import content_sha256, digests_of
+from lra_bench.tasks import image_files
+from lra_bench.tasks.image import Image
+from lra_bench.tasks.image_checks import check_pictures
+from lra_bench.tasks.image_floors import features, shortcut_accuracies
+from lra_bench.tasks.image_pixels import to_pictures
+from lra_bench.tasks.image_rows import rows_of, tables
+
+from .image_world import SPLITS, World, digests, prepared, write_batches, write_tables
+
+
+def test_the_split_is_fixed_stratified_and_disjoint(tmp_path):
+    root = write_batches(World(train=400, test=30), tmp_path / "data")
+    task = prepared(root, tmp_path)
+    for name, each in (("train", 36), ("validation", 4), ("test", 3)):
+        assert np.bincount(numbers(task.split(name), "target")).tolist() == [each] * 10
+    found = [digests_of(task.split(name)) for name in SPLITS]
+    assert len(set().union(*found)) == 430
+    assert digests(task) == digests(prepared(root, tmp_path))
+    assert digests(task)[:2] != digests(prepared(root, tmp_path, seed=1))[:2]
+    assert digests(task)[2] == digests(prepared(root, tmp_path, seed=1))[2]
+
+
+def test_fewer_rows_are_the_first_with_classes_in_turns(tmp_path):
+    root = write_batches(World(train=400, test=40), tmp_path / "data")
+    whole, few = prepared(root, tmp_path), prepared(root, tmp_path, rows={"train": 60, "test": 20})
+    assert np.array_equal(rows_of(few.split("train")), rows_of(whole.split("train"))[:60])
+    assert np.bincount(numbers(few.split("test"), "target")).tolist() == [2] * 10
+    assert len(few.split("validation")) == 40
+    assert few.fingerprint() != whole.fingerprint()
+    assert "only 60 train rows, only 20 test rows" in few.provenance().partial
+
+
+def test_partial_and_lossy_are_refused_and_else_stated(tmp_path):
+    partial = write_batches(World(), tmp_path / "data")
+    with pytest.raises(UserError, match=r"60 of 50,000 train pictures .* task\.allow_partial=true"):
+        prepared(partial, tmp_path, allow_partial=False)
+    task = prepared(partial, tmp_path)
+    assert "60 of 50,000 train pictures and 30 of 10,000 test pictures" in task.provenance().partial
+    lossy = prepared(write_tables(World(), tmp_path / "jpeg", "JPEG", "jpeg"), tmp_path).provenance()
+    assert "JPEG" in lossy.lossy and lossy.partial
+    assert set(lossy.checksums) == set(SPLITS) and "Krizhevsky" in lossy.citation
+
+
+def test_linear_input_is_the_same_pictures_as_numbers(tmp_path):
+    root = write_batches(World(), tmp_path / "data")
+    tokens, linear = prepared(root, tmp_path), prepared(root, tmp_path, input="linear")
+    for name in SPLITS:
+        values = rows_of(linear.split(name))
+        assert values.dtype == np.float32
+        assert np.array_equal(to_pictures(values), to_pictures(rows_of(tokens.split(name))))
+        linear.check(name)
+    made = Rows(linear.split("test"), linear.spec).batch([0, 1])
+    assert made.tokens is None and made.values.shape == (2, 1024, 1) and linear.spec.channels == 1
+    assert Rows(tokens.split("test"), tokens.spec).batch([0]).tokens.shape == (1, 1024)
+    assert linear.fingerprint() != tokens.fingerprint()
+    assert linear.floors("test") == tokens.floors("test")
+
+
+def test_what_is_prepared_is_not_read_again(tmp_path, monkeypatch):
+    root = write_batches(World(), tmp_path / "data")
+    first = digests(prepared(root, tmp_path))
+    monkeypatch.setattr(image_files, "read_batches", None)
+    assert digests(prepared(root, tmp_path)) == first
+
+
+def test_other_lengths_hold_the_first_rows_of_the_split(tmp_path):
+    task = prepared(write_batches(World(), tmp_path / "data"), tmp_path, extrapolation_rows=20)
+    pictures = to_pictures(rows_of(task.split("test")))[:20]
+    for length in (1056, 2048):
+        longer = task.split("test", length, "canvas")
+        assert numbers(longer, "length").tolist() == [length] * 20
+        assert numbers(longer, "target").tolist() == numbers(task.split("test"), "target")[:20].tolist()
+        for small, tall in zip(pictures, to_pictures(rows_of(longer)), strict=True):
+            assert any(np.array_equal(tall[top : top + 32], small) for top in range(length // 32 - 31))
+    assert rows_of(task.split("validation", 256, "resolution")).shape == (6, 256)
+    assert task.split("test", 1024, "resolution") is task.split("test")
+    assert content_sha256(task.split("test", 2048)) == content_sha256(task.split("test", 2048, "canvas"))
+    linear = prepared(tmp_path / "data", tmp_path, extrapolation_rows=20, input="linear")
+    squares = to_pictures(rows_of(linear.split("test", 4096, "resolution")), 64)
+    assert np.array_equal(squares, to_pictures(rows_of(task.split("test", 4096, "resolution")), 64))
+
+
+def test_lengths_that_no_picture_has(tmp_path):
+    task = prepared(write_batches(World(), tmp_path / "data"), tmp_path)
+    assert "32" in task.supports_length(512) and "square" in task.supports_length(2048, "resolution")
+    assert task.supports_length(2048) is task.supports_length(4096, "resolution") is task.supports_length(1024) is None
+    with pytest.raises(UserError, match="length 512 is not possible"):
+        task.split("test", 512)
+    with pytest.raises(ValueError):
+        task.split("test", 2048, "tiled")
+    with pytest.raises(ValueError):
+        task.split("exam")
+
+
+def test_floors_tell_brightness_from_shape():
+    generator = np.random.default_rng(0)
+    labels = np.arange(600) % 10
+    bright = np.clip(generator.normal(labels[:, None, None] * 20 + 30, 3, (600, 32, 32)), 0, 255).astype(np.uint8)
+    shaped = np.full((600, 32, 32), 50, dtype=np.uint8)
+    shaped[np.arange(600), labels * 3] = 200
+    for pictures, low, high in ((bright, None, "bag_of_pixels"), (shaped, "bag_of_pixels", "linear_pixels")):
+        seen = features([pictures[:200], pictures[200:400]], labels[:400], lambda rows: None)
+        asked = features([pictures[400:]], labels[400:], lambda rows: None)
+        found = shortcut_accuracies(seen, asked, lambda rows: None)
+        assert found["majority"] == 0.1 and found[high] > 0.95
+        assert low is None or found[low] == 0.1
+
+
+def test_histograms_count_every_pixel_and_large_pictures_shrink():
+    pictures = np.random.default_rng(1).integers(0, 256, (3, 48, 32), dtype=np.uint8)
+    seen = features([pictures], np.zeros(3, dtype=np.int64), lambda rows: None)
+    assert np.array_equal(seen.histograms[1], np.bincount(pictures[1].ravel(), minlength=256))
+    assert seen.pixels.shape == (3, 1024)
+    assert features([pictures[:, :16, :16]], np.zeros(3, dtype=np.int64), lambda rows: None).pixels.shape == (3, 256)
+
+
+def test_floors_of_another_length_are_fitted_on_all_of_train_and_remembered(tmp_path, monkeypatch):
+    task = prepared(write_batches(World(), tmp_path / "data"), tmp_path, extrapolation_rows=10)
+    asked = []
+
+    def note(train, rows, advance):
+        asked.append((len(train.labels), len(rows.labels), train.pixels.shape[1]))
+        return {"majority": 0.1, "bag_of_pixels": 0.2, "linear_pixels": 0.3}
+
+    monkeypatch.setattr("lra_bench.tasks.image_floors.shortcut_accuracies", note)
+    for _ in range(2):
+        assert task.floors("test", 2048)["linear_pixels"] == 0.3
+        task.floors("test", 256, "resolution")
+        task.floors("test")
+    assert asked == [(54, 10, 1024), (54, 10, 256), (54, 30, 1024)]
+    assert task.headline_floor in task.floors("test")
+
+
+def made(pictures, labels):
+    import datasets
+
+    (table,) = tables([pictures], labels, False, lambda rows: None)
+    return datasets.Dataset(table)
+
+
+def test_checks_pass_real_rows_and_name_what_is_wrong():
+    generator = np.random.default_rng(0)
+    pictures, labels = generator.integers(0, 256, (200, 32, 32), dtype=np.uint8), np.arange(200) % 10
+    good, other = made(pictures, labels), made(pictures[::-1] // 2, labels)
+    check_pictures(good, "image test", 1024, {"train": other})
+    twice = pictures.copy()
+    twice[1] = twice[0]
+    faults = {
+        r"the label \d": made(pictures, np.minimum(labels, 3)),
+        "between 0 and 127": other,
+        "1 rows occur in the split itself": made(twice, labels),
+        r"rows are not of 1,024 pixels": made(pictures[:, :16], labels),
+    }
+    for fault, dataset in faults.items():
+        with pytest.raises(UserError, match=fault):
+            check_pictures(dataset, "image test", 1024, {})
+    with pytest.raises(UserError, match="200 rows occur in train too"):
+        check_pictures(good, "image test", 1024, {"train": good})
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"input": "bytes"}, "task.input=bytes"),
+        ({"rows": {"exam": 3}}, "task.rows"),
+        ({"rows": {"train": 0}}, r"task\.rows\.train=0"),
+        ({"extrapolation_rows": 0}, "extrapolation_rows"),
+        ({"seed": -1}, "seed"),
+    ],
+)
+def test_senseless_options_are_named(options, fault):
+    with pytest.raises(UserError, match=fault):
+        Image(**options)
+
+
+def test_the_real_subset_is_refused_unless_asked_for_and_has_its_floors(shared_data, tmp_path, monkeypatch):
+    monkeypatch.setenv("LRA_BENCH_DATA", str(shared_data))
+    task = Image()
+    with pytest.raises(UserError, match="4,000 of 50,000 train pictures"):
+        task.prepare(Cache(tmp_path))
+    task = Image(allow_partial=True)
+    task.prepare(Cache(tmp_path))
+    for name in SPLITS:
+        task.check(name)
+    floors = task.floors("test")
+    assert 0.21 < floors["linear_pixels"] < 0.30 and 0.12 < floors["bag_of_pixels"] < 0.21
+    pixels = rows_of(task.split("train"))
+    assert abs(pixels.mean() - 122.6) < 1.5 and abs(pixels.std() - 61) < 1.5
+
+
+@pytest.mark.slow
+def test_the_real_lossy_copy_is_whole_and_says_what_it_is(shared_data, tmp_path):
+    task = prepared(shared_data / "cifar10_jpeg_lossy", tmp_path)
+    assert [len(task.split(name)) for name in SPLITS] == [45_000, 5_000, 10_000]
+    for name in SPLITS:
+        task.check(name)
+        assert len(set(np.bincount(numbers(task.split(name), "target")).tolist())) == 1
+    assert "JPEG" in task.provenance().lossy and task.provenance().partial == ""
+    floors = task.floors("test")
+    assert floors["majority"] == 0.1 and 0.28 < floors["linear_pixels"] < 0.32 and 0.16 < floors["bag_of_pixels"] < 0.2
