@@ -84,7 +84,7 @@ def nth_free(free: Any, number: int) -> tuple[int, int]:
 
 
 @compiled
-def _ones(word: Any) -> int:
+def _ones(word: Any) -> Any:
     """How many bits are set, added up in parallel (Warren 2012, "Hacker's Delight", chapter 5)."""
     word = word - ((word >> _ONE) & np.uint64(0x5555555555555555))
     word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))

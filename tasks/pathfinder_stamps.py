@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from .pathfinder_parameters import Parameters
 
 SEED_DIRECTIONS = 360
-COLLISION = 1.8
+COLLISION = 459  # of two masks: 1.8 * 255, a tie that in float32, in which the original adds them, lies above it
+NO_WEIGHT = 1e-30
 LANCZOS_WINDOW = 3
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -34,10 +35,10 @@ class Tables(NamedTuple):
     lets a contour start in a direction; ``starts`` (360, R, W) are, one bit each, the cells where the first one may,
     and ``start_counts`` (360,) their numbers. ``heads``, ``backs``, ``around`` (360, 2) lead from a paddle's start to
     its head, from the head to the pivot, and from the first start to the second; ``onward`` (D, 2) from one pivot to
-    the next. ``candidates`` (C, 2) are offsets from the pivot and ``weights`` (D, C) how likely each follows a
-    direction. ``openness`` (256,) is 1 minus a mask's value, ``collision`` (256,) the smallest mask value that collides
-    with one. The levels (256,) are the brightness of what was drawn with 8 bits. ``markers`` (P, P, side, side) are
-    the discs by place along each axis: near the low edge, inside, near the high edge.
+    the next. ``candidates`` (C, 2) are offsets from the pivot, ``followers`` (D, C) those that can follow a direction,
+    ``follower_counts`` (D,) of them, and ``weights`` (D, C) how likely each is. ``openness`` (256,) is 1 minus a mask's
+    value. The levels (256,) are the brightness of what was drawn with 8 bits. ``markers`` (P, P, side, side) are the
+    discs by place along each axis: near the low edge, inside, near the high edge.
     """
 
     resolution: int
@@ -64,9 +65,10 @@ class Tables(NamedTuple):
     around: Floats
     onward: Floats
     candidates: Integers
+    followers: Integers
+    follower_counts: Integers
     weights: Floats
     openness: Floats
-    collision: Integers
     contour_levels: Floats
     distractor_levels: Floats
     marker_levels: Floats
@@ -88,6 +90,7 @@ def tables(parameters: Parameters, margin: int, border_rule: bool = True) -> Tab
     masks = np.stack([mask for _, mask in drawn])
     spreads = np.stack([_widened(mask, margin) for mask in masks])
     kernels = [kernel(mask, p.length + margin) for mask in masks[:SEED_DIRECTIONS]]
+    followers, follower_counts, weights = _followers(directions, outward, p.continuity)
     usable = np.array([not border_rule or _sees_from_everywhere(offsets) for offsets in kernels])
     starts, counts = _first_starts(p, kernels)
     values = (np.arange(256) / 255).astype(np.float32).astype(np.float64)
@@ -104,7 +107,7 @@ def tables(parameters: Parameters, margin: int, border_rule: bool = True) -> Tab
         spreads=spreads,
         line_boxes=_boxes(lines > 0),
         mask_boxes=_boxes(masks > 0),
-        solid_boxes=_boxes(masks >= _collision(values).min()),
+        solid_boxes=_boxes(masks >= COLLISION - 255),
         spread_boxes=_boxes(spreads > 0),
         kernels=np.concatenate(kernels),
         kernel_starts=np.cumsum([0, *(len(offsets) for offsets in kernels)]),
@@ -116,9 +119,10 @@ def tables(parameters: Parameters, margin: int, border_rule: bool = True) -> Tab
         around=_vectors(p.seed_distance, np.arange(360) * np.pi / 180),
         onward=_vectors(p.length + 2 * margin, directions),
         candidates=candidates,
-        weights=_weights(directions, outward, p.continuity),
+        followers=followers,
+        follower_counts=follower_counts,
+        weights=weights,
         openness=1 - values,
-        collision=_collision(values),
         contour_levels=_levels(p.contour_contrast),
         distractor_levels=_levels(p.distractor_contrast),
         marker_levels=np.arange(256) / 255,
@@ -247,24 +251,23 @@ def _vectors(distance: float, angles: Floats) -> Floats:
     return np.stack([distance * np.sin(angles), distance * np.cos(angles)], axis=1)
 
 
-def _weights(directions: Floats, outward: Floats, continuity: float) -> Floats:
+def _followers(directions: Floats, outward: Floats, continuity: float) -> tuple[Integers, Integers, Floats]:
+    """For each direction its possible candidates, in order, how many they are, and their weights.
+
+    At a right angle and beyond, the squared cosine is that of the float nearest to pi / 2, 4e-33 and not 0. Such a
+    candidate is none: added to any other weight, it is lost.
+    """
     turn = abs(outward - directions[:, None])
     turn = np.minimum(turn, 2 * np.pi - turn)
-    return np.maximum(np.cos(np.minimum(turn * continuity, np.pi / 2)), 0) ** 2
+    weights = np.cos(np.minimum(turn * continuity, np.pi / 2)) ** 2
+    possible = weights > NO_WEIGHT
+    order = np.argsort(~possible, axis=1, kind="stable")
+    return order, possible.sum(axis=1), np.take_along_axis(weights, order, axis=1)
 
 
 def _levels(contrast: float) -> Floats:
     """Brightness of the 256 values of a drawn line: computed in float64, kept in float32, as the original does."""
     return (np.arange(256) / 255 * contrast).astype(np.float32).astype(np.float64)
-
-
-def _collision(values: Floats) -> Integers:
-    """The smallest value b of a second mask, for each value a of a first, at which a/255 + b/255 reaches 1.8.
-
-    In float32: 459/255 would be a tie. 256 where no value does.
-    """
-    reached = values[:, None] + values >= COLLISION
-    return np.where(reached.any(axis=1), reached.argmax(axis=1), 256)
 
 
 def _boxes(marked: NDArray[np.bool_]) -> Integers:

@@ -183,12 +183,12 @@ class Drawer:
         pivot = moved(snake["pivot"], snake["angle"], p.length + 2 * self.margin)
         wide = dilated(mask, disc(self.margin), -np.inf)
         radius = p.length + self.margin
-        heads = set()
+        reached = set()
         for point in range(ceil(2 * pi * radius)):
             y, x = pivot[0] + radius * sin(point / radius), pivot[1] + radius * cos(point / radius)
             if self.inside((y, x)):
-                heads.add((int(y), int(x)))
-        heads = sorted(heads)
+                reached.add((int(y), int(x)))
+        heads = sorted(reached)
         angles = [atan2(y - pivot[0], x - pivot[1]) for y, x in heads]
         weights = []
         for (y, x), angle in zip(heads, angles, strict=True):
@@ -197,9 +197,9 @@ class Drawer:
             weights.append(cos(turn) ** 2 * (1 - wide[y, x]))
         if sum(weights) < 1e-4:
             raise Attempt
-        reached = np.cumsum(weights) / sum(weights)
+        summed = np.cumsum(weights) / sum(weights)
         for _ in range(3):
-            chosen = int(np.argmax(reached > self.dice.uniform()))
+            chosen = int(np.argmax(summed > self.dice.uniform()))
             image, room = self.paddle(heads[chosen], opposite_of_outward(angles[chosen]), contrast)
             if (mask + room).max() < 1.8:
                 previous = snake["last"]

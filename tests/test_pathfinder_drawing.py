@@ -125,15 +125,27 @@ def test_markers_equal_discs_drawn_on_the_whole_picture(resolution):
         np.testing.assert_array_equal(discs, np.rint(plain.marker((y, x)) * 255))
 
 
-def test_collisions_begin_at_1_8_in_single_precision():
-    collision = tables(published(32, "hard"), 1).collision
+def test_masks_collide_from_1_8_on_in_single_precision():
     values = (np.arange(256) / 255).astype(np.float32).astype(np.float64)
-    for first in range(256):
-        collides = values[first] + values >= COLLISION
-        assert (np.arange(256) >= collision[first]).tolist() == collides.tolist()
-    # 459 / 255 is 1.8: in float32 all the ties lie just above it.
-    assert collision[204:].tolist() == [459 - first for first in range(204, 256)]
-    assert (collision[:204] == 256).all()
+    collides = values[:, None] + values >= 1.8
+    assert (collides == (np.add.outer(np.arange(256), np.arange(256)) >= COLLISION)).all()
+
+
+@pytest.mark.parametrize(("resolution", "margin"), SETS)
+def test_paddles_cover_their_start_and_start_inside(resolution, margin):
+    t = tables(published(resolution, "hard"), margin)
+    for stamps, boxes in (
+        (t.lines, t.line_boxes),
+        (t.masks, t.mask_boxes),
+        (t.masks, t.solid_boxes),
+        (t.spreads, t.spread_boxes),
+    ):
+        centre = stamps.shape[1] // 2
+        assert (boxes[:, [0, 2]] <= centre).all()
+        assert (boxes[:, [1, 3]] > centre).all()
+    starts = [nth_free(t.starts[d], n) for d in np.flatnonzero(t.usable) for n in (0, t.start_counts[d] - 1)]
+    assert np.min(starts) - t.seed_distance >= 0
+    assert np.max(starts) + t.seed_distance < resolution
 
 
 @settings(max_examples=60, deadline=None)

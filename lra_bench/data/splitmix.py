@@ -27,7 +27,7 @@ def mix(counter: Any) -> Any:
 
 
 @compiled
-def below(counter: Any, bound: int) -> int:
+def below(counter: Any, bound: int) -> Any:
     """A random integer of 0 ... ``bound`` - 1; ``counter`` (1,) uint64 moves on by one step."""
     counter[0] += STEP
     return np.int64(((mix(counter[0]) >> _HALF) * np.uint64(bound)) >> _HALF)
