@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from lra_bench.contracts import UserError
 from lra_bench.data.columns import Integers, ListColumn, numbers
 
-from .text_bytes import to_bytes
+from .text_bytes import texts_of, to_bytes
 
 if TYPE_CHECKING:
     import datasets
 
-    from .text_reviews import Reviews
+    from .text_corpus import Corpus
 
 # The official files, counted: reviews of a split that repeat an earlier one, and test reviews that train holds too.
 OFFICIAL_REPEATS = {"train": 96, "test": 199}
@@ -25,21 +25,21 @@ OFFICIAL_SHARED = 123
 LARGEST_SHARE = 0.6
 
 
-def check_rows(dataset: datasets.Dataset, where: str, max_length: int) -> None:
+def check_rows(dataset: datasets.Dataset, where: str, max_length: int, pairs: bool = False) -> None:
     """Raise ``UserError`` at the first row that is no cut UTF-8 text, and unless labels are 0 and 1 and balanced."""
-    column, targets = ListColumn(dataset, "tokens"), numbers(dataset, "target")
-    remove = "remove the data (lra-bench clean --data --yes)"
-    if len(wrong := np.flatnonzero((column.lengths != numbers(dataset, "length")) | (column.lengths > max_length))):
-        row = int(wrong[0])
-        raise UserError(f"{where}: row {row} states a wrong length or is too long; {remove}")
+    column, remove = ListColumn(dataset, "tokens", documents=pairs), "remove the data (lra-bench clean --data --yes)"
+    longest = column.lengths.max(axis=1) if pairs else column.lengths
+    if len(wrong := np.flatnonzero((longest != numbers(dataset, "length")) | (longest > max_length))):
+        raise UserError(f"{where}: row {wrong[0]} states a wrong length or is too long; {remove}")
     for row in range(len(column)):
-        if fault := text_fault(column.row(row)):
-            raise UserError(f"{where}: row {row} {fault}; {remove}")
-    check_labels(targets, where)
+        for text in texts_of(column, row, max_length):
+            if fault := text_fault(text):
+                raise UserError(f"{where}: row {row} {fault}; {remove}")
+    check_labels(numbers(dataset, "target"), where)
 
 
 def text_fault(tokens: NDArray[np.uint8]) -> str | None:
-    """Why tokens are no text of some bytes, the last character perhaps cut, or None."""
+    """Why tokens are no UTF-8 text, the last character perhaps cut, or None."""
     if not len(tokens) or tokens.min() < 1:
         return "is empty or holds padding"
     try:
@@ -58,7 +58,7 @@ def check_labels(targets: Integers, where: str) -> None:
         raise UserError(f"{where}: {positive:.0%} of the labels are 1, which should be about half; look at task.source")
 
 
-def check_repeats(split: str, reviews: Reviews, places: Mapping[str, Integers]) -> None:
+def check_repeats(split: str, reviews: Corpus, places: Mapping[str, Integers]) -> None:
     """Raise ``UserError`` where more whole reviews repeat others than in the official files, or validation shares one
     with train.
     """

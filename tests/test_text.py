@@ -199,9 +199,9 @@ def test_rows_draws_always_the_same_few(task, cache):
 
 
 def test_partial_data_only_when_asked_for(task, tmp_path):
-    with pytest.raises(UserError, match=r"80 of 25,000 train reviews, 40 of 25,000 test reviews; .*allow_partial"):
+    with pytest.raises(UserError, match=r"80 of 25,000 train rows, 40 of 25,000 test rows; .*allow_partial"):
         prepared(Cache(tmp_path), task.source, allow_partial=False)
-    assert "80 of 25,000 train reviews" in task.provenance().partial
+    assert "80 of 25,000 train rows" in task.provenance().partial
 
 
 @pytest.mark.parametrize("length", [1, 30, 60, 61, 100])
@@ -320,7 +320,7 @@ def test_floors_are_fitted_on_rows_of_the_same_make(task, cache, monkeypatch):
 
 
 def test_the_bag_sees_shares_and_labels(task):
-    shares, labels = task._shares("train", 60, "truncated")
+    shares, labels = task._counted("train", 60, "truncated")
     for share, label, text in zip(shares, labels, texts(task, "train"), strict=True):
         assert np.allclose(share, [text.count(byte) / len(text) for byte in range(256)])
         assert label == (b"good" in text or b"fine" in text or b"grand" in text or "café".encode() in text)
@@ -462,7 +462,7 @@ def test_too_few_reviews(tmp_path):
         prepared(Cache(tmp_path / "cache"), write_tables(tmp_path / "files", reviews))
     one_each = {"train": REVIEWS["train"], "test": REVIEWS["test"][:2]}
     task = prepared(Cache(tmp_path / "cache"), write_tables(tmp_path / "others", one_each))
-    with pytest.raises(UserError, match=r"task\.rows\.test=2: filler needs two reviews of each label"):
+    with pytest.raises(UserError, match=r"task\.rows: filler needs two reviews of each label"):
         task.split("test", 120, "filler")
 
 
@@ -494,7 +494,7 @@ def test_the_official_reviews(shared_data, tmp_path_factory):
     task.prepare(cache)
     assert [len(task.split(split)) for split in SPLITS] == [22_500, 2_500, 25_000]
     assert not task.provenance().partial
-    assert task._ready()[1].content() == OFFICIAL_CONTENT
+    assert task.ready()[1].content() == OFFICIAL_CONTENT
     for split in SPLITS:
         task.check(split)
         assert numbers(task.split(split), "target").mean() == 0.5

@@ -1,0 +1,101 @@
+"""AAN document pairs once they are read, and the same pairs among other papers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lra_bench.contracts import UserError
+from lra_bench.data.columns import Integers, ListColumn
+from lra_bench.data.digest import settings_digest
+from lra_bench.data.examples import Examples
+
+from .retrieval_files import FILE_SPLITS, PairSource, read_pairs
+from .text_bytes import Tokens
+from .text_corpus import Corpus
+from .text_filler import Draw, Filler
+
+if TYPE_CHECKING:
+    import datasets
+    import pyarrow
+
+    from lra_bench.data.cache import Advance, Cache
+
+READER_VERSION = 1  # counts up when the same files come to be read otherwise
+
+
+@dataclass(frozen=True)
+class Pairs(Corpus):
+    """The first ``kept`` bytes of both documents of every pair, in the order of the files, read from ``source``."""
+
+    source: PairSource
+    kept: int
+
+    # Counted in the release of Long Range Arena.
+    OFFICIAL_ROWS = {"train": 147_086, "validation": 18_090, "test": 17_437}  # noqa: RUF012
+    PAIRS = True
+
+    def longest(self, split: str, places: Integers) -> int:
+        """Bytes of the longest whole document at ``places``."""
+        return int(self.numbers(split, "whole")[places].max())
+
+    def read_again(self, split: str, places: Integers, length: int) -> Iterator[Examples]:
+        """The first ``length`` bytes of the documents at ``places``, from the files, as they are more than are kept."""
+        wanted = np.zeros(len(self.files[split]), dtype=bool)
+        wanted[places] = True
+        for part in read_pairs(self.source, split, length, lambda rows: None, wanted):
+            yield Examples(part.values, part.lengths, part.targets)
+
+
+def open_pairs(source: PairSource, kept: int, cache: Cache) -> Pairs:
+    """The pairs of ``source``, from the cache if they were read before."""
+    key = settings_digest(READER_VERSION, source.state(cache.digests))
+
+    def read(split: str) -> datasets.Dataset:
+        def make(advance: Advance) -> Iterator[pyarrow.Table]:
+            parts = (part.table() for part in read_pairs(source, split, kept, advance))
+            first = next(parts, None)
+            if first is None:
+                raise UserError(f"task.source: {source.place} holds no {split} pairs")
+            yield first
+            yield from parts
+
+        rows, description = Pairs.OFFICIAL_ROWS[split], f"reading AAN {split} pairs"
+        return cache.dataset(f"retrieval-pairs-{split}-{kept}", key, make, rows, description)
+
+    return Pairs(source.place, {split: read(split) for split in FILE_SPLITS}, source, kept)
+
+
+class PairFiller(Filler):
+    """Both documents of a pair among those of other papers in the split; their label stays.
+
+    ``papers`` (R, 2) tells papers apart: neither of a pair stands around the pair. Raises ``UserError`` where there are
+    no others.
+    """
+
+    def __init__(
+        self,
+        column: ListColumn,
+        targets: Integers,
+        length: int,
+        stream: Sequence[int],
+        papers: Integers,
+    ) -> None:
+        super().__init__(column, targets, length, stream)
+        self.papers = papers
+        if len(np.unique(papers)) < 3:
+            raise UserError("task.rows: filler needs papers beside those of a pair; raise task.rows")
+
+    def others(self, row: int, generator: np.random.Generator) -> Sequence[Draw]:
+        """A draw from the documents of papers that are not of the pair."""
+
+        def draw() -> Tokens:
+            while True:
+                place, document = divmod(int(generator.integers(2 * len(self.papers))), 2)
+                if self.papers[place, document] not in self.papers[row]:
+                    return self.column.row(place, document)
+
+        return [draw]
