@@ -108,7 +108,7 @@ def _start_first(t: Any, counter: Any, paddle: Any, pivot: Any) -> bool:
             return False
         paddle[0] = direction
         paddle[1], paddle[2] = nth_free(t.starts[direction], below(counter, count))
-        if _place(t, paddle, pivot):
+        if place(t, paddle, pivot):
             return True
     return False
 
@@ -121,13 +121,13 @@ def _start_second(t: Any, counter: Any, first: Any, paddle: Any, pivot: Any) -> 
         angle = below(counter, 360)
         paddle[1] = np.int64(np.rint(first[1] + t.around[angle, 0]))
         paddle[2] = np.int64(np.rint(first[2] + t.around[angle, 1]))
-        if _place(t, paddle, pivot):
+        if place(t, paddle, pivot):
             return True
     return False
 
 
 @compiled
-def _place(t: Any, paddle: Any, pivot: Any) -> bool:
+def place(t: Any, paddle: Any, pivot: Any) -> bool:
     """Find the pivot of a contour that starts with ``paddle``; false where head or pivot are outside the picture."""
     direction = paddle[0]
     head_y = np.int64(np.ceil(paddle[1] + t.heads[direction, 0]))
@@ -155,19 +155,19 @@ def _extend(t: Any, counter: Any, contour: Any, count: int, pivot: Any, mask: An
     number = t.follower_counts[direction]
     reached = np.empty(number, dtype=np.float64)
     total = 0.0
-    for place in range(number):
-        head_y, head_x = y + candidates[followers[place], 0], x + candidates[followers[place], 1]
+    for follower in range(number):
+        head_y, head_x = y + candidates[followers[follower], 0], x + candidates[followers[follower], 1]
         if 0 <= head_y < size and 0 <= head_x < size:
-            total += weights[place] * openness[spread[head_y, head_x]]
-        reached[place] = total
+            total += weights[follower] * openness[spread[head_y, head_x]]
+        reached[follower] = total
     if total < LEAST_WEIGHT:
         return False
     for _ in range(PADDLE_TRIES):
         wanted = uniform(counter) * total
-        place = 0
-        while reached[place] <= wanted and place < number - 1:
-            place += 1
-        chosen = followers[place]
+        follower = 0
+        while reached[follower] <= wanted and follower < number - 1:
+            follower += 1
+        chosen = followers[follower]
         paddle = contour[count]
         paddle[0] = 360 + chosen
         paddle[1], paddle[2] = y + candidates[chosen, 0], x + candidates[chosen, 1]
@@ -276,7 +276,7 @@ def _start_distractor(t: Any, counter: Any, bits: Any, room: int, free: Any, pad
             return False
         paddle[0] = direction
         paddle[1], paddle[2] = nth_free(free, below(counter, count))
-        if _place(t, paddle, pivot):
+        if place(t, paddle, pivot):
             return True
     return False
 

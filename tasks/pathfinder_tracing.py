@@ -1,0 +1,104 @@
+"""Labels of Pathfinder pictures found again from the pixels, to hold stored labels against them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lra_bench.data.compiled import compiled
+
+from .pathfinder_drawing import place
+from .pathfinder_markers import find_markers
+from .pathfinder_parameters import Parameters
+from .pathfinder_stamps import Tables, tables
+
+# A line may be darker than drawn by this factor: stretching a picture's range darkens, and another Pillow than ours may
+# draw lines a little differently.
+FAINTEST = 0.6
+STATES = 1024  # ways to have come so far that are followed at once; in clear pictures there are a few hundred at most
+
+
+def trace(pixels: NDArray[np.uint8], parameters: Parameters) -> NDArray[np.bool_]:
+    """Whether a contour leads from one marker to the other in pictures (n, R, R): (n,).
+
+    From each marker, paddle by paddle as contours are drawn, along those that the picture shows. Between gaps as wide
+    as those within a contour nothing else tells which end belongs to which: a path along bright pixels, the shortest
+    or the brightest, is right in half of all hard pictures. Tracing is so in 98 of 100 and more.
+    """
+    pixels = np.ascontiguousarray(pixels)
+    every = tuple(tables(parameters, margin) for margin in parameters.margins)
+    least = np.floor(np.arange(256) * parameters.contour_contrast * FAINTEST).clip(0, 255).astype(np.int64)
+    connected = np.zeros(len(pixels), dtype=np.bool_)
+    _trace_all(every, pixels, find_markers(pixels, parameters), least, connected)
+    return connected
+
+
+@compiled
+def _trace_all(every: tuple[Tables, ...], pixels: Any, ends: Any, least: Any, connected: Any) -> None:
+    for row in range(len(pixels)):
+        for number in range(len(every)):
+            for start in range(2):
+                if not connected[row]:
+                    connected[row] = _leads(every[number], pixels[row], ends[row, start], ends[row, 1 - start], least)
+
+
+@compiled
+def _leads(t: Any, picture: Any, start: Any, end: Any, least: Any) -> bool:
+    """Whether a contour that starts with its first paddle at ``start`` can end with the head of its last at ``end``."""
+    # Each state is a pivot and the direction in which it was left.
+    states, following = np.empty((STATES, 3), dtype=np.int64), np.empty((STATES, 3), dtype=np.int64)
+    paddle, pivot = np.empty(3, dtype=np.int64), np.empty(2, dtype=np.int64)
+    paddle[1], paddle[2] = start[0], start[1]
+    count = 0
+    for direction in range(360):
+        paddle[0] = direction
+        if _shows(t.lines, t.line_boxes, paddle, picture, least) and place(t, paddle, pivot):
+            count = _add(states, count, pivot[0], pivot[1], direction)
+    for step in range(1, t.contour_length):
+        reached = 0
+        for number in range(count):
+            direction = states[number, 2]
+            y = np.int64(np.ceil(states[number, 0] + t.onward[direction, 0]))
+            x = np.int64(np.ceil(states[number, 1] + t.onward[direction, 1]))
+            for follower in range(t.follower_counts[direction]):
+                candidate = t.followers[direction, follower]
+                paddle[0] = 360 + candidate
+                paddle[1], paddle[2] = y + t.candidates[candidate, 0], x + t.candidates[candidate, 1]
+                if not (0 <= paddle[1] < t.resolution and 0 <= paddle[2] < t.resolution):
+                    continue
+                if not _shows(t.lines, t.line_boxes, paddle, picture, least):
+                    continue
+                if step == t.contour_length - 1:
+                    if paddle[1] == end[0] and paddle[2] == end[1]:
+                        return True
+                else:
+                    reached = _add(following, reached, y, x, paddle[0])
+        states, following, count = following, states, reached
+    return False
+
+
+@compiled
+def _add(states: Any, count: int, y: int, x: int, direction: int) -> int:
+    """Add a state that is not there yet, while there is room; return how many there are."""
+    for number in range(count):
+        if states[number, 0] == y and states[number, 1] == x and states[number, 2] == direction:
+            return count
+    if count < len(states):
+        states[count, 0], states[count, 1], states[count, 2] = y, x, direction
+        return count + 1
+    return count
+
+
+@compiled
+def _shows(lines: Any, boxes: Any, paddle: Any, picture: Any, least: Any) -> bool:
+    """Whether a picture is at least as bright as a paddle everywhere on it."""
+    line, half, size = lines[paddle[0]], lines.shape[1] // 2, len(picture)
+    top, left = paddle[1] - half, paddle[2] - half
+    box = boxes[paddle[0]]
+    for y in range(max(top + box[0], 0), min(top + box[1], size)):
+        for x in range(max(left + box[2], 0), min(left + box[3], size)):
+            if picture[y, x] < least[line[y - top, x - left]]:
+                return False
+    return True

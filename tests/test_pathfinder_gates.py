@@ -1,0 +1,55 @@
+"""Pathfinder pictures against those that the original generator drew: no statistic tells them apart."""
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from lra_bench.tasks.pathfinder_generation import draw_pictures, pictures
+from lra_bench.tasks.pathfinder_markers import find_markers
+from lra_bench.tasks.pathfinder_parameters import published
+from tests.pathfinder_originals import originals
+
+OURS = {(32, "hard"): 8000, (32, "intermediate"): 3000, (32, "easy"): 3000, (128, "hard"): 1000}
+
+
+def statistics(pixels, parameters):
+    """One number per picture under each name."""
+    flat = pixels.reshape(len(pixels), -1)
+    means = flat.mean(axis=1)
+    ends = find_markers(pixels, parameters)
+    middle = parameters.resolution // 2 - 1
+    return {
+        "mean": means,
+        "variance of the mean": (means - means.mean()) ** 2,
+        "deviation within": flat.std(axis=1),
+        "zero": (flat == 0).mean(axis=1),
+        "above 127": (flat > 127).mean(axis=1),
+        "from 200": (flat >= 200).mean(axis=1),
+        "mean of non-zero": flat.sum(axis=1) / (flat > 0).sum(axis=1),
+        "components": np.array([ndimage.label(picture > 30, np.ones((3, 3)))[1] for picture in pixels]),
+        "distance of markers": np.hypot(*(ends[:, 0] - ends[:, 1]).T),
+        "a marker in the middle": (abs(ends - middle) <= 1).all(axis=2).any(axis=1),
+    }
+
+
+def standard_errors(ours, theirs):
+    """How many standard errors apart the means of two samples are."""
+    spread = np.sqrt(np.var(ours, ddof=1) / len(ours) + np.var(theirs, ddof=1) / len(theirs))
+    return float(abs(np.mean(ours) - np.mean(theirs)) / spread)
+
+
+@pytest.mark.parametrize(("resolution", "difficulty"), OURS)
+def test_statistics_are_those_of_the_original(shared_data, resolution, difficulty):
+    p = published(resolution, difficulty)
+    drawn = np.concatenate([part.pixels for part in pictures(p, 0, 0, OURS[resolution, difficulty])])
+    ours = statistics(drawn, p)
+    theirs = statistics(originals(shared_data, resolution, difficulty)[0], p)
+    apart = {name: round(standard_errors(ours[name], theirs[name]), 2) for name in ours}
+    assert max(apart.values()) < 3, apart
+
+
+def test_statistics_tell_pictures_drawn_without_the_border_rule(shared_data):
+    p = published(32, "hard")
+    ours = statistics(draw_pictures(p, 0, 0, 1000, border_rule=False).pixels, p)
+    theirs = statistics(originals(shared_data, 32, "hard")[0], p)
+    assert min(standard_errors(ours[name], theirs[name]) for name in ("mean", "zero", "components")) > 15

@@ -1,0 +1,57 @@
+"""A small network cannot tell our Pathfinder pictures from the original's; without the border rule it would."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from lra_bench.tasks.pathfinder_generation import draw_pictures
+from lra_bench.tasks.pathfinder_parameters import published
+from tests.pathfinder_originals import originals
+
+EPOCHS, BATCH = 12, 50
+
+
+def network():
+    layers, channels = [], 1
+    for width in (16, 32, 64):
+        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(2)]
+        channels = width
+    return nn.Sequential(
+        *layers, nn.Flatten(), nn.Dropout(0.3), nn.Linear(channels * 16, 64), nn.ReLU(), nn.Linear(64, 2)
+    )
+
+
+def held_out_accuracy(ours, theirs):
+    """Accuracy on the second halves of both, after training on the first."""
+    torch.manual_seed(0)
+    half = len(theirs) // 2
+    pixels = [torch.from_numpy(part).float()[:, None] / 128 - 0.5 for part in (ours, theirs)]
+    train = torch.cat([part[:half] for part in pixels])
+    test = torch.cat([part[half:] for part in pixels])
+    labels = torch.arange(2).repeat_interleave(half)
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-2)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2e-3, EPOCHS * len(train) // BATCH)
+    for _ in range(EPOCHS):
+        for rows in torch.randperm(len(train)).split(BATCH):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(train[rows]), labels[rows]).backward()
+            optimizer.step()
+            schedule.step()
+    model.eval()
+    with torch.no_grad():
+        trained, right = ((model(part).argmax(dim=1) == labels).float().mean().item() for part in (train, test))
+    assert trained > 0.7, "the network did not even learn its own pictures by heart"
+    return right
+
+
+@pytest.mark.slow
+def test_a_network_cannot_tell_ours_from_the_originals(shared_data):
+    theirs = originals(shared_data, 32, "hard")[0]
+    p = published(32, "hard")
+    order = np.random.default_rng(0).permutation(len(theirs))
+    right = held_out_accuracy(draw_pictures(p, 7, 0, len(theirs)).pixels, theirs[order])
+    assert right <= 0.55
+    without = held_out_accuracy(draw_pictures(p, 7, 0, len(theirs), border_rule=False).pixels, theirs[order])
+    assert without >= 0.9
