@@ -20,6 +20,7 @@ from lra_bench.progress import bar as bar
 from lra_bench.progress import say
 
 from .digest import sha256_of_file
+from .locks import hold
 
 if TYPE_CHECKING:
     import datasets
@@ -143,20 +144,10 @@ class Cache:
 
     @contextmanager
     def _lock(self, folder: Path, description: str) -> Iterator[None]:
-        from filelock import FileLock, Timeout
-
         with self._named_in_errors():
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(folder.parent / f".{folder.name}.lock")
-            try:
-                lock.acquire(timeout=1)
-            except Timeout:
-                say(f"{description}: another process is at it; waiting")
-                lock.acquire()
-        try:
+            held = hold(folder, description)
+        with held:
             yield
-        finally:
-            lock.release()
 
     @contextmanager
     def _aside(self, folder: Path) -> Iterator[Path]:

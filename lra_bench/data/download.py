@@ -12,9 +12,9 @@ from urllib.parse import quote
 
 from lra_bench.errors import UserError
 from lra_bench.files import sync, why
-from lra_bench.progress import say
 
 from .digest import sha256_of_file
+from .locks import hold
 from .transfer import TransferError, discard, is_safe, transfer
 
 OFFLINE_VARIABLES = ("LRA_BENCH_OFFLINE", "HF_HUB_OFFLINE")
@@ -125,20 +125,10 @@ def is_whole(remote: Remote, folder: Path, memory: Path | None = None) -> bool:
 
 @contextmanager
 def _lock(target: Path) -> Iterator[None]:
-    from filelock import FileLock, Timeout
-
     with _named_in_errors(target.parent):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(target.with_name(f".{target.name}.lock"))
-        try:
-            lock.acquire(timeout=1)
-        except Timeout:
-            say(f"fetching {target.name}: another process is at it; waiting")
-            lock.acquire()
-    try:
+        held = hold(target, f"fetching {target.name}")
+    with held:
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager
