@@ -18,7 +18,7 @@ from lra_bench.data.cache import Advance
 from lra_bench.data.digest import settings_digest, sha256_of_file
 from lra_bench.data.examples import Examples
 
-from .text_bytes import FOREIGN_BYTE, ROWS_PER_CHUNK, Tokens, joined, short_digest, to_tokens
+from .text_bytes import ROWS_PER_CHUNK, Tokens, is_utf8, joined, short_digest, to_tokens
 
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 FILE_SPLITS = {"train": "train", "validation": "eval", "test": "test"}
@@ -101,7 +101,7 @@ def _pair(line: bytes, where: str) -> tuple[list[bytes], tuple[int, ...]]:
     if len(fields) != 5:
         raise UserError(f"task.source: {where} has {len(fields) - 1} tabs instead of 4")
     label, first, second, *texts = fields
-    if FOREIGN_BYTE in line:
+    if not is_utf8(line):
         raise UserError(f"task.source: {where} is not UTF-8")
     whole = max(map(len, texts))
     return [text or b" " for text in texts], (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lra_bench.contracts import Provenance, UserError
@@ -39,7 +40,6 @@ class Text(ByteTask):
     name = "text"
     kind = "classification"
     document = "review"
-
     official_length = 4096
 
     def open(self, cache: Cache) -> Reviews:
@@ -91,7 +91,10 @@ class Text(ByteTask):
             "Maas et al. 2011, Learning Word Vectors for Sentiment Analysis, ACL 2011; "
             "Tay et al. 2021, Long Range Arena: A Benchmark for Efficient Transformers, arXiv 2011.04006"
         )
-        return self.described("none stated; the authors ask to be cited", citation)
+        described = self.described("none stated; the authors ask to be cited", citation)
+        if self.ready()[1].content() != OFFICIAL_CONTENT:
+            return described
+        return replace(described, source=f"Large Movie Review Dataset 1.0, whole, from {described.source}")
 
     def _locate(self, cache: Cache, remotes: Sequence[Remote]) -> ReviewSource:
         from lra_bench.data.sources import locate

@@ -16,13 +16,20 @@ Tokens = NDArray[np.uint8]  # (N,) byte + 1; 0 is padding
 
 VOCABULARY_SIZE = 257
 ROWS_PER_CHUNK = 1024
-# UTF-8 has no byte above 0xF4, so that byte + 1 fits into a byte itself.
-FOREIGN_BYTE = b"\xff"
 _SPACE = np.array([ord(" ") + 1], dtype=np.uint8)
 
 
+def is_utf8(text: bytes) -> bool:
+    """Whether a text can be decoded; it then has no byte above 0xF4, so that byte + 1 fits into a byte itself."""
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def to_tokens(text: bytes) -> Tokens:
-    """Each byte plus one; the text must not hold ``FOREIGN_BYTE``."""
+    """Each byte plus one; the text is UTF-8, or the beginning of one."""
     return np.frombuffer(text, dtype=np.uint8) + np.uint8(1)
 
 

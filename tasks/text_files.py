@@ -18,7 +18,7 @@ from lra_bench.data.digest import settings_digest, sha256_of_file
 from lra_bench.data.download import Remote
 from lra_bench.data.examples import Examples
 
-from .text_bytes import FOREIGN_BYTE, short_digest, to_tokens
+from .text_bytes import is_utf8, short_digest, to_tokens
 
 FILE_SPLITS = ("train", "test")
 LABELS = {"neg": 0, "pos": 1}
@@ -159,7 +159,7 @@ def read_reviews(source: ReviewSource, split: str, advance: Advance) -> Examples
         stripped = text.strip()
         if not stripped:
             raise UserError(f"task.source: {where} is empty")
-        if FOREIGN_BYTE in stripped or not _is_utf8(stripped):
+        if not is_utf8(stripped):
             raise UserError(f"task.source: {where} is not UTF-8")
         rows.append((label, stripped))
         if len(rows) % _REPORTED == 0:
@@ -173,11 +173,3 @@ def read_reviews(source: ReviewSource, split: str, advance: Advance) -> Examples
         np.array([label for label, _ in rows], dtype=np.int64),
         {"digest": np.array([short_digest(text) for _, text in rows], dtype=np.int64)},
     )
-
-
-def _is_utf8(text: bytes) -> bool:
-    try:
-        text.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

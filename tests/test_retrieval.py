@@ -308,7 +308,7 @@ def test_a_broken_line_is_named(tmp_path, name, packed):
 def test_bytes_that_are_no_text_and_endless_lines(tmp_path, monkeypatch):
     write(tmp_path)
     path = tmp_path / "new_aan_pairs.test.tsv"
-    path.write_bytes(path.read_bytes() + b"1.0\ta\tb\ttext \xff\ttext\n")
+    path.write_bytes(path.read_bytes() + b"1.0\ta\tb\ttext \xe9\ttext\n")
     with pytest.raises(UserError, match=r"line 41 of .*test\.tsv is not UTF-8"):
         prepared(Cache(tmp_path / "cache"), tmp_path)
     monkeypatch.setattr("lra_bench.tasks.retrieval_files.LONGEST_LINE", 300)

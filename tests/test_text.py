@@ -1,11 +1,15 @@
 """The text task: every accepted format, cuts, filler, floors, checks, and files that are wrong."""
 
 import codecs
+import dataclasses
+import functools
 import gzip
+import http.server
 import io
 import subprocess
 import sys
 import tarfile
+import threading
 import zipfile
 from collections import Counter
 
@@ -21,10 +25,12 @@ from lra_bench.contracts import UserError
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.columns import ListColumn, numbers
+from lra_bench.data.digest import sha256_of_file
 from lra_bench.data.examples import content_sha256
 from lra_bench.tasks.text import OFFICIAL_CONTENT, Text
 from lra_bench.tasks.text_bytes import surround, to_bytes, to_tokens
 from lra_bench.tasks.text_checks import check_rows, text_fault
+from lra_bench.tasks.text_files import HUB_REVISION, REMOTES
 
 SPLITS = ("train", "validation", "test")
 SMALL = {"max_length": 60, "allow_partial": True, "filler_rows": 7}
@@ -178,6 +184,35 @@ def test_a_run_is_planned_before_anything_is_fetched(tmp_path, monkeypatch):
         Text().prepare(Cache(tmp_path))
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.rglob("*.parquet")) and not Cache(tmp_path).entries()
+
+
+class Hub(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def test_reviews_are_fetched_from_the_hub_once(task, tmp_path, monkeypatch):
+    place = tmp_path / "served" / "datasets" / "stanfordnlp" / "imdb" / "resolve" / HUB_REVISION
+    write_tables(place, pattern="plain_text/{}-00000-of-00001.parquet")
+    served = [place / remote.url for remote in REMOTES]
+    ours = [
+        dataclasses.replace(remote, sha256=sha256_of_file(path), size_bytes=path.stat().st_size)
+        for remote, path in zip(REMOTES, served, strict=True)
+    ]
+    monkeypatch.setattr("lra_bench.tasks.text_files.REMOTES", ours)
+    monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
+    monkeypatch.delenv("LRA_BENCH_OFFLINE", raising=False)
+    handler = functools.partial(Hub, directory=tmp_path / "served")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        fetched = Text(**SMALL)
+        fetched.prepare(Cache(tmp_path / "cache"))
+        server.shutdown()
+    assert fetched.provenance().checksums == task.provenance().checksums
+    again = Text(**SMALL)
+    again.prepare(Cache(tmp_path / "cache"))
+    assert again.fingerprint() == task.fingerprint()
 
 
 def test_validation_shares_no_text_with_train(cache, tmp_path):
