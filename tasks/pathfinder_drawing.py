@@ -15,7 +15,7 @@ from lra_bench.data.compiled import compiled
 from lra_bench.data.splitmix import STEP, below, mix, uniform
 
 from .pathfinder_cells import find_free, mark_taken, nth_free
-from .pathfinder_stamps import COLLISION
+from .pathfinder_stamps import AROUND, BACK, COLLISION, HEAD, LINE, MASK, ONWARD, SOLID, SPREAD
 
 SEED_TRIES = 3
 PADDLE_TRIES = 3
@@ -23,25 +23,29 @@ DISTRACTOR_TRIES = 5
 LEAST_WEIGHT = 1e-4  # of all candidates together, below which there is no way on
 LEAST_ROOM = 0.01  # of all pixels, below which no distractor is tried
 
-# Columns of what is told about a picture. Origin and terminal are the marked ends; the two starts are of the contours.
+# What is told about a picture. Origin and terminal are the marked ends; first and second are the starts of contours.
+COLUMNS = (
+    *("label", "margin", "attempts", "distractors", "origin_y", "origin_x", "terminal_y", "terminal_x"),
+    *("first_y", "first_x", "second_y", "second_x"),
+)
 LABEL, MARGIN, ATTEMPTS, DISTRACTORS, ORIGIN_Y, ORIGIN_X, TERMINAL_Y, TERMINAL_X = range(8)
 FIRST_Y, FIRST_X, SECOND_Y, SECOND_X = range(8, 12)
-COLUMNS = 12
 
 
 @compiled
-def draw(tables: Any, key: Any, first: int, pictures: Any, about: Any) -> None:
-    """Fill ``pictures`` (n, R, R) uint8 and ``about`` (n, 12) with the pictures ``first``, ``first`` + 1, ...
+def draw(t: Any, number: int, numbers: int, key: Any, first: int, pictures: Any, about: Any) -> None:
+    """Fill those rows of ``pictures`` (n, R, R) uint8 and ``about`` (n, 12) that get margin ``number`` of ``numbers``.
 
-    ``tables`` is a tuple of ``Tables``, one for each margin. A picture depends on its number and ``key`` alone.
+    ``t`` are the ``Tables`` of this margin. The rows are pictures ``first``, ``first`` + 1, ...; each depends on its
+    number and ``key`` alone.
     """
+    counter = np.empty(1, dtype=np.uint64)
     for row in range(len(pictures)):
-        counter = np.empty(1, dtype=np.uint64)
         counter[0] = mix(key + np.uint64(first + row + 1) * STEP)
         label = below(counter, 2)
-        margin = below(counter, len(tables))
-        about[row, LABEL] = label
-        _draw_one(tables[margin], counter, label, pictures[row], about[row])
+        if below(counter, numbers) == number:
+            about[row, LABEL] = label
+            _draw_one(t, counter, label, pictures[row], about[row])
 
 
 @compiled
@@ -55,8 +59,8 @@ def _draw_one(t: Any, counter: Any, label: int, picture: Any, about: Any) -> Non
         attempts += 1
     lines = np.zeros((2, size, size), dtype=np.uint8)
     for snake in range(2):
-        for paddle in contours[snake]:
-            _paste(t.lines, t.line_boxes, paddle, lines[0])
+        for number in range(t.contour_length):
+            _paste(t.stamps, t.boxes, LINE, contours[snake, number], lines[0])
     distractors = _draw_distractors(t, counter, lines[1], mask, spread)
     marked = below(counter, 2)
     other = marked if label == 1 else 1 - marked
@@ -119,8 +123,8 @@ def _start_second(t: Any, counter: Any, first: Any, paddle: Any, pivot: Any) -> 
     for _ in range(SEED_TRIES):
         paddle[0] = below(counter, 360)
         angle = below(counter, 360)
-        paddle[1] = np.int64(np.rint(first[1] + t.around[angle, 0]))
-        paddle[2] = np.int64(np.rint(first[2] + t.around[angle, 1]))
+        paddle[1] = np.int64(np.rint(first[1] + t.moves[AROUND, angle, 0]))
+        paddle[2] = np.int64(np.rint(first[2] + t.moves[AROUND, angle, 1]))
         if place(t, paddle, pivot):
             return True
     return False
@@ -130,10 +134,10 @@ def _start_second(t: Any, counter: Any, first: Any, paddle: Any, pivot: Any) -> 
 def place(t: Any, paddle: Any, pivot: Any) -> bool:
     """Find the pivot of a contour that starts with ``paddle``; false where head or pivot are outside the picture."""
     direction = paddle[0]
-    head_y = np.int64(np.ceil(paddle[1] + t.heads[direction, 0]))
-    head_x = np.int64(np.ceil(paddle[2] + t.heads[direction, 1]))
-    pivot[0] = np.int64(np.ceil(head_y + t.backs[direction, 0]))
-    pivot[1] = np.int64(np.ceil(head_x + t.backs[direction, 1]))
+    head_y = np.int64(np.ceil(paddle[1] + t.moves[HEAD, direction, 0]))
+    head_x = np.int64(np.ceil(paddle[2] + t.moves[HEAD, direction, 1]))
+    pivot[0] = np.int64(np.ceil(head_y + t.moves[BACK, direction, 0]))
+    pivot[1] = np.int64(np.ceil(head_x + t.moves[BACK, direction, 1]))
     return _inside(t, head_y, head_x) and _inside(t, pivot[0], pivot[1])
 
 
@@ -147,8 +151,8 @@ def _extend(t: Any, counter: Any, contour: Any, count: int, pivot: Any, mask: An
     """Give a contour of ``count`` paddles one more, and only then take the room of the one before."""
     last = contour[count - 1]
     direction = last[0]
-    y = np.int64(np.ceil(pivot[0] + t.onward[direction, 0]))
-    x = np.int64(np.ceil(pivot[1] + t.onward[direction, 1]))
+    y = np.int64(np.ceil(pivot[0] + t.moves[ONWARD, direction, 0]))
+    x = np.int64(np.ceil(pivot[1] + t.moves[ONWARD, direction, 1]))
     # Taken out of the tuple once: each access inside the loop would count a reference.
     candidates, followers, weights = t.candidates, t.followers[direction], t.weights[direction]
     openness, size = t.openness, t.resolution
@@ -171,7 +175,7 @@ def _extend(t: Any, counter: Any, contour: Any, count: int, pivot: Any, mask: An
         paddle = contour[count]
         paddle[0] = 360 + chosen
         paddle[1], paddle[2] = y + candidates[chosen, 0], x + candidates[chosen, 1]
-        if not _collides(t.masks, t.solid_boxes, paddle, mask):
+        if not _collides(t.stamps, t.boxes, paddle, mask):
             pivot[0], pivot[1] = y, x
             _take(t, last, mask, spread)
             return True
@@ -179,9 +183,9 @@ def _extend(t: Any, counter: Any, contour: Any, count: int, pivot: Any, mask: An
 
 
 @compiled
-def _collides(masks: Any, boxes: Any, paddle: Any, mask: Any) -> Any:
-    stamp, half = masks[paddle[0]], masks.shape[1] // 2
-    top, bottom, left, right = _clipped(boxes[paddle[0]], paddle, half, len(mask))
+def _collides(stamps: Any, boxes: Any, paddle: Any, mask: Any) -> Any:
+    stamp, half = stamps[MASK, paddle[0]], stamps.shape[2] // 2
+    top, bottom, left, right = _clipped(boxes[SOLID, paddle[0]], paddle, half, len(mask))
     down, aside = half - paddle[1], half - paddle[2]
     highest = np.int64(0)
     taken = mask[top:bottom, left:right]
@@ -199,18 +203,18 @@ def _take(t: Any, paddle: Any, mask: Any, spread: Any) -> None:
     Widening the part inside the picture or cutting off the widened whole is the same: what differs lies within the
     margin of the border, where ``spread`` is full anyway.
     """
-    _paste(t.masks, t.mask_boxes, paddle, mask)
-    _paste(t.spreads, t.spread_boxes, paddle, spread)
+    _paste(t.stamps, t.boxes, MASK, paddle, mask)
+    _paste(t.stamps, t.boxes, SPREAD, paddle, spread)
 
 
 @compiled
-def _paste(stamps: Any, boxes: Any, paddle: Any, picture: Any) -> None:
-    """The higher of a picture and the stamp of ``paddle``, in place.
+def _paste(stamps: Any, boxes: Any, kind: int, paddle: Any, picture: Any) -> None:
+    """The higher of a picture and a stamp of ``paddle``, in place.
 
     Cut out first, since a loop from 0 is one that the compiler turns into vector instructions.
     """
-    stamp, half = stamps[paddle[0]], stamps.shape[1] // 2
-    top, bottom, left, right = _clipped(boxes[paddle[0]], paddle, half, len(picture))
+    stamp, half = stamps[kind, paddle[0]], stamps.shape[2] // 2
+    top, bottom, left, right = _clipped(boxes[kind, paddle[0]], paddle, half, len(picture))
     down, aside = half - paddle[1], half - paddle[2]
     target = picture[top:bottom, left:right]
     source = stamp[top + down : bottom + down, left + aside : right + aside]
@@ -253,14 +257,24 @@ def _draw_distractors(t: Any, counter: Any, lines: Any, mask: Any, spread: Any) 
             if not _start_distractor(t, counter, bits, room, free, contour[0], pivot):
                 continue
             if _grow_distractor(t, counter, contour, pivot, mask, spread):
-                for paddle in contour:
-                    _paste(t.lines, t.line_boxes, paddle, lines)
-                kept_mask[:], kept_spread[:] = mask, spread
+                for number in range(t.distractor_length):
+                    _paste(t.stamps, t.boxes, LINE, contour[number], lines)
+                _copy(mask, kept_mask)
+                _copy(spread, kept_spread)
                 room = mark_taken(mask, bits)
                 drawn += 1
                 break
-            mask[:], spread[:] = kept_mask, kept_spread
+            _copy(kept_mask, mask)
+            _copy(kept_spread, spread)
     return drawn
+
+
+@compiled
+def _copy(source: Any, target: Any) -> None:
+    """As a loop: a slice on the left side takes the compiler a third of its time."""
+    for y in range(source.shape[0]):
+        for x in range(source.shape[1]):
+            target[y, x] = source[y, x]
 
 
 @compiled
@@ -312,13 +326,14 @@ def _marker_place(place: int, size: int, places: int) -> int:
 def _expose(t: Any, lines: Any, discs: Any, picture: Any) -> None:
     """Lay contours, distractors and markers over each other, and stretch the picture's own range to 0 ... 255."""
     size = len(picture)
-    of_contours, of_distractors, of_markers = t.contour_levels, t.distractor_levels, t.marker_levels
+    of_contours, of_distractors, of_markers = t.levels[0], t.levels[1], t.levels[2]
     levels = np.empty((size, size), dtype=np.float64)
+    lowest, highest = np.inf, 0.0
     for y in range(size):
         for x in range(size):
             brightest = max(of_contours[lines[0, y, x]], of_distractors[lines[1, y, x]])
             levels[y, x] = max(brightest, of_markers[discs[y, x]])
-    lowest, highest = levels.min(), levels.max()
+            lowest, highest = min(lowest, levels[y, x]), max(highest, levels[y, x])
     scale = 255.0 / (highest - lowest)
     for y in range(size):
         for x in range(size):

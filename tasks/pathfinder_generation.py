@@ -21,8 +21,8 @@ PIXELS_PER_CHUNK = 1 << 18
 
 @dataclass(frozen=True)
 class Pictures:
-    """Some pictures of a stream: ``pixels`` (n, R, R) uint8 and ``about`` (n, 12), of which the columns are named in
-    ``pathfinder_drawing``.
+    """Some pictures of a stream: ``pixels`` (n, R, R) uint8 and ``about`` (n, 12), of which the columns are
+    those of ``pathfinder_drawing.COLUMNS``.
     """
 
     pixels: NDArray[np.uint8]
@@ -40,8 +40,10 @@ def draw_pictures(parameters: Parameters, seed: int, first: int, count: int, bor
     """
     size = parameters.resolution
     pixels = np.empty((count, size, size), dtype=np.uint8)
-    about = np.empty((count, COLUMNS), dtype=np.int64)
-    draw(_all_tables(parameters, border_rule), _key(parameters, seed), first, pixels, about)
+    about = np.empty((count, len(COLUMNS)), dtype=np.int64)
+    every = _all_tables(parameters, border_rule)
+    for number, of_margin in enumerate(every):
+        draw(of_margin, number, len(every), _key(parameters, seed), first, pixels, about)
     return Pictures(pixels, about)
 
 

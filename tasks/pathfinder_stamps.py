@@ -19,6 +19,8 @@ SEED_DIRECTIONS = 360
 COLLISION = 459  # of two masks: 1.8 * 255, a tie that in float32, in which the original adds them, lies above it
 NO_WEIGHT = 1e-30
 LANCZOS_WINDOW = 3
+LINE, MASK, SPREAD, SOLID = range(4)
+HEAD, BACK, ONWARD, AROUND = range(4)
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
@@ -27,51 +29,40 @@ Bytes = NDArray[np.uint8]
 class Tables(NamedTuple):
     """What compiled code needs to draw with one set of parameters and one margin.
 
-    D directions, C candidates, R the resolution; y always before x. ``lines``, ``masks`` and ``spreads`` (D, side,
-    side) are paddles from their start in the centre: as seen, as the room they take, and that room widened by the
-    margin. The boxes (D, 4) bound, by first row, end row, first column, end column, where they are above 0, and for
-    ``solid_boxes`` where masks can collide. ``kernels`` (K, 2) are the offsets of a starting paddle's pixels, those of
-    direction d from ``kernel_starts[d]`` to ``kernel_starts[d + 1]``; ``usable`` (360,) tells whether the border rule
-    lets a contour start in a direction; ``starts`` (360, R, W) are, one bit each, the cells where the first one may,
-    and ``start_counts`` (360,) their numbers. ``heads``, ``backs``, ``around`` (360, 2) lead from a paddle's start to
-    its head, from the head to the pivot, and from the first start to the second; ``onward`` (D, 2) from one pivot to
-    the next. ``candidates`` (C, 2) are offsets from the pivot, ``followers`` (D, C) those that can follow a direction,
+    D directions, C candidates, R the resolution; y always before x. ``stamps`` (3, D, side, side) are paddles from
+    their start in the centre: LINE, as seen; MASK, the room they take; SPREAD, that room widened by the margin.
+    ``boxes`` (4, D, 4) bound, by first row, end row, first column, end column, where these are above 0, and SOLID where
+    masks can collide. ``kernels`` (K, 2) are the offsets of a starting paddle's pixels, those of direction d from
+    ``kernel_starts[d]`` to ``kernel_starts[d + 1]``; ``usable`` (360,) tells whether the border rule lets a contour
+    start in a direction; ``starts`` (360, R, W) are, one bit each, the cells where the first one may, and
+    ``start_counts`` (360,) their numbers. ``moves`` (4, D, 2) are steps in a direction: from a paddle's start to its
+    HEAD, from there BACK to the pivot, from one pivot ONWARD to the next, and from the first start to a second one
+    AROUND it. ``candidates`` (C, 2) are offsets from the pivot, ``followers`` (D, C) those that can follow a direction,
     ``follower_counts`` (D,) of them, and ``weights`` (D, C) how likely each is. ``openness`` (256,) is 1 minus a mask's
-    value. The levels (256,) are the brightness of what was drawn with 8 bits. ``markers`` (P, P, side, side) are the
-    discs by place along each axis: near the low edge, inside, near the high edge.
+    value. ``levels`` (3, 256) are the brightness of contours, distractors and markers by what was drawn with 8 bits.
+    ``markers`` (P, P, side, side) are the discs by place along each axis: near the low edge, inside, near the high one.
     """
 
     resolution: int
     border: int
-    seed_distance: int
+    margin: int
     contour_length: int
     distractor_length: int
     distractors: int
-    margin: int
-    lines: Bytes
-    masks: Bytes
-    spreads: Bytes
-    line_boxes: Integers
-    mask_boxes: Integers
-    solid_boxes: Integers
-    spread_boxes: Integers
+    stamps: Bytes
+    boxes: Integers
     kernels: Integers
     kernel_starts: Integers
     usable: NDArray[np.bool_]
     starts: NDArray[np.uint64]
     start_counts: Integers
-    heads: Floats
-    backs: Floats
-    around: Floats
-    onward: Floats
+    moves: Floats
     candidates: Integers
     followers: Integers
     follower_counts: Integers
     weights: Floats
     openness: Floats
-    contour_levels: Floats
-    distractor_levels: Floats
-    marker_levels: Floats
+    levels: Floats
     markers: Bytes
 
 
@@ -86,46 +77,40 @@ def tables(parameters: Parameters, margin: int, border_rule: bool = True) -> Tab
     directions = np.concatenate([degrees, outward])
     # A candidate is the new head: its paddle is drawn back towards the pivot.
     drawn = [paddle(p, margin, angle) for angle in (*degrees, *np.where(outward < 0, outward + np.pi, outward - np.pi))]
-    lines = np.stack([line for line, _ in drawn])
-    masks = np.stack([mask for _, mask in drawn])
+    lines, masks = (np.stack(pictures) for pictures in zip(*drawn, strict=True))
     spreads = np.stack([_widened(mask, margin) for mask in masks])
+    around = ((0, 0), (margin, margin), (margin, margin))
+    stamps = np.stack([np.pad(lines, around), np.pad(masks, around), spreads])
     kernels = [kernel(mask, p.length + margin) for mask in masks[:SEED_DIRECTIONS]]
-    followers, follower_counts, weights = _followers(directions, outward, p.continuity)
     usable = np.array([not border_rule or _sees_from_everywhere(offsets) for offsets in kernels])
-    starts, counts = _first_starts(p, kernels)
-    values = (np.arange(256) / 255).astype(np.float32).astype(np.float64)
+    starts, start_counts = _first_starts(p, kernels)
+    moves = np.zeros((4, len(directions), 2))
+    moves[HEAD] = _vectors(p.length, directions)
+    moves[BACK, :SEED_DIRECTIONS] = _vectors(p.length + margin, reversed_degrees)
+    moves[ONWARD] = _vectors(p.length + 2 * margin, directions)
+    moves[AROUND, :SEED_DIRECTIONS] = _vectors(p.seed_distance, np.arange(360) * np.pi / 180)
+    followers, follower_counts, weights = _followers(directions, outward, p.continuity)
     return Tables(
         resolution=p.resolution,
         border=p.border,
-        seed_distance=p.seed_distance,
+        margin=margin,
         contour_length=p.contour_length,
         distractor_length=p.distractor_length,
         distractors=p.distractors,
-        margin=margin,
-        lines=lines,
-        masks=masks,
-        spreads=spreads,
-        line_boxes=_boxes(lines > 0),
-        mask_boxes=_boxes(masks > 0),
-        solid_boxes=_boxes(masks >= COLLISION - 255),
-        spread_boxes=_boxes(spreads > 0),
+        stamps=stamps,
+        boxes=np.stack([_boxes(shown) for shown in (*(stamps > 0), stamps[MASK] >= COLLISION - 255)]),
         kernels=np.concatenate(kernels),
         kernel_starts=np.cumsum([0, *(len(offsets) for offsets in kernels)]),
         usable=usable,
         starts=starts,
-        start_counts=np.where(usable, counts, 0),
-        heads=_vectors(p.length, degrees),
-        backs=_vectors(p.length + margin, reversed_degrees),
-        around=_vectors(p.seed_distance, np.arange(360) * np.pi / 180),
-        onward=_vectors(p.length + 2 * margin, directions),
+        start_counts=np.where(usable, start_counts, 0),
+        moves=moves,
         candidates=candidates,
         followers=followers,
         follower_counts=follower_counts,
         weights=weights,
-        openness=1 - values,
-        contour_levels=_levels(p.contour_contrast),
-        distractor_levels=_levels(p.distractor_contrast),
-        marker_levels=np.arange(256) / 255,
+        openness=1 - (np.arange(256) / 255).astype(np.float32).astype(np.float64),
+        levels=np.stack([_levels(p.contour_contrast), _levels(p.distractor_contrast), np.arange(256) / 255]),
         markers=markers(p),
     )
 

@@ -12,7 +12,7 @@ from lra_bench.data.compiled import compiled
 from .pathfinder_drawing import place
 from .pathfinder_markers import find_markers
 from .pathfinder_parameters import Parameters
-from .pathfinder_stamps import Tables, tables
+from .pathfinder_stamps import LINE, ONWARD, tables
 
 # A line may be darker than drawn by this factor: stretching a picture's range darkens, and another Pillow than ours may
 # draw lines a little differently.
@@ -28,20 +28,19 @@ def trace(pixels: NDArray[np.uint8], parameters: Parameters) -> NDArray[np.bool_
     or the brightest, is right in half of all hard pictures. Tracing is so in 98 of 100 and more.
     """
     pixels = np.ascontiguousarray(pixels)
-    every = tuple(tables(parameters, margin) for margin in parameters.margins)
     least = np.floor(np.arange(256) * parameters.contour_contrast * FAINTEST).clip(0, 255).astype(np.int64)
-    connected = np.zeros(len(pixels), dtype=np.bool_)
-    _trace_all(every, pixels, find_markers(pixels, parameters), least, connected)
+    connected, ends = np.zeros(len(pixels), dtype=np.bool_), find_markers(pixels, parameters)
+    for margin in parameters.margins:
+        _trace_all(tables(parameters, margin), pixels, ends, least, connected)
     return connected
 
 
 @compiled
-def _trace_all(every: tuple[Tables, ...], pixels: Any, ends: Any, least: Any, connected: Any) -> None:
+def _trace_all(t: Any, pixels: Any, ends: Any, least: Any, connected: Any) -> None:
     for row in range(len(pixels)):
-        for number in range(len(every)):
-            for start in range(2):
-                if not connected[row]:
-                    connected[row] = _leads(every[number], pixels[row], ends[row, start], ends[row, 1 - start], least)
+        for start in range(2):
+            if not connected[row]:
+                connected[row] = _leads(t, pixels[row], ends[row, start], ends[row, 1 - start], least)
 
 
 @compiled
@@ -54,21 +53,21 @@ def _leads(t: Any, picture: Any, start: Any, end: Any, least: Any) -> bool:
     count = 0
     for direction in range(360):
         paddle[0] = direction
-        if _shows(t.lines, t.line_boxes, paddle, picture, least) and place(t, paddle, pivot):
+        if _shows(t.stamps, t.boxes, paddle, picture, least) and place(t, paddle, pivot):
             count = _add(states, count, pivot[0], pivot[1], direction)
     for step in range(1, t.contour_length):
         reached = 0
         for number in range(count):
             direction = states[number, 2]
-            y = np.int64(np.ceil(states[number, 0] + t.onward[direction, 0]))
-            x = np.int64(np.ceil(states[number, 1] + t.onward[direction, 1]))
+            y = np.int64(np.ceil(states[number, 0] + t.moves[ONWARD, direction, 0]))
+            x = np.int64(np.ceil(states[number, 1] + t.moves[ONWARD, direction, 1]))
             for follower in range(t.follower_counts[direction]):
                 candidate = t.followers[direction, follower]
                 paddle[0] = 360 + candidate
                 paddle[1], paddle[2] = y + t.candidates[candidate, 0], x + t.candidates[candidate, 1]
                 if not (0 <= paddle[1] < t.resolution and 0 <= paddle[2] < t.resolution):
                     continue
-                if not _shows(t.lines, t.line_boxes, paddle, picture, least):
+                if not _shows(t.stamps, t.boxes, paddle, picture, least):
                     continue
                 if step == t.contour_length - 1:
                     if paddle[1] == end[0] and paddle[2] == end[1]:
@@ -80,7 +79,7 @@ def _leads(t: Any, picture: Any, start: Any, end: Any, least: Any) -> bool:
 
 
 @compiled
-def _add(states: Any, count: int, y: int, x: int, direction: int) -> int:
+def _add(states: Any, count: int, y: Any, x: Any, direction: Any) -> int:
     """Add a state that is not there yet, while there is room; return how many there are."""
     for number in range(count):
         if states[number, 0] == y and states[number, 1] == x and states[number, 2] == direction:
@@ -92,11 +91,11 @@ def _add(states: Any, count: int, y: int, x: int, direction: int) -> int:
 
 
 @compiled
-def _shows(lines: Any, boxes: Any, paddle: Any, picture: Any, least: Any) -> bool:
+def _shows(stamps: Any, boxes: Any, paddle: Any, picture: Any, least: Any) -> bool:
     """Whether a picture is at least as bright as a paddle everywhere on it."""
-    line, half, size = lines[paddle[0]], lines.shape[1] // 2, len(picture)
+    line, half, size = stamps[LINE, paddle[0]], stamps.shape[2] // 2, len(picture)
     top, left = paddle[1] - half, paddle[2] - half
-    box = boxes[paddle[0]]
+    box = boxes[LINE, paddle[0]]
     for y in range(max(top + box[0], 0), min(top + box[1], size)):
         for x in range(max(left + box[2], 0), min(left + box[3], size)):
             if picture[y, x] < least[line[y - top, x - left]]:

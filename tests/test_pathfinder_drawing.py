@@ -12,7 +12,7 @@ from lra_bench.tasks.pathfinder_cells import TAKEN, find_free, mark_taken, nth_f
 from lra_bench.tasks.pathfinder_drawing import ATTEMPTS, FIRST_X, FIRST_Y
 from lra_bench.tasks.pathfinder_generation import draw_pictures, pictures
 from lra_bench.tasks.pathfinder_parameters import CONTOUR_LENGTHS, RESOLUTIONS, published
-from lra_bench.tasks.pathfinder_stamps import COLLISION, tables
+from lra_bench.tasks.pathfinder_stamps import COLLISION, LINE, MASK, tables
 from tests.pathfinder_oracle import Drawer, opposite_of_outward
 
 SETS = [(resolution, margin) for resolution in RESOLUTIONS for margin in published(resolution, "hard").margins]
@@ -92,7 +92,7 @@ def test_usable_orientations_are_the_originals():
 @pytest.mark.parametrize(("resolution", "margin", "every"), [(32, 1, 1), (64, 1, 7), (128, 2, 31)])
 def test_first_starts_are_the_free_cells(resolution, margin, every, border_rule):
     t, plain = tables(published(resolution, "hard"), margin, border_rule), drawer(resolution, margin, border_rule)
-    empty = plain.framed(np.zeros((resolution, resolution)), 2 * t.seed_distance)
+    empty = plain.framed(np.zeros((resolution, resolution)), 2 * plain.p.seed_distance)
     for direction in range(0, 360, every):
         free = plain.free_cells(empty, (direction - 180) * np.pi / 180)
         assert t.start_counts[direction] == len(free)
@@ -103,13 +103,13 @@ def test_first_starts_are_the_free_cells(resolution, margin, every, border_rule)
 @pytest.mark.parametrize(("resolution", "margin"), SETS)
 def test_stamps_equal_freshly_drawn_paddles(resolution, margin):
     t, plain = tables(published(resolution, "hard"), margin), drawer(resolution, margin)
-    half = t.lines.shape[1] // 2
+    half = t.stamps.shape[2] // 2
     outward = np.arctan2(*t.candidates.T)
     angles = [(degree - 180) * np.pi / 180 for degree in range(360)] + [opposite_of_outward(angle) for angle in outward]
     for number in range(0, len(angles), 3):
         line, mask = plain.paddle((half, half), angles[number], size=2 * half + 1)
-        np.testing.assert_array_equal(t.lines[number], np.rint(line * 255))
-        np.testing.assert_array_equal(t.masks[number], np.rint(mask * 255))
+        np.testing.assert_array_equal(t.stamps[LINE, number], np.rint(line * 255))
+        np.testing.assert_array_equal(t.stamps[MASK, number], np.rint(mask * 255))
 
 
 @pytest.mark.parametrize("resolution", RESOLUTIONS)
@@ -134,18 +134,12 @@ def test_masks_collide_from_1_8_on_in_single_precision():
 @pytest.mark.parametrize(("resolution", "margin"), SETS)
 def test_paddles_cover_their_start_and_start_inside(resolution, margin):
     t = tables(published(resolution, "hard"), margin)
-    for stamps, boxes in (
-        (t.lines, t.line_boxes),
-        (t.masks, t.mask_boxes),
-        (t.masks, t.solid_boxes),
-        (t.spreads, t.spread_boxes),
-    ):
-        centre = stamps.shape[1] // 2
-        assert (boxes[:, [0, 2]] <= centre).all()
-        assert (boxes[:, [1, 3]] > centre).all()
+    centre, distance = t.stamps.shape[2] // 2, published(resolution, "hard").seed_distance
+    assert (t.boxes[..., [0, 2]] <= centre).all()
+    assert (t.boxes[..., [1, 3]] > centre).all()
     starts = [nth_free(t.starts[d], n) for d in np.flatnonzero(t.usable) for n in (0, t.start_counts[d] - 1)]
-    assert np.min(starts) - t.seed_distance >= 0
-    assert np.max(starts) + t.seed_distance < resolution
+    assert np.min(starts) - distance >= 0
+    assert np.max(starts) + distance < resolution
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,0 +1,181 @@
+"""Released Pathfinder pictures in every form of their files, whole and broken."""
+
+import io
+import tarfile
+
+import numpy as np
+import pytest
+
+from lra_bench.contracts import UserError
+from lra_bench.data.columns import numbers
+from lra_bench.data.examples import digests_of
+from lra_bench.tasks.pathfinder_drawing import LABEL
+from lra_bench.tasks.pathfinder_generation import draw_pictures
+from tests.pathfinder_originals import originals
+from tests.pathfinder_world import EASY, SPLITS, png, prepared, read_release, release, write_archive, write_folder
+
+FIRST = "curv_baseline/imgs/0/sample_0.png"
+
+
+def checksums(task):
+    return task.provenance().checksums
+
+
+def test_every_form_gives_the_same_rows(tmp_path, monkeypatch):
+    files = release()
+    cache = tmp_path / "cache"
+    first = read_release(write_folder(files, tmp_path / "plain"), cache)
+    sources = [
+        tmp_path / "plain" / "curv_baseline",
+        write_folder(files, tmp_path / "a" / "pathfinder32").parent,
+        write_folder(files, tmp_path / "b" / "lra_release" / "pathfinder32").parents[1],
+        write_folder(files, tmp_path / "c" / "lra_release" / "lra_release" / "pathfinder32").parents[2],
+        write_archive(files, tmp_path / "any.tar.gz"),
+        write_archive(files, tmp_path / "b" / "short.tar", "pathfinder32/"),
+        write_archive(files, tmp_path / "lra_release.gz").parent,
+    ]
+    for source in sources:
+        assert checksums(read_release(source, cache)) == checksums(first)
+    monkeypatch.setenv("LRA_BENCH_DATA", str(tmp_path / "a"))
+    assert checksums(read_release("official", cache)) == checksums(first)
+
+
+def test_rows_stand_in_the_order_of_the_lists_by_number(tmp_path):
+    task = read_release(write_folder(release(), tmp_path / "data"), tmp_path / "cache")
+    drawn = draw_pictures(EASY, seed=9, first=0, count=120)
+    seen = []
+    for name in SPLITS:
+        split = task.split(name)
+        places = numbers(split, "number")
+        assert (np.diff(places) > 0).all()
+        rows = np.array(split.with_format("numpy")["tokens"][:]).reshape(-1, 32, 32)
+        np.testing.assert_array_equal(rows, drawn.pixels[places])
+        assert numbers(split, "target").tolist() == drawn.about[places, LABEL].tolist()
+        seen += places.tolist()
+    assert sorted(seen) == list(range(120))
+
+
+def test_the_split_is_fixed_stratified_and_a_tenth_each(tmp_path):
+    source, cache = write_folder(release(), tmp_path / "data"), tmp_path / "cache"
+    task = read_release(source, cache)
+    assert {name: len(task.split(name)) for name in SPLITS} == {"train": 96, "validation": 12, "test": 12}
+    share = np.mean([label for name in SPLITS for label in numbers(task.split(name), "target")])
+    for name in ("validation", "test"):
+        assert abs(numbers(task.split(name), "target").sum() - 12 * share) <= 1
+    other = read_release(source, cache, seed=1)
+    assert digests_of(other.split("test")) != digests_of(task.split("test"))
+    assert other.fingerprint() != task.fingerprint()
+    few = read_release(source, cache, rows={"train": 20})
+    assert numbers(few.split("train"), "number").tolist() == numbers(task.split("train"), "number")[:20].tolist()
+    assert few.provenance().partial == "120 of 200,000 pictures, only 20 train rows"
+
+
+def test_a_part_of_the_release_is_refused_unless_allowed(tmp_path):
+    source = write_folder(release(), tmp_path / "data")
+    with pytest.raises(UserError, match=r"120 of 200,000 pictures; set task\.allow_partial=true"):
+        prepared(tmp_path / "cache", source=str(source))
+    assert read_release(source, tmp_path / "cache").provenance().partial == "120 of 200,000 pictures"
+
+
+def test_linear_input_of_released_pictures(tmp_path):
+    source, cache = write_folder(release(), tmp_path / "data"), tmp_path / "cache"
+    tokens, linear = read_release(source, cache), read_release(source, cache, input="linear")
+    for name in SPLITS:
+        whole = np.array(tokens.split(name).with_format("numpy")["tokens"][:])
+        np.testing.assert_allclose(
+            np.array(linear.split(name).with_format("numpy")["values"][:]), whole / 255, atol=1e-7
+        )
+        linear.check(name)
+
+
+def test_empty_and_missing_pictures_are_left_out_and_said(tmp_path, capsys):
+    files = release()
+    files[FIRST] = b""
+    del files["curv_baseline/imgs/2/sample_3.png"]
+    source = write_archive(files, tmp_path / "data.tar.gz")
+    task = read_release(source, tmp_path / "cache")
+    assert sum(len(task.split(name)) for name in SPLITS) == 118
+    said = capsys.readouterr().err
+    assert "1 empty pictures are left out" in said and FIRST in said and "1 pictures are listed but not there" in said
+
+
+def test_of_two_copies_in_an_archive_the_outer_one_is_used(tmp_path, capsys):
+    broken = release(labels=np.random.default_rng(0).integers(0, 2, 120))
+    files = {f"lra_release/pathfinder32/{name}": content for name, content in release().items()}
+    files |= {f"lra_release/lra_release/pathfinder32/{name}": content for name, content in broken.items()}
+    both = read_release(write_archive(files, tmp_path / "both.tar.gz", ""), tmp_path / "cache")
+    one = read_release(write_folder(release(), tmp_path / "one"), tmp_path / "cache")
+    assert checksums(both) == checksums(one)
+    assert "2 copies of pathfinder32/curv_baseline; using lra_release/pathfinder32/" in capsys.readouterr().err
+
+
+def test_a_copy_with_broken_labels_is_caught_and_named(tmp_path):
+    broken = release(count=240, labels=np.random.default_rng(0).integers(0, 2, 240))
+    source = write_archive(broken, tmp_path / "data.tar.gz")
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"pathfinder train: labels have nothing to do with the pictures.*issue 38"):
+            read_release(source, tmp_path / "cache")
+
+
+LIST = "curv_baseline/metadata/1.npy"
+DAMAGE = {
+    "no picture": (FIRST, b"\x89PNG but no more", r"sample_0\.png is damaged"),
+    "cut picture": (
+        FIRST,
+        png(np.random.default_rng(0).integers(0, 256, (32, 32), dtype=np.uint8))[:500],
+        r"sample_0\.png is damaged",
+    ),
+    "small picture": (FIRST, png(np.zeros((16, 16), dtype=np.uint8)), "no grey picture of 32 x 32 pixels but 16 x 16"),
+    "coloured picture": (FIRST, png(np.zeros((32, 32, 3), dtype=np.uint8)), "but 32 x 32, mode RGB"),
+    "binary list": (LIST, b"\x93NUMPY\x01\x00", r"metadata/1\.npy is no text"),
+    "third label": (LIST, b"imgs/1 sample_0.png 0 2 1.0 6 2 2 0.5 1 1\n", "line 1: expected 11 fields"),
+    "short line": (LIST, b"imgs/1 sample_0.png 0 1\n", "line 1: expected 11 fields"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_files_are_named_and_nothing_is_kept(tmp_path, damage):
+    name, content, message = DAMAGE[damage]
+    source = write_folder({**release(), name: content}, tmp_path / "data")
+    with pytest.raises(UserError, match=message):
+        read_release(source, tmp_path / "cache")
+    assert not list((tmp_path / "cache" / "data").glob("pathfinder-*"))
+
+
+def test_archives_with_links_or_other_sets_are_refused(tmp_path):
+    archive = write_archive(release(), tmp_path / "other.tar.gz")
+    with pytest.raises(UserError, match=r"no lists .* of pathfinder32/curv_contour_length_14"):
+        read_release(archive, tmp_path / "cache", difficulty="hard")
+    with pytest.raises(UserError, match=r"no lists .* of pathfinder64/curv_baseline"):
+        read_release(archive, tmp_path / "cache", resolution=64)
+    with tarfile.open(tmp_path / "link.tar", "w") as opened:
+        member = tarfile.TarInfo("pathfinder32/curv_baseline/metadata/0.npy")
+        member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        opened.addfile(member, io.BytesIO())
+    with pytest.raises(UserError, match="link"):
+        read_release(tmp_path / "link.tar", tmp_path / "cache")
+
+
+def test_where_nothing_is_found_one_sentence_says_what_to_get(tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match=r"task\.source=.*empty: does not hold lra_release\.gz"):
+        read_release(tmp_path / "empty", tmp_path / "cache")
+    monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
+    with pytest.raises(UserError, match=r"pathfinder needs lra_release\.gz .* task\.source=PATH"):
+        read_release("official", tmp_path / "cache")
+    few = write_folder(release(count=8), tmp_path / "few")
+    with pytest.raises(UserError, match="8 pictures, too few"):
+        read_release(few, tmp_path / "cache")
+
+
+def test_the_originals_own_pictures_are_read(shared_data, tmp_path):
+    archive = shared_data / "pathfinder" / "original_generator_pathfinder32.tar.gz"
+    pixels, labels, _ = originals(shared_data, 32, "hard")
+    task = read_release(archive, tmp_path / "cache", difficulty="hard")
+    for name in SPLITS:
+        split = task.split(name)
+        places = numbers(split, "number")
+        rows = np.array(split.with_format("numpy")["tokens"][:]).reshape(-1, 32, 32)
+        np.testing.assert_array_equal(rows, pixels[places])
+        assert numbers(split, "target").tolist() == labels[places].tolist()
+        task.check(name)
