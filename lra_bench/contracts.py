@@ -205,7 +205,7 @@ class Task(ABC):
 
     spec: TaskSpec
     source_folders: ClassVar[tuple[str, ...]] = ()
-    headline_floor: ClassVar[str] = "majority"
+    headline_floor: str = "majority"
     variants: ClassVar[tuple[str, ...]] = ("redrawn",)
 
     @abstractmethod

@@ -7,11 +7,26 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
-from lra_bench.contracts import NOT_SCORED, TaskSpec
-from lra_bench.data.batches import Rows
+from lra_bench.contracts import NOT_SCORED, Output, TaskSpec
+from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.windows import RandomWindows, cut, cut_all
+from lra_bench.hardware import Hardware
+from lra_bench.training import loop
+from lra_bench.training.checkpoint import Checkpoints
+from lra_bench.training.optimizer import Optimizer
 
+CPU = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu")
+OPTIMIZER = {
+    "lr": 1e-2,
+    "schedule": "linear",
+    "warmup_steps": 2,
+    "weight_decay": 0.0,
+    "betas": [0.9, 0.999],
+    "eps": 1e-8,
+    "clip": 1.0,
+}
 SPEC = TaskSpec(
     name="toy",
     version="1",
@@ -150,3 +165,72 @@ def test_random_windows_are_full_and_predict_the_next_token():
 def test_a_text_without_a_next_token_is_an_error():
     with pytest.raises(ValueError, match="no tokens"):
         RandomWindows(rows_of([1, 0]), 4, 16, seed=0)
+
+
+class Tiny(nn.Module):
+    """Predicts from the token before and the mean of all that its memory has read."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.head = nn.Embedding(256, 4), nn.Linear(4, 256)
+
+    def forward(self, batch, memory=None):
+        before = torch.zeros(batch.size, 4) if memory is None else memory
+        x = self.table(batch.tokens)
+        return Output(self.head(x + before[:, None]), memory=0.5 * (before + x.mean(1)))
+
+
+def fit(folder, model, order, stop_after=None):
+    def log(step, _):
+        if step == stop_after:
+            raise KeyboardInterrupt
+
+    text = np.random.default_rng(0).integers(0, 256, 700).tolist()
+    rows = Rows(datasets.Dataset.from_dict({"tokens": [text]}), SPEC)
+    recipe = {"steps": 9, "batch_size": 3, "evaluate_every": 4, "order": order, "window": 16, "validation_tokens": 100}
+    config = {
+        "seed": 1,
+        "model": {"label": "tiny"},
+        "train": {**recipe, **OPTIMIZER},
+        "measure": {"evaluation_batch_size": 4},
+    }
+    saves = Checkpoints(folder, 0)
+    return loop.train(model, {"train": rows, "validation": rows}, SPEC, config, CPU, saves, log)
+
+
+@pytest.mark.parametrize("order", ["shuffled", "stream"])
+def test_a_run_on_one_text_that_is_cut_short_goes_on_as_if_it_were_not(order, tmp_path):
+    whole, cut_short, again = Tiny(), Tiny(), Tiny()
+    expected = fit(tmp_path / "whole", whole, order)
+    with pytest.raises(KeyboardInterrupt):
+        fit(tmp_path / "cut", cut_short, order, stop_after=4)
+    found = fit(tmp_path / "cut", again, order)
+    assert found.state.curve == expected.state.curve and found.state.validations == expected.state.validations
+    assert all(torch.equal(*pair) for pair in zip(whole.parameters(), again.parameters(), strict=True))
+    assert expected.state.curve[-1][3] == 9 * 3 * 16
+
+
+def test_only_a_stream_hands_memory_on():
+    rows = rows_of([200])
+    for order, handed_on in (("shuffled", False), ("stream", True)):
+        batches = loop.training_batches(rows, {"order": order, "batch_size": 3, "window": 16}, seed=0)
+        model = Tiny()
+        optimizer = Optimizer(model, {**OPTIMIZER, "steps": 5}, CPU)
+        memory = torch.full((3, 4), 7.0)
+        _, after, _ = loop.forward_backward(model, batches(1), optimizer, CPU, memory)
+        expected = model(batches(1), memory if handed_on else None).memory
+        torch.testing.assert_close(after, expected.detach())
+
+
+def test_rows_that_fit_into_the_window_are_drawn_whole():
+    rows = rows_of([10, 16])
+    assert isinstance(
+        loop.training_batches(rows, {"order": "shuffled", "batch_size": 2, "window": 16}, 0), ShuffledBatches
+    )
+    assert isinstance(
+        loop.training_batches(rows, {"order": "shuffled", "batch_size": 2, "window": 15}, 0), RandomWindows
+    )
+    # Without a window of its own, training reads as much as the task's training length.
+    plain = loop.training_batches(rows_of([65]), {"order": "shuffled", "batch_size": 2, "window": None}, 0)
+    assert isinstance(plain, RandomWindows) and plain.window == 64

@@ -1,0 +1,350 @@
+"""The enwik8 task: every form of the file, parts in their order, floors against dictionaries, files that are wrong."""
+
+import gzip
+import hashlib
+import io
+import math
+import os
+import threading
+import zipfile
+from collections import defaultdict
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+
+import datasets
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lra_bench.contracts import UserError
+from lra_bench.data.batches import Rows
+from lra_bench.data.cache import Cache
+from lra_bench.data.columns import ListColumn
+from lra_bench.data.download import Remote
+from lra_bench.tasks import enwik8_files
+from lra_bench.tasks.enwik8 import Enwik8
+from lra_bench.tasks.enwik8_floors import ByteModels
+
+from .running import Folder
+
+SPLITS = ("train", "validation", "test")
+WHOLE = enwik8_files.OPENING + bytes(np.random.default_rng(0).integers(0, 256, 2_000, dtype=np.uint8).tobytes())
+PART = WHOLE[:1_234]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_fetched(monkeypatch):
+    monkeypatch.setenv("LRA_BENCH_OFFLINE", "1")
+    monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
+
+
+@pytest.fixture
+def small_world(monkeypatch):
+    """enwik8 as if it were ``WHOLE``."""
+    monkeypatch.setattr(enwik8_files, "WHOLE_BYTES", len(WHOLE))
+    monkeypatch.setattr(enwik8_files, "WHOLE_MD5", hashlib.md5(WHOLE).hexdigest())
+
+
+def zipped(members):
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in members.items():
+            archive.writestr(name, text)
+    return content.getvalue()
+
+
+FORMS = {
+    "enwik8": lambda text: text,
+    "enwik8.gz": gzip.compress,
+    "enwik8.zip": lambda text: zipped({"enwik8": text}),
+    "enwik8_first_pages.gz": gzip.compress,
+}
+
+
+def prepared(root, source=None, **options):
+    task = Enwik8(source=None if source is None else str(source), **options)
+    task.prepare(Cache(root / "cache"))
+    return task
+
+
+def content(task, split):
+    return ListColumn(task.split(split), "tokens").row(0).tobytes()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("place", ["file", "folder", "data folder", "data file"])
+def test_a_file_of_any_form_is_found_in_any_place(form, place, small_world, tmp_path, monkeypatch):
+    folder = tmp_path / "enwik8" if place == "data folder" else tmp_path / "files"
+    folder.mkdir()
+    (folder / form).write_bytes(FORMS[form](WHOLE))
+    if place.startswith("data"):
+        monkeypatch.setenv("LRA_BENCH_DATA", str(folder if place == "data file" else tmp_path))
+    source = {"file": folder / form, "folder": folder}.get(place)
+    task = prepared(tmp_path, source)
+    assert b"".join(content(task, split) for split in SPLITS) == WHOLE
+    assert [len(content(task, split)) for split in SPLITS] == [1853, 103, 103]
+    provenance = task.provenance()
+    assert provenance.partial == provenance.lossy == "" and set(provenance.checksums) == set(SPLITS)
+    assert provenance.source == str(folder / form)
+    for split in SPLITS:
+        task.check(split)
+    # The same bytes are the same data, whatever file they are in.
+    monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
+    (tmp_path / "plain").write_bytes(WHOLE)
+    assert task.fingerprint() == Enwik8(source=str(tmp_path / "plain")).fingerprint()
+
+
+@given(st.binary(min_size=100, max_size=2_000))
+@settings(max_examples=10, deadline=None)
+def test_splits_are_the_text_in_its_order(tmp_path_factory, text):
+    root = tmp_path_factory.mktemp("text")
+    (root / "enwik8").write_bytes(text)
+    task = prepared(root, root, allow_partial=True)
+    assert b"".join(content(task, split) for split in SPLITS) == text
+    sizes = np.array([len(content(task, split)) for split in SPLITS])
+    assert (abs(sizes - len(text) * np.array([0.9, 0.05, 0.05])) <= 1).all()
+
+
+def test_rows_predict_the_next_byte():
+    task = Enwik8(context=16)
+    assert (task.spec.kind, task.spec.direction, task.spec.metric) == (
+        "language_modeling",
+        "causal",
+        "bits_per_character",
+    )
+    assert (task.spec.vocabulary_size, task.spec.classes, task.spec.chance) == (256, 256, 8.0)
+    assert task.spec.train_length == 16 and not task.spec.higher_is_better
+    assert task.supports_length(16) is None and "context" in task.supports_length(32)
+
+
+def test_one_split_is_one_document(small_world, tmp_path):
+    (tmp_path / "enwik8").write_bytes(WHOLE)
+    task = prepared(tmp_path, tmp_path, context=16)
+    for split in SPLITS:
+        rows = Rows(task.split(split), task.spec)
+        assert len(rows) == 1 and rows.row(0).dtype == np.uint8
+        assert rows.lengths.tolist() == task.split(split)["length"] == [len(content(task, split))]
+
+
+def test_a_prefix_is_used_only_when_asked_for_and_says_so(small_world, tmp_path):
+    (tmp_path / "enwik8").write_bytes(PART)
+    with pytest.raises(UserError, match=r"the first 1,234 of 2,059 bytes; set task\.allow_partial=true"):
+        prepared(tmp_path, tmp_path)
+    assert not list((tmp_path / "cache").rglob("manifest.json"))
+    task = prepared(tmp_path, tmp_path, allow_partial=True)
+    assert task.provenance().partial == "the first 1,234 of 2,059 bytes"
+    assert b"".join(content(task, split) for split in SPLITS) == PART
+
+
+def test_some_bytes_of_the_whole_need_no_leave_but_are_stated(small_world, tmp_path):
+    (tmp_path / "whole").write_bytes(WHOLE)
+    (tmp_path / "part.gz").write_bytes(gzip.compress(PART))
+    task = prepared(tmp_path, tmp_path / "whole", bytes=1_000)
+    assert task.provenance().partial == "the first 1,000 of 2,059 bytes"
+    assert b"".join(content(task, split) for split in SPLITS) == WHOLE[:1_000]
+    with pytest.raises(UserError, match="the first 1,234 of 2,059"):
+        prepared(tmp_path, tmp_path / "part.gz", bytes=1_000)
+    same = prepared(tmp_path, tmp_path / "part.gz", bytes=1_000, allow_partial=True)
+    assert same.fingerprint() == task.fingerprint() and same.provenance().partial == task.provenance().partial
+    assert prepared(tmp_path, tmp_path / "whole", bytes=len(WHOLE)).provenance().partial == ""
+
+
+@pytest.mark.parametrize("text", [b"<html>" + WHOLE[6:], WHOLE[:-1] + b"!", b"<mediawiki xmlns='other'>" * 50])
+def test_other_text_is_not_called_enwik8(text, small_world, tmp_path):
+    (tmp_path / "enwik8").write_bytes(text)
+    with pytest.raises(UserError, match=f"is {len(text):,} bytes of a file that is not enwik8; set task.allow_partial"):
+        prepared(tmp_path, tmp_path)
+    task = prepared(tmp_path, tmp_path, allow_partial=True, bytes=500)
+    assert task.provenance().partial == "500 bytes of a file that is not enwik8"
+
+
+def test_enwik9_begins_with_enwik8(small_world, tmp_path):
+    (tmp_path / "enwik9").write_bytes(WHOLE + b"and so on")
+    task = prepared(tmp_path, tmp_path / "enwik9")
+    assert task.provenance().partial == "" and content(task, "test") == WHOLE[-103:]
+
+
+def test_what_is_prepared_is_not_read_again(small_world, tmp_path, monkeypatch):
+    (tmp_path / "enwik8").write_bytes(WHOLE)
+    first = prepared(tmp_path, tmp_path)
+    monkeypatch.setattr(enwik8_files.Text, "read", lambda self: pytest.fail("it is in the cache"))
+    assert prepared(tmp_path, tmp_path).provenance() == first.provenance()
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(small_world, tmp_path):
+    (tmp_path / "enwik8").write_bytes(WHOLE)
+    text = enwik8_files.examine(tmp_path / "enwik8", None, tmp_path / "digests")
+    (tmp_path / "enwik8").write_bytes(WHOLE[::-1])
+    with pytest.raises(UserError, match=f"does not have the md5 {text.md5}"):
+        text.read()
+
+
+def test_check_finds_parts_in_another_order_and_changed_bytes(small_world, tmp_path):
+    (tmp_path / "enwik8").write_bytes(WHOLE)
+    task = prepared(tmp_path, tmp_path)
+    right = dict(task._splits)
+    task._splits = {**right, "validation": right["test"], "test": right["validation"]}
+    with pytest.raises(UserError, match="not the parts of the text in their order"):
+        task.check("test")
+    changed = bytearray(content(prepared(tmp_path, tmp_path), "train"))
+    changed[77] ^= 1
+    table = {"tokens": [list(changed)], "target": [0], "length": [len(changed)]}
+    kind = datasets.Features(
+        tokens=datasets.List(datasets.Value("uint8")), target=datasets.Value("int64"), length=datasets.Value("int64")
+    )
+    task._splits = {**right, "train": datasets.Dataset.from_dict(table, features=kind)}
+    with pytest.raises(UserError, match="not the parts of the text in their order"):
+        task.check("train")
+    task._splits = {**right, "train": right["test"]}
+    with pytest.raises(UserError, match="train: has 103 bytes instead of 1,853"):
+        task.check("train")
+
+
+def naive_bits(train, text, start, stop):
+    """Witten-Bell by dictionaries: bits of each order for the bytes from start to stop."""
+    counts = defaultdict(lambda: defaultdict(int))
+    for place in range(len(train)):
+        for order in range(min(place, 2) + 1):
+            counts[train[place - order : place]][train[place]] += 1
+
+    def probability(history, byte):
+        shorter = probability(history[1:], byte) if history else 1 / 256
+        after = counts[history]
+        if not after:
+            return shorter
+        return (after.get(byte, 0) + len(after) * shorter) / (sum(after.values()) + len(after))
+
+    return [
+        np.mean([-math.log2(probability(text[max(0, at - order) : at], text[at])) for at in range(start, stop)])
+        for order in range(3)
+    ]
+
+
+few_bytes = st.lists(st.sampled_from([0, 1, 65, 255]), min_size=3, max_size=60).map(bytes)
+
+
+@given(few_bytes, few_bytes, st.data())
+@settings(max_examples=15, deadline=None)
+def test_byte_models_equal_dictionaries(train, text, data):
+    start = data.draw(st.integers(0, len(text) - 1))
+    stop = data.draw(st.integers(start + 1, len(text)))
+    train_array, text_array = (np.frombuffer(some, dtype=np.uint8) for some in (train, text))
+    found = ByteModels(train_array).bits(text_array, [(start, stop)])
+    np.testing.assert_allclose(found, naive_bits(train, text, start, stop))
+
+
+def test_floors_are_of_the_scored_bytes_and_remembered(small_world, tmp_path, monkeypatch):
+    (tmp_path / "enwik8").write_bytes(WHOLE)
+    task = prepared(tmp_path, tmp_path)
+    train, test = content(task, "train"), content(task, "test")
+    names = ("majority", "order_1", "order_2")
+    assert dict(task.floors("test")) == pytest.approx(
+        dict(zip(names, naive_bits(train, test, 1, len(test)), strict=True))
+    )
+    parts = [naive_bits(train, test, *span) for span in ((5, 15), (40, 70))]
+    mean = [(10 * first + 30 * second) / 40 for first, second in zip(*parts, strict=True)]
+    spans = [(0, 5, 15), (0, 40, 70)]
+    assert dict(task.floors_between("test", spans)) == pytest.approx(dict(zip(names, mean, strict=True)))
+    assert task.headline_floor in names
+    monkeypatch.setattr(ByteModels, "bits", lambda *_: pytest.fail("it is in the cache"))
+    again = prepared(tmp_path, tmp_path)
+    assert again.floors("test") == task.floors("test")
+    assert again.floors_between("test", spans) == task.floors_between("test", spans)
+
+
+BROKEN = {
+    "gzip cut short": ("enwik8.gz", gzip.compress(PART)[:-40], "cut short"),
+    "gzip with a changed byte": ("enwik8.gz", gzip.compress(PART)[:300] + b"?" + gzip.compress(PART)[301:], "cannot"),
+    "zip cut short": ("enwik8.zip", zipped({"enwik8": PART})[:-40], "cannot be read"),
+    "zip of two files": ("enwik8.zip", zipped({"enwik8": PART, "readme": b"read me"}), "2 files instead of one"),
+    "zip that leads out": ("enwik8.zip", zipped({"../enwik8": PART}), "leads out"),
+    "another file": ("other.txt", PART, r"enwik8, enwik8\.zip or enwik8\.gz"),
+    "nothing": (None, b"", r"enwik8, enwik8\.zip or enwik8\.gz"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_file_that_is_wrong_leaves_the_cache_as_it_was(case, tmp_path):
+    name, written, reason = BROKEN[case]
+    source = tmp_path / "source"
+    source.mkdir()
+    if name:
+        (source / name).write_bytes(written)
+    with pytest.raises(UserError, match=reason) as caught:
+        prepared(tmp_path, source, allow_partial=True)
+    assert "\n" not in str(caught.value) and str(source) in str(caught.value)
+    assert not (tmp_path / "cache" / "data").exists()
+
+
+def test_mistakes_name_the_option(tmp_path):
+    (tmp_path / "enwik8").write_bytes(PART)
+    cases: list[tuple[dict, str]] = [
+        ({"context": 1}, r"task\.context=1"),
+        ({"bytes": 99}, r"task\.bytes=99"),
+        ({"bytes": 5_000, "allow_partial": True}, r"task\.bytes=5000: .* holds only 1,234 bytes"),
+        ({"source": str(tmp_path / "nowhere")}, r"task\.source="),
+    ]
+    for options, named in cases:
+        with pytest.raises(UserError, match=named):
+            prepared(tmp_path, **{"source": tmp_path, **options})
+
+
+def test_without_a_network_one_sentence_says_what_to_fetch(tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=r"https://mattmahoney\.net/dc/enwik8\.zip into .*raw/enwik8"):
+        prepared(tmp_path)
+    monkeypatch.setattr(enwik8_files, "REMOTE", Remote("http://localhost:1/enwik8.zip", "enwik8.zip"))
+    monkeypatch.delenv("LRA_BENCH_OFFLINE")
+    with pytest.raises(UserError, match="localhost cannot be reached"):
+        prepared(tmp_path)
+    assert not (tmp_path / "cache" / "data").exists()
+
+
+def test_the_official_archive_is_fetched_once(small_world, tmp_path, monkeypatch):
+    archive, asked = zipped({"enwik8": WHOLE}), []
+    (tmp_path / "served").mkdir()
+    (tmp_path / "served" / "enwik8.zip").write_bytes(archive)
+
+    class Handler(SimpleHTTPRequestHandler):
+        def log_message(self, *arguments):
+            asked.append(arguments)
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=tmp_path / "served"))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}/enwik8.zip"
+    digest = hashlib.sha256(archive).hexdigest()
+    monkeypatch.setattr(enwik8_files, "REMOTE", Remote(address, "enwik8.zip", digest, size_bytes=len(archive)))
+    monkeypatch.delenv("LRA_BENCH_OFFLINE")
+    try:
+        fetched = prepared(tmp_path)
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert fetched.provenance().partial == "" and content(fetched, "test") == WHOLE[-103:]
+    assert len(asked) == 1
+    assert prepared(tmp_path, bytes=1_000).provenance().partial == "the first 1,000 of 2,059 bytes"
+
+
+def test_a_damaged_file_ends_the_command_with_one_sentence(tmp_path):
+    folder = Folder(tmp_path, LRA_BENCH_DATA=str(tmp_path))
+    (tmp_path / "enwik8.gz").write_bytes(gzip.compress(os.urandom(5_000))[:2_000])
+    done = folder.run("data", "prepare", "enwik8", "--protocol", "smoke", check=False)
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "enwik8.gz is cut short" in done.stderr.strip().splitlines()[-1]
+    assert not (folder.cache / "data").exists()
+
+
+def test_the_first_pages_of_the_real_text(shared_data, tmp_path, monkeypatch):
+    monkeypatch.setenv("LRA_BENCH_DATA", str(shared_data))
+    with pytest.raises(UserError, match="the first 4,154,399 of 100,000,000 bytes"):
+        prepared(tmp_path)
+    task = prepared(tmp_path, allow_partial=True)
+    assert task.provenance().partial == "the first 4,154,399 of 100,000,000 bytes"
+    assert [len(content(task, split)) for split in SPLITS] == [3_738_959, 207_720, 207_720]
+    assert content(task, "train").decode().count("<page>") > 100
+    for split in SPLITS:
+        task.check(split)
+    floors = task.floors("test")
+    assert floors["majority"] == pytest.approx(5.12, abs=0.01)
+    assert floors["order_1"] == pytest.approx(3.88, abs=0.01)
+    assert floors["order_2"] == pytest.approx(3.08, abs=0.01)

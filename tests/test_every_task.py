@@ -1,0 +1,98 @@
+"""What must hold for every task there is: it runs, its floors stand beside every score, its data is made once."""
+
+import multiprocessing
+import os
+
+import pytest
+
+from lra_bench import config as configuration
+from lra_bench.build import build_task
+from lra_bench.data.cache import Cache
+from lra_bench.listing import options
+
+from .running import Folder
+
+REAL = {"text", "retrieval", "image", "enwik8"}
+TASKS = [entry["name"] for entry in options("tasks")]
+QUICKLY = ["hardware=cpu", "hardware.threads=1", "tracker=none", "measure.speed_lengths=[]", "measure.energy=false"]
+
+
+def overrides(task):
+    return [f"task={task}", "protocol=smoke", *(["task.allow_partial=true"] if task in REAL else [])]
+
+
+@pytest.fixture
+def data(request, monkeypatch):
+    """Real input for the tasks that need it; the others must do without."""
+    if request.getfixturevalue("task") in REAL:
+        monkeypatch.setenv("LRA_BENCH_DATA", str(request.getfixturevalue("shared_data")))
+    else:
+        monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
+    monkeypatch.setenv("LRA_BENCH_OFFLINE", "1")
+
+
+def built(task):
+    with configuration.hydra_ready():
+        return build_task(configuration.compose(overrides(task)).config)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_name_of_the_file_is_the_name_in_the_spec(task):
+    assert built(task).spec.name == task
+
+
+def assert_runs(folder, task, model):
+    folder.run("bench", *overrides(task), f"model={model}", *QUICKLY)
+    record = folder.record()
+    assert record["status"] == "ok", record["reason"]
+    metric = "bits_per_character" if task == "enwik8" else "accuracy"
+    assert record["metrics"]["test"][metric] is not None
+    assert set(record["data"]["checksums"]) >= {"train", "validation", "test"}
+    assert record["data"]["partial"] or task not in REAL
+    points = record["extrapolation"]["points"]
+    scored = [point for point in points if point["status"] == "ok"]
+    assert len(scored) >= 2 and all(point["floor"] is not None for point in scored)
+    assert all(point["reason"] for point in points if point["status"] != "ok")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_it_runs_from_data_to_record(task, data, tmp_path):
+    assert_runs(Folder(tmp_path), task, "transformer")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_it_runs_with_another_system(task, data, tmp_path):
+    assert_runs(Folder(tmp_path), task, "performer")
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_is_prepared_passes_its_own_checks(task, data, tmp_path):
+    made = built(task)
+    made.prepare(Cache(tmp_path))
+    for split in ("train", "validation", "test"):
+        made.check(split)
+
+
+def _prepare(task, root, started, sizes):
+    os.environ["LRA_BENCH_CACHE"] = str(root)
+    made = built(task)
+    started.wait()
+    made.prepare(Cache(root))
+    sizes.put(len(made.split("train")))
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_two_prepares_at_once_make_one_cache(task, data, tmp_path):
+    context = multiprocessing.get_context("spawn")
+    started, sizes = context.Barrier(2), context.Queue()
+    both = [context.Process(target=_prepare, args=(task, tmp_path, started, sizes)) for _ in range(2)]
+    for process in both:
+        process.start()
+    counts = {sizes.get(timeout=120) for _ in both}
+    for process in both:
+        process.join()
+        assert process.exitcode == 0
+    assert len(counts) == 1
+    names = [path.name for path in (tmp_path / "data").iterdir() if path.is_dir()]
+    assert names and not [name for name in names if ".building-" in name]
