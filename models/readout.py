@@ -60,9 +60,7 @@ class Head(nn.Module):
         """x (B, E), (2B, E) with both documents of a pair in turn, or (B, N, E) to logits."""
         if self.pairs:
             first, second = x.unflatten(0, (-1, 2)).unbind(1)
-            joined = (first, second)
-            if self.pair_features == "nli":
-                joined = (*joined, first * second, first - second)
-            x = torch.cat(joined, -1)
+            own = [first * second, first - second] if self.pair_features == "nli" else []
+            x = torch.cat([first, second, *own], -1)
         logits: Tensor = self.layers(x)
         return logits

@@ -134,8 +134,8 @@ def test_matching_sees_both_documents_alike(joined):
     rows = network.hidden(batch).unflatten(0, (3, 2))
     valid = (torch.arange(24) < batch.lengths[..., None]).double()[..., None]
     first, second = ((rows * valid).sum(2) / valid.sum(2)).unbind(1)
-    features = (first, second, first * second, first - second)
-    features = torch.cat(features if joined == "nli" else features[:2], -1)
+    parts = [first, second, first * second, first - second]
+    features = torch.cat(parts if joined == "nli" else parts[:2], -1)
     close(network.head.layers(features), network(batch).logits)
 
 

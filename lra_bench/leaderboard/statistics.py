@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 
 def wilson(successes: float, n: float, level: float = 0.95) -> tuple[float, float]:
@@ -24,7 +28,7 @@ def wilson(successes: float, n: float, level: float = 0.95) -> tuple[float, floa
     return (0.0 if successes == 0 else centre - half), (1.0 if successes == n else centre + half)
 
 
-def wilson_over_rows(successes: Sequence[float], counts: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+def wilson_over_rows(successes: ArrayLike, counts: ArrayLike, level: float = 0.95) -> tuple[float, float]:
     """The Wilson interval of a share of items that come in rows, whose items are not independent of each other.
 
     ``successes`` and ``counts`` are those of each row. ``n`` is the number of independent items that would scatter as
@@ -58,7 +62,7 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, flo
 
 
 def bootstrap(
-    sums: Sequence[float], counts: Sequence[float], seed: int, level: float = 0.95, draws: int = 2000
+    sums: ArrayLike, counts: ArrayLike, seed: int, level: float = 0.95, draws: int = 2000
 ) -> tuple[float, float]:
     """The percentile bootstrap interval of a mean over items that come in rows, by drawing whole rows.
 

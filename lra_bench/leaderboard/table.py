@@ -22,8 +22,8 @@ ONE_ROW = [*TIMED_TOGETHER, "variant", "modified", "hash"]
 WHOLE = ("parameters_", "speed_length", "train_batch_size", "inference_batch_size")
 PER_SEED = ("seed", "score", "low", "high", "examples", "status", "reason", "attempt", "finished_at")
 FIRST_COLUMNS = [
-    "task", "task_version", "protocol", "data_lacks", "section", "rank", "variant", "model", "hardware", "seeds", "statuses",
-    "metric", "score", "low", "high", "interval", "floor", "floor_name", "skill", "comparable",
+    "task", "task_version", "protocol", "data_lacks", "section", "rank", "variant", "model", "hardware", "seeds",
+    "statuses", "metric", "score", "low", "high", "interval", "floor", "floor_name", "skill", "comparable",
     "parameters_body", "parameters_body_active", "parameters_total", "speed_rank", "speed_length",
 ]  # fmt: skip
 
@@ -32,10 +32,11 @@ def leaderboard(records: Iterable[Record], protocol: str | None = None) -> pd.Da
     """One row per variant × task × protocol × hardware, seeds averaged, unfinished ones counted in ``statuses``.
 
     ``interval`` says what ``low`` and ``high`` hold 95 % of the time: the mean over ``seeds`` (Student) where there are
-    two or more, else the score over ``examples`` of the one seed. ``rank`` goes by score within task, version, protocol,
-    ``data_lacks`` and section; rows whose protocol the user changed form the section ``modified``. ``speed_rank`` goes by training
-    tokens per second of the step benchmark, within one hardware. ``comparable`` is true where the body has within 10 %
-    as many parameters as the transformer of the same protocol, None where that was not run.
+    two or more, else the score over ``examples`` of the one seed. ``rank`` goes by score within task, version,
+    protocol, ``data_lacks`` and section; rows whose protocol the user changed form the section ``modified``.
+    ``speed_rank`` goes by training tokens per second of the step benchmark, within one hardware. ``comparable`` is true
+    where the body has within 10 % as many parameters as the transformer of the same protocol, None where that was not
+    run.
     """
     import pandas as pd
 
