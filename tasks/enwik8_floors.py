@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lra_bench.data.cache import bar
 from lra_bench.data.compiled import compiled
+from lra_bench.progress import bar
 
 FLOORS_VERSION = 1
 BYTES = 256

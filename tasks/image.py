@@ -144,7 +144,7 @@ class Image(Task):
         length, variant = self._resolved(length, variant)
 
         def make() -> dict[str, float]:
-            from lra_bench.data.cache import bar
+            from lra_bench.progress import bar
 
             from .image_floors import shortcut_accuracies
 

@@ -227,7 +227,7 @@ class ByteTask(Task):
         """Features (R, F) and targets (R,) of training rows, or of all rows of another split."""
         import numpy as np
 
-        from lra_bench.data.cache import bar
+        from lra_bench.progress import bar
 
         from .text_bytes import byte_shares, draw_rows
 

@@ -19,7 +19,7 @@ FOLDERS = {
     "lra_bench.published": ROOT / "results" / "published",
 }
 MAY_IMPORT = {
-    "lra_bench.tasks": ("lra_bench.contracts", "lra_bench.data"),
+    "lra_bench.tasks": ("lra_bench.contracts", "lra_bench.data", "lra_bench.progress"),
     "lra_bench.models": ("lra_bench.contracts", "lra_bench.build"),
 }
 CHEAP = (

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.errors import UserError
 from lra_bench.files import replacing, sync, why
 from lra_bench.progress import Advance as Advance
-from lra_bench.progress import bar as bar
-from lra_bench.progress import say
+from lra_bench.progress import bar, say
 
 from .digest import sha256_of_file
 from .locks import hold
