@@ -67,10 +67,9 @@ class CopyTask(SyntheticTask):
         import numpy as np
 
         from .synthetic_drawing import draw_copies
-        from .synthetic_rows import Block, smallest_dtypes
+        from .synthetic_rows import unfilled
 
-        tokens, targets = smallest_dtypes(self.spec)
-        block = Block(np.empty((count, length), tokens), np.empty((count, length), targets))
+        block = unfilled(self.spec, count, length)
         draw_copies(np.uint64(key), first, self._copied(length), self.symbols, block.tokens, block.targets)
         return block
 

@@ -62,10 +62,9 @@ class NeedleTask(SyntheticTask):
         import numpy as np
 
         from .synthetic_drawing import draw_needles
-        from .synthetic_rows import Block, smallest_dtypes
+        from .synthetic_rows import unfilled
 
-        tokens, targets = smallest_dtypes(self.spec)
-        block = Block(np.empty((count, length), tokens), np.empty((count, length), targets), {"depth": np.empty(count)})
+        block = unfilled(self.spec, count, length, depth=np.empty(count))
         draw_needles(
             *(np.uint64(key), first, self.needles, self.symbols),
             *(block.tokens, block.targets, block.extra["depth"]),

@@ -83,10 +83,9 @@ class RecallTask(SyntheticTask):
         import numpy as np
 
         from .synthetic_drawing import draw_recalls
-        from .synthetic_rows import Block, smallest_dtypes
+        from .synthetic_rows import unfilled
 
-        tokens, targets = smallest_dtypes(self.spec)
-        block = Block(np.empty((count, length), tokens), np.empty((count, length), targets))
+        block = unfilled(self.spec, count, length)
         weights = np.arange(1, length - 2 * self.pairs + 1, dtype=np.float64) ** (self.power - 1)
         cumulative = np.cumsum(weights) / weights.sum()
         draw_recalls(

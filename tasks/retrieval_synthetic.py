@@ -63,10 +63,9 @@ class RetrievalSynthetic(SyntheticTask):
         import numpy as np
 
         from .synthetic_drawing import draw_pairs
-        from .synthetic_rows import Block, smallest_dtypes
+        from .synthetic_rows import unfilled
 
-        tokens, targets = smallest_dtypes(self.spec)
-        block = Block(np.empty((count, 2, length), tokens), np.empty(count, targets))
+        block = unfilled(self.spec, count, length)
         draw_pairs(np.uint64(key), first, self.keys, self.marks, block.tokens, block.targets)
         return block
 

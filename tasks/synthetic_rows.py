@@ -49,10 +49,13 @@ class Block:
         return Examples(self.tokens.reshape(-1), whole, whole).digests()
 
 
-def smallest_dtypes(spec: TaskSpec) -> tuple[np.dtype[Any], np.dtype[Any]]:
-    """The smallest types for a task's tokens, and for its targets with ``NOT_SCORED`` among them."""
+def unfilled(spec: TaskSpec, count: int, length: int, **extra: NDArray[Any]) -> Block:
+    """Room for ``count`` rows of a task, in the smallest types that hold its tokens and its targets."""
     assert spec.vocabulary_size is not None
-    return np.min_scalar_type(spec.vocabulary_size - 1), np.min_scalar_type(min(-spec.classes, NOT_SCORED))
+    tokens = np.min_scalar_type(spec.vocabulary_size - 1)
+    targets = np.min_scalar_type(min(-spec.classes, NOT_SCORED))
+    shape = (count, 2, length) if spec.kind == "matching" else (count, length)
+    return Block(np.empty(shape, tokens), np.empty(shape if spec.per_token else count, targets), extra)
 
 
 def distinct(
