@@ -126,7 +126,7 @@ def evaluate(
     if as_json:
         print_json(points)
     else:
-        shown = ("length", "n", "score", "low", "high", "floor_name", "floor", "status", "reason")
+        shown = ("variant", "length", "n", "score", "low", "high", "floor_name", "floor", "status", "reason")
         print_table([{name: rounded(dict(point)[name]) for name in shown} for point in points])
 
 
