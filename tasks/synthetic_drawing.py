@@ -124,8 +124,8 @@ def draw_needles(key: Any, first: int, needles: int, symbols: int, tokens: Any, 
 
 
 @compiled
-def draw_pairs(key: Any, first: int, keys: int, marks: int, tokens: Any, targets: Any) -> None:
-    """Two documents of the same tokens in another order, each with its key behind every mark.
+def draw_pairs(key: Any, first: int, keys: int, marks: int, balanced: bool, tokens: Any, targets: Any) -> None:
+    """Two documents, each with its key behind every mark; all of the same tokens where ``balanced``.
 
     ``tokens`` (R, 2, N), ``targets`` (R,): whether both have the same key.
     """
@@ -142,11 +142,15 @@ def draw_pairs(key: Any, first: int, keys: int, marks: int, tokens: Any, targets
                 own = (own + 1 + below(counter, keys - 1)) % keys
             units[:marks] = MARK
             unit = marks
-            # Every symbol as often as any other, first ones once more where that does not come out even.
-            for symbol in range(keys):
-                left = (length - marks + keys - 1 - symbol) // keys - (marks if symbol == own else 0)
-                units[unit : unit + left] = FIRST_SYMBOL + symbol
-                unit += left
+            if balanced:
+                # Every symbol as often as any other, first ones once more where that does not come out even.
+                for symbol in range(keys):
+                    left = (length - marks + keys - 1 - symbol) // keys - (marks if symbol == own else 0)
+                    units[unit : unit + left] = FIRST_SYMBOL + symbol
+                    unit += left
+            else:
+                for place in range(marks, len(units)):
+                    units[place] = FIRST_SYMBOL + below(counter, keys)
             _shuffle(units, len(units), counter)
             place = 0
             for unit in range(len(units)):

@@ -165,7 +165,11 @@ def test_a_damaged_header_does_not_pass_for_the_end(tmp_path):
     refused(tmp_path / "bad.tar", f"damaged .after {second:,} bytes")
 
 
-@pytest.mark.parametrize("content", [b"", b"x", b"no archive at all" * 100, gzip.compress(b"no tar in it" * 100)])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"x", b"no archive at all" * 100, gzip.compress(b"no tar in it" * 100)],
+    ids=["empty", "a byte", "text", "zipped text"],
+)
 def test_what_is_no_archive_is_told(tmp_path, content):
     (tmp_path / "data").write_bytes(content)
     refused(tmp_path / "data", "is no folder, tar or zip")

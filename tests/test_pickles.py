@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import pickletools
+import re
 from collections import OrderedDict
 
 import numpy as np
@@ -128,7 +129,7 @@ def test_no_call_is_made(tmp_path, protocol, wrap):
         np.ndarray,
         [np.dtype],
     ],
-    ids=str,
+    ids=lambda value: re.sub(r" at 0x\w+", "", str(value)),
 )
 @pytest.mark.parametrize("protocol", [2, 5])
 def test_other_things_are_refused(value, protocol):
