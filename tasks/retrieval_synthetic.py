@@ -19,12 +19,14 @@ class RetrievalSynthetic(SyntheticTask):
     """Two documents, encoded apart: label 1 where they hide the same one of ``keys`` symbols, in half of the rows.
 
     Our own; it has the form of LRA's Retrieval and none of its text. A document holds ``marks`` times the mark, each
-    followed by the document's key; everything else stands in random order. All documents of a length are permutations
-    of one and the same multiset of tokens, so that a bag of tokens knows nothing, nor does one document alone: the key
-    shows in what follows a mark, and the label in both. Ids: 1 mark, then the symbols. ``length`` is that of each
-    document.
+    followed by the document's key; random symbols lie between. One document alone says nothing of the label. Where
+    ``balanced``, all documents of a length are permutations of one and the same multiset of tokens, so that counting
+    tokens says nothing either; otherwise symbols are drawn independently, and the key is somewhat commoner than the
+    others: the floor ``bag_of_tokens`` shows how far that leads. Ids: 1 mark, then the symbols. ``length`` is that of
+    each document.
 
-    At another length keys and marks stay, so that only what lies between them grows.
+    At another length keys and marks stay, so that only what lies between them grows; unbalanced, the key's surplus
+    thins out with it.
     """
 
     headline_floor = "bag_of_tokens"
@@ -33,10 +35,12 @@ class RetrievalSynthetic(SyntheticTask):
         "Long Range Arena: A Benchmark for Efficient Transformers, arXiv 2011.04006"
     )
 
-    def __init__(self, *, length: int = 128, keys: int = 8, marks: int = 8, **common: Unpack[Common]) -> None:
+    def __init__(
+        self, *, length: int = 128, keys: int = 8, marks: int = 8, balanced: bool = True, **common: Unpack[Common]
+    ) -> None:
         at_least(2, keys=keys)
         at_least(1, marks=marks)
-        self.keys, self.marks = keys, marks
+        self.keys, self.marks, self.balanced = keys, marks, balanced
         self.spec = TaskSpec(
             name="retrieval_synthetic",
             version="1",
@@ -50,12 +54,12 @@ class RetrievalSynthetic(SyntheticTask):
         super().__init__(**common)
 
     def settings(self) -> dict[str, Any]:
-        """``keys`` and ``marks``."""
-        return {"keys": self.keys, "marks": self.marks}
+        """``keys``, ``marks`` and ``balanced``."""
+        return {"keys": self.keys, "marks": self.marks, "balanced": self.balanced}
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """None, or how long a document must be for every symbol to occur as often as there are marks."""
-        needed = self.marks * (self.keys + 1)
+        """None, or how long a document must be; balanced, every symbol occurs at least as often as there are marks."""
+        needed = self.marks * (self.keys + 1 if self.balanced else 2)
         return None if length >= needed else f"a document takes {needed:,} tokens or more"
 
     def draw(self, key: int, first: int, count: int, length: int) -> Block:
@@ -66,12 +70,12 @@ class RetrievalSynthetic(SyntheticTask):
         from .synthetic_rows import unfilled
 
         block = unfilled(self.spec, count, length)
-        draw_pairs(np.uint64(key), first, self.keys, self.marks, block.tokens, block.targets)
+        draw_pairs(np.uint64(key), first, self.keys, self.marks, self.balanced, block.tokens, block.targets)
         return block
 
     def read(self, block: Block) -> tuple[Block, NDArray[Any]]:
-        """Whether the first marks of both documents are followed by the same symbol; all their marks must be, and all
-        documents must hold the same tokens.
+        """Whether the first marks of both documents are followed by the same symbol; all their marks must be, and
+        all documents must hold the same tokens where that is the rule.
         """
         import numpy as np
 
@@ -84,13 +88,16 @@ class RetrievalSynthetic(SyntheticTask):
         keys = np.take_along_axis(np.roll(tokens, -1, axis=2), marked.argmax(axis=2)[..., None], axis=2)
         well_formed = ~marked[..., -1].any(axis=1)
         well_formed &= ((np.roll(tokens, -1, axis=2) == keys) | ~marked).all(axis=(1, 2))
+        well_formed &= ((tokens >= MARK) & (tokens < FIRST_SYMBOL + self.keys)).all(axis=(1, 2))
+        well_formed &= (marked.sum(axis=2) == self.marks).all(axis=1)
         others = FIRST_SYMBOL + np.arange(length - self.marks) % self.keys
         bag = np.bincount(np.append(others, np.full(self.marks, MARK)))
-        well_formed &= (count_tokens(tokens, FIRST_SYMBOL + self.keys) == bag).all(axis=(1, 2))
+        if self.balanced:
+            well_formed &= (count_tokens(tokens, FIRST_SYMBOL + self.keys) == bag).all(axis=(1, 2))
         return Block(tokens, (keys[:, 0, 0] == keys[:, 1, 0]).astype(np.int64)), well_formed
 
     def shortcuts(self) -> Mapping[str, Rule]:
-        """``bag_of_tokens``: train's commonest label for the tokens that the two documents hold; all hold the same."""
+        """``bag_of_tokens``: a linear rule on how often both documents hold each token."""
         from .synthetic_drawing import FIRST_SYMBOL
         from .synthetic_floors import bag_of_tokens
 
