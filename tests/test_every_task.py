@@ -12,6 +12,7 @@ from lra_bench.listing import options
 
 from .running import Folder
 
+LONG = {"pathfinder128", "pathfinder256"}
 REAL = {"text", "retrieval", "image", "enwik8"}
 TASKS = [entry["name"] for entry in options("tasks")]
 QUICKLY = ["hardware=cpu", "hardware.threads=1", "tracker=none", "measure.speed_lengths=[]", "measure.energy=false"]
@@ -42,7 +43,7 @@ def test_the_name_of_the_file_is_the_name_in_the_spec(task):
 
 
 def assert_runs(folder, task, model):
-    folder.run("bench", *overrides(task), f"model={model}", *QUICKLY)
+    folder.run("bench", *overrides(task), f"model={model}", *QUICKLY, timeout=1800)
     record = folder.record()
     assert record["status"] == "ok", record["reason"]
     metric = "bits_per_character" if task == "enwik8" else "accuracy"
@@ -55,7 +56,9 @@ def assert_runs(folder, task, model):
     assert all(point["reason"] for point in points if point["status"] != "ok")
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=pytest.mark.slow) if task in LONG else task for task in TASKS]
+)
 def test_it_runs_from_data_to_record(task, data, tmp_path):
     assert_runs(Folder(tmp_path), task, "transformer")
 

@@ -197,7 +197,9 @@ def test_the_command_ends_with_one_sentence_and_code_2(tmp_path):
         "data", "prepare", "image", f"task.source={tmp_path / 'data'}", "task.allow_partial=true", check=False
     )
     assert done.returncode == 2 and "printed" not in done.stdout
-    assert "calls" in done.stderr and len(done.stderr.strip().splitlines()) == 1
+    # A slow machine says beside it how far it has come.
+    (said,) = [line for line in done.stderr.splitlines() if not line.startswith("reading CIFAR-10")]
+    assert "calls" in said
 
 
 def test_without_data_and_network_one_sentence_says_what_to_fetch(tmp_path):
