@@ -30,6 +30,7 @@ def test_every_built_in_pair_of_protocol_and_task_has_a_recipe_that_cites():
             assert recipe.exists(), recipe.name
             text = recipe.read_text()
             assert text.startswith("# @package _global_\n#"), f"{recipe.name} says not where its numbers come from"
+            assert "allow_partial" not in text, f"{recipe.name} takes less than the whole data without being asked"
 
 
 @pytest.mark.parametrize("protocol", [entry["name"] for entry in options("protocols")])
