@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from lra_bench.contracts import Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
 
+from .options import SPLITS, at_least, pixels_as, rows_asked_for
+
 if TYPE_CHECKING:
     import datasets
     import numpy as np
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from .image_pixels import Pictures
 
 READER_VERSION = 1
-SPLITS = ("train", "validation", "test")
 VALIDATION_SHARE = 10  # a tenth, as in Long Range Arena
 LENGTH = 1024
 
@@ -60,23 +61,16 @@ class Image(Task):
         allow_partial: bool = False,
         seed: int = 0,
     ) -> None:
-        self.source, self.input, self.rows = source, input, dict(rows or {})
+        self.source, self.input, self.rows = source, input, rows_asked_for(rows)
         self.extrapolation_rows, self.allow_partial, self.seed = extrapolation_rows, allow_partial, seed
-        if input not in ("tokens", "linear"):
-            raise UserError(f"task.input={input}: is none of tokens, linear")
-        if unknown := set(self.rows) - set(SPLITS):
-            raise UserError(f"task.rows: no split is called {min(unknown)}; name {', '.join(SPLITS)}")
-        sizes = [("extrapolation_rows", extrapolation_rows, 1), ("seed", seed, 0)]
-        for option, value, smallest in [*sizes, *((f"rows.{name}", rows, 1) for name, rows in self.rows.items())]:
-            if value < smallest:
-                raise UserError(f"task.{option}={value}: must be at least {smallest}")
+        at_least(1, extrapolation_rows=extrapolation_rows)
+        at_least(0, seed=seed)
         self.spec = TaskSpec(
             name="image",
             version="1",
             kind="classification",
             direction="either",
-            vocabulary_size=256 if input == "tokens" else None,
-            channels=1 if input == "linear" else None,
+            **pixels_as(input),
             classes=10,
             train_length=LENGTH,
             grid=(32, 32),

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.contracts import Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest, sha256_of_file
 
+from .options import at_least, rows_asked_for
+
 if TYPE_CHECKING:
     import datasets
     import numpy as np
@@ -68,9 +70,7 @@ class ListOps(Task):
         self.max_length = max_length or self.window[1]
         self.max_depth, self.max_arguments = max_depth, max_arguments
         self.operator_probability, self.long_operator_probability = operator_probability, long_operator_probability
-        if unknown := set(rows or {}) - set(OFFICIAL_ROWS):
-            raise UserError(f"task.rows: no split is called {sorted(unknown)[0]}; name {', '.join(OFFICIAL_ROWS)}")
-        self.rows = {**OFFICIAL_ROWS, **(rows or {})}
+        self.rows = {**OFFICIAL_ROWS, **rows_asked_for(rows)}
         self.extrapolation_rows, self.seed = extrapolation_rows, seed
         self._refuse_impossible()
         self.spec = TaskSpec(
@@ -291,16 +291,9 @@ class ListOps(Task):
         for option in ("operator_probability", "long_operator_probability"):
             if not 0 <= getattr(self, option) < 1:
                 raise UserError(f"task.{option}={getattr(self, option)}: must be at least 0 and below 1")
-        sizes = [
-            ("max_depth", self.max_depth, 2),
-            ("max_arguments", self.max_arguments, 2),
-            ("extrapolation_rows", self.extrapolation_rows, 1),
-            ("seed", self.seed, 0),
-            *((f"rows.{name}", rows, 1) for name, rows in self.rows.items()),
-        ]
-        for option, value, smallest in sizes:
-            if value < smallest:
-                raise UserError(f"task.{option}={value}: must be at least {smallest}")
+        at_least(2, max_depth=self.max_depth, max_arguments=self.max_arguments)
+        at_least(1, extrapolation_rows=self.extrapolation_rows)
+        at_least(0, seed=self.seed)
 
 
 def _window(window: Sequence[int]) -> tuple[int, int]:

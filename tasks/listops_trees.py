@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from lra_bench.data.columns import ListColumn
 from lra_bench.data.compiled import compiled
+from lra_bench.data.splitmix import STEP, mix
 
 if TYPE_CHECKING:
     import datasets
@@ -37,20 +38,8 @@ FAULTS = {
     -6: "it is empty",
 }
 
-# SplitMix64 (Steele, Lea and Flood 2014): the n-th number is a function of key + n alone.
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_FIRST_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND_FACTOR = np.uint64(0x94D049BB133111EB)
 _LOW_BITS = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
-
-
-@compiled
-def _mix(counter: Any) -> Any:
-    """64 random bits for one counter."""
-    z = (counter ^ (counter >> np.uint64(30))) * _FIRST_FACTOR
-    z = (z ^ (z >> np.uint64(27))) * _SECOND_FACTOR
-    return z ^ (z >> np.uint64(31))
 
 
 @compiled
@@ -71,8 +60,8 @@ def draw(
     at = 0
     for row in range(len(lengths)):
         while True:
-            counter += _STEP
-            kind = ((_mix(counter) & _LOW_BITS) * kinds) >> _HALF
+            counter += STEP
+            kind = ((mix(counter) & _LOW_BITS) * kinds) >> _HALF
             values[at] = FIRST_OPERATOR + (kind & np.uint64(3))
             arguments = 2 + np.int64(kind >> np.uint64(2))
             end, level, owed[0] = at + 1, 0, arguments
@@ -84,8 +73,8 @@ def draw(
                     level -= 1
                     continue
                 owed[level] -= 1
-                counter += _STEP
-                bits = _mix(counter)
+                counter += STEP
+                bits = mix(counter)
                 if level + 2 < max_depth and (bits >> _HALF) < threshold:
                     kind = ((bits & _LOW_BITS) * kinds) >> _HALF
                     arguments = 2 + np.int64(kind >> np.uint64(2))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lra_bench.contracts import Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
 
+from .options import SPLITS, at_least, pixels_as, rows_asked_for
 from .pathfinder_parameters import RESOLUTIONS, published
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 VERSION = 1  # of generator and reader
 OFFICIAL_ROWS = {"train": 160_000, "validation": 20_000, "test": 20_000}
-SPLITS = tuple(OFFICIAL_ROWS)
 SQUARES = tuple(resolution**2 for resolution in RESOLUTIONS)
 FITTED_ROWS = 10_000  # of train, on which the rules without a model are fitted
 # Each split is a stretch of one stream of pictures, so far apart that no size of one changes another.
@@ -70,23 +70,16 @@ class Pathfinder(Task):
     ) -> None:
         self.parameters = published(resolution, difficulty)
         self.resolution, self.difficulty, self.source = resolution, difficulty, source or "generated"
-        self.input, self.rows = input, dict(rows or {})
+        self.input, self.rows = input, rows_asked_for(rows)
         self.extrapolation_rows, self.allow_partial, self.seed = extrapolation_rows, allow_partial, seed
-        if input not in ("tokens", "linear"):
-            raise UserError(f"task.input={input}: is none of tokens, linear")
-        if unknown := set(self.rows) - set(SPLITS):
-            raise UserError(f"task.rows: no split is called {min(unknown)}; name {', '.join(SPLITS)}")
-        sizes = [("extrapolation_rows", extrapolation_rows, 1), ("seed", seed, 0)]
-        for option, value, smallest in [*sizes, *((f"rows.{name}", rows, 1) for name, rows in self.rows.items())]:
-            if value < smallest:
-                raise UserError(f"task.{option}={value}: must be at least {smallest}")
+        at_least(1, extrapolation_rows=extrapolation_rows)
+        at_least(0, seed=seed)
         self.spec = TaskSpec(
             name="pathfinder" if resolution == 32 else f"pathfinder{resolution}",
             version="1",
             kind="classification",
             direction="either",
-            vocabulary_size=256 if input == "tokens" else None,
-            channels=1 if input == "linear" else None,
+            **pixels_as(input),
             classes=2,
             train_length=resolution * resolution,
             grid=(resolution, resolution),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from lra_bench.contracts import TaskSpec, UserError
 
-from .synthetic import Common, Rule, SyntheticTask, at_least
+from .options import at_least
+from .synthetic import Common, Rule, SyntheticTask
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 from lra_bench.contracts import Provenance, Task, UserError
 from lra_bench.data.digest import settings_digest
 
+from .options import at_least, rows_asked_for
+
 if TYPE_CHECKING:
     import datasets
     import pyarrow
@@ -48,12 +50,8 @@ class SyntheticTask(Task):
     citation: ClassVar[str]
 
     def __init__(self, *, rows: Mapping[str, int] | None = None, extrapolation_rows: int = 2000, seed: int = 0) -> None:
-        if unknown := set(rows or {}) - set(ROWS):
-            raise UserError(f"task.rows: no split is called {sorted(unknown)[0]}; name {', '.join(ROWS)}")
-        self.rows = {**ROWS, **(rows or {})}
+        self.rows = {**ROWS, **rows_asked_for(rows)}
         self.extrapolation_rows, self.seed = extrapolation_rows, seed
-        for name, count in self.rows.items():
-            at_least(1, **{f"rows.{name}": count})
         at_least(1, extrapolation_rows=extrapolation_rows)
         at_least(0, seed=seed)
         if reason := self.supports_length(self.spec.train_length):
@@ -174,10 +172,3 @@ class SyntheticTask(Task):
         if self._cache is None:
             raise RuntimeError(f"{self.spec.name}: prepare(cache) must run first")
         return self._cache
-
-
-def at_least(smallest: int, **options: int) -> None:
-    """Raise ``UserError`` where an option of the task is below ``smallest``."""
-    for option, value in options.items():
-        if value < smallest:
-            raise UserError(f"task.{option}={value}: must be at least {smallest}")

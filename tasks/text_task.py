@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from lra_bench.contracts import Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
 
+from .options import SPLITS, at_least, rows_asked_for
+
 if TYPE_CHECKING:
     import datasets
     import numpy as np
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from .text_filler import Filler
 
 MAKER_VERSION = 1  # counts up when the same documents come to be cut or lengthened otherwise
-SPLITS = ("train", "validation", "test")
 # Enough for the floor's regression, and few enough to hold the histograms of any of these tasks in memory.
 FLOOR_TRAIN_ROWS = 25_000
 
@@ -55,15 +56,11 @@ class ByteTask(Task):
         allow_partial: bool = False,
         seed: int = 0,
     ) -> None:
-        self.source, self.rows = source, dict(rows or {})
+        self.source, self.rows = source, rows_asked_for(rows, smallest=2)  # one of each label
         self.max_length = self.official_length if max_length is None else max_length
         self.filler_rows, self.allow_partial, self.seed = filler_rows, allow_partial, seed
-        if unknown := set(self.rows) - set(SPLITS):
-            raise UserError(f"task.rows: no split is called {min(unknown)}; name {', '.join(SPLITS)}")
-        sizes = [("max_length", self.max_length, 1), ("filler_rows", filler_rows, 1), ("seed", seed, 0)]
-        for option, value, smallest in [*sizes, *((f"rows.{name}", rows, 2) for name, rows in self.rows.items())]:
-            if value < smallest:
-                raise UserError(f"task.{option}={value}: must be at least {smallest}")
+        at_least(1, max_length=self.max_length, filler_rows=filler_rows)
+        at_least(0, seed=seed)
         self.spec = TaskSpec(
             name=self.name,
             version="1",

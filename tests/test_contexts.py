@@ -2,7 +2,6 @@
 
 import datasets
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,6 +14,8 @@ from lra_bench.hardware import Hardware
 from lra_bench.measure.contexts import CONTEXT_VARIANTS, evaluate_context, region_of
 from lra_bench.measure.length import extrapolate
 from lra_bench.training.evaluation import evaluate
+
+from . import toy_text
 
 CPU = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu")
 CLASSES = 50
@@ -36,8 +37,7 @@ def spec(train_length=8):
 def rows_of(lengths, train_length=8):
     """Documents that count on, modulo the classes."""
     documents = [[(number + place) % CLASSES for place in range(length)] for number, length in enumerate(lengths)]
-    table = pa.table({"tokens": pa.array(documents, pa.list_(pa.uint8()))})
-    return Rows(datasets.Dataset(table, fingerprint="t"), spec(train_length))
+    return toy_text.rows_of(documents, spec(train_length))
 
 
 class CountsWhatItSees(nn.Module):

@@ -2,8 +2,12 @@
 
 import multiprocessing
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import yaml
 
 from lra_bench import config as configuration
 from lra_bench.build import build_task
@@ -12,6 +16,8 @@ from lra_bench.listing import options
 
 from .running import Folder
 
+CONF = Path(__file__).parent.parent / "conf"
+HEAVY = ("torch", "numba", "datasets", "pandas", "pyarrow", "scipy")
 LONG = {"pathfinder128", "pathfinder256"}
 REAL = {"text", "retrieval", "image", "enwik8"}
 TASKS = [entry["name"] for entry in options("tasks")]
@@ -40,6 +46,18 @@ def built(task):
 @pytest.mark.parametrize("task", TASKS)
 def test_the_name_of_the_file_is_the_name_in_the_spec(task):
     assert built(task).spec.name == task
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_planning_loads_nothing_heavy(task):
+    node = yaml.safe_load((CONF / "task" / f"{task}.yaml").read_text())
+    module, name = node.pop("_target_").rsplit(".", 1)
+    code = (
+        f"import sys; from {module} import {name}; task = {name}(**{node!r}); "
+        f"{'' if task in REAL else 'task.fingerprint(); '}"
+        f"print([heavy for heavy in {HEAVY} if heavy in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
 def assert_runs(folder, task, model):

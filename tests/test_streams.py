@@ -1,32 +1,15 @@
 """Streams: the windows of every lane, put together again, are the documents."""
 
-import datasets
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lra_bench.contracts import NOT_SCORED, TaskSpec, UserError
-from lra_bench.data.batches import Rows
+from lra_bench.contracts import NOT_SCORED, UserError
 from lra_bench.data.streams import StreamBatches
 
-SPEC = TaskSpec(
-    name="toy",
-    version="1",
-    kind="language_modeling",
-    direction="causal",
-    classes=256,
-    vocabulary_size=256,
-    train_length=64,
-)
-
-
-def rows_of(documents):
-    return Rows(
-        datasets.Dataset(pa.table({"tokens": pa.array(documents, pa.list_(pa.int32()))}), fingerprint="t"), SPEC
-    )
+from .toy_text import rows_of
 
 
 def numbered(lengths):

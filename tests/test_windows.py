@@ -2,20 +2,21 @@
 
 import datasets
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from lra_bench.contracts import NOT_SCORED, Output, TaskSpec
+from lra_bench.contracts import NOT_SCORED, Output
 from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.windows import RandomWindows, cut, cut_all
 from lra_bench.hardware import Hardware
 from lra_bench.training import loop
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.optimizer import Optimizer
+
+from .toy_text import SPEC, rows_of
 
 CPU = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu")
 OPTIMIZER = {
@@ -27,22 +28,11 @@ OPTIMIZER = {
     "eps": 1e-8,
     "clip": 1.0,
 }
-SPEC = TaskSpec(
-    name="toy",
-    version="1",
-    kind="language_modeling",
-    direction="causal",
-    classes=256,
-    vocabulary_size=256,
-    train_length=64,
-)
 
 
-def rows_of(lengths):
+def telling_rows(lengths):
     """Documents of different tokens, so that each token says where it comes from."""
-    documents = [[1000 * number + place for place in range(length)] for number, length in enumerate(lengths)]
-    table = pa.table({"tokens": pa.array(documents, pa.list_(pa.int32()))})
-    return Rows(datasets.Dataset(table, fingerprint="t"), SPEC)
+    return rows_of([[1000 * number + place for place in range(length)] for number, length in enumerate(lengths)])
 
 
 def seen_before(windows):
@@ -104,7 +94,7 @@ def test_a_limit_takes_whole_windows_from_the_front_until_it_is_reached():
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(1, 12), st.integers(1, 5))
 @settings(max_examples=60, deadline=None)
 def test_batches_hold_every_window_once_with_its_own_tokens(lengths, context, batch_size):
-    rows, windows = rows_of(lengths), cut_all(np.array(lengths), context)
+    rows, windows = telling_rows(lengths), cut_all(np.array(lengths), context)
     visited = []
     for indices, batch in windows.batches(rows, batch_size):
         assert batch.lengths.tolist() == windows.lengths[indices].tolist() == sorted(windows.lengths[indices])
@@ -119,14 +109,14 @@ def test_batches_hold_every_window_once_with_its_own_tokens(lengths, context, ba
 
 
 def test_what_is_read_and_not_scored_has_no_target():
-    batch = cut(0, 4, 8, 4, 2).batch(rows_of([20]))
+    batch = cut(0, 4, 8, 4, 2).batch(telling_rows([20]))
     assert batch.tokens.tolist() == [[2, 3, 4, 5], [4, 5, 6, 7]]
     assert batch.targets.tolist() == [[NOT_SCORED, NOT_SCORED, 5, 6], [NOT_SCORED, NOT_SCORED, 7, 8]]
 
 
 def test_random_windows_begin_at_every_place_where_they_fit_and_equally_often():
     lengths, window = [30, 11, 4, 1, 0], 10
-    batches = RandomWindows(rows_of(lengths), 50, window, seed=3)
+    batches = RandomWindows(telling_rows(lengths), 50, window, seed=3)
     drawn = [batches.windows(step) for step in range(400)]
     found = {}
     for windows in drawn:
@@ -140,7 +130,7 @@ def test_random_windows_begin_at_every_place_where_they_fit_and_equally_often():
 
 
 def test_random_windows_are_a_pure_function_of_seed_and_step():
-    rows = rows_of([500, 300])
+    rows = telling_rows([500, 300])
     one, other = RandomWindows(rows, 4, 16, seed=5), RandomWindows(rows, 4, 16, seed=5)
     forward = [one(step).tokens.tolist() for step in range(20)]
     np.random.seed(1)
@@ -153,18 +143,18 @@ def test_random_windows_are_a_pure_function_of_seed_and_step():
 
 def test_the_windows_of_one_seed_never_change():
     # Checkpoints resume in the middle of them: others would train on other text.
-    assert RandomWindows(rows_of([10_000]), 4, 16, seed=3).windows(7).starts.tolist() == [5300, 6811, 9661, 5991]
+    assert RandomWindows(telling_rows([10_000]), 4, 16, seed=3).windows(7).starts.tolist() == [5300, 6811, 9661, 5991]
 
 
 def test_random_windows_are_full_and_predict_the_next_token():
-    batch = RandomWindows(rows_of([500]), 6, 16, seed=0)(3)
+    batch = RandomWindows(telling_rows([500]), 6, 16, seed=0)(3)
     assert batch.full is True and batch.tokens.shape == (6, 16)
     assert (batch.targets == batch.tokens + 1).all()
 
 
 def test_a_text_without_a_next_token_is_an_error():
     with pytest.raises(ValueError, match="no tokens"):
-        RandomWindows(rows_of([1, 0]), 4, 16, seed=0)
+        RandomWindows(telling_rows([1, 0]), 4, 16, seed=0)
 
 
 class Tiny(nn.Module):
@@ -212,7 +202,7 @@ def test_a_run_on_one_text_that_is_cut_short_goes_on_as_if_it_were_not(order, tm
 
 
 def test_only_a_stream_hands_memory_on():
-    rows = rows_of([200])
+    rows = telling_rows([200])
     for order, handed_on in (("shuffled", False), ("stream", True)):
         batches = loop.training_batches(rows, {"order": order, "batch_size": 3, "window": 16}, seed=0)
         model = Tiny()
@@ -224,7 +214,7 @@ def test_only_a_stream_hands_memory_on():
 
 
 def test_rows_that_fit_into_the_window_are_drawn_whole():
-    rows = rows_of([10, 16])
+    rows = telling_rows([10, 16])
     assert isinstance(
         loop.training_batches(rows, {"order": "shuffled", "batch_size": 2, "window": 16}, 0), ShuffledBatches
     )
@@ -232,5 +222,5 @@ def test_rows_that_fit_into_the_window_are_drawn_whole():
         loop.training_batches(rows, {"order": "shuffled", "batch_size": 2, "window": 15}, 0), RandomWindows
     )
     # Without a window of its own, training reads as much as the task's training length.
-    plain = loop.training_batches(rows_of([65]), {"order": "shuffled", "batch_size": 2, "window": None}, 0)
+    plain = loop.training_batches(telling_rows([65]), {"order": "shuffled", "batch_size": 2, "window": None}, 0)
     assert isinstance(plain, RandomWindows) and plain.window == 64
