@@ -114,6 +114,28 @@ def test_verify_finds_a_flipped_byte_that_sizes_do_not_show(tmp_path):
     assert cache.verify("toy", "unknown") == [MANIFEST]
 
 
+def test_tables_are_saved_one_at_a_time(tmp_path):
+    """64 tables of 4 MiB stay far below their sum in memory, pages of mapped files among it."""
+    code = """
+import resource, sys, numpy, pyarrow, datasets
+from pathlib import Path
+from lra_bench.data.cache import Cache
+def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+def tables(advance):
+    for number in range(64):
+        yield pyarrow.table({"tokens": [numpy.full(2**20, number, dtype=numpy.int32)]})
+def save(name, make):
+    return Cache(Path(sys.argv[1])).dataset(name, "k", make, 64, "making tables")
+save("few", lambda advance: (table for table in [pyarrow.table({"tokens": [[1]]})]))
+before = peak()
+saved = save("many", tables)
+print(peak() - before, len(saved), saved[63]["tokens"][-1])
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    grown_mb, rows, last = map(int, done.stdout.split())
+    assert (rows, last) == (64, 63) and grown_mb < 64
+
+
 def test_a_failed_make_leaves_nothing(tmp_path):
     cache = Cache(tmp_path)
 

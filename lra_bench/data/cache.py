@@ -89,11 +89,15 @@ class Cache:
             with self._named_in_errors():
                 _sweep(folder)
             with bar(total, description) as advance, self._aside(folder) as aside:
-                made = make(advance)
+                made, whole = make(advance), aside / "whole"
                 if isinstance(made, Iterator):
-                    made = self._spooled(made, aside / "spool", key)
+                    rows = self._write_tables(made, aside / "spool", whole, key)
+                else:
+                    rows = len(made)
+                    with self._named_in_errors():
+                        _save(made, whole)
                 with self._named_in_errors():
-                    _write(made, aside / "whole", folder, {"name": name, "key": key, "description": description})
+                    _finish(whole, folder, {"name": name, "key": key, "description": description, "rows": rows})
             if (found := _open(folder)) is None:
                 raise OSError(f"{folder}: {_damage(folder) or 'cannot be read'} right after it was written")
             return found
@@ -159,26 +163,32 @@ class Cache:
         finally:
             shutil.rmtree(aside, ignore_errors=True)
 
-    def _spooled(self, tables: Iterator[pyarrow.Table], path: Path, fingerprint: str) -> datasets.Dataset:
-        """Tables written to one Arrow file as they come, and read from there; failures of the disk name the cache."""
+    def _write_tables(self, tables: Iterator[pyarrow.Table], spool: Path, whole: Path, fingerprint: str) -> int:
+        """Save tables as one data set, holding one of them at a time, and count their rows."""
         import datasets
         import pyarrow
 
         # Only writing names the cache in its errors: the tables may come from files of the user's.
-        writer = None
+        writer, rows = None, 0
         try:
             for table in tables:
                 with self._named_in_errors():
-                    writer = writer or pyarrow.ipc.new_stream(path, table.schema)
+                    writer = writer or pyarrow.ipc.new_stream(spool, table.schema)
                     writer.write_table(table)
+                rows += len(table)
         finally:
             if writer is not None:
                 with self._named_in_errors():
                     writer.close()
-        if writer is None:
+        if not rows:
             raise ValueError("there are no rows to write")
-        opened = datasets.Dataset.from_file(str(path))
-        return datasets.Dataset(opened.data, info=opened.info, fingerprint=fingerprint)
+        # Saving all rows would map all of them into memory; the first alone gives the folder its layout.
+        with self._named_in_errors():
+            first = datasets.Dataset.from_file(str(spool)).data.slice(0, 1)
+            _save(datasets.Dataset(first, fingerprint=fingerprint), whole)
+            (data,) = whole.glob("*.arrow")
+            spool.replace(data)
+        return rows
 
     @contextmanager
     def _named_in_errors(self) -> Iterator[None]:
@@ -234,16 +244,19 @@ def _open(folder: Path) -> datasets.Dataset | None:
     return opened
 
 
-def _write(dataset: datasets.Dataset, aside: Path, folder: Path, about: dict[str, Any]) -> None:
-    """Build the folder aside, force it to disk, then rename it into place."""
+def _save(dataset: datasets.Dataset, aside: Path) -> None:
     with _without_bars():
         dataset.save_to_disk(str(aside))
+
+
+def _finish(aside: Path, folder: Path, about: dict[str, Any]) -> None:
+    """Add the manifest to what was saved aside, force it to disk, then rename it into place."""
     files = {
         str(path.relative_to(aside)): {"bytes": path.stat().st_size, "sha256": sha256_of_file(path)}
         for path in sorted(aside.rglob("*"))
         if path.is_file()
     }
-    manifest = {"schema_version": 1, **about, "rows": len(dataset), "files": files}
+    manifest = {"schema_version": 1, **about, "files": files}
     (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
     for path in (*aside.rglob("*"), aside):
         sync(path)
