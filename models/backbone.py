@@ -12,13 +12,12 @@ from lra_bench.build import build, known_options, load_class
 from lra_bench.contracts import Batch, Capability, Output, TaskSpec, UserError
 
 from .block import Block, norm_layer
+from .embedding import DEVIATION, embedding
 from .feedforward import FeedForward
 from .kernels.dropout import Dropout
 from .mixer import Context, Mixer, Padding, name_modules
 from .positions.position import Position
 from .readout import PAIR_FEATURES, POOLINGS, Head, pool
-
-EMBEDDING_DEVIATION = 0.02  # as in BERT (arXiv 1810.04805), and as the learned positions
 
 
 class SequenceModel(nn.Module):
@@ -65,8 +64,8 @@ class SequenceModel(nn.Module):
         if with_cls and self.causal:
             raise UserError("backbone.pooling=cls: the first row of a causal model sees no token; set mean or last")
 
-        self.embedding = _embedding(spec, width)
-        self.cls = nn.Parameter(torch.randn(width) * EMBEDDING_DEVIATION) if with_cls else None
+        self.embedding = embedding(spec, width)
+        self.cls = nn.Parameter(torch.randn(width) * DEVIATION) if with_cls else None
         self.position = build(position, Position, "position", width=width, heads=heads, max_length=self.max_length)
         self.drop = Dropout(dropout)
         common = {
@@ -200,19 +199,6 @@ def _direction(spec: TaskSpec, ability: Capability) -> bool:
     """Whether to run causally; a direction that the mixer lacks is left for ``supports`` to refuse."""
     wanted = spec.direction == "causal"
     return not ability.bidirectional or (wanted and ability.causal == "exact")
-
-
-def _embedding(spec: TaskSpec, width: int) -> nn.Module:
-    """A table for tokens, a linear layer for channels."""
-    if spec.vocabulary_size is not None:
-        table = nn.Embedding(spec.vocabulary_size, width)
-        nn.init.normal_(table.weight, std=EMBEDDING_DEVIATION)
-        return table
-    assert spec.channels is not None
-    layer = nn.Linear(spec.channels, width)
-    nn.init.normal_(layer.weight, std=EMBEDDING_DEVIATION)
-    nn.init.zeros_(layer.bias)
-    return layer
 
 
 def _head_dim(kind: type[Mixer], head_dim: int | None) -> dict[str, int]:

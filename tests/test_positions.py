@@ -9,6 +9,7 @@ import yaml
 
 from lra_bench.build import build
 from lra_bench.contracts import UserError
+from lra_bench.models.embedding import DEVIATION
 from lra_bench.models.positions.learned import LearnedPosition
 from lra_bench.models.positions.none import NoPosition
 from lra_bench.models.positions.position import Position
@@ -66,7 +67,7 @@ class TestSinusoidal:
         x = torch.zeros(1, 9, 8)
         ratio = SinusoidalPosition(8, 2, 4, scale=1.0).embed(x, torch.arange(9)) / sinusoids(torch.arange(9), 8)
         assert (ratio[:, 1:] - 1).abs().max() < 1e-5
-        assert SinusoidalPosition(8, 2, 4).embed(x, torch.arange(9)).abs().max() <= 0.02
+        assert SinusoidalPosition(8, 2, 4).embed(x, torch.arange(9)).abs().max() <= DEVIATION
 
     def test_any_length(self):
         assert SinusoidalPosition(8, 2, 4).supports_length(10**9) is None
@@ -77,8 +78,8 @@ class TestLearned:
         position = LearnedPosition(4, 2, length, extend)
         return position, position.table.weight.detach()
 
-    def test_starts_small(self):
-        assert LearnedPosition(64, 2, 2000).table.weight.std().item() == pytest.approx(0.02, rel=0.02)
+    def test_starts_as_large_as_tokens(self):
+        assert LearnedPosition(64, 2, 2000).table.weight.std().item() == pytest.approx(DEVIATION, rel=0.02)
 
     @pytest.mark.parametrize("extend", ["error", "clamp", "interpolate"])
     def test_within_the_table_every_choice_looks_up(self, extend):

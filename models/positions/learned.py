@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
 
+from ..embedding import DEVIATION
 from .position import Position
 
 Extend = Literal["error", "clamp", "interpolate"]
@@ -18,7 +19,7 @@ Extend = Literal["error", "clamp", "interpolate"]
 class LearnedPosition(Position):
     """Adds a learned vector for each position up to ``max_length``.
 
-    Gehring et al. 2017, arXiv 1705.03122. Entries are drawn from N(0, 0.02^2). O(N E) time, max_length x E parameters.
+    Gehring et al. 2017, arXiv 1705.03122. Drawn as tokens are. O(N E) time, max_length x E parameters.
     ``extend`` says what happens beyond the table: ``error`` refuses, ``clamp`` repeats the last vector,
     ``interpolate`` stretches the table linearly over the row.
     """
@@ -32,7 +33,7 @@ class LearnedPosition(Position):
             raise UserError(f"position.extend={extend}: is none of {', '.join(get_args(Extend))}")
         self.extend = extend
         self.table = nn.Embedding(max_length, width)
-        nn.init.normal_(self.table.weight, std=0.02)
+        nn.init.normal_(self.table.weight, std=DEVIATION)
 
     def supports_length(self, length: int) -> str | None:
         """A reason beyond the table, unless it is to be extended."""

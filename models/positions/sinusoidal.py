@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..embedding import DEVIATION
 from .position import Position
 
 LONGEST_WAVE = 10_000.0
@@ -14,14 +15,14 @@ class SinusoidalPosition(Position):
     """Adds sin(i w_m) to channel 2m and cos(i w_m) to channel 2m + 1, with w_m = 10000^(-2m / width).
 
     Vaswani et al. 2017, arXiv 1706.03762. Defined at any length. O(N E), no parameters.
-    Deviates: the paper scales token embeddings up by the square root of the width; here the waves are scaled down to
-    ``scale``, since the backbone draws embeddings with that deviation. The ratio of the two is the paper's.
+    Deviates: the paper scales token embeddings up to the amplitude of the waves; here the waves are scaled down to
+    ``scale``, the deviation of the embeddings. The ratio of the two is the paper's.
     """
 
     name = "sinusoidal"
     hooks = frozenset({"embed"})
 
-    def __init__(self, width: int, heads: int, max_length: int, scale: float = 0.02) -> None:
+    def __init__(self, width: int, heads: int, max_length: int, scale: float = DEVIATION) -> None:
         super().__init__(width, heads, max_length)
         self.scale = scale
 
