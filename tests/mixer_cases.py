@@ -6,15 +6,10 @@ import torch
 import yaml
 
 from lra_bench.build import build, load_class
-from lra_bench.models.full.softmax_attention import SoftmaxAttention
-from lra_bench.models.linear.performer import Performer
 from lra_bench.models.mixer import Context, Mixer, Padding
-from lra_bench.models.sparse.sliding_window import SlidingWindow
+from tests.oracles import ORACLES, OUTPUTS, SMALL
 
 WIDTH, HEADS = 16, 2
-
-# Options under which a mixer shows its pattern at a few dozen tokens, where its defaults would not.
-SMALL = {"local": {"window": 5}}
 
 
 def model_files():
@@ -67,43 +62,14 @@ def run(mixer, x, lengths=None):
     return mixer(x, context(x.shape[1], lengths))[0]
 
 
-def _scores(mixer, x):
-    q, k, _ = mixer.project(x)
-    return q @ k.repeat_interleave(mixer.heads // mixer.kv_heads, 1).mT * mixer.head_dim**-0.5
-
-
-def _softmax(mixer, x, seen):
-    return _scores(mixer, x).masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num(0)
-
-
-def _window(mixer, x, seen):
-    behind = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
-    return _softmax(mixer, x, seen & (behind.abs() <= mixer.window))
-
-
-def _favor(mixer, x, seen):
-    """Products of the features as the paper writes them, normalised over what is seen."""
-    q, k, _ = (part * mixer.head_dim**-0.25 for part in mixer.project(x))
-
-    def features(y):
-        along = y @ mixer.projection.T
-        along = torch.cat((along, -along), -1) if mixer.hyperbolic else along
-        return (along - y.square().sum(-1, keepdim=True) / 2).exp() * along.shape[-1] ** -0.5
-
-    weights = (features(q) @ features(k).mT).masked_fill(~seen, 0)
-    return weights / weights.sum(-1, keepdim=True)
-
-
-# Weights (B, H, N, N) that define a mixer, from its class, its rows and what direction and padding let be seen.
-ORACLES = {SoftmaxAttention: _softmax, SlidingWindow: _window, Performer: _favor}
-
-
 def dense_output(mixer, x, lengths=None):
-    """The mixer's output by its definition, with all weights written out; and those weights."""
+    """The mixer's output by its definition; and its weights, None where it has none."""
     seen = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool)
     seen = seen.tril() if mixer.causal else seen
     if lengths is not None:
         seen = seen & Padding.from_lengths(torch.as_tensor(lengths), x.shape[1]).key_mask()
+    if type(mixer) in OUTPUTS:
+        return OUTPUTS[type(mixer)](mixer, x, seen), None
     weights = ORACLES[type(mixer)](mixer, x, seen)
     _, _, v = mixer.project(x)
     return mixer.merge(weights @ v.repeat_interleave(mixer.heads // mixer.kv_heads, 1)), weights

@@ -1,0 +1,21 @@
+"""Attention whose weights are inner products of features."""
+
+import torch
+
+from lra_bench.models.linear.performer import Performer
+
+
+def favor(mixer, x, seen):
+    """Products of the features as the paper writes them, normalised over what is seen."""
+    q, k, _ = (part * mixer.head_dim**-0.25 for part in mixer.project(x))
+
+    def features(y):
+        along = y @ mixer.projection.T
+        along = torch.cat((along, -along), -1) if mixer.hyperbolic else along
+        return (along - y.square().sum(-1, keepdim=True) / 2).exp() * along.shape[-1] ** -0.5
+
+    weights = (features(q) @ features(k).mT).masked_fill(~seen, 0)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+ORACLES = {Performer: favor}
