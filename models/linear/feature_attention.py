@@ -20,7 +20,7 @@ class FeatureAttention(HeadMixer):
     """Weights are inner products of features, normalised over keys: q, k, v (B, H, N, D) -> (B, H, N, D).
 
     A variant defines ``features``, or those of queries and of keys apart; they are computed in single precision or
-    better. Normalisers nearer to zero than ``floor`` are moved there. Outputs are dropped, as there are no weights to drop.
+    better. Normalisers nearer to zero than ``floor`` are moved there. Outputs are dropped, for want of weights to drop.
     """
 
     floor: ClassVar[float] = 0.0
@@ -32,18 +32,27 @@ class FeatureAttention(HeadMixer):
             raise UserError(f"model.mixer.kv_heads: {name} sums keys and values for each head; leave it out")
 
     def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, context: Context, *, log_decay: Tensor | None = None
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        context: Context,
+        *,
+        log_decay: Tensor | None = None,
+        key_weights: Tensor | None = None,
     ) -> Tensor:
-        """Linear attention between features; ``log_decay`` (B, H, N) of a causal variant fades what came before."""
+        """Linear attention between features.
+
+        For causal variants, ``log_decay`` (B, H, N) fades what came before a token, ``key_weights`` (B, H, N) says how
+        much it adds itself.
+        """
         with full_precision(q):
             q, k = (x.float() if x.dtype.itemsize < 4 else x for x in (q, k))
+            keys = self.key_features(k, context)
+            if key_weights is not None:
+                keys = keys * key_weights[..., None].to(keys.dtype)
             o = linear_attention(
-                self.query_features(q, context),
-                self.key_features(k, context),
-                v,
-                causal=self.causal,
-                log_decay=log_decay,
-                floor=self.floor,
+                self.query_features(q, context), keys, v, causal=self.causal, log_decay=log_decay, floor=self.floor
             )
         return dropout(o.to(v.dtype), self.drop_rate)
 

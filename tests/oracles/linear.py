@@ -1,7 +1,10 @@
 """Attention whose weights are inner products of features."""
 
+import math
+
 import torch
 
+from lra_bench.models.linear.cosformer import CosFormer
 from lra_bench.models.linear.linear_transformer import LinearTransformer
 from lra_bench.models.linear.performer import Performer
 
@@ -21,6 +24,23 @@ def elu_plus_one(mixer, x, seen):
     return products(features(q), features(k), seen)
 
 
+def cosine(mixer, x, seen):
+    """One weight at a time would be cos(π (i − j) / 2M); M by row, or by query where the mixer is causal."""
+    q, k, _ = mixer.project(x)
+    n = x.shape[1]
+    places = torch.arange(n, dtype=x.dtype)
+    if mixer.causal:
+        most = torch.full((n, 1), float(mixer.distance or mixer.max_length), dtype=x.dtype)
+        while (places[:, None] >= most).any():
+            most = torch.where(places[:, None] >= most, 2 * most, most)
+    else:
+        most = seen.expand(x.shape[0], 1, n, n)[:, :, :1].sum(-1, keepdim=True).clamp(min=mixer.distance or 1)
+    fading = (math.pi / 2 * (places[:, None] - places) / most).cos()
+    weights = (q.relu() @ k.relu().mT * fading).masked_fill(~seen, 0)
+    total = weights.sum(-1, keepdim=True)
+    return torch.where(total == 0, 0, weights / total)
+
+
 def favor(mixer, x, seen):
     """Products of the features as the paper writes them, normalised over what is seen."""
     q, k, _ = (part * mixer.head_dim**-0.25 for part in mixer.project(x))
@@ -33,4 +53,4 @@ def favor(mixer, x, seen):
     return products(features(q), features(k), seen)
 
 
-ORACLES = {LinearTransformer: elu_plus_one, Performer: favor}
+ORACLES = {CosFormer: cosine, LinearTransformer: elu_plus_one, Performer: favor}
