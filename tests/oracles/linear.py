@@ -7,6 +7,10 @@ import torch
 from lra_bench.models.linear.cosformer import CosFormer
 from lra_bench.models.linear.linear_transformer import LinearTransformer
 from lra_bench.models.linear.performer import Performer
+from lra_bench.models.linear.rfa import RFA
+from lra_bench.models.linear.rfa_gated import GatedRFA
+
+SMALL = {"rfa": {"features": 24}, "rfa_gated": {"features": 24}}
 
 
 def products(a, b, seen):
@@ -53,4 +57,37 @@ def favor(mixer, x, seen):
     return products(features(q), features(k), seen)
 
 
-ORACLES = {CosFormer: cosine, LinearTransformer: elu_plus_one, Performer: favor}
+def fourier(mixer, x, seen):
+    """Similarities of all pairs, the mean over directions of cos(w·(q − k)) for the Gaussian kernel."""
+    q, k, _ = (part / (part.norm(dim=-1, keepdim=True) + 1e-3) for part in mixer.project(x))
+    w = mixer.projection * mixer.scale / mixer.temperature
+    a, b = q @ w.mT, k @ w.mT
+    if mixer.kernel == "arccos":
+        return (a.relu()[:, :, :, None] * b.relu()[:, :, None]).mean(-1)
+    return (a[:, :, :, None] - b[:, :, None]).cos().mean(-1)
+
+
+def away_from_zero(total):
+    return torch.where(total.abs() < 1e-3, torch.where(total < 0, -1e-3, 1e-3), total)
+
+
+def random_features(mixer, x, seen):
+    weights = fourier(mixer, x, seen).masked_fill(~seen, 0)
+    return weights / away_from_zero(weights.sum(-1, keepdim=True))
+
+
+def gated(mixer, x, seen):
+    """Token by token."""
+    weights, (_, _, v) = fourier(mixer, x, seen), mixer.project(x)
+    gate = mixer.gate(x).sigmoid().mT
+    share, outputs = torch.zeros_like(gate), []
+    for t in range(x.shape[1]):
+        share = share * gate[:, :, t, None]
+        share[:, :, t] = 1 - gate[:, :, t]
+        now = weights[:, :, t] * share
+        outputs.append((now[:, :, None] @ v)[:, :, 0] / away_from_zero(now.sum(-1, keepdim=True)))
+    return mixer.merge(torch.stack(outputs, 2))
+
+
+ORACLES = {CosFormer: cosine, LinearTransformer: elu_plus_one, Performer: favor, RFA: random_features}
+OUTPUTS = {GatedRFA: gated}
