@@ -3,8 +3,9 @@
 import torch
 
 from lra_bench.models.low_rank.linformer import Linformer
+from lra_bench.models.low_rank.nystromformer import Nystromformer
 
-SMALL = {"linformer": {"rank": 6}}
+SMALL = {"linformer": {"rank": 6}, "nystrom": {"landmarks": 6, "convolution": 5}}
 
 
 def projection_matrix(mixer, x, seen, weights):
@@ -29,4 +30,40 @@ def linformer(mixer, x, seen):
     return scores.softmax(-1).nan_to_num(0) @ values
 
 
-ORACLES = {Linformer: linformer}
+def iterated_inverse(a, iterations):
+    z, one = a.mT / a.sum(0).max() / a.sum(1).max(), torch.eye(len(a), dtype=a.dtype)
+    for _ in range(iterations):
+        z = z @ (13 * one - a @ z @ (15 * one - a @ z @ (7 * one - a @ z))) / 4
+    return z
+
+
+def nystrom(mixer, x, seen):
+    """Each row by itself, cut to its own length, head by head."""
+    q, k, _ = mixer.project(x)
+    k = k.repeat_interleave(mixer.heads // mixer.kv_heads, 1)
+    batch, n, _ = x.shape
+    lengths = seen.expand(batch, 1, n, n)[:, 0, 0].sum(-1).tolist()
+    weights = torch.zeros(batch, mixer.heads, n, n, dtype=x.dtype)
+    for b, length in enumerate(lengths):
+        count = min(mixer.landmarks, length)
+        mean = torch.zeros(count, length, dtype=x.dtype)
+        for token in range(length):
+            mean[token * count // length, token] = 1
+        mean = mean / mean.sum(-1, keepdim=True)
+        for h in range(mixer.heads):
+            queries, keys = q[b, h, :length] * mixer.head_dim**-0.25, k[b, h, :length] * mixer.head_dim**-0.25
+            if count == length:
+                own = (queries @ keys.T).softmax(-1)
+            else:
+                middle = iterated_inverse((mean @ queries @ (mean @ keys).T).softmax(-1), mixer.iterations)
+                own = (queries @ (mean @ keys).T).softmax(-1) @ middle @ (mean @ queries @ keys.T).softmax(-1)
+            for tap in range(0 if mixer.filters is None else mixer.filters.shape[1]):
+                shift = tap - mixer.filters.shape[1] // 2
+                diagonal = torch.ones(max(0, length - abs(shift)), dtype=x.dtype).diag(shift)
+                if abs(shift) < length:
+                    own = own + mixer.filters[h * mixer.kv_heads // mixer.heads, tap] * diagonal
+            weights[b, h, :length, :length] = own
+    return weights
+
+
+ORACLES = {Linformer: linformer, Nystromformer: nystrom}
