@@ -44,7 +44,7 @@ class Linformer(HeadMixer):
         *,
         rank: int = 128,
         projection: str = "linear",
-        sharing: str = "headwise",
+        sharing: str = "layerwise",
         **common: Any,
     ) -> None:
         super().__init__(width, heads, **common)
