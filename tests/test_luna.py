@@ -34,7 +34,7 @@ def test_each_layer_adds_what_it_packed_and_the_next_normalises():
     first, second, last = network.mixers
     assert first.norm is None and second.packed is None
     _, after = first(x, context(20))
-    asks = first.split(first.packed_query(first.packed[None]))
+    asks = first.split(first.packed_query(first.packed))
     keys = first.split(first.key(x))
     read = (asks @ keys.mT * first.head_dim**-0.5).softmax(-1) @ keys
     expected = first.packed + read.transpose(1, 2).flatten(2)

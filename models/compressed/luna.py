@@ -49,25 +49,27 @@ class Luna(HeadMixer):
         nn.init.xavier_uniform_(self.packed_query.weight)
         nn.init.zeros_(self.packed_query.bias)
         # As large as the normalised rows that later layers begin with.
-        self.packed = nn.Parameter(torch.randn(packed, width)) if self.layer == 0 else None
+        self.packed = nn.Parameter(torch.randn(1, packed, width)) if self.layer == 0 else None
         self.norm = nn.LayerNorm(width) if self.layer > 0 and not self.causal else None
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Pack, unpack, merge; hand on."""
-        rows = context.carry["luna"] if self.packed is None else self.packed.expand(len(x), -1, -1)
+        rows = context.carry["luna"] if self.packed is None else self.packed
         rows = rows if self.norm is None else self.norm(rows)
         asks, keys = self.split(self.packed_query(rows)), self.split(self.key(x))
         if self.causal:
             read = self._causal(self.split(self.query(x)), keys, self.split(self.value(x)), asks)
         else:
             visible = None if context.padding is None else context.padding.key_mask()
+            asks = asks.expand(len(x), -1, -1, -1)
             packed = few_attention(asks, keys, keys, visible=visible, dropout=self.drop_rate)
             packed = packed.transpose(1, 2).flatten(2)
             values = self.split(self.value(packed))
             read = few_attention(self.split(self.query(x)), values, values, dropout=self.drop_rate)
             rows = rows + packed
         if self.layer + 1 < self.depth:
-            context = context.hand_on("luna", rows)
+            # A copy: a sharded layer gives its own weights back after its forward.
+            context = context.hand_on("luna", rows.clone() if self.causal else rows)
         return self.merge(read), context
 
     def _causal(self, q: Tensor, keys: Tensor, values: Tensor, asks: Tensor) -> Tensor:

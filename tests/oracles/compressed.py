@@ -12,7 +12,7 @@ SMALL = {"luna": {"packed": 5}}
 def luna(mixer, x, seen):
     """The two attentions of the first layer; causally, token by token, with packed rows as they stood by then."""
     split, scale = mixer.split, mixer.head_dim**-0.5
-    asks, q = split(mixer.packed_query(mixer.packed[None])), split(mixer.query(x)) * scale
+    asks, q = split(mixer.packed_query(mixer.packed)), split(mixer.query(x)) * scale
     keys = split(mixer.key(x))
     scores = asks @ keys.mT * scale
     if not mixer.causal:
