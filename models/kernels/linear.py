@@ -25,12 +25,14 @@ def linear_attention(
     causal: bool = False,
     log_decay: Tensor | None = None,
     chunk: int | None = None,
+    floor: float = 0.0,
 ) -> Tensor:
     """Σ_j (q_i · k_j) v_j / Σ_j (q_i · k_j), over all j, or over j ≤ i if ``causal``.
 
     Features q and k (B, H, N, F), values v (B, H, N, D) to (B, H, N, D). Keys at ``padding`` are left out.
     ``log_decay`` (B, H, N), causal only, multiplies all that came before position i by exp(log_decay_i).
-    A row whose weights are all zero yields zeros. Sums are kept in single precision or better whatever autocast says.
+    A row whose weights are all zero yields zeros. Features of either sign can make a normaliser vanish: one closer to
+    zero than ``floor`` is moved there, on its side. Sums are kept in single precision or better whatever autocast says.
     O(N F D) time; memory O(N F), causal also O(N / chunk · F D) with ``chunk`` near √(F D).
     """
     with full_precision(q):
@@ -38,15 +40,30 @@ def linear_attention(
         if padding is not None:
             k = padding.zero_heads(k)
         # A column of ones makes the normaliser a by-product of the same matrix products.
-        values = F.pad(v, (0, 1), value=1.0)
-        if causal:
-            summed = _causal(q, k, values, log_decay, chunk or _chunk(q.shape[-1], values.shape[-1]))
-        elif log_decay is not None:
-            raise ValueError("log_decay needs causal=True")
-        else:
-            summed = q @ (values.transpose(-1, -2) @ k).transpose(-1, -2)
+        summed = linear_sums(q, k, F.pad(v, (0, 1), value=1.0), causal=causal, log_decay=log_decay, chunk=chunk)
         total = summed[..., -1:]
-        return summed[..., :-1] / (total + (total == 0))
+        if floor:
+            total = torch.where(total.abs() < floor, torch.full_like(total, floor).copysign(total), total)
+        else:
+            total = total + (total == 0)
+        return summed[..., :-1] / total
+
+
+def linear_sums(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    log_decay: Tensor | None = None,
+    chunk: int | None = None,
+) -> Tensor:
+    """Σ_j (q_i · k_j) v_j as in ``linear_attention``, without normaliser, in the precision of its arguments."""
+    if causal:
+        return _causal(q, k, v, log_decay, chunk or _chunk(q.shape[-1], v.shape[-1]))
+    if log_decay is not None:
+        raise ValueError("log_decay needs causal=True")
+    return q @ (v.transpose(-1, -2) @ k).transpose(-1, -2)
 
 
 def _chunk(features: int, width: int) -> int:

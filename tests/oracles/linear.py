@@ -1,8 +1,48 @@
 """Attention whose weights are inner products of features."""
 
+import math
+
 import torch
 
+from lra_bench.models.linear.cosformer import CosFormer
+from lra_bench.models.linear.linear_transformer import LinearTransformer
 from lra_bench.models.linear.performer import Performer
+from lra_bench.models.linear.rfa import RFA
+from lra_bench.models.linear.rfa_gated import GatedRFA
+
+SMALL = {"rfa": {"features": 24}, "rfa_gated": {"features": 24}}
+
+
+def products(a, b, seen):
+    """Inner products of features, normalised over what is seen."""
+    weights = (a @ b.mT).masked_fill(~seen, 0)
+    return weights / weights.sum(-1, keepdim=True)
+
+
+def elu_plus_one(mixer, x, seen):
+    q, k, _ = mixer.project(x)
+
+    def features(y):
+        return torch.where(y > 0, y + 1, y.clamp(max=0).exp())
+
+    return products(features(q), features(k), seen)
+
+
+def cosine(mixer, x, seen):
+    """One weight at a time would be cos(π (i − j) / 2M); M by row, or by query where the mixer is causal."""
+    q, k, _ = mixer.project(x)
+    n = x.shape[1]
+    places = torch.arange(n, dtype=x.dtype)
+    if mixer.causal:
+        most = torch.full((n, 1), float(mixer.distance or mixer.max_length), dtype=x.dtype)
+        while (places[:, None] >= most).any():
+            most = torch.where(places[:, None] >= most, 2 * most, most)
+    else:
+        most = seen.expand(x.shape[0], 1, n, n)[:, :, :1].sum(-1, keepdim=True).clamp(min=mixer.distance or 1)
+    fading = (math.pi / 2 * (places[:, None] - places) / most).cos()
+    weights = (q.relu() @ k.relu().mT * fading).masked_fill(~seen, 0)
+    total = weights.sum(-1, keepdim=True)
+    return torch.where(total == 0, 0, weights / total)
 
 
 def favor(mixer, x, seen):
@@ -14,8 +54,40 @@ def favor(mixer, x, seen):
         along = torch.cat((along, -along), -1) if mixer.hyperbolic else along
         return (along - y.square().sum(-1, keepdim=True) / 2).exp() * along.shape[-1] ** -0.5
 
-    weights = (features(q) @ features(k).mT).masked_fill(~seen, 0)
-    return weights / weights.sum(-1, keepdim=True)
+    return products(features(q), features(k), seen)
 
 
-ORACLES = {Performer: favor}
+def fourier(mixer, x, seen):
+    """Similarities of all pairs, the mean over directions of cos(w·(q − k)) for the Gaussian kernel."""
+    q, k, _ = (part / (part.norm(dim=-1, keepdim=True) + 1e-3) for part in mixer.project(x))
+    w = mixer.projection * mixer.scale / mixer.temperature
+    a, b = q @ w.mT, k @ w.mT
+    if mixer.kernel == "arccos":
+        return (a.relu()[:, :, :, None] * b.relu()[:, :, None]).mean(-1)
+    return (a[:, :, :, None] - b[:, :, None]).cos().mean(-1)
+
+
+def away_from_zero(total):
+    return torch.where(total.abs() < 1e-3, torch.where(total < 0, -1e-3, 1e-3), total)
+
+
+def random_features(mixer, x, seen):
+    weights = fourier(mixer, x, seen).masked_fill(~seen, 0)
+    return weights / away_from_zero(weights.sum(-1, keepdim=True))
+
+
+def gated(mixer, x, seen):
+    """Token by token."""
+    weights, (_, _, v) = fourier(mixer, x, seen), mixer.project(x)
+    gate = mixer.gate(x).sigmoid().mT
+    share, outputs = torch.zeros_like(gate), []
+    for t in range(x.shape[1]):
+        share = share * gate[:, :, t, None]
+        share[:, :, t] = 1 - gate[:, :, t]
+        now = weights[:, :, t] * share
+        outputs.append((now[:, :, None] @ v)[:, :, 0] / away_from_zero(now.sum(-1, keepdim=True)))
+    return mixer.merge(torch.stack(outputs, 2))
+
+
+ORACLES = {CosFormer: cosine, LinearTransformer: elu_plus_one, Performer: favor, RFA: random_features}
+OUTPUTS = {GatedRFA: gated}

@@ -1,0 +1,28 @@
+"""Random directions for feature maps."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+
+def generator_of(name: str, seed: int, layer: int, step: int) -> torch.Generator:
+    """A generator that depends on nothing but its arguments."""
+    digest = hashlib.blake2b(f"{name}/{seed}/{layer}/{step}".encode(), digest_size=7).digest()
+    return torch.Generator().manual_seed(int.from_bytes(digest, "little"))
+
+
+def orthogonal_directions(count: int, width: int, generator: torch.Generator) -> Tensor:
+    """``count`` Gaussian vectors (count, width), orthogonal within each block of ``width``; float64.
+
+    QR alone is not Haar-distributed, since LAPACK leaves the signs of R's diagonal as they fall; multiplying them back
+    makes it so (Mezzadri 2007, arXiv math-ph/0609050). Lengths are those of independent Gaussian vectors.
+    """
+    blocks = -(-count // width)
+    gaussian = torch.randn(blocks, width, width, generator=generator, dtype=torch.float64)
+    q, r = torch.linalg.qr(gaussian)
+    rows = (q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]).mT.flatten(0, 1)[:count]
+    lengths = torch.randn(count, width, generator=generator, dtype=torch.float64).norm(dim=-1, keepdim=True)
+    return rows * lengths

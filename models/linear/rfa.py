@@ -1,0 +1,72 @@
+"""Softmax attention between unit vectors, estimated by random Fourier features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lra_bench.contracts import UserError
+
+from ..mixer import Context, MixerSpec
+from .feature_attention import RandomFeatureMap
+
+KERNELS = ("gaussian", "arccos")
+
+
+class RFA(RandomFeatureMap):
+    """Queries and keys of unit length, whose exp(q·k) sines and cosines along random directions estimate.
+
+    Peng et al. 2021, arXiv 2103.02143. q, k, v (B, H, N, D) -> (B, H, N, D).
+    O(N M D) time, O(N M + M D) memory per head; causal form exact, by chunks.
+    ``features`` is M, the directions of each head; each gives a sine and a cosine, or with ``kernel`` arccos the
+    positive part. A learned ``scale`` (H, 1, D) stretches them, ``temperature`` divides them. New ones are drawn every
+    ``redraw_every`` steps, 0 never.
+    Deviates: directions are drawn afresh where the authors keep a pool; evaluation uses the last draw, saved with the
+    weights. The normaliser, which estimates can make vanish, is kept 0.001 away from zero, where the authors' code sets
+    1. Outputs are dropped, for want of weights to drop.
+    """
+
+    spec = MixerSpec(
+        family="linear",
+        paper="Random Feature Attention",
+        arxiv="2103.02143",
+        causal="exact",
+        equivariant=True,
+        stochastic=True,
+        positions=("embed", "rotate"),
+    )
+    draws = "rfa"
+    floor = 1e-3
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        features: int = 64,
+        kernel: str = "gaussian",
+        temperature: float = 1.0,
+        redraw_every: int = 1,
+        **common: Any,
+    ) -> None:
+        if kernel not in KERNELS:
+            raise UserError(f"model.mixer.kernel={kernel}: is none of {', '.join(KERNELS)}")
+        if temperature <= 0:
+            raise UserError(f"model.mixer.temperature={temperature}: must be positive")
+        super().__init__(width, heads, features=features, redraw_every=redraw_every, **common)
+        self.kernel, self.temperature = kernel, temperature
+        self.scale = nn.Parameter(torch.ones(heads, 1, self.head_dim))
+
+    def draw(self, generator: torch.Generator) -> Tensor:
+        """Directions (H, M, D), other ones for each head."""
+        # Orthogonal ones would err less, but their QR takes twenty times as long, at every step.
+        return torch.randn(self.heads, self.count, self.head_dim, generator=generator)
+
+    def features(self, x: Tensor, context: Context) -> Tensor:
+        """M^(−1/2) (sin w·x, cos w·x), or M^(−1/2) relu(w·x), of x at unit length."""
+        x = x / (x.norm(dim=-1, keepdim=True) + 1e-3)
+        along = x @ (self.projection * (self.scale.to(x.dtype) / self.temperature)).mT
+        waves = along.relu() if self.kernel == "arccos" else torch.cat((along.sin(), along.cos()), -1)
+        return waves * self.count**-0.5

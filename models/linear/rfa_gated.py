@@ -1,0 +1,41 @@
+"""Random feature attention that forgets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..mixer import Context, MixerSpec
+from .rfa import RFA
+
+
+class GatedRFA(RFA):
+    """Random feature attention whose sums fade by a gate g_t of each token: S_t = g_t S_(t−1) + (1 − g_t) φ(k_t) v_t.
+
+    Peng et al. 2021, arXiv 2103.02143, section 3.2. x (B, N, E) -> (B, N, E); the gate is a sigmoid of x per head.
+    O(N M D) time, O(N M + M D) memory per head, by chunks; causal only. Options and deviations are those of ``RFA``.
+    """
+
+    spec = MixerSpec(
+        family="linear",
+        paper="Random Feature Attention",
+        arxiv="2103.02143",
+        bidirectional=False,
+        causal="exact",
+        stochastic=True,
+    )
+    draws = "rfa_gated"
+
+    def __init__(self, width: int, heads: int, **common: Any) -> None:
+        super().__init__(width, heads, **common)
+        self.gate = nn.Linear(width, heads)
+        nn.init.zeros_(self.gate.bias)
+
+    def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
+        """Project, fade and attend, merge."""
+        q, k, v = self.project(x)
+        gate = self.gate(x).mT.float() if x.dtype.itemsize < 4 else self.gate(x).mT
+        o = self.attend(q, k, v, context, log_decay=F.logsigmoid(gate), key_weights=(-gate).sigmoid())
+        return self.merge(o), context

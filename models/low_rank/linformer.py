@@ -1,0 +1,105 @@
+"""Attention to keys and values that are projected to fewer along the sequence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lra_bench.contracts import UserError
+
+from ..kernels.few import few_attention
+from ..mixer import Context, HeadMixer, MixerSpec
+
+SHARING = ("none", "headwise", "key_value", "layerwise")
+PROJECTIONS = ("linear", "convolution", "mean", "max")
+
+
+class Linformer(HeadMixer):
+    """Softmax attention to ``rank`` rows E k and F v instead of N keys and values.
+
+    Wang et al. 2020, arXiv 2006.04768. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). O(N r D) time and memory.
+    ``projection``: ``linear``, matrices (r, N) for up to ``max_length`` rows; or windows of max_length / r rows, their
+    ``mean``, ``max``, or depthwise ``convolution``. ``sharing``: E and F are each head's own (``none``), one for all
+    heads (``headwise``), E = F besides (``key_value``), or that for the whole stack (``layerwise``), in which the first
+    layer hands its own on. Padding is zero before it is projected, and windows of padding alone are not seen; so
+    neither its content nor its amount enters. A CLS row is projected like any other.
+    """
+
+    spec = MixerSpec(
+        family="low_rank",
+        paper="Linformer: Self-Attention with Linear Complexity",
+        arxiv="2006.04768",
+        length="maximum",
+        carries=("linformer",),
+        full_config={"projection": "mean", "rank": 1_000_000},
+    )
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        rank: int = 128,
+        projection: str = "linear",
+        sharing: str = "layerwise",
+        **common: Any,
+    ) -> None:
+        super().__init__(width, heads, **common)
+        if rank < 1:
+            raise UserError(f"model.mixer.rank={rank}: must be at least 1")
+        if projection not in PROJECTIONS:
+            raise UserError(f"model.mixer.projection={projection}: is none of {', '.join(PROJECTIONS)}")
+        if sharing not in SHARING:
+            raise UserError(f"model.mixer.sharing={sharing}: is none of {', '.join(SHARING)}")
+        self.projection, self.sharing = projection, sharing
+        self.window = -(-self.max_length // min(rank, self.max_length))
+        size = {"linear": (rank, self.max_length), "convolution": (self.window, self.head_dim)}.get(projection)
+        self.weights: nn.Parameter | None = None
+        if size is not None and not (sharing == "layerwise" and self.layer > 0):
+            copies = 1 if sharing in ("key_value", "layerwise") else 2
+            self.weights = nn.Parameter(torch.empty(copies, self.kv_heads if sharing == "none" else 1, *size))
+            # Projected rows begin about as large as the rows themselves.
+            summed = self.max_length if projection == "linear" else self.window
+            nn.init.normal_(self.weights, std=summed**-0.5)
+
+    def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
+        """Project, attend, merge; the first layer hands on what all layers share."""
+        y, context = super().forward(x, context)
+        if self.sharing == "layerwise" and self.weights is not None and self.depth > 1:
+            # A copy: a sharded layer gives its own weights back after its forward.
+            context = context.hand_on("linformer", self.weights.clone())
+        return y, context
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        """Attention to projected keys and values, all of them visible but windows of padding."""
+        padding, visible = context.padding, None
+        if padding is not None:
+            k, v = padding.zero_heads(k), padding.zero_heads(v)
+            if self.projection != "linear":
+                visible = padding.valid[:, None, None, :: self.window]
+        weights = self.weights if self.weights is not None else context.carry.get("linformer")
+        k, v = (self._project(x, None if weights is None else weights[i], context) for x, i in ((k, 0), (v, -1)))
+        return few_attention(q, k, v, visible=visible, dropout=self.drop_rate)
+
+    def _project(self, x: Tensor, weights: Tensor | None, context: Context) -> Tensor:
+        """x (B, G, N, D), zero at padding, to (B, G, S, D), with weights (G or 1, ...) where there are any."""
+        length = x.shape[2]
+        if weights is not None and self.projection == "linear":
+            weights = weights[..., :length]
+            if len(weights) == 1:
+                return torch.einsum("sn,bgnd->bgsd", weights[0], x)
+            return torch.einsum("gsn,bgnd->bgsd", weights, x)
+        windows = F.pad(x, (0, 0, 0, -length % self.window)).unflatten(2, (-1, self.window))
+        if weights is not None:
+            return (windows * weights[:, None]).sum(3)
+        lengths = x.new_full((1, 1), length) if context.padding is None else context.padding.lengths[:, None]
+        starts = torch.arange(0, length, self.window, device=x.device)
+        # A window of padding alone, which is not seen, counts one of its zeros.
+        tokens = (lengths - starts).clamp(1, self.window)
+        if self.projection == "mean":
+            return windows.sum(3) / tokens[:, None, :, None]
+        real = torch.arange(self.window, device=x.device) < tokens[..., None]
+        return windows.masked_fill(~real[:, None, :, :, None], torch.finfo(x.dtype).min).amax(3)

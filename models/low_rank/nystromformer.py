@@ -1,0 +1,95 @@
+"""Softmax attention approximated from a few landmarks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lra_bench.contracts import UserError
+
+from ..kernels.dropout import dropout
+from ..kernels.few import few_attention
+from ..kernels.head_convolution import head_convolution
+from ..kernels.linear import full_precision
+from ..kernels.pseudo_inverse import pseudo_inverse
+from ..kernels.segments import segment_mean
+from ..kernels.softmax import softmax_attention
+from ..mixer import Context, HeadMixer, MixerSpec
+
+
+class Nystromformer(HeadMixer):
+    """softmax(Q k̃ᵀ) softmax(q̃ k̃ᵀ)⁺ softmax(q̃ Kᵀ) V, where landmarks q̃, k̃ are means of segments; plus a convolution.
+
+    Xiong et al. 2021, arXiv 2102.03902. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). O(N m D + m^3) time.
+    ``landmarks`` is m. ``iterations`` of the pseudo-inverse: its early stop regularises, and the exact inverse does far
+    worse. ``convolution`` is the odd width of the filter of each head over its values, 0 for none.
+    A row of at most m tokens is its own landmarks and gets exact attention, as in the authors' code where m = N.
+    Deviates: segments divide the row's own length, without its padding; the inverse begins from the norms of each
+    matrix alone, where the authors' depends on the batch; there are no weights to drop, so outputs are dropped.
+    """
+
+    spec = MixerSpec(
+        family="low_rank",
+        paper="Nyströmformer: A Nyström-Based Algorithm for Approximating Self-Attention",
+        arxiv="2102.03902",
+        positions=("embed", "rotate"),
+        full_config={"landmarks": 1_000_000, "convolution": 0},
+    )
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        landmarks: int = 64,
+        iterations: int = 6,
+        convolution: int = 33,
+        **common: Any,
+    ) -> None:
+        super().__init__(width, heads, **common)
+        if landmarks < 1:
+            raise UserError(f"model.mixer.landmarks={landmarks}: must be at least 1")
+        if iterations < 0:
+            raise UserError(f"model.mixer.iterations={iterations}: must not be negative")
+        if convolution and (convolution < 0 or convolution % 2 == 0):
+            raise UserError(f"model.mixer.convolution={convolution}: must be odd, or 0 for none")
+        self.landmarks, self.iterations = landmarks, iterations
+        self.filters: nn.Parameter | None = None
+        if convolution:
+            self.filters = nn.Parameter(torch.empty(self.kv_heads, convolution))
+            nn.init.uniform_(self.filters, -(convolution**-0.5), convolution**-0.5)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        """Exact attention where every row is its own landmarks, else through them; plus the convolution."""
+        if q.shape[2] <= self.landmarks:
+            o = softmax_attention(q, k, v, padding=context.padding)
+        else:
+            o = self._through_landmarks(q, k, v, context)
+        if self.filters is not None:
+            local = head_convolution(v if context.padding is None else context.padding.zero_heads(v), self.filters)
+            o = o + self._by_query_head(local)
+        return dropout(o, self.drop_rate)
+
+    def _through_landmarks(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        padding = context.padding
+        queries, exist = segment_mean(q, self.landmarks, padding)
+        keys = self._by_query_head(segment_mean(k, self.landmarks, padding)[0])
+        visible = None if exist is None else exist[:, None, None]
+        seen = None if padding is None else padding.key_mask()
+        summary = few_attention(queries.to(q.dtype), k, v, visible=seen)
+        with full_precision(q):
+            scores = queries @ keys.mT * self.head_dim**-0.5
+            if visible is not None:
+                scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
+            middle = pseudo_inverse(scores.softmax(-1), self.iterations) @ summary.to(scores.dtype)
+        if padding is not None:
+            # Where landmarks are the tokens, the outer two factors are one exact softmax.
+            tokens = self._by_query_head(segment_mean(v, self.landmarks, padding)[0])
+            middle = torch.where((padding.lengths <= self.landmarks)[:, None, None, None], tokens, middle)
+        return few_attention(q, keys.to(q.dtype), middle.to(q.dtype), visible=visible)
+
+    def _by_query_head(self, x: Tensor) -> Tensor:
+        """(B, G, ...) to (B, H, ...)."""
+        return x if self.heads == self.kv_heads else x.repeat_interleave(self.heads // self.kv_heads, 1)

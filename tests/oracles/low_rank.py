@@ -1,0 +1,69 @@
+"""Attention whose matrix of weights has a low rank."""
+
+import torch
+
+from lra_bench.models.low_rank.linformer import Linformer
+from lra_bench.models.low_rank.nystromformer import Nystromformer
+
+SMALL = {"linformer": {"rank": 6}, "nystrom": {"landmarks": 6, "convolution": 5}}
+
+
+def projection_matrix(mixer, x, seen, weights):
+    """What makes S rows of N, (B, G, S, N): zero where padding stands, windows of padding left out as None rows."""
+    n = x.shape[1]
+    real = seen[..., :1, :].to(x.dtype).expand(x.shape[0], 1, 1, n)
+    if mixer.projection == "linear":
+        return weights[..., :n] * real
+    belongs = torch.arange(n) // mixer.window == torch.arange(-(-n // mixer.window))[:, None]
+    matrix = belongs * real
+    return matrix / matrix.sum(-1, keepdim=True).clamp(min=1)
+
+
+def linformer(mixer, x, seen):
+    """Scores against projected keys; the weights of projected values, spread over the tokens they were made of."""
+    q, k, _ = mixer.project(x)
+    weights = [None, None] if mixer.weights is None else mixer.weights
+    keys, values = (projection_matrix(mixer, x, seen, weights[i]) for i in (0, -1))
+    scores = q @ (keys @ k).mT * mixer.head_dim**-0.5
+    if mixer.projection != "linear":
+        scores = scores.masked_fill(~keys.any(-1)[:, :, None], -torch.inf)
+    return scores.softmax(-1).nan_to_num(0) @ values
+
+
+def iterated_inverse(a, iterations):
+    z, one = a.mT / a.sum(0).max() / a.sum(1).max(), torch.eye(len(a), dtype=a.dtype)
+    for _ in range(iterations):
+        z = z @ (13 * one - a @ z @ (15 * one - a @ z @ (7 * one - a @ z))) / 4
+    return z
+
+
+def nystrom(mixer, x, seen):
+    """Each row by itself, cut to its own length, head by head."""
+    q, k, _ = mixer.project(x)
+    k = k.repeat_interleave(mixer.heads // mixer.kv_heads, 1)
+    batch, n, _ = x.shape
+    lengths = seen.expand(batch, 1, n, n)[:, 0, 0].sum(-1).tolist()
+    weights = torch.zeros(batch, mixer.heads, n, n, dtype=x.dtype)
+    for b, length in enumerate(lengths):
+        count = min(mixer.landmarks, length)
+        mean = torch.zeros(count, length, dtype=x.dtype)
+        for token in range(length):
+            mean[token * count // length, token] = 1
+        mean = mean / mean.sum(-1, keepdim=True)
+        for h in range(mixer.heads):
+            queries, keys = q[b, h, :length] * mixer.head_dim**-0.25, k[b, h, :length] * mixer.head_dim**-0.25
+            if count == length:
+                own = (queries @ keys.T).softmax(-1)
+            else:
+                middle = iterated_inverse((mean @ queries @ (mean @ keys).T).softmax(-1), mixer.iterations)
+                own = (queries @ (mean @ keys).T).softmax(-1) @ middle @ (mean @ queries @ keys.T).softmax(-1)
+            for tap in range(0 if mixer.filters is None else mixer.filters.shape[1]):
+                shift = tap - mixer.filters.shape[1] // 2
+                diagonal = torch.ones(max(0, length - abs(shift)), dtype=x.dtype).diag(shift)
+                if abs(shift) < length:
+                    own = own + mixer.filters[h * mixer.kv_heads // mixer.heads, tap] * diagonal
+            weights[b, h, :length, :length] = own
+    return weights
+
+
+ORACLES = {Linformer: linformer, Nystromformer: nystrom}
