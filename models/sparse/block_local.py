@@ -8,8 +8,7 @@ from torch import Tensor
 
 from lra_bench.contracts import UserError
 
-from ..kernels.block import block_attention
-from ..kernels.softmax import softmax_attention
+from ..kernels.patterns import within_blocks
 from ..mixer import Context, HeadMixer, MixerSpec
 
 
@@ -39,21 +38,6 @@ class BlockLocal(HeadMixer):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Attention within each block."""
-        # A real query of a right-padded causal row sees real keys only.
-        padding = None if self.causal else context.padding
-        if self.block >= q.shape[2]:
-            return softmax_attention(q, k, v, padding=padding, causal=self.causal, dropout=self.drop_rate)
-        return block_attention(
-            q,
-            k,
-            v,
-            block=self.block,
-            neighbours=(0, 0),
-            keep=_not_later if self.causal else None,
-            padding=padding,
-            dropout=self.drop_rate,
+        return within_blocks(
+            q, k, v, block=self.block, causal=self.causal, padding=context.padding, dropout=self.drop_rate
         )
-
-
-def _not_later(queries: Tensor, keys: Tensor) -> Tensor:
-    return keys <= queries

@@ -4,10 +4,11 @@ import torch
 
 from lra_bench.models.sparse.block_local import BlockLocal
 from lra_bench.models.sparse.sliding_window import SlidingWindow
+from lra_bench.models.sparse.sparse_fixed import SparseFixed
 
 from .softmax import softmax
 
-SMALL = {"local": {"window": 5}, "block_local": {"block": 7}}
+SMALL = {"local": {"window": 5}, "block_local": {"block": 7}, "sparse_fixed": {"summary": 2}}
 
 
 def window(mixer, x, seen):
@@ -20,4 +21,25 @@ def same_block(mixer, x, seen):
     return softmax(mixer, x, seen & (block[:, None] == block))
 
 
-ORACLES = {SlidingWindow: window, BlockLocal: same_block}
+def combined(mixer, near, far):
+    """What each head sees of two patterns (H, N, N)."""
+    if mixer.combine == "merged":
+        return near | far
+    if mixer.combine == "interleave":
+        return far if mixer.layer % 2 else near
+    return torch.where(torch.arange(mixer.heads)[:, None, None] < mixer.heads // 2, near, far)
+
+
+def fixed(mixer, x, seen):
+    n, stride = x.shape[1], mixer.stride
+    near, far = (torch.zeros(mixer.heads, n, n, dtype=torch.bool) for _ in range(2))
+    for head in range(mixer.heads):
+        first = mixer.heads // 2 if mixer.combine == "heads" and head >= mixer.heads // 2 else 0
+        last = stride - (head - first) % (stride // mixer.summary) * mixer.summary
+        for j in range(n):
+            near[head, :, j] = torch.arange(n) // stride == j // stride
+            far[head, :, j] = last - mixer.summary <= j % stride < last
+    return softmax(mixer, x, seen & combined(mixer, near, far))
+
+
+ORACLES = {SlidingWindow: window, BlockLocal: same_block, SparseFixed: fixed}
