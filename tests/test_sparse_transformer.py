@@ -8,7 +8,7 @@ from lra_bench.models.mixer import Padding
 from tests.mixer_cases import context, dense_output, make, rows, run
 from tests.storage_probe import exponents
 
-SYSTEMS = ["sparse_fixed"]
+SYSTEMS = ["sparse_fixed", "sparse_strided"]
 every_system = pytest.mark.parametrize("name", SYSTEMS)
 either_way = pytest.mark.parametrize("causal", [False, True])
 COMBINATIONS = [{"combine": "merged"}, {"combine": "heads"}, {"combine": "interleave"}]
@@ -92,6 +92,35 @@ class TestFixed:
         q, k, v = mixer.project(rows(1, 40))
         o = mixer.attend(q, k, v, context(40))
         assert o[:, 0, :6].abs().max() == 0 and o[:, 0, 6:].norm(dim=-1).min() > 0
+
+
+class TestStrided:
+    def test_two_steps_reach_every_earlier_token(self):
+        mixer, n = make("sparse_strided", causal=True, stride=6, combine="heads"), 45
+        near, far = pattern(mixer, n).double()
+        assert torch.equal((far @ near) > 0, torch.ones(n, n, dtype=torch.bool).tril())
+
+    @either_way
+    def test_a_stride_of_one_skips_nothing(self, causal):
+        mixer = layer("sparse_strided", 1, causal=causal, stride=1, combine="interleave")
+        full, x = make("transformer", causal=causal), rows(2, 33)
+        full.load_state_dict(mixer.state_dict())
+        assert (run(mixer, x) - run(full, x)).abs().max() < 1e-12
+
+    @either_way
+    def test_the_far_pattern_never_leaves_its_residue(self, causal):
+        mixer = layer("sparse_strided", 1, causal=causal, stride=6, combine="interleave")
+        x = rows(1, 45)
+        jacobian = torch.autograd.functional.jacobian(lambda x: run(mixer, x).sum(-1)[0], x)[:, 0].norm(dim=-1)
+        behind = torch.arange(45)[:, None] - torch.arange(45)
+        assert torch.equal(jacobian > 0, (behind % 6 == 0) & (behind >= (0 if causal else -99)))
+
+    def test_weights_are_dropped_in_the_joint_softmax(self):
+        torch.manual_seed(0)
+        mixer = make("sparse_strided", stride=6, combine="merged", dropout=0.3)
+        q, k, v = mixer.project(rows(1, 45))
+        mean = torch.stack([mixer.attend(q, k, torch.ones_like(v), context(45)) for _ in range(200)]).mean(0)
+        assert (mean - 1).abs().max() < 0.25 and (mean - 1).abs().mean() < 0.05
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..mixer import Padding
+from .dropout import dropout as drop
 from .softmax import fused, with_scores
 
 Keep = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Keys in the same softmax that differ from query to query, known by what becomes of them.
+
+    ``scores`` (B, H, N, X), already scaled, are −inf where a key is hidden. ``read`` takes weights (B, H, N, X) to what
+    they read, (B, H, N, D).
+    """
+
+    scores: Tensor
+    read: Callable[[Tensor], Tensor]
 
 
 def block_attention(
@@ -25,6 +39,7 @@ def block_attention(
     extra: tuple[Tensor, Tensor] | None = None,
     extra_valid: Tensor | None = None,
     extra_keep: Tensor | None = None,
+    beside: Beside | None = None,
     padding: Padding | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
@@ -37,6 +52,7 @@ def block_attention(
     positions broadcasting to (B, H, blocks, block, K·block). It must hide a key that ``extra`` repeats.
     ``extra`` keys and values (B, G, X, D) are seen by every query, where ``extra_valid`` (B, X) or (B, H, X) and
     ``extra_keep`` (blocks, X) or (H, blocks, X) allow. A query that sees no key yields zeros.
+    ``beside`` are further keys; with them scores are held, O(N (K block + X)).
     O(N K block D) time; O(N K D) memory plus N K block bits of mask per row of the batch, fewer without padding.
     """
     length, scale = q.shape[2], q.shape[-1] ** -0.5 if scale is None else scale
@@ -47,9 +63,28 @@ def block_attention(
     if extra is not None:
         keys, values = (torch.cat((layout.spread(own), x), -2) for own, x in zip(extra, (keys, values), strict=True))
         mask = layout.with_extra(mask, keys.shape[-2], extra[0].shape[2], extra_valid, extra_keep)
-    attend = with_scores if dropout and q.device.type == "cpu" else fused
     folded = None if mask is None else layout.fold_mask(mask)
+    if beside is not None:
+        own, weights = _join(queries, keys, values, folded, layout.fold(layout.blocks(beside.scores)), scale, dropout)
+        return layout.unfold(own)[:, :, :length] + beside.read(layout.unfold(weights)[:, :, :length])
+    attend = with_scores if dropout and q.device.type == "cpu" else fused
     return layout.unfold(attend(queries, keys, values, folded, scale=scale, dropout=dropout))[:, :, :length]
+
+
+def _join(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, beside: Tensor, scale: float, dropout: float
+) -> tuple[Tensor, Tensor]:
+    """What queries read from keys, and their weights on keys whose scores are ``beside``, in one softmax."""
+    repeats = q.shape[1] // k.shape[1]
+    if repeats > 1:
+        k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
+    scores = (q * scale) @ k.mT
+    if mask is not None:
+        # Finite, since a query of the padding may see nothing.
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    weights = drop(torch.cat((scores, beside), -1).softmax(-1), dropout)
+    own, others = weights.split((scores.shape[-1], beside.shape[-1]), -1)
+    return own.to(v.dtype) @ v, others.to(v.dtype)
 
 
 class _Layout:

@@ -2,11 +2,49 @@
 
 from __future__ import annotations
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..mixer import Padding
-from .block import block_attention
+from .block import Keep, block_attention
 from .softmax import softmax_attention
+
+SMALLEST_BLOCK = 16
+
+
+def within_window(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    window: int,
+    causal: bool,
+    padding: Padding | None,
+    dropout: float,
+) -> Tensor:
+    """Attention to the tokens at most ``window`` places away, on both sides or, if causal, before.
+
+    q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D), with G dividing H. O(N window) time.
+    """
+    length, block = q.shape[2], max(window, SMALLEST_BLOCK)
+    keep = in_window(window, causal)
+    # A real query of a right-padded causal row sees real keys only.
+    padding = None if causal else padding
+    if 3 * block >= length:
+        places = torch.arange(length, device=q.device)
+        band = keep(places[:, None], places) if window < length - 1 else None
+        return softmax_attention(q, k, v, padding=padding, visible=band, causal=causal, dropout=dropout)
+    return block_attention(
+        q,
+        k,
+        v,
+        block=block,
+        neighbours=(1, 0 if causal else 1),
+        keep=keep,
+        padding=padding,
+        dropout=dropout,
+    )
 
 
 def within_blocks(
@@ -35,3 +73,47 @@ def within_blocks(
 def not_later(queries: Tensor, keys: Tensor) -> Tensor:
     """Whether keys stand no later than queries."""
     return keys <= queries
+
+
+def across_residues(
+    q: Tensor, k: Tensor, v: Tensor, *, stride: int, causal: bool, padding: Padding | None, dropout: float
+) -> Tensor:
+    """Attention among the tokens whose distance is a multiple of ``stride``, or, if causal, the earlier of them.
+
+    q, k and v (B, H, N, D) to (B, H, N, D). O(N (N / stride)) time.
+    """
+    visible = None if causal or padding is None else by_residue(padding.valid[:, None, :, None], stride).mT
+    if visible is not None:
+        visible = visible.repeat_interleave(q.shape[1], 1)
+    elif q.shape[2] % stride and not causal:
+        real = torch.ones(1, q.shape[1], q.shape[2], 1, dtype=torch.bool, device=q.device)
+        visible = by_residue(real, stride).mT
+    parts = (by_residue(x, stride) for x in (q, k, v))
+    return from_residue(softmax_attention(*parts, visible=visible, causal=causal, dropout=dropout), stride, q.shape[2])
+
+
+def in_window(window: int, causal: bool) -> Keep:
+    """Whether keys stand at most ``window`` places from queries, and if causal, no later."""
+
+    def keep(queries: Tensor, keys: Tensor) -> Tensor:
+        behind = queries - keys
+        return (behind <= window) & (behind >= (0 if causal else -window))
+
+    return keep
+
+
+def by_residue(x: Tensor, stride: int) -> Tensor:
+    """(B, H, N, D) to (B, stride·H, N / stride, D): every ``stride``-th token a sequence, as if it were a head.
+
+    Zeros (or false) stand where the last tokens lack. Heads of one residue are neighbours: no copy where heads lie
+    within tokens and the stride divides N.
+    """
+    rest = -x.shape[2] % stride
+    tokens = (F.pad(x, (0, 0, 0, rest)) if rest else x).transpose(1, 2)
+    return tokens.reshape(x.shape[0], -1, stride * x.shape[1], x.shape[3]).transpose(1, 2)
+
+
+def from_residue(x: Tensor, stride: int, length: int) -> Tensor:
+    """(B, stride·H, M, D) back to (B, H, N, D) of ``length`` N."""
+    tokens = x.transpose(1, 2).reshape(x.shape[0], x.shape[2] * stride, -1, x.shape[3])
+    return tokens.transpose(1, 2)[:, :, :length]

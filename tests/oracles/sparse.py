@@ -5,6 +5,7 @@ import torch
 from lra_bench.models.sparse.block_local import BlockLocal
 from lra_bench.models.sparse.sliding_window import SlidingWindow
 from lra_bench.models.sparse.sparse_fixed import SparseFixed
+from lra_bench.models.sparse.sparse_strided import SparseStrided
 
 from .softmax import softmax
 
@@ -42,4 +43,9 @@ def fixed(mixer, x, seen):
     return softmax(mixer, x, seen & combined(mixer, near, far))
 
 
-ORACLES = {SlidingWindow: window, BlockLocal: same_block, SparseFixed: fixed}
+def strided(mixer, x, seen):
+    behind = torch.arange(x.shape[1])[:, None] - torch.arange(x.shape[1])
+    return softmax(mixer, x, seen & combined(mixer, behind.abs() <= mixer.stride, behind % mixer.stride == 0))
+
+
+ORACLES = {SlidingWindow: window, BlockLocal: same_block, SparseFixed: fixed, SparseStrided: strided}
