@@ -19,21 +19,27 @@ def within_window(
     v: Tensor,
     *,
     window: int,
+    dilation: int = 1,
+    leading: int = 0,
     causal: bool,
     padding: Padding | None,
     dropout: float,
 ) -> Tensor:
-    """Attention to the tokens at most ``window`` places away, on both sides or, if causal, before.
+    """Attention to the tokens at most ``window`` steps away, on both sides or, if causal, before.
 
-    q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D), with G dividing H. O(N window) time.
+    q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D), with G dividing H. A step is ``dilation`` places. The first
+    ``leading`` tokens are seen by all after them; what they see themselves is left open. O(N (window + leading)) time.
     """
     length, block = q.shape[2], max(window, SMALLEST_BLOCK)
-    keep = in_window(window, causal)
+    if dilation > 1:
+        return _dilated(q, k, v, window, dilation, leading, causal, padding, dropout)
+    near = in_window(window, causal)
+    first = (k[:, :, :leading], v[:, :, :leading]) if leading else None
     # A real query of a right-padded causal row sees real keys only.
     padding = None if causal else padding
     if 3 * block >= length:
         places = torch.arange(length, device=q.device)
-        band = keep(places[:, None], places) if window < length - 1 else None
+        band = near(places[:, None], places) | (places < leading) if window < length - 1 else None
         return softmax_attention(q, k, v, padding=padding, visible=band, causal=causal, dropout=dropout)
     return block_attention(
         q,
@@ -41,10 +47,55 @@ def within_window(
         v,
         block=block,
         neighbours=(1, 0 if causal else 1),
-        keep=keep,
+        keep=(lambda queries, keys: near(queries, keys) & (keys >= leading)) if leading else near,
+        extra=first,
+        extra_valid=padding.valid[:, :leading] if padding is not None and leading else None,
         padding=padding,
         dropout=dropout,
     )
+
+
+def _dilated(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    window: int,
+    dilation: int,
+    leading: int,
+    causal: bool,
+    padding: Padding | None,
+    dropout: float,
+) -> Tensor:
+    """``within_window`` in each residue of the dilation, as rows of a larger batch."""
+    batch, length = q.shape[0], q.shape[2]
+
+    def fold(x: Tensor) -> Tensor:
+        return by_residue(x, dilation).unflatten(1, (dilation, -1)).flatten(0, 1)
+
+    def repeat(x: Tensor) -> Tensor:
+        return x.repeat_interleave(dilation, 0)
+
+    first = (repeat(k[:, :, :leading]), repeat(v[:, :, :leading])) if leading else None
+    # Leading keys are hidden here as padding is, since where they stand differs between residues.
+    hidden, first_valid = None, None
+    if leading or not causal:
+        valid = torch.ones(batch, length, dtype=torch.bool, device=q.device) if padding is None else padding.valid
+        own = fold((valid & (torch.arange(length, device=q.device) >= leading))[:, None, :, None])[:, 0, :, 0]
+        hidden, first_valid = Padding(own, own.sum(1)), repeat(valid[:, :leading]) if leading else None
+    q, k, v = fold(q), fold(k), fold(v)
+    o = block_attention(
+        q,
+        k,
+        v,
+        block=min(max(window, SMALLEST_BLOCK), q.shape[2]),
+        neighbours=(1, 0 if causal else 1),
+        keep=in_window(window, causal),
+        extra=first,
+        extra_valid=first_valid,
+        padding=hidden,
+        dropout=dropout,
+    )
+    return from_residue(o.unflatten(0, (batch, dilation)).flatten(1, 2), dilation, length)
 
 
 def within_blocks(

@@ -3,13 +3,19 @@
 import torch
 
 from lra_bench.models.sparse.block_local import BlockLocal
+from lra_bench.models.sparse.longformer import Longformer
 from lra_bench.models.sparse.sliding_window import SlidingWindow
 from lra_bench.models.sparse.sparse_fixed import SparseFixed
 from lra_bench.models.sparse.sparse_strided import SparseStrided
 
 from .softmax import softmax
 
-SMALL = {"local": {"window": 5}, "block_local": {"block": 7}, "sparse_fixed": {"summary": 2}}
+SMALL = {
+    "local": {"window": 5},
+    "block_local": {"block": 7},
+    "sparse_fixed": {"summary": 2},
+    "longformer": {"window": 5, "global_tokens": 3},
+}
 
 
 def window(mixer, x, seen):
@@ -48,4 +54,20 @@ def strided(mixer, x, seen):
     return softmax(mixer, x, seen & combined(mixer, behind.abs() <= mixer.stride, behind % mixer.stride == 0))
 
 
+def longformer(mixer, x, seen):
+    n, first = x.shape[1], torch.arange(x.shape[1]) < mixer.global_tokens
+    behind = torch.arange(n)[:, None] - torch.arange(n)
+    near = torch.stack([(behind.abs() <= mixer.window * step) & (behind % step == 0) for step in mixer.dilation])
+    repeats = mixer.heads // mixer.kv_heads
+    _, _, v = mixer.project(x)
+    o = softmax(mixer, x, seen & (near | first)) @ v.repeat_interleave(repeats, 1)
+    if mixer.global_tokens:
+        q, k, v = (mixer.split(part(x)) for part in (mixer.global_query, mixer.global_key, mixer.global_value))
+        logits = q @ k.repeat_interleave(repeats, 1).mT * mixer.head_dim**-0.5
+        weights = logits.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num(0)
+        o = torch.where(first[:, None], weights @ v.repeat_interleave(repeats, 1), o)
+    return mixer.merge(o)
+
+
+OUTPUTS = {Longformer: longformer}
 ORACLES = {SlidingWindow: window, BlockLocal: same_block, SparseFixed: fixed, SparseStrided: strided}
