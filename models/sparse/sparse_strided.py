@@ -80,5 +80,5 @@ class SparseStrided(TwoPatterns):
         keys = (places % self.stride)[:, None] + steps * self.stride
         if self.causal:
             return (apart >= 2)[None, None]
-        lengths = torch.tensor([length], device=device) if context.padding is None else context.padding.lengths
+        lengths = torch.full((1,), length, device=device) if context.padding is None else context.padding.lengths
         return ((apart.abs() >= 2) & (keys < lengths[:, None, None]))[:, None]

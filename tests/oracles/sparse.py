@@ -2,6 +2,7 @@
 
 import torch
 
+from lra_bench.models.sparse.bigbird import BigBird
 from lra_bench.models.sparse.block_local import BlockLocal
 from lra_bench.models.sparse.longformer import Longformer
 from lra_bench.models.sparse.sliding_window import SlidingWindow
@@ -15,6 +16,7 @@ SMALL = {
     "block_local": {"block": 7},
     "sparse_fixed": {"summary": 2},
     "longformer": {"window": 5, "global_tokens": 3},
+    "bigbird": {"block": 4, "random_blocks": 2},
 }
 
 
@@ -69,5 +71,31 @@ def longformer(mixer, x, seen):
     return mixer.merge(o)
 
 
+def bigbird(mixer, x, seen):
+    n = x.shape[1]
+    block = torch.arange(n) // mixer.block
+    lengths = seen.expand(x.shape[0], 1, n, n)[:, 0, 0].sum(-1).tolist()
+    visible = torch.zeros(x.shape[0], mixer.heads, n, n, dtype=torch.bool)
+    for row, length in enumerate(lengths):
+        count = max(1, -(-length // mixer.block))
+        for head in range(mixer.heads):
+            for own in range(count):
+                chosen = {0, count - 1, own - 1, own, own + 1}
+                others = [other for other in range(count) if other not in chosen]
+                for draw in mixer.draws[head, own % mixer.draws.shape[1]].tolist():
+                    if others:
+                        chosen.add(others.pop(draw * len(others) // 2**31))
+                if own in (0, count - 1):
+                    chosen = set(range(count))
+                visible[row, head, block == own] = torch.isin(block, torch.tensor(sorted(chosen)))
+    return softmax(mixer, x, seen & visible)
+
+
 OUTPUTS = {Longformer: longformer}
-ORACLES = {SlidingWindow: window, BlockLocal: same_block, SparseFixed: fixed, SparseStrided: strided}
+ORACLES = {
+    SlidingWindow: window,
+    BlockLocal: same_block,
+    SparseFixed: fixed,
+    SparseStrided: strided,
+    BigBird: bigbird,
+}
