@@ -56,7 +56,7 @@ def block_attention(
     O(N K block D) time; O(N K D) memory plus N K block bits of mask per row of the batch, fewer without padding.
     """
     length, scale = q.shape[2], q.shape[-1] ** -0.5 if scale is None else scale
-    layout = _Layout(q, block, neighbours, padding is not None or extra_valid is not None, extra_keep)
+    layout = Layout(q, block, neighbours, padding is not None or extra_valid is not None, extra_keep)
     queries = layout.fold(layout.blocks(q))
     keys, values = layout.gather(k), layout.gather(v)
     mask = layout.visible(length, keep, padding)
@@ -87,7 +87,7 @@ def _join(
     return own.to(v.dtype) @ v, others.to(v.dtype)
 
 
-class _Layout:
+class Layout:
     """How rows of the batch, heads and blocks lie in the one 4-D call, so that the mask broadcasts as far as it can.
 
     Where rows differ in visibility: (B·blocks, H, block, D), the mask shared by heads if they agree. Where only heads
