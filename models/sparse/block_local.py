@@ -1,0 +1,43 @@
+"""Attention inside blocks that do not overlap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from lra_bench.contracts import UserError
+
+from ..kernels.patterns import within_blocks
+from ..mixer import Context, HeadMixer, MixerSpec
+
+
+class BlockLocal(HeadMixer):
+    """Softmax attention among the tokens of one block, or, if causal, the earlier of them.
+
+    Block-local attention of Lin et al. 2021, arXiv 2106.04554: that of Qiu et al. 2020, arXiv 1911.02972, with the same
+    block of keys in every head and a block of fixed size. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D).
+    O(N b D) time; O(N D) memory, and N b where weights are dropped on CPU. Nothing crosses the border of a block, at
+    any depth. Prefix rows are ordinary rows: a CLS row sees only the first block, so choose mean pooling.
+    """
+
+    spec = MixerSpec(
+        family="sparse",
+        paper="Blockwise Self-Attention for Long Document Understanding",
+        arxiv="1911.02972",
+        causal="exact",
+        positions=("embed", "rotate"),
+        full_config={"block": 1_000_000},
+    )
+
+    def __init__(self, width: int, heads: int, *, block: int = 128, **common: Any) -> None:
+        super().__init__(width, heads, **common)
+        if block < 1:
+            raise UserError(f"model.mixer.block={block}: must be at least 1")
+        self.block = block
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        """Attention within each block."""
+        return within_blocks(
+            q, k, v, block=self.block, causal=self.causal, padding=context.padding, dropout=self.drop_rate
+        )

@@ -1,0 +1,115 @@
+"""Attention in a window, with a few tokens that see all and are seen by all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lra_bench.contracts import UserError
+
+from ..kernels.patterns import within_window
+from ..kernels.softmax import softmax_attention
+from ..mixer import Context, HeadMixer, MixerSpec
+
+
+class Longformer(HeadMixer):
+    """Tokens see a window around them and the global tokens; these see every token, by projections of their own.
+
+    Beltagy et al. 2020, arXiv 2004.05150. x (B, N, E) -> (B, N, E). O(N (w + g) D) time, O(N D) memory beside masks.
+    ``window`` is one-sided (the paper's 512 is 256 here), one for all layers or a list of one for each; ``dilation`` is
+    the distance between the tokens of a window, one for all heads or a list. The first ``global_tokens`` rows are
+    global, prefix rows among them: a CLS row is global, or the first token where there is none. By default one is,
+    none where the task is causal, as in the paper. All meet in one softmax, no key twice.
+    Deviates: global tokens of a causal model, where asked for, see only what precedes them.
+    """
+
+    spec = MixerSpec(
+        family="sparse",
+        paper="Longformer: The Long-Document Transformer",
+        arxiv="2004.05150",
+        causal="exact",
+        positions=("embed", "rotate"),
+        full_config={"window": 1_000_000, "global_tokens": 0},
+    )
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        window: int | Sequence[int] = 64,
+        dilation: int | Sequence[int] = 1,
+        global_tokens: int | None = None,
+        **common: Any,
+    ) -> None:
+        super().__init__(width, heads, **common)
+        self.window = _each("window", window, self.depth, "layers", 0)[self.layer]
+        self.dilation = _each("dilation", dilation, heads, "heads", 1)
+        self.global_tokens = (0 if self.causal else 1) if global_tokens is None else global_tokens
+        if self.global_tokens < 0:
+            raise UserError(f"model.mixer.global_tokens={global_tokens}: must not be negative")
+        if self.kv_heads != heads and len(set(self.dilation)) > 1:
+            raise UserError("model.mixer.kv_heads: heads of different dilation share no keys; leave one of them out")
+        if self.global_tokens:
+            self.global_query, self.global_key, self.global_value = (
+                nn.Linear(width, groups * self.head_dim) for groups in (heads, self.kv_heads, self.kv_heads)
+            )
+            for linear in (self.global_query, self.global_key, self.global_value):
+                nn.init.xavier_uniform_(linear.weight)
+                nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
+        """Attention of all rows in their windows, then of the global ones to everything."""
+        count = min(self.global_tokens, x.shape[1])
+        o = self.attend(*self._rotated(*self.project(x), context), context)
+        if count:
+            o = torch.cat((self._global_rows(x, count, context), o[:, :, count:]), 2)
+        return self.merge(o), context
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        """Attention in windows and to global tokens; rows of global tokens are left to be replaced."""
+        parts, start = [], 0
+        for dilation, run in groupby(self.dilation):
+            # All heads are one run, or there are as many keys as heads.
+            stop = start + len(list(run))
+            parts.append(
+                within_window(
+                    *(x[:, start:stop] for x in (q, k, v)),
+                    window=self.window,
+                    dilation=dilation,
+                    leading=min(self.global_tokens, q.shape[2]),
+                    causal=self.causal,
+                    padding=context.padding,
+                    dropout=self.drop_rate,
+                )
+            )
+            start = stop
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+    def _global_rows(self, x: Tensor, count: int, context: Context) -> Tensor:
+        """What the first ``count`` rows see of all rows, or of those up to themselves: (B, H, count, D)."""
+        seen = x[:, :count] if self.causal else x
+        q, k, v = self.global_query(x[:, :count]), self.global_key(seen), self.global_value(seen)
+        q, k, v = self._rotated(self.split(q), self.split(k), self.split(v), context)
+        padding = None if self.causal else context.padding
+        return softmax_attention(q, k, v, padding=padding, causal=self.causal, dropout=self.drop_rate)
+
+    def _rotated(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
+        if self.position is not None and "rotate" in self.position.hooks:
+            places = context.positions
+            q, k = self.position.rotate(q, k, places[..., : q.shape[2]], places[..., : k.shape[2]])
+        return q, k, v
+
+
+def _each(name: str, given: int | Sequence[int], count: int, of: str, least: int) -> tuple[int, ...]:
+    """``given`` for each of ``count`` layers or heads."""
+    values = (given,) * count if isinstance(given, int) else tuple(given)
+    if len(values) != count:
+        raise UserError(f"model.mixer.{name}={list(values)}: must be one number, or one for each of {count} {of}")
+    if min(values) < least:
+        raise UserError(f"model.mixer.{name}={given}: must be at least {least}")
+    return values

@@ -1,0 +1,193 @@
+"""What the block kernel does beyond windows and tables, and the patterns built on it, against masked attention."""
+
+import pytest
+import torch
+
+from lra_bench.models.kernels.block import Beside, block_attention
+from lra_bench.models.kernels.patterns import across_residues, by_residue, from_residue, within_blocks, within_window
+from lra_bench.models.mixer import Padding
+from tests.storage_probe import exponents
+from tests.test_kernels import close, dense, draw, everything
+
+either_way = pytest.mark.parametrize("causal", [False, True])
+padded_or_not = pytest.mark.parametrize("padded", [False, True])
+
+
+def inputs(n, heads=4, kv_heads=None, width=4):
+    return draw(2, heads, n, width), draw(2, kv_heads or heads, n, width, seed=1), draw(2, kv_heads or heads, n, width)
+
+
+def padding_of(n, padded):
+    return Padding.from_lengths(torch.tensor([n, n // 2]), n) if padded else None
+
+
+def check(o, q, k, v, mask, padding, causal=False):
+    """Rows that are real equal dense attention under the mask, the direction and the padding."""
+    n = q.shape[2]
+    mask = mask & (everything(n).tril() if causal else everything(n))
+    if padding is None:
+        return close(o, dense(q, k, v, mask))
+    return close(padding.zero_heads(o), padding.zero_heads(dense(q, k, v, mask & padding.key_mask())))
+
+
+@padded_or_not
+def test_tables_of_each_row(padded):
+    n, block, count = 22, 4, 6
+    q, k, v = inputs(n, heads=3)
+    generator = torch.Generator().manual_seed(0)
+    chosen = torch.stack([torch.randperm(count, generator=generator)[:3] for _ in range(2 * 3 * count)])
+    table = chosen.view(2, 3, count, 3)
+    table[1, 2, 4, 1:] = -1
+    mask = torch.zeros(2, 3, n, n, dtype=torch.bool)
+    for row in range(2):
+        for head in range(3):
+            for i in range(n):
+                for j in range(n):
+                    mask[row, head, i, j] = j // block in table[row, head, i // block].tolist()
+    padding = padding_of(n, padded)
+    check(block_attention(q, k, v, block=block, neighbours=table, padding=padding), q, k, v, mask, padding)
+
+
+@pytest.mark.parametrize("by_head", [False, True])
+@padded_or_not
+@pytest.mark.parametrize("masked", [False, True])
+def test_extra_keys_are_seen_by_some_blocks(by_head, padded, masked):
+    n, block, count, more = 22, 4, 6, 5
+    q, k, v = inputs(n)
+    extra = draw(2, 4, more, 4, seed=8), draw(2, 4, more, 4, seed=9)
+    keep = torch.rand(4, count, more, generator=torch.Generator().manual_seed(0)) < 0.5
+    keep = keep if by_head else keep[0]
+    padding = padding_of(n, padded)
+    valid = torch.rand(2, 4, more, generator=torch.Generator().manual_seed(1)) < 0.7 if padded else None
+    o = block_attention(
+        q,
+        k,
+        v,
+        block=block,
+        neighbours=(0, 0),
+        keep=(lambda i, j: j <= i) if masked else None,
+        extra=extra,
+        extra_keep=keep,
+        extra_valid=valid,
+        padding=padding,
+    )
+    places = torch.arange(n) // block
+    own = (places[:, None] == places) & (everything(n).tril() if masked else everything(n))
+    own = own.expand(2, 4, n, n) & (padding.key_mask() if padded else True)
+    others = (keep if by_head else keep[None])[:, places].expand(2, 4, n, more)
+    others = others & valid[:, :, None] if padded else others
+    mask = torch.cat((others, own), -1)
+    close(o, dense(q, torch.cat((extra[0], k), 2), torch.cat((extra[1], v), 2), mask))
+
+
+@padded_or_not
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_keys_beside_join_one_softmax(padded, kv_heads):
+    n = 22
+    q, k, v = inputs(n, kv_heads=kv_heads)
+    padding, near = padding_of(n, padded), (torch.arange(n)[:, None] - torch.arange(n)).abs() <= 3
+    far = ~near & (torch.rand(n, n, generator=torch.Generator().manual_seed(0)) < 0.3)
+    far = far & padding.key_mask() if padded else far
+    values = v.repeat_interleave(4 // kv_heads, 1)
+    scores = (q @ k.repeat_interleave(4 // kv_heads, 1).mT / 2).masked_fill(~far, -torch.inf)
+    o = block_attention(
+        q,
+        k,
+        v,
+        block=4,
+        neighbours=(1, 1),
+        keep=lambda i, j: (i - j).abs() <= 3,
+        beside=Beside(scores, lambda weights: weights @ values),
+        padding=padding,
+    )
+    check(o, q, k, v, near | far, padding)
+
+
+def test_what_is_wholly_seen_has_no_mask(monkeypatch):
+    """The fused kernel turns a bool mask into numbers, which own blocks alone can spare it."""
+    masks = []
+    kernel = "lra_bench.models.kernels.block.fused"
+    monkeypatch.setattr(kernel, lambda q, k, v, mask, **_: masks.append(mask) or q)
+    for n in (24, 22):
+        block_attention(*inputs(n), block=8, neighbours=(0, 0))
+    assert masks[0] is None and masks[1] is not None
+
+
+@either_way
+@padded_or_not
+@pytest.mark.parametrize("block", [1, 5, 22, 99])
+@pytest.mark.parametrize("kv_heads", [4, 2])
+def test_within_blocks(causal, padded, block, kv_heads):
+    q, k, v = inputs(22, kv_heads=kv_heads)
+    padding, places = padding_of(22, padded), torch.arange(22) // block
+    o = within_blocks(q, k, v, block=block, causal=causal, padding=padding, dropout=0.0)
+    check(o, q, k, v, places[:, None] == places, padding, causal)
+
+
+@either_way
+@padded_or_not
+@pytest.mark.parametrize("window", [0, 3, 20, 99])
+@pytest.mark.parametrize("dilation", [1, 2, 5])
+@pytest.mark.parametrize("leading", [0, 4])
+def test_within_window(causal, padded, window, dilation, leading):
+    n = 90
+    q, k, v = inputs(n, kv_heads=2)
+    padding, behind = padding_of(n, padded), torch.arange(n)[:, None] - torch.arange(n)
+    o = within_window(
+        q, k, v, window=window, dilation=dilation, leading=leading, causal=causal, padding=padding, dropout=0.0
+    )
+    near = (behind.abs() <= window * dilation) & (behind % dilation == 0)
+    after = (torch.arange(n) >= leading)[:, None]
+    check(o * after, q, k, v, (near | (torch.arange(n) < leading)) & after, padding, causal)
+
+
+@either_way
+@padded_or_not
+@pytest.mark.parametrize("stride", [1, 4, 22, 30])
+def test_across_residues(causal, padded, stride):
+    q, k, v = inputs(22)
+    padding, behind = padding_of(22, padded), torch.arange(22)[:, None] - torch.arange(22)
+    o = across_residues(q, k, v, stride=stride, causal=causal, padding=padding, dropout=0.0)
+    check(o, q, k, v, behind % stride == 0, padding, causal)
+
+
+@pytest.mark.parametrize("n", [20, 22])
+def test_residues_are_sequences_and_come_back(n):
+    x = draw(2, 3, n, 5)
+    residues = by_residue(x, 4)
+    assert torch.equal(residues[:, 2 * 3 + 1, 3], x[:, 1, 2 + 3 * 4])
+    assert torch.equal(from_residue(residues, 4, n), x)
+
+
+def test_residues_of_a_projection_are_no_copy():
+    x = torch.randn(2, 20, 3, 5).transpose(1, 2)
+    assert by_residue(x, 4).untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+
+
+def test_gradient_of_tables_and_of_keys_beside():
+    q, k, v = (draw(1, 2, 11, 3, seed=s, grad=True) for s in range(3))
+    table = torch.tensor([[[0, 2], [1, 0], [2, -1]], [[1, 0], [1, 2], [2, 0]]])
+    padding = Padding.from_lengths(torch.tensor([9]), 11)
+
+    def by_table(q, k, v):
+        return block_attention(q, k, v, block=4, neighbours=table[None], padding=padding)
+
+    def beside(q, k, v):
+        scores = q @ k[:, :, :2].mT
+        return block_attention(
+            q, k, v, block=4, neighbours=(0, 0), beside=Beside(scores, lambda weights: weights @ v[:, :, :2])
+        )
+
+    assert torch.autograd.gradcheck(by_table, (q, k, v))
+    assert torch.autograd.gradcheck(beside, (q, k, v))
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_memory_of_tables_of_each_row_is_linear(dropout):
+    def run(n):
+        q, k, v = (torch.randn(2, 2, n, 8, requires_grad=True) for _ in range(3))
+        table = torch.randint(n // 16, (2, 2, n // 16, 4), generator=torch.Generator().manual_seed(0))
+        return block_attention(q, k, v, block=16, neighbours=table, dropout=dropout)
+
+    found, _ = exponents(run, (256, 512, 1024))
+    assert max(found) <= 1.05
