@@ -239,8 +239,8 @@ def test_memory_grows_as_declared(name, causal, dropout, padded):
 
 
 def memory_exponent(spec):
-    """Quadratic time with fused scores still takes linear memory; written-out maps take what the time takes."""
-    return spec.growth if spec.materialises == "maps" or spec.growth < 2 else 1
+    """Quadratic time with fused scores still takes linear memory; maps and parameters are what they are."""
+    return spec.growth if spec.materialises in ("maps", "parameters") or spec.growth < 2 else 1
 
 
 class Turned(Position):
