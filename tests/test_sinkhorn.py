@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from lra_bench.contracts import UserError
+from lra_bench.models.kernels.sinkhorn import sinkhorn
 from lra_bench.models.routed import sinkhorn as module
-from lra_bench.models.routed.sinkhorn import sinkhorn
 from tests.mixer_cases import make, rows, run
 
 FORMS = ["sinkhorn", "sinkhorn_bilinear"]

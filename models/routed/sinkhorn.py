@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 from lra_bench.contracts import UserError
 
 from ..kernels.linear import full_precision
+from ..kernels.sinkhorn import sinkhorn
 from ..kernels.softmax import fused, with_scores
 from ..mixer import Context, HeadMixer, MixerSpec
 
@@ -135,38 +135,3 @@ class SinkhornAttention(HeadMixer):
         far = torch.arange(count, device=real.device)[:, None, None] > 0
         mask = torch.cat((far.expand(count, block, block), own.expand(count, block, block)), -1)
         return mask.repeat(batch, 1, 1)[:, None]
-
-
-class BilinearSinkhornAttention(SinkhornAttention):
-    """Sinkhorn attention whose blocks compare what they hold, so that rows may be of any length.
-
-    Tay et al. 2020, arXiv 2002.11296; shapes and costs as ``SinkhornAttention``.
-    Deviates: scores are inner products of projections of the normalised sums of both blocks.
-    """
-
-    spec = replace(SinkhornAttention.spec, length="any")
-
-    def add_sorting(self) -> None:
-        """Projections of the block that asks and the block that comes."""
-        self.asking = nn.Linear(self.width, self.heads * self.head_dim, bias=False)
-        self.coming = nn.Linear(self.width, self.heads * self.head_dim, bias=False)
-        for linear in (self.asking, self.coming):
-            nn.init.xavier_uniform_(linear.weight)
-
-    def block_scores(self, queries: Tensor, blocks: Tensor) -> Tensor:
-        """Inner products of both projections, scaled."""
-        queries, blocks = (F.layer_norm(part, part.shape[-1:]) for part in (queries, blocks))
-        asked, offered = self.split(self.asking(queries)), self.split(self.coming(blocks))
-        return asked @ offered.mT * self.head_dim**-0.5
-
-
-def sinkhorn(scores: Tensor, allowed: Tensor, iterations: int) -> Tensor:
-    """A matrix of shares from scores (..., M, M): rows and columns of sum one, as far as so many iterations bring them.
-
-    Rows and columns are normalised in turn, beginning with rows; of no iterations, rows alone. Zero where not allowed.
-    """
-    lowest = torch.finfo(scores.dtype).min / 4  # finite, so that a row without any choice has no gradient of NaN
-    scores = scores.masked_fill(~allowed, lowest)
-    for dim in (-1, -2) * iterations or (-1,):
-        scores = (scores - scores.logsumexp(dim, keepdim=True)).masked_fill(~allowed, lowest)
-    return scores.exp().masked_fill(~allowed, 0)

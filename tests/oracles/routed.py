@@ -1,8 +1,12 @@
 """Attention to what the content chooses."""
 
+import math
+
 import torch
 
-from lra_bench.models.routed.sinkhorn import BilinearSinkhornAttention, SinkhornAttention
+from lra_bench.models.routed.reformer import Reformer
+from lra_bench.models.routed.sinkhorn import SinkhornAttention
+from lra_bench.models.routed.sinkhorn_bilinear import BilinearSinkhornAttention
 
 
 def lengths_of(seen, batch):
@@ -74,4 +78,46 @@ def sinkhorn(mixer, x, seen):
     return outputs
 
 
+def bucket(x, directions, size):
+    """Which of ``size`` directions a vector points to most, half of them the negatives of the others."""
+    along = x @ directions[:, : size // 2]
+    return torch.cat((along, -along)).argmax().item()
+
+
+def meetings(mixer, q):
+    """Which tokens meet in which round, for the queries (N, D) of one head: (rounds, N, N)."""
+    n, m = len(q), mixer.chunk
+    chunks = -(-n // m)
+    count = max(2, chunks + chunks % 2)
+    met = torch.zeros(mixer.rounds, n, n, dtype=torch.bool)
+    for r in range(mixer.rounds):
+        coarse, fine = mixer.directions[r, 0], mixer.directions[r, 1]
+        if count <= 32:
+            keys = [bucket(x, coarse, count) for x in q]
+        else:
+            first = 2 * math.ceil(math.sqrt(count) / 2)
+            second = 2 * math.ceil(count / first / 2)
+            keys = [bucket(x, coarse, first) + first * bucket(x, fine, second) for x in q]
+        order = sorted(range(n), key=lambda i: (keys[i], i))
+        for place, i in enumerate(order):
+            chunk = place // m
+            for c in (chunk, (chunk - 1) % chunks):
+                met[r, i, order[c * m : (c + 1) * m]] = True
+    return met
+
+
+def reformer(mixer, x, seen):
+    """Softmax over all that a token meets in any round."""
+    q = mixer.query(x).unflatten(-1, (mixer.heads, -1)).transpose(1, 2)
+    scores = q @ (q / q.norm(dim=-1, keepdim=True)).mT * mixer.head_dim**-0.5
+    scores = scores.masked_fill(torch.eye(x.shape[1], dtype=torch.bool), -5e4)
+    met = torch.zeros(scores.shape, dtype=torch.bool)
+    for row, length in enumerate(lengths_of(seen, len(x))):
+        for h in range(mixer.heads):
+            met[row, h, :length, :length] = meetings(mixer, q[row, h, :length].detach()).any(0)
+    return scores.masked_fill(~met, -torch.inf).softmax(-1).nan_to_num(0)
+
+
+SMALL = {"reformer": {"chunk": 8}}
+ORACLES = {Reformer: reformer}
 OUTPUTS = {SinkhornAttention: sinkhorn, BilinearSinkhornAttention: sinkhorn}
