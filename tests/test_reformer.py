@@ -4,14 +4,14 @@ import pytest
 import torch
 
 from lra_bench.contracts import UserError
+from lra_bench.models.kernels.hashing import ONE_HASH, angular_buckets
 from lra_bench.models.kernels.sorting import stable_order, take
-from lra_bench.models.routed.reformer import ONE_HASH, Reformer
+from lra_bench.models.routed.reformer import Reformer
 from tests.mixer_cases import HEADS, WIDTH, context, dense_output, make, rows, run
 
 
-def hashed(mixer, x, chunks):
-    q, _, _ = mixer.project(x)
-    return mixer.hash(q, torch.full((len(x), 1, 1, 1), chunks))
+def hashed(mixer, q, chunks):
+    return angular_buckets(q, mixer.directions, torch.full((len(q), 1, 1, 1), chunks), chunks)
 
 
 class TestSorting:
@@ -38,16 +38,16 @@ class TestHash:
     def test_length_does_not_matter_and_equal_vectors_meet(self):
         mixer, x = make("reformer"), rows(1, 20)
         q, _, _ = mixer.project(x)
-        many = torch.full((1, 1, 1, 1), 50)
-        assert torch.equal(mixer.hash(q, many), mixer.hash(3.7 * q, many))
-        twice = mixer.hash(torch.cat((q, q), 2), many)
+        assert torch.equal(hashed(mixer, q, 50), hashed(mixer, 3.7 * q, 50))
+        twice = hashed(mixer, torch.cat((q, q), 2), 50)
         assert torch.equal(twice[..., :20], twice[..., 20:])
 
     @pytest.mark.parametrize("chunks", [1, 2, 3, 8, 31, 32, 33, 60])
     def test_there_are_as_many_buckets_as_chunks(self, chunks):
         """Up to the rounding to even numbers, and to products of two where there are many."""
         mixer = make("reformer", chunk=50, rounds=1)
-        found = hashed(mixer, rows(1, 50 * chunks), chunks).unique().numel()
+        q, _, _ = mixer.project(rows(1, 50 * chunks))
+        found = hashed(mixer, q, chunks).unique().numel()
         most = chunks + chunks % 2 if chunks <= ONE_HASH else 1.3 * chunks + 4
         assert 0.7 * chunks <= found <= max(2, most)
 
@@ -55,7 +55,7 @@ class TestHash:
         mixer = make("reformer", rounds=200)
         x = rows(1, 400)
         q, _, _ = mixer.project(x)
-        buckets = [mixer.hash(q + noise * q.roll(1, 2), torch.full((1, 1, 1, 1), 16)) for noise in (0.0, 0.1, 0.5, 5.0)]
+        buckets = [hashed(mixer, q + noise * q.roll(1, 2), 16) for noise in (0.0, 0.1, 0.5, 5.0)]
         same = [(buckets[0] == other).double().mean().item() for other in buckets]
         assert same[0] == 1 and same[0] > same[1] > same[2] > same[3] + 0.1
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,13 +13,13 @@ from torch import Tensor
 from lra_bench.contracts import UserError
 
 from ..kernels.dropout import dropout
+from ..kernels.hashing import DIRECTIONS, angular_buckets
 from ..kernels.linear import full_precision
 from ..kernels.sorting import stable_order, take
 from ..mixer import Context, HeadMixer, MixerSpec
 
-TO_ITSELF = -5e4  # the score of a token with itself: chosen only where there is nothing else
-DIRECTIONS = 64  # of each of the two hashes, enough for 2^14 buckets
-ONE_HASH = 32  # buckets up to which one hash is cheaper than two
+TO_ITSELF = -5e4  # added to the score of a token with itself: chosen only where there is nothing else
+LAST = 2**40  # a bucket after all others
 
 
 class Reformer(HeadMixer):
@@ -70,50 +69,28 @@ class Reformer(HeadMixer):
         lengths = q.new_full((q.shape[0],), length, dtype=torch.long)
         lengths = (lengths if context.padding is None else context.padding.lengths).view(-1, 1, 1, 1)
         chunks = (lengths + self.chunk - 1).div(self.chunk, rounding_mode="floor").clamp(min=1)
-        buckets = self.hash(q, chunks)
-        places = torch.arange(length, device=q.device)
+        buckets = angular_buckets(q, self.directions, chunks, -(-length // self.chunk))
         # Padding comes last, as do the places that fill the last chunk.
-        keys = F.pad(buckets.masked_fill(places >= lengths, 2**40), (0, -length % self.chunk), value=2**40)
-        order, inverse = stable_order(keys)
+        buckets = buckets.masked_fill_(torch.arange(length, device=q.device) >= lengths, LAST)
+        order, inverse = stable_order(F.pad(buckets, (0, -length % self.chunk), value=LAST))
         asking = order.unflatten(-1, (-1, self.chunk))
         before = asking.take_along_dim((chunks - 1)[..., None], 3)
         seen = torch.cat((torch.cat((before, asking[:, :, :, :-1]), 3), asking), -1)
         inside = seen.clamp(max=length - 1)
 
-        scores = take(q, asking.clamp(max=length - 1)) @ take(k, inside).mT
-        scores = (scores.float() if scores.dtype.itemsize < 4 else scores) * self.head_dim**-0.5
-        scores = scores.masked_fill(asking[..., None] == seen[..., None, :], TO_ITSELF)
-        if self.rounds > 1:
-            met = self._meetings(inverse.div(self.chunk, rounding_mode="floor"), asking, seen, chunks)
-            scores = scores - met.to(scores.dtype).log()
-        hidden = seen >= lengths[..., None]
-        hidden[..., : self.chunk] |= chunks[..., None] == 1  # a chunk before itself would be seen twice
-        scores = scores.masked_fill(hidden[..., None, :], torch.finfo(scores.dtype).min)
-        total = scores.logsumexp(-1, keepdim=True)
-        o = dropout((scores - total).exp(), self.drop_rate).to(v.dtype) @ take(v, inside)
+        scores = (take(q, asking.clamp(max=length - 1)) * self.head_dim**-0.5) @ take(k, inside).mT
+        with full_precision(q):
+            scores = scores.float() if scores.dtype.itemsize < 4 else scores
+            # In place: nothing here needs its input again but the exponential, which needs its output.
+            scores = scores.add_(self._bias(scores, inverse, asking, seen, lengths, chunks))
+            most = scores.detach().amax(-1, keepdim=True)
+            weights = scores.sub_(most).exp_()
+            total = weights.sum(-1, keepdim=True)
+        o = dropout(weights, self.drop_rate).to(v.dtype) @ take(v, inside) / total.to(v.dtype)
 
         back = inverse[..., :length] + torch.arange(self.rounds, device=q.device)[:, None] * order.shape[-1]
-        o, total = take(o.flatten(2, 4), back), take(total.flatten(2, 4), back)
-        return (o * total.softmax(2).to(o.dtype)).sum(2)
-
-    def hash(self, q: Tensor, chunks: Tensor) -> Tensor:
-        """The bucket of each token in each round (B, H, R, N), of as many as there are ``chunks`` (B, 1, 1, 1)."""
-        most = -(-q.shape[2] // self.chunk)
-        wanted = (chunks + chunks % 2).clamp(min=2)
-        root = 2 * (wanted.double().sqrt() / 2).ceil().long()
-        two = wanted > ONE_HASH
-        sizes = torch.where(two, root, wanted), torch.where(two, 2 * (wanted / root / 2).ceil().long(), 0)
-        widest = min(DIRECTIONS, max(min(most, ONE_HASH), 2 * math.ceil(math.sqrt(most + 1) / 2)) // 2 + 1)
-        bucket = torch.zeros((), dtype=torch.long, device=q.device)
-        with full_precision(q), torch.no_grad():
-            q = q.float() if q.dtype.itemsize < 4 else q
-            for part in range(1 if most + most % 2 <= ONE_HASH else 2):
-                along = torch.einsum("bhnd,rdf->bhrnf", q, self.directions[:, part, :, :widest].to(q.dtype))
-                outside = torch.arange(widest, device=q.device) >= sizes[part][..., None].div(2, rounding_mode="floor")
-                nearest = along.abs().masked_fill(outside, -1).argmax(-1, keepdim=True)
-                negative = (along.gather(-1, nearest) < 0) & (sizes[part][..., None] > 0)
-                bucket = bucket + (nearest + DIRECTIONS * negative)[..., 0] * (2 * DIRECTIONS) ** part
-        return bucket
+        share = take((most + total.log()).flatten(2, 4), back).softmax(2)
+        return (take(o.flatten(2, 4), back) * share.to(o.dtype)).sum(2)
 
     def after_step(self, step: int, statistics: Mapping[str, Tensor]) -> None:
         """Draw new directions every ``redraw_every`` steps."""
@@ -125,15 +102,24 @@ class Reformer(HeadMixer):
         generator = torch.Generator().manual_seed(int.from_bytes(digest, "little"))
         return torch.randn(self.rounds, 2, self.head_dim, DIRECTIONS, generator=generator)
 
-    def _meetings(self, chunk: Tensor, asking: Tensor, seen: Tensor, chunks: Tensor) -> Tensor:
-        """How many rounds bring a query and a key together, so that none counts twice."""
-        count = torch.zeros((), dtype=torch.int8, device=chunk.device)
-        for each in chunk.unbind(2):
-            own, other = (
-                each[:, :, None].expand_as(chunk).gather(-1, part.flatten(3)).view(part.shape)
-                for part in (asking, seen)
-            )
-            before = torch.where(own > 0, own, chunks[..., None]) - 1
-            together = (other[..., None, :] == own[..., None]) | (other[..., None, :] == before[..., None])
-            count = count + together.to(torch.int8)
-        return count
+    @torch.no_grad()
+    def _bias(
+        self, scores: Tensor, inverse: Tensor, asking: Tensor, seen: Tensor, lengths: Tensor, chunks: Tensor
+    ) -> Tensor:
+        """What hides padding, keeps a token from itself, and makes a pair that meets in several rounds count once."""
+        own, other = asking.int(), seen.int()
+        bias = self._meetings(torch.ones_like(scores), inverse, asking, seen, chunks).log_().neg_()
+        bias = bias.masked_fill_(own[..., None] == other[..., None, :], TO_ITSELF)
+        hidden = seen >= lengths[..., None]
+        hidden[..., : self.chunk] |= chunks[..., None] == 1  # a chunk before itself would be seen twice
+        return bias.masked_fill_(hidden[..., None, :], torch.finfo(bias.dtype).min)
+
+    def _meetings(self, met: Tensor, inverse: Tensor, asking: Tensor, seen: Tensor, chunks: Tensor) -> Tensor:
+        """In how many rounds a query and a key come together, beginning with the one at hand."""
+        chunk = inverse.div(self.chunk, rounding_mode="floor").int()
+        for shift in range(1, self.rounds):
+            another = chunk.roll(shift, 2)
+            own, other = (another.gather(-1, part.flatten(3)).view(part.shape) for part in (asking, seen))
+            before = torch.where(own > 0, own, chunks[..., None].int()) - 1
+            met += (other[..., None, :] == own[..., None]) | (other[..., None, :] == before[..., None])
+        return met
