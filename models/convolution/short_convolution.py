@@ -1,0 +1,51 @@
+"""A gated convolution over a few neighbours: what can be had without looking far."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lra_bench.contracts import UserError
+
+from ..feedforward import linear
+from ..kernels.dropout import dropout
+from ..mixer import Context, Mixer, MixerSpec
+
+
+class ShortConvolution(Mixer):
+    """Every channel is convolved with a short kernel of its own, between two projections, behind a gate.
+
+    The baseline of bounded reach that Miralles-González et al. 2025, arXiv 2501.14850, show to suffice for much of the
+    Long Range Arena. x (B, N, E) -> W_o (SiLU(W_g x) ⊙ (kernel ∗ W_v x)); O(N E (E + K)) time, O(N E) memory.
+    ``kernel`` is K: a layer sees K // 2 rows on either side or, if causal, K − 1 before.
+    Deviates: the paper trains a convolution of all channels; here the channels mix in the projections, and a gate lets
+    a token choose. Gated values are dropped, for there are no weights between tokens to drop.
+    """
+
+    spec = MixerSpec(
+        family="convolution",
+        paper="On the locality bias and results in the Long Range Arena",
+        arxiv="2501.14850",
+        causal="exact",
+    )
+
+    def __init__(self, width: int, heads: int, *, kernel: int = 5, **common: Any) -> None:
+        super().__init__(width, heads, **common)
+        if kernel < 1 or (kernel % 2 == 0 and not self.causal):
+            raise UserError(f"model.mixer.kernel={kernel}: must be positive, and odd where both sides are seen")
+        self.value, self.gate, self.output = linear(width, width), linear(width, width), linear(width, width)
+        self.kernel = nn.Parameter(torch.empty(width, 1, kernel))
+        nn.init.uniform_(self.kernel, -(kernel**-0.5), kernel**-0.5)
+
+    def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
+        """Project, convolve, gate, project."""
+        value = self.value(x)
+        if context.padding is not None:
+            value = context.padding.zero(value)
+        reach = self.kernel.shape[-1] - 1
+        sides = (reach, 0) if self.causal else (reach // 2, reach // 2)
+        mixed = F.conv1d(F.pad(value.transpose(1, 2), sides), self.kernel, groups=self.width).transpose(1, 2)
+        return self.output(dropout(F.silu(self.gate(x)) * mixed, self.drop_rate)), context

@@ -1,0 +1,66 @@
+"""Attention whose scores every token writes as a product of two short rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..mixer import Context
+from .rows import row_attention
+from .synthesizer import Synthesizer
+
+
+class FactorisedDenseSynthesizer(Synthesizer):
+    """Every token writes two short rows, and the product of an entry of each is its score for a place.
+
+    Tay et al. 2021, arXiv 2005.00743. Networks of two layers give a_i (S) and c_i (T) with S T ≥ N; the score of
+    place j = (p, q) is a_i[p] c_i[q]. x (B, N, E) -> (B, H, N, D).
+    O(N^2 D) time; O(N D) memory, for scores are held by rows; parameters O(H √N D).
+    Deviates: S and T are the root of the greatest length, rounded up, since the paper's need a product.
+    """
+
+    spec = replace(Synthesizer.spec, materialises="rows")
+
+    def __init__(self, width: int, heads: int, **options: Any) -> None:
+        super().__init__(width, heads, **options)
+        blocks = math.isqrt(self.max_length - 1) + 1
+        self.sizes = (blocks, -(-self.max_length // blocks))
+        self.hidden = nn.Linear(width, 2 * heads * self.head_dim)
+        nn.init.xavier_uniform_(self.hidden.weight)
+        nn.init.zeros_(self.hidden.bias)
+        self.coarse, self.fine = (nn.Parameter(torch.empty(heads, self.head_dim, size)) for size in self.sizes)
+        self.coarse_bias, self.fine_bias = (nn.Parameter(torch.zeros(heads, 1, size)) for size in self.sizes)
+        for weight in (*self.coarse.unbind(), *self.fine.unbind()):
+            nn.init.xavier_uniform_(weight)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Both short rows and the mixture's queries in one tensor; keys, for which values stand where it has none."""
+        v = self.split(self.value(x))
+        first, second = self.hidden(x).relu().chunk(2, -1)
+        coarse = self.split(first) @ self.coarse + self.coarse_bias
+        fine = self.split(second) @ self.fine + self.fine_bias
+        if self.mixture == "alone":
+            return torch.cat((coarse, fine), -1), v, v
+        q, k = self.content(x)
+        return torch.cat((coarse * self.shares()[1], fine, q), -1), k, v
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        """Softmax over rows of the products."""
+        coarse, fine, *content = q.split([*self.sizes, *[self.head_dim] * (self.mixture != "alone")], -1)
+
+        def logits(coarse: Tensor, fine: Tensor, *content: Tensor) -> Tensor:
+            scores = (coarse[..., :, None] * fine[..., None, :]).flatten(-2)[..., : v.shape[2]]
+            return scores + content[0] @ k.transpose(-1, -2) if content else scores
+
+        return row_attention(
+            logits,
+            (coarse, fine, *content),
+            v,
+            padding=context.padding,
+            causal=self.causal,
+            dropout=self.drop_rate,
+        )

@@ -1,0 +1,123 @@
+"""Attention to what the content chooses."""
+
+import math
+
+import torch
+
+from lra_bench.models.routed.reformer import Reformer
+from lra_bench.models.routed.sinkhorn import SinkhornAttention
+from lra_bench.models.routed.sinkhorn_bilinear import BilinearSinkhornAttention
+
+
+def lengths_of(seen, batch):
+    """How many rows are no padding: what the last row of each sees."""
+    return seen.expand(batch, 1, *seen.shape[-2:])[:, 0, -1].sum(-1).tolist()
+
+
+def block_score(mixer, head, asking, coming):
+    """One block's score for all others, from its summary (E,) and theirs (M, E)."""
+    part = slice(head * mixer.head_dim, (head + 1) * mixer.head_dim)
+    if isinstance(mixer, BilinearSinkhornAttention):
+        normal = [
+            (y - y.mean(-1, keepdim=True)) / (y.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+            for y in (asking, coming)
+        ]
+        return (normal[1] @ mixer.coming.weight[part].T) @ (mixer.asking.weight[part] @ normal[0]) / mixer.head_dim**0.5
+    hidden = (mixer.hidden.weight[part] @ asking + mixer.hidden.bias[part]).relu()
+    return (mixer.rows[head] @ hidden + mixer.row_bias[head, 0])[: len(coming)]
+
+
+def permutation(mixer, scores):
+    """Shares of blocks, normalised without logarithms."""
+    count = len(scores)
+    shares = (scores / mixer.temperature).exp()
+    if mixer.causal:
+        shares = shares.tril(-1)
+        return torch.cat((shares[:1], shares[1:] / shares[1:].sum(1, keepdim=True)))
+    for _ in range(mixer.iterations):
+        shares = shares / shares.sum(1, keepdim=True)
+        shares = shares / shares.sum(0, keepdim=True)
+    assert shares.shape == (count, count)
+    return shares
+
+
+def sinkhorn(mixer, x, seen):
+    """Block by block and head by head, on the real rows alone."""
+    outputs = torch.zeros_like(x)
+    for row, length in enumerate(lengths_of(seen, len(x))):
+        real, b = x[row, :length], mixer.block
+        q, k, v = (part[0] for part in mixer.project(real[None]))
+        starts = range(0, length, b)
+        sums = torch.stack([real[s : s + b].sum(0) for s in starts])
+        asking = torch.stack([real[: s + 1].sum(0) for s in starts]) if mixer.causal else sums
+        heads = []
+        for h in range(mixer.heads):
+            share = permutation(mixer, torch.stack([block_score(mixer, h, a, sums) for a in asking]))
+            rows = []
+            for a, start in enumerate(starts):
+                for i in range(start, min(start + b, length)):
+                    keys, values, shift = [], [], []
+                    for t in range(b if not mixer.causal or a else 0):
+                        held = [(share[a, m], s + t) for m, s in enumerate(starts) if s + t < length]
+                        held = held[:a] if mixer.causal else held
+                        if held:
+                            weight = torch.stack([w for w, _ in held])
+                            present = weight.sum() / share[a].sum()
+                            at = [j for _, j in held]
+                            keys.append(weight @ k[h, at] / present)
+                            values.append(weight @ v[h, at] / present)
+                            shift.append(present.log())
+                    for j in range(start, min(start + b, i + 1 if mixer.causal else length)):
+                        keys.append(k[h, j])
+                        values.append(v[h, j])
+                        shift.append(x.new_zeros(()))
+                    scores = torch.stack(keys) @ q[h, i] * mixer.head_dim**-0.5 + torch.stack(shift)
+                    rows.append(scores.softmax(0) @ torch.stack(values))
+            heads.append(torch.stack(rows))
+        outputs[row, :length] = mixer.merge(torch.stack(heads)[None])[0]
+    return outputs
+
+
+def bucket(x, directions, size):
+    """Which of ``size`` directions a vector points to most, half of them the negatives of the others."""
+    along = x @ directions[:, : size // 2]
+    return torch.cat((along, -along)).argmax().item()
+
+
+def meetings(mixer, q):
+    """Which tokens meet in which round, for the queries (N, D) of one head: (rounds, N, N)."""
+    n, m = len(q), mixer.chunk
+    chunks = -(-n // m)
+    count = max(2, chunks + chunks % 2)
+    met = torch.zeros(mixer.rounds, n, n, dtype=torch.bool)
+    for r in range(mixer.rounds):
+        coarse, fine = mixer.directions[r, 0], mixer.directions[r, 1]
+        if count <= 32:
+            keys = [bucket(x, coarse, count) for x in q]
+        else:
+            first = 2 * math.ceil(math.sqrt(count) / 2)
+            second = 2 * math.ceil(count / first / 2)
+            keys = [bucket(x, coarse, first) + first * bucket(x, fine, second) for x in q]
+        order = sorted(range(n), key=lambda i: (keys[i], i))
+        for place, i in enumerate(order):
+            chunk = place // m
+            for c in (chunk, (chunk - 1) % chunks):
+                met[r, i, order[c * m : (c + 1) * m]] = True
+    return met
+
+
+def reformer(mixer, x, seen):
+    """Softmax over all that a token meets in any round."""
+    q = mixer.query(x).unflatten(-1, (mixer.heads, -1)).transpose(1, 2)
+    scores = q @ (q / q.norm(dim=-1, keepdim=True)).mT * mixer.head_dim**-0.5
+    scores = scores.masked_fill(torch.eye(x.shape[1], dtype=torch.bool), -5e4)
+    met = torch.zeros(scores.shape, dtype=torch.bool)
+    for row, length in enumerate(lengths_of(seen, len(x))):
+        for h in range(mixer.heads):
+            met[row, h, :length, :length] = meetings(mixer, q[row, h, :length].detach()).any(0)
+    return scores.masked_fill(~met, -torch.inf).softmax(-1).nan_to_num(0)
+
+
+SMALL = {"reformer": {"chunk": 8}}
+ORACLES = {Reformer: reformer}
+OUTPUTS = {SinkhornAttention: sinkhorn, BilinearSinkhornAttention: sinkhorn}
