@@ -66,7 +66,16 @@ class SequenceModel(nn.Module):
 
         self.embedding = embedding(spec, width)
         self.cls = nn.Parameter(torch.randn(width) * DEVIATION) if with_cls else None
-        self.position = build(position, Position, "position", width=width, heads=heads, max_length=self.max_length)
+        place = {"head_dim": head_dim or mixer.get("head_dim"), "causal": self.causal, "grid": spec.grid}
+        self.position = build(
+            position,
+            Position,
+            "position",
+            width=width,
+            heads=heads,
+            max_length=self.max_length,
+            **_known(place, position, Position, "position"),
+        )
         self.drop = Dropout(dropout)
         common = {
             "width": width,
@@ -157,10 +166,11 @@ class SequenceModel(nn.Module):
             inputs, lengths = inputs.flatten(0, 1), lengths.flatten()
         if reason := self.supports_length(inputs.shape[1]):
             raise UserError(reason)
-        positions = torch.arange(inputs.shape[1], device=inputs.device)
         if self.remembers:
             seen = lengths.new_zeros(lengths.shape) if memory is None else memory["seen"]
-            positions = seen[:, None] + positions
+            positions = seen[:, None] + torch.arange(inputs.shape[1], device=inputs.device)
+        else:
+            positions = self.position.places(inputs.shape[1], inputs.device)
         x = self.embedding(inputs)
         if "embed" in self.position.hooks:
             x = self.position.embed(x, positions)
@@ -199,6 +209,14 @@ def _direction(spec: TaskSpec, ability: Capability) -> bool:
     """Whether to run causally; a direction that the mixer lacks is left for ``supports`` to refuse."""
     wanted = spec.direction == "causal"
     return not ability.bidirectional or (wanted and ability.causal == "exact")
+
+
+def _known(options: Mapping[str, Any], node: Mapping[str, Any], base: type, option: str) -> dict[str, Any]:
+    """Those of ``options`` that the class of ``node`` accepts, whose constructor may know fewer than its ``base``."""
+    if not node.get("_target_"):
+        return {}
+    known = known_options(load_class(str(node["_target_"]), base, option))
+    return {name: value for name, value in options.items() if known is None or name in known}
 
 
 def _head_dim(kind: type[Mixer], head_dim: int | None) -> dict[str, int]:

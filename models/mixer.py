@@ -73,6 +73,13 @@ class Context:
     grid: tuple[int, int] | None = None
     train_length: int | None = None
 
+    def counted(self) -> Tensor:
+        """``positions`` that do not go on counting in padding, (B, N) where there is any: the last real one repeats."""
+        if self.padding is None:
+            return self.positions
+        last = self.positions.masked_fill(~self.padding.valid, -1).amax(-1, keepdim=True)
+        return torch.minimum(self.positions, last)
+
     def replace(self, **changes: Any) -> Context:
         """A copy with some fields changed."""
         return replace(self, **changes)
@@ -191,9 +198,15 @@ class HeadMixer(Mixer):
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project, attend, merge."""
         q, k, v = self.project(x)
-        if self.position is not None and "rotate" in self.position.hooks:
-            q, k = self.position.rotate(q, k, context.positions, context.positions)
+        q, k = self.turn(q, k, context)
         return self.merge(self.attend(q, k, v, context)), context
+
+    def turn(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """Queries (B, H, N, D) and keys (B, G, N, D) of the rows, turned where the position does so."""
+        if self.position is None or "rotate" not in self.position.hooks:
+            return q, k
+        positions = context.counted() if self.position.by_length else context.positions
+        return self.position.rotate(q, k, positions, positions)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D)."""

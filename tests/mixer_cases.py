@@ -7,6 +7,7 @@ import yaml
 
 from lra_bench.build import build, load_class
 from lra_bench.models.mixer import Context, Mixer, Padding
+from lra_bench.models.positions.position import Position
 from tests.oracles import ORACLES, OUTPUTS, SMALL
 
 WIDTH, HEADS = 16, 2
@@ -44,6 +45,22 @@ def make(name, *, causal=False, dropout=0.0, seed=0, weights=1, dtype=torch.floa
     for parameter in mixer.parameters():
         torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
     return mixer.to(dtype).train(dropout > 0)
+
+
+def position_files():
+    """Name and node of every built-in position."""
+    found = [file for file in files("lra_bench.conf.position").iterdir() if file.name.endswith(".yaml")]
+    nodes = {file.name.removesuffix(".yaml"): yaml.safe_load(file.read_text(encoding="utf-8")) for file in found}
+    return {name: node for name, node in sorted(nodes.items()) if node}
+
+
+POSITIONS = position_files()
+
+
+def make_position(name, *, causal=False, width=WIDTH, heads=HEADS, max_length=128, **options):
+    """A position as its file has it, of the size of the small mixers."""
+    common = {"width": width, "heads": heads, "max_length": max_length, "causal": causal}
+    return build({**POSITIONS[name], **options}, Position, "position", **common)
 
 
 def context(rows, lengths=None):

@@ -4,6 +4,7 @@ import itertools
 import math
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -35,3 +36,28 @@ def exponents(run_at, lengths):
     sizes = [largest_storage(lambda n=n: run_at(n)) for n in lengths]
     pairs = zip(itertools.pairwise(sizes), itertools.pairwise(lengths), strict=True)
     return [math.log(b / a) / math.log(m / n) for (a, b), (n, m) in pairs], sizes
+
+
+class HeldStorages(TorchDispatchMode):
+    """Notes every storage that an operator returns, to tell which are still held."""
+
+    def __init__(self):
+        super().__init__()
+        self.bytes = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor):
+                storage = leaf.untyped_storage()
+                self.bytes[StorageWeakRef(storage)] = storage.nbytes()
+        return result
+
+
+def held_for_backward(run):
+    """Bytes that are held between the passes of ``run()``, of whatever was computed in the first."""
+    with HeldStorages() as probe:
+        result = run()
+    held = sum(size for storage, size in probe.bytes.items() if not storage.expired())
+    assert result.requires_grad
+    return held

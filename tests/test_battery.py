@@ -10,9 +10,22 @@ from lra_bench.contracts import UserError
 from lra_bench.models.full.softmax_attention import SoftmaxAttention
 from lra_bench.models.mixer import Padding
 from lra_bench.models.positions.position import Position
-from tests.mixer_cases import CASES, HEADS, NODES, SPECS, WIDTH, context, dense_output, make, rows, run
+from tests.mixer_cases import (
+    CASES,
+    HEADS,
+    NODES,
+    POSITIONS,
+    SPECS,
+    WIDTH,
+    context,
+    dense_output,
+    make,
+    make_position,
+    rows,
+    run,
+)
 from tests.oracles import ORACLES, OUTPUTS
-from tests.storage_probe import exponents
+from tests.storage_probe import exponents, held_for_backward
 
 every_case = pytest.mark.parametrize(("name", "causal"), CASES)
 every_mixer = pytest.mark.parametrize("name", NODES)
@@ -278,3 +291,56 @@ def test_rotation_is_honoured_where_declared(name):
     assert (here - run(plain, x)).abs().max() > 1e-3
     if not SPECS[name].stochastic:
         assert_close(here, there)
+
+
+@every_case
+@pytest.mark.parametrize("place", POSITIONS)
+def test_every_position_is_honoured_or_refused(name, causal, place):
+    """Honoured: it changes the output, alike wherever the row begins, and learns; full attention has it written out."""
+    position = make_position(place, causal=causal)
+    hooks = position.hooks - {"embed"}
+    if not hooks <= set(SPECS[name].positions):
+        with pytest.raises(UserError, match=f"position={place}: .*honour.* hook"):
+            make(name, causal=causal, position=position)
+        return
+    if not hooks:
+        return  # the backbone embeds it, whatever the mixer
+    n, lengths = 61, [61, 30]
+    mixer, x = make(name, causal=causal, position=position), rows(2, n).requires_grad_()
+    y = real(run(mixer, x, lengths), lengths)
+    plain = {key: value for key, value in mixer.state_dict().items() if not key.startswith("position.")}
+    without = make(name, causal=causal)
+    without.load_state_dict(plain)
+    assert (y - real(run(without, x, lengths), lengths)).abs().max() > 1e-4
+    where = context(n, lengths)
+    if not SPECS[name].stochastic:
+        assert_close(y, real(mixer(x, where.replace(positions=where.positions + 17))[0], lengths))
+        by_row = where.positions + torch.tensor([[3], [40]])
+        assert_close(y, real(mixer(x, where.replace(positions=by_row))[0], lengths))
+    weights = [x, *position.parameters()]
+    gradients = torch.autograd.grad(y.square().sum(), weights)
+    for gradient in gradients:
+        assert gradient.isfinite().all() and gradient.abs().max() > 0
+    if mixer.spec.family == "full" or name == "local":
+        written = real(dense_output(mixer, x, lengths)[0], lengths)
+        assert_close(y, written)
+        for ours, theirs in zip(gradients, torch.autograd.grad(written.square().sum(), weights), strict=True):
+            assert_close(ours, theirs, 1e-9)
+
+
+@every_mixer
+@pytest.mark.parametrize("place", POSITIONS)
+def test_memory_grows_as_declared_with_every_position(name, place):
+    causal = first_direction(name)
+    position = make_position(place, causal=causal)
+    if not position.hooks - {"embed"} or not position.hooks - {"embed"} <= set(SPECS[name].positions):
+        pytest.skip("refused, or no affair of the mixer")
+    mixer = make(name, causal=causal, dropout=0.1, dtype=torch.float32, max_length=2048, position=position)
+
+    def at(n):
+        return run(mixer, rows(2, n, dtype=torch.float32).requires_grad_(), [n, n // 2])
+
+    found, _ = exponents(at, (512, 1024, 2048))
+    assert max(found) <= memory_exponent(SPECS[name]) + 0.1
+    held = [held_for_backward(lambda n=n: at(n)) for n in (512, 2048)]
+    assert held[1] <= held[0] * 4 ** (memory_exponent(SPECS[name]) + 0.1)

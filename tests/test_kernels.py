@@ -9,7 +9,7 @@ from lra_bench.models.kernels.dropout import Dropout, dropout
 from lra_bench.models.kernels.linear import linear_attention
 from lra_bench.models.kernels.softmax import QUERY_ROWS, softmax_attention
 from lra_bench.models.mixer import Padding
-from tests.storage_probe import exponents
+from tests.storage_probe import exponents, held_for_backward
 
 
 def draw(*shape, seed=0, grad=False):
@@ -124,6 +124,8 @@ class TestSoftmax:
 
         found, _ = exponents(run, (256, 512, 1024))
         assert max(found) <= 1.05
+        held = [held_for_backward(lambda n=n: run(n)) for n in (256, 1024)]
+        assert held[1] <= 4.2 * held[0]
 
 
 def band(n, left, right):

@@ -1,11 +1,9 @@
 """Position encodings: their formulas, their lengths, their refusals."""
 
 import math
-from importlib.resources import files
 
 import pytest
 import torch
-import yaml
 
 from lra_bench.build import build
 from lra_bench.contracts import UserError
@@ -14,18 +12,13 @@ from lra_bench.models.positions.learned import LearnedPosition
 from lra_bench.models.positions.none import NoPosition
 from lra_bench.models.positions.position import Position
 from lra_bench.models.positions.sinusoidal import SinusoidalPosition, sinusoids
+from tests.mixer_cases import POSITIONS
 from tests.model_cases import batch_for, model, task
 
 HOOKS = {"embed", "rotate", "bias", "scores", "weight"}
 
 
-def position_files():
-    found = [file for file in files("lra_bench.conf.position").iterdir() if file.name.endswith(".yaml")]
-    nodes = {file.name.removesuffix(".yaml"): yaml.safe_load(file.read_text(encoding="utf-8")) for file in found}
-    return {name: node for name, node in sorted(nodes.items()) if node}
-
-
-@pytest.mark.parametrize(("name", "node"), position_files().items())
+@pytest.mark.parametrize(("name", "node"), POSITIONS.items())
 def test_every_file_builds_a_position_that_has_the_hooks_it_names(name, node):
     position = build(node, Position, "position", width=8, heads=2, max_length=16)
     assert position.name == name
@@ -75,7 +68,7 @@ class TestSinusoidal:
 
 class TestLearned:
     def table(self, extend, length=10):
-        position = LearnedPosition(4, 2, length, extend)
+        position = LearnedPosition(4, 2, length, extend=extend)
         return position, position.table.weight.detach()
 
     def test_starts_as_large_as_tokens(self):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -27,10 +27,15 @@ class LearnedPosition(Position):
     name = "learned"
     hooks = frozenset({"embed"})
 
-    def __init__(self, width: int, heads: int, max_length: int, extend: Extend = "error") -> None:
-        super().__init__(width, heads, max_length)
+    def __init__(self, width: int, heads: int, max_length: int, *, extend: Extend = "error", **common: Any) -> None:
+        super().__init__(width, heads, max_length, **common)
         if extend not in get_args(Extend):
             raise UserError(f"position.extend={extend}: is none of {', '.join(get_args(Extend))}")
+        if self.random_positions is not None and self.random_positions > max_length:
+            raise UserError(
+                f"position.random_positions={self.random_positions}: is more than the table of position=learned has; "
+                f"set backbone.max_length={self.random_positions}"
+            )
         self.extend = extend
         self.table = nn.Embedding(max_length, width)
         nn.init.normal_(self.table.weight, std=DEVIATION)

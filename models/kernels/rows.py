@@ -1,0 +1,66 @@
+"""Softmax attention whose scores are no inner product: by slices of queries, each computed again for its gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from ..mixer import Padding
+from .dropout import dropout as drop
+from .softmax import QUERY_ROWS, grouped, hiding, lower
+
+DEVICE_ROWS = 512  # queries at once where starting an operation costs more than a slice fills a cache
+
+Score = Callable[[Tensor, int, int], Tensor]
+
+
+def row_attention(
+    queries: Tensor,
+    v: Tensor,
+    score: Score,
+    *,
+    padding: Padding | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    rows: int | None = None,
+) -> Tensor:
+    """softmax(scores) v for scores of any kind, never more than ``rows`` queries of them at once.
+
+    queries (B, H, N, ...) hold what scores depend on, row by row; v (B, G, M, V), with G dividing H; to (B, H, N, V).
+    ``score(slice of queries, start, keys)`` returns the scores (B or 1, H, r, keys) of the queries from ``start`` on
+    against the first ``keys`` keys; it runs again in the backward pass, so it must not draw. ``padding`` belongs to
+    the keys and is right-padded; ``causal`` aligns the last query with the last key. A query that sees no key yields
+    zeros. O(N M) scores; memory O(rows M) per head, backward too.
+    """
+    length, keys = queries.shape[2], v.shape[2]
+    rows = rows or (QUERY_ROWS if v.device.type == "cpu" else DEVICE_ROWS)
+    # A real query of a right-padded causal row sees real keys only.
+    mask = None if padding is None or (causal and length == keys) else padding.key_mask()
+    again = torch.is_grad_enabled() and length > rows
+    parts = []
+    # split, not slices: the backward pass of a slice writes a tensor of full size.
+    for number, some in enumerate(queries.split(rows, 2)):
+        start = number * rows
+        last = start + some.shape[2] + keys - length if causal else keys
+        part = (some, v[:, :, :last], mask if mask is None else mask[..., :last], score, start, causal, dropout)
+        parts.append(
+            checkpoint(_attend, *part, use_reentrant=False, preserve_rng_state=dropout > 0) if again else _attend(*part)
+        )
+    return torch.cat(parts, 2) if len(parts) > 1 else parts[0]
+
+
+def _attend(
+    queries: Tensor, v: Tensor, mask: Tensor | None, score: Score, start: int, causal: bool, dropout: float
+) -> Tensor:
+    scores = score(queries, start, v.shape[2])
+    if causal:
+        # Made here: kept for the backward pass, the triangles of all slices would be quadratic.
+        earlier = lower(queries.shape[2], v.shape[2], v.device)
+        mask = earlier if mask is None else mask & earlier
+    if mask is not None:
+        scores = scores + hiding(mask, scores.dtype)
+    o = grouped(drop(scores.softmax(-1), dropout).to(v.dtype), v)
+    return o if mask is None else o * mask.any(-1, keepdim=True)

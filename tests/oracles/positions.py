@@ -1,0 +1,82 @@
+"""Scores (B, H, N, N) with a position written out pair by pair, for rows whose tokens stand at 0, 1, 2 ..."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+
+def distances(q):
+    """How far each key stands before each query."""
+    places = torch.arange(q.shape[2])
+    return places[:, None] - places
+
+
+def of_distance(q, function):
+    """(H, N, N) from a function of head and distance that returns a number."""
+    n = q.shape[2]
+    found = {(h, d): torch.as_tensor(function(h, d)) for h in range(q.shape[1]) for d in range(1 - n, n)}
+    lines = [found[h, i - j] for h in range(q.shape[1]) for i in range(n) for j in range(n)]
+    return torch.stack(lines).reshape(q.shape[1], n, n).to(q.dtype)
+
+
+def rope(position, q, k, scores):
+    """The real part of products of complex pairs, turned by the distance."""
+    pairs = q.shape[-1] // 2
+    a, b = (torch.complex(x[..., :pairs], x[..., pairs : 2 * pairs]) for x in (q, k))
+    rates = torch.tensor([10_000 ** (-2 * m / q.shape[-1]) for m in range(pairs)], dtype=q.dtype)
+    turn = torch.polar(torch.ones(()).to(q.dtype), distances(q)[..., None] * rates)
+    return torch.einsum("bhim,bhjm,ijm->bhij", a, b.conj(), turn).real * q.shape[-1] ** -0.5
+
+
+def alibi(position, q, k, scores):
+    heads = q.shape[1]
+    return scores + of_distance(q, lambda h, d: -(2.0 ** (-8 * (h + 1) / heads)) * abs(d))
+
+
+def t5(position, q, k, scores):
+    sides = 1 if position.causal else 2
+
+    def bucket(d):
+        side, n = 32 // sides, max(d, 0) if position.causal else abs(d)
+        exact = side // 2
+        found = n if n < exact else exact + int(math.log(n / exact) / math.log(128 / exact) * exact + 1e-9)
+        return min(found, side - 1) + (side if sides == 2 and d < 0 else 0)
+
+    return scores + of_distance(q, lambda h, d: position.table[h, bucket(d)])
+
+
+def kerple(position, q, k, scores):
+    def kernel(h, d):
+        return -F.softplus(position.amount[h]) * (1 + F.softplus(position.shape[h]) * abs(d)).log()
+
+    return scores + of_distance(q, kernel)
+
+
+def shaw(position, q, k, scores):
+    clip = position.clip
+    nearest = (-distances(q)).clamp(-clip, 0 if position.causal else clip) + clip
+    return scores + torch.einsum("bhid,ijd->bhij", q, position.table[nearest]) * q.shape[-1] ** -0.5
+
+
+def transformer_xl(position, q, k, scores):
+    """The table of r(i − j), one row for each pair, through W."""
+    width = position.relative.shape[-1]
+    rates = torch.tensor([10_000 ** (-2 * (m // 2) / width) for m in range(width)], dtype=q.dtype)
+    angles = distances(q)[..., None] * rates
+    waves = torch.where(torch.arange(width) % 2 == 0, angles.sin(), angles.cos())
+    relative = torch.einsum("hde,ije->hijd", position.relative, waves)
+    content = torch.einsum("bhid,bhjd->bhij", q + position.content[:, None], k)
+    place = torch.einsum("bhid,hijd->bhij", q + position.place[:, None], relative)
+    return (content + place) * q.shape[-1] ** -0.5
+
+
+def da_transformer(position, q, k, scores):
+    def factor(h, d):
+        beta = position.beta[h]
+        return (1 + beta.exp()) / (1 + (beta - position.alpha[h] * abs(d)).exp())
+
+    return F.relu(scores) * of_distance(q, factor)
+
+
+WRITTEN = {each.__name__: each for each in (rope, alibi, t5, kerple, shaw, transformer_xl, da_transformer)}

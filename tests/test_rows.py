@@ -1,0 +1,138 @@
+"""Attention by rows of any scores, against its definition written densely in double precision."""
+
+import pytest
+import torch
+
+from lra_bench.models.kernels.rows import row_attention
+from lra_bench.models.kernels.softmax import QUERY_ROWS
+from lra_bench.models.mixer import Padding
+from tests.storage_probe import exponents, held_for_backward
+
+
+def draw(*shape, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed + sum(shape))
+    return torch.randn(*shape, generator=generator, dtype=dtype).requires_grad_()
+
+
+def far(k):
+    """Scores that no inner product gives: minus the distance between query and key, and a bias of the places."""
+
+    def score(q, start, keys):
+        places = torch.arange(start, start + q.shape[2], dtype=q.dtype)[:, None] - torch.arange(keys, dtype=q.dtype)
+        return -torch.cdist(q, k[:, :, :keys], p=1) + places.sin()
+
+    return score
+
+
+def dense(q, k, v, mask):
+    """Rows that see nothing are zero."""
+    weights = far(k)(q, 0, k.shape[2]).masked_fill(~mask, -torch.inf).softmax(-1).nan_to_num(0)
+    return weights @ v.repeat_interleave(q.shape[1] // v.shape[1], 1)
+
+
+def close(a, b, tolerance=1e-12):
+    assert a.shape == b.shape
+    assert (a - b).abs().max().item() <= tolerance
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lengths", [None, (37, 5), (37, 0)])
+@pytest.mark.parametrize("rows", [1, 8, 37, 64])
+@pytest.mark.parametrize("groups", [4, 2])
+def test_definition_and_gradients(causal, lengths, rows, groups):
+    n = 37
+    q, k, v = draw(2, 4, n, 8), draw(2, 4, n, 8, seed=1), draw(2, groups, n, 5, seed=2)
+    padding = None if lengths is None else Padding.from_lengths(torch.tensor(lengths), n)
+    mask = torch.ones(n, n, dtype=torch.bool)
+    mask = mask.tril() if causal else mask
+    mask = mask if padding is None else mask & padding.key_mask()
+    found = []
+    for o in (
+        row_attention(q, v, far(k), padding=padding, causal=causal, rows=rows),
+        dense(q, k, v, mask),
+    ):
+        real = o if padding is None else padding.zero_heads(o)
+        found.append((real, *torch.autograd.grad((real * torch.arange(5)).sum(), (q, k, v))))
+    for ours, theirs in zip(*found, strict=True):
+        close(ours, theirs, 1e-11)
+
+
+def test_a_query_that_sees_no_key_is_zero_with_a_finite_gradient():
+    q, k, v = (draw(2, 1, 6, 4, seed=s) for s in range(3))
+    o = row_attention(q, v, far(k), padding=Padding.from_lengths(torch.tensor([6, 0]), 6), rows=4)
+    assert o[1].abs().max() == 0
+    assert all(part.isfinite().all() for part in torch.autograd.grad(o.sum(), (q, k, v)))
+
+
+def test_causal_aligns_the_last_query_with_the_last_key():
+    q, k, v = draw(2, 2, 5, 4), draw(2, 2, 12, 4), draw(2, 2, 12, 4, seed=3)
+    for lengths in (None, (12, 9)):
+        padding = None if lengths is None else Padding.from_lengths(torch.tensor(lengths), 12)
+        mask = torch.ones(5, 12, dtype=torch.bool).tril(7)
+        mask = mask if padding is None else mask & padding.key_mask()
+        close(row_attention(q, v, far(k), padding=padding, causal=True, rows=2), dense(q, k, v, mask))
+
+
+def test_scores_that_no_row_of_the_batch_changes_may_lack_it():
+    q, v = draw(3, 2, 9, 4), draw(3, 2, 9, 4)
+    table = draw(2, 9, 9)
+    o = row_attention(q, v, lambda some, start, keys: table[None, :, start : start + some.shape[2], :keys], rows=4)
+    close(o, table.softmax(-1) @ v)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_weights_are_dropped_alike_in_both_passes(causal, monkeypatch):
+    """Where the draws are a function of the slice, slices equal the whole, in value and gradient."""
+    n, rows = 40, 16
+    keep = (torch.rand(n, n, generator=torch.Generator().manual_seed(1)) < 0.8).double() / 0.8
+    order = iter([0, 1, 2, 2, 1, 0])  # forward, then again from the last slice to the first
+
+    def drop(weights, p):
+        assert p == 0.2
+        start = next(order) * rows
+        return weights * keep[start : start + weights.shape[-2], : weights.shape[-1]]
+
+    monkeypatch.setattr("lra_bench.models.kernels.rows.drop", drop)
+    q, k, v = (draw(2, 2, n, 4, seed=s) for s in range(3))
+    mask = torch.ones(n, n, dtype=torch.bool).tril(0 if causal else n)
+    whole = (far(k)(q, 0, n).masked_fill(~mask, -torch.inf).softmax(-1) * keep) @ v
+    sliced = row_attention(q, v, far(k), causal=causal, dropout=0.2, rows=rows)
+    found = [(o, *torch.autograd.grad((o * torch.arange(4)).sum(), (q, k, v))) for o in (whole, sliced)]
+    for a, b in zip(*found, strict=True):
+        close(a, b, 1e-11)
+
+
+def test_real_draws_are_the_same_in_both_passes():
+    """The output is linear in the values, with weights that the gradient shows: it must show those of the forward."""
+    torch.manual_seed(0)
+    q, k, v = (draw(1, 1, 50, 4, seed=s) for s in range(3))
+    o = row_attention(q, v, far(k), dropout=0.5, rows=16)
+    torch.rand(7)  # draws between the passes must not matter
+    (gradient,) = torch.autograd.grad(o.sum(), v)
+    close((gradient * v).sum(), o.sum(), 1e-10)
+
+
+def test_the_default_is_slices_of_few_queries():
+    sizes = []
+
+    def score(q, start, keys):
+        sizes.append(q.shape[2])
+        return q.new_zeros(1, 2, q.shape[2], keys)
+
+    row_attention(draw(1, 2, 2 * QUERY_ROWS + 3, 4), draw(1, 2, 2 * QUERY_ROWS + 3, 4), score)
+    assert sizes == [QUERY_ROWS, QUERY_ROWS, 3]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_memory_is_linear(causal, dropout):
+    def at(n):
+        q, k, v = (draw(1, 2, n, 8, seed=s, dtype=torch.float32) for s in range(3))
+        padding = Padding.from_lengths(torch.tensor([n - 3]), n)
+        score = lambda some, start, keys: (some @ k[:, :, :keys].mT).relu()  # noqa: E731
+        return row_attention(q, v, score, padding=padding, causal=causal, dropout=dropout)
+
+    found, _ = exponents(at, (512, 1024, 2048))
+    assert max(found) < 1.1
+    held = [held_for_backward(lambda n=n: at(n)) for n in (512, 2048)]
+    assert held[1] <= 4.4 * held[0]
