@@ -27,6 +27,8 @@ class Backbone:
     max_length: int | None = None
     position: str | None = None
     pair_features: str = "nli"
+    reversible: bool = False
+    feed_forward_chunks: int = 1
 
 
 @dataclass

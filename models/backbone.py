@@ -18,6 +18,7 @@ from .kernels.dropout import Dropout
 from .mixer import Context, Mixer, Padding, name_modules
 from .positions.position import Position
 from .readout import PAIR_FEATURES, POOLINGS, Head, pool
+from .reversible import run_reversibly
 
 
 class SequenceModel(nn.Module):
@@ -26,7 +27,9 @@ class SequenceModel(nn.Module):
     ``mixer`` and ``position`` are configuration nodes. ``max_length`` is the longest row to expect, in tokens, by
     default the training length. ``causal`` None follows the task; tasks of either direction run bidirectional where
     the mixer can. ``pooling`` is ``mean``, ``last``, or ``cls``, a learned row before the tokens. ``pair_features``
-    joins the vectors of two documents: ``nli`` or ``concatenation``.
+    joins the vectors of two documents: ``nli`` or ``concatenation``. ``reversible`` runs blocks in two streams whose
+    activations are computed back instead of kept; ``feed_forward_chunks`` is in how many parts of a row, one after the
+    other, the feed-forward networks run. Both save memory and take time.
     Raises ``UserError`` where an option does not fit.
     """
 
@@ -50,6 +53,8 @@ class SequenceModel(nn.Module):
         max_length: int | None = None,
         causal: bool | None = None,
         pair_features: str = "nli",
+        reversible: bool = False,
+        feed_forward_chunks: int = 1,
     ) -> None:
         super().__init__()
         if pooling not in POOLINGS:
@@ -100,10 +105,14 @@ class SequenceModel(nn.Module):
                 norm=norm,
                 place=norm_place,
                 dropout=dropout,
+                chunks=feed_forward_chunks,
             )
             for each in mixers
         )
         self.remembers = kind.spec.memory and self.causal
+        self.reversible = reversible
+        if reversible:
+            _check_reversible(kind, norm_place, self.remembers)
         if self.remembers and (reason := self.position.supports_length(10**9)):
             raise UserError(f"{reason} (a system with memory counts positions on without end)")
         self.norm = norm_layer(norm, width) if norm_place == "pre" else nn.Identity()
@@ -180,6 +189,9 @@ class SequenceModel(nn.Module):
             x = padding.zero(x)
         x, context = self._with_prefix(x, Context(padding, positions, grid=self.spec.grid), lengths)
 
+        if self.reversible:
+            x, context = run_reversibly(list(self.blocks), x, context)  # type: ignore[arg-type]
+            return self.norm(x), context, None
         layers = []
         for depth, block in enumerate(self.blocks):
             own = memory["layers"][depth] if self.remembers and memory is not None else None
@@ -217,6 +229,19 @@ def _known(options: Mapping[str, Any], node: Mapping[str, Any], base: type, opti
         return {}
     known = known_options(load_class(str(node["_target_"]), base, option))
     return {name: value for name, value in options.items() if known is None or name in known}
+
+
+def _check_reversible(kind: type[Mixer], norm_place: str, remembers: bool) -> None:
+    """Raise ``UserError`` where blocks cannot be run backwards."""
+    reasons = {
+        f"{kind.__name__} is a block of its own and has no branches": kind.spec.block == "self_contained",
+        f"{kind.__name__} hands something from layer to layer": bool(kind.spec.carries),
+        f"{kind.__name__} keeps a memory": remembers,
+        "a norm after the sum cannot be undone (set backbone.norm_place=pre)": norm_place != "pre",
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise UserError(f"backbone.reversible=true: {reason}")
 
 
 def _head_dim(kind: type[Mixer], head_dim: int | None) -> dict[str, int]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from lra_bench.contracts import UserError
 
@@ -26,26 +28,57 @@ class Block(nn.Module):
     """x + mixer, then x + feed-forward, each with dropout and a norm.
 
     ``place`` is ``pre``, norm before each branch (Xiong et al. 2020, arXiv 2002.04745), or ``post``, norm after each
-    sum (Vaswani et al. 2017, arXiv 1706.03762).
+    sum (Vaswani et al. 2017, arXiv 1706.03762). ``chunks`` is for how many parts of the rows the feed-forward network
+    runs in turn.
     """
 
     def __init__(
-        self, mixer: Mixer, feed_forward: nn.Module, width: int, *, norm: str, place: str, dropout: float
+        self,
+        mixer: Mixer,
+        feed_forward: nn.Module,
+        width: int,
+        *,
+        norm: str,
+        place: str,
+        dropout: float,
+        chunks: int = 1,
     ) -> None:
         super().__init__()
         if place not in PLACES:
             raise UserError(f"backbone.norm_place={place}: is none of {', '.join(PLACES)}")
-        self.pre = place == "pre"
+        if chunks < 1:
+            raise UserError(f"backbone.feed_forward_chunks={chunks}: must be at least 1")
+        self.pre, self.chunks = place == "pre", chunks
         self.mixer, self.feed_forward = mixer, feed_forward
         self.mixer_norm, self.feed_forward_norm = norm_layer(norm, width), norm_layer(norm, width)
         self.drop = Dropout(dropout)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """x (B, N, E) to x (B, N, E), with the context that the mixer hands on."""
-        if self.pre:
-            y, context = self.mixer(self.mixer_norm(x), context)
-            x = x + self.drop(y)
-            return x + self.drop(self.feed_forward(self.feed_forward_norm(x))), context
-        y, context = self.mixer(x, context)
-        x = self.mixer_norm(x + self.drop(y))
-        return self.feed_forward_norm(x + self.drop(self.feed_forward(x))), context
+        y, context = self.mix(x, context)
+        x = x + y if self.pre else self.mixer_norm(x + y)
+        y = self.transform(x)
+        return x + y if self.pre else self.feed_forward_norm(x + y), context
+
+    def mix(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
+        """What the mixer adds to x."""
+        y, context = self.mixer(self.mixer_norm(x) if self.pre else x, context)
+        return self.drop(y), context
+
+    def transform(self, x: Tensor) -> Tensor:
+        """What the feed-forward network adds to x."""
+        return self.drop(in_chunks(self.feed_forward, self.feed_forward_norm(x) if self.pre else x, self.chunks))
+
+
+def in_chunks(network: nn.Module, x: Tensor, chunks: int) -> Tensor:
+    """A network of single rows on x (B, N, E), some rows at a time (Kitaev et al. 2020, arXiv 2001.04451).
+
+    Its inner tensors are computed again in the backward pass, so that only one part of them is ever held.
+    """
+    if chunks == 1:
+        y: Tensor = network(x)
+        return y
+    parts = x.chunk(chunks, 1)
+    if not torch.is_grad_enabled():
+        return torch.cat([network(part) for part in parts], 1)
+    return torch.cat([checkpoint(network, part, use_reentrant=False) for part in parts], 1)
