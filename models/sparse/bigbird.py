@@ -86,7 +86,7 @@ class BigBird(HeadMixer):
         # Unseen blocks lie from 1 to own − 2 and from own + 2 to the last but one.
         before = torch.minimum(own - 2, counts - 2).clamp(min=0)
         after = (counts - 3 - own).clamp(min=0)
-        draws = self.draws[:, own % self.draws.shape[1]]
+        draws = self.draws[:, own % self.draws.shape[1], :blocks]
         ranks = distinct_ranks(draws, before + after)
         random = ranks + torch.where(ranks < before[..., None], 1, own[:, None] + 2 - before[..., None])
         random = random.where(ranks >= 0, -1)
@@ -97,14 +97,18 @@ class BigBird(HeadMixer):
 def distinct_ranks(draws: Tensor, available: Tensor) -> Tensor:
     """Ranks (..., r) below ``available`` (...), no two equal, −1 where there are no more, from ``draws`` (..., r).
 
-    The s-th takes a place among those that remain, in order.
+    The s-th takes a place among those that remain, in order; returned in rising order, those that lack last.
     """
-    shape = torch.broadcast_shapes(draws.shape[:-1], available.shape)
-    chosen = available.new_empty((*shape, 0))
+    chosen: list[Tensor] = []
     for step, draw in enumerate(draws.unbind(-1)):
         rank = (draw * (available - step).clamp(min=1)) >> DRAW_BITS
-        for earlier in chosen.sort(-1).values.unbind(-1):
+        for earlier in chosen:
             rank = rank + (rank >= earlier)
-        chosen = torch.cat((chosen, rank.expand(shape)[..., None]), -1)
-    left = torch.arange(draws.shape[-1], device=draws.device) < available[..., None]
-    return chosen.where(left, -1)
+        for place, earlier in enumerate(chosen):
+            chosen[place], rank = torch.minimum(earlier, rank), torch.maximum(earlier, rank)
+        chosen.append(rank)
+    if not chosen:
+        return available.new_empty((*torch.broadcast_shapes(draws.shape[:-1], available.shape), 0))
+    ranks = torch.stack(chosen, -1)
+    # What was drawn when none remained has been pushed past the last.
+    return ranks.where(ranks < available[..., None], -1)
