@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..mixer import Context, MixerSpec
 from .directions import orthogonal_directions
-from .feature_attention import RandomFeatureMap
+from .random_features import RandomFeatureMap
 
 MULTIPLE = 16  # matrix units prefer such widths: 112 features cost half of 111 on CPU
 

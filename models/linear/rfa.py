@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from lra_bench.contracts import UserError
 
 from ..mixer import Context, MixerSpec
-from .feature_attention import RandomFeatureMap
+from .random_features import RandomFeatureMap
 
 KERNELS = ("gaussian", "arccos")
 

@@ -36,6 +36,7 @@ class GatedRFA(RFA):
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project, fade and attend, merge."""
         q, k, v = self.project(x)
-        gate = self.gate(x).mT.float() if x.dtype.itemsize < 4 else self.gate(x).mT
+        gate = self.gate(x).mT
+        gate = gate.float() if gate.dtype.itemsize < 4 else gate
         o = self.attend(q, k, v, context, log_decay=F.logsigmoid(gate), key_weights=(-gate).sigmoid())
         return self.merge(o), context
