@@ -21,7 +21,7 @@ def run_reversibly(blocks: Sequence[Block], x: Tensor, context: Context) -> tupl
 
     Gomez et al. 2017, arXiv 1707.04585, as in Reformer, arXiv 2001.04451: y₁ = x₁ + mixer(x₂), y₂ = x₂ + feed-forward
     (y₁), beginning with x₁ = x₂ = x. The backward pass subtracts in turn, with the random draws of the forward pass:
-    memory does not grow with depth but for those of one block, and time by the third that a forward pass takes.
+    memory holds the activations of one branch whatever the depth, and a step takes one forward pass longer.
     Raises ``UserError`` where a mixer returns what the backward pass could not reach.
     """
     walk = _Walk(blocks, x, context)
@@ -105,7 +105,7 @@ class _Reversible(torch.autograd.Function):
             weights = [p for p in walk.blocks[number // 2].parameters() if p.requires_grad]
             with walk.again(number):
                 at = at.detach().requires_grad_()
-                y = branch(at)
+                y = branch(at.view_as(at))  # no leaf: hooks on a module's inputs, as of FLOP counters, refuse leaves
             back, *found = torch.autograd.grad(y, [at, *weights], gradient, allow_unused=True)
             for weight, more in zip(weights, found, strict=True):
                 if more is not None:

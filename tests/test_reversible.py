@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from lra_bench.contracts import UserError
+from lra_bench.measure.flops import count_flops
+from lra_bench.measure.synthetic import synthetic_batch
 from tests.mixer_cases import CASES, SPECS
 from tests.model_cases import batch_for, model, randomise, task
 from tests.storage_probe import LargestStorage
@@ -87,6 +89,13 @@ class TestReversible:
 
         assert at(2, True) == at(8, True)
         assert at(8, False) > at(2, False) > 2 * at(8, True)
+
+    def test_time_is_a_forward_pass_more(self):
+        spec = task()
+        batch = synthetic_batch(spec, 2, 24, "cpu")
+        plain, ours = (count_flops(model(spec, reversible=each).float(), batch) for each in (False, True))
+        assert ours.forward == plain.forward
+        assert plain.training + 0.98 * plain.forward < ours.training <= plain.training + plain.forward
 
     def test_autocast_is_the_same_in_both_passes(self, monkeypatch):
         network, batch = randomise(model(task(), reversible=True, dropout=0.3)).float().train(), batch_for(task())

@@ -88,6 +88,6 @@ class TestAttention:
                 make(form, **own)
 
 
-@pytest.mark.parametrize(("most", "block"), [(1, 16), (256, 16), (257, 32), (1024, 32), (4096, 64)])
+@pytest.mark.parametrize(("most", "block"), [(1, 8), (256, 16), (257, 24), (1024, 32), (4096, 64)])
 def test_blocks_are_by_default_the_root_of_the_greatest_length(most, block):
     assert make("sinkhorn", max_length=most).block == block

@@ -16,7 +16,7 @@ from ..kernels.sinkhorn import sinkhorn
 from ..kernels.softmax import fused, with_scores
 from ..mixer import Context, HeadMixer, MixerSpec
 
-MULTIPLE = 16
+MULTIPLE = 8
 
 
 class SinkhornAttention(HeadMixer):
@@ -25,7 +25,7 @@ class SinkhornAttention(HeadMixer):
     Tay et al. 2020, arXiv 2002.11296. x (B, N, E) -> (B, N, E). A network of two layers reads the sum of each block and
     scores the blocks that may come to it; Gumbel noise while training, ``temperature``, and ``iterations`` of Sinkhorn
     normalisation make the scores a soft permutation. ``block`` is by default the root of the greatest length, rounded
-    up to a multiple of 16. O(N^1.5 E) time, O(N^1.5) memory.
+    up to a multiple of 8. O(N^1.5 E) time, O(N^1.5) memory.
     Deviates: the causal form chooses among earlier blocks by softmax, since normalising columns would let later blocks
     enter. Where a row ends within a block, sorted tokens average what is real at their place, and weigh as much.
     """
@@ -78,7 +78,7 @@ class SinkhornAttention(HeadMixer):
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Score, normalise, sort, attend."""
-        length, block = x.shape[1], self.block
+        length, block = x.shape[1], min(self.block, x.shape[1])
         rest = -length % block
         valid = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
         partial = bool(rest) and not self.causal

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from .sinkhorn import SinkhornAttention
 
@@ -14,20 +14,16 @@ class BilinearSinkhornAttention(SinkhornAttention):
     """Sinkhorn attention whose blocks compare what they hold, so that rows may be of any length.
 
     Tay et al. 2020, arXiv 2002.11296; shapes and costs as ``SinkhornAttention``.
-    Deviates: scores are inner products of projections of the normalised sums of both blocks.
+    Deviates: a block scores another by the product of a query and a key of their normalised sums, made by the same
+    projections as those of tokens.
     """
 
-    spec = replace(SinkhornAttention.spec, length="any")
+    spec = replace(SinkhornAttention.spec, length="any", full_config={"block": 1_000_000})
 
     def add_sorting(self) -> None:
-        """Projections of the block that asks and the block that comes."""
-        self.asking = nn.Linear(self.width, self.heads * self.head_dim, bias=False)
-        self.coming = nn.Linear(self.width, self.heads * self.head_dim, bias=False)
-        for linear in (self.asking, self.coming):
-            nn.init.xavier_uniform_(linear.weight)
+        """Nothing: blocks are compared as tokens are."""
 
     def block_scores(self, queries: Tensor, blocks: Tensor) -> Tensor:
-        """Inner products of both projections, scaled."""
+        """Scaled inner products of queries and keys of blocks."""
         queries, blocks = (F.layer_norm(part, part.shape[-1:]) for part in (queries, blocks))
-        asked, offered = self.split(self.asking(queries)), self.split(self.coming(blocks))
-        return asked @ offered.mT * self.head_dim**-0.5
+        return self.split(self.query(queries)) @ self.split(self.key(blocks)).mT * self.head_dim**-0.5

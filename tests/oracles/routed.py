@@ -18,11 +18,12 @@ def block_score(mixer, head, asking, coming):
     """One block's score for all others, from its summary (E,) and theirs (M, E)."""
     part = slice(head * mixer.head_dim, (head + 1) * mixer.head_dim)
     if isinstance(mixer, BilinearSinkhornAttention):
-        normal = [
+        asking, coming = (
             (y - y.mean(-1, keepdim=True)) / (y.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
             for y in (asking, coming)
-        ]
-        return (normal[1] @ mixer.coming.weight[part].T) @ (mixer.asking.weight[part] @ normal[0]) / mixer.head_dim**0.5
+        )
+        query = mixer.query.weight[part] @ asking + mixer.query.bias[part]
+        return (coming @ mixer.key.weight[part].T + mixer.key.bias[part]) @ query / mixer.head_dim**0.5
     hidden = (mixer.hidden.weight[part] @ asking + mixer.hidden.bias[part]).relu()
     return (mixer.rows[head] @ hidden + mixer.row_bias[head, 0])[: len(coming)]
 
