@@ -191,7 +191,7 @@ class TestParameters:
 class TestOptions:
     @pytest.mark.parametrize("norm", ["layer", "rms"])
     @pytest.mark.parametrize("place", ["pre", "post"])
-    @pytest.mark.parametrize("activation", ["gelu", "relu", "silu"])
+    @pytest.mark.parametrize("activation", ["gelu", "relu", "silu", "swiglu", "geglu", "reglu"])
     def test_combinations_differ_and_train(self, norm, place, activation):
         network = model(task(), norm=norm, norm_place=place, activation=activation)
         network(batch_for(task())).logits.square().sum().backward()

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import Any, Literal, get_args
 
-from ..kernels.rows import row_attention
+import torch
+from torch import Tensor, nn
+
+from lra_bench.contracts import UserError
+
 from ..kernels.softmax import grouped, softmax_attention
 from ..mixer import Context, HeadMixer, MixerSpec
+from .by_rows import attend_by_rows
+
+Score = Literal["scaled", "dot", "bilinear", "reduced"]
 
 
 class SoftmaxAttention(HeadMixer):
@@ -16,6 +23,9 @@ class SoftmaxAttention(HeadMixer):
     O(N^2 D) time; O(N D) memory, for the scores are never held whole, with dropout on their weights or without.
     Positions that change scores are computed for some rows at a time, and again in the backward pass.
     ``kv_heads`` below ``heads`` shares keys and values (Ainslie et al. 2023, arXiv 2305.13245).
+    ``score`` compares queries and keys otherwise: ``dot`` by q · k, ``bilinear`` by q W k (both Luong et al. 2015,
+    arXiv 1508.04025), ``reduced`` by (U q) · (V k) with U, V of ``rank``, by default D / 4. W, U, V belong to heads;
+    W begins as I / √D and U, V so that scores begin as large as scaled ones.
     """
 
     spec = MixerSpec(
@@ -26,19 +36,50 @@ class SoftmaxAttention(HeadMixer):
         equivariant=True,
         growth=2.0,
         positions=("embed", "rotate", "bias", "scores", "weight"),
-        full_config={},
+        full_config={"score": "scaled", "kv_heads": None},
     )
+
+    def __init__(
+        self, width: int, heads: int, *, score: Score = "scaled", rank: int | None = None, **common: Any
+    ) -> None:
+        super().__init__(width, heads, **common)
+        if score not in get_args(Score):
+            raise UserError(
+                f"model.mixer.score={score}: is none of {', '.join(get_args(Score))}; "
+                "additive scores are a system of their own, model=score_additive"
+            )
+        if rank is not None and (rank < 1 or score != "reduced"):
+            raise UserError(f"model.mixer.rank={rank}: must be at least 1, and belongs to model.mixer.score=reduced")
+        self.score, size = score, self.head_dim
+        self.scale = size**-0.5 if score == "scaled" else 1.0
+        if score == "bilinear":
+            self.between = nn.Parameter((torch.eye(size) * size**-0.5).repeat(heads, 1, 1))
+        if score == "reduced":
+            rank = rank or max(1, size // 4)
+            self.reduce_query = nn.Parameter(torch.randn(heads, size, rank) * size**-0.5 * rank**-0.25)
+            self.reduce_key = nn.Parameter(torch.randn(self.kv_heads, size, rank) * size**-0.5 * rank**-0.25)
+
+    def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
+        """Project, attend, merge; it is what ``attend`` compares that positions turn."""
+        return self.merge(self.attend(*self.project(x), context)), context
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Softmax attention over all keys."""
-        position, places, scale = self.position, context.positions, self.head_dim**-0.5
-        if position is None or position.hooks <= {"embed", "rotate"}:
-            return softmax_attention(q, k, v, padding=context.padding, causal=self.causal, dropout=self.drop_rate)
+        compared = self.turn(*self._compared(q, k), context)
+        if self.position is None or self.position.hooks <= {"embed", "rotate"}:
+            return softmax_attention(
+                *compared, v, padding=context.padding, causal=self.causal, scale=self.scale, dropout=self.drop_rate
+            )
+        own = compared[0] is q and compared[1] is k
+        return attend_by_rows(self, q, k, v, context, self._products, None if own else compared)
 
-        def score(rows: Tensor, start: int, keys: int) -> Tensor:
-            seen = k[:, :, :keys]
-            plain = grouped(rows * scale, seen.mT)
-            here = places[..., start : start + rows.shape[2]]
-            return position.complete(plain, rows, seen, here, places[..., :keys])
+    def _compared(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys whose inner products are the scores, but for the scale."""
+        if self.score == "bilinear":
+            return q @ self.between, k
+        if self.score == "reduced":
+            return q @ self.reduce_query, k @ self.reduce_key
+        return q, k
 
-        return row_attention(q, v, score, padding=context.padding, causal=self.causal, dropout=self.drop_rate)
+    def _products(self, q: Tensor, k: Tensor) -> Tensor:
+        return grouped(q * self.scale, k.mT)

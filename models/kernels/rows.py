@@ -33,10 +33,10 @@ def row_attention(
     ``score(slice of queries, start, keys)`` returns the scores (B or 1, H, r, keys) of the queries from ``start`` on
     against the first ``keys`` keys; it runs again in the backward pass, so it must not draw. ``padding`` belongs to
     the keys and is right-padded; ``causal`` aligns the last query with the last key. A query that sees no key yields
-    zeros. O(N M) scores; memory O(rows M) per head, backward too.
+    zeros. ``rows`` is by default ``rows_at_once``. O(N M) scores; memory O(rows M) per head, backward too.
     """
     length, keys = queries.shape[2], v.shape[2]
-    rows = rows or (QUERY_ROWS if v.device.type == "cpu" else DEVICE_ROWS)
+    rows = rows or rows_at_once(v.device)
     # A real query of a right-padded causal row sees real keys only.
     mask = None if padding is None or (causal and length == keys) else padding.key_mask()
     again = torch.is_grad_enabled() and length > rows
@@ -50,6 +50,11 @@ def row_attention(
             checkpoint(_attend, *part, use_reentrant=False, preserve_rng_state=dropout > 0) if again else _attend(*part)
         )
     return torch.cat(parts, 2) if len(parts) > 1 else parts[0]
+
+
+def rows_at_once(device: torch.device, numbers: int = 1) -> int:
+    """How many queries a slice has on this device, where each score takes so many ``numbers`` to compute."""
+    return max(1, (QUERY_ROWS if device.type == "cpu" else DEVICE_ROWS) // numbers)
 
 
 def _attend(

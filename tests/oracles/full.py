@@ -1,7 +1,36 @@
-"""Full attention."""
+"""Full attention, with every score that its options have."""
 
+import torch
+
+from lra_bench.models.full.additive_attention import AdditiveAttention
 from lra_bench.models.full.softmax_attention import SoftmaxAttention
 
-from .softmax import softmax
+from .softmax import heads_of, placed, softmax_of
 
-ORACLES = {SoftmaxAttention: softmax}
+
+def compared(mixer, x, seen):
+    """Each pair of tokens by the formula of the score."""
+    q, k = heads_of(mixer, x)
+    repeats = mixer.heads // mixer.kv_heads
+    a, b, scale = q, k, mixer.head_dim**-0.5 if mixer.score == "scaled" else 1
+    if mixer.score == "bilinear":
+        a = torch.einsum("bhid,hde->bhie", q, mixer.between)
+    if mixer.score == "reduced":
+        a = torch.einsum("bhid,hdr->bhir", q, mixer.reduce_query)
+        b = torch.einsum("bhjd,hdr->bhjr", k, mixer.reduce_key.repeat_interleave(repeats, 0))
+    return softmax_of(placed(mixer, q, k, a, b, scale), seen)
+
+
+def additive(mixer, x, seen):
+    """The network, on every pair of tokens and head."""
+    q, k = heads_of(mixer, x)
+    lines = []
+    for h in range(mixer.heads):
+        keys = k[:, h] @ mixer.for_key[h * mixer.kv_heads // mixer.heads]
+        queries = q[:, h] @ mixer.for_query[h]
+        lines.append(torch.stack([torch.tanh(keys + one[:, None]) @ mixer.weigh[h] for one in queries.unbind(1)], 1))
+    scores = torch.stack(lines, 1)
+    return softmax_of(placed(mixer, q, k, scores=scores), seen)
+
+
+ORACLES = {SoftmaxAttention: compared, AdditiveAttention: additive}

@@ -20,13 +20,14 @@ def of_distance(q, function):
     return torch.stack(lines).reshape(q.shape[1], n, n).to(q.dtype)
 
 
-def rope(position, q, k, scores):
-    """The real part of products of complex pairs, turned by the distance."""
+def turned_products(q, k):
+    """Products as rotary positions make them: the real part of those of complex pairs, turned by the distance."""
     pairs = q.shape[-1] // 2
     a, b = (torch.complex(x[..., :pairs], x[..., pairs : 2 * pairs]) for x in (q, k))
-    rates = torch.tensor([10_000 ** (-2 * m / q.shape[-1]) for m in range(pairs)], dtype=q.dtype)
+    rates = torch.tensor([10_000 ** (-m / pairs) for m in range(pairs)], dtype=q.dtype)
     turn = torch.polar(torch.ones(()).to(q.dtype), distances(q)[..., None] * rates)
-    return torch.einsum("bhim,bhjm,ijm->bhij", a, b.conj(), turn).real * q.shape[-1] ** -0.5
+    rest = q[..., 2 * pairs :] @ k[..., 2 * pairs :].mT
+    return torch.einsum("bhim,bhjm,ijm->bhij", a, b.conj(), turn).real + rest
 
 
 def alibi(position, q, k, scores):
@@ -66,9 +67,9 @@ def transformer_xl(position, q, k, scores):
     angles = distances(q)[..., None] * rates
     waves = torch.where(torch.arange(width) % 2 == 0, angles.sin(), angles.cos())
     relative = torch.einsum("hde,ije->hijd", position.relative, waves)
-    content = torch.einsum("bhid,bhjd->bhij", q + position.content[:, None], k)
+    content = torch.einsum("hd,bhjd->bhj", position.content, k)[:, :, None]
     place = torch.einsum("bhid,hijd->bhij", q + position.place[:, None], relative)
-    return (content + place) * q.shape[-1] ** -0.5
+    return scores + (content + place) * q.shape[-1] ** -0.5
 
 
 def da_transformer(position, q, k, scores):
@@ -79,4 +80,4 @@ def da_transformer(position, q, k, scores):
     return F.relu(scores) * of_distance(q, factor)
 
 
-WRITTEN = {each.__name__: each for each in (rope, alibi, t5, kerple, shaw, transformer_xl, da_transformer)}
+WRITTEN = {each.__name__: each for each in (alibi, t5, kerple, shaw, transformer_xl, da_transformer)}
