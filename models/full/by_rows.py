@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
 from ..kernels.rows import row_attention
@@ -28,16 +27,21 @@ def attend_by_rows(
     """
     position, places = mixer.position, context.positions
     keys = k if compared is None else compared[1]
-    queries = q if compared is None else torch.cat((q, compared[0]), -1)
 
-    def score(some: Tensor, start: int, count: int) -> Tensor:
-        own, asked = (some, some) if compared is None else some.tensor_split([q.shape[-1]], -1)
-        scores = pairs(asked, keys[:, :, :count])
+    def score(own: Tensor, start: int, count: int, asked: Tensor | None = None) -> Tensor:
+        scores = pairs(own if asked is None else asked, keys[:, :, :count])
         if position is None:
             return scores
-        here = places[..., start : start + some.shape[2]]
+        here = places[..., start : start + own.shape[2]]
         return position.complete(scores, own, k[:, :, :count], here, places[..., :count])
 
     return row_attention(
-        queries, v, score, padding=context.padding, causal=mixer.causal, dropout=mixer.drop_rate, rows=rows
+        q,
+        v,
+        score,
+        beside=() if compared is None else compared[:1],
+        padding=context.padding,
+        causal=mixer.causal,
+        dropout=mixer.drop_rate,
+        rows=rows,
     )

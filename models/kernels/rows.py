@@ -14,7 +14,7 @@ from .softmax import QUERY_ROWS, grouped, hiding, lower
 
 DEVICE_ROWS = 512  # queries at once where starting an operation costs more than a slice fills a cache
 
-Score = Callable[[Tensor, int, int], Tensor]
+Score = Callable[..., Tensor]
 
 
 def row_attention(
@@ -22,6 +22,7 @@ def row_attention(
     v: Tensor,
     score: Score,
     *,
+    beside: tuple[Tensor, ...] = (),
     padding: Padding | None = None,
     causal: bool = False,
     dropout: float = 0.0,
@@ -29,11 +30,12 @@ def row_attention(
 ) -> Tensor:
     """softmax(scores) v for scores of any kind, never more than ``rows`` queries of them at once.
 
-    queries (B, H, N, ...) hold what scores depend on, row by row; v (B, G, M, V), with G dividing H; to (B, H, N, V).
-    ``score(slice of queries, start, keys)`` returns the scores (B or 1, H, r, keys) of the queries from ``start`` on
-    against the first ``keys`` keys; it runs again in the backward pass, so it must not draw. ``padding`` belongs to
-    the keys and is right-padded; ``causal`` aligns the last query with the last key. A query that sees no key yields
-    zeros. ``rows`` is by default ``rows_at_once``. O(N M) scores; memory O(rows M) per head, backward too.
+    queries (B, H, N, F) hold what scores depend on, row by row, and so do tensors (..., N, F) ``beside`` them; v
+    (B, G, M, V), with G dividing H; to (B, H, N, V). ``score(slice of queries, start, keys, *slices beside)`` returns
+    the scores (B or 1, H, r, keys) of the queries from ``start`` on against the first ``keys`` keys; it runs again in
+    the backward pass, so it must not draw. ``padding`` belongs to the keys and is right-padded; ``causal`` aligns the
+    last query with the last key. A query that sees no key yields zeros. ``rows`` is by default ``rows_at_once``.
+    O(N M) scores; memory O(rows M) per head, backward too.
     """
     length, keys = queries.shape[2], v.shape[2]
     rows = rows or rows_at_once(v.device)
@@ -42,10 +44,11 @@ def row_attention(
     again = torch.is_grad_enabled() and length > rows
     parts = []
     # split, not slices: the backward pass of a slice writes a tensor of full size.
-    for number, some in enumerate(queries.split(rows, 2)):
+    for number, some in enumerate(zip(*(each.split(rows, -2) for each in (queries, *beside)), strict=True)):
         start = number * rows
-        last = start + some.shape[2] + keys - length if causal else keys
-        part = (some, v[:, :, :last], mask if mask is None else mask[..., :last], score, start, causal, dropout)
+        last = start + some[0].shape[2] + keys - length if causal else keys
+        seen = mask if mask is None else mask[..., :last]
+        part = (v[:, :, :last], seen, score, start, causal, dropout, *some)
         parts.append(
             checkpoint(_attend, *part, use_reentrant=False, preserve_rng_state=dropout > 0) if again else _attend(*part)
         )
@@ -58,9 +61,16 @@ def rows_at_once(device: torch.device, numbers: int = 1) -> int:
 
 
 def _attend(
-    queries: Tensor, v: Tensor, mask: Tensor | None, score: Score, start: int, causal: bool, dropout: float
+    v: Tensor,
+    mask: Tensor | None,
+    score: Score,
+    start: int,
+    causal: bool,
+    dropout: float,
+    queries: Tensor,
+    *beside: Tensor,
 ) -> Tensor:
-    scores = score(queries, start, v.shape[2])
+    scores = score(queries, start, v.shape[2], *beside)
     if causal:
         # Made here: kept for the backward pass, the triangles of all slices would be quadratic.
         earlier = lower(queries.shape[2], v.shape[2], v.device)

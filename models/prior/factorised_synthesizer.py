@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..kernels.rows import row_attention
 from ..mixer import Context
-from .rows import row_attention
 from .synthesizer import Synthesizer
 
 
@@ -50,17 +50,11 @@ class FactorisedDenseSynthesizer(Synthesizer):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Softmax over rows of the products."""
-        coarse, fine, *content = q.split([*self.sizes, *[self.head_dim] * (self.mixture != "alone")], -1)
 
-        def logits(coarse: Tensor, fine: Tensor, *content: Tensor) -> Tensor:
-            scores = (coarse[..., :, None] * fine[..., None, :]).flatten(-2)[..., : v.shape[2]]
-            return scores + content[0] @ k.transpose(-1, -2) if content else scores
+        def score(rows: Tensor, start: int, keys: int) -> Tensor:
+            coarse, fine, *content = rows.split([*self.sizes, *[self.head_dim] * (self.mixture != "alone")], -1)
+            needed = coarse[..., : -(-keys // self.sizes[1]), None]
+            scores = (needed * fine[..., None, :]).flatten(-2)[..., :keys]
+            return scores + content[0] @ k[:, :, :keys].mT if content else scores
 
-        return row_attention(
-            logits,
-            (coarse, fine, *content),
-            v,
-            padding=context.padding,
-            causal=self.causal,
-            dropout=self.drop_rate,
-        )
+        return row_attention(q, v, score, padding=context.padding, causal=self.causal, dropout=self.drop_rate)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from ..kernels.dropout import dropout
 from ..kernels.linear import full_precision
+from ..kernels.rows import row_attention
 from ..mixer import Context
-from .rows import row_attention
 from .synthesizer import Synthesizer
 
 
@@ -47,9 +47,10 @@ class RandomSynthesizer(Synthesizer):
         if self.mixture == "alone":
             return self._shared(scores, v, context)
         return row_attention(
-            lambda q, prior: q @ k.transpose(-1, -2) + prior,
-            (q, scores * self.shares()[1]),
+            q,
             v,
+            lambda rows, start, keys, prior: rows @ k[:, :, :keys].mT + prior[..., :keys],
+            beside=(scores * self.shares()[1],),
             padding=context.padding,
             causal=self.causal,
             dropout=self.drop_rate,
