@@ -5,7 +5,7 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels import block as block_kernel
-from lra_bench.models.sparse import sliding_window
+from lra_bench.models.kernels import patterns
 from tests.mixer_cases import context, make, rows, run
 from tests.model_cases import model, task
 
@@ -59,10 +59,10 @@ def test_both_routes_agree(causal, kv_heads, monkeypatch):
         used.append(1)
         return block_kernel.block_attention(*arguments, **options)
 
-    monkeypatch.setattr(sliding_window, "block_attention", counted)
+    monkeypatch.setattr(patterns, "block_attention", counted)
     by_blocks = run(mixer, x, [61, 40])
     assert used
-    monkeypatch.setattr(sliding_window, "SMALLEST_BLOCK", 64)
+    monkeypatch.setattr(patterns, "SMALLEST_BLOCK", 64)
     by_band = run(mixer, x, [61, 40])
     assert len(used) == 1
     assert (by_blocks[0] - by_band[0]).abs().max() < 1e-12

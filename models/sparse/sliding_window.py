@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from lra_bench.contracts import UserError
 
-from ..kernels.block import block_attention
-from ..kernels.softmax import softmax_attention
+from ..kernels.patterns import within_window
 from ..mixer import Context, HeadMixer, MixerSpec
-
-SMALLEST_BLOCK = 16
 
 
 class SlidingWindow(HeadMixer):
@@ -40,29 +36,7 @@ class SlidingWindow(HeadMixer):
         self.window = window
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention within the band, by blocks where they are fewer than the whole."""
-        length, block = q.shape[2], max(self.window, SMALLEST_BLOCK)
-        if 3 * block >= length:
-            band = self._band(length, q.device) if self.window < length - 1 else None
-            return softmax_attention(
-                q, k, v, padding=context.padding, visible=band, causal=self.causal, dropout=self.drop_rate
-            )
-        return block_attention(
-            q,
-            k,
-            v,
-            block=block,
-            neighbours=(1, 0 if self.causal else 1),
-            keep=self._keep,
-            # A real query of a right-padded causal row sees real keys only.
-            padding=None if self.causal else context.padding,
-            dropout=self.drop_rate,
+        """Attention within the band."""
+        return within_window(
+            q, k, v, window=self.window, causal=self.causal, padding=context.padding, dropout=self.drop_rate
         )
-
-    def _keep(self, queries: Tensor, keys: Tensor) -> Tensor:
-        behind = queries - keys
-        return (behind <= self.window) & (behind >= (0 if self.causal else -self.window))
-
-    def _band(self, length: int, device: torch.device) -> Tensor:
-        places = torch.arange(length, device=device)
-        return self._keep(places[:, None], places)
