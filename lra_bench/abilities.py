@@ -31,6 +31,12 @@ def mixer_ability(target: str) -> Capability:
     return ability
 
 
+def network_ability(target: str) -> Capability | None:
+    """The declared abilities of a whole network; None where its class declares none."""
+    ability = getattr(_module_class(target, "model.network"), "capability", None)
+    return ability if isinstance(ability, Capability) else None
+
+
 def position_hooks(target: str) -> frozenset[str]:
     """The hooks that a position class defines."""
     call = _declared(target, "hooks")

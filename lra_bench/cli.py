@@ -137,9 +137,11 @@ def list_options(
     as_json: Json = False,
 ) -> None:
     """List what can be chosen."""
+    from lra_bench.grid import importable
     from lra_bench.listing import options
 
-    rows = options(kind, config_dir)
+    with importable(config_dir):
+        rows = options(kind, config_dir, declared=as_json)
     if as_json:
         print_json(rows)
         return

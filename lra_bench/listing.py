@@ -1,9 +1,13 @@
-"""What can be chosen, read from the YAML files alone: no torch, no composition."""
+"""What can be chosen, read from the YAML files alone, without composing them."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import yaml
+
+from lra_bench.abilities import mixer_ability, network_ability
 from lra_bench.build import suggest
 from lra_bench.config import GROUPS, option_files
 from lra_bench.contracts import UserError
@@ -21,12 +25,25 @@ def describe(file: Path) -> str:
     return ""
 
 
-def options(kind: str, config_dir: Path | None = None) -> list[dict[str, str]]:
+def options(kind: str, config_dir: Path | None = None, *, declared: bool = False) -> list[dict[str, Any]]:
     """Name and description of each option of a group; ``kind`` in the singular or the plural.
 
+    With ``declared`` models tell their abilities as well, for some of which their classes are loaded.
     Raises ``UserError`` where there is no such group.
     """
     group = PLURALS.get(kind, kind)
     if group not in GROUPS:
         raise UserError(f"list {kind}: there is no such kind of thing{suggest(kind, set(PLURALS))}")
-    return [{"name": name, "description": describe(file)} for name, file in option_files(group, config_dir).items()]
+    return [
+        {"name": name, "description": describe(file), **(abilities(file) if declared and group == "model" else {})}
+        for name, file in option_files(group, config_dir).items()
+    ]
+
+
+def abilities(model: Path) -> dict[str, Any]:
+    """What the system of a model file declares of itself: family, paper, direction, length, growth, positions, and so on."""
+    node = yaml.safe_load(model.read_text(encoding="utf-8"))["model"]
+    if "mixer" in node:
+        return mixer_ability(node["mixer"]["_target_"]).as_dict()
+    declared = network_ability(node["network"]["_target_"])
+    return {} if declared is None else declared.as_dict()

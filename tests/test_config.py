@@ -137,3 +137,12 @@ def test_a_folder_of_the_users_own_adds_options(tmp_path, name):
     composed = compose("model=mine", config_dir=tmp_path)
     assert composed.config["model"]["label"] == "Mine"
     assert {"name": "mine", "description": "Mine."} in options("models", tmp_path)
+
+
+def test_models_tell_what_they_declare():
+    rows = {row["name"]: row for row in options("models", declared=True)}
+    for row in rows.values():
+        assert {"family", "paper", "bidirectional", "causal", "length", "growth", "positions"} <= set(row)
+        assert "arxiv" in row or row["family"] == "control"
+    assert rows["transformer"]["growth"] == 2 and "rotate" in rows["transformer"]["positions"]
+    assert "family" not in options("models")[0]
