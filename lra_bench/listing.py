@@ -41,7 +41,7 @@ def options(kind: str, config_dir: Path | None = None, *, declared: bool = False
 
 
 def abilities(model: Path) -> dict[str, Any]:
-    """What the system of a model file declares of itself: family, paper, direction, length, growth, positions, and so on."""
+    """What the system of a model file declares of itself: family, paper, direction, growth and the rest."""
     node = yaml.safe_load(model.read_text(encoding="utf-8"))["model"]
     if "mixer" in node:
         return mixer_ability(node["mixer"]["_target_"]).as_dict()
