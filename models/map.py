@@ -20,7 +20,9 @@ declare: `python -m lra_bench.models.map > models/README.md`.
 
 - `backbone.py` embeds, positions, stacks blocks, pools and reads out; `block.py`, `feedforward.py` and `readout.py` are
   its parts.
-- `mixer.py` says what a mixer is and what it may declare; `positions/` holds what tells it where tokens stand.
+- `embedding.py` takes tokens in, `reversible.py` runs blocks without keeping what they computed.
+- `mixer.py` says what a mixer is and what it may declare, `draws.py` what its random draws depend on; `positions/`
+  holds what tells it where tokens stand.
 - `kernels/` holds the few pure functions where the time is spent.
 
 | family | key | system | file | paper | directions | growth |

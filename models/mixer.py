@@ -202,11 +202,13 @@ class HeadMixer(Mixer):
         return self.merge(self.attend(q, k, v, context)), context
 
     def turn(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """Queries (B, H, N, D) and keys (B, G, N, D) of the rows, turned where the position does so."""
+        """Queries (B, H, N, D) and keys (B, G, M, D) of the first N and M rows, turned where the position does so."""
         if self.position is None or "rotate" not in self.position.hooks:
             return q, k
         positions = context.counted() if self.position.by_length else context.positions
-        return self.position.rotate(q, k, positions, positions)
+        rows = positions.shape[-1]
+        own, others = (positions if x.shape[2] == rows else positions[..., : x.shape[2]] for x in (q, k))
+        return self.position.rotate(q, k, own, others)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D)."""

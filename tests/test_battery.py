@@ -350,3 +350,14 @@ def test_memory_grows_as_declared_with_every_position(name, place):
     assert max(found) <= memory_exponent(SPECS[name]) + 0.1
     held = [held_for_backward(lambda n=n: at(n)) for n in (shorter, longer)]
     assert held[1] <= held[0] * 2 ** (memory_exponent(SPECS[name]) + 0.1)
+
+
+@every_case
+@pytest.mark.parametrize("scaling", ["linear", "ntk", "yarn"])
+def test_positions_that_know_the_length_count_no_padding(name, causal, scaling):
+    if "rotate" not in SPECS[name].positions or SPECS[name].padding != "amount":
+        pytest.skip("honours no rotation, or the amount of padding enters")
+    position = make_position("rope", causal=causal, max_length=20, scaling=scaling)
+    mixer, x, lengths = make(name, causal=causal, position=position), rows(2, 50), [50, 33]
+    longer = torch.cat((x, rows(2, 30, seed=1)), 1)
+    assert_close(real(run(mixer, x, lengths), lengths), real(run(mixer, longer, lengths), lengths)[:, :50])

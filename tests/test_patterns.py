@@ -106,7 +106,7 @@ def test_keys_beside_join_one_softmax(padded, kv_heads):
 def test_what_is_wholly_seen_has_no_mask(monkeypatch):
     """The fused kernel turns a bool mask into numbers, which own blocks alone can spare it."""
     masks = []
-    kernel = "lra_bench.models.kernels.block.fused"
+    kernel = "lra_bench.models.kernels.few.fused"
     monkeypatch.setattr(kernel, lambda q, k, v, mask, **_: masks.append(mask) or q)
     for n in (24, 22):
         block_attention(*inputs(n), block=8, neighbours=(0, 0))

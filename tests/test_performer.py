@@ -96,7 +96,7 @@ class TestDirections:
 
     def test_drawn_from_seed_and_layer(self):
         def drawn(**own):
-            return Performer(WIDTH, HEADS, **own).projection
+            return Performer(WIDTH, HEADS, **own).directions
 
         assert torch.equal(drawn(seed=1, layer=2), drawn(seed=1, layer=2))
         assert not torch.equal(drawn(seed=1, layer=2), drawn(seed=1, layer=1))
@@ -168,9 +168,9 @@ class TestRedraw:
             with torch.no_grad():
                 for step in steps:
                     mixer.after_step(step, {})
-            return mixer.projection.clone()
+            return mixer.directions.clone()
 
-        start = Performer(WIDTH, HEADS).projection
+        start = Performer(WIDTH, HEADS).directions
         assert torch.equal(after(range(9)), start)
         assert not torch.equal(after(range(10)), start)
         assert torch.equal(after(range(19)), after(range(10)))
@@ -186,8 +186,8 @@ class TestRedraw:
             for mixer in network.mixers:
                 mixer.after_step(0, {})
             for mixer in other.mixers:
-                before = mixer.projection.clone()
+                before = mixer.directions.clone()
                 mixer.after_step(999, {})
-                assert torch.equal(mixer.projection, before)
+                assert torch.equal(mixer.directions, before)
         other.load_state_dict(network.state_dict())
         assert torch.equal(network(batch).logits, other(batch).logits)

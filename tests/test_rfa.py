@@ -78,7 +78,7 @@ class TestDraws:
             with torch.no_grad():
                 for step in range(steps):
                     mixer.after_step(step, {})
-            return mixer.projection.clone()
+            return mixer.directions.clone()
 
         start = drawn()
         assert abs(start.std().item() - 1) < 0.05

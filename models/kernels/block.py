@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..mixer import Padding
 from .dropout import dropout as drop
-from .softmax import fused, with_scores
+from .few import few_attention
 
 Keep = Callable[[Tensor, Tensor], Tensor]
 
@@ -67,8 +67,8 @@ def block_attention(
     if beside is not None:
         own, weights = _join(queries, keys, values, folded, layout.fold(layout.blocks(beside.scores)), scale, dropout)
         return layout.unfold(own)[:, :, :length] + beside.read(layout.unfold(weights)[:, :, :length])
-    attend = with_scores if dropout and q.device.type == "cpu" else fused
-    return layout.unfold(attend(queries, keys, values, folded, scale=scale, dropout=dropout))[:, :, :length]
+    o = few_attention(queries, keys, values, visible=folded, scale=scale, dropout=dropout)
+    return layout.unfold(o)[:, :, :length]
 
 
 def _join(

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import torch
 from torch import Tensor
-
-
-def generator_of(name: str, seed: int, layer: int, step: int) -> torch.Generator:
-    """A generator that depends on nothing but its arguments."""
-    digest = hashlib.blake2b(f"{name}/{seed}/{layer}/{step}".encode(), digest_size=7).digest()
-    return torch.Generator().manual_seed(int.from_bytes(digest, "little"))
 
 
 def orthogonal_directions(count: int, width: int, generator: torch.Generator) -> Tensor:

@@ -72,7 +72,7 @@ class Performer(RandomFeatureMap):
 
     def _exponents(self, x: Tensor) -> Tensor:
         """w·x / D^(1/4) of every direction w, and of −w where they come in pairs."""
-        along = F.linear(x, self.projection * self.head_dim**-0.25)
+        along = F.linear(x, self.directions * self.head_dim**-0.25)
         return torch.cat((along, -along), -1) if self.hyperbolic else along
 
 

@@ -67,6 +67,6 @@ class RFA(RandomFeatureMap):
     def features(self, x: Tensor, context: Context) -> Tensor:
         """M^(−1/2) (sin w·x, cos w·x), or M^(−1/2) relu(w·x), of x at unit length."""
         x = x / (x.norm(dim=-1, keepdim=True) + 1e-3)
-        along = x @ (self.projection * (self.scale.to(x.dtype) / self.temperature)).mT
+        along = x @ (self.directions * (self.scale.to(x.dtype) / self.temperature)).mT
         waves = along.relu() if self.kernel == "arccos" else torch.cat((along.sin(), along.cos()), -1)
         return waves * self.count**-0.5

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..draws import generator_of
 from ..kernels.dropout import dropout
 from ..kernels.linear import full_precision
 from ..kernels.rows import row_attention
@@ -81,9 +81,7 @@ class FixedRandomSynthesizer(RandomSynthesizer):
 
     def add_scores(self) -> None:
         """Scores (H, N, N) of variance 1 / N, drawn from seed and layer."""
-        name = f"random_synthesizer/{self.seed}/{self.layer}/0"
-        digest = hashlib.blake2b(name.encode(), digest_size=7).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest, "little"))
+        generator = generator_of("random_synthesizer", self.seed, self.layer)
         drawn = torch.randn(self.heads, self.max_length, self.max_length, generator=generator)
         self.register_buffer("scores", self.max_length**-0.5 * drawn)
 

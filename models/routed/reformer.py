@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,17 +10,18 @@ from torch import Tensor
 
 from lra_bench.contracts import UserError
 
+from ..draws import RandomDirections
 from ..kernels.dropout import dropout
 from ..kernels.hashing import DIRECTIONS, angular_buckets
 from ..kernels.linear import full_precision
 from ..kernels.sorting import stable_order, take
-from ..mixer import Context, HeadMixer, MixerSpec
+from ..mixer import Context, MixerSpec
 
 TO_ITSELF = -5e4  # added to the score of a token with itself: chosen only where there is nothing else
 LAST = 2**40  # a bucket after all others
 
 
-class Reformer(HeadMixer):
+class Reformer(RandomDirections):
     """Tokens are sorted by a locality-sensitive hash and attend within their chunk and the one before.
 
     Kitaev et al. 2020, arXiv 2001.04451. q = k up to its length, v (B, H, N, D) -> (B, H, N, D). In each of ``rounds``
@@ -43,20 +42,20 @@ class Reformer(HeadMixer):
         stochastic=True,
         positions=("embed", "rotate"),
     )
-    directions: Tensor
+    draws = "reformer"
 
     def __init__(
         self, width: int, heads: int, *, chunk: int = 64, rounds: int = 2, redraw_every: int = 1, **common: Any
     ) -> None:
-        super().__init__(width, heads, **common)
-        for name, value, least in (("chunk", chunk, 1), ("rounds", rounds, 1), ("redraw_every", redraw_every, 0)):
-            if value < least:
-                raise UserError(f"model.mixer.{name}={value}: must be at least {least}")
+        super().__init__(width, heads, redraw_every=redraw_every, **common)
+        for name, value in (("chunk", chunk), ("rounds", rounds)):
+            if value < 1:
+                raise UserError(f"model.mixer.{name}={value}: must be at least 1")
         if self.kv_heads != heads:
             raise UserError("model.mixer.kv_heads: queries are the keys; leave it out")
-        self.chunk, self.rounds, self.redraw_every = chunk, rounds, redraw_every
+        self.chunk, self.rounds = chunk, rounds
         del self.key
-        self.register_buffer("directions", self._draw(0))
+        self.begin()
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, the same as keys of unit length, and values."""
@@ -92,14 +91,8 @@ class Reformer(HeadMixer):
         share = take((most + total.log()).flatten(2, 4), back).softmax(2)
         return (take(o.flatten(2, 4), back) * share.to(o.dtype)).sum(2)
 
-    def after_step(self, step: int, statistics: Mapping[str, Tensor]) -> None:
-        """Draw new directions every ``redraw_every`` steps."""
-        if self.redraw_every and (step + 1) % self.redraw_every == 0:
-            self.directions.copy_(self._draw(step + 1))
-
-    def _draw(self, step: int) -> Tensor:
-        digest = hashlib.blake2b(f"reformer/{self.seed}/{self.layer}/{step}".encode(), digest_size=7).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest, "little"))
+    def draw(self, generator: torch.Generator) -> Tensor:
+        """Directions (R, 2, D, 64) of two hashes for each round."""
         return torch.randn(self.rounds, 2, self.head_dim, DIRECTIONS, generator=generator)
 
     @torch.no_grad()

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
 
+from ..kernels.few import few_attention
 from ..kernels.linear import full_precision
 from ..kernels.sinkhorn import sinkhorn
-from ..kernels.softmax import fused, with_scores
 from ..mixer import Context, HeadMixer, MixerSpec
 
 MULTIPLE = 8
@@ -101,9 +101,9 @@ class SinkhornAttention(HeadMixer):
             q, k, v = F.pad(q, (0, 1), value=self.head_dim**0.5), F.pad(k, (0, 1)), F.pad(v, (0, 1))
             keys, values = torch.cat((keys, present.log()), -1), F.pad(values, (0, 1))
         keys, values = (torch.cat((far.to(own.dtype), own), -2) for far, own in ((keys, k), (values, v)))
-        attend = with_scores if self.drop_rate and x.device.type == "cpu" else fused
         q, keys, values = (part.transpose(1, 2).flatten(0, 1) for part in (q, keys, values))
-        o = attend(q, keys, values, mask, scale=self.head_dim**-0.5, dropout=self.drop_rate)[..., : self.head_dim]
+        o = few_attention(q, keys, values, visible=mask, scale=self.head_dim**-0.5, dropout=self.drop_rate)
+        o = o[..., : self.head_dim]
         o = o.unflatten(0, (x.shape[0], -1)).transpose(1, 2).flatten(2, 3)
         return self.merge(o[:, :, :length]), context
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import torch
@@ -10,6 +9,7 @@ from torch import Tensor
 
 from lra_bench.contracts import UserError
 
+from ..draws import generator_of
 from ..kernels.block import block_attention
 from ..kernels.softmax import softmax_attention
 from ..mixer import Context, HeadMixer, MixerSpec
@@ -47,8 +47,7 @@ class BigBird(HeadMixer):
         if self.kv_heads != heads:
             raise UserError("model.mixer.kv_heads: heads see different blocks, so they share no keys; leave it out")
         self.block, self.random_blocks = block, random_blocks
-        digest = hashlib.blake2b(f"bigbird/{self.seed}/{self.layer}".encode(), digest_size=7).digest()
-        generator = torch.Generator().manual_seed(int.from_bytes(digest, "little"))
+        generator = generator_of("bigbird", self.seed, self.layer)
         shape = (heads, -(-self.max_length // block), random_blocks)
         self.register_buffer("draws", torch.randint(2**DRAW_BITS, shape, generator=generator))
 

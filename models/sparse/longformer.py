@@ -65,7 +65,8 @@ class Longformer(HeadMixer):
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Attention of all rows in their windows, then of the global ones to everything."""
         count = min(self.global_tokens, x.shape[1])
-        o = self.attend(*self._rotated(*self.project(x), context), context)
+        q, k, v = self.project(x)
+        o = self.attend(*self.turn(q, k, context), v, context)
         if count:
             o = torch.cat((self._global_rows(x, count, context), o[:, :, count:]), 2)
         return self.merge(o), context
@@ -94,15 +95,9 @@ class Longformer(HeadMixer):
         """What the first ``count`` rows see of all rows, or of those up to themselves: (B, H, count, D)."""
         seen = x[:, :count] if self.causal else x
         q, k, v = self.global_query(x[:, :count]), self.global_key(seen), self.global_value(seen)
-        q, k, v = self._rotated(self.split(q), self.split(k), self.split(v), context)
+        q, k = self.turn(self.split(q), self.split(k), context)
         padding = None if self.causal else context.padding
-        return softmax_attention(q, k, v, padding=padding, causal=self.causal, dropout=self.drop_rate)
-
-    def _rotated(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor]:
-        if self.position is not None and "rotate" in self.position.hooks:
-            places = context.positions
-            q, k = self.position.rotate(q, k, places[..., : q.shape[2]], places[..., : k.shape[2]])
-        return q, k, v
+        return softmax_attention(q, k, self.split(v), padding=padding, causal=self.causal, dropout=self.drop_rate)
 
 
 def _each(name: str, given: int | Sequence[int], count: int, of: str, least: int) -> tuple[int, ...]:

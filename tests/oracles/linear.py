@@ -50,7 +50,7 @@ def favor(mixer, x, seen):
     q, k, _ = (part * mixer.head_dim**-0.25 for part in mixer.project(x))
 
     def features(y):
-        along = y @ mixer.projection.T
+        along = y @ mixer.directions.T
         along = torch.cat((along, -along), -1) if mixer.hyperbolic else along
         return (along - y.square().sum(-1, keepdim=True) / 2).exp() * along.shape[-1] ** -0.5
 
@@ -60,7 +60,7 @@ def favor(mixer, x, seen):
 def fourier(mixer, x, seen):
     """Similarities of all pairs, the mean over directions of cos(w·(q − k)) for the Gaussian kernel."""
     q, k, _ = (part / (part.norm(dim=-1, keepdim=True) + 1e-3) for part in mixer.project(x))
-    w = mixer.projection * mixer.scale / mixer.temperature
+    w = mixer.directions * mixer.scale / mixer.temperature
     a, b = q @ w.mT, k @ w.mT
     if mixer.kernel == "arccos":
         return (a.relu()[:, :, :, None] * b.relu()[:, :, None]).mean(-1)
