@@ -18,10 +18,10 @@ import sys
 import time
 
 import torch
-from tqdm import tqdm
 
 from lra_bench.build import build
 from lra_bench.models.mixer import Context, Mixer
+from lra_bench.progress import bar
 from tests.mixer_cases import NODES, SPECS, first_direction
 from tests.storage_probe import exponents
 
@@ -87,15 +87,17 @@ def main() -> int:
     names = asked.models or [name for name, spec in SPECS.items() if spec.growth < 2]
     exceeding = []
     print(f"{'model':28s} declared  tensor  time (of one round)  step at {TIMED[-1]:,} tokens")
-    for name in tqdm(names, desc="mixers", disable=None):
-        storage, (time_growth, in_rounds, longest) = storage_exponent(name, asked), time_exponent(name, asked)
-        growth = SPECS[name].growth
-        exceeds = storage > growth + 0.1 or time_growth > growth + 0.25
-        exceeding += [name] * exceeds
-        tqdm.write(
-            f"{name:28s} {growth:8.2f} {storage:7.2f} {time_growth:5.2f} ({min(in_rounds):.2f} to {max(in_rounds):.2f})"
-            f"{1e3 * longest:20.0f} ms{'  exceeds what it declares' * exceeds}"
-        )
+    with bar(len(names), "Mixers") as advance:
+        for name in names:
+            storage, (time_growth, in_rounds, longest) = storage_exponent(name, asked), time_exponent(name, asked)
+            growth = SPECS[name].growth
+            exceeds = storage > growth + 0.1 or time_growth > growth + 0.25
+            exceeding += [name] * exceeds
+            print(
+                f"{name:28s} {growth:8.2f} {storage:7.2f} {time_growth:5.2f} ({min(in_rounds):.2f} to {max(in_rounds):.2f})"
+                f"{1e3 * longest:20.0f} ms{'  exceeds what it declares' * exceeds}"
+            )
+            advance()
     return 1 if exceeding else 0
 
 

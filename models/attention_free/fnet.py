@@ -63,7 +63,7 @@ class RealSpectrum(torch.autograd.Function):
         return real_spectrum(x, norm)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         """The same of the gradient."""
         return RealSpectrum.apply(gradient, ctx.norm), None
 
