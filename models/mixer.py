@@ -256,3 +256,9 @@ class HeadMixer(Mixer):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D)."""
         raise NotImplementedError(f"{type(self).__name__} defines no attend")
+
+    def use_weights(
+        self, q: Tensor, k: Tensor, context: Context, use: Callable[[Tensor, int, Tensor | None], Tensor]
+    ) -> Tensor:
+        """What ``use`` makes of the weights of ``attend``, as in ``weights_by_rows``; for losses on them."""
+        raise NotImplementedError(f"{type(self).__name__} defines no use_weights")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from ..kernels.rows import row_attention
+from ..kernels.rows import Score, Use, row_attention, weights_by_rows
 from ..mixer import Context, HeadMixer
 
 
@@ -25,6 +25,48 @@ def attend_by_rows(
     Positions see q (B, H, N, D) and k (B, G, N, D). ``compared`` are queries and keys as ``pairs`` takes them, by
     default q and k themselves. ``rows`` queries at once, as in ``row_attention``. O(N^2) time, O(N) memory.
     """
+    return row_attention(
+        q,
+        v,
+        _score(mixer, k, context, pairs, compared),
+        beside=() if compared is None else compared[:1],
+        padding=context.padding,
+        causal=mixer.causal,
+        dropout=mixer.drop_rate,
+        rows=rows,
+    )
+
+
+def weigh_by_rows(
+    mixer: HeadMixer,
+    q: Tensor,
+    k: Tensor,
+    context: Context,
+    pairs: Callable[[Tensor, Tensor], Tensor],
+    use: Use,
+    compared: tuple[Tensor, Tensor] | None = None,
+    rows: int | None = None,
+) -> Tensor:
+    """What ``use`` makes of the weights of ``attend_by_rows``, none of them dropped, as in ``weights_by_rows``."""
+    return weights_by_rows(
+        q,
+        k.shape[2],
+        _score(mixer, k, context, pairs, compared),
+        use,
+        beside=() if compared is None else compared[:1],
+        padding=context.padding,
+        causal=mixer.causal,
+        rows=rows,
+    )
+
+
+def _score(
+    mixer: HeadMixer,
+    k: Tensor,
+    context: Context,
+    pairs: Callable[[Tensor, Tensor], Tensor],
+    compared: tuple[Tensor, Tensor] | None,
+) -> Score:
     position, places = mixer.position, context.positions
     keys = k if compared is None else compared[1]
 
@@ -35,13 +77,4 @@ def attend_by_rows(
         here = places[..., start : start + own.shape[2]]
         return position.complete(scores, own, k[:, :, :count], here, places[..., :count])
 
-    return row_attention(
-        q,
-        v,
-        score,
-        beside=() if compared is None else compared[:1],
-        padding=context.padding,
-        causal=mixer.causal,
-        dropout=mixer.drop_rate,
-        rows=rows,
-    )
+    return score

@@ -63,7 +63,7 @@ class DynamicRouting(CapsuleMerge):
 
     Li et al. 2019, arXiv 1904.03100, and Gu, Feng 2019, arXiv 1909.00188, with the routing of Sabour et al. 2017,
     arXiv 1710.09829. Shares are a softmax over capsules, a capsule is its sum of votes, squashed to a length below one.
-    Deviates from Li et al.: what votes are the heads themselves, not maps of all heads together, and every layer routes.
+    Deviates from Li et al.: heads themselves vote, not maps of all heads together, and every layer routes.
     """
 
     def route(self, votes: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ class ExpectationMaximisation(CapsuleMerge):
     Li et al. 2019, arXiv 1904.03100, and Gu, Feng 2019, arXiv 1909.00188, with the routing of Hinton et al. 2018. What
     comes out of a capsule is its mean times its activation, σ(λ (β − cost)): cost is the entropy of the Gaussian times
     the votes it holds, β is learned, and λ = 0.01 (1 − 0.95^t) rises with iteration t. Variances have a floor of 1e-4.
-    Deviates from Li et al.: what votes are the heads themselves, not maps of all heads together, and every layer routes.
+    Deviates from Li et al.: heads themselves vote, not maps of all heads together, and every layer routes.
     """
 
     def __init__(

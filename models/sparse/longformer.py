@@ -35,6 +35,7 @@ class Longformer(HeadMixer):
         positions=("embed", "rotate"),
         full_config={"window": 1_000_000, "global_tokens": 0},
     )
+    shows_heads = True
 
     def __init__(
         self,
@@ -69,7 +70,7 @@ class Longformer(HeadMixer):
         o = self.attend(*self.turn(q, k, context), v, context)
         if count:
             o = torch.cat((self._global_rows(x, count, context), o[:, :, count:]), 2)
-        return self.merge(o), context
+        return self.finish(o, q, k, v, context)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Attention in windows and to global tokens; rows of global tokens are left to be replaced."""
