@@ -60,7 +60,7 @@ class PatternGuidance(HeadLoss):
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
         self.over = False
 
-    def after_step(self, step: int, statistics: Mapping[str, Mapping[str, Tensor]]) -> None:
+    def after_step(self, step: int, statistics: Mapping[str, Tensor]) -> None:
         """Count, so that the weight falls."""
         self.step.fill_(step + 1)
         self.over = step + 1 >= self.hold_steps + self.decay_steps
