@@ -55,10 +55,10 @@ class TalkingHeads(HeadMixer):
         mixed = (q.transpose(1, 2)[:, None] * self.mix_scores.T[:, None, :, None]).flatten(3).to(q.dtype)
         keys, values = (x.transpose(1, 2).flatten(2)[:, None] for x in (k, v))
         if self.position is None or "bias" not in self.position.hooks:
+            # Expanded, since not every fused kernel lets heads share their keys.
             o = softmax_attention(
                 mixed,
-                keys,
-                values,
+                *(x.expand(-1, mixed.shape[1], -1, -1) for x in (keys, values)),
                 padding=context.padding,
                 causal=self.causal,
                 scale=self.head_dim**-0.5,
