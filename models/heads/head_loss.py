@@ -28,7 +28,7 @@ class HeadLoss(nn.Module):
                 f"model.mixer.head_losses={self.name}: {kind.__name__} does not show its heads; leave the loss out, "
                 "or choose another mixer, such as model=transformer"
             )
-        if of_weights and not _beside(kind, "attend", "use_weights"):
+        if of_weights and (kind.use_weights is HeadMixer.use_weights or not _beside(kind, "attend", "use_weights")):
             raise UserError(
                 f"model.mixer.head_losses={self.name}: {kind.__name__} has no attention weights to show; leave the "
                 "loss out, or choose a mixer of full attention, such as model=transformer"
