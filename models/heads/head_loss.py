@@ -53,7 +53,7 @@ def mean_of_tokens(x: Tensor, counted: Tensor | None) -> Tensor:
     """
     if counted is None:
         return x.mean()
-    return ((x * counted).sum(-1) / counted.sum(-1).clamp(min=1)).mean()
+    return (x.where(counted, 0).sum(-1) / counted.sum(-1).clamp(min=1)).mean()
 
 
 def _beside(kind: type, method: str, other: str) -> bool:
