@@ -2,10 +2,11 @@
 
 import torch
 
+from lra_bench.models.low_rank.csalr import CSALR
 from lra_bench.models.low_rank.linformer import Linformer
 from lra_bench.models.low_rank.nystromformer import Nystromformer
 
-SMALL = {"linformer": {"rank": 6}, "nystrom": {"landmarks": 6, "convolution": 5}}
+SMALL = {"linformer": {"rank": 6}, "nystrom": {"landmarks": 6, "convolution": 5}, "csalr": {"landmarks": 6}}
 
 
 def projection_matrix(mixer, x, seen, weights):
@@ -66,4 +67,25 @@ def nystrom(mixer, x, seen):
     return weights
 
 
-ORACLES = {Linformer: linformer, Nystromformer: nystrom}
+def csalr(mixer, x, seen):
+    """Each row by itself, cut to its own length, head by head, with the inverse written out."""
+    q, k, _ = mixer.project(x)
+    batch, n, _ = x.shape
+    lengths = seen.expand(batch, 1, n, n)[:, 0, 0].sum(-1).tolist()
+    weights = torch.zeros(batch, mixer.heads, n, n, dtype=x.dtype)
+    for b, length in enumerate(lengths):
+        count = min(mixer.landmarks, length)
+        for h in range(mixer.heads):
+            queries, keys = q[b, h, :length], k[b, h * mixer.kv_heads // mixer.heads, :length]
+            parts = [[t for t in range(length) if t * count // length == segment] for segment in range(count)]
+            few_queries, few_keys = (torch.stack([rows[part].mean(0) for part in parts]) for rows in (queries, keys))
+            up, between, down = (
+                (a @ b.T / mixer.head_dim**0.5).softmax(-1)
+                for a, b in ((queries, few_keys), (few_queries, few_keys), (few_queries, keys))
+            )
+            inverse = (between + torch.eye(count, dtype=x.dtype)).inverse()
+            weights[b, h, :length, :length] = up @ inverse @ down
+    return weights
+
+
+ORACLES = {Linformer: linformer, Nystromformer: nystrom, CSALR: csalr}
