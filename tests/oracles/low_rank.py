@@ -6,6 +6,8 @@ from lra_bench.models.low_rank.csalr import CSALR
 from lra_bench.models.low_rank.linformer import Linformer
 from lra_bench.models.low_rank.nystromformer import Nystromformer
 
+from .positions import turned
+
 SMALL = {"linformer": {"rank": 6}, "nystrom": {"landmarks": 6, "convolution": 5}, "csalr": {"landmarks": 6}}
 
 
@@ -40,7 +42,7 @@ def iterated_inverse(a, iterations):
 
 def nystrom(mixer, x, seen):
     """Each row by itself, cut to its own length, head by head."""
-    q, k, _ = mixer.project(x)
+    q, k = turned(mixer, *mixer.project(x)[:2])
     k = k.repeat_interleave(mixer.heads // mixer.kv_heads, 1)
     batch, n, _ = x.shape
     lengths = seen.expand(batch, 1, n, n)[:, 0, 0].sum(-1).tolist()
@@ -69,7 +71,7 @@ def nystrom(mixer, x, seen):
 
 def csalr(mixer, x, seen):
     """Each row by itself, cut to its own length, head by head, with the inverse written out."""
-    q, k, _ = mixer.project(x)
+    q, k = turned(mixer, *mixer.project(x)[:2])
     batch, n, _ = x.shape
     lengths = seen.expand(batch, 1, n, n)[:, 0, 0].sum(-1).tolist()
     weights = torch.zeros(batch, mixer.heads, n, n, dtype=x.dtype)
