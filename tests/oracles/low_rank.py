@@ -4,11 +4,17 @@ import torch
 
 from lra_bench.models.low_rank.csalr import CSALR
 from lra_bench.models.low_rank.linformer import Linformer
+from lra_bench.models.low_rank.lowrank_band import LowRankBand
 from lra_bench.models.low_rank.nystromformer import Nystromformer
 
 from .positions import turned
 
-SMALL = {"linformer": {"rank": 6}, "nystrom": {"landmarks": 6, "convolution": 5}, "csalr": {"landmarks": 6}}
+SMALL = {
+    "linformer": {"rank": 6},
+    "nystrom": {"landmarks": 6, "convolution": 5},
+    "csalr": {"landmarks": 6},
+    "lowrank_band": {"rank": 3, "window": 5},
+}
 
 
 def projection_matrix(mixer, x, seen, weights):
@@ -90,4 +96,21 @@ def csalr(mixer, x, seen):
     return weights
 
 
-ORACLES = {Linformer: linformer, Nystromformer: nystrom, CSALR: csalr}
+def lowrank_band(mixer, x, seen):
+    """Channels taken from the projections head by head; a rotary position has those that lack as zeros."""
+    (n, low, rank, wide), weights = (x.shape[1], mixer.low, mixer.rank, mixer.head_dim), []
+    behind = torch.arange(n)[:, None] - torch.arange(n)
+    for head in range(mixer.heads):
+        own, start = (rank, head * rank) if head < low else (wide, low * rank + (head - low) * wide)
+        both = []
+        for projection in (mixer.query, mixer.key):
+            channels = torch.zeros(x.shape[0], 1, n, wide, dtype=x.dtype)
+            channels[..., :own] = projection(x)[:, None, :, start : start + own]
+            both.append(channels)
+        q, k = turned(mixer, *both)
+        visible = seen if head < low else seen & (behind.abs() <= mixer.window)
+        weights.append((q @ k.mT / own**0.5).masked_fill(~visible, -torch.inf).softmax(-1).nan_to_num(0))
+    return torch.cat(weights, 1)
+
+
+ORACLES = {Linformer: linformer, Nystromformer: nystrom, CSALR: csalr, LowRankBand: lowrank_band}
