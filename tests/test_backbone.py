@@ -170,7 +170,7 @@ class TestParameters:
 
     def test_built_in_bodies_are_comparable(self):
         """But for those whose weights grow with the length, or that project some rows by matrices of their own."""
-        names = [name for name in NODES if SPECS[name].length == "any" and name not in ("luna", "longformer")]
+        names = [name for name in NODES if SPECS[name].length == "any" and name not in ("luna", "longformer", "star")]
         bodies = {name: model(task(), name).parameter_parts()["body"] for name in names}
         assert max(bodies.values()) <= 1.1 * bodies["transformer"]
 

@@ -8,6 +8,7 @@ from lra_bench.models.sparse.longformer import Longformer
 from lra_bench.models.sparse.sliding_window import SlidingWindow
 from lra_bench.models.sparse.sparse_fixed import SparseFixed
 from lra_bench.models.sparse.sparse_strided import SparseStrided
+from lra_bench.models.sparse.star import StarTransformer
 
 from .positions import turned
 from .softmax import softmax
@@ -93,7 +94,32 @@ def bigbird(mixer, x, seen):
     return softmax(mixer, x, seen & visible)
 
 
-OUTPUTS = {Longformer: longformer}
+def heads_read(mixer, query, keys, values):
+    """What one row reads of a few: query (H·D), keys and values (rows, G·D)."""
+    size, found = mixer.head_dim, []
+    for head in range(mixer.heads):
+        own, shared = (slice(i * size, (i + 1) * size) for i in (head, head * mixer.kv_heads // mixer.heads))
+        weights = (keys[:, shared] @ query[own] / size**0.5).softmax(0)
+        found.append(weights @ values[:, shared])
+    return torch.cat(found)
+
+
+def star(mixer, x, seen):
+    """The first layer, row by row and token by token, with a relay that begins as the mean."""
+    y = torch.zeros_like(x)
+    for b, length in enumerate(seen.expand(x.shape[0], 1, x.shape[1], x.shape[1])[:, 0, 0].sum(-1).tolist()):
+        tokens = x[b, :length]
+        relay = tokens.mean(0, keepdim=True)
+        rows = torch.cat((relay, tokens))
+        read = heads_read(mixer, mixer.relay_query(relay[0]), mixer.relay_key(rows), mixer.relay_value(rows))
+        relay = relay[0] + mixer.relay_output(read)
+        for i in range(length):
+            near = torch.stack((tokens[i - 1], tokens[i], tokens[(i + 1) % length], tokens[i], relay))
+            y[b, i] = mixer.output(heads_read(mixer, mixer.query(tokens[i]), mixer.key(near), mixer.value(near)))
+    return y
+
+
+OUTPUTS = {Longformer: longformer, StarTransformer: star}
 ORACLES = {
     SlidingWindow: window,
     BlockLocal: same_block,
