@@ -4,6 +4,7 @@ import torch
 
 from lra_bench.models.sparse.bigbird import BigBird
 from lra_bench.models.sparse.block_local import BlockLocal
+from lra_bench.models.sparse.bpt import BPTransformer
 from lra_bench.models.sparse.longformer import Longformer
 from lra_bench.models.sparse.sliding_window import SlidingWindow
 from lra_bench.models.sparse.sparse_fixed import SparseFixed
@@ -19,6 +20,7 @@ SMALL = {
     "sparse_fixed": {"summary": 2},
     "longformer": {"window": 5, "global_tokens": 3},
     "bigbird": {"block": 4, "random_blocks": 2},
+    "bpt": {"neighbours": 2, "levels": 3},
 }
 
 
@@ -119,7 +121,51 @@ def star(mixer, x, seen):
     return y
 
 
-OUTPUTS = {Longformer: longformer, StarTransformer: star}
+def edges_of_leaf(mixer, leaf, length):
+    """First leaf, size and type of what a leaf reads, found by walking from it in both directions."""
+    found, sides = [(leaf, 1, 0)], ("left",) if mixer.causal else ("right", "left")
+    for number, side in enumerate(sides):
+        at, level = leaf + (side == "right"), 0
+        while at > 0 if side == "left" else at < length:
+            for slot in range(mixer.neighbours):
+                size = 2**level if at % 2**level == 0 else 2 ** (level - 1)
+                start = at if side == "right" else at - size
+                if 0 <= start < length:
+                    kind = min(level, mixer.levels - 1) * len(sides) + number
+                    found.append((start, size, 1 + kind * mixer.neighbours + slot))
+                at = start + size if side == "right" else start
+            level += 1
+    return found
+
+
+def bpt(mixer, x, seen):
+    """The first layer, whose spans begin as zeros: each row cut to its length, span by span and leaf by leaf."""
+    y, scale = torch.zeros_like(x), mixer.head_dim**-0.5
+
+    def shared(rows):
+        return mixer.split(rows).repeat_interleave(mixer.heads // mixer.kv_heads, 1)
+
+    for b, length in enumerate(seen.expand(x.shape[0], 1, x.shape[1], x.shape[1])[:, 0, -1].sum(-1).tolist()):
+        tokens = x[b : b + 1, :length]
+        q, k, v = mixer.split(mixer.query(tokens)), shared(mixer.key(tokens)), shared(mixer.value(tokens))
+        asks = mixer.split(mixer.query(torch.zeros_like(tokens[:, :1])))
+        nodes = {(leaf, 1): (k[:, :, leaf : leaf + 1], v[:, :, leaf : leaf + 1]) for leaf in range(length)}
+        for leaf in range(length):
+            keys, values = [], []
+            for start, size, kind in edges_of_leaf(mixer, leaf, length):
+                if (start, size) not in nodes:
+                    own = slice(start, start + size)
+                    read = mixer.merge((asks @ k[:, :, own].mT * scale).softmax(-1) @ v[:, :, own])
+                    nodes[start, size] = shared(mixer.key(read)), shared(mixer.value(read))
+                key, value = nodes[start, size]
+                keys.append(key + mixer.types[kind])
+                values.append(value)
+            weights = (q[:, :, leaf : leaf + 1] @ torch.cat(keys, 2).mT * scale).softmax(-1)
+            y[b, leaf] = mixer.merge(weights @ torch.cat(values, 2))[0, 0]
+    return y
+
+
+OUTPUTS = {BPTransformer: bpt, Longformer: longformer, StarTransformer: star}
 ORACLES = {
     SlidingWindow: window,
     BlockLocal: same_block,
