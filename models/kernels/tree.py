@@ -134,7 +134,8 @@ def read_leaves(q: Tensor, k: Tensor, v: Tensor, *, padding: Padding | None, dro
     """
     length, counts = k.shape[2], span_counts(k.shape[2])
     size = 2 ** len(counts)
-    k, v = (F.pad(x, (0, 0, 0, size - length)) for x in (k, v))
+    # Contiguous, or every level would copy them.
+    k, v = (F.pad(x, (0, 0, 0, size - length)).contiguous() for x in (k, v))
     seen = torch.arange(size, device=k.device) < (length if padding is None else padding.lengths[:, None])
     parts = []
     for level, own in enumerate(q.split(counts, 2), 1):

@@ -5,6 +5,7 @@ import torch
 from lra_bench.models.sparse.bigbird import BigBird
 from lra_bench.models.sparse.block_local import BlockLocal
 from lra_bench.models.sparse.bpt import BPTransformer
+from lra_bench.models.sparse.etc import ETC
 from lra_bench.models.sparse.longformer import Longformer
 from lra_bench.models.sparse.sliding_window import SlidingWindow
 from lra_bench.models.sparse.sparse_fixed import SparseFixed
@@ -20,6 +21,7 @@ SMALL = {
     "sparse_fixed": {"summary": 2},
     "longformer": {"window": 5, "global_tokens": 3},
     "bigbird": {"block": 4, "random_blocks": 2},
+    "etc": {"window": 5, "global_tokens": 4, "clip": 3},
     "bpt": {"neighbours": 2, "levels": 3},
 }
 
@@ -165,7 +167,37 @@ def bpt(mixer, x, seen):
     return y
 
 
-OUTPUTS = {BPTransformer: bpt, Longformer: longformer, StarTransformer: star}
+def etc(mixer, x, seen):
+    """Each row cut to its length, behind its global tokens, pair by pair."""
+    y, clip = torch.zeros_like(x), mixer.clip
+    for b, length in enumerate(seen.expand(x.shape[0], 1, x.shape[1], x.shape[1])[:, 0, 0].sum(-1).tolist()):
+        count = min(mixer.global_tokens, length)
+        segment = [token * count // length for token in range(length)]
+        own = [[t for t in range(length) if segment[t] == s] for s in range(count)]
+        globals_ = [x[b, tokens].mean(0) + mixer.start for tokens in own]
+        q, k, v = mixer.project(torch.stack([*globals_, *x[b, :length]])[None])
+        pairs = range(count + length)
+
+        def label(i, j, count=count, segment=segment):
+            if (i < count) == (j < count):
+                return 4 + clip + max(-clip, min(clip, j - i))
+            if i < count:
+                return 2 if segment[j - count] == i else 3
+            return 0 if segment[i - count] == j else 1
+
+        labels = torch.tensor([[label(i, j) for j in pairs] for i in pairs])
+        visible = torch.tensor([[min(i, j) < count or abs(i - j) <= mixer.window for j in pairs] for i in pairs])
+        k, v = (part.repeat_interleave(mixer.heads // mixer.kv_heads, 1) for part in (k, v))
+        scores = []
+        for head in range(mixer.heads):
+            told = (q[0, head, :, None] * mixer.labels[head][labels]).sum(-1) + mixer.label_bias[head][labels]
+            scores.append(((q @ k.mT)[0, head] + told) * mixer.head_dim**-0.5)
+        weights = torch.stack(scores).masked_fill(~visible, -torch.inf).softmax(-1)
+        y[b, :length] = mixer.merge(weights[None] @ v)[0, count:]
+    return y
+
+
+OUTPUTS = {BPTransformer: bpt, ETC: etc, Longformer: longformer, StarTransformer: star}
 ORACLES = {
     SlidingWindow: window,
     BlockLocal: same_block,
