@@ -4,10 +4,13 @@ import torch
 
 from lra_bench.models.sparse.bigbird import BigBird
 from lra_bench.models.sparse.block_local import BlockLocal
+from lra_bench.models.sparse.bpt import BPTransformer
+from lra_bench.models.sparse.etc import ETC
 from lra_bench.models.sparse.longformer import Longformer
 from lra_bench.models.sparse.sliding_window import SlidingWindow
 from lra_bench.models.sparse.sparse_fixed import SparseFixed
 from lra_bench.models.sparse.sparse_strided import SparseStrided
+from lra_bench.models.sparse.star import StarTransformer
 
 from .positions import turned
 from .softmax import softmax
@@ -18,6 +21,8 @@ SMALL = {
     "sparse_fixed": {"summary": 2},
     "longformer": {"window": 5, "global_tokens": 3},
     "bigbird": {"block": 4, "random_blocks": 2},
+    "etc": {"window": 5, "global_tokens": 4, "clip": 3},
+    "bpt": {"neighbours": 2, "levels": 3},
 }
 
 
@@ -93,7 +98,106 @@ def bigbird(mixer, x, seen):
     return softmax(mixer, x, seen & visible)
 
 
-OUTPUTS = {Longformer: longformer}
+def heads_read(mixer, query, keys, values):
+    """What one row reads of a few: query (H·D), keys and values (rows, G·D)."""
+    size, found = mixer.head_dim, []
+    for head in range(mixer.heads):
+        own, shared = (slice(i * size, (i + 1) * size) for i in (head, head * mixer.kv_heads // mixer.heads))
+        weights = (keys[:, shared] @ query[own] / size**0.5).softmax(0)
+        found.append(weights @ values[:, shared])
+    return torch.cat(found)
+
+
+def star(mixer, x, seen):
+    """The first layer, row by row and token by token, with a relay that begins as the mean."""
+    y = torch.zeros_like(x)
+    for b, length in enumerate(seen.expand(x.shape[0], 1, x.shape[1], x.shape[1])[:, 0, 0].sum(-1).tolist()):
+        tokens = x[b, :length]
+        relay = tokens.mean(0, keepdim=True)
+        rows = torch.cat((relay, tokens))
+        read = heads_read(mixer, mixer.relay_query(relay[0]), mixer.relay_key(rows), mixer.relay_value(rows))
+        relay = relay[0] + mixer.relay_output(read)
+        for i in range(length):
+            near = torch.stack((tokens[i - 1], tokens[i], tokens[(i + 1) % length], tokens[i], relay))
+            y[b, i] = mixer.output(heads_read(mixer, mixer.query(tokens[i]), mixer.key(near), mixer.value(near)))
+    return y
+
+
+def edges_of_leaf(mixer, leaf, length):
+    """First leaf, size and type of what a leaf reads, found by walking from it in both directions."""
+    found, sides = [(leaf, 1, 0)], ("left",) if mixer.causal else ("right", "left")
+    for number, side in enumerate(sides):
+        at, level = leaf + (side == "right"), 0
+        while at > 0 if side == "left" else at < length:
+            for slot in range(mixer.neighbours):
+                size = 2**level if at % 2**level == 0 else 2 ** (level - 1)
+                start = at if side == "right" else at - size
+                if 0 <= start < length:
+                    kind = min(level, mixer.levels - 1) * len(sides) + number
+                    found.append((start, size, 1 + kind * mixer.neighbours + slot))
+                at = start + size if side == "right" else start
+            level += 1
+    return found
+
+
+def bpt(mixer, x, seen):
+    """The first layer, whose spans begin as zeros: each row cut to its length, span by span and leaf by leaf."""
+    y, scale = torch.zeros_like(x), mixer.head_dim**-0.5
+
+    def shared(rows):
+        return mixer.split(rows).repeat_interleave(mixer.heads // mixer.kv_heads, 1)
+
+    for b, length in enumerate(seen.expand(x.shape[0], 1, x.shape[1], x.shape[1])[:, 0, -1].sum(-1).tolist()):
+        tokens = x[b : b + 1, :length]
+        q, k, v = mixer.split(mixer.query(tokens)), shared(mixer.key(tokens)), shared(mixer.value(tokens))
+        asks = mixer.split(mixer.query(torch.zeros_like(tokens[:, :1])))
+        nodes = {(leaf, 1): (k[:, :, leaf : leaf + 1], v[:, :, leaf : leaf + 1]) for leaf in range(length)}
+        for leaf in range(length):
+            keys, values = [], []
+            for start, size, kind in edges_of_leaf(mixer, leaf, length):
+                if (start, size) not in nodes:
+                    own = slice(start, start + size)
+                    read = mixer.merge((asks @ k[:, :, own].mT * scale).softmax(-1) @ v[:, :, own])
+                    nodes[start, size] = shared(mixer.key(read)), shared(mixer.value(read))
+                key, value = nodes[start, size]
+                keys.append(key + mixer.types[kind])
+                values.append(value)
+            weights = (q[:, :, leaf : leaf + 1] @ torch.cat(keys, 2).mT * scale).softmax(-1)
+            y[b, leaf] = mixer.merge(weights @ torch.cat(values, 2))[0, 0]
+    return y
+
+
+def etc(mixer, x, seen):
+    """Each row cut to its length, behind its global tokens, pair by pair."""
+    y, clip = torch.zeros_like(x), mixer.clip
+    for b, length in enumerate(seen.expand(x.shape[0], 1, x.shape[1], x.shape[1])[:, 0, 0].sum(-1).tolist()):
+        count = min(mixer.global_tokens, length)
+        segment = [token * count // length for token in range(length)]
+        own = [[t for t in range(length) if segment[t] == s] for s in range(count)]
+        globals_ = [x[b, tokens].mean(0) + mixer.start for tokens in own]
+        q, k, v = mixer.project(torch.stack([*globals_, *x[b, :length]])[None])
+        pairs = range(count + length)
+
+        def label(i, j, count=count, segment=segment):
+            if (i < count) == (j < count):
+                return 4 + clip + max(-clip, min(clip, j - i))
+            if i < count:
+                return 2 if segment[j - count] == i else 3
+            return 0 if segment[i - count] == j else 1
+
+        labels = torch.tensor([[label(i, j) for j in pairs] for i in pairs])
+        visible = torch.tensor([[min(i, j) < count or abs(i - j) <= mixer.window for j in pairs] for i in pairs])
+        k, v = (part.repeat_interleave(mixer.heads // mixer.kv_heads, 1) for part in (k, v))
+        scores = []
+        for head in range(mixer.heads):
+            told = (q[0, head, :, None] * mixer.labels[head][labels]).sum(-1) + mixer.label_bias[head][labels]
+            scores.append(((q @ k.mT)[0, head] + told) * mixer.head_dim**-0.5)
+        weights = torch.stack(scores).masked_fill(~visible, -torch.inf).softmax(-1)
+        y[b, :length] = mixer.merge(weights[None] @ v)[0, count:]
+    return y
+
+
+OUTPUTS = {BPTransformer: bpt, ETC: etc, Longformer: longformer, StarTransformer: star}
 ORACLES = {
     SlidingWindow: window,
     BlockLocal: same_block,
