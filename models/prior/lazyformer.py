@@ -57,7 +57,8 @@ class LazyFormer(HeadMixer):
 
     def apply_to(self, v: Tensor, decided: tuple[Tensor, ...], context: Context) -> Tensor:
         """What values (B, G, N, D) become under the weights, (B, H, N, D)."""
-        return softmax_attention(*decided, v, padding=context.padding, causal=self.causal)
+        q, k = decided
+        return softmax_attention(q, k, v, padding=context.padding, causal=self.causal)
 
 
 class LazyMaps(LazyFormer):
