@@ -41,12 +41,24 @@ def first_direction(name):
 CASES = [(name, causal) for name in NODES for causal in directions(name)]
 
 
-def make(name, *, causal=False, dropout=0.0, seed=0, weights=1, dtype=torch.float64, max_length=128, **own):
+def make(
+    name,
+    *,
+    causal=False,
+    dropout=0.0,
+    seed=0,
+    weights=1,
+    dtype=torch.float64,
+    max_length=128,
+    layer=0,
+    depth=1,
+    **own,
+):
     """A small mixer with random weights and biases, the same for the same ``weights``."""
     node = {**NODES[name], **SMALL.get(name, {}), **own}
     torch.manual_seed(weights)
     common = {"width": WIDTH, "heads": HEADS, "max_length": max_length, "dropout": dropout}
-    mixer = build(node, Mixer, "mixer", causal=causal, seed=seed, layer=0, depth=1, **common)
+    mixer = build(node, Mixer, "mixer", causal=causal, seed=seed, layer=layer, depth=depth, **common)
     for parameter in mixer.parameters():
         torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
     return mixer.to(dtype).train(dropout > 0)
@@ -82,6 +94,22 @@ def rows(batch, n, seed=0, dtype=torch.float64):
 def run(mixer, x, lengths=None):
     """The mixer's output for rows x."""
     return mixer(x, context(x.shape[1], lengths))[0]
+
+
+def stack(name, depth=3, *, weights=1, **options):
+    """The mixers of some layers, each with weights of its own."""
+    return torch.nn.ModuleList(
+        make(name, layer=layer, depth=depth, weights=weights + layer, **options) for layer in range(depth)
+    )
+
+
+def run_stack(mixers, x, lengths=None):
+    """The rows above mixers that follow each other, each in a residual branch, with what they hand on."""
+    where = context(x.shape[1], lengths)
+    for depth, mixer in enumerate(mixers):
+        y, where = mixer(x, where.replace(depth=depth))
+        x = x + y
+    return x
 
 
 def dense_output(mixer, x, lengths=None):
