@@ -4,6 +4,7 @@ import torch
 
 from lra_bench.models.sparse.bigbird import BigBird
 from lra_bench.models.sparse.block_local import BlockLocal
+from lra_bench.models.sparse.dilated_window import DilatedWindow
 from lra_bench.models.sparse.longformer import Longformer
 from lra_bench.models.sparse.sliding_window import SlidingWindow
 from lra_bench.models.sparse.sparse_fixed import SparseFixed
@@ -15,6 +16,7 @@ from .softmax import softmax
 SMALL = {
     "local": {"window": 5},
     "block_local": {"block": 7},
+    "dilated": {"window": 3},
     "sparse_fixed": {"summary": 2},
     "longformer": {"window": 5, "global_tokens": 3},
     "bigbird": {"block": 4, "random_blocks": 2},
@@ -29,6 +31,16 @@ def window(mixer, x, seen):
 def same_block(mixer, x, seen):
     block = torch.arange(x.shape[1]) // mixer.block
     return softmax(mixer, x, seen & (block[:, None] == block))
+
+
+def dilated(mixer, x, seen):
+    n = x.shape[1]
+    near = torch.zeros(mixer.heads, n, n, dtype=torch.bool)
+    for head, dilation in enumerate(mixer.dilation):
+        for i in range(n):
+            steps = [i + dilation * t for t in range(-min(n, mixer.window), min(n, mixer.window) + 1)]
+            near[head, i, [j for j in steps if 0 <= j < n]] = True
+    return softmax(mixer, x, seen & near)
 
 
 def combined(mixer, near, far):
@@ -97,6 +109,7 @@ OUTPUTS = {Longformer: longformer}
 ORACLES = {
     SlidingWindow: window,
     BlockLocal: same_block,
+    DilatedWindow: dilated,
     SparseFixed: fixed,
     SparseStrided: strided,
     BigBird: bigbird,
