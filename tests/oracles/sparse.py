@@ -5,6 +5,8 @@ import torch
 from lra_bench.models.sparse.bigbird import BigBird
 from lra_bench.models.sparse.block_local import BlockLocal
 from lra_bench.models.sparse.dilated_window import DilatedWindow
+from lra_bench.models.sparse.image_local_1d import ImageLocal1d
+from lra_bench.models.sparse.image_local_2d import ImageLocal2d
 from lra_bench.models.sparse.longformer import Longformer
 from lra_bench.models.sparse.sliding_window import SlidingWindow
 from lra_bench.models.sparse.sparse_fixed import SparseFixed
@@ -17,6 +19,8 @@ SMALL = {
     "local": {"window": 5},
     "block_local": {"block": 7},
     "dilated": {"window": 3},
+    "image_local_1d": {"block": 7, "flange": 5},
+    "image_local_2d": {"block": [2, 3], "flange": [1, 2], "columns": 7},
     "sparse_fixed": {"summary": 2},
     "longformer": {"window": 5, "global_tokens": 3},
     "bigbird": {"block": 4, "random_blocks": 2},
@@ -40,6 +44,28 @@ def dilated(mixer, x, seen):
         for i in range(n):
             steps = [i + dilation * t for t in range(-min(n, mixer.window), min(n, mixer.window) + 1)]
             near[head, i, [j for j in steps if 0 <= j < n]] = True
+    return softmax(mixer, x, seen & near)
+
+
+def image_1d(mixer, x, seen):
+    n = x.shape[1]
+    near = torch.zeros(n, n, dtype=torch.bool)
+    for i in range(n):
+        start = i // mixer.block * mixer.block
+        near[i, max(0, start - mixer.flange) : start + mixer.block + mixer.flange] = True
+    return softmax(mixer, x, seen & near)
+
+
+def image_2d(mixer, x, seen):
+    """Of rows without a prefix."""
+    n = x.shape[1]
+    near = torch.zeros(n, n, dtype=torch.bool)
+    for i in range(n):
+        for j in range(n):
+            (first, second), (flange_lines, flange_columns) = mixer.block, mixer.flange
+            line, column = i // mixer.columns // first * first, i % mixer.columns // second * second
+            lines = line - flange_lines <= j // mixer.columns < line + first + flange_lines
+            near[i, j] = lines and column - flange_columns <= j % mixer.columns < column + second + flange_columns
     return softmax(mixer, x, seen & near)
 
 
@@ -110,6 +136,8 @@ ORACLES = {
     SlidingWindow: window,
     BlockLocal: same_block,
     DilatedWindow: dilated,
+    ImageLocal1d: image_1d,
+    ImageLocal2d: image_2d,
     SparseFixed: fixed,
     SparseStrided: strided,
     BigBird: bigbird,
