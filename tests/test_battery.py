@@ -19,6 +19,7 @@ from tests.mixer_cases import (
     WIDTH,
     context,
     dense_output,
+    first_direction,
     make,
     make_position,
     rows,
@@ -31,10 +32,6 @@ from tests.storage_probe import exponents, held_for_backward
 every_case = pytest.mark.parametrize(("name", "causal"), CASES)
 every_mixer = pytest.mark.parametrize("name", NODES)
 CAUSAL = [name for name, causal in CASES if causal]
-
-
-def first_direction(name):
-    return not SPECS[name].bidirectional
 
 
 def assert_close(a, b, tolerance=1e-10):
