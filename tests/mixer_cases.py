@@ -112,6 +112,12 @@ def run_stack(mixers, x, lengths=None):
     return x
 
 
+def with_prefix(mixer, x, lengths):
+    """Rows x and their lengths, with the rows before them that the stack places once where a mixer has its own."""
+    before = mixer.prefix_rows(x, context(x.shape[1]))
+    return (x, lengths) if before is None else (torch.cat((before, x), 1), [n + before.shape[1] for n in lengths])
+
+
 def dense_output(mixer, x, lengths=None):
     """The mixer's output by its definition; and its weights, None where it has none."""
     seen = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool)
