@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from lra_bench.contracts import UserError
-from lra_bench.models.heads.adaptive_span import AdaptiveSpan, DynamicSpan
+from lra_bench.models.heads.adaptive_span import AdaptiveSpan
+from lra_bench.models.heads.dynamic_span import DynamicSpan
 from lra_bench.models.kernels import patterns
 from tests.mixer_cases import HEADS, WIDTH, context, make, rows, run
 from tests.model_cases import batch_for, model, task

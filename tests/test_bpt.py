@@ -119,8 +119,13 @@ def test_spans_travel_through_the_stack(pooling):
         assert (y[0, spans] - expected[0, 0]).abs().max() < 1e-12
 
 
-def test_tables_are_made_once_for_a_length():
-    assert edges(77, 2, 3, False, CPU) is edges(77, 2, 3, False, CPU)
+def test_tables_are_made_once_for_a_length_and_serve_training_after_evaluation():
+    mixer, x = make("bpt", neighbours=3), rows(1, 77)
+    with torch.inference_mode():
+        run(mixer, x)
+    made = edges(77, 3, 3, False, CPU)
+    run(mixer, x.requires_grad_()).sum().backward()
+    assert edges(77, 3, 3, False, CPU) is made and x.grad.isfinite().all()
 
 
 @pytest.mark.parametrize("own", [{"neighbours": 0}, {"levels": 0}])

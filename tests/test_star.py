@@ -81,8 +81,8 @@ def test_rows_before_the_tokens_are_relays(pooling):
     took = mixer.relay_output(read(x[:, :relays], x, mixer.relay_query, mixer.relay_key, mixer.relay_value))
     assert (y[:, :relays] - took).abs().max() < 1e-12
     for i in (0, 17, 39):
-        near = [tokens[:, i], tokens[:, i - 1], tokens[:, (i + 1) % 40], inputs[:, i]]
-        near = torch.cat((torch.stack(near, 1), x[:, :relays] + took), 1)
+        ring = [tokens[:, i], tokens[:, i - 1], tokens[:, (i + 1) % 40], inputs[:, i]]
+        near = torch.cat((torch.stack(ring, 1), x[:, :relays] + took), 1)
         found = mixer.output(read(tokens[:, i : i + 1], near, mixer.query, mixer.key, mixer.value))
         assert (y[:, relays + i] - found[:, 0]).abs().max() < 1e-12
 

@@ -1,4 +1,4 @@
-"""Attention in windows whose width is learned, by heads or by tokens."""
+"""Attention in windows whose width is learned, one for each head."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class SpanAttention(HeadMixer):
 
 
 class AdaptiveSpan(SpanAttention):
-    """Each head has one z, stored as a share of the largest and kept between 0 and 1 after every step."""
+    """Each head has one z, stored as its share of the largest, which every step leaves between 0 and 1."""
 
     def begin(self, initial: int) -> None:
         """One number for each head."""
@@ -123,20 +123,3 @@ class AdaptiveSpan(SpanAttention):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Attention within the spans of heads."""
         return self.within(self.spans(q), q, k, v, context)
-
-
-class DynamicSpan(SpanAttention):
-    """Each token has a z for each head: the largest, times a sigmoid of a linear map of the token (section 3.2)."""
-
-    def begin(self, initial: int) -> None:
-        """The linear map, whose bias begins where the sigmoid gives ``initial``."""
-        if not 0 < initial < self.span:
-            raise UserError(f"model.mixer.initial_span={initial}: a sigmoid reaches neither 0 nor {self.span}")
-        self.share = nn.Linear(self.width, self.heads)
-        nn.init.xavier_uniform_(self.share.weight)
-        nn.init.constant_(self.share.bias, math.log(initial / (self.span - initial)))
-
-    def spans(self, x: Tensor) -> Tensor:
-        """z (B, H, N) of the tokens of x (B, N, E)."""
-        share = self.share(x).mT
-        return self.span * (share.float() if share.dtype.itemsize < 4 else share).sigmoid()

@@ -40,7 +40,9 @@ def edge_types(neighbours: int, levels: int, causal: bool) -> int:
     return 1 + levels * neighbours * (1 if causal else 2)
 
 
+# What an evaluation makes first must serve training too, which tensors of inference mode cannot.
 @lru_cache(maxsize=16)
+@torch.inference_mode(False)
 def edges(length: int, neighbours: int, levels: int, causal: bool, device: torch.device) -> Edges:
     """The edges into ``length`` leaves; those from ``levels`` levels up on share the types of the last."""
     rows, starts, types = _by_leaf(length, neighbours, levels, causal)
@@ -108,7 +110,7 @@ def read_spans(
 
     ``kinds`` (T, D) are by type of edge. A leaf reads itself, then going left and right ``neighbours`` leaves, as many
     spans of two, of four and so on, which tile the sequence, or all before it if ``causal``. Returns (B, H, N, D).
-    O(N k log(N / k)) scores are held, and log(N / k) copies of keys and values of k + 32 / k rows to 32 leaves.
+    O(N k log(N / k)) scores are held, and keys and values of 32 leaves at a time, O(N (1 + k log(N / k) / 32) D).
     """
     length = q.shape[2]
     found = edges(length, neighbours, levels, causal, q.device)

@@ -38,6 +38,7 @@ class Blockwise(HeadMixer):
         positions=("embed", "rotate"),
         full_config={"block": 1_000_000},
     )
+    steps: Tensor
 
     def __init__(
         self, width: int, heads: int, *, block: int = 128, shifts: Sequence[int] | None = None, **common: Any
@@ -50,6 +51,7 @@ class Blockwise(HeadMixer):
         self.block, self.shifts = block, default_shifts(heads) if shifts is None else tuple(shifts)
         if len(self.shifts) != heads:
             raise UserError(f"model.mixer.shifts={list(self.shifts)}: must be one for each of {heads} heads")
+        self.register_buffer("steps", torch.tensor(self.shifts)[:, None], persistent=False)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Attention within blocks for the first heads, as far as they do not shift, and by a table for the others."""
@@ -70,7 +72,7 @@ class Blockwise(HeadMixer):
     def table(self, counts: Tensor, blocks: int) -> Tensor:
         """Which block each block sees (B, H, blocks, 1), −1 for none, where rows hold ``counts`` (B,) blocks."""
         own, counts = torch.arange(blocks, device=counts.device), counts[:, None, None]
-        shifted = (own + torch.tensor(self.shifts, device=counts.device)[:, None]) % counts
+        shifted = (own + self.steps) % counts
         return shifted.where(own < counts, -1)[..., None]
 
 

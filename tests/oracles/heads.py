@@ -2,8 +2,9 @@
 
 import torch
 
-from lra_bench.models.heads.adaptive_span import AdaptiveSpan, DynamicSpan
+from lra_bench.models.heads.adaptive_span import AdaptiveSpan
 from lra_bench.models.heads.collaborative import CollaborativeHeads
+from lra_bench.models.heads.dynamic_span import DynamicSpan
 from lra_bench.models.heads.multiscale import MultiScale
 from lra_bench.models.heads.talking_heads import TalkingHeads
 
