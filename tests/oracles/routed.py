@@ -7,6 +7,7 @@ import torch
 from lra_bench.models.routed.reformer import Reformer
 from lra_bench.models.routed.sinkhorn import SinkhornAttention
 from lra_bench.models.routed.sinkhorn_bilinear import BilinearSinkhornAttention
+from lra_bench.models.routed.sortcut import SortCut
 
 
 def lengths_of(seen, batch):
@@ -79,6 +80,32 @@ def sinkhorn(mixer, x, seen):
     return outputs
 
 
+def sortcut(mixer, x, seen):
+    """What stands at each of the first places, token by token; then full attention to it."""
+    outputs = torch.zeros_like(x)
+    for row, length in enumerate(lengths_of(seen, len(x))):
+        real, b = x[row, :length], mixer.block
+        q, k, v = (part[0] for part in mixer.project(real[None]))
+        starts = range(0, length, b)
+        sums = torch.stack([real[s : s + b].sum(0) for s in starts])
+        heads = []
+        for h in range(mixer.heads):
+            share = permutation(mixer, torch.stack([block_score(mixer, h, a, sums) for a in sums]))
+            keys, values, shift = [], [], []
+            for place in share[: mixer.budget]:
+                for t in range(min(b, length)):
+                    at = [s + t for s in starts if s + t < length]
+                    weight = place[: len(at)]
+                    present = weight.sum() / place.sum()
+                    keys.append(weight @ k[h, at] / present)
+                    values.append(weight @ v[h, at] / present)
+                    shift.append(present.log())
+            scores = q[h] @ torch.stack(keys).T * mixer.head_dim**-0.5 + torch.stack(shift)
+            heads.append(scores.softmax(-1) @ torch.stack(values))
+        outputs[row, :length] = mixer.merge(torch.stack(heads)[None])[0]
+    return outputs
+
+
 def bucket(x, directions, size):
     """Which of ``size`` directions a vector points to most, half of them the negatives of the others."""
     along = x @ directions[:, : size // 2]
@@ -119,6 +146,6 @@ def reformer(mixer, x, seen):
     return scores.masked_fill(~met, -torch.inf).softmax(-1).nan_to_num(0)
 
 
-SMALL = {"reformer": {"chunk": 8}}
+SMALL = {"reformer": {"chunk": 8}, "sortcut": {"block": 16}}
 ORACLES = {Reformer: reformer}
-OUTPUTS = {SinkhornAttention: sinkhorn, BilinearSinkhornAttention: sinkhorn}
+OUTPUTS = {SinkhornAttention: sinkhorn, BilinearSinkhornAttention: sinkhorn, SortCut: sortcut}
