@@ -16,9 +16,9 @@ from .sinkhorn import SinkhornAttention
 class SortCut(SinkhornAttention):
     """Sinkhorn attention that sorts blocks softly and cuts the sorted row: every token attends to its beginning alone.
 
-    Tay et al. 2020, arXiv 2002.11296. x (B, N, E) -> (B, N, E). ``budget`` is how many sorted blocks of ``block`` tokens
-    are kept; the other options are those of ``SinkhornAttention``. O(N n b E) time and O(N E) memory with n blocks of b,
-    beside the normalisation of (N / b)^2 shares. Bidirectional, as the kept blocks hold tokens of the whole row.
+    Tay et al. 2020, arXiv 2002.11296. x (B, N, E) -> (B, N, E). ``budget`` is how many sorted blocks of ``block``
+    tokens are kept; other options are those of ``SinkhornAttention``. O(N n b E) time and O(N E) memory with n blocks
+    of b, beside the (N / b)^2 shares to normalise. Bidirectional, as the kept blocks hold tokens of the whole row.
     Deviates: where a row ends within a block, sorted tokens average what is real at their place, and weigh as much.
     """
 
