@@ -40,7 +40,7 @@ def bit_clusters(x: Tensor, planes: Tensor, count: int, iterations: int, padding
             # The more bits agree, the larger the product.
             nearest = (signs @ centres.mT).argmax(-1)
             if step < iterations:
-                sums, sizes = _sums(signs, nearest, count), cluster_sizes(nearest, count, padding)
+                sums, sizes = cluster_sums(signs, nearest, count), cluster_sizes(nearest, count, padding)
                 centres = torch.where(sizes[..., None] > 0, (sums >= 0).to(x.dtype).mul_(2).sub_(1), centres)
     return nearest
 
@@ -51,20 +51,20 @@ def cluster_sizes(clusters: Tensor, count: int, padding: Padding | None = None) 
     return ones.new_zeros(*clusters.shape[:2], count).scatter_add_(-1, clusters, ones)
 
 
-def cluster_means(x: Tensor, clusters: Tensor, count: int, padding: Padding | None = None) -> Tensor:
-    """The mean (B, H, C, D) of each cluster's tokens in x (B, H, N, D), zero where it has none; in single precision."""
+def cluster_sums(x: Tensor, clusters: Tensor, count: int, padding: Padding | None = None) -> Tensor:
+    """The sum (B, H, C, D) of each cluster's tokens in x (B, H, N, D), in single precision or better."""
     x = x.float() if x.dtype.itemsize < 4 else x
-    sums = _sums(x if padding is None else padding.zero_heads(x), clusters, count)
-    return sums / cluster_sizes(clusters, count, padding).clamp(min=1)[..., None]
-
-
-def _sums(x: Tensor, clusters: Tensor, count: int) -> Tensor:
+    x = x if padding is None else padding.zero_heads(x)
     batch, heads, _, width = x.shape
     first = torch.arange(batch * heads, device=x.device).view(batch, heads, 1) * count
     places = (clusters + first).flatten()[:, None].expand(-1, width)
-    return (
-        x.new_zeros(batch * heads * count, width).scatter_add(0, places, x.flatten(0, 2)).view(batch, heads, -1, width)
-    )
+    sums = x.new_zeros(batch * heads * count, width).scatter_add(0, places, x.flatten(0, 2))
+    return sums.view(batch, heads, count, width)
+
+
+def cluster_means(x: Tensor, clusters: Tensor, count: int, padding: Padding | None = None) -> Tensor:
+    """The mean of each cluster's tokens, as ``cluster_sums``; zero where it has none."""
+    return cluster_sums(x, clusters, count, padding) / cluster_sizes(clusters, count, padding).clamp(min=1)[..., None]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import math
 import torch
 
 from lra_bench.models.routed.reformer import Reformer
+from lra_bench.models.routed.routing import RoutingAttention
 from lra_bench.models.routed.sinkhorn import SinkhornAttention
 from lra_bench.models.routed.sinkhorn_bilinear import BilinearSinkhornAttention
 from lra_bench.models.routed.sortcut import SortCut
@@ -146,6 +147,32 @@ def reformer(mixer, x, seen):
     return scores.masked_fill(~met, -torch.inf).softmax(-1).nan_to_num(0)
 
 
-SMALL = {"reformer": {"chunk": 8}, "sortcut": {"block": 16}}
-ORACLES = {Reformer: reformer}
+def routed(mixer, x, seen):
+    """Cluster by cluster, and what a token reads in several averaged; the first heads see a band."""
+    q, k, _ = mixer.project(x)
+    n, scale = x.shape[1], mixer.head_dim**-0.5
+    weights = torch.zeros(*q.shape[:3], n, dtype=x.dtype)
+    places = torch.arange(n)
+    band = ((places[:, None] - places).abs() <= mixer.window) & seen
+    local = mixer.local_heads
+    weights[:, :local] = (q @ k.mT * scale)[:, :local].masked_fill(~band, -torch.inf).softmax(-1).nan_to_num(0)
+    for row, length in enumerate(lengths_of(seen, len(x))):
+        for h in range(local, mixer.heads):
+            own, keys = q[row, h, :length], k[row, h, :length]
+            size, times = math.ceil(length / mixer.clusters), [0] * n
+            for centroid in mixer.centroids.means[h - local]:
+                asking, asked = (
+                    sorted(range(length), key=lambda i, y=y, c=centroid: -(y[i] @ c).item())[:size] for y in (own, keys)
+                )
+                for i in asking:
+                    times[i] += 1
+                    spread = (keys[asked] @ own[i] * scale).softmax(0)
+                    index = torch.tensor([row]), torch.tensor([h]), torch.tensor([i]), torch.tensor(asked)
+                    weights = weights.index_put(index, spread, accumulate=True)
+            weights[row, h] = weights[row, h].clone() / torch.tensor(times).clamp(min=1)[:, None]
+    return weights
+
+
+SMALL = {"routing": {"window": 4}, "reformer": {"chunk": 8}, "sortcut": {"block": 16}}
+ORACLES = {Reformer: reformer, RoutingAttention: routed}
 OUTPUTS = {SinkhornAttention: sinkhorn, BilinearSinkhornAttention: sinkhorn, SortCut: sortcut}
