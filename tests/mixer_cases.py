@@ -4,6 +4,7 @@ from importlib.resources import files
 
 import torch
 import yaml
+from torch.utils._pytree import tree_leaves
 
 from lra_bench.build import build, load_class
 from lra_bench.models.mixer import Context, Mixer, Padding, name_modules
@@ -78,6 +79,13 @@ def rows(batch, n, seed=0, dtype=torch.float64):
 def run(mixer, x, lengths=None):
     """The mixer's output for rows x."""
     return mixer(x, context(x.shape[1], lengths))[0]
+
+
+def total(mixer, x, lengths=None):
+    """A number that all its parameters have a part in: squares of its outputs and of what it hands on."""
+    y, after = mixer(x, context(x.shape[1], lengths))
+    handed = (leaf for leaf in tree_leaves(after.carry) if isinstance(leaf, torch.Tensor) and leaf.requires_grad)
+    return y.square().sum() + sum(leaf.square().sum() for leaf in handed)
 
 
 def dense_output(mixer, x, lengths=None):

@@ -23,6 +23,7 @@ from tests.mixer_cases import (
     make_position,
     rows,
     run,
+    total,
 )
 from tests.oracles import ORACLES, OUTPUTS
 from tests.storage_probe import exponents, held_for_backward
@@ -137,7 +138,7 @@ def test_a_direction_that_is_not_claimed_is_refused(name):
 @every_case
 def test_gradient_reaches_every_parameter(name, causal):
     mixer = make(name, causal=causal)
-    run(mixer, rows(3, 61).requires_grad_(), [61, 40, 3]).square().sum().backward()
+    total(mixer, rows(3, 61).requires_grad_(), [61, 40, 3]).backward()
     for key, parameter in mixer.named_parameters():
         assert parameter.grad is not None, key
         assert parameter.grad.isfinite().all() and parameter.grad.abs().max() > 0, key
@@ -230,8 +231,8 @@ def test_computing_again_in_the_backward_pass_changes_nothing(name, causal, drop
     for again in (False, True):
         x = rows(2, 61).requires_grad_()
         torch.manual_seed(0)
-        y = checkpoint(run, mixer, x, [61, 30], use_reentrant=False) if again else run(mixer, x, [61, 30])
-        gradients.append(torch.autograd.grad(y.square().sum(), [x, *mixer.parameters()]))
+        y = checkpoint(total, mixer, x, [61, 30], use_reentrant=False) if again else total(mixer, x, [61, 30])
+        gradients.append(torch.autograd.grad(y, [x, *mixer.parameters()]))
     for once, twice in zip(*gradients, strict=True):
         assert torch.equal(once, twice)
 

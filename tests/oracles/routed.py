@@ -6,6 +6,7 @@ import torch
 
 from lra_bench.models.routed.reformer import Reformer
 from lra_bench.models.routed.routing import RoutingAttention
+from lra_bench.models.routed.sac import SparseAdaptiveConnection
 from lra_bench.models.routed.sinkhorn import SinkhornAttention
 from lra_bench.models.routed.sinkhorn_bilinear import BilinearSinkhornAttention
 from lra_bench.models.routed.sortcut import SortCut
@@ -173,6 +174,72 @@ def routed(mixer, x, seen):
     return weights
 
 
-SMALL = {"routing": {"window": 4}, "reformer": {"chunk": 8}, "sortcut": {"block": 16}}
+def lstm_step(lstm, x, h, c):
+    """One step of the gates as they are written down."""
+    gates = lstm.weight_ih_l0 @ x + lstm.bias_ih_l0 + lstm.weight_hh_l0 @ h + lstm.bias_hh_l0
+    enter, forget, new, out = gates.chunk(4)
+    c = forget.sigmoid() * c + enter.sigmoid() * new.tanh()
+    return out.sigmoid() * c.tanh(), c
+
+
+def walk(mixer, nodes, at, draws):
+    """Nodes that one walk chooses, and the log chances of its choices."""
+    predictor, (n, p) = mixer.predictor, nodes.shape
+    reach = len(predictor.near) // 2
+    x = predictor.start if at is None else nodes[at]
+    h = c = torch.zeros(p, dtype=nodes.dtype)
+    chosen, chances = [], []
+    for draw in draws:
+        h, c = lstm_step(predictor.lstm, x, h, c)
+        logits = nodes @ h / math.sqrt(p)
+        if at is not None:
+            logits = logits + torch.stack([predictor.near[max(-reach, min(reach, j - at)) + reach] for j in range(n)])
+        spread, heap, at = logits.softmax(0), 0.0, 0
+        while at < n - 1 and heap + spread[at].item() <= draw:
+            heap, at = heap + spread[at].item(), at + 1
+        chosen.append(at)
+        chances.append(spread[at].log())
+        x = nodes[at]
+    return chosen, torch.stack(chances)
+
+
+def walks(mixer, real):
+    """The edges of one row's tokens (N, E) in evaluation, as pairs, and the mean log chance of its choices."""
+    nodes, golden = mixer.predictor.nodes(real.detach()), (5**0.5 - 1) / 2
+    offsets, count = mixer.offsets.tolist(), mixer.edges
+    if mixer.sequential:
+        draws = [(offsets[t % count] + t // count * golden) % 1 for t in range(2 * count * len(real))]
+        chosen, chances = walk(mixer, nodes, None, draws)
+        return list(zip(chosen[::2], chosen[1::2], strict=True)), chances.mean()
+    found = [walk(mixer, nodes, i, [(start + i * golden) % 1 for start in offsets]) for i in range(len(real))]
+    edges = [(i, j) for i, (chosen, _) in enumerate(found) for j in chosen]
+    return edges, torch.cat([chances for _, chances in found]).mean()
+
+
+def sac(mixer, x, seen):
+    """Full attention of each row where there is no edge hidden."""
+    rows = []
+    for real in (row[:length] for row, length in zip(x, lengths_of(seen, len(x)), strict=True)):
+        visible = torch.eye(len(real), dtype=torch.bool)
+        for i, j in walks(mixer, real)[0]:
+            visible[i, j] = True
+        q, k, v = mixer.project(real[None])
+        weights = (q @ k.mT * mixer.head_dim**-0.5).masked_fill(~visible, -torch.inf).softmax(-1)
+        y = mixer.merge(weights @ v)[0]
+        rows.append(torch.cat((y, y.new_zeros(x.shape[1] - len(y), y.shape[1]))))
+    return torch.stack(rows)
+
+
+SMALL = {
+    "reformer": {"chunk": 8},
+    "routing": {"window": 4},
+    "sac": {"edges": 3, "hidden": 8, "distance": 4},
+    "sortcut": {"block": 16},
+}
 ORACLES = {Reformer: reformer, RoutingAttention: routed}
-OUTPUTS = {SinkhornAttention: sinkhorn, BilinearSinkhornAttention: sinkhorn, SortCut: sortcut}
+OUTPUTS = {
+    BilinearSinkhornAttention: sinkhorn,
+    SinkhornAttention: sinkhorn,
+    SortCut: sortcut,
+    SparseAdaptiveConnection: sac,
+}
