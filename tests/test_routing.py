@@ -81,7 +81,7 @@ class TestAttention:
         assert (run(mixer, x) - expected).abs().max() < 1e-12
 
     def test_every_cluster_has_as_many_distinct_queries_and_keys(self, monkeypatch):
-        mixer, x, seen = *alone(60, clusters=7), []
+        (mixer, x), seen = alone(60, clusters=7), []
         taken = module.take
         monkeypatch.setattr(module, "take", lambda x, places: seen.append(places) or taken(x, places))
         run(mixer, x)
@@ -198,7 +198,7 @@ def test_clusters_are_by_default_the_root_of_the_greatest_length(most, clusters)
 def test_there_is_no_causal_form_and_bad_options_are_named():
     with pytest.raises(UserError, match="no exact causal form"):
         make("routing", causal=True)
-    bad = [{"clusters": 0}, {"window": -1}, {"local_heads": 2}, {"local_heads": -1}, {"decay": 1.0}, {"kv_heads": 1}]
-    for own in bad:
-        with pytest.raises(UserError, match=rf"model\.mixer\.{next(iter(own))}"):
-            make("routing", **own)
+    bad = (("clusters", 0), ("window", -1), ("local_heads", 2), ("local_heads", -1), ("decay", 1.0), ("kv_heads", 1))
+    for name, value in bad:
+        with pytest.raises(UserError, match=rf"model\.mixer\.{name}"):
+            make("routing", **{name: value})

@@ -57,7 +57,7 @@ class TestEdges:
     def test_huge_scores_stay_finite(self):
         q, k, v = (200 * draw(1, 1, 6, 4, seed=s) for s in range(3))
         pairs = torch.cartesian_prod(torch.arange(6), torch.arange(6)).T[:, None]
-        o = edge_attention(q, k, v, *pairs, torch.ones(1, 36, dtype=torch.bool))
+        o = edge_attention(q, k, v, pairs[0], pairs[1], torch.ones(1, 36, dtype=torch.bool))
         assert (o - F.scaled_dot_product_attention(q, k, v)).abs().max() < 1e-9
 
 

@@ -162,9 +162,7 @@ def routed(mixer, x, seen):
             own, keys = q[row, h, :length], k[row, h, :length]
             size, times = math.ceil(length / mixer.clusters), [0] * n
             for centroid in mixer.centroids.means[h - local]:
-                asking, asked = (
-                    sorted(range(length), key=lambda i, y=y, c=centroid: -(y[i] @ c).item())[:size] for y in (own, keys)
-                )
+                asking, asked = ((y @ centroid).argsort(descending=True)[:size].tolist() for y in (own, keys))
                 for i in asking:
                     times[i] += 1
                     spread = (keys[asked] @ own[i] * scale).softmax(0)
