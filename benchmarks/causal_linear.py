@@ -23,7 +23,8 @@ import torch
 from torch import Tensor, nn
 
 from lra_bench.models.linear.linear_transformer import LinearTransformer
-from lra_bench.models.linear.performer import Performer, default_features
+from lra_bench.models.linear.orthogonal_features import default_features
+from lra_bench.models.linear.performer import Performer
 from lra_bench.models.mixer import Context, Mixer
 
 SECONDS_PER_BLOCK = 1.0

@@ -4,9 +4,10 @@ from importlib.resources import files
 
 import torch
 import yaml
+from torch.utils._pytree import tree_leaves
 
 from lra_bench.build import build, load_class
-from lra_bench.models.mixer import Context, Mixer, Padding
+from lra_bench.models.mixer import Context, Mixer, Padding, name_modules
 from lra_bench.models.positions.position import Position
 from tests.oracles import ORACLES, OUTPUTS, SMALL
 
@@ -61,6 +62,7 @@ def make(
     mixer = build(node, Mixer, "mixer", causal=causal, seed=seed, layer=layer, depth=depth, **common)
     for parameter in mixer.parameters():
         torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
+    name_modules(mixer)
     return mixer.to(dtype).train(dropout > 0)
 
 
@@ -116,6 +118,13 @@ def with_prefix(mixer, x, lengths):
     """Rows x and their lengths, with the rows before them that the stack places once where a mixer has its own."""
     before = mixer.prefix_rows(x, context(x.shape[1]))
     return (x, lengths) if before is None else (torch.cat((before, x), 1), [n + before.shape[1] for n in lengths])
+
+
+def total(mixer, x, lengths=None):
+    """A number that all its parameters have a part in: squares of its outputs and of what it hands on."""
+    y, after = mixer(x, context(x.shape[1], lengths))
+    handed = (leaf for leaf in tree_leaves(after.carry) if isinstance(leaf, torch.Tensor) and leaf.requires_grad)
+    return y.square().sum() + sum(leaf.square().sum() for leaf in handed)
 
 
 def dense_output(mixer, x, lengths=None):

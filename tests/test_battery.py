@@ -26,6 +26,7 @@ from tests.mixer_cases import (
     run,
     run_stack,
     stack,
+    total,
     with_prefix,
 )
 from tests.oracles import ORACLES, OUTPUTS
@@ -138,7 +139,7 @@ def test_a_direction_that_is_not_claimed_is_refused(name):
 def test_gradient_reaches_every_parameter(name, causal):
     mixer = make(name, causal=causal)
     x, lengths = with_prefix(mixer, rows(3, 61).requires_grad_(), [61, 40, 3])
-    run(mixer, x, lengths).square().sum().backward()
+    total(mixer, x, lengths).backward()
     for key, parameter in mixer.named_parameters():
         assert parameter.grad is not None, key
         assert parameter.grad.isfinite().all() and parameter.grad.abs().max() > 0, key
@@ -200,7 +201,7 @@ def test_half_precision(name, causal):
     with torch.autocast("cpu", torch.bfloat16):
         half = run(mixer, x, [61, 30])
     assert half.isfinite().all()
-    if SPECS[name].family == "routed":
+    if SPECS[name].family == "routed" or name.startswith("clustered"):
         # A choice among nearly equal keys may turn out otherwise, which changes the few rows that depend on it.
         assert ((half.float() - exact).norm(dim=-1) / exact.norm(dim=-1)).median() < 2e-2
     else:
@@ -233,8 +234,8 @@ def test_computing_again_in_the_backward_pass_changes_nothing(name, causal, drop
         x = rows(2, 61).requires_grad_()
         torch.manual_seed(0)
         inputs = mixer, *with_prefix(mixer, x, [61, 30])
-        y = checkpoint(run, *inputs, use_reentrant=False) if again else run(*inputs)
-        gradients.append(torch.autograd.grad(y.square().sum(), [x, *mixer.parameters()]))
+        y = checkpoint(total, *inputs, use_reentrant=False) if again else total(*inputs)
+        gradients.append(torch.autograd.grad(y, [x, *mixer.parameters()]))
     for once, twice in zip(*gradients, strict=True):
         assert torch.equal(once, twice)
 
