@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROW_INCHES = 0.15
-NAME_INCHES = 2.45
+NAME_INCHES = 2.8
 LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
     "floor": ("projections alone", {"marker": "|", "color": GREY}),
     "ours": ("lra-bench", {"marker": "o", "color": BLACK}),

@@ -126,6 +126,6 @@ HUGGING_FACE = (
         "reformer",
         reformer,
         lambda _: {"chunk": 64, "rounds": 2},
-        differs="pairs that meet in both rounds count twice",
+        differs="scores are not divided by the root of D; pairs that meet in both rounds count twice",
     ),
 )

@@ -83,18 +83,17 @@ def as_table(rows: Sequence[Row]) -> pd.DataFrame:
 def as_text(data: pd.DataFrame) -> str:
     """The table for readers, in Markdown."""
     shown = data.copy()
-    shown["time"] = [
-        ""
-        if pd.isna(row.time_ratio)
-        else f"{row.time_ratio:.2f} ({row.time_ratio_low:.2f} to {row.time_ratio_high:.2f})"
-        for row in data.itertuples()
-    ]
-    shown["memory_ratio"] = ["" if pd.isna(ratio) else f"{ratio:.2f}" for ratio in data["memory_ratio"]]
-    for name in SHOWN:
-        if name.endswith(("_ms", "_mib")):
-            shown[name] = ["" if pd.isna(number) else f"{number:.3g}" for number in data[name]]
+    for name in NUMBERS:
+        shown[name] = ["" if pd.isna(number) else _short(number) for number in data[name]]
+    spread = " (" + shown["time_ratio_low"] + " to " + shown["time_ratio_high"] + ")"
+    shown["time"] = (shown["time_ratio"] + spread).where(data["time_ratio"].notna(), "")
     shown["note"] = [failure or differs for failure, differs in zip(data["failure"], data["differs"], strict=True)]
     return str(shown[list(SHOWN)].rename(columns=SHOWN).to_markdown(index=False, disable_numparse=True))
+
+
+def _short(number: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{number:.3g}" if abs(number) < 1000 else f"{number:.0f}"
 
 
 def geometric_means(data: pd.DataFrame) -> list[str]:
@@ -106,7 +105,5 @@ def geometric_means(data: pd.DataFrame) -> list[str]:
             for what in ("time", "memory")
             if len(known := group[f"{what}_ratio"].dropna())
         ]
-        lines.append(
-            f"length {length}, bidirectional, peer/ours, geometric mean: {', '.join(parts) or 'none measured'}"
-        )
+        lines.append(f"length {length}, bidirectional, geometric mean of peer/ours: {', '.join(parts) or 'unknown'}")
     return lines
