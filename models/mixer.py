@@ -210,6 +210,21 @@ class HeadMixer(Mixer):
         own, others = (positions if x.shape[2] == rows else positions[..., : x.shape[2]] for x in (q, k))
         return self.position.rotate(q, k, own, others)
 
+    def bias(self, context: Context) -> Callable[[Tensor, Tensor], Tensor] | None:
+        """What the position adds to scores, for kernels of blocks: None where it adds nothing.
+
+        Of the rows of queries (X, r) and of keys (X, K) in X blocks to (1 or B, H, X, r, K).
+        """
+        position, places = self.position, context.positions
+        if position is None or "bias" not in position.hooks:
+            return None
+
+        def added(queries: Tensor, keys: Tensor) -> Tensor:
+            own, others = (places[..., rows].flatten(0, -2) for rows in (queries, keys))
+            return position.bias(own, others).unflatten(0, (-1, len(queries))).transpose(1, 2)
+
+        return added
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D)."""
         raise NotImplementedError(f"{type(self).__name__} defines no attend")

@@ -33,6 +33,11 @@ def directions(name):
     return ([False] if SPECS[name].bidirectional else []) + ([True] if SPECS[name].causal == "exact" else [])
 
 
+def first_direction(name):
+    """Whether a mixer is tested causally where one direction is enough."""
+    return not SPECS[name].bidirectional
+
+
 CASES = [(name, causal) for name in NODES for causal in directions(name)]
 
 

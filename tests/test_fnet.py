@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lra_bench.contracts import UserError
-from lra_bench.models.attention_free.fnet import real_spectrum
+from lra_bench.models.attention_free.fnet import RealSpectrum, real_spectrum
 from tests.mixer_cases import WIDTH, dense_output, make, rows, run
 
 
@@ -49,3 +49,10 @@ def test_there_is_nothing_to_learn():
 def test_an_unknown_norm_is_refused():
     with pytest.raises(UserError, match=r"model\.mixer\.norm=none"):
         make("fnet", norm="none")
+
+
+@pytest.mark.parametrize("norm", ["ortho", "backward"])
+def test_gradients_of_either_order(norm):
+    x = torch.randn(1, 5, 4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: RealSpectrum.apply(x, norm), x)
+    assert torch.autograd.gradgradcheck(lambda x: RealSpectrum.apply(x, norm).square(), x)

@@ -191,3 +191,55 @@ def test_memory_of_tables_of_each_row_is_linear(dropout):
 
     found, _ = exponents(run, (256, 512, 1024))
     assert max(found) <= 1.05
+
+
+def slopes(queries, keys):
+    """A bias of its own for each head: minus head number times distance, over ten."""
+    distance = (queries[:, :, None] - keys[:, None]).abs().double()
+    return -distance * torch.arange(4).double()[None, :, None, None, None] / 10
+
+
+def with_slopes(q, k, v, mask, padding):
+    n = q.shape[2]
+    places = torch.arange(n)[None]
+    scores = q @ k.repeat_interleave(4 // k.shape[1], 1).mT * q.shape[-1] ** -0.5 + slopes(places, places)[:, :, 0]
+    mask = mask if padding is None else mask & padding.key_mask()
+    return scores.masked_fill(~mask, -1e9).softmax(-1) @ v.repeat_interleave(4 // v.shape[1], 1)
+
+
+@either_way
+@padded_or_not
+@pytest.mark.parametrize("window", [5, 30, 70])
+@pytest.mark.parametrize("kv_heads", [2, 4])
+def test_a_bias_takes_every_route_of_a_window(causal, padded, window, kv_heads):
+    n = 61
+    q, k, v = (x.requires_grad_() for x in inputs(n, kv_heads=kv_heads))
+    padding = padding_of(n, padded)
+    behind = torch.arange(n)[:, None] - torch.arange(n)
+    mask = (behind.abs() <= window) & (behind >= 0 if causal else everything(n))
+    ours = within_window(q, k, v, window=window, bias=slopes, causal=causal, padding=padding, dropout=0)
+    theirs = with_slopes(q, k, v, mask, padding)
+    if padding is not None:
+        ours, theirs = padding.zero_heads(ours), padding.zero_heads(theirs)
+    close(ours, theirs)
+    for a, b in zip(*(torch.autograd.grad(o.square().sum(), (q, k, v)) for o in (ours, theirs)), strict=True):
+        close(a, b)
+
+
+def test_a_bias_adds_nothing_to_extra_keys():
+    n, block = 22, 4
+    q, k, v = inputs(n)
+    extra = draw(2, 4, 3, 4, seed=8), draw(2, 4, 3, 4, seed=9)
+    o = block_attention(q, k, v, block=block, neighbours=(0, 0), bias=slopes, extra=extra)
+    places = torch.arange(n)
+    scores = torch.cat((extra[0], k), 2)
+    scores = q @ scores.mT / 2
+    scores[..., 3:] += slopes(places[None], places[None])[:, :, 0]
+    scores[..., 3:].masked_fill_((places[:, None] // block) != places // block, -torch.inf)
+    close(o, scores.softmax(-1) @ torch.cat((extra[1], v), 2))
+
+
+def test_a_bias_of_heads_with_neighbours_of_heads_is_refused():
+    q, k, v = inputs(16)
+    with pytest.raises(ValueError, match="share"):
+        block_attention(q, k, v, block=4, neighbours=torch.zeros(4, 4, 1, dtype=torch.long), bias=slopes)

@@ -49,8 +49,23 @@ class FNet(Mixer):
         if context.padding is not None:
             x = context.padding.zero(x)
         with full_precision(x):
-            y = real_spectrum(x.float() if x.dtype.itemsize < 4 else x, self.norm)
+            y = RealSpectrum.apply(x.float() if x.dtype.itemsize < 4 else x, self.norm)
         return y.to(x.dtype), context
+
+
+class RealSpectrum(torch.autograd.Function):
+    """``real_spectrum``, whose gradient is the real spectrum of the gradient: Fourier matrices are symmetric."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, norm: str) -> Tensor:
+        """The real spectrum of x (B, N, E)."""
+        ctx.norm = norm
+        return real_spectrum(x, norm)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        """The same of the gradient."""
+        return RealSpectrum.apply(gradient, ctx.norm), None
 
 
 def real_spectrum(x: Tensor, norm: str) -> Tensor:

@@ -14,6 +14,7 @@ from .dropout import dropout as drop
 from .few import few_attention
 
 Keep = Callable[[Tensor, Tensor], Tensor]
+Bias = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ def block_attention(
     block: int,
     neighbours: tuple[int, int] | Tensor,
     keep: Keep | None = None,
+    bias: Bias | None = None,
     extra: tuple[Tensor, Tensor] | None = None,
     extra_valid: Tensor | None = None,
     extra_keep: Tensor | None = None,
@@ -50,35 +52,73 @@ def block_attention(
     either side; or a table (blocks, K), (H, blocks, K) or (B, H, blocks, K) of key blocks, −1 for none, with G = H
     where it has heads. ``keep(query positions, key positions)`` returns bool and narrows visibility to tokens, their
     positions broadcasting to (B, H, blocks, block, K·block). It must hide a key that ``extra`` repeats.
+    ``bias(query rows (blocks, block), key rows (blocks, K·block))`` returns what is added to scores, broadcasting to
+    (B, H, blocks, block, K·block); it goes with tables (blocks, K) alone, adds nothing to other keys, and scores are
+    held with it, O(N K block). Rows that it is given lie within the sequence, also where there is no key.
     ``extra`` keys and values (B, G, X, D) are seen by every query, where ``extra_valid`` (B, X) or (B, H, X) and
     ``extra_keep`` (blocks, X) or (H, blocks, X) allow. A query that sees no key yields zeros.
     ``beside`` are further keys; with them scores are held, O(N (K block + X)).
     O(N K block D) time; O(N K D) memory plus N K block bits of mask per row of the batch, fewer without padding.
     """
     length, scale = q.shape[2], q.shape[-1] ** -0.5 if scale is None else scale
-    layout = Layout(q, block, neighbours, padding is not None or extra_valid is not None, extra_keep)
+    added = None if bias is None else _added(bias, length, block, neighbours, q.device)
+    # Heads that share keys must lie beside each other, and a bias makes each a batch of its own where rows agree.
+    rows_differ = padding is not None or extra_valid is not None or (added is not None and q.shape[1] != k.shape[1])
+    layout = Layout(q, block, neighbours, rows_differ, extra_keep, added)
     queries = layout.fold(layout.blocks(q))
     keys, values = layout.gather(k), layout.gather(v)
     mask = layout.visible(length, keep, padding)
     if extra is not None:
         keys, values = (torch.cat((layout.spread(own), x), -2) for own, x in zip(extra, (keys, values), strict=True))
         mask = layout.with_extra(mask, keys.shape[-2], extra[0].shape[2], extra_valid, extra_keep)
+        added = None if added is None else F.pad(added, (extra[0].shape[2], 0))
     folded = None if mask is None else layout.fold_mask(mask)
+    added = None if added is None else layout.fold_mask(added)
     if beside is not None:
-        own, weights = _join(queries, keys, values, folded, layout.fold(layout.blocks(beside.scores)), scale, dropout)
+        others = layout.fold(layout.blocks(beside.scores))
+        own, weights = _join(queries, keys, values, folded, added, others, scale, dropout)
         return layout.unfold(own)[:, :, :length] + beside.read(layout.unfold(weights)[:, :, :length])
-    o = few_attention(queries, keys, values, visible=folded, scale=scale, dropout=dropout)
+    o = few_attention(queries, keys, values, visible=folded, bias=added, scale=scale, dropout=dropout)
     return layout.unfold(o)[:, :, :length]
 
 
+def _added(bias: Bias, length: int, block: int, neighbours: tuple[int, int] | Tensor, device: torch.device) -> Tensor:
+    """What ``bias`` adds to the scores of the blocks of a sequence, rows beyond its ends taken as those at its ends."""
+    if isinstance(neighbours, Tensor) and neighbours.dim() > 2:
+        raise ValueError("a bias goes with neighbours that heads and rows of the batch share")
+    count = -(-length // block)
+    rows = torch.arange(count * block, device=device).view(count, block)
+    keys = _key_positions(neighbours, count, block, device)[0, 0]
+    return bias(rows.clamp(max=length - 1), keys.clamp(0, length - 1))
+
+
+def _key_positions(neighbours: tuple[int, int] | Tensor, count: int, block: int, device: torch.device) -> Tensor:
+    """Positions of the gathered keys, broadcasting to (B, H, blocks, K·block), negative where there is no key."""
+    within = torch.arange(block, device=device)
+    if isinstance(neighbours, Tensor):
+        return (_four(neighbours)[..., None] * block + within).flatten(-2)
+    left, right = neighbours
+    starts = torch.arange(-left, count - left, device=device) * block
+    return _four(starts[:, None] + torch.arange((left + right + 1) * block, device=device))
+
+
 def _join(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, beside: Tensor, scale: float, dropout: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    beside: Tensor,
+    scale: float,
+    dropout: float,
 ) -> tuple[Tensor, Tensor]:
     """What queries read from keys, and their weights on keys whose scores are ``beside``, in one softmax."""
     repeats = q.shape[1] // k.shape[1]
     if repeats > 1:
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
     scores = (q * scale) @ k.mT
+    if bias is not None:
+        scores = scores + bias
     if mask is not None:
         # Finite, since a query of the padding may see nothing.
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
@@ -101,16 +141,17 @@ class Layout:
         neighbours: tuple[int, int] | Tensor,
         rows_differ: bool,
         extra_keep: Tensor | None,
+        bias: Tensor | None = None,
     ) -> None:
         self.batch, self.heads, self.block = q.shape[0], q.shape[1], block
         self.count = -(-q.shape[2] // block)
         self.device = q.device
+        self.neighbours = neighbours
         self.window = None if isinstance(neighbours, Tensor) else neighbours
         self.table = _four(neighbours) if isinstance(neighbours, Tensor) else None
-        by_row = rows_differ or (self.table is not None and self.table.shape[0] > 1)
-        by_head = (self.table is not None and self.table.shape[1] > 1) or (
-            extra_keep is not None and extra_keep.dim() == 3
-        )
+        differing = [each for each in (self.table, bias) if each is not None]
+        by_row = rows_differ or any(each.shape[0] > 1 for each in differing)
+        by_head = any(each.shape[1] > 1 for each in differing) or (extra_keep is not None and extra_keep.dim() == 3)
         # Axes of (B, H, blocks): the first ``outer`` of ``order`` become the call's batch, the others its heads.
         self.order, self.outer = ((0, 2, 1), 2) if by_row else ((1, 2, 0), 2) if by_head else ((2, 0, 1), 1)
 
@@ -160,21 +201,11 @@ class Layout:
         rows = self.blocks(x).flatten(0, 2).flatten(1)
         return self._flat(rows.index_select(0, chosen.flatten()).view(*chosen.shape[:3], -1, x.shape[-1]))
 
-    def _key_positions(self) -> Tensor:
-        """Positions of the gathered keys, broadcasting to (B, H, blocks, K·block), negative where there is no key."""
-        within = torch.arange(self.block, device=self.device)
-        if self.window is None:
-            assert self.table is not None
-            return (self.table[..., None] * self.block + within).flatten(-2)
-        left, right = self.window
-        starts = torch.arange(-left, self.count - left, device=self.device) * self.block
-        return _four(starts[:, None] + torch.arange((left + right + 1) * self.block, device=self.device))
-
     def visible(self, length: int, keep: Keep | None, padding: Padding | None) -> Tensor | None:
         """Which keys each query sees, broadcasting to (B, H, blocks, block, K·block); None where it is all of them."""
         if keep is None and padding is None and self.window == (0, 0) and length == self.count * self.block:
             return None
-        keys = self._key_positions()
+        keys = _key_positions(self.neighbours, self.count, self.block, self.device)
         seen = (keys >= 0) & (keys < length)
         if padding is not None:
             every = keys.clamp(0, length - 1).expand(self.batch, -1, -1, -1)

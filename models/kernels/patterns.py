@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..mixer import Padding
-from .block import Keep, block_attention
-from .softmax import softmax_attention
+from .block import Bias, Keep, block_attention
+from .rows import row_attention
+from .softmax import grouped, hiding, softmax_attention
 
 SMALLEST_BLOCK = 16
 
@@ -21,6 +22,7 @@ def within_window(
     window: int,
     dilation: int = 1,
     leading: int = 0,
+    bias: Bias | None = None,
     causal: bool,
     padding: Padding | None,
     dropout: float,
@@ -28,9 +30,12 @@ def within_window(
     """Attention to the tokens at most ``window`` steps away, on both sides or, if causal, before.
 
     q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D), with G dividing H. A step is ``dilation`` places. The first
-    ``leading`` tokens are seen by all after them; what they see themselves is left open. O(N (window + leading)) time.
+    ``leading`` tokens are seen by all after them; what they see themselves is left open. ``bias`` is as
+    ``block_attention`` has it, and goes with neither dilation nor leading tokens. O(N (window + leading)) time.
     """
     length, block = q.shape[2], max(window, SMALLEST_BLOCK)
+    if bias is not None and (dilation > 1 or leading):
+        raise ValueError("a bias goes with neither dilation nor leading tokens")
     if dilation > 1:
         return _dilated(q, k, v, window, dilation, leading, causal, padding, dropout)
     near = in_window(window, causal)
@@ -39,6 +44,9 @@ def within_window(
     padding = None if causal else padding
     if 3 * block >= length:
         places = torch.arange(length, device=q.device)
+        if bias is not None:
+            keep = near if window < length - 1 else None
+            return _biased(q, k, v, bias, keep, causal=causal, padding=padding, dropout=dropout)
         band = near(places[:, None], places) | (places < leading) if window < length - 1 else None
         return softmax_attention(q, k, v, padding=padding, visible=band, causal=causal, dropout=dropout)
     return block_attention(
@@ -48,11 +56,35 @@ def within_window(
         block=block,
         neighbours=(1, 0 if causal else 1),
         keep=(lambda queries, keys: near(queries, keys) & (keys >= leading)) if leading else near,
+        bias=bias,
         extra=first,
         extra_valid=padding.valid[:, :leading] if padding is not None and leading else None,
         padding=padding,
         dropout=dropout,
     )
+
+
+def _biased(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Bias,
+    keep: Keep | None,
+    *,
+    causal: bool,
+    padding: Padding | None,
+    dropout: float,
+) -> Tensor:
+    """Attention of all queries to the keys that ``keep`` lets them see, with a bias, by slices of queries."""
+    places = torch.arange(q.shape[2], device=q.device)
+    scale = q.shape[-1] ** -0.5
+
+    def score(queries: Tensor, start: int, count: int) -> Tensor:
+        own, keys = places[start : start + queries.shape[2]], places[:count]
+        scores = grouped(queries * scale, k[:, :, :count].mT) + bias(own[None], keys[None])[:, :, 0]
+        return scores if keep is None else scores + hiding(keep(own[:, None], keys), scores.dtype)
+
+    return row_attention(q, v, score, causal=causal, padding=padding, dropout=dropout)
 
 
 def _dilated(
@@ -99,15 +131,26 @@ def _dilated(
 
 
 def within_blocks(
-    q: Tensor, k: Tensor, v: Tensor, *, block: int, causal: bool, padding: Padding | None, dropout: float
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    block: int,
+    bias: Bias | None = None,
+    causal: bool,
+    padding: Padding | None,
+    dropout: float,
 ) -> Tensor:
     """Attention among the tokens of one block of ``block``, or, if causal, the earlier of them.
 
-    q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D), with G dividing H. O(N block D) time.
+    q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D), with G dividing H. ``bias`` is as ``block_attention`` has it.
+    O(N block D) time.
     """
     # A real query of a right-padded causal row sees real keys only.
     padding = None if causal else padding
     if block >= q.shape[2]:
+        if bias is not None:
+            return _biased(q, k, v, bias, None, causal=causal, padding=padding, dropout=dropout)
         return softmax_attention(q, k, v, padding=padding, causal=causal, dropout=dropout)
     return block_attention(
         q,
@@ -116,6 +159,7 @@ def within_blocks(
         block=block,
         neighbours=(0, 0),
         keep=not_later if causal else None,
+        bias=bias,
         padding=padding,
         dropout=dropout,
     )

@@ -70,9 +70,20 @@ def fused(
     )
 
 
-def with_scores(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, dropout: float) -> Tensor:
-    """Attention that holds its scores (B, H, N, M) and drops weights; for few queries or few keys."""
+def with_scores(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    *,
+    bias: Tensor | None = None,
+    scale: float,
+    dropout: float,
+) -> Tensor:
+    """Attention that holds its scores (B, H, N, M), plus ``bias``, and drops weights; for few queries or few keys."""
     scores = grouped(q * scale, k.transpose(-1, -2))
+    if bias is not None:
+        scores = scores + bias
     if mask is not None:
         scores.add_(hiding(mask, scores.dtype))
     o = grouped(drop(scores.softmax(-1), dropout), v)
@@ -128,4 +139,4 @@ def _in_slices(
 def _slice(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, dropout: float) -> Tensor:
     # Made here: kept for the backward pass, the triangles of all slices would be quadratic.
     mask = lower(q.shape[2], k.shape[2], q.device) if causal else mask
-    return with_scores(q, k, v, mask, scale, dropout)
+    return with_scores(q, k, v, mask, scale=scale, dropout=dropout)

@@ -26,7 +26,7 @@ class BlockLocal(HeadMixer):
         paper="Blockwise Self-Attention for Long Document Understanding",
         arxiv="1911.02972",
         causal="exact",
-        positions=("embed", "rotate"),
+        positions=("embed", "rotate", "bias"),
         full_config={"block": 1_000_000},
     )
 
@@ -39,5 +39,12 @@ class BlockLocal(HeadMixer):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Attention within each block."""
         return within_blocks(
-            q, k, v, block=self.block, causal=self.causal, padding=context.padding, dropout=self.drop_rate
+            q,
+            k,
+            v,
+            block=self.block,
+            bias=self.bias(context),
+            causal=self.causal,
+            padding=context.padding,
+            dropout=self.drop_rate,
         )

@@ -25,7 +25,7 @@ class SlidingWindow(HeadMixer):
         paper="Longformer: The Long-Document Transformer",
         arxiv="2004.05150",
         causal="exact",
-        positions=("embed", "rotate"),
+        positions=("embed", "rotate", "bias"),
         full_config={"window": 1_000_000},
     )
 
@@ -38,5 +38,12 @@ class SlidingWindow(HeadMixer):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Attention within the band."""
         return within_window(
-            q, k, v, window=self.window, causal=self.causal, padding=context.padding, dropout=self.drop_rate
+            q,
+            k,
+            v,
+            window=self.window,
+            bias=self.bias(context),
+            causal=self.causal,
+            padding=context.padding,
+            dropout=self.drop_rate,
         )

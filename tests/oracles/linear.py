@@ -10,6 +10,8 @@ from lra_bench.models.linear.performer import Performer
 from lra_bench.models.linear.rfa import RFA
 from lra_bench.models.linear.rfa_gated import GatedRFA
 
+from .positions import turned
+
 SMALL = {"rfa": {"features": 24}, "rfa_gated": {"features": 24}}
 
 
@@ -47,7 +49,7 @@ def cosine(mixer, x, seen):
 
 def favor(mixer, x, seen):
     """Products of the features as the paper writes them, normalised over what is seen."""
-    q, k, _ = (part * mixer.head_dim**-0.25 for part in mixer.project(x))
+    q, k = (part * mixer.head_dim**-0.25 for part in turned(mixer, *mixer.project(x)[:2]))
 
     def features(y):
         along = y @ mixer.directions.T
@@ -59,7 +61,7 @@ def favor(mixer, x, seen):
 
 def fourier(mixer, x, seen):
     """Similarities of all pairs, the mean over directions of cos(w·(q − k)) for the Gaussian kernel."""
-    q, k, _ = (part / (part.norm(dim=-1, keepdim=True) + 1e-3) for part in mixer.project(x))
+    q, k = (part / (part.norm(dim=-1, keepdim=True) + 1e-3) for part in turned(mixer, *mixer.project(x)[:2]))
     w = mixer.directions * mixer.scale / mixer.temperature
     a, b = q @ w.mT, k @ w.mT
     if mixer.kernel == "arccos":

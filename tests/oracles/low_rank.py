@@ -5,6 +5,8 @@ import torch
 from lra_bench.models.low_rank.linformer import Linformer
 from lra_bench.models.low_rank.nystromformer import Nystromformer
 
+from .positions import turned
+
 SMALL = {"linformer": {"rank": 6}, "nystrom": {"landmarks": 6, "convolution": 5}}
 
 
@@ -39,7 +41,7 @@ def iterated_inverse(a, iterations):
 
 def nystrom(mixer, x, seen):
     """Each row by itself, cut to its own length, head by head."""
-    q, k, _ = mixer.project(x)
+    q, k = turned(mixer, *mixer.project(x)[:2])
     k = k.repeat_interleave(mixer.heads // mixer.kv_heads, 1)
     batch, n, _ = x.shape
     lengths = seen.expand(batch, 1, n, n)[:, 0, 0].sum(-1).tolist()

@@ -20,13 +20,30 @@ def of_distance(q, function):
     return torch.stack(lines).reshape(q.shape[1], n, n).to(q.dtype)
 
 
+def in_pairs(x):
+    """Complex pairs of channels, the rest, and the rate at which each pair turns."""
+    pairs = x.shape[-1] // 2
+    rates = torch.tensor([10_000 ** (-m / pairs) for m in range(pairs)], dtype=x.dtype)
+    return torch.complex(x[..., :pairs], x[..., pairs : 2 * pairs]), x[..., 2 * pairs :], rates
+
+
+def turned(mixer, *heads):
+    """Queries or keys (B, H, N, D), turned where the mixer's position is a rotary one."""
+    if mixer.position is None or mixer.position.name != "rope":
+        return heads
+    found = []
+    for x in heads:
+        a, rest, rates = in_pairs(x)
+        a = a * torch.polar(torch.ones(()).to(x.dtype), torch.arange(x.shape[2])[:, None] * rates)
+        found.append(torch.cat((a.real, a.imag, rest), -1))
+    return found
+
+
 def turned_products(q, k):
     """Products as rotary positions make them: the real part of those of complex pairs, turned by the distance."""
-    pairs = q.shape[-1] // 2
-    a, b = (torch.complex(x[..., :pairs], x[..., pairs : 2 * pairs]) for x in (q, k))
-    rates = torch.tensor([10_000 ** (-m / pairs) for m in range(pairs)], dtype=q.dtype)
+    (a, q_rest, rates), (b, k_rest, _) = in_pairs(q), in_pairs(k)
     turn = torch.polar(torch.ones(()).to(q.dtype), distances(q)[..., None] * rates)
-    rest = q[..., 2 * pairs :] @ k[..., 2 * pairs :].mT
+    rest = q_rest @ k_rest.mT
     return torch.einsum("bhim,bhjm,ijm->bhij", a, b.conj(), turn).real + rest
 
 

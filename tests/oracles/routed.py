@@ -8,6 +8,8 @@ from lra_bench.models.routed.reformer import Reformer
 from lra_bench.models.routed.sinkhorn import SinkhornAttention
 from lra_bench.models.routed.sinkhorn_bilinear import BilinearSinkhornAttention
 
+from .positions import turned
+
 
 def lengths_of(seen, batch):
     """How many rows are no padding: what the last row of each sees."""
@@ -109,7 +111,7 @@ def meetings(mixer, q):
 
 def reformer(mixer, x, seen):
     """Softmax over all that a token meets in any round."""
-    q = mixer.query(x).unflatten(-1, (mixer.heads, -1)).transpose(1, 2)
+    (q,) = turned(mixer, mixer.query(x).unflatten(-1, (mixer.heads, -1)).transpose(1, 2))
     scores = q @ (q / q.norm(dim=-1, keepdim=True)).mT * mixer.head_dim**-0.5
     scores = scores.masked_fill(torch.eye(x.shape[1], dtype=torch.bool), -5e4)
     met = torch.zeros(scores.shape, dtype=torch.bool)

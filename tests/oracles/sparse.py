@@ -9,6 +9,7 @@ from lra_bench.models.sparse.sliding_window import SlidingWindow
 from lra_bench.models.sparse.sparse_fixed import SparseFixed
 from lra_bench.models.sparse.sparse_strided import SparseStrided
 
+from .positions import turned
 from .softmax import softmax
 
 SMALL = {
@@ -65,6 +66,7 @@ def longformer(mixer, x, seen):
     o = softmax(mixer, x, seen & (near | first)) @ v.repeat_interleave(repeats, 1)
     if mixer.global_tokens:
         q, k, v = (mixer.split(part(x)) for part in (mixer.global_query, mixer.global_key, mixer.global_value))
+        q, k = turned(mixer, q, k)
         logits = q @ k.repeat_interleave(repeats, 1).mT * mixer.head_dim**-0.5
         weights = logits.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num(0)
         o = torch.where(first[:, None], weights @ v.repeat_interleave(repeats, 1), o)
