@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ROW_INCHES = 0.15
 NAME_INCHES = 2.8
+MARGIN_INCHES = 0.2
 LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
     "floor": ("projections alone", {"marker": "|", "color": GREY}),
     "ours": ("lra-bench", {"marker": "o", "color": BLACK}),
@@ -51,7 +52,7 @@ def _draw_length(figure: Figure, below: float, title: str, group: pd.DataFrame) 
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     height, gap = ROW_INCHES * len(group), 0.15
-    width = (PAGE_INCHES - NAME_INCHES - gap - 0.12) / 2
+    width = (PAGE_INCHES - NAME_INCHES - gap - MARGIN_INCHES) / 2
     places = range(len(group))
     both = []
     for column, (unit, label) in enumerate(AXES.items()):
