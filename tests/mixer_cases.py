@@ -6,7 +6,7 @@ import torch
 import yaml
 
 from lra_bench.build import build, load_class
-from lra_bench.models.mixer import Context, Mixer, Padding
+from lra_bench.models.mixer import Context, Mixer, Padding, name_modules
 from lra_bench.models.positions.position import Position
 from tests.oracles import ORACLES, OUTPUTS, SMALL
 
@@ -49,6 +49,7 @@ def make(name, *, causal=False, dropout=0.0, seed=0, weights=1, dtype=torch.floa
     mixer = build(node, Mixer, "mixer", causal=causal, seed=seed, layer=0, depth=1, **common)
     for parameter in mixer.parameters():
         torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
+    name_modules(mixer)
     return mixer.to(dtype).train(dropout > 0)
 
 

@@ -5,8 +5,10 @@ import math
 import torch
 
 from lra_bench.models.routed.reformer import Reformer
+from lra_bench.models.routed.routing import RoutingAttention
 from lra_bench.models.routed.sinkhorn import SinkhornAttention
 from lra_bench.models.routed.sinkhorn_bilinear import BilinearSinkhornAttention
+from lra_bench.models.routed.sortcut import SortCut
 
 from .positions import turned
 
@@ -81,6 +83,32 @@ def sinkhorn(mixer, x, seen):
     return outputs
 
 
+def sortcut(mixer, x, seen):
+    """What stands at each of the first places, token by token; then full attention to it."""
+    outputs = torch.zeros_like(x)
+    for row, length in enumerate(lengths_of(seen, len(x))):
+        real, b = x[row, :length], mixer.block
+        q, k, v = (part[0] for part in mixer.project(real[None]))
+        starts = range(0, length, b)
+        sums = torch.stack([real[s : s + b].sum(0) for s in starts])
+        heads = []
+        for h in range(mixer.heads):
+            share = permutation(mixer, torch.stack([block_score(mixer, h, a, sums) for a in sums]))
+            keys, values, shift = [], [], []
+            for place in share[: mixer.budget]:
+                for t in range(min(b, length)):
+                    at = [s + t for s in starts if s + t < length]
+                    weight = place[: len(at)]
+                    present = weight.sum() / place.sum()
+                    keys.append(weight @ k[h, at] / present)
+                    values.append(weight @ v[h, at] / present)
+                    shift.append(present.log())
+            scores = q[h] @ torch.stack(keys).T * mixer.head_dim**-0.5 + torch.stack(shift)
+            heads.append(scores.softmax(-1) @ torch.stack(values))
+        outputs[row, :length] = mixer.merge(torch.stack(heads)[None])[0]
+    return outputs
+
+
 def bucket(x, directions, size):
     """Which of ``size`` directions a vector points to most, half of them the negatives of the others."""
     along = x @ directions[:, : size // 2]
@@ -121,6 +149,32 @@ def reformer(mixer, x, seen):
     return scores.masked_fill(~met, -torch.inf).softmax(-1).nan_to_num(0)
 
 
-SMALL = {"reformer": {"chunk": 8}}
-ORACLES = {Reformer: reformer}
-OUTPUTS = {SinkhornAttention: sinkhorn, BilinearSinkhornAttention: sinkhorn}
+def routed(mixer, x, seen):
+    """Cluster by cluster, and what a token reads in several averaged; the first heads see a band."""
+    q, k, _ = mixer.project(x)
+    n, scale = x.shape[1], mixer.head_dim**-0.5
+    weights = torch.zeros(*q.shape[:3], n, dtype=x.dtype)
+    places = torch.arange(n)
+    band = ((places[:, None] - places).abs() <= mixer.window) & seen
+    local = mixer.local_heads
+    weights[:, :local] = (q @ k.mT * scale)[:, :local].masked_fill(~band, -torch.inf).softmax(-1).nan_to_num(0)
+    for row, length in enumerate(lengths_of(seen, len(x))):
+        for h in range(local, mixer.heads):
+            own, keys = q[row, h, :length], k[row, h, :length]
+            size, times = math.ceil(length / mixer.clusters), [0] * n
+            for centroid in mixer.centroids.means[h - local]:
+                asking, asked = (
+                    sorted(range(length), key=lambda i, y=y, c=centroid: -(y[i] @ c).item())[:size] for y in (own, keys)
+                )
+                for i in asking:
+                    times[i] += 1
+                    spread = (keys[asked] @ own[i] * scale).softmax(0)
+                    index = torch.tensor([row]), torch.tensor([h]), torch.tensor([i]), torch.tensor(asked)
+                    weights = weights.index_put(index, spread, accumulate=True)
+            weights[row, h] = weights[row, h].clone() / torch.tensor(times).clamp(min=1)[:, None]
+    return weights
+
+
+SMALL = {"routing": {"window": 4}, "reformer": {"chunk": 8}, "sortcut": {"block": 16}}
+ORACLES = {Reformer: reformer, RoutingAttention: routed}
+OUTPUTS = {SinkhornAttention: sinkhorn, BilinearSinkhornAttention: sinkhorn, SortCut: sortcut}
