@@ -126,6 +126,18 @@ def test_reformer_of_transformers(monkeypatch):
     assert difference(run(ours, x), ours.output(theirs(x).hidden_states)) < 1e2 * SINGLE
 
 
+@pytest.mark.parametrize("clusters", [1, 4, 8])
+def test_routing(clusters):
+    """Given our queries and keys, which the peer normalises for its choice alone; it adds 0.00001 to its counts."""
+    package = peer("routing_transformer.routing_transformer")
+    ours = make("routing", clusters=clusters, local_heads=0)
+    theirs = package.KmeansAttention(clusters, 64 // clusters, HEADS, HEAD_DIM).double().eval()
+    theirs.kmeans.means.copy_(ours.centroids.means)
+    theirs.kmeans.initted.fill_(True)
+    q, k, v = ours.project(rows(2, 64))
+    assert difference(ours.attend(q, k, v, context(64)), theirs(q, k, v)[0]) < 5 * SINGLE
+
+
 @pytest.mark.parametrize("iterations", [1, 4, 20])
 def test_the_sinkhorn_operator(iterations):
     package = peer("sinkhorn_transformer.sinkhorn_transformer")

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lra_bench.build import build
 from lra_bench.contracts import UserError
-from lra_bench.models.mixer import Context, Mixer
+from lra_bench.models.mixer import Context, Mixer, name_modules
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,8 @@ class Pair:
     def mixer(self, sizes: Sizes) -> Mixer:
         """Our mixer as the model file has it, with the pair's options."""
         file = files("lra_bench.conf.model") / f"{self.key}.yaml"
+        if not file.is_file():
+            raise UserError(f"model={self.key}: there is no such model")
         node = {**yaml.safe_load(file.read_text(encoding="utf-8"))["model"]["mixer"], **self.options(sizes)}
         given = {"width": sizes.width, "heads": sizes.heads, "max_length": sizes.length, "causal": self.causal}
         return build(node, Mixer, "model.mixer", **given)
@@ -82,6 +84,7 @@ class Ours(nn.Module):
     def __init__(self, mixer: Mixer, length: int) -> None:
         super().__init__()
         self.mixer, self.context = mixer, Context(None, torch.arange(length), train_length=length)
+        name_modules(self)
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows (B, N, E) to rows."""
