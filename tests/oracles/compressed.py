@@ -8,6 +8,8 @@ from lra_bench.models.compressed.clustered import ClusteredAttention
 from lra_bench.models.compressed.clustered_improved import ImprovedClusteredAttention
 from lra_bench.models.compressed.luna import Luna
 
+from .positions import turned
+
 SMALL = {
     "clustered": {"clusters": 6, "bits": 24},
     "clustered_improved": {"clusters": 6, "bits": 24, "keys": 7},
@@ -58,7 +60,7 @@ def groups(mixer, q):
 
 def clustered(mixer, x, seen):
     """Row by row, head by head and cluster by cluster, on real tokens alone; then query by query on the best keys."""
-    q, k, _ = mixer.project(x)
+    q, k = turned(mixer, *mixer.project(x)[:2])
     n = x.shape[1]
     lengths = seen.expand(len(x), 1, n, n)[:, 0, -1].sum(-1).tolist()
     rows = []

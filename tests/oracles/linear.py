@@ -62,7 +62,7 @@ def favor(mixer, x, seen):
 
 def rectified(mixer, x, seen):
     """Direction by direction."""
-    q, k, _ = mixer.project(x)
+    q, k = turned(mixer, *mixer.project(x)[:2])
     weights, count = torch.zeros(*q.shape[:3], x.shape[1], dtype=x.dtype), len(mixer.directions)
     for w in mixer.directions:
         a, b = ((y @ w).clamp(min=0) / math.sqrt(count) + 1e-3 for y in (q, k))

@@ -153,12 +153,12 @@ def reformer(mixer, x, seen):
 def routed(mixer, x, seen):
     """Cluster by cluster, and what a token reads in several averaged; the first heads see a band."""
     q, k, _ = mixer.project(x)
-    n, scale = x.shape[1], mixer.head_dim**-0.5
+    n, scale, (asks, told) = x.shape[1], mixer.head_dim**-0.5, turned(mixer, q, k)
     weights = torch.zeros(*q.shape[:3], n, dtype=x.dtype)
     places = torch.arange(n)
     band = ((places[:, None] - places).abs() <= mixer.window) & seen
     local = mixer.local_heads
-    weights[:, :local] = (q @ k.mT * scale)[:, :local].masked_fill(~band, -torch.inf).softmax(-1).nan_to_num(0)
+    weights[:, :local] = (asks @ told.mT * scale)[:, :local].masked_fill(~band, -torch.inf).softmax(-1).nan_to_num(0)
     for row, length in enumerate(lengths_of(seen, len(x))):
         for h in range(local, mixer.heads):
             own, keys = q[row, h, :length], k[row, h, :length]
@@ -167,7 +167,7 @@ def routed(mixer, x, seen):
                 asking, asked = ((y @ centroid).argsort(descending=True)[:size].tolist() for y in (own, keys))
                 for i in asking:
                     times[i] += 1
-                    spread = (keys[asked] @ own[i] * scale).softmax(0)
+                    spread = (told[row, h, asked] @ asks[row, h, i] * scale).softmax(0)
                     index = torch.tensor([row]), torch.tensor([h]), torch.tensor([i]), torch.tensor(asked)
                     weights = weights.index_put(index, spread, accumulate=True)
             weights[row, h] = weights[row, h].clone() / torch.tensor(times).clamp(min=1)[:, None]
@@ -224,6 +224,7 @@ def sac(mixer, x, seen):
         for i, j in walks(mixer, real)[0]:
             visible[i, j] = True
         q, k, v = mixer.project(real[None])
+        q, k = turned(mixer, q, k)
         weights = (q @ k.mT * mixer.head_dim**-0.5).masked_fill(~visible, -torch.inf).softmax(-1)
         y = mixer.merge(weights @ v)[0]
         rows.append(torch.cat((y, y.new_zeros(x.shape[1] - len(y), y.shape[1]))))
