@@ -4,9 +4,16 @@ import math
 
 import torch
 
+from lra_bench.models.compressed.informer import BLOCK, Informer
 from lra_bench.models.compressed.luna import Luna
 
-SMALL = {"luna": {"packed": 5}}
+from .positions import turned
+from .routed import lengths_of
+
+SMALL = {
+    "luna": {"packed": 5},
+    "informer": {"factor": 1},
+}
 
 
 def luna(mixer, x, seen):
@@ -26,4 +33,26 @@ def luna(mixer, x, seen):
     return mixer.merge(torch.cat(outputs, 2))
 
 
-OUTPUTS = {Luna: luna}
+def informer(mixer, x, seen):
+    """Each query by itself, with the keys that are drawn for it."""
+    q, k = turned(mixer, *mixer.project(x)[:2])
+    k = k.repeat_interleave(mixer.heads // mixer.kv_heads, 1)
+    weights = torch.zeros(*q.shape[:3], x.shape[1], dtype=x.dtype)
+    for row, length in enumerate(lengths_of(seen, len(x))):
+        count = max(1, min(length, mixer.factor * math.ceil(math.log(length))))
+        for h in range(mixer.heads):
+            measure = []
+            for i in range(length):
+                draws = mixer.draws[i // BLOCK % len(mixer.draws)].tolist()
+                scores = k[row, h, [draw * length // 2**31 for draw in draws[:count]]] @ q[row, h, i]
+                measure.append((scores.max() - scores.sum() / length).item())
+            weights[row, h, :, :length] = 1 / length
+            for i in sorted(range(length), key=measure.__getitem__)[-count:]:
+                weights[row, h, i, :length] = (k[row, h, :length] @ q[row, h, i] / mixer.head_dim**0.5).softmax(-1)
+    return weights
+
+
+OUTPUTS = {
+    Luna: luna,
+}
+ORACLES = {Informer: informer}
