@@ -6,13 +6,16 @@ import torch
 
 from lra_bench.models.compressed.informer import BLOCK, Informer
 from lra_bench.models.compressed.luna import Luna
+from lra_bench.models.compressed.set_transformer import InducedSetAttention
 
+from .attention_free import normalised
 from .positions import turned
 from .routed import lengths_of
 
 SMALL = {
     "luna": {"packed": 5},
     "informer": {"factor": 1},
+    "isab": {"points": 5},
 }
 
 
@@ -52,7 +55,26 @@ def informer(mixer, x, seen):
     return weights
 
 
+def attention_block(block, x, y, visible):
+    q, k, v = block.query(x), block.key(y), block.value(y)
+    size = x.shape[-1] // block.heads
+    parts = []
+    for h in range(block.heads):
+        own = slice(h * size, (h + 1) * size)
+        scores = (q[..., own] @ k[..., own].mT / size**0.5).masked_fill(~visible, -torch.inf)
+        parts.append(scores.softmax(-1).nan_to_num(0) @ v[..., own])
+    o = normalised(block.read_norm, q + torch.cat(parts, -1))
+    return normalised(block.norm, o + block.feed_forward(o).relu())
+
+
+def isab(mixer, x, seen):
+    real = seen.expand(len(x), 1, x.shape[1], x.shape[1])[:, 0, :1]
+    gathered = attention_block(mixer.gather, mixer.points.expand(len(x), -1, -1), x, real)
+    return attention_block(mixer.spread, x, gathered, torch.tensor(True))
+
+
 OUTPUTS = {
     Luna: luna,
+    InducedSetAttention: isab,
 }
 ORACLES = {Informer: informer}
