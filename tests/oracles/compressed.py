@@ -6,6 +6,7 @@ import torch
 
 from lra_bench.models.compressed.informer import BLOCK, Informer
 from lra_bench.models.compressed.luna import Luna
+from lra_bench.models.compressed.memory_compressed import MemoryCompressed
 from lra_bench.models.compressed.set_transformer import InducedSetAttention
 
 from .attention_free import normalised
@@ -16,6 +17,7 @@ SMALL = {
     "luna": {"packed": 5},
     "informer": {"factor": 1},
     "isab": {"points": 5},
+    "memory_compressed": {"stride": 4},
 }
 
 
@@ -55,6 +57,42 @@ def informer(mixer, x, seen):
     return weights
 
 
+def by_heads(mixer, x, seen, write):
+    """What ``write(group, query, keys, values, i)`` reads for each head and token of the real rows."""
+    outputs = torch.zeros(len(x), mixer.heads, x.shape[1], mixer.head_dim, dtype=x.dtype)
+    for row, length in enumerate(lengths_of(seen, len(x))):
+        q, k, v = (part[0] for part in mixer.project(x[row : row + 1, :length]))
+        for h in range(mixer.heads):
+            g = h * mixer.kv_heads // mixer.heads
+            for i in range(length):
+                outputs[row, h, i] = write(g, q[h, i], k[g], v[g], i)
+    return mixer.merge(outputs)
+
+
+def read(q, keys, values):
+    keys, values = torch.stack(keys), torch.stack(values)
+    return (keys @ q / len(q) ** 0.5).softmax(0) @ values
+
+
+def memory_compressed(mixer, x, seen):
+    """Window by window, tap by tap."""
+    s = mixer.stride
+
+    def compressed(x, kernel, start):
+        return sum(x[start + t] @ kernel[t] for t in range(s) if start + t < len(x))
+
+    def write(g, q, k, v, i):
+        if mixer.causal:
+            starts, keys, values = range(0, i // s * s, s), [k[0]], [v[0]]
+        else:
+            starts, keys, values = range(0, len(k), s), [], []
+        keys += [compressed(k, mixer.compress_key[g], start) for start in starts]
+        values += [compressed(v, mixer.compress_value[g], start) for start in starts]
+        return read(q, keys, values)
+
+    return by_heads(mixer, x, seen, write)
+
+
 def attention_block(block, x, y, visible):
     q, k, v = block.query(x), block.key(y), block.value(y)
     size = x.shape[-1] // block.heads
@@ -75,6 +113,7 @@ def isab(mixer, x, seen):
 
 OUTPUTS = {
     Luna: luna,
+    MemoryCompressed: memory_compressed,
     InducedSetAttention: isab,
 }
 ORACLES = {Informer: informer}
