@@ -7,6 +7,7 @@ import torch
 from lra_bench.models.compressed.informer import BLOCK, Informer
 from lra_bench.models.compressed.luna import Luna
 from lra_bench.models.compressed.memory_compressed import MemoryCompressed
+from lra_bench.models.compressed.poolingformer import Poolingformer
 from lra_bench.models.compressed.set_transformer import InducedSetAttention
 
 from .attention_free import normalised
@@ -18,6 +19,7 @@ SMALL = {
     "informer": {"factor": 1},
     "isab": {"points": 5},
     "memory_compressed": {"stride": 4},
+    "poolingformer": {"window": 3, "pooled_window": 12},
 }
 
 
@@ -93,6 +95,41 @@ def memory_compressed(mixer, x, seen):
     return by_heads(mixer, x, seen, write)
 
 
+def poolingformer(mixer, x, seen):
+    """Both levels token by token; the taps of every pooled row one after the other."""
+    n, size, stride = x.shape[1], mixer.kernel, mixer.stride
+    first = size - 1 if mixer.causal else size // 2
+
+    def near(g, q, k, v, i):
+        last = i if mixer.causal else i + mixer.window
+        around = range(max(0, i - mixer.window), min(len(k) - 1, last) + 1)
+        return read(q, [k[j] for j in around], [v[j] for j in around])
+
+    y = by_heads(mixer, x, seen, near)
+    heads = torch.zeros(len(x), mixer.heads, n, mixer.head_dim, dtype=x.dtype)
+    for row, length in enumerate(lengths_of(seen, len(x))):
+        own = y[row : row + 1, :length]
+        q, k, v = (mixer.split(part(own))[0] for part in (mixer.pooled_query, mixer.pooled_key, mixer.pooled_value))
+        for h in range(mixer.heads):
+            g, slots = h * mixer.kv_heads // mixer.heads, []
+            for centre in range(0, length, stride):
+                taps = [t for t in range(size) if 0 <= centre - first + t < length]
+                at = [centre - first + t for t in taps]
+                if mixer.pooling == "max":
+                    slots.append([part[g, at].amax(0) for part in (k, v)])
+                    continue
+                weights = torch.full((len(at),), 1 / len(at), dtype=x.dtype)
+                if mixer.pooling == "dynamic":
+                    weights = mixer.taps(own[0, centre])[g * size : (g + 1) * size][taps].softmax(0)
+                slots.append([weights @ part[g, at] for part in (k, v)])
+            for i in range(length):
+                reach = mixer.pooled_window // stride
+                last = 0 if mixer.causal else reach
+                seen_slots = [slot for m, slot in enumerate(slots) if -reach <= m - i // stride <= last]
+                heads[row, h, i] = read(q[h, i], *zip(*seen_slots, strict=True))
+    return y + mixer.pooled_output(heads.transpose(1, 2).flatten(2))
+
+
 def attention_block(block, x, y, visible):
     q, k, v = block.query(x), block.key(y), block.value(y)
     size = x.shape[-1] // block.heads
@@ -114,6 +151,7 @@ def isab(mixer, x, seen):
 OUTPUTS = {
     Luna: luna,
     MemoryCompressed: memory_compressed,
+    Poolingformer: poolingformer,
     InducedSetAttention: isab,
 }
 ORACLES = {Informer: informer}
