@@ -5,6 +5,7 @@ import math
 import torch
 
 from lra_bench.models.attention_free.fnet import FNet
+from lra_bench.models.attention_free.gmlp import GatedMLP
 
 
 def fourier(n):
@@ -29,4 +30,30 @@ def normalised(norm, x):
     return centred / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias
 
 
-OUTPUTS = {FNet: fnet}
+def gelu(x):
+    return x * (1 + torch.erf(x / math.sqrt(2))) / 2
+
+
+def gmlp(mixer, x, seen):
+    """Gate by gate: each row sums over the rows that it sees."""
+    n = x.shape[1]
+    inside = normalised(mixer.norm, x)
+    hidden = gelu(mixer.before(inside))
+    half = hidden.shape[-1] // 2
+    kept, mixed = hidden[..., :half], normalised(mixer.gate_norm, hidden[..., half:])
+    weights = mixer.weights[:n, :n]
+    if mixer.spatial == "toeplitz":
+        # Only what is behind where the mixer is causal: `visible` hides the rest.
+        back, ahead = mixer.weights[0], mixer.weights[-1]
+        lines = [[ahead[j - i - 1] if j > i else back[i - j] for j in range(n)] for i in range(n)]
+        weights = torch.stack([torch.stack(line) for line in lines])
+    visible = seen.expand(len(x), 1, n, n)[:, 0]
+    gate = (weights * visible) @ mixed + mixer.bias[:n, None]
+    if mixer.attention:
+        d = mixer.attention
+        q, k, v = (mixer.compared(inside)[..., part * d : (part + 1) * d] for part in range(3))
+        gate = gate + mixer.read((q @ k.mT / d**0.5).masked_fill(~visible, -torch.inf).softmax(-1).nan_to_num(0) @ v)
+    return x + mixer.after(kept * gate)
+
+
+OUTPUTS = {FNet: fnet, GatedMLP: gmlp}
