@@ -6,6 +6,7 @@ import torch
 
 from lra_bench.models.attention_free.fnet import FNet
 from lra_bench.models.attention_free.gmlp import GatedMLP
+from lra_bench.models.attention_free.mlp_mixer import MLPMixer
 
 
 def fourier(n):
@@ -56,4 +57,14 @@ def gmlp(mixer, x, seen):
     return x + mixer.after(kept * gate)
 
 
-OUTPUTS = {FNet: fnet, GatedMLP: gmlp}
+def mlp_mixer(mixer, x, seen):
+    """One channel at a time."""
+    n, x = x.shape[1], x * real_rows(x, seen)
+    channels = []
+    for channel in x.unbind(-1):
+        hidden = gelu(channel @ mixer.before[:, :n].T + mixer.before_bias)
+        channels.append(hidden @ mixer.after[:n].T + mixer.after_bias[:n])
+    return torch.stack(channels, -1)
+
+
+OUTPUTS = {FNet: fnet, GatedMLP: gmlp, MLPMixer: mlp_mixer}
