@@ -50,7 +50,7 @@ class SinkhornAttention(HeadMixer):
         **common: Any,
     ) -> None:
         super().__init__(width, heads, **common)
-        self.block = block or MULTIPLE * math.ceil(math.sqrt(self.max_length) / MULTIPLE)
+        self.block = MULTIPLE * math.ceil(math.sqrt(self.max_length) / MULTIPLE) if block is None else block
         self.iterations, self.temperature = iterations, temperature
         for name, value, least in (("block", self.block, 1), ("iterations", iterations, 1)):
             if value < least:
@@ -89,23 +89,35 @@ class SinkhornAttention(HeadMixer):
         real = F.pad(valid, (0, rest), value=self.causal).unflatten(1, (-1, block))
         q, k, v = (part.unflatten(2, (-1, block)) for part in self.project(x))
         with full_precision(x):
-            share = self._sorting(x.unflatten(1, (-1, block)), real.any(-1))
+            share = self.filled(self._sorting(x.unflatten(1, (-1, block)), real.any(-1)))
             held = real[:, None].to(share.dtype)
             keys, values = (self._sorted(share, part * held[..., None].to(part.dtype)) for part in (k, v))
             least = torch.finfo(share.dtype).eps  # a smaller share weighs nothing, and dividing by it would overflow
             present = (share @ held / share.sum(-1, keepdim=True).clamp_min(least)).clamp_min(least)[..., None]
-        mask = self._mask(real) if partial or self.causal else None
         if partial:
             keys, values = keys / present, values / present
             # The logarithm of its share joins a token's score through a channel of its own.
             q, k, v = F.pad(q, (0, 1), value=self.head_dim**0.5), F.pad(k, (0, 1)), F.pad(v, (0, 1))
             keys, values = torch.cat((keys, present.log()), -1), F.pad(values, (0, 1))
-        keys, values = (torch.cat((far.to(own.dtype), own), -2) for far, own in ((keys, k), (values, v)))
+        far = keys.to(k.dtype), values.to(v.dtype)
+        o = self.read(q, (k, v), far, real if partial or self.causal else None)
+        return self.merge(o[:, :, :length, : self.head_dim]), context
+
+    def filled(self, share: Tensor) -> Tensor:
+        """The places that a block is brought to, of all (B, H, M, M)."""
+        return share
+
+    def read(self, q: Tensor, own: tuple[Tensor, Tensor], far: tuple[Tensor, Tensor], real: Tensor | None) -> Tensor:
+        """Attention (B, H, N, D) of blocks q (B, H, M, b, D) to keys and values of their own and to sorted ones.
+
+        ``real`` (B, M, b) are no padding; None where nothing is hidden.
+        """
+        mask = None if real is None else self._mask(real)
+        keys, values = (torch.cat(parts, -2) for parts in zip(far, own, strict=True))
+        batch = q.shape[0]
         q, keys, values = (part.transpose(1, 2).flatten(0, 1) for part in (q, keys, values))
         o = few_attention(q, keys, values, visible=mask, scale=self.head_dim**-0.5, dropout=self.drop_rate)
-        o = o[..., : self.head_dim]
-        o = o.unflatten(0, (x.shape[0], -1)).transpose(1, 2).flatten(2, 3)
-        return self.merge(o[:, :, :length]), context
+        return o.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)
 
     def _sorting(self, blocks: Tensor, real: Tensor) -> Tensor:
         """The share of each block in what is sorted to each place (B, H, M, M); ``real`` (B, M) are not all padding."""
