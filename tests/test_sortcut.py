@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lra_bench.contracts import UserError
-from lra_bench.models.routed import sinkhorn as module
+from lra_bench.models.routed import sorted_blocks as module
 from tests.mixer_cases import dense_output, make, rows, run
 
 
