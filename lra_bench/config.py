@@ -23,7 +23,7 @@ OPEN_GROUPS = ("task", "model", "position")
 PROTOCOL_SECTIONS = ("task", "backbone", "train")
 # What the data lacks stands in its fingerprint, and parts rankings by itself.
 FREE_KEYS = ("task.source", "task.allow_partial", "backbone.position")
-NOT_HASHED = {("task", "source"), ("task", "allow_partial"), ("model", "label")}
+NOT_HASHED = {("task", "source"), ("task", "allow_partial"), ("model", "label"), ("model", "source")}
 DERIVED_GROUPS = ("recipe", "tuned")
 
 

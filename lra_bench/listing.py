@@ -41,9 +41,12 @@ def options(kind: str, config_dir: Path | None = None, *, declared: bool = False
 
 
 def abilities(model: Path) -> dict[str, Any]:
-    """What the system of a model file declares of itself: family, paper, direction, growth and the rest."""
+    """What the system of a model file declares of itself: family, paper, direction, growth and the rest.
+
+    A file whose options make a system of their own names its ``source``: family, paper and arXiv id.
+    """
     node = yaml.safe_load(model.read_text(encoding="utf-8"))["model"]
     if "mixer" in node:
-        return mixer_ability(node["mixer"]["_target_"]).as_dict()
+        return {**mixer_ability(node["mixer"]["_target_"]).as_dict(), **node.get("source", {})}
     declared = network_ability(node["network"]["_target_"])
-    return {} if declared is None else declared.as_dict()
+    return {} if declared is None else {**declared.as_dict(), **node.get("source", {})}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ def systems() -> list[tuple[str, str, type[nn.Module], Capability]]:
             node = model.get("mixer") or model["network"]
             system = load_class(node["_target_"], nn.Module, "model")
             ability = getattr(system, "spec", None) or system.capability  # type: ignore[attr-defined]
+            ability = replace(ability, **model.get("source", {}))
             found.append((file.name.removesuffix(".yaml"), str(model["label"]), system, ability))
     return sorted(found, key=lambda each: (each[3].family, each[0]))
 
