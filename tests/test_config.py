@@ -145,4 +145,5 @@ def test_models_tell_what_they_declare():
         assert {"family", "paper", "bidirectional", "causal", "length", "growth", "positions"} <= set(row)
         assert "arxiv" in row or row["family"] == "control"
     assert rows["transformer"]["growth"] == 2 and "rotate" in rows["transformer"]["positions"]
+    assert rows["mqa"]["arxiv"] == "1911.02150" and rows["mqa"]["growth"] == 2  # a file may name its own source
     assert "family" not in options("models")[0]

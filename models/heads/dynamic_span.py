@@ -18,11 +18,11 @@ class DynamicSpan(SpanAttention):
     """
 
     def begin(self, initial: int) -> None:
-        """The linear map, whose bias begins where the sigmoid gives ``initial``."""
+        """The linear map, which begins with the same for all tokens: one wide span would widen the window of all."""
         if not 0 < initial < self.span:
             raise UserError(f"model.mixer.initial_span={initial}: a sigmoid reaches neither 0 nor {self.span}")
         self.share = nn.Linear(self.width, self.heads)
-        nn.init.xavier_uniform_(self.share.weight)
+        nn.init.zeros_(self.share.weight)
         nn.init.constant_(self.share.bias, math.log(initial / (self.span - initial)))
 
     def spans(self, x: Tensor) -> Tensor:

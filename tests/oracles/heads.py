@@ -13,8 +13,8 @@ from .softmax import heads_of, placed, scores, softmax, softmax_of
 
 SMALL = {
     "multiscale": {"scales": [2, 9]},
-    "adaptive_span": {"span": 24, "initial_span": 4, "ramp": 7},
-    "adaptive_span_dynamic": {"span": 24, "initial_span": 4, "ramp": 7},
+    "adaptive_span": {"span": 24, "initial_span": 12, "ramp": 7},
+    "adaptive_span_dynamic": {"span": 24, "initial_span": 12, "ramp": 7},
 }
 
 
