@@ -96,7 +96,7 @@ def main() -> int:
             span = f"({min(in_rounds):.2f} to {max(in_rounds):.2f})"
             verdict = "  exceeds what it declares" if exceeds else ""
             print(f"{name:28s} {growth:8.2f} {storage:7.2f} {time_growth:5.2f} {span}{1e3 * longest:20.0f} ms{verdict}")
-            advance()
+            advance(1)
     return 1 if exceeding else 0
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from lra_bench.build import build
 from lra_bench.contracts import Capability, UserError
 
+from .heads.choice import Choice, loss_nodes, merge_node
 from .positions.position import Position
 
 
@@ -163,10 +165,23 @@ class HeadMixer(Mixer):
 
     A typical variant defines ``attend`` alone: q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D).
     ``head_dim`` need not be width / heads. Weights are drawn Xavier-uniform, biases are zero.
+    ``merge`` names what takes the place of the output projection, ``head_losses`` one or more losses on what heads do;
+    both are names from ``heads.choice``, or mappings of ``name`` and options.
     """
 
+    shows_heads: ClassVar[bool] = True
+    """Whether ``forward`` ends in ``finish``; counts for the class alone that defines ``forward``."""
+
     def __init__(
-        self, width: int, heads: int, *, head_dim: int | None = None, kv_heads: int | None = None, **common: Any
+        self,
+        width: int,
+        heads: int,
+        *,
+        head_dim: int | None = None,
+        kv_heads: int | None = None,
+        merge: Choice | None = None,
+        head_losses: Choice | Sequence[Choice] | None = None,
+        **common: Any,
     ) -> None:
         super().__init__(width, heads, **common)
         if head_dim is None and width % heads:
@@ -178,10 +193,16 @@ class HeadMixer(Mixer):
         self.query = nn.Linear(width, heads * self.head_dim)
         self.key = nn.Linear(width, self.kv_heads * self.head_dim)
         self.value = nn.Linear(width, self.kv_heads * self.head_dim)
-        self.output = nn.Linear(heads * self.head_dim, width)
+        self.output: nn.Module = nn.Linear(heads * self.head_dim, width)
         for linear in (self.query, self.key, self.value, self.output):
             nn.init.xavier_uniform_(linear.weight)
             nn.init.zeros_(linear.bias)
+        if merge is not None:
+            sizes = {"heads": heads, "head_dim": self.head_dim, "width": width}
+            self.output = build(merge_node(merge), nn.Module, "model.mixer.merge", **sizes)
+        self.head_losses = nn.ModuleList(
+            build(node, nn.Module, "model.mixer.head_losses", mixer=self) for node in loss_nodes(head_losses)
+        )
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, H, N, D), keys and values (B, G, N, D) of x (B, N, E)."""
@@ -199,7 +220,14 @@ class HeadMixer(Mixer):
         """Project, attend, merge."""
         q, k, v = self.project(x)
         q, k = self.turn(q, k, context)
-        return self.merge(self.attend(q, k, v, context)), context
+        return self.finish(self.attend(q, k, v, context), q, k, v, context)
+
+    def finish(self, o: Tensor, q: Tensor, k: Tensor, v: Tensor, context: Context) -> tuple[Tensor, Context]:
+        """Merge what heads found (B, H, N, D), and while training add the losses on it and on what ``attend`` took."""
+        if self.training:
+            for loss in self.head_losses:
+                context = loss(self, o, q, k, v, context)
+        return self.merge(o), context
 
     def turn(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """Queries (B, H, N, D) and keys (B, G, M, D) of the first N and M rows, turned where the position does so."""
@@ -228,3 +256,9 @@ class HeadMixer(Mixer):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D)."""
         raise NotImplementedError(f"{type(self).__name__} defines no attend")
+
+    def use_weights(
+        self, q: Tensor, k: Tensor, context: Context, use: Callable[[Tensor, int, Tensor | None], Tensor]
+    ) -> Tensor:
+        """What ``use`` makes of the weights of ``attend``, as in ``weights_by_rows``; for losses on them."""
+        raise NotImplementedError(f"{type(self).__name__} defines no use_weights")

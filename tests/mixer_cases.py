@@ -4,9 +4,10 @@ from importlib.resources import files
 
 import torch
 import yaml
+from torch.utils._pytree import tree_leaves
 
 from lra_bench.build import build, load_class
-from lra_bench.models.mixer import Context, Mixer, Padding
+from lra_bench.models.mixer import Context, Mixer, Padding, name_modules
 from lra_bench.models.positions.position import Position
 from tests.oracles import ORACLES, OUTPUTS, SMALL
 
@@ -41,14 +42,27 @@ def first_direction(name):
 CASES = [(name, causal) for name in NODES for causal in directions(name)]
 
 
-def make(name, *, causal=False, dropout=0.0, seed=0, weights=1, dtype=torch.float64, max_length=128, **own):
+def make(
+    name,
+    *,
+    causal=False,
+    dropout=0.0,
+    seed=0,
+    weights=1,
+    dtype=torch.float64,
+    max_length=128,
+    layer=0,
+    depth=1,
+    **own,
+):
     """A small mixer with random weights and biases, the same for the same ``weights``."""
     node = {**NODES[name], **SMALL.get(name, {}), **own}
     torch.manual_seed(weights)
     common = {"width": WIDTH, "heads": HEADS, "max_length": max_length, "dropout": dropout}
-    mixer = build(node, Mixer, "mixer", causal=causal, seed=seed, layer=0, depth=1, **common)
+    mixer = build(node, Mixer, "mixer", causal=causal, seed=seed, layer=layer, depth=depth, **common)
     for parameter in mixer.parameters():
         torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
+    name_modules(mixer)
     return mixer.to(dtype).train(dropout > 0)
 
 
@@ -82,6 +96,35 @@ def rows(batch, n, seed=0, dtype=torch.float64):
 def run(mixer, x, lengths=None):
     """The mixer's output for rows x."""
     return mixer(x, context(x.shape[1], lengths))[0]
+
+
+def stack(name, depth=3, *, weights=1, **options):
+    """The mixers of some layers, each with weights of its own."""
+    return torch.nn.ModuleList(
+        make(name, layer=layer, depth=depth, weights=weights + layer, **options) for layer in range(depth)
+    )
+
+
+def run_stack(mixers, x, lengths=None):
+    """The rows above mixers that follow each other, each in a residual branch, with what they hand on."""
+    where = context(x.shape[1], lengths)
+    for depth, mixer in enumerate(mixers):
+        y, where = mixer(x, where.replace(depth=depth))
+        x = x + y
+    return x
+
+
+def with_prefix(mixer, x, lengths):
+    """Rows x and their lengths, with the rows before them that the stack places once where a mixer has its own."""
+    before = mixer.prefix_rows(x, context(x.shape[1]))
+    return (x, lengths) if before is None else (torch.cat((before, x), 1), [n + before.shape[1] for n in lengths])
+
+
+def total(mixer, x, lengths=None):
+    """A number that all its parameters have a part in: squares of its outputs and of what it hands on."""
+    y, after = mixer(x, context(x.shape[1], lengths))
+    handed = (leaf for leaf in tree_leaves(after.carry) if isinstance(leaf, torch.Tensor) and leaf.requires_grad)
+    return y.square().sum() + sum(leaf.square().sum() for leaf in handed)
 
 
 def dense_output(mixer, x, lengths=None):

@@ -9,6 +9,7 @@ from lra_bench.build import build_model
 from lra_bench.contracts import Batch, UserError
 from lra_bench.models.backbone import SequenceModel
 from lra_bench.models.bag_of_tokens import BagOfTokens
+from lra_bench.models.heads.adaptive_span import AdaptiveSpan
 from lra_bench.models.map import render
 from tests.mixer_cases import NODES, SPECS
 from tests.model_cases import batch_for, model, node_file, randomise, task
@@ -51,8 +52,14 @@ class TestEveryTask:
 
     def test_gradient_reaches_every_parameter(self, kind, mixer):
         spec, lengths = TASKS[kind]
-        network = randomise(model(spec, mixer, "learned"))
-        network(batch_for(spec, lengths)).logits.square().sum().backward()
+        several = {"block": 8} if mixer == "sortcut" else None  # blocks, since a single one is not sorted
+        network = randomise(model(spec, mixer, "learned", own=several)).train()
+        for each in network.mixers:
+            if isinstance(each, AdaptiveSpan):
+                with torch.no_grad():  # what every step ends with: spans are brought back into their range
+                    each.after_step(0, {})
+        output = network(batch_for(spec, lengths))
+        (output.logits.square().sum() + sum(output.losses.values())).backward()
         for name, parameter in network.named_parameters():
             assert parameter.grad is not None and parameter.grad.isfinite().all(), name
             assert parameter.grad.abs().max() > 0, name
@@ -169,10 +176,11 @@ class TestParameters:
         assert parts["body"] == 2 * per_block + 32
 
     def test_built_in_bodies_are_comparable(self):
-        """But for those whose weights grow with the length, and that project some rows by matrices of their own."""
-        larger = ("luna", "longformer", "isab", "memory_compressed", "poolingformer")
-        names = [name for name in NODES if SPECS[name].length == "any" and name not in larger]
-        bodies = {name: model(task(), name).parameter_parts()["body"] for name in names}
+        """But for those whose weights grow with the length, or that have matrices or learned rows beside."""
+        beside = ("luna", "longformer", "global_tokens", "star", "memory_compressed", "poolingformer")
+        names = [name for name in NODES if SPECS[name].length == "any" and name not in beside]
+        size = {"width": 64, "ff_width": 128}  # of protocol=small: vectors for distances weigh little in it
+        bodies = {name: model(task(), name, **size).parameter_parts()["body"] for name in names}
         assert max(bodies.values()) <= 1.1 * bodies["transformer"]
 
     def test_no_weight_is_listed_twice(self):

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from lra_bench.contracts import UserError
-from lra_bench.models.sparse.bigbird import DRAW_BITS, BigBird, distinct_ranks
+from lra_bench.models.kernels.tables import DRAW_BITS, distinct_ranks
+from lra_bench.models.sparse.bigbird import BigBird
 from tests.mixer_cases import HEADS, WIDTH, dense_output, make, rows, run
 
 

@@ -115,18 +115,21 @@ def lengths_of(config: Mapping[str, Any], device: str) -> list[int]:
 
 
 def run_worker(
-    job: Mapping[str, Any], timeout_seconds: float, variables: Mapping[str, str] | None = None
+    job: Mapping[str, Any],
+    timeout_seconds: float,
+    variables: Mapping[str, str] | None = None,
+    module: str = "lra_bench.measure.worker",
 ) -> tuple[list[dict[str, Any]], tuple[str, str]]:
     """Run one job in a fresh process: its findings, and status and reason for what it did not find.
 
-    ``variables`` are added to its environment. The process is ended with this one's, on Ctrl-C too.
+    ``module`` is run, with ``variables`` added to its environment. The process is ended with this one's, on Ctrl-C too.
     """
     with tempfile.TemporaryDirectory(prefix="lra-bench-") as folder:
         answers, errors = Path(folder, "answers.jsonl"), Path(folder, "errors.txt")
         answers.touch()
         with errors.open("w", encoding="utf-8") as stream:
             process = subprocess.Popen(
-                [sys.executable, "-m", "lra_bench.measure.worker"],
+                [sys.executable, "-m", module],
                 stdin=subprocess.PIPE,
                 stdout=stream,
                 stderr=stream,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -154,8 +154,8 @@ def _flops(config: Mapping[str, Any], spec: TaskSpec) -> Flops:
         return Flops(None, None, 0, length, f"none ({error})")
 
 
-def main() -> None:
-    """Work off the job on stdin."""
+def work_off(findings: Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]) -> None:
+    """Work off the job on stdin, which asks for such ``findings``."""
     end_with_parent(signal.SIGKILL)
     with suppress(OSError):  # when memory runs out the kernel shall take this process first
         Path("/proc/self/oom_score_adj").write_text("1000")
@@ -166,4 +166,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    work_off(findings)

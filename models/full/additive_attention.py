@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
 
-from ..kernels.rows import rows_at_once
+from ..kernels.rows import Use, rows_at_once
 from ..mixer import Context, HeadMixer, MixerSpec
-from .by_rows import attend_by_rows
+from .by_rows import attend_by_rows, weigh_by_rows
 
 
 class AdditiveAttention(HeadMixer):
@@ -50,9 +50,18 @@ class AdditiveAttention(HeadMixer):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Softmax attention over all keys, by rows."""
-        compared = q @ self.for_query, k @ self.for_key
-        rows = rows_at_once(q.device, self.score_width)
-        return attend_by_rows(self, q, k, v, context, self._pairs, compared, rows)
+        return attend_by_rows(self, q, k, v, context, self._pairs, self._compared(q, k), self._rows(q))
+
+    def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use) -> Tensor:
+        """What ``use`` makes of the weights, by rows."""
+        return weigh_by_rows(self, q, k, context, self._pairs, use, self._compared(q, k), self._rows(q))
+
+    def _compared(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries and keys as far as the network takes them apart from each other."""
+        return q @ self.for_query, k @ self.for_key
+
+    def _rows(self, q: Tensor) -> int:
+        return rows_at_once(q.device, self.score_width)
 
     def _pairs(self, q: Tensor, k: Tensor) -> Tensor:
         """Scores (B, H, r, M) of q (B, H, r, A) and k (B, G, M, A)."""

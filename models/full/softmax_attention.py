@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
 
+from ..kernels.rows import Use
 from ..kernels.softmax import grouped, softmax_attention
 from ..mixer import Context, HeadMixer, MixerSpec
-from .by_rows import attend_by_rows
+from .by_rows import attend_by_rows, weigh_by_rows
 
 Score = Literal["scaled", "dot", "bilinear", "reduced"]
 
@@ -36,8 +37,9 @@ class SoftmaxAttention(HeadMixer):
         equivariant=True,
         growth=2.0,
         positions=("embed", "rotate", "bias", "scores", "weight"),
-        full_config={"score": "scaled", "kv_heads": None},
+        full_config={"score": "scaled", "kv_heads": None, "merge": None},
     )
+    shows_heads = True
 
     def __init__(
         self, width: int, heads: int, *, score: Score = "scaled", rank: int | None = None, **common: Any
@@ -61,7 +63,8 @@ class SoftmaxAttention(HeadMixer):
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project, attend, merge; it is what ``attend`` compares that positions turn."""
-        return self.merge(self.attend(*self.project(x), context)), context
+        q, k, v = self.project(x)
+        return self.finish(self.attend(q, k, v, context), q, k, v, context)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Softmax attention over all keys."""
@@ -72,6 +75,11 @@ class SoftmaxAttention(HeadMixer):
             )
         own = compared[0] is q and compared[1] is k
         return attend_by_rows(self, q, k, v, context, self._products, None if own else compared)
+
+    def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use) -> Tensor:
+        """What ``use`` makes of the weights, by rows."""
+        compared = self.turn(*self._compared(q, k), context)
+        return weigh_by_rows(self, q, k, context, self._products, use, compared)
 
     def _compared(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys whose inner products are the scores, but for the scale."""

@@ -15,6 +15,7 @@ from .softmax import QUERY_ROWS, grouped, hiding, lower
 DEVICE_ROWS = 512  # queries at once where starting an operation costs more than a slice fills a cache
 
 Score = Callable[..., Tensor]
+Use = Callable[[Tensor, int, Tensor | None], Tensor]
 
 
 def row_attention(
@@ -37,8 +38,36 @@ def row_attention(
     last query with the last key. A query that sees no key yields zeros. ``rows`` is by default ``rows_at_once``.
     O(N M) scores; memory O(rows M) per head, backward too.
     """
-    length, keys = queries.shape[2], v.shape[2]
-    rows = rows or rows_at_once(v.device)
+
+    def read(weights: Tensor, start: int, mask: Tensor | None) -> Tensor:
+        o = grouped(drop(weights, dropout).to(v.dtype), v[:, :, : weights.shape[-1]])
+        return o if mask is None else o * mask.any(-1, keepdim=True)
+
+    return weights_by_rows(
+        queries, v.shape[2], score, read, beside=beside, padding=padding, causal=causal, rows=rows, draws=dropout > 0
+    )
+
+
+def weights_by_rows(
+    queries: Tensor,
+    keys: int,
+    score: Score,
+    use: Use,
+    *,
+    beside: tuple[Tensor, ...] = (),
+    padding: Padding | None = None,
+    causal: bool = False,
+    rows: int | None = None,
+    draws: bool = False,
+) -> Tensor:
+    """What ``use`` makes of softmax(scores), some rows of it at once; the rest is as ``row_attention`` has it.
+
+    ``use(weights (B, H, r, keys), start, mask)`` gives rows (B, X, r, Y) of the result (B, X, N, Y), from the weights
+    of queries from ``start`` on; ``mask`` broadcasts to these where keys may be hidden, else it is None. It runs again
+    in the backward pass, with the same random numbers where it ``draws``.
+    """
+    length = queries.shape[2]
+    rows = rows or rows_at_once(queries.device)
     # A real query of a right-padded causal row sees real keys only.
     mask = None if padding is None or (causal and length == keys) else padding.key_mask()
     again = torch.is_grad_enabled() and length > rows
@@ -47,11 +76,8 @@ def row_attention(
     for number, some in enumerate(zip(*(each.split(rows, -2) for each in (queries, *beside)), strict=True)):
         start = number * rows
         last = start + some[0].shape[2] + keys - length if causal else keys
-        seen = mask if mask is None else mask[..., :last]
-        part = (v[:, :, :last], seen, score, start, causal, dropout, *some)
-        parts.append(
-            checkpoint(_attend, *part, use_reentrant=False, preserve_rng_state=dropout > 0) if again else _attend(*part)
-        )
+        part = (last, None if mask is None else mask[..., :last], score, use, start, causal, *some)
+        parts.append(checkpoint(_use, *part, use_reentrant=False, preserve_rng_state=draws) if again else _use(*part))
     return torch.cat(parts, 2) if len(parts) > 1 else parts[0]
 
 
@@ -60,22 +86,21 @@ def rows_at_once(device: torch.device, numbers: int = 1) -> int:
     return max(1, (QUERY_ROWS if device.type == "cpu" else DEVICE_ROWS) // numbers)
 
 
-def _attend(
-    v: Tensor,
+def _use(
+    keys: int,
     mask: Tensor | None,
     score: Score,
+    use: Use,
     start: int,
     causal: bool,
-    dropout: float,
     queries: Tensor,
     *beside: Tensor,
 ) -> Tensor:
-    scores = score(queries, start, v.shape[2], *beside)
+    scores = score(queries, start, keys, *beside)
     if causal:
         # Made here: kept for the backward pass, the triangles of all slices would be quadratic.
-        earlier = lower(queries.shape[2], v.shape[2], v.device)
+        earlier = lower(queries.shape[2], keys, queries.device)
         mask = earlier if mask is None else mask & earlier
     if mask is not None:
         scores = scores + hiding(mask, scores.dtype)
-    o = grouped(drop(scores.softmax(-1), dropout).to(v.dtype), v)
-    return o if mask is None else o * mask.any(-1, keepdim=True)
+    return use(scores.softmax(-1), start, mask)

@@ -36,8 +36,6 @@ def softmax_attention(
     O((N + M) D), or O(64 M) per head where weights are dropped on CPU.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    value_width = v.shape[-1]
-    q, k, v = _equal_widths(q, k, v)
     square = causal and q.shape[2] == k.shape[2]
     # A real query of a right-padded causal row sees real keys only: no mask is needed.
     mask = None if padding is None or square else padding.key_mask()
@@ -48,10 +46,10 @@ def softmax_attention(
         mask = earlier if mask is None else mask & earlier
         causal = False
     if dropout and q.device.type == "cpu":
-        o = _in_slices(q, k, v, mask, causal, scale, dropout)
-    else:
-        o = fused(q, k, v, mask, causal=causal, scale=scale, dropout=dropout)
-    return o[..., :value_width] if o.shape[-1] != value_width else o
+        return _in_slices(q, k, v, mask, causal, scale, dropout)
+    width = v.shape[-1]
+    o = fused(*_equal_widths(q, k, v), mask, causal=causal, scale=scale, dropout=dropout)
+    return o[..., :width] if o.shape[-1] != width else o
 
 
 def fused(

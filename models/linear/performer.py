@@ -10,13 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..mixer import Context, MixerSpec
-from .directions import orthogonal_directions
-from .random_features import RandomFeatureMap
-
-MULTIPLE = 16  # matrix units prefer such widths: 112 features cost half of 111 on CPU
+from .orthogonal_features import OrthogonalFeatureMap
 
 
-class Performer(RandomFeatureMap):
+class Performer(OrthogonalFeatureMap):
     """FAVOR+: exp(q·k) as an inner product of positive random features, so keys and values are summed once.
 
     Choromanski et al. 2021, arXiv 2009.14794. q, k, v (B, H, N, D) -> (B, H, N, D).
@@ -39,24 +36,9 @@ class Performer(RandomFeatureMap):
     )
     draws = "performer"
 
-    def __init__(
-        self,
-        width: int,
-        heads: int,
-        *,
-        head_dim: int | None = None,
-        features: int | None = None,
-        hyperbolic: bool = False,
-        redraw_every: int = 0,
-        **common: Any,
-    ) -> None:
-        features = default_features(head_dim or max(1, width // heads)) if features is None else features
-        super().__init__(width, heads, head_dim=head_dim, features=features, redraw_every=redraw_every, **common)
+    def __init__(self, width: int, heads: int, *, hyperbolic: bool = False, **common: Any) -> None:
+        super().__init__(width, heads, **common)
         self.hyperbolic = hyperbolic
-
-    def draw(self, generator: torch.Generator) -> Tensor:
-        """Directions (M, D), one set for all heads."""
-        return orthogonal_directions(self.count, self.head_dim, generator)
 
     def query_features(self, q: Tensor, context: Context) -> Tensor:
         """exp(w·q) up to a factor per row, which cancels: their softmax, whose largest exponent is zero."""
@@ -74,8 +56,3 @@ class Performer(RandomFeatureMap):
         """w·x / D^(1/4) of every direction w, and of −w where they come in pairs."""
         along = F.linear(x, self.directions * self.head_dim**-0.25)
         return torch.cat((along, -along), -1) if self.hyperbolic else along
-
-
-def default_features(head_dim: int) -> int:
-    """D ln D, rounded up to a multiple of 16."""
-    return MULTIPLE * max(1, math.ceil(head_dim * math.log(head_dim) / MULTIPLE))

@@ -26,6 +26,7 @@ class GatedRFA(RFA):
         causal="exact",
         stochastic=True,
     )
+    shows_heads = True
     draws = "rfa_gated"
 
     def __init__(self, width: int, heads: int, **common: Any) -> None:
@@ -39,4 +40,4 @@ class GatedRFA(RFA):
         gate = self.gate(x).mT
         gate = gate.float() if gate.dtype.itemsize < 4 else gate
         o = self.attend(q, k, v, context, log_decay=F.logsigmoid(gate), key_weights=(-gate).sigmoid())
-        return self.merge(o), context
+        return self.finish(o, q, k, v, context)

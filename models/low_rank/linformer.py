@@ -36,6 +36,7 @@ class Linformer(HeadMixer):
         carries=("linformer",),
         full_config={"projection": "mean", "rank": 1_000_000},
     )
+    shows_heads = True
 
     def __init__(
         self,

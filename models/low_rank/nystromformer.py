@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from lra_bench.contracts import UserError
 
 from ..kernels.dropout import dropout
-from ..kernels.few import few_attention
 from ..kernels.head_convolution import head_convolution
+from ..kernels.landmarks import Landmarks, by_query_head
 from ..kernels.linear import full_precision
 from ..kernels.pseudo_inverse import pseudo_inverse
 from ..kernels.segments import segment_mean
@@ -69,27 +69,16 @@ class Nystromformer(HeadMixer):
             o = self._through_landmarks(q, k, v, context)
         if self.filters is not None:
             local = head_convolution(v if context.padding is None else context.padding.zero_heads(v), self.filters)
-            o = o + self._by_query_head(local)
+            o = o + by_query_head(local, q)
         return dropout(o, self.drop_rate)
 
     def _through_landmarks(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         padding = context.padding
-        queries, exist = segment_mean(q, self.landmarks, padding)
-        keys = self._by_query_head(segment_mean(k, self.landmarks, padding)[0])
-        visible = None if exist is None else exist[:, None, None]
-        seen = None if padding is None else padding.key_mask()
-        summary = few_attention(queries.to(q.dtype), k, v, visible=seen)
+        landmarks = Landmarks.of(q, k, v, self.landmarks, padding)
         with full_precision(q):
-            scores = queries @ keys.mT * self.head_dim**-0.5
-            if visible is not None:
-                scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
-            middle = pseudo_inverse(scores.softmax(-1), self.iterations) @ summary.to(scores.dtype)
+            middle = pseudo_inverse(landmarks.between, self.iterations) @ landmarks.summary
         if padding is not None:
             # Where landmarks are the tokens, the outer two factors are one exact softmax.
-            tokens = self._by_query_head(segment_mean(v, self.landmarks, padding)[0])
+            tokens = by_query_head(segment_mean(v, self.landmarks, padding)[0], q)
             middle = torch.where((padding.lengths <= self.landmarks)[:, None, None, None], tokens, middle)
-        return few_attention(q, keys.to(q.dtype), middle.to(q.dtype), visible=visible)
-
-    def _by_query_head(self, x: Tensor) -> Tensor:
-        """(B, G, ...) to (B, H, ...)."""
-        return x if self.heads == self.kv_heads else x.repeat_interleave(self.heads // self.kv_heads, 1)
+        return landmarks.read(q, middle)

@@ -7,17 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lra_bench.contracts import UserError
-
-from ..draws import generator_of
 from ..kernels.block import block_attention
 from ..kernels.softmax import softmax_attention
-from ..mixer import Context, HeadMixer, MixerSpec
+from ..kernels.tables import block_counts
+from ..mixer import Context, MixerSpec
+from .random_blocks import RandomBlocks
 
-DRAW_BITS = 31
 
-
-class BigBird(HeadMixer):
+class BigBird(RandomBlocks):
     """Blocks of tokens see themselves, both neighbours, the first and the last block, and random others.
 
     BigBird-ITC of Zaheer et al. 2020, arXiv 2007.14062; the first and last block see everything. q, k, v (B, H, N, D)
@@ -36,20 +33,10 @@ class BigBird(HeadMixer):
         positions=("embed", "rotate"),
         full_config={"block": 1_000_000},
     )
-    draws: Tensor
+    drawn_as = "bigbird"
 
     def __init__(self, width: int, heads: int, *, block: int = 16, random_blocks: int = 3, **common: Any) -> None:
-        super().__init__(width, heads, **common)
-        if block < 1:
-            raise UserError(f"model.mixer.block={block}: must be at least 1")
-        if random_blocks < 0:
-            raise UserError(f"model.mixer.random_blocks={random_blocks}: must not be negative")
-        if self.kv_heads != heads:
-            raise UserError("model.mixer.kv_heads: heads see different blocks, so they share no keys; leave it out")
-        self.block, self.random_blocks = block, random_blocks
-        generator = generator_of("bigbird", self.seed, self.layer)
-        shape = (heads, -(-self.max_length // block), random_blocks)
-        self.register_buffer("draws", torch.randint(2**DRAW_BITS, shape, generator=generator))
+        super().__init__(width, heads, block=block, random_blocks=random_blocks, **common)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Attention by blocks, then that of the first and last block to everything."""
@@ -58,8 +45,7 @@ class BigBird(HeadMixer):
         # The second block sees four and random ones: with so few blocks every one sees all.
         if blocks <= 4 + self.random_blocks:
             return softmax_attention(q, k, v, padding=padding, dropout=self.drop_rate)
-        lengths = torch.full((1,), length, device=q.device) if padding is None else padding.lengths
-        counts = ((lengths + block - 1) // block).clamp(min=1)
+        counts = block_counts(q, block, padding)
         table = self.table(counts, blocks)
         o = block_attention(q, k, v, block=block, neighbours=table, padding=padding, dropout=self.drop_rate)
         last = ((counts[:, None] - 1) * block + torch.arange(block, device=q.device))[:, None, :, None]
@@ -85,29 +71,8 @@ class BigBird(HeadMixer):
         # Unseen blocks lie from 1 to own − 2 and from own + 2 to the last but one.
         before = torch.minimum(own - 2, counts - 2).clamp(min=0)
         after = (counts - 3 - own).clamp(min=0)
-        draws = self.draws[:, own % self.draws.shape[1], :blocks]
-        ranks = distinct_ranks(draws, before + after)
+        ranks = self.ranks(before + after)
         random = ranks + torch.where(ranks < before[..., None], 1, own[:, None] + 2 - before[..., None])
         random = random.where(ranks >= 0, -1)
         seen = torch.stack([part.expand(counts.shape[0], 1, blocks) for part in near], -1)
         return torch.cat((seen.expand(-1, random.shape[1], -1, -1), random), -1)
-
-
-def distinct_ranks(draws: Tensor, available: Tensor) -> Tensor:
-    """Ranks (..., r) below ``available`` (...), no two equal, −1 where there are no more, from ``draws`` (..., r).
-
-    The s-th takes a place among those that remain, in order; returned in rising order, those that lack last.
-    """
-    chosen: list[Tensor] = []
-    for step, draw in enumerate(draws.unbind(-1)):
-        rank = (draw * (available - step).clamp(min=1)) >> DRAW_BITS
-        for earlier in chosen:
-            rank = rank + (rank >= earlier)
-        for place, earlier in enumerate(chosen):
-            chosen[place], rank = torch.minimum(earlier, rank), torch.maximum(earlier, rank)
-        chosen.append(rank)
-    if not chosen:
-        return available.new_empty((*torch.broadcast_shapes(draws.shape[:-1], available.shape), 0))
-    ranks = torch.stack(chosen, -1)
-    # What was drawn when none remained has been pushed past the last.
-    return ranks.where(ranks < available[..., None], -1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import Any
 
 import torch
@@ -11,12 +10,12 @@ from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
 
-from ..kernels.patterns import within_window
 from ..kernels.softmax import softmax_attention
-from ..mixer import Context, HeadMixer, MixerSpec
+from ..mixer import Context, MixerSpec
+from .dilated_window import DilatedWindow
 
 
-class Longformer(HeadMixer):
+class Longformer(DilatedWindow):
     """Tokens see a window around them and the global tokens; these see every token, by projections of their own.
 
     Beltagy et al. 2020, arXiv 2004.05150. x (B, N, E) -> (B, N, E). O(N (w + g) D) time, O(N D) memory beside masks.
@@ -35,25 +34,21 @@ class Longformer(HeadMixer):
         positions=("embed", "rotate"),
         full_config={"window": 1_000_000, "global_tokens": 0},
     )
+    shows_heads = True
 
     def __init__(
         self,
         width: int,
         heads: int,
         *,
-        window: int | Sequence[int] = 64,
         dilation: int | Sequence[int] = 1,
         global_tokens: int | None = None,
         **common: Any,
     ) -> None:
-        super().__init__(width, heads, **common)
-        self.window = _each("window", window, self.depth, "layers", 0)[self.layer]
-        self.dilation = _each("dilation", dilation, heads, "heads", 1)
+        super().__init__(width, heads, dilation=dilation, **common)
         self.global_tokens = (0 if self.causal else 1) if global_tokens is None else global_tokens
         if self.global_tokens < 0:
             raise UserError(f"model.mixer.global_tokens={global_tokens}: must not be negative")
-        if self.kv_heads != heads and len(set(self.dilation)) > 1:
-            raise UserError("model.mixer.kv_heads: heads of different dilation share no keys; leave one of them out")
         if self.global_tokens:
             self.global_query, self.global_key, self.global_value = (
                 nn.Linear(width, groups * self.head_dim) for groups in (heads, self.kv_heads, self.kv_heads)
@@ -69,27 +64,11 @@ class Longformer(HeadMixer):
         o = self.attend(*self.turn(q, k, context), v, context)
         if count:
             o = torch.cat((self._global_rows(x, count, context), o[:, :, count:]), 2)
-        return self.merge(o), context
+        return self.finish(o, q, k, v, context)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Attention in windows and to global tokens; rows of global tokens are left to be replaced."""
-        parts, start = [], 0
-        for dilation, run in groupby(self.dilation):
-            # All heads are one run, or there are as many keys as heads.
-            stop = start + len(list(run))
-            parts.append(
-                within_window(
-                    *(x[:, start:stop] for x in (q, k, v)),
-                    window=self.window,
-                    dilation=dilation,
-                    leading=min(self.global_tokens, q.shape[2]),
-                    causal=self.causal,
-                    padding=context.padding,
-                    dropout=self.drop_rate,
-                )
-            )
-            start = stop
-        return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+        return self.windows(q, k, v, context, leading=min(self.global_tokens, q.shape[2]))
 
     def _global_rows(self, x: Tensor, count: int, context: Context) -> Tensor:
         """What the first ``count`` rows see of all rows, or of those up to themselves: (B, H, count, D)."""
@@ -98,13 +77,3 @@ class Longformer(HeadMixer):
         q, k = self.turn(self.split(q), self.split(k), context)
         padding = None if self.causal else context.padding
         return softmax_attention(q, k, self.split(v), padding=padding, causal=self.causal, dropout=self.drop_rate)
-
-
-def _each(name: str, given: int | Sequence[int], count: int, of: str, least: int) -> tuple[int, ...]:
-    """``given`` for each of ``count`` layers or heads."""
-    values = (given,) * count if isinstance(given, int) else tuple(given)
-    if len(values) != count:
-        raise UserError(f"model.mixer.{name}={list(values)}: must be one number, or one for each of {count} {of}")
-    if min(values) < least:
-        raise UserError(f"model.mixer.{name}={given}: must be at least {least}")
-    return values

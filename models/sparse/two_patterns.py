@@ -36,7 +36,7 @@ class TwoPatterns(HeadMixer):
             raise UserError("model.mixer.combine=heads: needs two heads; set merged or interleave")
         if self.kv_heads != heads:
             raise UserError("model.mixer.kv_heads: heads differ in what they see; leave it out")
-        self.stride = stride or MULTIPLE * max(1, round(math.sqrt(self.max_length) / MULTIPLE))
+        self.stride = stride or near_root(self.max_length)
         self.combine = combine
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
@@ -61,3 +61,8 @@ class TwoPatterns(HeadMixer):
     def merged(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Attention in both patterns, a key of both counted once."""
         raise NotImplementedError(f"{type(self).__name__} does not merge its patterns")
+
+
+def near_root(length: int) -> int:
+    """The multiple of eight that is nearest to the square root."""
+    return MULTIPLE * max(1, round(math.sqrt(length) / MULTIPLE))

@@ -4,6 +4,8 @@ import math
 
 import torch
 
+from lra_bench.models.compressed.clustered import ClusteredAttention
+from lra_bench.models.compressed.clustered_improved import ImprovedClusteredAttention
 from lra_bench.models.compressed.informer import BLOCK, Informer
 from lra_bench.models.compressed.luna import Luna
 from lra_bench.models.compressed.memory_compressed import MemoryCompressed
@@ -20,6 +22,8 @@ SMALL = {
     "isab": {"points": 5},
     "memory_compressed": {"stride": 4},
     "poolingformer": {"window": 3, "pooled_window": 12},
+    "clustered": {"clusters": 6, "bits": 24},
+    "clustered_improved": {"clusters": 6, "bits": 24, "keys": 7},
 }
 
 
@@ -38,6 +42,53 @@ def luna(mixer, x, seen):
         packed = weights[..., : t + 1] @ values[:, :, : t + 1] / (t + 1)
         outputs.append((q[:, :, t, None] @ packed.mT).softmax(-1) @ packed)
     return mixer.merge(torch.cat(outputs, 2))
+
+
+def hamming(a, b):
+    return sum(x != y for x, y in zip(a, b, strict=True))
+
+
+def groups(mixer, q):
+    """Which queries (N, D) form a cluster: lists of their places, by Lloyd's algorithm on tuples of bits."""
+    n, planes = len(q), mixer.directions.double()
+    codes = [tuple((planes[:, :-1] @ x + planes[:, -1] >= 0).tolist()) for x in q.detach().double()]
+    count = min(mixer.clusters, n)
+    centres = [codes[c * n // count] for c in range(count)]
+    for step in range(mixer.iterations + 1):
+        distances = [[hamming(code, centre) for centre in centres] for code in codes]
+        nearest = [of.index(min(of)) for of in distances]
+        found = [[i for i in range(n) if nearest[i] == c] for c in range(count)]
+        if step < mixer.iterations:
+            centres = [
+                tuple(2 * sum(bits) >= len(bits) for bits in zip(*(codes[i] for i in members), strict=True))
+                if members
+                else centre
+                for members, centre in zip(found, centres, strict=True)
+            ]
+    return [members for members in found if members]
+
+
+def clustered(mixer, x, seen):
+    """Row by row, head by head and cluster by cluster, on real tokens alone; then query by query on the best keys."""
+    q, k = turned(mixer, *mixer.project(x)[:2])
+    n = x.shape[1]
+    lengths = seen.expand(len(x), 1, n, n)[:, 0, -1].sum(-1).tolist()
+    rows = []
+    for row, length in enumerate(lengths):
+        for h in range(mixer.heads):
+            weights = torch.zeros(n, n, dtype=x.dtype)
+            keys = k[row, h * mixer.kv_heads // mixer.heads, :length] * mixer.head_dim**-0.5
+            for members in groups(mixer, q[row, h, :length]):
+                shared = (keys @ q[row, h, members].mean(0)).softmax(0)
+                for i in members:
+                    own = shared
+                    if isinstance(mixer, ImprovedClusteredAttention):
+                        best = sorted(range(length), key=lambda j: -shared[j].item())[: mixer.keys]
+                        spread = (keys[best] @ q[row, h, i]).softmax(0) * shared[best].sum()
+                        own = shared.index_put((torch.tensor(best),), spread)
+                    weights = weights.index_put((torch.tensor(i), torch.arange(length)), own)
+            rows.append(weights)
+    return torch.stack(rows).view(len(x), mixer.heads, n, n)
 
 
 def informer(mixer, x, seen):
@@ -154,4 +205,8 @@ OUTPUTS = {
     Poolingformer: poolingformer,
     InducedSetAttention: isab,
 }
-ORACLES = {Informer: informer}
+ORACLES = {
+    ClusteredAttention: clustered,
+    ImprovedClusteredAttention: clustered,
+    Informer: informer,
+}

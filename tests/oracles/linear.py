@@ -7,6 +7,7 @@ import torch
 from lra_bench.models.linear.cosformer import CosFormer
 from lra_bench.models.linear.linear_transformer import LinearTransformer
 from lra_bench.models.linear.performer import Performer
+from lra_bench.models.linear.performer_relu import ReluPerformer
 from lra_bench.models.linear.rfa import RFA
 from lra_bench.models.linear.rfa_gated import GatedRFA
 
@@ -59,6 +60,17 @@ def favor(mixer, x, seen):
     return products(features(q), features(k), seen)
 
 
+def rectified(mixer, x, seen):
+    """Direction by direction."""
+    q, k = turned(mixer, *mixer.project(x)[:2])
+    weights, count = torch.zeros(*q.shape[:3], x.shape[1], dtype=x.dtype), len(mixer.directions)
+    for w in mixer.directions:
+        a, b = ((y @ w).clamp(min=0) / math.sqrt(count) + 1e-3 for y in (q, k))
+        weights = weights + a[..., :, None] * b[..., None, :]
+    weights = weights.masked_fill(~seen, 0)
+    return weights / weights.sum(-1, keepdim=True)
+
+
 def fourier(mixer, x, seen):
     """Similarities of all pairs, the mean over directions of cos(w·(q − k)) for the Gaussian kernel."""
     q, k = (part / (part.norm(dim=-1, keepdim=True) + 1e-3) for part in turned(mixer, *mixer.project(x)[:2]))
@@ -91,5 +103,11 @@ def gated(mixer, x, seen):
     return mixer.merge(torch.stack(outputs, 2))
 
 
-ORACLES = {CosFormer: cosine, LinearTransformer: elu_plus_one, Performer: favor, RFA: random_features}
+ORACLES = {
+    CosFormer: cosine,
+    LinearTransformer: elu_plus_one,
+    Performer: favor,
+    ReluPerformer: rectified,
+    RFA: random_features,
+}
 OUTPUTS = {GatedRFA: gated}

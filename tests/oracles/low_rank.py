@@ -2,12 +2,19 @@
 
 import torch
 
+from lra_bench.models.low_rank.csalr import CSALR
 from lra_bench.models.low_rank.linformer import Linformer
+from lra_bench.models.low_rank.lowrank_band import LowRankBand
 from lra_bench.models.low_rank.nystromformer import Nystromformer
 
 from .positions import turned
 
-SMALL = {"linformer": {"rank": 6}, "nystrom": {"landmarks": 6, "convolution": 5}}
+SMALL = {
+    "linformer": {"rank": 6},
+    "nystrom": {"landmarks": 6, "convolution": 5},
+    "csalr": {"landmarks": 6},
+    "lowrank_band": {"rank": 3, "window": 5},
+}
 
 
 def projection_matrix(mixer, x, seen, weights):
@@ -68,4 +75,42 @@ def nystrom(mixer, x, seen):
     return weights
 
 
-ORACLES = {Linformer: linformer, Nystromformer: nystrom}
+def csalr(mixer, x, seen):
+    """Each row by itself, cut to its own length, head by head, with the inverse written out."""
+    q, k = turned(mixer, *mixer.project(x)[:2])
+    batch, n, _ = x.shape
+    lengths = seen.expand(batch, 1, n, n)[:, 0, 0].sum(-1).tolist()
+    weights = torch.zeros(batch, mixer.heads, n, n, dtype=x.dtype)
+    for b, length in enumerate(lengths):
+        count = min(mixer.landmarks, length)
+        for h in range(mixer.heads):
+            queries, keys = q[b, h, :length], k[b, h * mixer.kv_heads // mixer.heads, :length]
+            parts = [[t for t in range(length) if t * count // length == segment] for segment in range(count)]
+            few_queries, few_keys = (torch.stack([rows[part].mean(0) for part in parts]) for rows in (queries, keys))
+            up, between, down = (
+                (a @ b.T / mixer.head_dim**0.5).softmax(-1)
+                for a, b in ((queries, few_keys), (few_queries, few_keys), (few_queries, keys))
+            )
+            inverse = (between + torch.eye(count, dtype=x.dtype)).inverse()
+            weights[b, h, :length, :length] = up @ inverse @ down
+    return weights
+
+
+def lowrank_band(mixer, x, seen):
+    """Channels taken from the projections head by head; a rotary position has those that lack as zeros."""
+    (n, low, rank, wide), weights = (x.shape[1], mixer.low, mixer.rank, mixer.head_dim), []
+    behind = torch.arange(n)[:, None] - torch.arange(n)
+    for head in range(mixer.heads):
+        own, start = (rank, head * rank) if head < low else (wide, low * rank + (head - low) * wide)
+        both = []
+        for projection in (mixer.query, mixer.key):
+            channels = torch.zeros(x.shape[0], 1, n, wide, dtype=x.dtype)
+            channels[..., :own] = projection(x)[:, None, :, start : start + own]
+            both.append(channels)
+        q, k = turned(mixer, *both)
+        visible = seen if head < low else seen & (behind.abs() <= mixer.window)
+        weights.append((q @ k.mT / own**0.5).masked_fill(~visible, -torch.inf).softmax(-1).nan_to_num(0))
+    return torch.cat(weights, 1)
+
+
+ORACLES = {Linformer: linformer, Nystromformer: nystrom, CSALR: csalr, LowRankBand: lowrank_band}

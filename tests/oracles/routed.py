@@ -5,8 +5,11 @@ import math
 import torch
 
 from lra_bench.models.routed.reformer import Reformer
+from lra_bench.models.routed.routing import RoutingAttention
+from lra_bench.models.routed.sac import SparseAdaptiveConnection
 from lra_bench.models.routed.sinkhorn import SinkhornAttention
 from lra_bench.models.routed.sinkhorn_bilinear import BilinearSinkhornAttention
+from lra_bench.models.routed.sortcut import SortCut
 
 from .positions import turned
 
@@ -81,6 +84,32 @@ def sinkhorn(mixer, x, seen):
     return outputs
 
 
+def sortcut(mixer, x, seen):
+    """What stands at each of the first places, token by token; then full attention to it."""
+    outputs = torch.zeros_like(x)
+    for row, length in enumerate(lengths_of(seen, len(x))):
+        real, b = x[row, :length], mixer.block
+        q, k, v = (part[0] for part in mixer.project(real[None]))
+        starts = range(0, length, b)
+        sums = torch.stack([real[s : s + b].sum(0) for s in starts])
+        heads = []
+        for h in range(mixer.heads):
+            share = permutation(mixer, torch.stack([block_score(mixer, h, a, sums) for a in sums]))
+            keys, values, shift = [], [], []
+            for place in share[: mixer.budget]:
+                for t in range(min(b, length)):
+                    at = [s + t for s in starts if s + t < length]
+                    weight = place[: len(at)]
+                    present = weight.sum() / place.sum()
+                    keys.append(weight @ k[h, at] / present)
+                    values.append(weight @ v[h, at] / present)
+                    shift.append(present.log())
+            scores = q[h] @ torch.stack(keys).T * mixer.head_dim**-0.5 + torch.stack(shift)
+            heads.append(scores.softmax(-1) @ torch.stack(values))
+        outputs[row, :length] = mixer.merge(torch.stack(heads)[None])[0]
+    return outputs
+
+
 def bucket(x, directions, size):
     """Which of ``size`` directions a vector points to most, half of them the negatives of the others."""
     along = x @ directions[:, : size // 2]
@@ -121,6 +150,97 @@ def reformer(mixer, x, seen):
     return scores.masked_fill(~met, -torch.inf).softmax(-1).nan_to_num(0)
 
 
-SMALL = {"reformer": {"chunk": 8}}
-ORACLES = {Reformer: reformer}
-OUTPUTS = {SinkhornAttention: sinkhorn, BilinearSinkhornAttention: sinkhorn}
+def routed(mixer, x, seen):
+    """Cluster by cluster, and what a token reads in several averaged; the first heads see a band."""
+    q, k, _ = mixer.project(x)
+    n, scale, (asks, told) = x.shape[1], mixer.head_dim**-0.5, turned(mixer, q, k)
+    weights = torch.zeros(*q.shape[:3], n, dtype=x.dtype)
+    places = torch.arange(n)
+    band = ((places[:, None] - places).abs() <= mixer.window) & seen
+    local = mixer.local_heads
+    weights[:, :local] = (asks @ told.mT * scale)[:, :local].masked_fill(~band, -torch.inf).softmax(-1).nan_to_num(0)
+    for row, length in enumerate(lengths_of(seen, len(x))):
+        for h in range(local, mixer.heads):
+            own, keys = q[row, h, :length], k[row, h, :length]
+            size, times = math.ceil(length / mixer.clusters), [0] * n
+            for centroid in mixer.centroids.means[h - local]:
+                asking, asked = ((y @ centroid).argsort(descending=True)[:size].tolist() for y in (own, keys))
+                for i in asking:
+                    times[i] += 1
+                    spread = (told[row, h, asked] @ asks[row, h, i] * scale).softmax(0)
+                    index = torch.tensor([row]), torch.tensor([h]), torch.tensor([i]), torch.tensor(asked)
+                    weights = weights.index_put(index, spread, accumulate=True)
+            weights[row, h] = weights[row, h].clone() / torch.tensor(times).clamp(min=1)[:, None]
+    return weights
+
+
+def lstm_step(lstm, x, h, c):
+    """One step of the gates as they are written down."""
+    gates = lstm.weight_ih_l0 @ x + lstm.bias_ih_l0 + lstm.weight_hh_l0 @ h + lstm.bias_hh_l0
+    enter, forget, new, out = gates.chunk(4)
+    c = forget.sigmoid() * c + enter.sigmoid() * new.tanh()
+    return out.sigmoid() * c.tanh(), c
+
+
+def walk(mixer, nodes, at, draws):
+    """Nodes that one walk chooses, and the log chances of its choices."""
+    predictor, (n, p) = mixer.predictor, nodes.shape
+    reach = len(predictor.near) // 2
+    x = predictor.start if at is None else nodes[at]
+    h = c = torch.zeros(p, dtype=nodes.dtype)
+    chosen, chances = [], []
+    for draw in draws:
+        h, c = lstm_step(predictor.lstm, x, h, c)
+        logits = nodes @ h / math.sqrt(p)
+        if at is not None:
+            logits = logits + torch.stack([predictor.near[max(-reach, min(reach, j - at)) + reach] for j in range(n)])
+        spread, heap, at = logits.softmax(0), 0.0, 0
+        while at < n - 1 and heap + spread[at].item() <= draw:
+            heap, at = heap + spread[at].item(), at + 1
+        chosen.append(at)
+        chances.append(spread[at].log())
+        x = nodes[at]
+    return chosen, torch.stack(chances)
+
+
+def walks(mixer, real):
+    """The edges of one row's tokens (N, E) in evaluation, as pairs, and the mean log chance of its choices."""
+    nodes, golden = mixer.predictor.nodes(real.detach()), (5**0.5 - 1) / 2
+    offsets, count = mixer.offsets.tolist(), mixer.edges
+    if mixer.sequential:
+        draws = [(offsets[t % count] + t // count * golden) % 1 for t in range(2 * count * len(real))]
+        chosen, chances = walk(mixer, nodes, None, draws)
+        return list(zip(chosen[::2], chosen[1::2], strict=True)), chances.mean()
+    found = [walk(mixer, nodes, i, [(start + i * golden) % 1 for start in offsets]) for i in range(len(real))]
+    edges = [(i, j) for i, (chosen, _) in enumerate(found) for j in chosen]
+    return edges, torch.cat([chances for _, chances in found]).mean()
+
+
+def sac(mixer, x, seen):
+    """Full attention of each row where there is no edge hidden."""
+    rows = []
+    for real in (row[:length] for row, length in zip(x, lengths_of(seen, len(x)), strict=True)):
+        visible = torch.eye(len(real), dtype=torch.bool)
+        for i, j in walks(mixer, real)[0]:
+            visible[i, j] = True
+        q, k, v = mixer.project(real[None])
+        q, k = turned(mixer, q, k)
+        weights = (q @ k.mT * mixer.head_dim**-0.5).masked_fill(~visible, -torch.inf).softmax(-1)
+        y = mixer.merge(weights @ v)[0]
+        rows.append(torch.cat((y, y.new_zeros(x.shape[1] - len(y), y.shape[1]))))
+    return torch.stack(rows)
+
+
+SMALL = {
+    "reformer": {"chunk": 8},
+    "routing": {"window": 4},
+    "sac": {"edges": 3, "hidden": 8, "distance": 4},
+    "sortcut": {"block": 16},
+}
+ORACLES = {Reformer: reformer, RoutingAttention: routed}
+OUTPUTS = {
+    BilinearSinkhornAttention: sinkhorn,
+    SinkhornAttention: sinkhorn,
+    SortCut: sortcut,
+    SparseAdaptiveConnection: sac,
+}

@@ -4,10 +4,19 @@ import torch
 
 from lra_bench.models.sparse.bigbird import BigBird
 from lra_bench.models.sparse.block_local import BlockLocal
+from lra_bench.models.sparse.blockwise import Blockwise
+from lra_bench.models.sparse.bpt import BPTransformer
+from lra_bench.models.sparse.dilated_window import DilatedWindow
+from lra_bench.models.sparse.etc import ETC
+from lra_bench.models.sparse.global_tokens import GlobalTokens
+from lra_bench.models.sparse.image_local_1d import ImageLocal1d
+from lra_bench.models.sparse.image_local_2d import ImageLocal2d
 from lra_bench.models.sparse.longformer import Longformer
+from lra_bench.models.sparse.random_attention import RandomAttention
 from lra_bench.models.sparse.sliding_window import SlidingWindow
 from lra_bench.models.sparse.sparse_fixed import SparseFixed
 from lra_bench.models.sparse.sparse_strided import SparseStrided
+from lra_bench.models.sparse.star import StarTransformer
 
 from .positions import turned
 from .softmax import softmax
@@ -15,9 +24,17 @@ from .softmax import softmax
 SMALL = {
     "local": {"window": 5},
     "block_local": {"block": 7},
+    "blockwise": {"block": 7},
+    "random": {"block": 4, "random_blocks": 3},
+    "global_tokens": {"global_tokens": 3},
+    "dilated": {"window": 3},
+    "image_local_1d": {"block": 7, "flange": 5},
+    "image_local_2d": {"block": [2, 3], "flange": [1, 2], "columns": 7},
     "sparse_fixed": {"summary": 2},
     "longformer": {"window": 5, "global_tokens": 3},
     "bigbird": {"block": 4, "random_blocks": 2},
+    "etc": {"window": 5, "global_tokens": 4, "clip": 3},
+    "bpt": {"neighbours": 2, "levels": 3},
 }
 
 
@@ -29,6 +46,76 @@ def window(mixer, x, seen):
 def same_block(mixer, x, seen):
     block = torch.arange(x.shape[1]) // mixer.block
     return softmax(mixer, x, seen & (block[:, None] == block))
+
+
+def dilated(mixer, x, seen):
+    n = x.shape[1]
+    near = torch.zeros(mixer.heads, n, n, dtype=torch.bool)
+    for head, dilation in enumerate(mixer.dilation):
+        for i in range(n):
+            steps = [i + dilation * t for t in range(-min(n, mixer.window), min(n, mixer.window) + 1)]
+            near[head, i, [j for j in steps if 0 <= j < n]] = True
+    return softmax(mixer, x, seen & near)
+
+
+def image_1d(mixer, x, seen):
+    n = x.shape[1]
+    near = torch.zeros(n, n, dtype=torch.bool)
+    for i in range(n):
+        start = i // mixer.block * mixer.block
+        near[i, max(0, start - mixer.flange) : start + mixer.block + mixer.flange] = True
+    return softmax(mixer, x, seen & near)
+
+
+def image_2d(mixer, x, seen):
+    """Of rows without a prefix."""
+    n = x.shape[1]
+    near = torch.zeros(n, n, dtype=torch.bool)
+    for i in range(n):
+        for j in range(n):
+            (first, second), (flange_lines, flange_columns) = mixer.block, mixer.flange
+            line, column = i // mixer.columns // first * first, i % mixer.columns // second * second
+            lines = line - flange_lines <= j // mixer.columns < line + first + flange_lines
+            near[i, j] = lines and column - flange_columns <= j % mixer.columns < column + second + flange_columns
+    return softmax(mixer, x, seen & near)
+
+
+def first_rows(mixer, x, seen):
+    place = torch.arange(x.shape[1])
+    first = place < mixer.global_tokens
+    return softmax(mixer, x, seen & (first | first[:, None] | (place == place[:, None])))
+
+
+def by_blocks(mixer, x, seen, chosen):
+    """What each head sees where ``chosen(head, own block, blocks)`` are the blocks that a block sees."""
+    n = x.shape[1]
+    block = torch.arange(n) // mixer.block
+    # All rows that padding may hide, and of each row of the batch as many blocks as its tokens begin.
+    lengths = seen.expand(x.shape[0], 1, n, n).any(-2)[:, 0].sum(-1).tolist()
+    visible = torch.zeros(x.shape[0], mixer.heads, n, n, dtype=torch.bool)
+    for row, length in enumerate(lengths):
+        count = max(1, -(-length // mixer.block))
+        for head in range(mixer.heads):
+            for own in range(count):
+                seen_blocks = torch.tensor(sorted(chosen(head, own, count)))
+                visible[row, head, block == own] = torch.isin(block, seen_blocks)
+    return softmax(mixer, x, seen & visible)
+
+
+def blockwise(mixer, x, seen):
+    return by_blocks(mixer, x, seen, lambda head, own, count: {(own + mixer.shifts[head]) % count})
+
+
+def random_blocks(mixer, x, seen):
+    def chosen(head, own, count):
+        others = [other for other in range(own if mixer.causal else count) if other != own]
+        found = {own}
+        for draw in mixer.draws[head, own % mixer.draws.shape[1]].tolist():
+            if others:
+                found.add(others.pop(draw * len(others) // 2**31))
+        return found
+
+    return by_blocks(mixer, x, seen, chosen)
 
 
 def combined(mixer, near, far):
@@ -74,29 +161,128 @@ def longformer(mixer, x, seen):
 
 
 def bigbird(mixer, x, seen):
-    n = x.shape[1]
-    block = torch.arange(n) // mixer.block
-    lengths = seen.expand(x.shape[0], 1, n, n)[:, 0, 0].sum(-1).tolist()
-    visible = torch.zeros(x.shape[0], mixer.heads, n, n, dtype=torch.bool)
-    for row, length in enumerate(lengths):
-        count = max(1, -(-length // mixer.block))
+    def chosen(head, own, count):
+        if own in (0, count - 1):
+            return set(range(count))
+        found = {0, count - 1, own - 1, own, own + 1}
+        others = [other for other in range(count) if other not in found]
+        for draw in mixer.draws[head, own % mixer.draws.shape[1]].tolist():
+            if others:
+                found.add(others.pop(draw * len(others) // 2**31))
+        return found
+
+    return by_blocks(mixer, x, seen, chosen)
+
+
+def heads_read(mixer, query, keys, values):
+    """What one row reads of a few: query (H·D), keys and values (rows, G·D)."""
+    size, found = mixer.head_dim, []
+    for head in range(mixer.heads):
+        own, shared = (slice(i * size, (i + 1) * size) for i in (head, head * mixer.kv_heads // mixer.heads))
+        weights = (keys[:, shared] @ query[own] / size**0.5).softmax(0)
+        found.append(weights @ values[:, shared])
+    return torch.cat(found)
+
+
+def star(mixer, x, seen):
+    """The first layer, row by row and token by token, with a relay that begins as the mean."""
+    y = torch.zeros_like(x)
+    for b, length in enumerate(seen.expand(x.shape[0], 1, x.shape[1], x.shape[1])[:, 0, 0].sum(-1).tolist()):
+        tokens = x[b, :length]
+        relay = tokens.mean(0, keepdim=True)
+        rows = torch.cat((relay, tokens))
+        read = heads_read(mixer, mixer.relay_query(relay[0]), mixer.relay_key(rows), mixer.relay_value(rows))
+        relay = relay[0] + mixer.relay_output(read)
+        for i in range(length):
+            near = torch.stack((tokens[i - 1], tokens[i], tokens[(i + 1) % length], tokens[i], relay))
+            y[b, i] = mixer.output(heads_read(mixer, mixer.query(tokens[i]), mixer.key(near), mixer.value(near)))
+    return y
+
+
+def edges_of_leaf(mixer, leaf, length):
+    """First leaf, size and type of what a leaf reads, found by walking from it in both directions."""
+    found, sides = [(leaf, 1, 0)], ("left",) if mixer.causal else ("right", "left")
+    for number, side in enumerate(sides):
+        at, level = leaf + (side == "right"), 0
+        while at > 0 if side == "left" else at < length:
+            for slot in range(mixer.neighbours):
+                size = 2**level if at % 2**level == 0 else 2 ** (level - 1)
+                start = at if side == "right" else at - size
+                if 0 <= start < length:
+                    kind = min(level, mixer.levels - 1) * len(sides) + number
+                    found.append((start, size, 1 + kind * mixer.neighbours + slot))
+                at = start + size if side == "right" else start
+            level += 1
+    return found
+
+
+def bpt(mixer, x, seen):
+    """The first layer, whose spans begin as zeros: each row cut to its length, span by span and leaf by leaf."""
+    y, scale = torch.zeros_like(x), mixer.head_dim**-0.5
+
+    def shared(rows):
+        return mixer.split(rows).repeat_interleave(mixer.heads // mixer.kv_heads, 1)
+
+    for b, length in enumerate(seen.expand(x.shape[0], 1, x.shape[1], x.shape[1])[:, 0, -1].sum(-1).tolist()):
+        tokens = x[b : b + 1, :length]
+        q, k, v = mixer.split(mixer.query(tokens)), shared(mixer.key(tokens)), shared(mixer.value(tokens))
+        asks = mixer.split(mixer.query(torch.zeros_like(tokens[:, :1])))
+        nodes = {(leaf, 1): (k[:, :, leaf : leaf + 1], v[:, :, leaf : leaf + 1]) for leaf in range(length)}
+        for leaf in range(length):
+            keys, values = [], []
+            for start, size, kind in edges_of_leaf(mixer, leaf, length):
+                if (start, size) not in nodes:
+                    own = slice(start, start + size)
+                    read = mixer.merge((asks @ k[:, :, own].mT * scale).softmax(-1) @ v[:, :, own])
+                    nodes[start, size] = shared(mixer.key(read)), shared(mixer.value(read))
+                key, value = nodes[start, size]
+                keys.append(key + mixer.types[kind])
+                values.append(value)
+            weights = (q[:, :, leaf : leaf + 1] @ torch.cat(keys, 2).mT * scale).softmax(-1)
+            y[b, leaf] = mixer.merge(weights @ torch.cat(values, 2))[0, 0]
+    return y
+
+
+def etc(mixer, x, seen):
+    """Each row cut to its length, behind its global tokens, pair by pair."""
+    y, clip = torch.zeros_like(x), mixer.clip
+    for b, length in enumerate(seen.expand(x.shape[0], 1, x.shape[1], x.shape[1])[:, 0, 0].sum(-1).tolist()):
+        count = min(mixer.global_tokens, length)
+        segment = [token * count // length for token in range(length)]
+        own = [[t for t in range(length) if segment[t] == s] for s in range(count)]
+        globals_ = [x[b, tokens].mean(0) + mixer.start for tokens in own]
+        q, k, v = mixer.project(torch.stack([*globals_, *x[b, :length]])[None])
+        pairs = range(count + length)
+
+        def label(i, j, count=count, segment=segment):
+            if (i < count) == (j < count):
+                return 4 + clip + max(-clip, min(clip, j - i))
+            if i < count:
+                return 2 if segment[j - count] == i else 3
+            return 0 if segment[i - count] == j else 1
+
+        labels = torch.tensor([[label(i, j) for j in pairs] for i in pairs])
+        visible = torch.tensor([[min(i, j) < count or abs(i - j) <= mixer.window for j in pairs] for i in pairs])
+        k, v = (part.repeat_interleave(mixer.heads // mixer.kv_heads, 1) for part in (k, v))
+        scores = []
         for head in range(mixer.heads):
-            for own in range(count):
-                chosen = {0, count - 1, own - 1, own, own + 1}
-                others = [other for other in range(count) if other not in chosen]
-                for draw in mixer.draws[head, own % mixer.draws.shape[1]].tolist():
-                    if others:
-                        chosen.add(others.pop(draw * len(others) // 2**31))
-                if own in (0, count - 1):
-                    chosen = set(range(count))
-                visible[row, head, block == own] = torch.isin(block, torch.tensor(sorted(chosen)))
-    return softmax(mixer, x, seen & visible)
+            told = (q[0, head, :, None] * mixer.labels[head][labels]).sum(-1) + mixer.label_bias[head][labels]
+            scores.append(((q @ k.mT)[0, head] + told) * mixer.head_dim**-0.5)
+        weights = torch.stack(scores).masked_fill(~visible, -torch.inf).softmax(-1)
+        y[b, :length] = mixer.merge(weights[None] @ v)[0, count:]
+    return y
 
 
-OUTPUTS = {Longformer: longformer}
+OUTPUTS = {BPTransformer: bpt, ETC: etc, Longformer: longformer, StarTransformer: star}
 ORACLES = {
     SlidingWindow: window,
     BlockLocal: same_block,
+    Blockwise: blockwise,
+    RandomAttention: random_blocks,
+    GlobalTokens: first_rows,
+    DilatedWindow: dilated,
+    ImageLocal1d: image_1d,
+    ImageLocal2d: image_2d,
     SparseFixed: fixed,
     SparseStrided: strided,
     BigBird: bigbird,

@@ -1,0 +1,198 @@
+"""Packages of one system each, and our mixers with the options that make both compute the same, or nearly."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from torch import Tensor, nn
+
+from .pair import First, Pair, Sizes
+
+WINDOW = 64  # keys on each side
+FEATURES = 256
+FEW = 128  # projected keys, inducing points, routed or compressed tokens that a query sees
+
+
+def performer(sizes: Sizes, causal: bool = False) -> nn.Module:
+    """FAVOR+."""
+    from performer_pytorch import SelfAttention
+
+    return SelfAttention(
+        dim=sizes.width, heads=sizes.heads, dim_head=sizes.head_dim, nb_features=FEATURES, causal=causal, qkv_bias=True
+    )
+
+
+def linear(sizes: Sizes, causal: bool = False) -> nn.Module:
+    """Linear attention between softmaxes of queries and of keys."""
+    from linear_attention_transformer.linear_attention_transformer import SelfAttention
+
+    return SelfAttention(dim=sizes.width, heads=sizes.heads, causal=causal)
+
+
+def linformer(sizes: Sizes) -> nn.Module:
+    """Keys and values projected along the sequence, each by a matrix that all heads share."""
+    from linformer import LinformerSelfAttention
+
+    return LinformerSelfAttention(dim=sizes.width, seq_len=sizes.length, k=FEW, heads=sizes.heads)
+
+
+def reformer(sizes: Sizes) -> nn.Module:
+    """LSH attention of two rounds."""
+    from reformer_pytorch import LSHSelfAttention
+
+    return LSHSelfAttention(dim=sizes.width, heads=sizes.heads, bucket_size=64, n_hashes=2)
+
+
+def routing(sizes: Sizes) -> nn.Module:
+    """Clusters of ``FEW`` tokens, in all heads."""
+    from routing_transformer.routing_transformer import SelfAttention
+
+    layer = SelfAttention(
+        dim=sizes.width, depth=1, max_seq_len=sizes.length, heads=sizes.heads, local_attn_heads=0, window_size=FEW
+    )
+    return First(layer)
+
+
+def sinkhorn(sizes: Sizes) -> nn.Module:
+    """Blocks beside softly sorted blocks."""
+    from sinkhorn_transformer.sinkhorn_transformer import SinkhornSelfAttention
+
+    return SinkhornSelfAttention(
+        dim=sizes.width,
+        bucket_size=math.isqrt(sizes.length),
+        max_seq_len=sizes.length,
+        heads=sizes.heads,
+        non_permutative=False,
+        sinkhorn_iter=8,
+        use_simple_sort_net=True,
+    )
+
+
+def nystrom(sizes: Sizes) -> nn.Module:
+    """64 landmarks, six iterations, a convolution of 33."""
+    from nystrom_attention import NystromAttention
+
+    return NystromAttention(dim=sizes.width, dim_head=sizes.head_dim, heads=sizes.heads, num_landmarks=64)
+
+
+def local(sizes: Sizes) -> nn.Module:
+    """A window that slides with the token."""
+    from local_attention.transformer import LocalMHA
+
+    return LocalMHA(
+        dim=sizes.width,
+        window_size=WINDOW,
+        dim_head=sizes.head_dim,
+        heads=sizes.heads,
+        exact_windowsize=True,
+        use_rotary_pos_emb=False,
+    )
+
+
+def isab(sizes: Sizes) -> nn.Module:
+    """Inducing points attend to the tokens, and these to them."""
+    from isab_pytorch import ISAB
+
+    return First(ISAB(dim=sizes.width, heads=sizes.heads, num_latents=FEW))
+
+
+def memory_compressed(sizes: Sizes) -> nn.Module:
+    """Keys and values compressed by a convolution."""
+    from memory_compressed_attention import MemoryCompressedAttention
+
+    return MemoryCompressedAttention(dim=sizes.width, heads=sizes.heads, compression_factor=compression(sizes))
+
+
+def compression(sizes: Sizes) -> int:
+    """Such that ``FEW`` keys remain."""
+    return max(1, sizes.length // FEW)
+
+
+def gmlp(sizes: Sizes) -> nn.Module:
+    """A block with a spatial gate."""
+    from g_mlp_pytorch.g_mlp_pytorch import gMLPBlock
+
+    return gMLPBlock(dim=sizes.width, dim_ff=4 * sizes.width, seq_len=sizes.length)
+
+
+class TokenMixing(nn.Module):
+    """The part of mlp-mixer-pytorch's block that mixes tokens, without its residual stream."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        super().__init__()
+        from mlp_mixer_pytorch.mlp_mixer_pytorch import FeedForward
+
+        self.norm = nn.LayerNorm(sizes.width)
+        self.mix = FeedForward(sizes.length, sizes.width // 2, dense=partial(nn.Conv1d, kernel_size=1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Rows (B, N, E) to rows; channels of a row are the convolution's positions."""
+        y: Tensor = self.mix(self.norm(x))
+        return y
+
+
+PACKAGES = (
+    Pair(
+        "performer-pytorch",
+        "performer",
+        performer,
+        lambda _: {"features": FEATURES},
+        differs="biased directions, 0.0001 added to features",
+    ),
+    Pair(
+        "performer-pytorch",
+        "performer",
+        partial(performer, causal=True),
+        lambda _: {"features": FEATURES},
+        causal=True,
+        differs="biased directions, 0.0001 added to features, a state for each token",
+    ),
+    Pair("linear-attention-transformer", "linear", linear, differs="softmax of queries and of keys"),
+    Pair(
+        "linear-attention-transformer",
+        "linear",
+        partial(linear, causal=True),
+        causal=True,
+        differs="softmax of queries, exponential of keys, a state for each token",
+    ),
+    Pair("linformer", "linformer", linformer, lambda _: {"rank": FEW, "sharing": "headwise"}),
+    Pair(
+        "reformer-pytorch",
+        "reformer",
+        reformer,
+        lambda _: {"chunk": 64, "rounds": 2},
+        differs="pairs that meet in both rounds count twice",
+    ),
+    Pair(
+        "routing-transformer",
+        "routing",
+        routing,
+        lambda sizes: {"clusters": max(1, sizes.length // FEW), "local_heads": 0},
+        differs="routes unit vectors but attends with others, has a loss of its own",
+    ),
+    Pair(
+        "sinkhorn-transformer",
+        "sinkhorn",
+        sinkhorn,
+        lambda sizes: {"block": math.isqrt(sizes.length)},
+        differs="scores blocks by one layer; sorted keys in place of sorted values",
+    ),
+    Pair(
+        "nystrom-attention",
+        "nystrom",
+        nystrom,
+        lambda _: {"landmarks": 64},
+        differs="the inverse begins from one norm for the batch",
+    ),
+    Pair("local-attention", "local", local, lambda _: {"window": WINDOW}),
+    Pair("isab-pytorch", "isab", isab, differs="no residuals, norms or feed-forward inside"),
+    Pair(
+        "memory-compressed-attention",
+        "memory_compressed",
+        memory_compressed,
+        differs="scales scores by the width of the model, adds an empty key",
+    ),
+    Pair("g-mlp-pytorch", "gmlp", gmlp),
+    Pair("mlp-mixer-pytorch", "mlp_mixer", TokenMixing, differs="token mixing alone, with the paper's inner width"),
+)

@@ -1,0 +1,6 @@
+"""All pairs."""
+
+from .hugging_face import HUGGING_FACE
+from .packages import PACKAGES
+
+PAIRS = (*PACKAGES, *HUGGING_FACE)

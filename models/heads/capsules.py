@@ -1,0 +1,118 @@
+"""Heads merged by routing: they vote for output capsules, and votes that agree count more."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from lra_bench.contracts import UserError
+
+from ..kernels.linear import full_precision
+
+SMALLEST_VARIANCE = 1e-4
+SMALLEST_SHARE = 1e-8
+
+
+class CapsuleMerge(nn.Module):
+    """Each head h of a token votes W_hn u_h for each output capsule n; a variant routes votes to capsules.
+
+    Heads (B, N, H·D) to the capsules side by side (B, N, E). As many weights as an output projection without bias, of
+    which votes are the terms. O(N H E (D + T)) time for T ``iterations``; votes (H, B·N, E) are computed again in the
+    backward pass, in single precision or better. ``capsules`` is by default the number of heads and divides the width.
+    """
+
+    def __init__(
+        self, *, heads: int, head_dim: int, width: int, capsules: int | None = None, iterations: int = 3
+    ) -> None:
+        super().__init__()
+        self.heads, self.capsules, self.iterations = heads, heads if capsules is None else capsules, iterations
+        if self.capsules < 1 or width % self.capsules:
+            raise UserError(f"model.mixer.merge.capsules={self.capsules}: must divide backbone.width={width}")
+        if iterations < 1:
+            raise UserError(f"model.mixer.merge.iterations={iterations}: must be at least 1")
+        # Xavier's bound, of the output projection in whose place the votes are.
+        bound = (6 / (heads * head_dim + width)) ** 0.5
+        self.votes = nn.Parameter(torch.empty(heads, head_dim, width).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, N, H·D) to (B, N, E)."""
+        merged: Tensor = (
+            checkpoint(self._merge, x, use_reentrant=False, preserve_rng_state=False)
+            if torch.is_grad_enabled()
+            else self._merge(x)
+        )
+        return merged
+
+    def route(self, votes: Tensor) -> Tensor:
+        """Votes (H, R, C, E / C) of R tokens to capsules (R, C, E / C)."""
+        raise NotImplementedError(f"{type(self).__name__} defines no route")
+
+    def _merge(self, x: Tensor) -> Tensor:
+        with full_precision(x):
+            tokens = x.unflatten(-1, (self.heads, -1)).flatten(0, 1).transpose(0, 1).to(self.votes.dtype)
+            merged = self.route((tokens @ self.votes).unflatten(-1, (self.capsules, -1)))
+        return merged.reshape(*x.shape[:2], -1).to(x.dtype)
+
+
+class DynamicRouting(CapsuleMerge):
+    """The shares of a head's votes grow where they agree with what a capsule became.
+
+    Li et al. 2019, arXiv 1904.03100, and Gu, Feng 2019, arXiv 1909.00188, with the routing of Sabour et al. 2017,
+    arXiv 1710.09829. Shares are a softmax over capsules, a capsule is its sum of votes, squashed to a length below one.
+    Deviates from Li et al.: heads themselves vote, not maps of all heads together, and every layer routes.
+    """
+
+    def route(self, votes: Tensor) -> Tensor:
+        """Votes (H, R, C, E / C) to capsules, by their inner products with them."""
+        logits = votes.new_zeros(votes.shape[:3])
+        for _ in range(self.iterations - 1):
+            logits = logits + (votes * self._capsules(logits, votes)).sum(-1)
+        return self._capsules(logits, votes)
+
+    def _capsules(self, logits: Tensor, votes: Tensor) -> Tensor:
+        return squash((logits.softmax(-1)[..., None] * votes).sum(0))
+
+
+class ExpectationMaximisation(CapsuleMerge):
+    """A capsule is a Gaussian fitted to votes, by the shares that Gaussians claim of them.
+
+    Li et al. 2019, arXiv 1904.03100, and Gu, Feng 2019, arXiv 1909.00188, with the routing of Hinton et al. 2018. What
+    comes out of a capsule is its mean times its activation, σ(λ (β − cost)): cost is the entropy of the Gaussian times
+    the votes it holds, β is learned, and λ = 0.01 (1 − 0.95^t) rises with iteration t. Variances have a floor of 1e-4.
+    Deviates from Li et al.: heads themselves vote, not maps of all heads together, and every layer routes.
+    """
+
+    def __init__(
+        self, *, heads: int, head_dim: int, width: int, capsules: int | None = None, iterations: int = 3
+    ) -> None:
+        super().__init__(heads=heads, head_dim=head_dim, width=width, capsules=capsules, iterations=iterations)
+        self.benefit = nn.Parameter(torch.zeros(self.capsules))
+
+    def route(self, votes: Tensor) -> Tensor:
+        """Votes (H, R, C, E / C) to capsules, by their likelihoods under them."""
+        shares = torch.full_like(votes[..., :1], 1 / self.capsules)
+        mean, variance, active = self._fit(votes, shares, 1)
+        for t in range(2, self.iterations + 1):
+            logits = active - 0.5 * ((votes - mean).square() / variance + variance.log()).sum(-1)
+            mean, variance, active = self._fit(votes, logits.softmax(-1)[..., None], t)
+        return active.exp()[..., None] * mean
+
+    def _fit(self, votes: Tensor, shares: Tensor, t: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Means and variances (R, C, E / C), and the logarithms of activations (R, C), of iteration t."""
+        held = shares.sum(0)
+        total = held.clamp_min(SMALLEST_SHARE)
+        mean = (shares * votes).sum(0) / total
+        variance = (shares * (votes - mean).square()).sum(0) / total + SMALLEST_VARIANCE
+        entropy = 0.5 * (variance.log() + (1 + math.log(2 * math.pi))).sum(-1)
+        return mean, variance, F.logsigmoid(0.01 * (1 - 0.95**t) * (self.benefit - entropy * held[..., 0]))
+
+
+def squash(x: Tensor) -> Tensor:
+    """x in its own direction, of length |x|² / (1 + |x|²)."""
+    square = x.square().sum(-1, keepdim=True)
+    # The root has no gradient at zero.
+    return x * (square + torch.finfo(x.dtype).tiny).sqrt() / (1 + square)

@@ -1,0 +1,80 @@
+"""Attention whose weights several layers share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from lra_bench.contracts import UserError
+
+from ..kernels.dropout import dropout
+from ..kernels.maps import attention_weights, visible_keys
+from ..kernels.softmax import grouped, softmax_attention
+from ..mixer import Context, HeadMixer, MixerSpec
+
+
+class LazyFormer(HeadMixer):
+    """The first of every ``share`` layers decides on the weights; the others apply them to values of their own.
+
+    Ying et al. 2021, arXiv 2102.12702. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). Only the first layer of
+    a group has queries and keys. O(N^2 D) time, O(N D) memory.
+    Deviates: it hands on queries and keys, from which the weights are computed again, so that no layer holds them;
+    ``LazyMaps`` holds them. As in the paper no weights are dropped; outputs are dropped instead.
+    """
+
+    spec = MixerSpec(
+        family="prior",
+        paper="LazyFormer: Self Attention with Lazy Update",
+        arxiv="2102.12702",
+        causal="exact",
+        equivariant=True,
+        growth=2.0,
+        positions=("embed", "rotate"),
+        carries=("lazyformer",),
+        full_config={"share": 1},
+    )
+
+    def __init__(self, width: int, heads: int, *, share: int = 2, **common: Any) -> None:
+        super().__init__(width, heads, **common)
+        if share < 1:
+            raise UserError(f"model.mixer.share={share}: must be at least 1")
+        self.leads = self.layer % share == 0
+        self.is_followed = self.layer + 1 < self.depth and (self.layer + 1) % share > 0
+        if not self.leads:
+            del self.query, self.key
+
+    def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
+        """Decide on the weights or take those of the layer below, apply them, merge; hand on."""
+        decided = self.decide(x, context) if self.leads else context.carry["lazyformer"]
+        o = dropout(self.apply_to(self.split(self.value(x)), decided, context), self.drop_rate)
+        return self.merge(o), context.hand_on("lazyformer", decided) if self.is_followed else context
+
+    def decide(self, x: Tensor, context: Context) -> tuple[Tensor, ...]:
+        """What determines the weights: queries and keys."""
+        return self.turn(self.split(self.query(x)), self.split(self.key(x)), context)
+
+    def apply_to(self, v: Tensor, decided: tuple[Tensor, ...], context: Context) -> Tensor:
+        """What values (B, G, N, D) become under the weights, (B, H, N, D)."""
+        q, k = decided
+        return softmax_attention(q, k, v, padding=context.padding, causal=self.causal)
+
+
+class LazyMaps(LazyFormer):
+    """A ``LazyFormer`` whose layers hand on the weights themselves, as in the paper.
+
+    Ying et al. 2021, arXiv 2102.12702. O(N^2 D) time, of which a layer that follows spares half; O(N^2) memory.
+    """
+
+    spec = replace(LazyFormer.spec, materialises="maps")
+
+    def decide(self, x: Tensor, context: Context) -> tuple[Tensor, ...]:
+        """The weights (B, H, N, N)."""
+        q, k = super().decide(x, context)
+        visible = visible_keys(x.shape[1], context.padding, self.causal, x.device)
+        return (attention_weights(grouped(q * self.head_dim**-0.5, k.mT), visible),)
+
+    def apply_to(self, v: Tensor, decided: tuple[Tensor, ...], context: Context) -> Tensor:
+        """Weights on values."""
+        return grouped(decided[0].to(v.dtype), v)

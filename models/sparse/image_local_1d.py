@@ -1,0 +1,57 @@
+"""Attention of blocks of tokens to themselves and to what lies beside them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lra_bench.contracts import UserError
+
+from ..kernels.softmax import softmax_attention
+from ..kernels.tiles import Tiles, tile_attention
+from ..mixer import Context, HeadMixer, MixerSpec
+
+
+class ImageLocal1d(HeadMixer):
+    """All tokens of a block see the block and the ``flange`` tokens on either side of it, or, if causal, before it.
+
+    The 1-D local attention of the Image Transformer (Parmar et al. 2018, arXiv 1802.05751) over pixels in raster order;
+    of their own block, causal tokens see the earlier ones. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). For
+    blocks of b and a flange of f: O(N (b + 2f) D) time; O(N (1 + 2f / b) D) memory beside masks, and N (b + 2f) where
+    weights are dropped on CPU.
+    Deviates: the paper's decoder is causal; where the task is not, the flange lies on both sides, as in its authors'
+    tensor2tensor. Any row is read as pixels are. Prefix rows are ordinary rows: a CLS row sees the first block.
+    """
+
+    spec = MixerSpec(
+        family="sparse",
+        paper="Image Transformer",
+        arxiv="1802.05751",
+        causal="exact",
+        positions=("embed", "rotate"),
+        full_config={"block": 1_000_000},
+    )
+
+    def __init__(self, width: int, heads: int, *, block: int = 64, flange: int = 32, **common: Any) -> None:
+        super().__init__(width, heads, **common)
+        if block < 1:
+            raise UserError(f"model.mixer.block={block}: must be at least 1")
+        if flange < 0:
+            raise UserError(f"model.mixer.flange={flange}: must not be negative")
+        self.block, self.flange = block, flange
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        """Attention of blocks to their memories."""
+        length, block = q.shape[2], self.block
+        # A real query of a right-padded causal row sees real keys only.
+        padding = None if self.causal else context.padding
+        if block >= length:
+            return softmax_attention(q, k, v, padding=padding, causal=self.causal, dropout=self.drop_rate)
+        flange = min(self.flange, length)
+        tiles = Tiles((1, length), (1, block), (0, flange), (0, 0 if self.causal else flange), q.device)
+        keep = torch.ones(block, flange + block, dtype=torch.bool, device=q.device).tril(flange)
+        return tile_attention(
+            q, k, v, tiles, keep=keep if self.causal else None, padding=padding, dropout=self.drop_rate
+        )

@@ -1,0 +1,81 @@
+"""Attention of rectangles of an image to themselves and to what lies around them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lra_bench.contracts import UserError
+
+from ..kernels.softmax import softmax_attention
+from ..kernels.tiles import Tiles, tile_attention
+from ..mixer import Context, HeadMixer, MixerSpec
+from .two_patterns import near_root
+
+
+class ImageLocal2d(HeadMixer):
+    """All pixels of a rectangle see it and those within a flange on its four sides.
+
+    The 2-D local attention of the Image Transformer (Parmar et al. 2018, arXiv 1802.05751). q (B, H, N, D), k and v
+    (B, G, N, D) -> (B, H, N, D). ``block`` and ``flange`` are (lines, columns), or one number for both. O(N M D) time
+    for a rectangle and flange of M pixels; O(N D M / block) memory, and N M where weights are dropped on CPU.
+    Prefix rows, being no pixels, see all rows and are seen by all.
+    Deviates: the paper's decoder has the flange above and beside, in an order of blocks that is not the order of the
+    row, so there is no causal form. ``columns`` is by default the image's, of longer rows too; rows of a task without
+    images are laid out in lines of the square root of ``max_length``, to the nearest multiple of eight.
+    """
+
+    spec = MixerSpec(
+        family="sparse",
+        paper="Image Transformer",
+        arxiv="1802.05751",
+        positions=("embed", "rotate"),
+        full_config={"block": 1_000_000},
+    )
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        block: int | Sequence[int] = 8,
+        flange: int | Sequence[int] = 2,
+        columns: int | None = None,
+        **common: Any,
+    ) -> None:
+        super().__init__(width, heads, **common)
+        self.block, self.flange = _pair("block", block, 1), _pair("flange", flange, 0)
+        if columns is not None and columns < 1:
+            raise UserError(f"model.mixer.columns={columns}: must be at least 1")
+        self.columns = columns
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        """Attention of pixels in rectangles, and of prefix rows to everything."""
+        prefix, padding = context.prefix, context.padding
+        size = self.size(q.shape[2] - prefix, context)
+        if all(own >= whole for own, whole in zip(self.block, size, strict=True)):
+            return softmax_attention(q, k, v, padding=padding, dropout=self.drop_rate)
+        block, flange = ((min(own[0], size[0]), min(own[1], size[1])) for own in (self.block, self.flange))
+        tiles = Tiles(size, block, flange, flange, q.device)
+        o = tile_attention(q, k, v, tiles, leading=prefix, padding=padding, dropout=self.drop_rate)
+        if not prefix:
+            return o
+        first = softmax_attention(q[:, :, :prefix], k, v, padding=padding, dropout=self.drop_rate)
+        return torch.cat((first.to(o.dtype), o), 2)
+
+    def size(self, pixels: int, context: Context) -> tuple[int, int]:
+        """Lines and columns of so many pixels, the last line perhaps cut."""
+        columns = self.columns or (context.grid[1] if context.grid else near_root(self.max_length))
+        columns = min(columns, pixels)
+        return -(-pixels // columns), columns
+
+
+def _pair(name: str, given: int | Sequence[int], least: int) -> tuple[int, int]:
+    """``given`` for lines and for columns."""
+    values = (given, given) if isinstance(given, int) else tuple(given)
+    if len(values) != 2 or min(values) < least:
+        raise UserError(f"model.mixer.{name}={given}: must be one number, or two (lines, columns), at least {least}")
+    return values

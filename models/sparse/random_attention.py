@@ -1,0 +1,69 @@
+"""Attention of blocks to themselves and to random other blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..kernels.block import block_attention
+from ..kernels.patterns import not_later
+from ..kernels.softmax import softmax_attention
+from ..kernels.tables import block_counts
+from ..mixer import Context, MixerSpec
+from .random_blocks import RandomBlocks
+
+
+class RandomAttention(RandomBlocks):
+    """Blocks of tokens see themselves and ``random_blocks`` random others, or, if causal, such as precede them.
+
+    The random pattern of Lin et al. 2021, arXiv 2106.04554: that of BigBird (Zaheer et al. 2020, arXiv 2007.14062)
+    without its window and global blocks. With ``block`` 1 it is keys that are random. q, k, v (B, H, N, D) ->
+    (B, H, N, D). For blocks of b and r random ones: O(N (1 + r) b D) time; O(N (1 + r) D) memory beside masks, and
+    N (1 + r) b where weights are dropped on CPU; choosing them takes N r^2 / b steps.
+    Random blocks are chosen among those that hold tokens of the row, so that padding changes nothing; a row or a past
+    of fewer sees all of them. Prefix rows are ordinary rows.
+    """
+
+    spec = MixerSpec(
+        family="sparse",
+        paper="Big Bird: Transformers for Longer Sequences",
+        arxiv="2007.14062",
+        causal="exact",
+        stochastic=True,
+        positions=("embed", "rotate"),
+        full_config={"block": 1_000_000},
+    )
+    drawn_as = "random"
+
+    def __init__(self, width: int, heads: int, *, block: int = 16, random_blocks: int = 7, **common: Any) -> None:
+        super().__init__(width, heads, block=block, random_blocks=random_blocks, **common)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
+        """Attention by blocks."""
+        # A real query of a right-padded causal row sees real keys only.
+        padding = None if self.causal else context.padding
+        blocks = -(-q.shape[2] // self.block)
+        if blocks <= 1 + self.random_blocks:
+            return softmax_attention(q, k, v, padding=padding, causal=self.causal, dropout=self.drop_rate)
+        return block_attention(
+            q,
+            k,
+            v,
+            block=self.block,
+            neighbours=self.table(block_counts(q, self.block, padding), blocks),
+            keep=not_later if self.causal else None,
+            padding=padding,
+            dropout=self.drop_rate,
+        )
+
+    def table(self, counts: Tensor, blocks: int) -> Tensor:
+        """Which blocks each block sees (B, H, blocks, 1 + r), −1 for none, where rows hold ``counts`` (B,) blocks."""
+        own = torch.arange(blocks, device=counts.device)
+        if self.causal:
+            random = self.ranks(own[None, None])
+        else:
+            ranks = self.ranks((counts[:, None, None] - 1).expand(-1, -1, blocks))
+            random = ranks + (ranks >= own[:, None])
+        return torch.cat((own[:, None].expand(*random.shape[:-1], 1), random), -1)

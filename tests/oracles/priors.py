@@ -1,0 +1,113 @@
+"""Attention with a prior added to its scores, or in place of what queries and keys say."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+
+from lra_bench.models.prior.average_attention import AverageAttention
+from lra_bench.models.prior.camtl import ConditionalPrior
+from lra_bench.models.prior.gaussian_transformer import GaussianTransformer
+from lra_bench.models.prior.hardcoded_gaussian import HardcodedGaussian
+from lra_bench.models.prior.local_gaussian import LocalGaussian
+
+from .softmax import heads_of, placed, softmax_of
+
+SMALL = {"camtl": {"blocks": 8}}
+
+
+def known(x, seen):
+    """How many tokens each query of each row may know of, (B, N)."""
+    return seen.expand(x.shape[0], 1, x.shape[1], x.shape[1])[:, 0].sum(-1).clamp(min=1)
+
+
+def predicted(mixer, x, seen):
+    """Centre and width of the region of every query (B, H, N), head by head."""
+    q, k = heads_of(mixer, x)
+    counts = known(x, seen)
+    visible = seen.expand(x.shape[0], 1, x.shape[1], x.shape[1])[:, 0]
+    centres, widths = [], []
+    for h in range(mixer.heads):
+        hidden = torch.tanh(q[:, h] @ mixer.centre_hidden[h])
+        centres.append(counts * torch.sigmoid(hidden @ mixer.centre_read[h]))
+        if mixer.window == "layer":
+            mean = torch.stack([(seen_by[:, None] * k[b, h]).sum(0) for b in range(len(x)) for seen_by in visible[b]])
+            mean = mean.view(*x.shape[:2], -1) / counts[..., None]
+            hidden = torch.tanh(mean @ mixer.width_hidden[h])
+        told = mixer.window in ("query", "layer")
+        wide = counts * torch.sigmoid(hidden @ mixer.width_read[h]) if told else counts * 0.0 + mixer.window
+        widths.append(wide)
+    return torch.stack(centres, 1), torch.stack(widths, 1)
+
+
+def with_prior(mixer, x, seen, prior):
+    q, k = heads_of(mixer, x)
+    return softmax_of(placed(mixer, q, k, q, k, mixer.head_dim**-0.5) + prior, seen)
+
+
+def local(mixer, x, seen):
+    centre, width = predicted(mixer, x, seen)
+    away = torch.arange(x.shape[1]) - centre[..., None]
+    return with_prior(mixer, x, seen, -away.square() / (2 * (width[..., None] / 2).square()))
+
+
+def gaussian(mixer, x, seen):
+    n = x.shape[1]
+    prior = x.new_empty(mixer.heads, n, n)
+    for h in range(mixer.heads):
+        w, b = F.softplus(mixer.steepness[h]), -F.softplus(mixer.lowering[h])
+        for i in range(n):
+            for j in range(n):
+                prior[h, i, j] = -(w * (i - j) ** 2 + b).abs()
+    return with_prior(mixer, x, seen, prior)
+
+
+def blocks(mixer, x, seen):
+    n, size = x.shape[1], mixer.size
+    if mixer.task is not None:
+        z = mixer.task.expand(len(x), -1)
+    else:
+        visible = seen.expand(len(x), 1, n, n)[:, 0, :1].mT.double()
+        z = (mixer.key(x) * visible).sum(1) / visible.sum(1)
+    scale, shift = mixer.adapt(z).chunk(2, -1)
+    prior = x.new_zeros(len(x), 1, n, n)
+    for i in range(n):
+        for j in range(n):
+            if i // size == j // size:
+                column = j % size
+                prior[:, 0, i, j] = (1 + scale[:, column]) * mixer.blocks[i, column] + shift[:, column]
+    return with_prior(mixer, x, seen, prior)
+
+
+def hardcoded(mixer, x, seen):
+    n, sigma = x.shape[1], mixer.deviation
+    weights = x.new_zeros(mixer.heads, n, n)
+    for h in range(mixer.heads):
+        for i in range(n):
+            for j in range(n):
+                away = (j - i - mixer.offsets[h]) / sigma
+                # Weights further out are too small to be told from none.
+                near = abs(away) <= 6
+                weights[h, i, j] = math.exp(-(away**2) / 2) / (sigma * math.sqrt(2 * math.pi)) if near else 0
+    return weights * seen
+
+
+def average(mixer, x, seen):
+    n, half = x.shape[1], mixer.width // 2
+    real = seen.expand(len(x), 1, n, n)[:, 0, -1].double()
+    before = torch.ones(n, n, dtype=x.dtype).tril() / torch.arange(1, n + 1)[:, None]
+    after = torch.ones(n, n, dtype=x.dtype).triu() * real[:, None]
+    after = after / after.sum(-1, keepdim=True).clamp(min=1)
+    mean = before @ x if mixer.causal else torch.cat((before @ x[..., :half], after @ x[..., half:]), -1)
+    mean = mean if mixer.network is None else mixer.network(mean)
+    own, others = torch.sigmoid(mixer.gates(torch.cat((x, mean), -1))).chunk(2, -1)
+    return own * x + others * mean
+
+
+OUTPUTS = {AverageAttention: average}
+ORACLES = {
+    LocalGaussian: local,
+    GaussianTransformer: gaussian,
+    ConditionalPrior: blocks,
+    HardcodedGaussian: hardcoded,
+}

@@ -1,0 +1,58 @@
+"""Heads in one space of queries and keys: its special case, what its content term is for, what it costs."""
+
+import pytest
+import torch
+
+from lra_bench.contracts import UserError
+from lra_bench.models.heads.collaborative import CollaborativeHeads
+from tests.mixer_cases import HEADS, WIDTH, make, rows, run
+from tests.model_cases import model, task
+
+
+def concatenated(mixer):
+    """The mixer, with each head on channels of its own."""
+    mixer.mixing.data = torch.eye(HEADS, dtype=torch.float64).repeat_interleave(WIDTH // HEADS, 1)
+    return mixer
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_heads_on_channels_of_their_own_are_attention(causal):
+    """Biases of queries included, which are w · x; those of keys add the same to all scores of a query."""
+    full, x = make("transformer", causal=causal), rows(2, 50)
+    mixer = concatenated(make("collaborative", causal=causal, shared_width=WIDTH))
+    state = {key: value for key, value in full.state_dict().items() if key in mixer.state_dict()}
+    mixer.load_state_dict({**mixer.state_dict(), **state})
+    keys = full.key.weight.data.unflatten(0, (HEADS, -1))
+    mixer.content.weight.data = torch.einsum("hd,hde->he", full.query.bias.data.unflatten(0, (HEADS, -1)), keys)
+    assert (run(mixer, x, [50, 20])[0] - run(full, x, [50, 20])[0]).abs().max() < 1e-12
+
+
+def test_content_is_all_that_is_left_without_queries():
+    mixer, x = make("collaborative"), rows(1, 40)
+    mixer.query.weight.data.zero_()
+    y = run(mixer, x)
+    assert (y - y[:, :1]).abs().max() < 1e-12
+    weights = (x @ mixer.content.weight.T / (mixer.query.out_features / HEADS) ** 0.5).softmax(1)
+    read = torch.einsum("bnh,bhnd->bhd", weights, mixer.project(x)[2])
+    assert (y[:, 0] - mixer.output(read.flatten(1))).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize(("width", "heads", "shared"), [(64, 2, 48), (64, 2, 5), (256, 8, 192)])
+def test_parameters(width, heads, shared):
+    own = {} if shared == 3 * width // 4 else {"shared_width": shared}
+    mixer = CollaborativeHeads(width, heads, **own)
+    expected = 2 * width * shared + heads * shared + heads * width + 2 * (width * width + width)
+    assert sum(parameter.numel() for parameter in mixer.parameters()) == expected
+
+
+@pytest.mark.parametrize(("width", "hidden", "heads"), [(64, 128, 2), (256, 1024, 4), (32, 32, 4), (512, 1024, 8)])
+def test_comparable_with_a_transformer(width, hidden, heads):
+    common = {"width": width, "ff_width": hidden, "heads": heads, "depth": 1}
+    ours, plain = (model(task(), name, **common).parameter_parts()["body"] for name in ("collaborative", "transformer"))
+    assert 0.9 <= ours / plain <= 1
+
+
+def test_refusals():
+    for own, named in (({"shared_width": 0}, "shared_width=0"), ({"kv_heads": 1}, "kv_heads")):
+        with pytest.raises(UserError, match=rf"model\.mixer\.{named}"):
+            make("collaborative", **own)
