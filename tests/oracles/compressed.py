@@ -6,12 +6,24 @@ import torch
 
 from lra_bench.models.compressed.clustered import ClusteredAttention
 from lra_bench.models.compressed.clustered_improved import ImprovedClusteredAttention
+from lra_bench.models.compressed.informer import BLOCK, Informer
 from lra_bench.models.compressed.luna import Luna
+from lra_bench.models.compressed.memory_compressed import MemoryCompressed
+from lra_bench.models.compressed.poolingformer import Poolingformer
+from lra_bench.models.compressed.set_transformer import InducedSetAttention
+
+from .attention_free import normalised
+from .positions import turned
+from .routed import lengths_of
 
 SMALL = {
+    "luna": {"packed": 5},
+    "informer": {"factor": 1},
+    "isab": {"points": 5},
+    "memory_compressed": {"stride": 4},
+    "poolingformer": {"window": 3, "pooled_window": 12},
     "clustered": {"clusters": 6, "bits": 24},
     "clustered_improved": {"clusters": 6, "bits": 24, "keys": 7},
-    "luna": {"packed": 5},
 }
 
 
@@ -79,5 +91,118 @@ def clustered(mixer, x, seen):
     return torch.stack(rows).view(len(x), mixer.heads, n, n)
 
 
-ORACLES = {ClusteredAttention: clustered, ImprovedClusteredAttention: clustered}
-OUTPUTS = {Luna: luna}
+def informer(mixer, x, seen):
+    """Each query by itself, with the keys that are drawn for it."""
+    q, k = turned(mixer, *mixer.project(x)[:2])
+    k = k.repeat_interleave(mixer.heads // mixer.kv_heads, 1)
+    weights = torch.zeros(*q.shape[:3], x.shape[1], dtype=x.dtype)
+    for row, length in enumerate(lengths_of(seen, len(x))):
+        count = max(1, min(length, mixer.factor * math.ceil(math.log(length))))
+        for h in range(mixer.heads):
+            measure = []
+            for i in range(length):
+                draws = mixer.draws[i // BLOCK % len(mixer.draws)].tolist()
+                scores = k[row, h, [draw * length // 2**31 for draw in draws[:count]]] @ q[row, h, i]
+                measure.append((scores.max() - scores.sum() / length).item())
+            weights[row, h, :, :length] = 1 / length
+            for i in sorted(range(length), key=measure.__getitem__)[-count:]:
+                weights[row, h, i, :length] = (k[row, h, :length] @ q[row, h, i] / mixer.head_dim**0.5).softmax(-1)
+    return weights
+
+
+def by_heads(mixer, x, seen, write):
+    """What ``write(group, query, keys, values, i)`` reads for each head and token of the real rows."""
+    outputs = torch.zeros(len(x), mixer.heads, x.shape[1], mixer.head_dim, dtype=x.dtype)
+    for row, length in enumerate(lengths_of(seen, len(x))):
+        q, k, v = (part[0] for part in mixer.project(x[row : row + 1, :length]))
+        for h in range(mixer.heads):
+            g = h * mixer.kv_heads // mixer.heads
+            for i in range(length):
+                outputs[row, h, i] = write(g, q[h, i], k[g], v[g], i)
+    return mixer.merge(outputs)
+
+
+def read(q, keys, values):
+    keys, values = torch.stack(keys), torch.stack(values)
+    return (keys @ q / len(q) ** 0.5).softmax(0) @ values
+
+
+def memory_compressed(mixer, x, seen):
+    """Window by window, tap by tap."""
+    s = mixer.stride
+
+    def compressed(x, kernel, start):
+        return sum(x[start + t] @ kernel[t] for t in range(s) if start + t < len(x))
+
+    def write(g, q, k, v, i):
+        if mixer.causal:
+            starts, keys, values = range(0, i // s * s, s), [k[0]], [v[0]]
+        else:
+            starts, keys, values = range(0, len(k), s), [], []
+        keys += [compressed(k, mixer.compress_key[g], start) for start in starts]
+        values += [compressed(v, mixer.compress_value[g], start) for start in starts]
+        return read(q, keys, values)
+
+    return by_heads(mixer, x, seen, write)
+
+
+def poolingformer(mixer, x, seen):
+    """Both levels token by token; the taps of every pooled row one after the other."""
+    n, size, stride = x.shape[1], mixer.kernel, mixer.stride
+    first = size - 1 if mixer.causal else size // 2
+
+    def near(g, q, k, v, i):
+        last = i if mixer.causal else i + mixer.window
+        around = range(max(0, i - mixer.window), min(len(k) - 1, last) + 1)
+        return read(q, [k[j] for j in around], [v[j] for j in around])
+
+    y = by_heads(mixer, x, seen, near)
+    heads = torch.zeros(len(x), mixer.heads, n, mixer.head_dim, dtype=x.dtype)
+    for row, length in enumerate(lengths_of(seen, len(x))):
+        own = y[row : row + 1, :length]
+        q, k, v = (mixer.split(part(own))[0] for part in (mixer.pooled_query, mixer.pooled_key, mixer.pooled_value))
+        for h in range(mixer.heads):
+            g, slots = h * mixer.kv_heads // mixer.heads, []
+            for centre in range(0, length, stride):
+                taps = [t for t in range(size) if 0 <= centre - first + t < length]
+                at = [centre - first + t for t in taps]
+                if mixer.pooling == "max":
+                    slots.append([part[g, at].amax(0) for part in (k, v)])
+                    continue
+                weights = torch.full((len(at),), 1 / len(at), dtype=x.dtype)
+                if mixer.pooling == "dynamic":
+                    weights = mixer.taps(own[0, centre])[g * size : (g + 1) * size][taps].softmax(0)
+                slots.append([weights @ part[g, at] for part in (k, v)])
+            for i in range(length):
+                reach = mixer.pooled_window // stride
+                last = 0 if mixer.causal else reach
+                seen_slots = [slot for m, slot in enumerate(slots) if -reach <= m - i // stride <= last]
+                heads[row, h, i] = read(q[h, i], *zip(*seen_slots, strict=True))
+    return y + mixer.pooled_output(heads.transpose(1, 2).flatten(2))
+
+
+def attention_block(block, x, y, visible):
+    q, k, v = block.query(x), block.key(y), block.value(y)
+    size = x.shape[-1] // block.heads
+    parts = []
+    for h in range(block.heads):
+        own = slice(h * size, (h + 1) * size)
+        scores = (q[..., own] @ k[..., own].mT / size**0.5).masked_fill(~visible, -torch.inf)
+        parts.append(scores.softmax(-1).nan_to_num(0) @ v[..., own])
+    o = normalised(block.read_norm, q + torch.cat(parts, -1))
+    return normalised(block.norm, o + block.feed_forward(o).relu())
+
+
+def isab(mixer, x, seen):
+    real = seen.expand(len(x), 1, x.shape[1], x.shape[1])[:, 0, :1]
+    gathered = attention_block(mixer.gather, mixer.points.expand(len(x), -1, -1), x, real)
+    return attention_block(mixer.spread, x, gathered, torch.tensor(True))
+
+
+OUTPUTS = {
+    Luna: luna,
+    MemoryCompressed: memory_compressed,
+    Poolingformer: poolingformer,
+    InducedSetAttention: isab,
+}
+ORACLES = {ClusteredAttention: clustered, ImprovedClusteredAttention: clustered, Informer: informer}

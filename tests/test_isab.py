@@ -1,0 +1,47 @@
+"""ISAB: a block of its own around a few learned points."""
+
+import pytest
+import torch
+
+from lra_bench.contracts import UserError
+from tests.mixer_cases import make, rows, run
+from tests.model_cases import batch_for, model, task
+
+
+def test_one_point_tells_every_token_the_same():
+    mixer, x = make("isab", points=1), rows(2, 30)
+    seen = []
+    mixer.spread.read_norm.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    run(mixer, x)
+    told = seen[0] - mixer.spread.query(x)
+    assert (told - told[:, :1]).abs().max() < 1e-12 and told.abs().max() > 1e-3
+
+
+def test_rows_of_a_set_twice_as_often_are_told_the_same():
+    mixer, x = make("isab"), rows(2, 20)
+    assert (run(mixer, torch.cat((x, x), 1))[:, :20] - run(mixer, x)).abs().max() < 1e-12
+
+
+def test_the_backbone_adds_nothing_to_it():
+    network, batch = model(task(), "isab", "none", own={"points": 4}), batch_for(task(), (24, 24))
+    assert len(network.blocks) == 2 and network.blocks[0] is network.mixers[0]
+    x = network.embedding(batch.tokens)
+    for block in network.mixers:
+        x = run(block, x)
+    assert (network.hidden(batch) - network.norm(x)).abs().max() < 1e-12
+
+
+def test_as_large_as_a_block_of_a_transformer():
+    sizes = {}
+    for name, own in (("isab", {}), ("transformer", {})):
+        network = model(task(), name, own=own, width=64, ff_width=128)
+        sizes[name] = network.parameter_parts()["body"]
+    assert abs(sizes["isab"] / sizes["transformer"] - 1) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("own", "option"), [({"points": 0}, r"model\.mixer\.points=0"), ({"head_dim": 5}, r"backbone\.head_dim=5")]
+)
+def test_bad_options_are_named(own, option):
+    with pytest.raises(UserError, match=option):
+        make("isab", **own)
