@@ -280,3 +280,30 @@ def test_fnet_of_transformers(length):
     x = rows(2, length)
     (theirs,) = package.FNetBasicFourierTransform(package.FNetConfig(hidden_size=WIDTH))(x)
     assert difference(run(make("fnet", norm="backward"), x), theirs) < EXACT
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("key", "attention"), [("gmlp", None), ("amlp", 8)])
+def test_gmlp(key, attention, causal):
+    package = peer("g_mlp_pytorch.g_mlp_pytorch")
+    ours = make(key, hidden=32, max_length=64, causal=causal, **({"attention": attention} if attention else {}))
+    theirs = package.gMLPBlock(dim=WIDTH, dim_ff=32, seq_len=64, attn_dim=attention, causal=causal).double()
+    gate = theirs.sgu
+    pairs = [(theirs.proj_in[0], ours.before), (theirs.proj_out, ours.after), (gate.norm, ours.gate_norm)]
+    if attention:
+        stacked(theirs.attn.to_qkv, ours.compared)
+        pairs += [(theirs.attn.to_out, ours.read)]
+    copied(*pairs)
+    gate.weight.data, gate.bias.data = ours.weights.detach()[None], ours.bias.detach()[None]
+    x = rows(2, 64)
+    assert difference(run(ours, x), x + theirs(ours.norm(x))) < EXACT
+
+
+def test_mlp_mixer():
+    package = peer("mlp_mixer_pytorch.mlp_mixer_pytorch")
+    ours = make("mlp_mixer", hidden=8, max_length=64)
+    theirs = package.FeedForward(64, 8, dense=lambda *sizes: nn.Conv1d(*sizes, 1)).double()
+    theirs[0].weight.data, theirs[0].bias.data = ours.before.detach()[..., None], ours.before_bias.detach()
+    theirs[3].weight.data, theirs[3].bias.data = ours.after.detach()[..., None], ours.after_bias.detach()
+    x = rows(2, 64)
+    assert difference(run(ours, x), theirs(x)) < EXACT

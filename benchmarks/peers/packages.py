@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from functools import partial
 
-from torch import Tensor, nn
+from torch import nn
 
 from .pair import First, Pair, Sizes
 
@@ -110,26 +110,19 @@ def compression(sizes: Sizes) -> int:
 
 
 def gmlp(sizes: Sizes) -> nn.Module:
-    """A block with a spatial gate."""
-    from g_mlp_pytorch.g_mlp_pytorch import gMLPBlock
+    """A block with a spatial gate, its norm and its residual stream."""
+    from g_mlp_pytorch.g_mlp_pytorch import PreNorm, Residual, gMLPBlock
 
-    return gMLPBlock(dim=sizes.width, dim_ff=4 * sizes.width, seq_len=sizes.length)
+    block = gMLPBlock(dim=sizes.width, dim_ff=4 * sizes.width, seq_len=sizes.length)
+    return Residual(PreNorm(sizes.width, block))
 
 
-class TokenMixing(nn.Module):
-    """The part of mlp-mixer-pytorch's block that mixes tokens, without its residual stream."""
+def token_mixing(sizes: Sizes) -> nn.Module:
+    """The part of a block that mixes tokens, with the paper's inner width; channels are the convolution's positions."""
+    from mlp_mixer_pytorch.mlp_mixer_pytorch import FeedForward
 
-    def __init__(self, sizes: Sizes) -> None:
-        super().__init__()
-        from mlp_mixer_pytorch.mlp_mixer_pytorch import FeedForward
-
-        self.norm = nn.LayerNorm(sizes.width)
-        self.mix = FeedForward(sizes.length, sizes.width // 2, dense=partial(nn.Conv1d, kernel_size=1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Rows (B, N, E) to rows; channels of a row are the convolution's positions."""
-        y: Tensor = self.mix(self.norm(x))
-        return y
+    mix: nn.Module = FeedForward(sizes.length, sizes.width // 2, dense=partial(nn.Conv1d, kernel_size=1))
+    return mix
 
 
 PACKAGES = (
@@ -186,13 +179,20 @@ PACKAGES = (
         differs="the inverse begins from one norm for the batch",
     ),
     Pair("local-attention", "local", local, lambda _: {"window": WINDOW}),
-    Pair("isab-pytorch", "isab", isab, differs="no residuals, norms or feed-forward inside"),
+    Pair(
+        "isab-pytorch",
+        "isab",
+        isab,
+        lambda _: {"points": FEW},
+        differs="has output projections instead of residuals, norms and feed-forward layers",
+    ),
     Pair(
         "memory-compressed-attention",
         "memory_compressed",
         memory_compressed,
+        lambda sizes: {"stride": compression(sizes)},
         differs="scales scores by the width of the model, adds an empty key",
     ),
-    Pair("g-mlp-pytorch", "gmlp", gmlp),
-    Pair("mlp-mixer-pytorch", "mlp_mixer", TokenMixing, differs="token mixing alone, with the paper's inner width"),
+    Pair("g-mlp-pytorch", "gmlp", gmlp, lambda sizes: {"hidden": 4 * sizes.width}),
+    Pair("mlp-mixer-pytorch", "mlp_mixer", token_mixing, lambda sizes: {"hidden": sizes.width // 2}),
 )

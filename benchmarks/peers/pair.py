@@ -71,8 +71,6 @@ class Pair:
     def mixer(self, sizes: Sizes) -> Mixer:
         """Our mixer as the model file has it, with the pair's options."""
         file = files("lra_bench.conf.model") / f"{self.key}.yaml"
-        if not file.is_file():
-            raise UserError(f"model={self.key}: there is no such model")
         node = {**yaml.safe_load(file.read_text(encoding="utf-8"))["model"]["mixer"], **self.options(sizes)}
         given = {"width": sizes.width, "heads": sizes.heads, "max_length": sizes.length, "causal": self.causal}
         return build(node, Mixer, "model.mixer", **given)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -27,4 +30,22 @@ class LinearTransformer(FeatureAttention):
 
     def features(self, x: Tensor, context: Context) -> Tensor:
         """elu(x) + 1."""
-        return F.elu(x) + 1
+        features: Tensor = PositiveElu.apply(x)
+        return features
+
+
+class PositiveElu(torch.autograd.Function):
+    """elu(x) + 1, whose derivative is the smaller of itself and one, so that x need not be kept."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """exp(x) below zero, x + 1 above."""
+        y = F.elu(x).add_(1)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """The gradient by x."""
+        (y,) = ctx.saved_tensors
+        return gradient * y.clamp(max=1)

@@ -205,8 +205,4 @@ OUTPUTS = {
     Poolingformer: poolingformer,
     InducedSetAttention: isab,
 }
-ORACLES = {
-    ClusteredAttention: clustered,
-    ImprovedClusteredAttention: clustered,
-    Informer: informer,
-}
+ORACLES = {ClusteredAttention: clustered, ImprovedClusteredAttention: clustered, Informer: informer}
