@@ -245,15 +245,9 @@ def _check_reversible(kind: type[Mixer], norm_place: str, remembers: bool) -> No
 
 
 def _head_dim(kind: type[Mixer], head_dim: int | None) -> dict[str, int]:
-    """The option ``head_dim`` for a mixer that has it; ``UserError`` where it was set and the mixer has not."""
-    if head_dim is None:
-        return {}
+    """The option ``head_dim`` for a mixer that has it; others, without heads, run under recipes that set it too."""
     known = known_options(kind)
-    if known is not None and "head_dim" not in known:
-        raise UserError(
-            f"backbone.head_dim={head_dim}: {kind.__name__} has no heads of a width of its own; leave it out"
-        )
-    return {"head_dim": head_dim}
+    return {} if head_dim is None or (known is not None and "head_dim" not in known) else {"head_dim": head_dim}
 
 
 def _count(module: nn.Module) -> int:

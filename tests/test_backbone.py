@@ -187,10 +187,14 @@ class TestParameters:
     def test_head_dim_is_free_of_the_width(self):
         network = model(task(), head_dim=5)
         assert network.mixers[0].query.weight.shape == (10, 16)
-        with pytest.raises(UserError, match=r"backbone\.head_dim=5"):
-            model(task(), "Centring", head_dim=5)
         with pytest.raises(UserError, match=r"backbone\.heads=3"):
             model(task(), heads=3)
+
+    @pytest.mark.parametrize(
+        "mixer", [name for name in NODES if SPECS[name].family in ("attention_free", "convolution")]
+    )
+    def test_systems_without_heads_run_under_recipes_that_size_them(self, mixer):
+        assert model(task(), mixer, head_dim=5).state_dict().keys() == model(task(), mixer).state_dict().keys()
 
 
 class TestOptions:
