@@ -1,12 +1,13 @@
-"""Recall and copy are learned within a minute of one core by every system of the first wave whose mechanism allows it.
+"""Recall and copy are learned within a minute of one core by the first systems, but where their mechanism forbids it.
 
-Rows have 64 tokens: recall 4 pairs of 32 symbols, copy an alphabet of 16. A recall that stays at one in four knows which
-values were shown, and not which key each belongs to.
+Rows have 64 tokens; recall has 4 pairs of 32 symbols, copy an alphabet of 16. A recall that stays at one in four knows
+which values were shown, and not which key each belongs to.
 """
 
 import pytest
 
 from tests.learning import learn
+from tests.mixer_cases import NODES
 
 OPTIONS = [
     "protocol=quick",
@@ -16,43 +17,53 @@ OPTIONS = [
     "task.rows.train=50000",
     "task.rows.validation=500",
 ]
-# Recall has one head (conf/recipe/quick_recall.yaml), and scores of another size need another rate.
+# Recall has one head (conf/recipe/quick_recall.yaml); scores of another size want another rate.
 OWN = {
     "gqa": ["backbone.heads=2", "model.mixer.kv_heads=1"],
     "score_bilinear": ["train.lr=2e-3"],
     "score_dot": ["train.lr=1e-3"],
     "sparse_strided": ["backbone.heads=2"],
 }
-BOTH = [
-    "transformer",
-    "transformer_modern",
-    "mqa",
-    "gqa",
-    "score_bilinear",
-    "local",
-    "block_local",
-    "longformer",
-    "bigbird",
-    "linformer",
-    "nystrom",
+LEARN_BOTH = [
+    *("transformer", "transformer_modern", "mqa", "gqa", "score_bilinear"),
+    *("local", "block_local", "longformer", "bigbird", "linformer", "nystrom"),
 ]
-COPY = [
-    "score_dot",
-    "score_reduced",
-    "score_additive",
-    "sparse_fixed",
-    "sparse_strided",
-    "reformer",
-    "sinkhorn",
-    "sinkhorn_bilinear",
-    "linear",
-    "performer",
-    "rfa",
-    "cosformer",
-    "luna",
-    "synthesizer_dense",
-    "synthesizer_random",
-    "synthesizer_factorised_dense",
-    "synthesizer_factorised_random",
-    "fnet",
-]
+# Why recall is not learned in a minute; what could be measured is in brackets.
+COPY_ALONE = {
+    "cosformer": "products of positive features single out no key (one in four)",
+    "fnet": "mixes by place, whatever tokens hold (one in four)",
+    "linear": "products of positive features single out no key (one in four, with one to four heads of 16 to 128)",
+    "luna": "reads the row through packed tokens (one in four)",
+    "performer": "random features single out no key while they are redrawn (one in four)",
+    "reformer": "a shared projection asks for what a token is, not for its neighbour (one in four)",
+    "rfa": "random features single out no key (one in four)",
+    "score_additive": "its scores take ten times longer: 300 steps in a minute (one in four)",
+    "score_dot": "scores that are not scaled saturate (58 % with heads of 16)",
+    "score_reduced": "scores of low rank need longer than a minute (93 %)",
+    "sinkhorn": "a permutation brings the block of pairs to one place (89 %)",
+    "sinkhorn_bilinear": "a permutation brings the block of pairs to one place (78 %)",
+    "sparse_fixed": "far tokens are seen through the last places of a stride alone (75 %)",
+    "sparse_strided": "far tokens are seen in steps of the stride alone (74 %)",
+    "synthesizer_dense": "a token's weights know no other token (70 %)",
+    "synthesizer_factorised_dense": "a token's weights know no other token (54 %)",
+    "synthesizer_factorised_random": "mixes by place, whatever tokens hold",
+    "synthesizer_random": "mixes by place, whatever tokens hold",
+}
+NEITHER = {
+    "bag_of_tokens": "knows no order",
+    "rfa_gated": "its gate forgets within some tokens (copy at chance, recall one in four)",
+    "short_convolution": "sees a few places around each token (both at chance)",
+    "synthesizer_random_fixed": "its weights are drawn and do not learn",
+}
+HELD = [("recall", name) for name in LEARN_BOTH] + [("copy", name) for name in [*LEARN_BOTH, *COPY_ALONE]]
+
+
+def test_reasons_are_those_of_systems():
+    assert {*LEARN_BOTH, *COPY_ALONE, *NEITHER} <= {*NODES, "bag_of_tokens"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "name"), HELD)
+def test_a_minute_is_enough(task, name, tmp_path):
+    learned = learn(tmp_path, [f"task={task}", f"model={name}", *OPTIONS, *OWN.get(name, [])])
+    assert learned.score >= 0.95, learned
