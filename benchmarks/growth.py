@@ -20,7 +20,7 @@ import time
 import torch
 
 from lra_bench.build import build
-from lra_bench.models.mixer import Context, Mixer
+from lra_bench.models.mixer import Context, Mixer, name_modules
 from lra_bench.progress import bar
 from tests.mixer_cases import NODES, SPECS, first_direction
 from tests.storage_probe import exponents
@@ -33,6 +33,7 @@ def mixer_of(name: str, length: int, asked: argparse.Namespace, dropout: float =
     """The mixer of a model file, for rows of so many tokens."""
     common = {"width": asked.width, "heads": asked.heads, "max_length": length, "dropout": dropout}
     mixer: Mixer = build(NODES[name], Mixer, name, causal=first_direction(name), **common)
+    name_modules(mixer)
     return mixer
 
 

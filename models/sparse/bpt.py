@@ -32,6 +32,7 @@ class BPTransformer(HeadMixer):
         paper="BP-Transformer: Modelling Long-Range Context via Binary Partitioning",
         arxiv="1911.04070",
         causal="exact",
+        growth=1.2,  # what N log N is between some hundred tokens and some thousand
     )
 
     def __init__(self, width: int, heads: int, *, neighbours: int = 8, levels: int = 6, **common: Any) -> None:
