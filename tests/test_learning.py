@@ -20,7 +20,7 @@ OPTIONS = [
 # Recall has one head (conf/recipe/quick_recall.yaml); scores of another size want another rate.
 OWN = {
     "gqa": ["backbone.heads=2", "model.mixer.kv_heads=1"],
-    "score_bilinear": ["train.lr=2e-3"],
+    "score_bilinear": ["train.lr=2e-3", "train.betas=[0.9,0.999]"],
     "score_dot": ["train.lr=1e-3"],
     "sparse_strided": ["backbone.heads=2"],
 }

@@ -35,7 +35,7 @@ def test_an_averaging_kernel_pools_keys_and_values():
 
 @pytest.mark.parametrize(("n", "slots"), [(1, 1), (8, 1), (9, 2), (24, 3)])
 def test_there_is_one_slot_for_every_window_begun(n, slots):
-    mixer = make("memory_compressed")
+    mixer = make("memory_compressed", stride=8)
     assert mixer._compress(mixer.project(rows(1, n))[1], mixer.compress_key).shape[2] == slots
 
 

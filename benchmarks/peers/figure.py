@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 ROW_INCHES = 0.15
 NAME_INCHES = 2.8
 MARGIN_INCHES = 0.2
+WIDE = 50.0  # scales over this factor are labelled at decades alone
 LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
     "floor": ("projections alone", {"marker": "|", "color": GREY}),
     "ours": ("lra-bench", {"marker": "o", "color": BLACK}),
@@ -60,7 +61,8 @@ def _draw_length(figure: Figure, below: float, title: str, group: pd.DataFrame) 
         for whose, (name, look) in LOOKS.items():
             ax.plot(group[f"{whose}_{unit}"], places, linestyle="none", label=name, **look)
         ax.set_xscale("log")
-        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        low, high = ax.get_xlim()
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < WIDE else (1,)))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.xaxis.set_minor_formatter(NullFormatter())
         ax.set_ylim(len(group) - 0.5, -0.5)

@@ -83,10 +83,12 @@ def count_flops(model: nn.Module, batch: Batch) -> Flops:
 
 def _count(model: nn.Module, batch: Batch) -> tuple[int, int, tuple[str, ...], bool]:
     with sdpa_kernel(SDPBackend.MATH), Uncounted() as uncounted:
-        with torch.no_grad(), _hand_counts(model.eval()) as forward_by_hand, FlopCounterMode(display=False) as forward:
-            model(batch)
         with _hand_counts(model.train()) as training_by_hand, FlopCounterMode(display=False) as training:
             _scalar(model(batch)).backward()
+        # Not by no_grad alone, under which the counter takes a view of a parameter for something to differentiate.
+        model.eval().requires_grad_(False)
+        with torch.no_grad(), _hand_counts(model) as forward_by_hand, FlopCounterMode(display=False) as forward:
+            model(batch)
     return (
         forward.get_total_flops() + sum(forward_by_hand),
         training.get_total_flops() + 3 * sum(training_by_hand),

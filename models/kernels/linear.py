@@ -75,7 +75,8 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, chunk: in
     length = q.shape[2]
     chunk = min(chunk, length)
     rest = -length % chunk
-    q, k, v = (F.pad(x, (0, 0, 0, rest)).unflatten(2, (-1, chunk)) for x in (q, k, v))
+    # Padded only where it must be: padding by nothing copies too.
+    q, k, v = ((F.pad(x, (0, 0, 0, rest)) if rest else x).unflatten(2, (-1, chunk)) for x in (q, k, v))
     lower = torch.ones(chunk, chunk, dtype=torch.bool, device=q.device).tril()
     if log_decay is None:
         added = v.transpose(-1, -2) @ k
