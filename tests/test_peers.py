@@ -1,5 +1,7 @@
 """Our mixers against other packages (pip install -e '.[peers]'), weights copied, where these are sound oracles."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -302,7 +304,7 @@ def test_gmlp(key, attention, causal):
 def test_mlp_mixer():
     package = peer("mlp_mixer_pytorch.mlp_mixer_pytorch")
     ours = make("mlp_mixer", hidden=8, max_length=64)
-    theirs = package.FeedForward(64, 8, dense=lambda *sizes: nn.Conv1d(*sizes, 1)).double()
+    theirs = package.FeedForward(64, 8, dense=partial(nn.Conv1d, kernel_size=1)).double()
     theirs[0].weight.data, theirs[0].bias.data = ours.before.detach()[..., None], ours.before_bias.detach()
     theirs[3].weight.data, theirs[3].bias.data = ours.after.detach()[..., None], ours.after_bias.detach()
     x = rows(2, 64)
