@@ -16,6 +16,7 @@ from lra_bench.training.loop import train
 
 CPU = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu")
 EVALUATE_EVERY = 100
+SECONDS = 60.0
 
 
 @dataclass
@@ -31,7 +32,7 @@ class Enough(Exception):
     """The task is learned, or time is up."""
 
 
-def learn(folder, overrides, *, enough=0.95, seconds=60.0):
+def learn(folder, overrides, *, enough=0.95, seconds=SECONDS):
     """Train the cell of ``overrides`` in one thread until it scores ``enough`` or the processor's time is up."""
     with configuration.hydra_ready():
         options = ["seed=0", "train.schedule=constant", f"train.evaluate_every={EVALUATE_EVERY}", *overrides]

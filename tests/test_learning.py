@@ -1,4 +1,4 @@
-"""Recall and copy are learned within a minute of one core by the first systems, but where their mechanism forbids it.
+"""Which of the first systems learn recall and copy within a minute of one core, and what may keep the others from it.
 
 Rows have 64 tokens; recall has 4 pairs of 32 symbols, copy an alphabet of 16. A recall that stays at one in four knows
 which values were shown, and not which key each belongs to.
@@ -6,7 +6,7 @@ which values were shown, and not which key each belongs to.
 
 import pytest
 
-from tests.learning import learn
+from tests.learning import SECONDS, learn
 from tests.mixer_cases import NODES
 
 OPTIONS = [
@@ -31,15 +31,16 @@ LEARN_BOTH = [
     *("transformer", "transformer_modern", "mqa", "gqa", "score_bilinear", "score_reduced"),
     *("local", "block_local", "longformer", "bigbird", "linformer", "nystrom"),
 ]
-# Why recall is not learned in a minute; what could be measured is in brackets.
+# Copy alone: in brackets what recall reached in a minute, before them what may stand against it. Only that some mix by
+# place is certain; systems with a score between one in four and one may need but more time or another rate.
 COPY_ALONE = {
     "cosformer": "products of positive features single out no key (one in four)",
     "fnet": "mixes by place, whatever tokens hold (one in four)",
     "linear": "products of positive features single out no key (one in four, with one to four heads of 16 to 128)",
     "luna": "reads the row through packed tokens (one in four)",
-    "performer": "random features single out no key while they are redrawn (one in four)",
+    "performer": "random features estimate sharp weights poorly (one in four)",
     "reformer": "a shared projection asks for what a token is, not for its neighbour (one in four)",
-    "rfa": "random features single out no key (one in four)",
+    "rfa": "random features estimate sharp weights poorly (one in four)",
     "score_additive": "its scores take ten times longer: 300 steps in a minute (one in four)",
     "score_dot": "scores that are not scaled saturate (58 % with heads of 16)",
     "sinkhorn": "a permutation brings the block of pairs to one place (89 %)",
@@ -60,12 +61,13 @@ NEITHER = {
 HELD = [("recall", name) for name in LEARN_BOTH] + [("copy", name) for name in [*LEARN_BOTH, *COPY_ALONE]]
 
 
-def test_reasons_are_those_of_systems():
-    assert {*LEARN_BOTH, *COPY_ALONE, *NEITHER} <= {*NODES, "bag_of_tokens"}
+def test_every_system_stands_in_one_place():
+    groups = [*LEARN_BOTH, *COPY_ALONE, *NEITHER]
+    assert len(set(groups)) == len(groups) and {*groups, *OWN} <= {*NODES, "bag_of_tokens"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "name"), HELD)
 def test_a_minute_is_enough(task, name, tmp_path):
     learned = learn(tmp_path, [f"task={task}", f"model={name}", *OPTIONS, *OWN.get(name, [])])
-    assert learned.score >= 0.95, learned
+    assert learned.score >= 0.95 and learned.seconds <= SECONDS, learned
