@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lra_bench.models.kernels.block import Keep, Layout, block_attention
+from lra_bench.models.kernels.block import block_attention
+from lra_bench.models.kernels.layout import Keep, Layout
 from lra_bench.models.kernels.patterns import in_window
 from lra_bench.models.kernels.softmax import fused
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from lra_bench.models.kernels import block as block_kernel
 from lra_bench.models.kernels.block import Beside, block_attention
 from lra_bench.models.kernels.patterns import across_residues, by_residue, from_residue, within_blocks, within_window
 from lra_bench.models.mixer import Padding
@@ -237,6 +238,44 @@ def test_a_bias_adds_nothing_to_extra_keys():
     scores[..., 3:] += slopes(places[None], places[None])[:, :, 0]
     scores[..., 3:].masked_fill_((places[:, None] // block) != places // block, -torch.inf)
     close(o, scores.softmax(-1) @ torch.cat((extra[1], v), 2))
+
+
+@either_way
+@padded_or_not
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("limits", [{"SCORES_AT_ONCE": 1}, {"SCORES_AT_ONCE": 2**13}])
+@pytest.mark.parametrize("by_head", [True, False])
+def test_scores_with_a_bias_may_be_made_some_blocks_at_a_time(causal, padded, dropout, limits, by_head, monkeypatch):
+    n, window = 131, 16
+    q, k, v = (x.requires_grad_() for x in inputs(n))
+    reach = draw(2, 4, n, 1, seed=7).requires_grad_()
+    padding = padding_of(n, padded)
+
+    def added(queries, keys, *own):
+        biases = slopes(queries, keys)
+        biases = biases if by_head else biases[:, :1]
+        return biases * own[0] if own else biases
+
+    def run(rows):
+        torch.manual_seed(0)
+        with_bias = {"bias": added, "bias_rows": rows, "causal": causal, "padding": padding, "dropout": dropout}
+        o = within_window(q, k, v, window=window, **with_bias)
+        asked = (q, k, v, *rows)
+        return o, torch.autograd.grad((o if padding is None else padding.zero_heads(o)).square().sum(), asked)
+
+    for rows in ((), (reach,)):
+        results = []
+        for held in (2**24, 0):
+            for name, value in {**limits, "SCORES_HELD": held}.items():
+                monkeypatch.setattr(block_kernel, name, value)
+            results.append(run(rows))
+        if not dropout:
+            monkeypatch.setattr(block_kernel, "SCORES_AT_ONCE", 2**30)
+            results.append(run(rows))
+        for o, gradients in results[1:]:
+            close(o, results[0][0])
+            for a, b in zip(gradients, results[0][1], strict=True):
+                close(a, b)
 
 
 def test_a_bias_of_heads_with_neighbours_of_heads_is_refused():

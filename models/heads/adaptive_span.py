@@ -23,7 +23,7 @@ class SpanAttention(HeadMixer):
 
     Sukhbaatar et al. 2019, arXiv 1905.07799. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). ``span`` is the
     largest z, ``initial_span`` the first, ``ramp`` is R; while training, ``penalty`` times the mean z joins the loss.
-    O(N (z + R) D) time and O(N (z + R)) memory with the largest z of the layer, which every pass waits for.
+    O(N (z + R) D) time and O(N D) memory with the largest z of the layer, which every pass waits for.
     Deviates: without direction, distances count on both sides; a token sees itself, which the authors' code leaves out,
     so that no token sees nothing; z begins at 32, the authors' at 0; which positions are used is left to the user.
     """
@@ -82,14 +82,13 @@ class SpanAttention(HeadMixer):
         reach = math.ceil(float(spans.detach().max())) + self.ramp
         placed = self.bias(context)
 
-        def added(queries: Tensor, keys: Tensor) -> Tensor:
-            own = spans[:, None, None] if spans.dim() == 1 else spans[..., queries]
-            distance = (queries[:, :, None] - keys[:, None]).abs()
-            share = ((own[..., None] + self.ramp - distance) / self.ramp).clamp(max=1)
+        def added(queries: Tensor, keys: Tensor, *own: Tensor) -> Tensor:
+            widest = (own[0] if own else spans[:, None, None, None]) / self.ramp + 1
+            share = (widest - (queries[:, :, None] - keys[:, None]).abs() / self.ramp).clamp(max=1)
             seen = share > 0
             # The logarithm of zero has no gradient, even where it is not used.
             logs = share.where(seen, 1).log().masked_fill(~seen, -torch.inf)
-            logs = logs.unflatten(0, (-1, self.heads)) if spans.dim() == 1 else logs
+            logs = logs if own else logs[None]
             return logs if placed is None else logs + placed(queries, keys)
 
         return within_window(
@@ -98,6 +97,7 @@ class SpanAttention(HeadMixer):
             v,
             window=-(-reach // MULTIPLE) * MULTIPLE,
             bias=added,
+            bias_rows=() if spans.dim() == 1 else (spans[..., None],),
             causal=self.causal,
             padding=context.padding,
             dropout=self.drop_rate,

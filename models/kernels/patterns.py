@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..mixer import Padding
-from .block import Bias, Keep, block_attention
+from .block import Bias, block_attention
+from .layout import Keep
 from .rows import row_attention
 from .softmax import grouped, hiding, softmax_attention
 
@@ -23,6 +24,7 @@ def within_window(
     dilation: int = 1,
     leading: int = 0,
     bias: Bias | None = None,
+    bias_rows: tuple[Tensor, ...] = (),
     causal: bool,
     padding: Padding | None,
     dropout: float,
@@ -30,8 +32,8 @@ def within_window(
     """Attention to the tokens at most ``window`` steps away, on both sides or, if causal, before.
 
     q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D), with G dividing H. A step is ``dilation`` places. The first
-    ``leading`` tokens are seen by all after them; what they see themselves is left open. ``bias`` is as
-    ``block_attention`` has it, and goes with neither dilation nor leading tokens. O(N (window + leading)) time.
+    ``leading`` tokens are seen by all after them; what they see themselves is left open. ``bias`` and ``bias_rows`` are
+    as ``block_attention`` has them, and go with neither dilation nor leading tokens. O(N (window + leading)) time.
     """
     length, block = q.shape[2], max(window, SMALLEST_BLOCK)
     if bias is not None and (dilation > 1 or leading):
@@ -46,7 +48,7 @@ def within_window(
         places = torch.arange(length, device=q.device)
         if bias is not None:
             keep = near if window < length - 1 else None
-            return _biased(q, k, v, bias, keep, causal=causal, padding=padding, dropout=dropout)
+            return _biased(q, k, v, bias, keep, bias_rows, causal=causal, padding=padding, dropout=dropout)
         band = near(places[:, None], places) | (places < leading) if window < length - 1 else None
         return softmax_attention(q, k, v, padding=padding, visible=band, causal=causal, dropout=dropout)
     return block_attention(
@@ -57,6 +59,7 @@ def within_window(
         neighbours=(1, 0 if causal else 1),
         keep=(lambda queries, keys: near(queries, keys) & (keys >= leading)) if leading else near,
         bias=bias,
+        bias_rows=bias_rows,
         extra=first,
         extra_valid=padding.valid[:, :leading] if padding is not None and leading else None,
         padding=padding,
@@ -70,6 +73,7 @@ def _biased(
     v: Tensor,
     bias: Bias,
     keep: Keep | None,
+    bias_rows: tuple[Tensor, ...],
     *,
     causal: bool,
     padding: Padding | None,
@@ -79,12 +83,13 @@ def _biased(
     places = torch.arange(q.shape[2], device=q.device)
     scale = q.shape[-1] ** -0.5
 
-    def score(queries: Tensor, start: int, count: int) -> Tensor:
+    def score(queries: Tensor, start: int, count: int, *rows: Tensor) -> Tensor:
         own, keys = places[start : start + queries.shape[2]], places[:count]
-        scores = grouped(queries * scale, k[:, :, :count].mT) + bias(own[None], keys[None])[:, :, 0]
+        added = bias(own[None], keys[None], *(each[:, :, None] for each in rows))[:, :, 0]
+        scores = grouped(queries * scale, k[:, :, :count].mT) + added
         return scores if keep is None else scores + hiding(keep(own[:, None], keys), scores.dtype)
 
-    return row_attention(q, v, score, causal=causal, padding=padding, dropout=dropout)
+    return row_attention(q, v, score, beside=bias_rows, causal=causal, padding=padding, dropout=dropout)
 
 
 def _dilated(
@@ -150,7 +155,7 @@ def within_blocks(
     padding = None if causal else padding
     if block >= q.shape[2]:
         if bias is not None:
-            return _biased(q, k, v, bias, None, causal=causal, padding=padding, dropout=dropout)
+            return _biased(q, k, v, bias, None, (), causal=causal, padding=padding, dropout=dropout)
         return softmax_attention(q, k, v, padding=padding, causal=causal, dropout=dropout)
     return block_attention(
         q,
