@@ -171,6 +171,18 @@ class Capability:
     memory: bool = False
     block: Literal["core", "self_contained"] = "core"
 
+    def refuses_direction(self, spec: TaskSpec, causal: bool | None, name: str) -> str | None:
+        """Why the system ``name`` cannot run in the task's direction, or in that of ``backbone.causal``; else None."""
+        option = f"backbone.causal={str(causal).lower()}"
+        if causal is not None and spec.direction == ("bidirectional" if causal else "causal"):
+            return f"{option}: {spec.name} is {spec.direction}; leave it out"
+        needed = spec.name if causal is None else option
+        if (causal or spec.direction == "causal") and self.causal != "exact":
+            return f"{name} has no exact causal form, which {needed} needs"
+        if (causal is False or spec.direction == "bidirectional") and not self.bidirectional:
+            return f"{name} has no bidirectional form, which {needed} needs"
+        return None
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values for the record; callables and test settings stay out."""
         return {

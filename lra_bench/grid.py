@@ -123,12 +123,7 @@ def incompatible(config: dict[str, Any], spec: TaskSpec) -> str | None:
     if not node:
         return None
     ability = mixer_ability(str(node.get("_target_")))
-    name = str(node["_target_"]).rpartition(".")[2]
-    if spec.direction == "causal" and ability.causal != "exact":
-        return f"{name} has no exact causal form, which {spec.name} needs"
-    if spec.direction == "bidirectional" and not ability.bidirectional:
-        return f"{name} has no bidirectional form, which {spec.name} needs"
-    return None
+    return ability.refuses_direction(spec, config["backbone"]["causal"], str(node["_target_"]).rpartition(".")[2])
 
 
 def execute(

@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass
 class Backbone:
-    """The sequence model around a mixer; ``_target_`` is its class."""
+    """The sequence model around a mixer; ``_target_`` is its class, ``causal: null`` the task's direction."""
 
     _target_: str | None = None
     depth: int = 2
@@ -24,6 +24,7 @@ class Backbone:
     norm: str = "layer"
     norm_place: str = "pre"
     activation: str = "gelu"
+    causal: bool | None = None
     max_length: int | None = None
     position: str | None = None
     pair_features: str = "nli"

@@ -64,6 +64,7 @@ class SequenceModel(nn.Module):
         self.spec, self.pooling, self.max_length = spec, pooling, max_length or spec.train_length
         kind = load_class(str(mixer.get("_target_")), Mixer, "model.mixer")
         self.capability: Capability = kind.spec
+        self.asked_causal = causal
         self.causal = _direction(spec, kind.spec) if causal is None else causal
         with_cls = pooling == "cls" and not spec.per_token
         if with_cls and self.causal:
@@ -135,12 +136,7 @@ class SequenceModel(nn.Module):
 
     def supports(self, spec: TaskSpec) -> str | None:
         """None where the mixer suits the task's direction, else the reason why not."""
-        ability, name = self.capability, self.mixers[0].__class__.__name__
-        if spec.direction == "causal" and ability.causal != "exact":
-            return f"{name} has no exact causal form, which {spec.name} needs"
-        if spec.direction == "bidirectional" and not ability.bidirectional:
-            return f"{name} has no bidirectional form, which {spec.name} needs"
-        return None
+        return self.capability.refuses_direction(spec, self.asked_causal, self.mixers[0].__class__.__name__)
 
     def supports_length(self, length: int) -> str | None:
         """None where rows of ``length`` tokens can be taken, else the reason why not."""

@@ -1,11 +1,12 @@
 """The contracts that only later systems fill, each proven by a small system of its own."""
 
+import dataclasses
 from typing import Any
 
 import pytest
 import torch
 
-from lra_bench.contracts import Batch, UserError
+from lra_bench.contracts import Batch, Capability, UserError
 from tests.model_cases import batch_for, model, randomise, task
 
 LANGUAGE = task("language_modeling", "causal", classes=11)
@@ -194,6 +195,27 @@ class TestDirection:
         spec = task("tagging", direction)
         reason = model(spec, mixer).supports(spec)
         assert reason is not None and word in reason and mixer in reason
+
+    @pytest.mark.parametrize(
+        ("direction", "causal", "bidirectional", "form", "reason"),
+        [
+            ("either", None, True, "none", None),
+            ("either", True, True, "exact", None),
+            ("either", False, True, "none", None),
+            ("causal", True, True, "exact", None),
+            ("either", True, True, "pseudo", "no exact causal form, which backbone.causal=true needs"),
+            ("either", False, False, "exact", "no bidirectional form, which backbone.causal=false needs"),
+            ("causal", None, True, "none", "no exact causal form, which made_up needs"),
+            ("causal", False, True, "exact", "backbone.causal=false: made_up is causal; leave it out"),
+            ("bidirectional", True, True, "exact", "backbone.causal=true: made_up is bidirectional; leave it out"),
+        ],
+    )
+    def test_a_refused_direction_has_its_reason(self, direction, causal, bidirectional, form, reason):
+        ability = Capability(family="test", paper="none", bidirectional=bidirectional, causal=form)
+        found = ability.refuses_direction(
+            dataclasses.replace(task("tagging", direction), name="made_up"), causal, "One"
+        )
+        assert (found is None) if reason is None else found.endswith(reason)
 
     def test_a_direction_set_by_hand_is_refused_where_the_mixer_lacks_it(self):
         with pytest.raises(UserError, match="causal"):
