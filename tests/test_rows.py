@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from lra_bench.models.kernels import rows as row_kernel
 from lra_bench.models.kernels.rows import row_attention
 from lra_bench.models.kernels.softmax import QUERY_ROWS
 from lra_bench.models.mixer import Padding
@@ -35,12 +36,24 @@ def close(a, b, tolerance=1e-12):
     assert (a - b).abs().max().item() <= tolerance
 
 
+@pytest.fixture
+def at_once(monkeypatch):
+    """A function that sets how many queries a slice has, however short the sequence is."""
+
+    def choose(rows):
+        monkeypatch.setattr(row_kernel, "QUERY_ROWS", rows)
+        monkeypatch.setattr(row_kernel, "NUMBERS_AT_ONCE", 0)
+
+    return choose
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("lengths", [None, (37, 5), (37, 0)])
 @pytest.mark.parametrize("rows", [1, 8, 37, 64])
 @pytest.mark.parametrize("groups", [4, 2])
-def test_definition_and_gradients(causal, lengths, rows, groups):
+def test_definition_and_gradients(causal, lengths, rows, groups, at_once):
     n = 37
+    at_once(rows)
     q, k, v = draw(2, 4, n, 8), draw(2, 4, n, 8, seed=1), draw(2, groups, n, 5, seed=2)
     padding = None if lengths is None else Padding.from_lengths(torch.tensor(lengths), n)
     mask = torch.ones(n, n, dtype=torch.bool)
@@ -48,7 +61,7 @@ def test_definition_and_gradients(causal, lengths, rows, groups):
     mask = mask if padding is None else mask & padding.key_mask()
     found = []
     for o in (
-        row_attention(q, v, far(k), padding=padding, causal=causal, rows=rows),
+        row_attention(q, v, far(k), padding=padding, causal=causal),
         dense(q, k, v, mask),
     ):
         real = o if padding is None else padding.zero_heads(o)
@@ -57,33 +70,37 @@ def test_definition_and_gradients(causal, lengths, rows, groups):
         close(ours, theirs, 1e-11)
 
 
-def test_a_query_that_sees_no_key_is_zero_with_a_finite_gradient():
+def test_a_query_that_sees_no_key_is_zero_with_a_finite_gradient(at_once):
+    at_once(4)
     q, k, v = (draw(2, 1, 6, 4, seed=s) for s in range(3))
-    o = row_attention(q, v, far(k), padding=Padding.from_lengths(torch.tensor([6, 0]), 6), rows=4)
+    o = row_attention(q, v, far(k), padding=Padding.from_lengths(torch.tensor([6, 0]), 6))
     assert o[1].abs().max() == 0
     assert all(part.isfinite().all() for part in torch.autograd.grad(o.sum(), (q, k, v)))
 
 
-def test_causal_aligns_the_last_query_with_the_last_key():
+def test_causal_aligns_the_last_query_with_the_last_key(at_once):
+    at_once(2)
     q, k, v = draw(2, 2, 5, 4), draw(2, 2, 12, 4), draw(2, 2, 12, 4, seed=3)
     for lengths in (None, (12, 9)):
         padding = None if lengths is None else Padding.from_lengths(torch.tensor(lengths), 12)
         mask = torch.ones(5, 12, dtype=torch.bool).tril(7)
         mask = mask if padding is None else mask & padding.key_mask()
-        close(row_attention(q, v, far(k), padding=padding, causal=True, rows=2), dense(q, k, v, mask))
+        close(row_attention(q, v, far(k), padding=padding, causal=True), dense(q, k, v, mask))
 
 
-def test_scores_that_no_row_of_the_batch_changes_may_lack_it():
+def test_scores_that_no_row_of_the_batch_changes_may_lack_it(at_once):
+    at_once(4)
     q, v = draw(3, 2, 9, 4), draw(3, 2, 9, 4)
     table = draw(2, 9, 9)
-    o = row_attention(q, v, lambda some, start, keys: table[None, :, start : start + some.shape[2], :keys], rows=4)
+    o = row_attention(q, v, lambda some, start, keys: table[None, :, start : start + some.shape[2], :keys])
     close(o, table.softmax(-1) @ v)
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_weights_are_dropped_alike_in_both_passes(causal, monkeypatch):
+def test_weights_are_dropped_alike_in_both_passes(causal, monkeypatch, at_once):
     """Where the draws are a function of the slice, slices equal the whole, in value and gradient."""
     n, rows = 40, 16
+    at_once(rows)
     keep = (torch.rand(n, n, generator=torch.Generator().manual_seed(1)) < 0.8).double() / 0.8
     order = iter([0, 1, 2, 2, 1, 0])  # forward, then again from the last slice to the first
 
@@ -96,36 +113,43 @@ def test_weights_are_dropped_alike_in_both_passes(causal, monkeypatch):
     q, k, v = (draw(2, 2, n, 4, seed=s) for s in range(3))
     mask = torch.ones(n, n, dtype=torch.bool).tril(0 if causal else n)
     whole = (far(k)(q, 0, n).masked_fill(~mask, -torch.inf).softmax(-1) * keep) @ v
-    sliced = row_attention(q, v, far(k), causal=causal, dropout=0.2, rows=rows)
+    sliced = row_attention(q, v, far(k), causal=causal, dropout=0.2)
     found = [(o, *torch.autograd.grad((o * torch.arange(4)).sum(), (q, k, v))) for o in (whole, sliced)]
     for a, b in zip(*found, strict=True):
         close(a, b, 1e-11)
 
 
-def test_real_draws_are_the_same_in_both_passes():
+def test_real_draws_are_the_same_in_both_passes(at_once):
     """The output is linear in the values, with weights that the gradient shows: it must show those of the forward."""
+    at_once(16)
     torch.manual_seed(0)
     q, k, v = (draw(1, 1, 50, 4, seed=s) for s in range(3))
-    o = row_attention(q, v, far(k), dropout=0.5, rows=16)
+    o = row_attention(q, v, far(k), dropout=0.5)
     torch.rand(7)  # draws between the passes must not matter
     (gradient,) = torch.autograd.grad(o.sum(), v)
     close((gradient * v).sum(), o.sum(), 1e-10)
 
 
-def test_the_default_is_slices_of_few_queries():
-    sizes = []
+@pytest.mark.parametrize(
+    ("batch", "numbers", "sizes"),
+    [(32, 1, [QUERY_ROWS, QUERY_ROWS, 3]), (2, 1, [2 * QUERY_ROWS + 3]), (64, 8, [8] * 16 + [3])],
+)
+def test_slices_have_few_queries_or_few_numbers(batch, numbers, sizes):
+    found, n = [], 2 * QUERY_ROWS + 3
 
     def score(q, start, keys):
-        sizes.append(q.shape[2])
+        found.append(q.shape[2])
         return q.new_zeros(1, 2, q.shape[2], keys)
 
-    row_attention(draw(1, 2, 2 * QUERY_ROWS + 3, 4), draw(1, 2, 2 * QUERY_ROWS + 3, 4), score)
-    assert sizes == [QUERY_ROWS, QUERY_ROWS, 3]
+    row_attention(draw(batch, 2, n, 4), draw(batch, 2, n, 4), score, numbers=numbers)
+    assert found == sizes
 
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_memory_is_linear(causal, dropout):
+def test_memory_is_linear(causal, dropout, at_once):
+    at_once(QUERY_ROWS)
+
     def at(n):
         q, k, v = (draw(1, 2, n, 8, seed=s, dtype=torch.float32) for s in range(3))
         padding = Padding.from_lengths(torch.tensor([n - 3]), n)

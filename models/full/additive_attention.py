@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
 
-from ..kernels.rows import Use, rows_at_once
+from ..kernels.rows import Use
 from ..mixer import Context, HeadMixer, MixerSpec
 from .by_rows import attend_by_rows, weigh_by_rows
 
@@ -50,18 +50,15 @@ class AdditiveAttention(HeadMixer):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Softmax attention over all keys, by rows."""
-        return attend_by_rows(self, q, k, v, context, self._pairs, self._compared(q, k), self._rows(q))
+        return attend_by_rows(self, q, k, v, context, self._pairs, self._compared(q, k), self.score_width)
 
     def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use) -> Tensor:
         """What ``use`` makes of the weights, by rows."""
-        return weigh_by_rows(self, q, k, context, self._pairs, use, self._compared(q, k), self._rows(q))
+        return weigh_by_rows(self, q, k, context, self._pairs, use, self._compared(q, k), self.score_width)
 
     def _compared(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Queries and keys as far as the network takes them apart from each other."""
         return q @ self.for_query, k @ self.for_key
-
-    def _rows(self, q: Tensor) -> int:
-        return rows_at_once(q.device, self.score_width)
 
     def _pairs(self, q: Tensor, k: Tensor) -> Tensor:
         """Scores (B, H, r, M) of q (B, H, r, A) and k (B, G, M, A)."""

@@ -20,7 +20,7 @@ def attend_by_rows(
     context: Context,
     pairs: Callable[[Tensor, Tensor], Tensor],
     compared: tuple[Tensor, Tensor] | None = None,
-    rows: int | None = None,
+    numbers: int = 1,
     prior: Prior | None = None,
     beside: tuple[Tensor, ...] = (),
 ) -> Tensor:
@@ -29,7 +29,7 @@ def attend_by_rows(
     Positions see q (B, H, N, D) and k (B, G, N, D). ``compared`` are queries and keys as ``pairs`` takes them, by
     default q and k themselves. ``prior(start, queries, keys, *slices of beside)`` is added at last: what so many
     queries from ``start`` on think of the first ``keys`` keys, broadcasting to (B, H, r, M), with tensors (..., N, F)
-    ``beside`` split as queries are. ``rows`` queries at once, as in ``row_attention``. O(N^2) time, O(N) memory.
+    ``beside`` split as queries are. ``numbers`` is as in ``row_attention``. O(N^2) time, O(N) memory.
     """
     return row_attention(
         q,
@@ -39,7 +39,7 @@ def attend_by_rows(
         padding=context.padding,
         causal=mixer.causal,
         dropout=mixer.drop_rate,
-        rows=rows,
+        numbers=numbers,
     )
 
 
@@ -51,7 +51,7 @@ def weigh_by_rows(
     pairs: Callable[[Tensor, Tensor], Tensor],
     use: Use,
     compared: tuple[Tensor, Tensor] | None = None,
-    rows: int | None = None,
+    numbers: int = 1,
 ) -> Tensor:
     """What ``use`` makes of the weights of ``attend_by_rows``, none of them dropped, as in ``weights_by_rows``."""
     return weights_by_rows(
@@ -62,7 +62,7 @@ def weigh_by_rows(
         beside=() if compared is None else compared[:1],
         padding=context.padding,
         causal=mixer.causal,
-        rows=rows,
+        numbers=numbers,
     )
 
 

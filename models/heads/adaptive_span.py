@@ -83,8 +83,8 @@ class SpanAttention(HeadMixer):
         placed = self.bias(context)
 
         def added(queries: Tensor, keys: Tensor, *own: Tensor) -> Tensor:
-            widest = (own[0] if own else spans[:, None, None, None]) / self.ramp + 1
-            share = (widest - (queries[:, :, None] - keys[:, None]).abs() / self.ramp).clamp(max=1)
+            ends = (own[0] if own else spans[:, None, None, None]) + self.ramp
+            share = ((ends - (queries[:, :, None] - keys[:, None]).abs()) / self.ramp).clamp(max=1)
             seen = share > 0
             # The logarithm of zero has no gradient, even where it is not used.
             logs = share.where(seen, 1).log().masked_fill(~seen, -torch.inf)

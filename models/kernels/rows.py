@@ -13,6 +13,7 @@ from .dropout import dropout as drop
 from .softmax import QUERY_ROWS, grouped, hiding, lower
 
 DEVICE_ROWS = 512  # queries at once where starting an operation costs more than a slice fills a cache
+NUMBERS_AT_ONCE = 2**18  # in slices of short sequences: starting an operation on fewer costs more than they do
 
 Score = Callable[..., Tensor]
 Use = Callable[[Tensor, int, Tensor | None], Tensor]
@@ -27,25 +28,24 @@ def row_attention(
     padding: Padding | None = None,
     causal: bool = False,
     dropout: float = 0.0,
-    rows: int | None = None,
+    numbers: int = 1,
 ) -> Tensor:
-    """softmax(scores) v for scores of any kind, never more than ``rows`` queries of them at once.
+    """softmax(scores) v for scores of any kind, those of some queries at once.
 
     queries (B, H, N, F) hold what scores depend on, row by row, and so do tensors (..., N, F) ``beside`` them; v
     (B, G, M, V), with G dividing H; to (B, H, N, V). ``score(slice of queries, start, keys, *slices beside)`` returns
     the scores (B or 1, H, r, keys) of the queries from ``start`` on against the first ``keys`` keys; it runs again in
     the backward pass, so it must not draw. ``padding`` belongs to the keys and is right-padded; ``causal`` aligns the
-    last query with the last key. A query that sees no key yields zeros. ``rows`` is by default ``rows_at_once``.
-    O(N M) scores; memory O(rows M) per head, backward too.
+    last query with the last key. A query that sees no key yields zeros. Each score takes so many ``numbers`` to
+    compute, which decides how many queries at once. O(N M) scores; memory O(M) per head, backward too.
     """
 
     def read(weights: Tensor, start: int, mask: Tensor | None) -> Tensor:
         o = grouped(drop(weights, dropout).to(v.dtype), v[:, :, : weights.shape[-1]])
         return o if mask is None else o * mask.any(-1, keepdim=True)
 
-    return weights_by_rows(
-        queries, v.shape[2], score, read, beside=beside, padding=padding, causal=causal, rows=rows, draws=dropout > 0
-    )
+    how = {"beside": beside, "padding": padding, "causal": causal, "numbers": numbers}
+    return weights_by_rows(queries, v.shape[2], score, read, **how, draws=dropout > 0)
 
 
 def weights_by_rows(
@@ -57,7 +57,7 @@ def weights_by_rows(
     beside: tuple[Tensor, ...] = (),
     padding: Padding | None = None,
     causal: bool = False,
-    rows: int | None = None,
+    numbers: int = 1,
     draws: bool = False,
 ) -> Tensor:
     """What ``use`` makes of softmax(scores), some rows of it at once; the rest is as ``row_attention`` has it.
@@ -67,7 +67,7 @@ def weights_by_rows(
     in the backward pass, with the same random numbers where it ``draws``.
     """
     length = queries.shape[2]
-    rows = rows or rows_at_once(queries.device)
+    rows = rows_at_once(queries, keys, numbers)
     # A real query of a right-padded causal row sees real keys only.
     mask = None if padding is None or (causal and length == keys) else padding.key_mask()
     again = torch.is_grad_enabled() and length > rows
@@ -81,9 +81,11 @@ def weights_by_rows(
     return torch.cat(parts, 2) if len(parts) > 1 else parts[0]
 
 
-def rows_at_once(device: torch.device, numbers: int = 1) -> int:
-    """How many queries a slice has on this device, where each score takes so many ``numbers`` to compute."""
-    return max(1, (QUERY_ROWS if device.type == "cpu" else DEVICE_ROWS) // numbers)
+def rows_at_once(queries: Tensor, keys: int, numbers: int = 1) -> int:
+    """How many of ``queries`` (B, H, N, F) a slice has, where each score takes so many ``numbers`` to compute."""
+    most = QUERY_ROWS if queries.device.type == "cpu" else DEVICE_ROWS
+    in_a_row = queries.shape[0] * queries.shape[1] * keys * numbers
+    return max(1, most // numbers, NUMBERS_AT_ONCE // max(in_a_row, 1))
 
 
 def _use(
