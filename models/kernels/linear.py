@@ -78,19 +78,24 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, chunk: in
     # Padded only where it must be: padding by nothing copies too.
     q, k, v = ((F.pad(x, (0, 0, 0, rest)) if rest else x).unflatten(2, (-1, chunk)) for x in (q, k, v))
     lower = torch.ones(chunk, chunk, dtype=torch.bool, device=q.device).tril()
+    scores = q @ k.transpose(-1, -2)
+    # A chunk alone has nothing before it.
+    alone = chunk >= length
     if log_decay is None:
-        added = v.transpose(-1, -2) @ k
-        before = F.pad(added.cumsum(2)[:, :, :-1], (0, 0, 0, 0, 1, 0))
-        inside = (q @ k.transpose(-1, -2)).masked_fill(~lower, 0)
-        o = inside @ v + q @ before.transpose(-1, -2)
+        o = scores.masked_fill(~lower, 0) @ v
+        if not alone:
+            added = v.transpose(-1, -2) @ k
+            before = F.pad(added.cumsum(2)[:, :, :-1], (0, 0, 0, 0, 1, 0))
+            o = o + q @ before.transpose(-1, -2)
     else:
         # Sums of logarithms stay inside a chunk: a difference of long sums would lose digits.
         elapsed = F.pad(log_decay.to(q.dtype), (0, rest)).unflatten(2, (-1, chunk)).cumsum(-1)
         fading = (elapsed[..., :, None] - elapsed[..., None, :]).masked_fill(~lower, -torch.inf).exp()
-        to_end = (elapsed[..., -1:] - elapsed).exp()[..., None]
-        before = _decayed_states(v.transpose(-1, -2) @ (k * to_end), elapsed[..., -1].exp())
-        inside = (q @ k.transpose(-1, -2)) * fading
-        o = inside @ v + (q * elapsed.exp()[..., None]) @ before.transpose(-1, -2)
+        o = (scores * fading) @ v
+        if not alone:
+            to_end = (elapsed[..., -1:] - elapsed).exp()[..., None]
+            before = _decayed_states(v.transpose(-1, -2) @ (k * to_end), elapsed[..., -1].exp())
+            o = o + (q * elapsed.exp()[..., None]) @ before.transpose(-1, -2)
     return o.flatten(2, 3)[:, :, :length]
 
 
