@@ -15,6 +15,7 @@ from tests.running import TINY, Folder
 STEPS = 60
 COMMAND = ["bench", "model=performer", *TINY, "tracker=none", "hardware.checkpoint_seconds=0", f"train.steps={STEPS}"]
 KILLS = 10
+QUICK_KILLS = 3  # the others are slow
 
 NOT_COMPARED = {"code", "wall_seconds", "started_at", "finished_at", "attempt", "environment", "command"}
 TIMED_TRAINING = ("_seconds", "_per_second", "_share", "_bytes")
@@ -65,7 +66,9 @@ def wait_for_step(folder: Folder, process, wanted: int) -> None:
         time.sleep(0.0005)
 
 
-@pytest.mark.parametrize("attempt", range(KILLS))
+@pytest.mark.parametrize(
+    "attempt", [pytest.param(number, marks=[pytest.mark.slow] * (number >= QUICK_KILLS)) for number in range(KILLS)]
+)
 def test_killed_at_a_random_step_and_started_again(undisturbed, tmp_path, attempt):
     calm, expected = undisturbed
     folder = beside(calm, tmp_path)

@@ -48,10 +48,13 @@ def main() -> int:
             row = measure(pair, Sizes(length, asked.width, asked.heads), asked.blocks, asked.threads)
             print(f"{pair.name} at {length}: {row.failure or 'measured'}", file=sys.stderr, flush=True)
             rows.append(row)
-    data = as_table(rows)
+        data = as_table(rows)
+        if asked.output:
+            # After each length: the longest may take an hour, and whoever ends it shall have the others.
+            written = save(draw(data), data, asked.output, "peers")
     print(as_text(data), *geometric_means(data), sep="\n")
     if asked.output:
-        print(*save(draw(data), data, asked.output, "peers"), sep="\n")
+        print(*written, sep="\n")
     return 0 if data["time_ratio"].notna().any() else 1
 
 

@@ -11,7 +11,7 @@ from lra_bench.measure.profile import KEEPING_NOTHING, run_worker
 from .pair import Pair, Sizes
 from .table import WHOSE, Row
 
-PATIENCE_SECONDS = 900.0
+PATIENCE_SECONDS = 300.0
 
 
 def measure(pair: Pair, sizes: Sizes, blocks: int, threads: int) -> Row:
