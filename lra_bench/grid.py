@@ -128,6 +128,11 @@ def incompatible(config: dict[str, Any], spec: TaskSpec) -> str | None:
         return f"{name} has no exact causal form, which {spec.name} needs"
     if spec.direction == "bidirectional" and not ability.bidirectional:
         return f"{name} has no bidirectional form, which {spec.name} needs"
+    causal = config["backbone"].get("causal")
+    if causal and ability.causal != "exact":
+        return f"{name} has no exact causal form, which backbone.causal=true needs"
+    if causal is False and not ability.bidirectional:
+        return f"{name} has no bidirectional form, which backbone.causal=false needs"
     return None
 
 

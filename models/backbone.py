@@ -26,10 +26,10 @@ class SequenceModel(nn.Module):
 
     ``mixer`` and ``position`` are configuration nodes. ``max_length`` is the longest row to expect, in tokens, by
     default the training length. ``causal`` None follows the task; tasks of either direction run bidirectional where
-    the mixer can. ``pooling`` is ``mean``, ``last``, or ``cls``, a learned row before the tokens. ``pair_features``
-    joins the vectors of two documents: ``nli`` or ``concatenation``. ``reversible`` runs blocks in two streams whose
-    activations are computed back instead of kept; ``feed_forward_chunks`` is in how many parts of a row, one after the
-    other, the feed-forward networks run. Both save memory and take time.
+    the mixer can, unless it is True. ``pooling`` is ``mean``, ``last``, or ``cls``, a learned row before the tokens.
+    ``pair_features`` joins the vectors of two documents: ``nli`` or ``concatenation``. ``reversible`` runs blocks in
+    two streams whose activations are computed back instead of kept; ``feed_forward_chunks`` is in how many parts of a
+    row, one after the other, the feed-forward networks run. Both save memory and take time.
     Raises ``UserError`` where an option does not fit.
     """
 
@@ -64,14 +64,20 @@ class SequenceModel(nn.Module):
         self.spec, self.pooling, self.max_length = spec, pooling, max_length or spec.train_length
         kind = load_class(str(mixer.get("_target_")), Mixer, "model.mixer")
         self.capability: Capability = kind.spec
-        self.causal = _direction(spec, kind.spec) if causal is None else causal
+        self.causal = _direction(spec, kind.spec, causal)
         with_cls = pooling == "cls" and not spec.per_token
         if with_cls and self.causal:
             raise UserError("backbone.pooling=cls: the first row of a causal model sees no token; set mean or last")
 
         self.embedding = embedding(spec, width)
         self.cls = nn.Parameter(torch.randn(width) * DEVIATION) if with_cls else None
-        place = {"head_dim": head_dim or mixer.get("head_dim"), "causal": self.causal, "grid": spec.grid}
+        place = {
+            "head_dim": head_dim or mixer.get("head_dim"),
+            "causal": self.causal,
+            "grid": spec.grid,
+            # What is long, by default, is longer than the task's rows, not than the room that was made for them.
+            **({} if "train_length" in position else {"train_length": spec.train_length}),
+        }
         self.position = build(
             position,
             Position,
@@ -217,10 +223,17 @@ class SequenceModel(nn.Module):
         return x, context.replace(padding=padding, positions=torch.cat((before, context.positions), -1), prefix=prefix)
 
 
-def _direction(spec: TaskSpec, ability: Capability) -> bool:
-    """Whether to run causally; a direction that the mixer lacks is left for ``supports`` to refuse."""
-    wanted = spec.direction == "causal"
-    return not ability.bidirectional or (wanted and ability.causal == "exact")
+def _direction(spec: TaskSpec, ability: Capability, causal: bool | None) -> bool:
+    """Whether to run causally; a direction that the mixer lacks is left for ``supports`` to refuse.
+
+    Raises ``UserError`` where a direction is chosen that the task does not allow.
+    """
+    if causal is None:
+        wanted = spec.direction == "causal"
+        return not ability.bidirectional or (wanted and ability.causal == "exact")
+    if spec.direction != "either" and causal != (spec.direction == "causal"):
+        raise UserError(f"backbone.causal={str(causal).lower()}: {spec.name} is {spec.direction}; leave it out")
+    return causal
 
 
 def _known(options: Mapping[str, Any], node: Mapping[str, Any], base: type, option: str) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def test_other_lengths_are_equally_difficult(task, ratio):
     counts = root_and_label(table) * 500
     assert np.abs(counts - root_and_label(train) * 500).max() < 1  # largest remainders
     task.check("test", length)
-    assert task.difficulty("test", length)["total_variation_from_train"] < 40 / 500
+    assert task.drift("test", length)["total_variation_from_train"] < 40 / 500
     assert task.supports_length(length) is None
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.runs import lacks, ratio_name
 from lra_bench.leaderboard.statistics import t_interval
-from lra_bench.records.schema import ExtrapolationPoint, Record
+from lra_bench.records.extrapolation import ExtrapolationPoint
+from lra_bench.records.schema import Record
 
 from .style import COLUMN_INCHES, GREY, PAGE_INCHES, Look, legend_below, legend_inches, looks, new_figure, panel, style
 from .variants import IDENTITY, identity, labels
