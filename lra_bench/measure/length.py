@@ -158,12 +158,30 @@ class _Measuring:
         )
 
     def _leave(self, place: Place, status: str, reason: object) -> None:
-        unknown: Any = dict.fromkeys(
-            ("mean_tokens", "score", "loss", "low", "high", "floor", "floor_name", "skill", "retention")
-        )
-        empty: Any = {"n": 0, "floors": {}, "drift": {}, "attempt": self.attempt, "status": status}
         first_line = (str(reason).strip() or type(reason).__name__).splitlines()[0]
-        self.found.points.append({**place._asdict(), **unknown, **empty, "reason": first_line})
+        self.found.points.append(
+            {
+                "variant": place.variant,
+                "knob": place.knob,
+                "ratio": place.ratio,
+                "length": place.length,
+                "mean_tokens": None,
+                "n": 0,
+                "score": None,
+                "loss": None,
+                "low": None,
+                "high": None,
+                "floor": None,
+                "floor_name": None,
+                "floors": {},
+                "drift": {},
+                "skill": None,
+                "retention": None,
+                "attempt": self.attempt,
+                "status": status,
+                "reason": first_line,
+            }
+        )
 
     def _about_rows(self, place: Place) -> dict[str, Any]:
         """Floors and drift of the rows at a place, the same for every knob."""
