@@ -191,12 +191,15 @@ def leaderboard(
 @app.command()
 def plot(
     results: Results = None,
-    figure: Annotated[str | None, typer.Option(help="extrapolation or speed_vs_length; default: all")] = None,
+    figure: Annotated[
+        str | None,
+        typer.Option(help="extrapolation, evaluation_knobs, loss_by_position, speed_vs_length; default: all"),
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Folder; default: figures/ in the results")] = None,
 ) -> None:
     """Draw the figures from the records: PDF, PNG and the data as CSV."""
     from lra_bench.build import suggest
-    from lra_bench.figures import FIGURES, draw
+    from lra_bench.figures import FIGURES, draw, draw_all
     from lra_bench.records.store import load_all
 
     if figure is not None and figure not in FIGURES:
@@ -205,8 +208,9 @@ def plot(
     records = load_all(root)
     if not records:
         raise UserError(f"--results {root}: holds no records yet; run lra-bench bench first")
-    for name in [figure] if figure else FIGURES:
-        for path in draw(name, records, output or root / "figures"):
+    folder = output or root / "figures"
+    for paths in [draw(figure, records, folder)] if figure else draw_all(records, folder):
+        for path in paths:
             print(path)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lra_bench.records.extrapolation import Extrapolation, ExtrapolationPoint, attempt_now, section
+from lra_bench.records.extrapolation import Attempt, Extrapolation, ExtrapolationPoint, section
 from lra_bench.records.schema import CellKey, Growth, Metric, Record, SpeedPoint
 
 # Body parameters, accuracy at the training length, its loss per doubling, growth exponent, seconds per token at 1k.
@@ -106,7 +106,18 @@ def make_metric(accuracy: float, n: int = EXAMPLES) -> Metric:
 
 
 def make_extrapolation(points: Iterable[ExtrapolationPoint]) -> Extrapolation:
-    return section(500, points, [], [attempt_now(1, "cpu-epyc-2t", {}, {"version": "0.1.0", "git_sha": None})], True)
+    return section(500, points, [], [attempt_of(1)], True)
+
+
+def attempt_of(number: int) -> Attempt:
+    return {
+        "attempt": number,
+        "measured_at": "2026-11-20T09:05:00+00:00",
+        "hardware": "cpu-epyc-2t",
+        "machine": {"processor": "AMD EPYC"},
+        "version": "0.1.0",
+        "git_sha": "f" * 40,
+    }
 
 
 def make_point(level: float, decay: float, ratio: float, n: int = 1000, knob: str = "") -> ExtrapolationPoint:

@@ -202,3 +202,36 @@ def test_a_whole_split_is_scored_in_windows_of_the_training_length():
     assert result.row_loss[3] == pytest.approx(loss(np.arange(1, 6)).sum())
     first = evaluate(CountsWhatItSees(), rows, rows.spec, CPU, 2, "Validation", 9)
     assert first.n == 16 and first.row_loss.tolist() == result.row_loss[:2].tolist()
+
+
+def test_losses_by_position_tell_what_was_read_at_the_training_length_and_beyond():
+    found = curve(CountsWhatItSees(remembers=True), [0.5, 1, 2])
+    assert {(row["knob"], row["length"]) for row in found.by_position} == {("", 8), ("", 16)}
+    for context in (8, 16):
+        rows = [row for row in found.by_position if row["length"] == context]
+        assert sum(row["n"] for row in rows) == 64
+        assert (rows[0]["first"], rows[-1]["last"]) == (1, context)
+        for row in rows:
+            seen = np.arange(row["first"], row["last"] + 1)
+            assert row["n"] == 64 // context * len(seen)
+            assert row["bits_per_character"] == pytest.approx(loss(seen).mean() / np.log(2))
+        point = next(p for p in found.points if (p["variant"], p["length"]) == ("context", context))
+        mean = sum(row["n"] * row["bits_per_character"] for row in rows) / 64
+        assert mean == pytest.approx(point["score"])
+
+
+def test_a_text_that_is_too_short_leaves_points_that_say_so():
+    class Short(Counting):
+        def split(self, name, length=None, variant=None):
+            return datasets.Dataset.from_dict({"tokens": [[1, 2]]})
+
+    measure = {
+        "extrapolation_ratios": [1, 2],
+        "extrapolation_variants": ["context"],
+        "extrapolation_knobs": [],
+        "extrapolation_tokens": 64,
+        "evaluation_batch_size": 4,
+    }
+    found = extrapolate(CountsWhatItSees(), Short(), {"measure": measure}, CPU)
+    assert [p["status"] for p in found.points] == ["undefined", "undefined"]
+    assert all("too short" in p["reason"] for p in found.points)

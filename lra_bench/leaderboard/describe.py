@@ -36,9 +36,13 @@ def costs(speed: Sequence[SpeedPoint], growth: Mapping[str, Any], flops: Mapping
 
 
 def curve_summaries(section: Extrapolation) -> Facts:
-    """What each curve over length amounts to."""
-    for curve in section["summary"]:
-        yield f"curve {_curve_name(curve)}", _summary(curve)
+    """What each curve over length amounts to; in one line where all fail for one reason."""
+    told = [_summary(curve) for curve in section["summary"]]
+    if len(told) > 1 and len(set(told)) == 1:
+        yield "curves", f"all {len(told)}: {told[0]}"
+        return
+    for curve, text in zip(section["summary"], told, strict=True):
+        yield "curve", f"{_curve_name(curve)}: {text}"
 
 
 def _curve_name(place: Mapping[str, Any]) -> str:
@@ -79,7 +83,7 @@ def _facts(record: Record) -> Facts:
         if len(record.extrapolation["attempts"]) > 1:
             for attempt in record.extrapolation["attempts"]:
                 count = sum(point["attempt"] == attempt["attempt"] for point in record.extrapolation["points"])
-                told = f"{count} lengths on {attempt['hardware']}, {attempt['measured_at']}"
+                told = f"{count} points on {attempt['hardware']}, {attempt['measured_at']}"
                 yield f"attempt {attempt['attempt']}", told
     yield from costs(record.speed, record.growth, record.flops)
 
