@@ -23,11 +23,11 @@ def draw(name: str, records: Sequence[Record], folder: Path) -> list[Path]:
     return save(figure, data, folder, name)
 
 
-def draw_all(records: Sequence[Record], folder: Path) -> Iterator[list[Path]]:
-    """Draw every figure that has something to show, and those that always stand."""
+def draw_all(records: Sequence[Record], folder: Path, empty: bool = True) -> Iterator[list[Path]]:
+    """Draw every figure that has something to show, and with ``empty`` those that always stand."""
     from .style import save
 
     for name in FIGURES:
         figure, data = importlib.import_module(f"{__name__}.{name}").draw(records)
-        if len(data) or name in ALWAYS:
+        if len(data) or (empty and name in ALWAYS):
             yield save(figure, data, folder, name)

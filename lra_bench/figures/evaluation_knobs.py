@@ -31,7 +31,8 @@ def draw(records: Iterable[Record]) -> tuple[Figure, pd.DataFrame]:
     data["setting"] = data["knob"].where(data["knob"] != "", AS_TRAINED)
     looks = {AS_TRAINED: Look(BLACK, "o", "-")}
     for number, knob in enumerate(sorted(set(data["knob"]) - {""})):
-        looks[knob] = Look(*(kind[number % len(kind)] for kind in (COLOURS, MARKERS, LINES[1:])))
+        line = LINES[1 + number % (len(LINES) - 1)]
+        looks[knob] = Look(COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)], line)
     figure = draw_panels(
         data,
         turned,
