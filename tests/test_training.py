@@ -153,7 +153,7 @@ def test_times_and_rates_are_those_of_a_clock_that_is_known(tmp_path, monkeypatc
 
 def test_every_step_tells_gradient_norm_rate_and_tokens_as_they_were(tmp_path, monkeypatch):
     """Against norms taken by hand before clipping, the schedule's own formula, and tokens counted in the batches."""
-    norms, tokens, rates = [], [0], []
+    norms, rates = [], []
     step_of = Optimizer.step
 
     def watched(self, step):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lra_bench.leaderboard.runs import lacks, ratio_name
 from lra_bench.records.schema import Record
@@ -34,7 +34,7 @@ def draw(records: Iterable[Record]) -> tuple[Figure, pd.DataFrame]:
     columns = 2
     rows = math.ceil(max(len(panels), 1) / columns)
     legend = legend_inches(math.ceil(data["ratio"].nunique() / 3))
-    ratios = sorted(data["ratio"].unique())
+    ratios = [float(ratio) for ratio in sorted(data["ratio"].unique())]
     with style():
         figure = new_figure(PAGE_INCHES, rows * CELL_INCHES + legend)
         axes = []
@@ -75,11 +75,13 @@ def _averaged(records: Iterable[Record]) -> pd.DataFrame:
     return data.assign(label=labels(data, PANEL))[COLUMNS]
 
 
-def _draw_panel(ax: Axes, points: pd.DataFrame, ratios: list[Any]) -> None:
+def _draw_panel(ax: Axes, points: pd.DataFrame, ratios: list[float]) -> None:
     first = points.iloc[0]
     ax.axvline(first["train_length"], color=GREY, linewidth=0.8, zorder=1)
-    for ratio, line in points.groupby("ratio"):
-        number = ratios.index(ratio)
+    for number, ratio in enumerate(ratios):
+        line = points[points["ratio"] == ratio]
+        if line.empty:
+            continue
         ax.plot(
             line["last"], line["bits_per_character"], label=f"context {ratio_name(ratio).replace('x', '×')}",
             color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)],
