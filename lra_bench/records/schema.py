@@ -31,6 +31,7 @@ FINISHED = ("ok", "diverged", "out_of_memory", "incompatible")
 
 
 def _to_version_3(raw: dict[str, Any]) -> dict[str, Any]:
+    """2 to 3: each section by a function of its own."""
     return complete_curves(raw)
 
 
