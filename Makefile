@@ -38,7 +38,7 @@ bench: $(INSTALLED) ## Measure a cell or a grid: MODEL=performer,local TASK=list
 profile: $(INSTALLED) ## Measure speed and memory over length, without training
 	"$(BIN)/lra-bench" profile $(CHOICES) $(ARGS)
 
-evaluate: $(INSTALLED) ## Test a record's kept weights again: RECORD=results/runs/….json ARGS="--lengths 1000,2000"
+evaluate: $(INSTALLED) ## Test a record's kept weights again: RECORD=results/runs/….json ARGS="--lengths 1000,2000 --knobs ALL"
 	"$(BIN)/lra-bench" evaluate $(call option,RECORD) $(ARGS)
 
 leaderboard: $(INSTALLED) ## Print the leaderboard of all records (ARGS=--write for files)

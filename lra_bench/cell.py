@@ -87,8 +87,6 @@ def run(cell: Cell, results: Path, attempt: int) -> Record:
 
     A status tells how it ended. ``UserError`` passes through, for nothing was measured then.
     """
-    from filelock import FileLock, Timeout
-
     from lra_bench.hardware import resolve
     from lra_bench.records import environment, store
     from lra_bench.stages import Stages
@@ -97,33 +95,45 @@ def run(cell: Cell, results: Path, attempt: int) -> Record:
     hardware.apply()
     record = blank_record(cell, attempt, environment.environment(hardware))
     folder = checkpoint_folder(cell.key)
+    with holding(cell.key) as waited:
+        if waited and (done := store.find(cell.key, results)) is not None and done.status in FINISHED:
+            return done
+        began = time.perf_counter()
+        stages = Stages(record, cell.fingerprint, hardware, results, folder)
+        try:
+            record.status, record.reason = _guarded(stages)
+            record.finished_at = _now()
+            record.wall_seconds = time.perf_counter() - began
+            store.keep_best(record, results, stages.curves, stages.predictions)
+            if record.status in FINISHED:
+                stages.checkpoints.forget_last()
+        finally:
+            stages.close()
+    return record
+
+
+@contextmanager
+def holding(key: CellKey) -> Iterator[bool]:
+    """Keep other processes from the cell's checkpoints until the context ends; whether one had to be waited for."""
+    from filelock import FileLock, Timeout
+
+    folder = checkpoint_folder(key)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"LRA_BENCH_CACHE: {folder} {why(error)}; set LRA_BENCH_CACHE to another folder") from error
     lock = FileLock(folder.with_suffix(".lock"))
+    waited = False
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        say(f"{cell.key} is being measured by another process; waiting for it to end.")
+        say(f"{key} is being measured by another process; waiting for it to end.")
         lock.acquire()
-        done = store.find(cell.key, results)
-        if done is not None and done.status in FINISHED:
-            lock.release()
-            return done
-    began = time.perf_counter()
-    stages = Stages(record, cell.fingerprint, hardware, results, folder)
+        waited = True
     try:
-        record.status, record.reason = _guarded(stages)
-        record.finished_at = _now()
-        record.wall_seconds = time.perf_counter() - began
-        store.keep_best(record, results, stages.curves, stages.predictions)
-        if record.status in FINISHED:
-            stages.checkpoints.forget_last()
+        yield waited
     finally:
-        stages.close()
         lock.release()
-    return record
 
 
 def _guarded(stages: Stages) -> tuple[str, str]:

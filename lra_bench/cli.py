@@ -108,13 +108,27 @@ def profile(overrides: Overrides = None, config_dir: ConfigDir = None, as_json: 
 @app.command()
 def evaluate(
     record: Annotated[Path, typer.Argument(help="The JSON of a record")],
-    lengths: Annotated[str | None, typer.Option(help="Lengths in tokens, as 1000,2000")] = None,
+    lengths: Annotated[
+        str | None, typer.Option(help="Lengths in tokens, as 1000,2000; default: that of training")
+    ] = None,
+    knobs: Annotated[
+        str | None, typer.Option(help="Options to set for evaluation alone, as position.scaling=yarn,… or ALL")
+    ] = None,
+    hardware: Annotated[
+        str | None, typer.Option(help="Another hardware than the record's (lra-bench list hardware)")
+    ] = None,
+    write: Annotated[
+        bool, typer.Option("--write/--no-write", help="Let the points join the record, or only print them")
+    ] = True,
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
-    """Test the kept best weights of a record again, at its own or at other lengths, without training."""
+    """Test the kept best weights of a record again, at its own or at other lengths, without training.
+
+    The points join the record; those measured before stay, unless they are measured again.
+    """
     from lra_bench.grid import importable
-    from lra_bench.records.store import load
+    from lra_bench.leaderboard.describe import curve_summaries, lines
     from lra_bench.reevaluate import reevaluate
 
     try:
@@ -122,12 +136,14 @@ def evaluate(
     except ValueError as error:
         raise UserError(f"--lengths {lengths}: give whole numbers with commas, as 1000,2000") from error
     with importable(config_dir):
-        points = reevaluate(load(record), wanted)
+        section, points = reevaluate(record, wanted, knobs.split(",") if knobs else [], hardware, config_dir, write)
     if as_json:
         print_json(points)
-    else:
-        shown = ("variant", "length", "n", "score", "low", "high", "floor_name", "floor", "status", "reason")
-        print_table([{name: rounded(dict(point)[name]) for name in shown} for point in points])
+        return
+    shown = ("variant", "knob", "length", "n", "score", "low", "high", "floor_name", "floor", "skill", "retention")
+    print_table([{name: rounded(dict(point)[name]) for name in (*shown, "status", "reason")} for point in points])
+    print(lines(curve_summaries(section)), end="")
+    say(f"{len(points)} points joined {record}." if write else "Nothing written.")
 
 
 @app.command("list")
@@ -175,12 +191,15 @@ def leaderboard(
 @app.command()
 def plot(
     results: Results = None,
-    figure: Annotated[str | None, typer.Option(help="extrapolation or speed_vs_length; default: all")] = None,
+    figure: Annotated[
+        str | None,
+        typer.Option(help="extrapolation, evaluation_knobs, loss_by_position, speed_vs_length; default: all"),
+    ] = None,
     output: Annotated[Path | None, typer.Option(help="Folder; default: figures/ in the results")] = None,
 ) -> None:
     """Draw the figures from the records: PDF, PNG and the data as CSV."""
     from lra_bench.build import suggest
-    from lra_bench.figures import FIGURES, draw
+    from lra_bench.figures import FIGURES, draw, draw_all
     from lra_bench.records.store import load_all
 
     if figure is not None and figure not in FIGURES:
@@ -189,8 +208,9 @@ def plot(
     records = load_all(root)
     if not records:
         raise UserError(f"--results {root}: holds no records yet; run lra-bench bench first")
-    for name in [figure] if figure else FIGURES:
-        for path in draw(name, records, output or root / "figures"):
+    folder = output or root / "figures"
+    for paths in [draw(figure, records, folder)] if figure else draw_all(records, folder):
+        for path in paths:
             print(path)
 
 

@@ -23,6 +23,8 @@ OPEN_GROUPS = ("task", "model", "position")
 PROTOCOL_SECTIONS = ("task", "backbone", "train")
 # What the data lacks stands in its fingerprint, and parts rankings by itself.
 FREE_KEYS = ("task.source", "task.allow_partial", "backbone.position")
+# A choice of system, not of the rules: part of a variant's name.
+VARIANT_SECTIONS, VARIANT_KEYS = ("model", "position"), ("backbone.causal",)
 NOT_HASHED = {("task", "source"), ("task", "allow_partial"), ("model", "label"), ("model", "source")}
 DERIVED_GROUPS = ("recipe", "tuned")
 
@@ -31,7 +33,7 @@ DERIVED_GROUPS = ("recipe", "tuned")
 class Composed:
     """A composed cell: its plain configuration, the group choices, and what the user changed of them.
 
-    ``differences`` are options of model, position and backbone that differ from the chosen files;
+    ``differences`` are options of model and position that differ from the chosen files, and the direction;
     ``modified`` the protocol's own keys that do.
     """
 
@@ -144,8 +146,16 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> Compose
         config=config,
         choices=choices,
         overrides=tuple(overrides),
-        differences={key: value for key, value in changed.items() if key.partition(".")[0] in ("model", "position")},
-        modified=tuple(key for key in changed if key.partition(".")[0] in PROTOCOL_SECTIONS and key not in FREE_KEYS),
+        differences={
+            key: value
+            for key, value in changed.items()
+            if key.partition(".")[0] in VARIANT_SECTIONS or key in VARIANT_KEYS
+        },
+        modified=tuple(
+            key
+            for key in changed
+            if key.partition(".")[0] in PROTOCOL_SECTIONS and key not in (*FREE_KEYS, *VARIANT_KEYS)
+        ),
     )
 
 

@@ -143,6 +143,18 @@ class Stepped(Protocol):
         """Apply what was gathered in step ``step``: a pure function of seed, step, state and statistics."""
 
 
+@runtime_checkable
+class Adjustable(Protocol):
+    """A module with options that may be set for evaluation on rows longer than those trained on, weights as they are.
+
+    The option ``position.scaling`` is the attribute ``scaling``, read at every forward. Rows of up to the training
+    length must not know which value is set.
+    """
+
+    def evaluation_knobs(self) -> Mapping[str, Sequence[Any]]:
+        """Options by their name in the configuration, each with the values to try beside the present one."""
+
+
 @dataclass(frozen=True)
 class Capability:
     """What a system can do and what it costs, as far as the leaderboard must know without importing it.
@@ -245,6 +257,10 @@ class Task(ABC):
 
         Each token is predicted from what stands before it in its document. Empty where the task knows none.
         """
+        return {}
+
+    def drift(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
+        """What should not change with the length: figures of a split beside those of train; empty where unknown."""
         return {}
 
     @abstractmethod

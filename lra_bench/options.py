@@ -60,14 +60,16 @@ class Measure:
     """What is measured beside the test score.
 
     ``speed_lengths: null`` means the device's default lengths, ``extrapolation_variants: null`` all ways to lengthen
-    that the task has. In language modelling contexts are compared on the same ``extrapolation_tokens`` of the test
-    split, rounded to whole multiples of the longest context.
+    that the task has, ``extrapolation_knobs: null`` all options that the model declares to be set for evaluation alone
+    (``position.scaling=yarn``), none with ``[]``. In language modelling contexts are compared on the same
+    ``extrapolation_tokens`` of the test split, rounded to whole multiples of the longest context.
     """
 
     speed_lengths: list[int] | None = None
     speed_batch_size: int | None = None
     extrapolation_ratios: list[float] = field(default_factory=lambda: [0.5, 1.0, 2.0, 4.0, 8.0])
     extrapolation_variants: list[str] | None = None
+    extrapolation_knobs: list[str] | None = None
     extrapolation_tokens: int = 1_000_000
     evaluation_batch_size: int = 32
     flops: bool = True

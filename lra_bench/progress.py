@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ _screen: Progress | None = None
 
 @contextmanager
 def bar(total: int, description: str, start: int = 0, unit: str = "") -> Iterator[Advance]:
-    """Show progress towards ``total``, from ``start``; the context yields ``advance(n)``.
+    """Show progress towards ``total``, from ``start``, with rate and time left; the context yields ``advance(n)``.
 
     The bar appears after two seconds. Without a terminal a line is printed every ten seconds instead.
     """
@@ -50,26 +51,34 @@ def _lines(total: int, description: str, start: int, unit: str) -> Iterator[Adva
         spoken = now
         rate = (done - start) / (now - began)
         left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
-        say(f"{description}: {done:,} of {total:,}{f' {unit}' if unit else ''}{left}")
+        say(f"{description}: {done:,} of {total:,}{f' {unit}' if unit else ''}, {_per_second(rate, unit)}{left}")
 
     yield advance
+
+
+def _per_second(rate: float, unit: str) -> str:
+    """A rate in three digits: ``35.2 steps/s``."""
+    digits = max(0, 2 - math.floor(math.log10(rate))) if rate > 0 else 0
+    return f"{rate:,.{min(digits, 3)}f} {unit}/s".replace(" /s", "/s")
 
 
 def _live(total: int, description: str, start: int, unit: str) -> Iterator[Advance]:
     global _screen
     outermost = _screen is None
     screen = _screen = _screen or _new_screen()
-    task = screen.add_task(description, total=total, completed=start, unit=unit, visible=False)
+    task = screen.add_task(description, total=total, completed=start, unit=unit, rate="", visible=False)
     began = shown = time.monotonic()
+    done = 0
 
     def advance(n: int = 1) -> None:
-        nonlocal shown
+        nonlocal shown, done
         screen.advance(task, n)
+        done += n
         now = time.monotonic()
         # Drawn from the caller's own thread, and seldom: a drawing thread would disturb what is being timed.
         if now - began > QUIET_SECONDS and now - shown > REDRAW_SECONDS:
             shown = now
-            screen.update(task, visible=True)
+            screen.update(task, visible=True, rate=_per_second(done / (now - began), unit))
             screen.start()
             screen.refresh()
 
@@ -90,7 +99,7 @@ def _new_screen() -> Progress:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[unit]}"),
+        TextColumn("{task.fields[unit]} {task.fields[rate]}"),
         TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,

@@ -1,40 +1,168 @@
-"""The kept best checkpoint of a record, evaluated again without training."""
+"""The kept best checkpoint of a record, evaluated again without training; what is found joins the record."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from lra_bench.records.schema import ExtrapolationPoint, Record
+from lra_bench.contracts import UserError
+from lra_bench.progress import say
+from lra_bench.records.extrapolation import Extrapolation, ExtrapolationPoint, attempt_now, joined, section
+from lra_bench.records.schema import Record
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from lra_bench.contracts import Task
+    from lra_bench.hardware import Hardware
+    from lra_bench.measure.length import Measured
+
+ALL_KNOBS = "ALL"
 
 
-def reevaluate(record: Record, lengths: Sequence[int] = ()) -> list[ExtrapolationPoint]:
-    """Test the record's best weights at its own length, or at ``lengths``: points as in ``extrapolation``.
+@dataclass(frozen=True)
+class Wanted:
+    """What to measure: lengths in tokens, knobs by name, and the points of the record that it leaves standing."""
 
-    Raises ``UserError`` where the checkpoint is no longer there.
+    lengths: list[int]
+    knobs: list[str]
+    longest: int
+    kept: Extrapolation
+
+
+def reevaluate(
+    path: Path,
+    lengths: Sequence[int] = (),
+    knobs: Sequence[str] = (),
+    hardware: str | None = None,
+    config_dir: Path | None = None,
+    write: bool = True,
+) -> tuple[Extrapolation, list[ExtrapolationPoint]]:
+    """Test the best weights of the record at ``path``: its section with what was found, and the points found now.
+
+    At ``lengths``, by default the training length, or with ``knobs`` the longer ones of the record. ``knobs`` are
+    measured beside the plain curve; ``ALL`` are those that the model declares. ``hardware`` names an option of that
+    group, by default the record's own. With ``write`` the points join the record as a new attempt, in one step, after
+    all are measured. Raises ``UserError`` where the checkpoint is no longer there.
     """
+    from lra_bench.cell import checkpoint_folder, holding
+    from lra_bench.hardware import resolve
+    from lra_bench.measure.knobs import chosen
+    from lra_bench.measure.length import extrapolate
+    from lra_bench.records import environment, store
+    from lra_bench.training.checkpoint import Checkpoints
+
+    key = store.load(path).key
+    checkpoints = Checkpoints(checkpoint_folder(key), 0)
+    checkpoints.check_best()
+    # The record is read again once no other process changes it.
+    with holding(key):
+        record = store.load(path)
+        if record.status != "ok":
+            raise UserError(f"{path}: is {record.status}, so there are no tested weights; run {record.command} first")
+        machine = resolve(_hardware_options(record, hardware, config_dir))
+        machine.apply()
+        task, model = _restored(record, checkpoints, machine)
+        known = chosen(model, None if ALL_KNOBS in knobs else knobs, "--knobs")
+        wanted = _wanted(record, task, lengths, known)
+        ratios = [length / task.spec.train_length for length in wanted.lengths]
+        options = {"extrapolation_ratios": ratios, "extrapolation_knobs": wanted.knobs}
+        config = {**record.config, "measure": {**_measure_defaults(), **record.config["measure"], **options}}
+        number = record.attempt + 1
+        found = extrapolate(model, task, config, machine, attempt=number, longest=wanted.longest)
+        attempt = attempt_now(
+            number, machine.slug, environment.environment(machine)["hardware"], environment.code_version()
+        )
+        after = joined(wanted.kept, found.points, found.by_position, attempt, task.spec.higher_is_better)
+        if write:
+            _join(record, after, found, number)
+    return after, _told(after, found.points)
+
+
+def _restored(record: Record, checkpoints: Any, hardware: Hardware) -> tuple[Task, nn.Module]:
+    """The task with its data and the model with its best weights, as they were when it was tested."""
     from lra_bench.build import build_model, build_task
-    from lra_bench.cell import checkpoint_folder
     from lra_bench.data.batches import Rows
     from lra_bench.data.cache import Cache
-    from lra_bench.hardware import resolve
-    from lra_bench.measure.length import extrapolate, point_of_test
-    from lra_bench.training.checkpoint import Checkpoints
-    from lra_bench.training.evaluation import evaluate
 
-    config = record.config
-    hardware = resolve(config["hardware"])
-    hardware.apply()
-    task = build_task(config)
+    task = build_task(record.config)
     task.prepare(Cache())
-    model = build_model(config, task.spec).to(hardware.device)
-    Checkpoints(checkpoint_folder(record.key), 0).load_best(model)
+    if record.data is not None and record.data["fingerprint"] != task.fingerprint():
+        raise UserError(
+            f"{record.path}: was measured on other data (task {task.spec.name}: fingerprint "
+            f"{record.data['fingerprint']}, here {task.fingerprint()}); give the same data or run the cell anew"
+        )
+    model: nn.Module = build_model(record.config, task.spec).to(hardware.device)
+    checkpoints.load_best(model)
     finish = getattr(model, "finish", None)
     if finish is not None:
         finish(*(Rows(task.split(name), task.spec) for name in ("train", "validation")))
-    rows = Rows(task.split("test"), task.spec)
-    test = evaluate(model, rows, task.spec, hardware, config["measure"]["evaluation_batch_size"], "Test")
-    if not lengths:
-        return [point_of_test(task, test)]
-    ratios = [length / task.spec.train_length for length in lengths]
-    asked = {**config, "measure": {**config["measure"], "extrapolation_ratios": ratios}}
-    return extrapolate(model, task, asked, hardware, test).points
+    return task, model
+
+
+def _wanted(record: Record, task: Task, lengths: Sequence[int], knobs: Sequence[str]) -> Wanted:
+    trained, higher = task.spec.train_length, task.spec.higher_is_better
+    kept = record.extrapolation or section(trained, [], [], [], higher)
+    before = sorted({point["length"] for point in kept["points"]})
+    asked = sorted(set(lengths)) or ([length for length in before if length > trained] if knobs else [trained])
+    if not asked:
+        raise UserError(f"--knobs: the record has no length beyond the {trained:,} tokens of training; add --lengths")
+    if asked[0] < 1:
+        raise UserError(f"--lengths {asked[0]}: must be at least 1")
+    longest = max([*before, *asked])
+    if task.spec.kind == "language_modeling" and before and longest > before[-1]:
+        say(f"A context of {longest:,} moves the tokens that all contexts are scored on; all are measured again.")
+        knobs = list(dict.fromkeys([*(point["knob"] for point in kept["points"] if point["knob"]), *knobs]))
+        asked, kept = sorted({*before, *asked}), section(trained, [], [], [], higher)
+    return Wanted(asked, list(knobs), longest, kept)
+
+
+def _hardware_options(record: Record, name: str | None, config_dir: Path | None) -> Mapping[str, Any]:
+    """The record's hardware, with what the option ``name`` says of device and precision."""
+    import yaml
+
+    from lra_bench.build import suggest
+    from lra_bench.config import option_files
+
+    options: dict[str, Any] = record.config["hardware"]
+    if name is None:
+        return options
+    files = option_files("hardware", config_dir)
+    if name not in files:
+        raise UserError(f"--hardware {name}: there is no such hardware{suggest(name, set(files))}")
+    return {**options, **yaml.safe_load(files[name].read_text(encoding="utf-8"))}
+
+
+def _measure_defaults() -> dict[str, Any]:
+    """Options that a record may be too old to hold."""
+    from dataclasses import asdict
+
+    from lra_bench.options import Measure
+
+    return asdict(Measure())
+
+
+def _join(record: Record, after: Extrapolation, found: Measured, number: int) -> None:
+    """Write the record with its new section, and its predictions with the new ones in place of older."""
+    import pandas as pd
+
+    from lra_bench.records import store
+    from lra_bench.stages import predictions_table
+
+    tables = [predictions_table(found.evaluations)] if found.evaluations else []
+    old = store.predictions(record)
+    if old is not None:
+        old = old if "knob" in old else old.assign(knob="")
+        again = {(place.variant, place.knob, place.length) for place in found.evaluations}
+        places = zip(old["variant"], old["knob"], old["length"], strict=True)
+        tables.insert(0, old[[place not in again for place in places]])
+    record.extrapolation, record.attempt = after, number
+    store.amend(record, pd.concat(tables, ignore_index=True) if tables else None)
+
+
+def _told(after: Extrapolation, found: Sequence[ExtrapolationPoint]) -> list[ExtrapolationPoint]:
+    """The points found, as they stand in the section where they do."""
+    stands = {(p["variant"], p["knob"], p["length"], p["attempt"]): p for p in after["points"]}
+    return [stands.get((p["variant"], p["knob"], p["length"], p["attempt"]), p) for p in found]

@@ -14,9 +14,10 @@ from torch import nn
 from lra_bench.build import build_model, build_task
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
-from lra_bench.measure.length import extrapolate, interval
+from lra_bench.measure.length import Place, check_asked, extrapolate, interval
 from lra_bench.measure.memory import peak_memory
 from lra_bench.measure.profile import profile
+from lra_bench.records.extrapolation import attempt_now, section
 from lra_bench.records.schema import Parameters, Record
 from lra_bench.tracking import tracker
 from lra_bench.training.checkpoint import Checkpoints
@@ -88,6 +89,7 @@ class Stages:
         supports = getattr(model, "supports", None)
         if supports is not None and (reason := supports(task.spec)):
             raise Incompatible(reason)
+        check_asked(model, task, self.config)
         return model.to(self.hardware.device)
 
     def _train(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> Fit:
@@ -130,7 +132,7 @@ class Stages:
         assert self.record.training is not None
         # Other codebases have tested weights that no longer were those that did best: show that these are.
         self.record.training["validation_change_on_reload"] = validation.score - fit.state.best_score
-        self.predictions = _predictions({(task.variants[0], task.spec.train_length): test})
+        self.predictions = predictions_table({_whole_test(task): test})
         return test
 
     def _profile(self, task: Task) -> None:
@@ -143,10 +145,13 @@ class Stages:
 
     def _extrapolate(self, model: nn.Module, task: Task, test: Evaluation) -> None:
         self.stage = "evaluating other lengths"
-        curve = extrapolate(model, task, self.config, self.hardware, test)
-        self.record.extrapolation = {"train_length": task.spec.train_length, "points": curve.points}
-        own = (task.variants[0], task.spec.train_length)
-        self.predictions = _predictions({own: test, **curve.evaluations})
+        found = extrapolate(model, task, self.config, self.hardware, test, attempt=self.record.attempt)
+        record = self.record
+        attempt = attempt_now(record.attempt, self.hardware.slug, record.environment["hardware"], record.code)
+        record.extrapolation = section(
+            task.spec.train_length, found.points, found.by_position, [attempt], task.spec.higher_is_better
+        )
+        self.predictions = predictions_table({_whole_test(task): test, **found.evaluations})
 
 
 def parameter_parts(model: nn.Module) -> Parameters:
@@ -179,14 +184,20 @@ def _curves(fit: Fit) -> pd.DataFrame:
     return curve.merge(validations, on="step", how="left")
 
 
-def _predictions(evaluations: Mapping[tuple[str, int], Evaluation]) -> pd.DataFrame:
-    """One row per evaluated example, length and way to make that length: what paired tests need."""
+def _whole_test(task: Task) -> Place:
+    """Where the whole test split stands among other lengths."""
+    return Place(task.variants[0], "", 1.0, task.spec.train_length)
+
+
+def predictions_table(evaluations: Mapping[Place, Evaluation]) -> pd.DataFrame:
+    """One row per evaluated example, length, way to make that length and knob: what paired tests need."""
     return pd.concat(
         [
             pd.DataFrame(
                 {
-                    "variant": variant,
-                    "length": np.int64(length),
+                    "variant": place.variant,
+                    "knob": place.knob,
+                    "length": np.int64(place.length),
                     "row": np.arange(len(result.correct)),
                     "prediction": result.prediction,
                     "target": result.target,
@@ -195,7 +206,7 @@ def _predictions(evaluations: Mapping[tuple[str, int], Evaluation]) -> pd.DataFr
                     "scored": result.scored,
                 }
             )
-            for (variant, length), result in evaluations.items()
+            for place, result in evaluations.items()
         ],
         ignore_index=True,
     )

@@ -168,6 +168,7 @@ def summary(record: Record) -> dict[str, Any]:
         "flops/": record.flops or {},
         **{f"growth/{mode}/": growth for mode, growth in record.growth.items()},
         "length/": {name: point["score"] for name, point in length_points(record).items()},
+        **_curves(record),
     }
     return {
         prefix + name: value
@@ -175,6 +176,12 @@ def summary(record: Record) -> dict[str, Any]:
         for name, value in values.items()
         if isinstance(value, int | float | str)
     }
+
+
+def _curves(record: Record) -> dict[str, Mapping[str, Any]]:
+    """What the curves over length amount to, those with something set for evaluation under its name."""
+    summaries = record.extrapolation["summary"] if record.extrapolation else []
+    return {"/".join(filter(None, ("curve", curve["variant"], curve["knob"], ""))): curve for curve in summaries}
 
 
 def thinned(curves: pd.DataFrame, rows: int = CURVE_ROWS) -> pd.DataFrame:
@@ -192,15 +199,9 @@ def table(wandb: Any, rows: list[Any]) -> Any:
 
 def figures(record: Record, folder: Path) -> dict[str, Path]:
     """The figures of one record as PNG files in ``folder``, by name."""
-    from lra_bench.figures import extrapolation, speed_vs_length, style
+    from lra_bench.figures import draw_all
 
-    drawn = {}
-    if record.extrapolation:
-        drawn["extrapolation"] = extrapolation.draw([record])
-    if record.speed:
-        drawn["speed_vs_length"] = speed_vs_length.draw([record])
-    for name, (figure, data) in drawn.items():
-        style.save(figure, data, folder, name)
+    drawn = [paths[0].stem for paths in draw_all([record], folder, empty=False)]
     return {f"figures/{name}": folder / f"{name}.png" for name in drawn}
 
 

@@ -26,10 +26,10 @@ class SequenceModel(nn.Module):
 
     ``mixer`` and ``position`` are configuration nodes. ``max_length`` is the longest row to expect, in tokens, by
     default the training length. ``causal`` None follows the task; tasks of either direction run bidirectional where
-    the mixer can. ``pooling`` is ``mean``, ``last``, or ``cls``, a learned row before the tokens. ``pair_features``
-    joins the vectors of two documents: ``nli`` or ``concatenation``. ``reversible`` runs blocks in two streams whose
-    activations are computed back instead of kept; ``feed_forward_chunks`` is in how many parts of a row, one after the
-    other, the feed-forward networks run. Both save memory and take time.
+    the mixer can, unless it is True. ``pooling`` is ``mean``, ``last``, or ``cls``, a learned row before the tokens.
+    ``pair_features`` joins the vectors of two documents: ``nli`` or ``concatenation``. ``reversible`` runs blocks in
+    two streams whose activations are computed back instead of kept; ``feed_forward_chunks`` is in how many parts of a
+    row, one after the other, the feed-forward networks run. Both save memory and take time.
     Raises ``UserError`` where an option does not fit.
     """
 
@@ -72,7 +72,13 @@ class SequenceModel(nn.Module):
 
         self.embedding = embedding(spec, width)
         self.cls = nn.Parameter(torch.randn(width) * DEVIATION) if with_cls else None
-        place = {"head_dim": head_dim or mixer.get("head_dim"), "causal": self.causal, "grid": spec.grid}
+        place = {
+            "head_dim": head_dim or mixer.get("head_dim"),
+            "causal": self.causal,
+            "grid": spec.grid,
+            # What is long, by default, is longer than the task's rows, not than the room that was made for them.
+            **({} if "train_length" in position else {"train_length": spec.train_length}),
+        }
         self.position = build(
             position,
             Position,

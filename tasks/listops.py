@@ -142,7 +142,7 @@ class ListOps(Task):
 
         return shortcut_accuracies(self._table("train"), self._table(split, length))
 
-    def difficulty(self, split: str, length: int | None = None) -> dict[str, float]:
+    def drift(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
         """How a split compares with train: rows, mean length, depth and root arity, and the total variation between
         the joint distributions of root operator and label.
         """

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lra_bench.records.schema import CellKey, ExtrapolationPoint, Growth, Metric, Record, SpeedPoint
+from lra_bench.records.extrapolation import Attempt, Extrapolation, ExtrapolationPoint, section
+from lra_bench.records.schema import CellKey, Growth, Metric, Record, SpeedPoint
 
 # Body parameters, accuracy at the training length, its loss per doubling, growth exponent, seconds per token at 1k.
 MODELS: dict[str, tuple[int, float, float, float, float]] = {
@@ -93,7 +95,7 @@ def make_record(
             },
             "metrics": {"validation": make_metric(level + 0.005), "test": make_metric(level)},
             "floors": {"majority": 0.171, "root_operator": 0.32, "root_operator_and_digits": 0.335},
-            "extrapolation": {"train_length": 500, "points": [make_point(level, decay, ratio) for ratio in RATIOS]},
+            "extrapolation": make_extrapolation(make_point(level, decay, ratio) for ratio in RATIOS),
         }
     return Record(**(fields | changes))
 
@@ -103,12 +105,28 @@ def make_metric(accuracy: float, n: int = EXAMPLES) -> Metric:
     return {"accuracy": accuracy, "loss": 2.3 - accuracy, "n": n, "low": accuracy - half, "high": accuracy + half}
 
 
-def make_point(level: float, decay: float, ratio: float, n: int = 1000) -> ExtrapolationPoint:
+def make_extrapolation(points: Iterable[ExtrapolationPoint]) -> Extrapolation:
+    return section(500, points, [], [attempt_of(1)], True)
+
+
+def attempt_of(number: int) -> Attempt:
+    return {
+        "attempt": number,
+        "measured_at": "2026-11-20T09:05:00+00:00",
+        "hardware": "cpu-epyc-2t",
+        "machine": {"processor": "AMD EPYC"},
+        "version": "0.1.0",
+        "git_sha": "f" * 40,
+    }
+
+
+def make_point(level: float, decay: float, ratio: float, n: int = 1000, knob: str = "") -> ExtrapolationPoint:
     score = max(level - decay * abs(math.log2(ratio)), 0.1)
     floor = 0.32 - 0.01 * math.log2(ratio)
     half = 1.96 * math.sqrt(score * (1 - score) / n)
     return {
         "variant": "redrawn",
+        "knob": knob,
         "ratio": ratio,
         "length": int(500 * ratio),
         "mean_tokens": 300.0 * ratio,
@@ -120,7 +138,10 @@ def make_point(level: float, decay: float, ratio: float, n: int = 1000) -> Extra
         "floor": floor,
         "floor_name": "root_operator",
         "floors": {"majority": 0.17, "root_operator": floor},
+        "drift": {"mean_root_arity": 5.5},
         "skill": (score - floor) / (1 - floor),
+        "retention": None,
+        "attempt": 1,
         "status": "ok",
         "reason": "",
     }

@@ -149,6 +149,25 @@ def test_an_unknown_way_to_join_two_documents_is_named():
         model(TASKS["matching"][0], pair_features="sum")
 
 
+@pytest.mark.parametrize("kind", ["tagging", "classification"])
+def test_the_direction_can_be_chosen_where_the_task_allows_either(kind):
+    spec = task(kind)
+    first, second = batch_for(spec, (24,)), batch_for(spec, (24,))
+    second.tokens[0, -1] = (second.tokens[0, -1] + 1) % 11
+    for causal in (None, False, True):
+        network = randomise(model(spec, position="none", causal=causal))
+        assert network.causal is bool(causal)
+        change = (network.hidden(first) - network.hidden(second)).abs().amax(-1)[0]
+        assert bool((change[:-1] == 0).all()) is bool(causal) and change[-1] > 0
+
+
+@pytest.mark.parametrize(("direction", "causal"), [("causal", False), ("bidirectional", True)])
+def test_a_direction_that_the_task_does_not_allow_names_the_option(direction, causal):
+    with pytest.raises(UserError, match=rf"backbone\.causal={str(causal).lower()}: toy is {direction}; leave it out"):
+        model(task("tagging", direction), causal=causal)
+    assert model(task("tagging", direction), causal=not causal).causal is not causal
+
+
 def test_a_causal_model_predicts_without_looking_ahead():
     spec, _ = TASKS["language"]
     for mixer in (name for name, ability in SPECS.items() if ability.causal == "exact"):

@@ -6,7 +6,9 @@ import pytest
 import yaml
 
 from lra_bench import config
+from lra_bench.build import build_task
 from lra_bench.contracts import UserError
+from lra_bench.grid import incompatible
 from lra_bench.listing import options
 from lra_bench.options import Bench
 
@@ -61,6 +63,29 @@ def test_what_the_user_changed_is_named():
     composed = compose("model=performer", "model.mixer.features=32", "train.lr=2e-3", "backbone.depth=3", "seed=4")
     assert set(composed.modified) == {"train.lr", "backbone.depth"}
     assert composed.differences == {"model.mixer.features": 32}
+
+
+def test_the_direction_makes_a_variant_and_changes_no_rules():
+    composed = compose("task=recall", "backbone.causal=true")
+    assert composed.modified == () and composed.differences == {"backbone.causal": True}
+    plain = compose("task=recall")
+    assert plain.config["backbone"]["causal"] is None
+    assert len({config.config_hash(each.config, "data") for each in (composed, plain)}) == 2
+
+
+@pytest.mark.parametrize(
+    ("model", "causal", "reason"),
+    [
+        ("fnet", "true", "has no exact causal form, which backbone.causal=true needs"),
+        ("transformer", "true", None),
+        ("transformer", "false", None),
+        ("rfa_gated", "false", "has no bidirectional form, which backbone.causal=false needs"),
+    ],
+)
+def test_a_direction_that_a_system_lacks_is_told_before_it_runs(model, causal, reason):
+    composed = compose("task=recall", f"model={model}", f"backbone.causal={causal}").config
+    told = incompatible(composed, build_task(composed).spec)
+    assert told is None if reason is None else told.endswith(reason)
 
 
 def test_the_automatic_position_is_the_recipes_where_the_mixer_honours_it():

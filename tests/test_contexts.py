@@ -79,7 +79,9 @@ def seen_by(variant, context, region):
 def test_every_place_sees_what_the_variant_says(variant, context):
     rows = rows_of([500, 40, 30, 300])
     region = region_of(rows, longest=32, tokens=10_000)
-    result = evaluate_context(CountsWhatItSees(remembers=True), rows, region, variant, context, CPU, batch_size=4)
+    result = evaluate_context(
+        CountsWhatItSees(remembers=True), rows, region, variant, context, CPU, batch_size=4
+    ).evaluation
     expected = loss(seen_by(variant, context, region))
     np.testing.assert_allclose(result.row_loss, expected.reshape(-1, region.unit).sum(1))
     assert result.score == pytest.approx(expected.mean() / np.log(2))
@@ -90,7 +92,9 @@ def test_every_place_sees_what_the_variant_says(variant, context):
 def test_how_many_are_read_at_once_changes_nothing(variant):
     rows, model = rows_of([700, 333]), CountsWhatItSees(remembers=True)
     region = region_of(rows, 24, 500)
-    one, many = (evaluate_context(model, rows, region, variant, 12, CPU, batch_size=size) for size in (1, 64))
+    one, many = (
+        evaluate_context(model, rows, region, variant, 12, CPU, batch_size=size).evaluation for size in (1, 64)
+    )
     np.testing.assert_array_equal(one.row_loss, many.row_loss)
 
 
@@ -156,6 +160,7 @@ def curve(model, ratios, variants=None):
     measure = {
         "extrapolation_ratios": ratios,
         "extrapolation_variants": variants,
+        "extrapolation_knobs": None,
         "extrapolation_tokens": 64,
         "evaluation_batch_size": 4,
     }
@@ -177,8 +182,8 @@ def test_every_point_of_a_curve_has_the_same_tokens_and_their_floor():
 def test_a_model_without_memory_has_no_stateful_points_and_says_why():
     points = {(p["variant"], p["length"]): p for p in curve(CountsWhatItSees(), [1, 64]).points}
     assert points["context", 8]["status"] == points["sliding", 8]["status"] == "ok"
-    assert points["stateful", 8]["status"] == "incompatible" and "keeps no memory" in points["stateful", 8]["reason"]
-    assert points["context", 512]["status"] == "incompatible" and "at most" in points["context", 512]["reason"]
+    assert points["stateful", 8]["status"] == "undefined" and "keeps no memory" in points["stateful", 8]["reason"]
+    assert points["context", 512]["status"] == "undefined" and "at most" in points["context", 512]["reason"]
 
 
 def test_variants_of_contexts_can_be_chosen():
@@ -197,3 +202,36 @@ def test_a_whole_split_is_scored_in_windows_of_the_training_length():
     assert result.row_loss[3] == pytest.approx(loss(np.arange(1, 6)).sum())
     first = evaluate(CountsWhatItSees(), rows, rows.spec, CPU, 2, "Validation", 9)
     assert first.n == 16 and first.row_loss.tolist() == result.row_loss[:2].tolist()
+
+
+def test_losses_by_position_tell_what_was_read_at_the_training_length_and_beyond():
+    found = curve(CountsWhatItSees(remembers=True), [0.5, 1, 2])
+    assert {(row["knob"], row["length"]) for row in found.by_position} == {("", 8), ("", 16)}
+    for context in (8, 16):
+        rows = [row for row in found.by_position if row["length"] == context]
+        assert sum(row["n"] for row in rows) == 64
+        assert (rows[0]["first"], rows[-1]["last"]) == (1, context)
+        for row in rows:
+            seen = np.arange(row["first"], row["last"] + 1)
+            assert row["n"] == 64 // context * len(seen)
+            assert row["bits_per_character"] == pytest.approx(loss(seen).mean() / np.log(2))
+        point = next(p for p in found.points if (p["variant"], p["length"]) == ("context", context))
+        mean = sum(row["n"] * row["bits_per_character"] for row in rows) / 64
+        assert mean == pytest.approx(point["score"])
+
+
+def test_a_text_that_is_too_short_leaves_points_that_say_so():
+    class Short(Counting):
+        def split(self, name, length=None, variant=None):
+            return datasets.Dataset.from_dict({"tokens": [[1, 2]]})
+
+    measure = {
+        "extrapolation_ratios": [1, 2],
+        "extrapolation_variants": ["context"],
+        "extrapolation_knobs": [],
+        "extrapolation_tokens": 64,
+        "evaluation_batch_size": 4,
+    }
+    found = extrapolate(CountsWhatItSees(), Short(), {"measure": measure}, CPU)
+    assert [p["status"] for p in found.points] == ["undefined", "undefined"]
+    assert all("too short" in p["reason"] for p in found.points)

@@ -17,12 +17,13 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from lra_bench.contracts import UserError
-from lra_bench.figures import extrapolation, speed_vs_length, style
+from lra_bench.figures import draw_all, evaluation_knobs, extrapolation, loss_by_position, speed_vs_length, style
+from lra_bench.records.extrapolation import section
 from lra_bench.records.schema import Record
 
 from .record_factory import LENGTHS, MODELS, RATIOS, make_record
 
-FIGURES = (extrapolation, speed_vs_length)
+FIGURES = (extrapolation, evaluation_knobs, loss_by_position, speed_vs_length)
 
 
 def records() -> list[Record]:
@@ -37,9 +38,71 @@ def records() -> list[Record]:
 def many() -> list[Record]:
     return [
         *records(),
-        *[make_record(model, task=task) for model in MODELS for task in ("text", "image", "retrieval")],
+        *[with_knobs(make_record(model, task=task)) for model in MODELS for task in ("text", "image", "retrieval")],
         make_record("local", hardware="h200-bf16"),
     ]
+
+
+def with_knobs(record: Record) -> Record:
+    """The record with curves of two knobs, and with losses by position as a language model has them."""
+    old = record.extrapolation
+    assert old is not None
+    turned = [
+        {**point, "knob": knob, "score": 0.3 + 0.01 * number}
+        for number, knob in enumerate(("position.scaling=yarn", "model.mixer.log_n=true"))
+        for point in old["points"]
+        if point["ratio"] > 1
+    ]
+    rows = [
+        {"knob": "", "ratio": ratio, "length": int(500 * ratio), "first": last // 2 + 1, "last": last,
+         "n": 10 * last, "bits_per_character": 3 - 0.1 * last**0.2}
+        for ratio in (1.0, 2.0)
+        for last in (1, 2, 4, 125, 250, 500, 1000)
+        if last <= 500 * ratio
+    ]  # fmt: skip
+    record.extrapolation = section(500, [*old["points"], *turned], rows, old["attempts"], True)
+    return record
+
+
+def test_knobs_have_a_panel_for_each_trained_variant_and_stay_out_of_the_other_figure() -> None:
+    cells = [with_knobs(make_record()), with_knobs(make_record("local")), make_record("transformer")]
+    figure, data = evaluation_knobs.draw(cells)
+    assert [ax.get_title() for ax in figure.axes] == ["listops · quick\nlocal", "listops · quick\nperformer"]
+    assert set(data["setting"]) == {"as trained", "position.scaling=yarn", "model.mixer.log_n=true"}
+    ratios = data[data["model"] == "local"].groupby("setting")["ratio"].apply(list)
+    assert ratios["as trained"] == ratios["position.scaling=yarn"] == [1.0, 2.0, 4.0, 8.0]
+    _, plain = extrapolation.draw(cells)
+    assert set(plain["knob"]) == {""} and set(plain["model"]) == {"local", "performer", "transformer"}
+    _, nothing = evaluation_knobs.draw([make_record()])
+    assert nothing.empty
+
+
+def test_losses_by_position_are_means_over_seeds_at_the_end_of_their_bins() -> None:
+    cells = [with_knobs(make_record(seed=seed)) for seed in (0, 1)]
+    for row in cells[1].extrapolation["by_position"]:
+        row["bits_per_character"] += 1
+    figure, data = loss_by_position.draw(cells)
+    assert len(figure.axes) == 1 and len(figure.axes[0].lines) == 3
+    at = data[(data["ratio"] == 2) & (data["last"] == 1000)].iloc[0]
+    assert at["bits_per_character"] == pytest.approx(3.5 - 0.1 * 1000**0.2) and at["seeds"] == 2
+
+
+def test_figures_with_nothing_to_show_are_left_out_where_all_are_asked_for(tmp_path: Path) -> None:
+    names = [paths[0].stem for paths in draw_all([make_record()], tmp_path)]
+    assert names == ["extrapolation", "speed_vs_length"]
+    names = [paths[0].stem for paths in draw_all([with_knobs(make_record())], tmp_path)]
+    assert names == ["extrapolation", "evaluation_knobs", "loss_by_position", "speed_vs_length"]
+
+
+def test_more_variants_than_kinds_of_lines_are_told_apart() -> None:
+    variants = [("transformer", f"transformer · heads={heads}") for heads in range(9)]
+    assert len({(look.line, look.hollow) for look in style.looks(variants).values()}) == 9
+
+
+def test_many_changed_keys_are_counted() -> None:
+    keys = ["task.rows", "train.lr", "train.steps"]
+    _, data = extrapolation.draw([make_record(protocol_modified=keys)])
+    assert set(data["label"]) == {"performer (3 keys changed)"}
 
 
 def test_extrapolation_shows_means_with_their_intervals() -> None:
@@ -129,7 +192,8 @@ def test_machines_and_batch_sizes_never_share_a_panel() -> None:
 
 
 def test_variants_that_share_a_name_are_told_apart() -> None:
-    alike = [make_record(hash="aaaa0000"), make_record(hash="bbbb0000"), make_record(protocol_modified=["train.lr"])]
+    changes = ({"hash": "aaaa0000"}, {"hash": "bbbb0000"}, {"protocol_modified": ["train.lr"]})
+    alike = [with_knobs(make_record(**change)) for change in changes]
     for figure in FIGURES:
         _, data = figure.draw(alike)
         assert set(data["label"]) == {"performer #aaaa0000", "performer #bbbb0000", "performer (train.lr changed)"}
@@ -181,8 +245,11 @@ def test_an_unwritable_folder_is_told_in_one_sentence(tmp_path: Path) -> None:
         style.save(*extrapolation.draw([]), tmp_path / "file", "name")
 
 
-@pytest.mark.parametrize("figure", FIGURES, ids=lambda module: module.__name__)
-@pytest.mark.parametrize("cells", [records, many], ids=lambda cells: cells.__name__)
+@pytest.mark.parametrize(
+    ("figure", "cells"),
+    [*((figure, many) for figure in FIGURES), (extrapolation, records), (speed_vs_length, records)],
+    ids=lambda value: value.__name__,
+)
 def test_nothing_is_cut_off_or_written_over_something_else(figure: ModuleType, cells) -> None:
     drawn, _ = figure.draw(cells())
     with style.style():

@@ -6,6 +6,7 @@ import torch
 from lra_bench.contracts import UserError
 from lra_bench.models.feedforward import FeedForward
 from lra_bench.models.full.softmax_attention import SoftmaxAttention
+from lra_bench.models.mixer import Context
 from tests.mixer_cases import HEADS, WIDTH, make, rows, run
 from tests.model_cases import batch_for, model, node_file, task
 
@@ -44,7 +45,7 @@ class TestScores:
         torch.manual_seed(0)
         mixer = SoftmaxAttention(256, 4, score="reduced", rank=8)
         q, k = torch.randn(2, 4, 300, 64), torch.randn(2, 4, 300, 64)
-        a, b = mixer._compared(q, k)
+        a, b = mixer.compared(q, k, Context(None, torch.arange(300)))
         assert (a @ b.mT).std().item() == pytest.approx(1, rel=0.2)
 
     def test_additive_without_queries_weighs_alike_for_all(self):

@@ -148,7 +148,7 @@ def test_bits_per_character_rank_from_below() -> None:
     frame = leaderboard([with_bits(2.0, "local"), with_bits(1.5, "performer")])
     assert list(frame["variant"]) == ["performer", "local"]
     assert frame.iloc[0]["floor_name"] == "bigram"
-    assert frame["skill"].isna().all()
+    assert list(frame["skill"]) == pytest.approx([1 - 1.5 / 3.5, 1 - 2.0 / 3.5])
     assert "1.500 [1.400, 1.600]" in export.render(frame, "markdown")
 
 

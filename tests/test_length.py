@@ -11,7 +11,8 @@ from torch import nn
 from lra_bench.contracts import Output, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.hardware import resolve
-from lra_bench.measure.length import extrapolate, interval
+from lra_bench.measure.length import check_asked, extrapolate, interval
+from lra_bench.records.extrapolation import POINT_STATUSES
 from lra_bench.training.evaluation import evaluate
 
 HARDWARE = resolve({"device": "cpu", "precision": "fp32", "threads": 1, "compile": False, "micro_batch": None})
@@ -60,14 +61,44 @@ class FirstToken(nn.Module):
         return "no more than 16 tokens" if length > 32 else None
 
 
+class Breaks(FirstToken):
+    """Does at 16 tokens what ``how`` names; ``odd`` is an option for evaluation on longer rows."""
+
+    odd = False
+
+    def __init__(self, how=""):
+        super().__init__()
+        self.how = how
+
+    def evaluation_knobs(self):
+        return {"model.odd": (True,)}
+
+    def forward(self, batch, memory=None):
+        logits = super().forward(batch).logits
+        if batch.lengths.max() == 16:
+            if self.how == "nan":
+                logits[0] = torch.nan
+            elif self.how:
+                raise {"allocator": RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+                       "memory": MemoryError("no more"), "bug": RuntimeError("a bug\nof mine"),
+                       "index": IndexError("index out of range in self")}[self.how]  # fmt: skip
+        return Output(logits.roll(1, -1) if self.odd else logits)
+
+
 def evaluated():
     task, model = Doubtful(), FirstToken()
     return task, model, evaluate(model, Rows(task.split("test"), task.spec), task.spec, HARDWARE, 64, "Test")
 
 
-def measured(ratios, variants=None):
-    task, model, known = evaluated()
-    measure = {"extrapolation_ratios": ratios, "extrapolation_variants": variants, "evaluation_batch_size": 64}
+def measured(ratios, variants=None, knobs=None, model=None):
+    task, plain, known = evaluated()
+    model = model or plain
+    measure = {
+        "extrapolation_ratios": ratios,
+        "extrapolation_variants": variants,
+        "extrapolation_knobs": knobs,
+        "evaluation_batch_size": 64,
+    }
     return extrapolate(model, task, {"measure": measure}, HARDWARE, known)
 
 
@@ -80,7 +111,7 @@ def test_every_variant_has_its_own_rows_and_floors_and_the_training_length_stand
         ("hidden", 4, 0.25, 0.125),
         ("hidden", 16, 0.25, 0.125),
     ]
-    assert set(curve.evaluations) == {(p["variant"], p["length"]) for p in curve.points}
+    assert set(curve.evaluations) == {(p["variant"], p["knob"], p["ratio"], p["length"]) for p in curve.points}
     assert curve.points[-1]["skill"] == pytest.approx((0.25 - 0.125) / 0.875)
 
 
@@ -88,14 +119,59 @@ def test_lengths_that_task_or_model_do_not_have_say_why():
     points = measured([4, 8]).points
     told = {(p["variant"], p["length"]): (p["status"], p["reason"], p["score"]) for p in points}
     assert told["shown", 32][0] == "ok"
-    assert told["hidden", 32] == ("incompatible", "hidden rows are never that long", None)
-    assert told["hidden", 64] == told["shown", 64] == ("incompatible", "no more than 16 tokens", None)
+    assert told["hidden", 32] == ("undefined", "hidden rows are never that long", None)
+    assert told["hidden", 64] == told["shown", 64] == ("undefined", "no more than 16 tokens", None)
 
 
 def test_variants_can_be_chosen_and_unknown_ones_are_named():
     assert [p["variant"] for p in measured([1, 2], ["hidden"]).points] == ["hidden", "hidden"]
     with pytest.raises(UserError, match=r"measure\.extrapolation_variants=turned.*shown, hidden"):
         measured([1], ["turned"])
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "reason"),
+    [
+        ("nan", "not_finite", "the loss of 13 of 400 rows is not finite"),
+        ("allocator", "out_of_memory", "DefaultCPUAllocator: can't allocate memory"),
+        ("memory", "out_of_memory", "no more"),
+        ("bug", "failed", "a bug"),
+        ("index", "failed", "index out of range in self"),
+    ],
+)
+def test_what_goes_wrong_at_one_length_is_told_there_and_the_others_stand(how, status, reason):
+    found = measured([1, 2, 4], ["shown"], [], Breaks(how))
+    told = {p["length"]: (p["status"], p["score"]) for p in found.points}
+    assert told == {8: ("ok", 1.0), 16: (status, None), 32: ("ok", 1.0)}
+    assert found.points[1]["reason"] == reason
+    assert [place.length for place in found.evaluations] == [8, 32]
+    assert all(p["status"] in POINT_STATUSES for p in found.points)
+
+
+def test_knobs_have_curves_of_their_own_beyond_the_training_length_in_the_first_variant():
+    model = Breaks()
+    points = measured([0.5, 1, 2], model=model).points
+    assert [(p["variant"], p["knob"], p["length"], p["score"]) for p in points] == [
+        ("shown", "", 4, 1.0),
+        ("shown", "", 8, 1.0),
+        ("shown", "", 16, 1.0),
+        ("shown", "model.odd=true", 16, 0.0),
+        ("hidden", "", 4, 0.25),
+        ("hidden", "", 16, 0.25),
+    ]
+    assert model.odd is False
+    assert not any(p["knob"] for p in measured([2], knobs=[], model=model).points)
+    with pytest.raises(UserError, match=r"has no knob a=b; it has model\.odd=true"):
+        measured([2], knobs=["a=b"], model=model)
+
+
+def test_what_is_asked_for_is_checked_before_anything_runs():
+    task, model, _ = evaluated()
+    measure = {"extrapolation_variants": None, "extrapolation_knobs": None}
+    check_asked(model, task, {"measure": measure})
+    for wrong in ({"extrapolation_variants": ["turned"]}, {"extrapolation_knobs": ["a=b"]}):
+        with pytest.raises(UserError, match=next(iter(wrong))):
+            check_asked(model, task, {"measure": {**measure, **wrong}})
 
 
 def test_places_of_one_row_do_not_pass_for_independent_examples():

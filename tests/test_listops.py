@@ -11,11 +11,11 @@ import pytest
 from lra_bench.contracts import UserError
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
-from lra_bench.data.examples import content_sha256, digests_of
+from lra_bench.data.examples import content_sha256, digests_of, join
 from lra_bench.tasks.listops import ListOps
 from lra_bench.tasks.listops_floors import root_and_label, shortcut_accuracies
-from lra_bench.tasks.listops_generation import matched
-from lra_bench.tasks.listops_trees import MAX, MIN, NO_DIGIT, SM, describe_rows
+from lra_bench.tasks.listops_generation import distinct, matched
+from lra_bench.tasks.listops_trees import MAX, MIN, NO_DIGIT, SM, describe, describe_rows
 
 SMALL: dict[str, Any] = {
     "window": [20, 100],
@@ -126,8 +126,22 @@ def test_other_lengths_are_equally_difficult(task, ratio):
     counts = root_and_label(table) * 500
     assert np.abs(counts - root_and_label(train) * 500).max() < 1  # largest remainders
     task.check("test", length)
-    assert task.difficulty("test", length)["total_variation_from_train"] < 40 / 500
+    assert task.drift("test", length)["total_variation_from_train"] < 40 / 500
     assert task.supports_length(length) is None
+
+
+def test_the_root_operator_tells_as_much_in_every_bucket_as_in_training_thanks_to_resampling(task):
+    """Within 2 points; trees of eight times the length are distributed otherwise where they are not resampled."""
+    train = describe_rows(task.split("train"))
+    trained = task.floors("train")["root_operator"]
+    for ratio in (0.5, 2, 4, 8):
+        length = round(100 * ratio)
+        assert task.floors("test", length)["root_operator"] == pytest.approx(trained, abs=0.02), length
+        assert task.drift("test", length)["mean_root_arity"] > 2
+    drawn = join(distinct(task._trees(800), 1, 0, 2000, lambda n: None))
+    about = describe(drawn.values, drawn.starts, drawn.lengths)
+    moved = np.abs(root_and_label(about) - root_and_label(train)).sum() / 2
+    assert moved > 2 * task.drift("test", 800)["total_variation_from_train"]
 
 
 def test_rare_kinds_of_rows_do_not_come_last():

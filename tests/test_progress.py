@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 
+from lra_bench import progress
+
 PROGRAM = """
 import time
 from lra_bench import progress
@@ -43,7 +45,7 @@ def on_a_terminal(program: str) -> str:
 
 def test_a_bar_within_a_bar_stands_on_a_line_of_its_own():
     shown = on_a_terminal(PROGRAM.format(quiet=0.0))
-    assert re.search(r"Outer .*11/20 steps", shown)
+    assert re.search(r"Outer .*11/20 steps [\d.,]+ steps/s", shown)
     assert re.search(r"Inner .*/10 rows", shown)
     for line in re.split(r"[\r\n]+|\x1b\[\d*A", shown):
         assert not ("Outer" in line and "Inner" in line), line
@@ -62,5 +64,12 @@ def test_without_a_terminal_there_are_lines():
     piped = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(quiet=0.0)], capture_output=True, text=True, check=True
     )
-    assert re.search(r"^Outer: \d+ of 20 steps", piped.stderr, re.MULTILINE)
+    assert re.search(r"^Outer: \d+ of 20 steps, [\d.,]+ steps/s, \d+ s left$", piped.stderr, re.MULTILINE)
     assert "\x1b" not in piped.stderr
+
+
+def test_rates_have_three_digits():
+    rates = {0: "0 steps/s", 0.0123: "0.012 steps/s", 0.5: "0.500 steps/s", 3.14159: "3.14 steps/s"}
+    rates |= {35.25: "35.2 steps/s", 480.4: "480 steps/s", 1234567: "1,234,567 steps/s"}
+    assert {rate: progress._per_second(rate, "steps") for rate in rates} == rates
+    assert progress._per_second(2.0, "") == "2.00/s"

@@ -12,7 +12,7 @@ from torch import nn
 from lra_bench.contracts import Batch, Output, TaskSpec, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.hardware import Hardware
-from lra_bench.training import loop
+from lra_bench.training import loop, meter
 from lra_bench.training.checkpoint import BEST, LAST, Checkpoints
 from lra_bench.training.evaluation import evaluate
 from lra_bench.training.meter import Diverged
@@ -116,6 +116,75 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path):
     assert found.state.validations == expected.state.validations
     assert found.figures["final_weights_sha256"] == expected.figures["final_weights_sha256"]
     assert (tmp_path / "cut" / BEST).read_bytes() == (tmp_path / "whole" / BEST).read_bytes()
+
+
+def test_times_and_rates_are_those_of_a_clock_that_is_known(tmp_path, monkeypatch):
+    """A batch takes a hundredth of a second to come, a step two, a batch of an evaluation five seconds."""
+    now = 0.0
+
+    def passes(seconds):
+        nonlocal now
+        now += seconds
+
+    class Timed(Toy):
+        def forward(self, batch, memory=None):
+            passes(0.02 if self.training else 5.0)
+            return super().forward(batch)
+
+    made = loop.training_batches
+
+    def slowly(*arguments):
+        batches = made(*arguments)
+        return lambda step: passes(0.01) or batches(step)
+
+    monkeypatch.setattr(loop, "training_batches", slowly)
+    monkeypatch.setattr(meter.time, "perf_counter", lambda: now)
+    torch.manual_seed(0)
+    figures = fit(Timed(), tmp_path, steps=40, evaluate_every=15)[0].figures
+    assert figures["data_wait_share"] == pytest.approx(1 / 3)
+    assert figures["steps_per_second"] == pytest.approx(1 / 0.03)
+    assert figures["rows_per_second"] == pytest.approx(4 / 0.03)
+    assert figures["train_seconds"] == pytest.approx(40 * 0.03)
+    assert figures["evaluation_seconds"] == pytest.approx(3 * 2 * 5.0)  # at 15, 30 and 40, two batches each
+    batches = made(rows(), config()["train"], 7)
+    timed = sum(int(batches(step).lengths.sum()) for step in range(10, 40))  # after the warm-up
+    assert figures["tokens_per_second"] == pytest.approx(timed / (30 * 0.03))
+
+
+def test_every_step_tells_gradient_norm_rate_and_tokens_as_they_were(tmp_path, monkeypatch):
+    """Against norms taken by hand before clipping, the schedule's own formula, and tokens counted in the batches."""
+    norms, rates = [], []
+    step_of = Optimizer.step
+
+    def watched(self, step):
+        gradients = [p.grad.double().flatten() for p in self.parameters if p.grad is not None]
+        norms.append(torch.cat(gradients).norm().item())
+        taken = step_of(self, step)
+        rates.append(self.adamw.param_groups[0]["lr"])
+        return taken
+
+    monkeypatch.setattr(Optimizer, "step", watched)
+    result, heard = fit(toy(), tmp_path, clip=0.05)
+    batches = loop.training_batches(rows(), config()["train"], 7)
+    tokens = np.cumsum([int(batches(step).lengths.sum()) for step in range(12)])
+    curve = result.state.curve
+    assert [row[1] for row in curve] == pytest.approx(rates)
+    assert rates == pytest.approx([1e-2 * learning_rate_factor("linear", step, 12, 3) for step in range(12)])
+    assert [row[2] for row in curve] == pytest.approx(norms, rel=1e-5)
+    assert [row[3] for row in curve] == tokens.tolist()
+    figures = result.figures
+    assert figures["tokens_seen"] == tokens[-1]
+    assert figures["last_learning_rate"] == pytest.approx(rates[-1])
+    assert figures["gradient_norm_median"] == pytest.approx(np.median(norms), rel=1e-5)
+    assert figures["gradient_norm_max"] == pytest.approx(max(norms), rel=1e-5)
+    assert figures["clipped_share"] == np.mean(np.array(norms) > 0.05)
+    latest = heard[-1][1]
+    assert (latest["gradient_norm"], latest["tokens_seen"]) == (curve[-1][2], tokens[-1])
+
+
+def test_without_clipping_nothing_is_clipped(tmp_path):
+    result, _ = fit(toy(), tmp_path, clip=None)
+    assert result.figures["clipped_share"] == 0 and result.figures["gradient_norm_max"] > 0
 
 
 def test_other_steps_and_seeds_draw_otherwise():

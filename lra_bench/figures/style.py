@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 COLUMN_INCHES = 3.4
 PAGE_INCHES = 7.0
 LEGEND_ROW_INCHES = 0.165
+LEGEND_HANDLE_INCHES, LEGEND_LETTER_INCHES = 0.5, 0.052
 GREY = "#767676"
 
 # Okabe and Ito's colours, told apart by colour-blind readers, without the yellow that paper swallows.
@@ -66,15 +67,17 @@ SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Look:
-    """Colour, marker and line of one variant."""
+    """Colour, marker and line of one variant; markers are filled or ``hollow``."""
 
     colour: str
     marker: str
     line: Any
+    hollow: bool = False
 
     def options(self) -> dict[str, Any]:
         """The look as matplotlib's keyword arguments."""
-        return {"color": self.colour, "marker": self.marker, "linestyle": self.line}
+        face = {"markerfacecolor": "white"} if self.hollow else {}
+        return {"color": self.colour, "marker": self.marker, "linestyle": self.line, **face}
 
 
 def style() -> AbstractContextManager[None]:
@@ -111,19 +114,25 @@ def legend_below(figure: Figure, axes: Iterable[Axes], bottom: float, columns: i
         )  # fmt: skip
 
 
+def legend_columns(entries: Sequence[str], width: float) -> int:
+    """How many columns, three at most, a legend of ``entries`` fills in ``width`` inches."""
+    column = LEGEND_HANDLE_INCHES + LEGEND_LETTER_INCHES * max(map(len, entries), default=0)
+    return max(1, min(3, int(width / column)))
+
+
 def legend_inches(rows: int) -> float:
     """Height to keep for a legend of so many rows, its title counted as one."""
     return LEGEND_ROW_INCHES * rows + 0.12
 
 
 def looks(variants: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Look]:
-    """The look of each (model, variant): colour and marker by model alone, the line telling its variants apart."""
+    """The look of each (model, variant): colour and marker by model alone, line and filling by variant."""
     found: dict[tuple[str, str], Look] = {}
     counts: dict[str, int] = {}
     for model, variant in sorted(set(variants), key=lambda pair: (pair[0], len(pair[1]), pair[1])):
         number = counts.get(model, 0)
         counts[model] = number + 1
-        found[model, variant] = Look(*colour_and_marker(model), LINES[number % len(LINES)])
+        found[model, variant] = Look(*colour_and_marker(model), LINES[number % len(LINES)], number >= len(LINES))
     return found
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from lra_bench.records.extrapolation import CurveSummary, Extrapolation
 from lra_bench.records.schema import Record, SpeedPoint
 
 from .export import row_for
-from .runs import lacks
+from .runs import lacks, ratio_name
 
 Facts = Iterator[tuple[str, str]]
 
@@ -20,7 +21,7 @@ def describe(record: Record, width: int | None = None) -> str:
 
 def lines(facts: Iterable[tuple[str, str]]) -> str:
     """Names and what is known under them, a line each."""
-    return "".join(f"{name:<18}{text}\n" for name, text in facts)
+    return "".join(f"{f'{name} ':<18}{text}\n" for name, text in facts)
 
 
 def costs(speed: Sequence[SpeedPoint], growth: Mapping[str, Any], flops: Mapping[str, Any] | None) -> Facts:
@@ -32,6 +33,31 @@ def costs(speed: Sequence[SpeedPoint], growth: Mapping[str, Any], flops: Mapping
     for mode, slopes in growth.items():
         if text := _plain({name: value for name, value in slopes.items() if name != "lengths"}):
             yield f"growth, {mode}", text
+
+
+def curve_summaries(section: Extrapolation) -> Facts:
+    """What each curve over length amounts to; in one line where all fail for one reason."""
+    told = [_summary(curve) for curve in section["summary"]]
+    if len(told) > 1 and len(set(told)) == 1:
+        yield "curves", f"all {len(told)}: {told[0]}"
+        return
+    for curve, text in zip(section["summary"], told, strict=True):
+        yield "curve", f"{_curve_name(curve)}: {text}"
+
+
+def _curve_name(place: Mapping[str, Any]) -> str:
+    return " · ".join(filter(None, (place["variant"], place["knob"])))
+
+
+def _summary(curve: CurveSummary) -> str:
+    failures = [f"{status} at {', '.join(map(ratio_name, ratios))}" for status, ratios in curve["failures"].items()]
+    if curve["effective_ratio"] is None:
+        return "; ".join(filter(None, (curve["reason"], *failures)))
+    bound = "at least " if curve["effective_ratio_is_lower_bound"] else ""
+    area = ""
+    if curve["area"] is not None and curve["area_to_ratio"] is not None:
+        area = f", area {curve['area']:.3f} to {ratio_name(curve['area_to_ratio'])}"
+    return "; ".join((f"effective ratio {bound}{ratio_name(curve['effective_ratio'])}{area}", *failures))
 
 
 def _facts(record: Record) -> Facts:
@@ -50,8 +76,15 @@ def _facts(record: Record) -> Facts:
         yield "parameters", _plain(record.parameters)
     if record.training is not None:
         yield "training", _plain(record.training)
-    for point in record.extrapolation["points"] if record.extrapolation else []:
-        yield f"length {point['length']:,}", f"{point['variant']}, {_point(point)}"
+    if record.extrapolation:
+        for point in record.extrapolation["points"]:
+            yield f"length {point['length']:,}", f"{_curve_name(point)}, {_point(point)}"
+        yield from curve_summaries(record.extrapolation)
+        if len(record.extrapolation["attempts"]) > 1:
+            for attempt in record.extrapolation["attempts"]:
+                count = sum(point["attempt"] == attempt["attempt"] for point in record.extrapolation["points"])
+                told = f"{count} points on {attempt['hardware']}, {attempt['measured_at']}"
+                yield f"attempt {attempt['attempt']}", told
     yield from costs(record.speed, record.growth, record.flops)
 
 
@@ -71,7 +104,8 @@ def _point(point: Mapping[str, Any]) -> str:
     if point["score"] is None:
         return f"{point['status']}: {point['reason']}"
     floor = f", {point['floor_name']} floor {point['floor']:.4f}" if point["floor"] is not None else ""
-    return f"{point['score']:.4f} [{point['low']:.4f}, {point['high']:.4f}] over {point['n']:,}{floor}"
+    kept = f", keeps {point['retention']:.0%} of the skill" if point["retention"] is not None else ""
+    return f"{point['score']:.4f} [{point['low']:.4f}, {point['high']:.4f}] over {point['n']:,}{floor}{kept}"
 
 
 def _speed(entry: Mapping[str, Any]) -> str:

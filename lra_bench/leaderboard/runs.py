@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.records.schema import ExtrapolationPoint, Record, SpeedPoint
+from lra_bench.measure.curve import skill
+from lra_bench.records.extrapolation import ExtrapolationPoint
+from lra_bench.records.schema import Record, SpeedPoint
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,8 +35,8 @@ def ratio_name(ratio: float, variant: str | None = None) -> str:
 
 
 def length_points(record: Record) -> dict[str, ExtrapolationPoint]:
-    """The points on other lengths by their ``ratio_name``."""
-    points = record.extrapolation["points"] if record.extrapolation else []
+    """The points on other lengths by their ``ratio_name``, with nothing set for evaluation alone."""
+    points = [p for p in record.extrapolation["points"] if not p["knob"]] if record.extrapolation else []
     first = points[0]["variant"] if points else None
     return {
         ratio_name(point["ratio"], None if point["variant"] == first else point["variant"]): point for point in points
@@ -71,7 +73,7 @@ def _row(record: Record, length: int | None) -> dict[str, Any]:
         "validation_score": record.score("validation"),
         "floor": floor,
         "floor_name": floor_name,
-        "skill": _skill(score, floor, record.metric),
+        "skill": skill(score, floor, record.higher_is_better),
         "parameters_body": parameters["body"] if parameters else None,
         "parameters_body_active": parameters["body_active"] if parameters else None,
         "parameters_total": parameters["total"] if parameters else None,
@@ -105,13 +107,6 @@ def headline_floor(record: Record) -> tuple[str | None, float | None]:
     return best if best is not None else (None, None)
 
 
-def _skill(score: float | None, floor: float | None, metric: str | None) -> float | None:
-    """The share of what is left above the floor; scores without an upper end have none."""
-    if score is None or floor is None or floor >= 1 or metric != "accuracy":
-        return None
-    return (score - floor) / (1 - floor)
-
-
 def _speed_columns(record: Record, length: int | None) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for mode in MODES:
@@ -137,6 +132,10 @@ def _length_columns(record: Record) -> dict[str, Any]:
     for name, point in length_points(record).items():
         columns |= {f"{what}_{name}": point[what] for what in ("score", "floor", "skill")}
         columns[f"status_{name}"] = point["status"]
+    plain = [curve for curve in record.extrapolation["summary"] if not curve["knob"]] if record.extrapolation else []
+    for number, curve in enumerate(plain):
+        tail = f"_{curve['variant']}" if number else ""
+        columns |= {f"{what}{tail}": curve[what] for what in ("area", "effective_ratio")}
     return columns
 
 

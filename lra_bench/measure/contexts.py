@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
@@ -37,6 +38,10 @@ class Region:
         """Places in all runs."""
         return sum(end - begin for _, begin, end in self.runs)
 
+    def places_in_windows(self, context: int) -> NDArray[np.int64]:
+        """Where each place (P,) stands in its window, where each run is cut into windows that do not overlap."""
+        return np.concatenate([np.arange(end - begin) % context for _, begin, end in self.runs])
+
     @property
     def spans(self) -> list[tuple[int, int, int]]:
         """The tokens that are predicted, as (document, start, stop): each place predicts the token after its own."""
@@ -66,9 +71,27 @@ def region_of(rows: Rows, longest: int, tokens: int) -> Region:
     return Region(tuple(runs), piece, unit)
 
 
+@dataclass(frozen=True)
+class ContextRead:
+    """The score with one context, the losses (P,) in nats of the places of the region, and after how many tokens of
+    their window these were predicted (P,): None where places are read in several ways.
+    """
+
+    evaluation: Evaluation
+    losses: NDArray[np.float64]
+    seen: NDArray[np.int64] | None
+
+
 def evaluate_context(
-    model: nn.Module, rows: Rows, region: Region, variant: str, context: int, hardware: Hardware, batch_size: int
-) -> Evaluation:
+    model: nn.Module,
+    rows: Rows,
+    region: Region,
+    variant: str,
+    context: int,
+    hardware: Hardware,
+    batch_size: int,
+    description: str = "Context",
+) -> ContextRead:
     """The score on ``region`` where ``model`` reads ``context`` tokens at once, in the way that ``variant`` names.
 
     As many tokens are read at once as are in ``batch_size`` windows of the training length. A row of the result is one
@@ -84,7 +107,7 @@ def evaluate_context(
         )
     at_once = max(1, round(batch_size * rows.spec.train_length / context))
     sheet = _Sheet(region)
-    with evaluating(model), bar(region.places, f"Context {context:,}, {variant}", unit="tokens") as advance:
+    with evaluating(model), bar(region.places, description, unit="tokens") as advance:
         if variant == "stateful":
             _read_on(model, rows, sheet, context, hardware, at_once, advance)
             lengths = np.diff([*range(0, region.piece, context), region.piece])
@@ -97,7 +120,9 @@ def evaluate_context(
                     output = model(batch)
                 advance(sheet.write(windows.select(indices), *target_figures(output, batch)))
             lengths = windows.lengths
-    return summarise(sheet.rows(), rows.spec, float(lengths.mean()))
+    evaluation = summarise(sheet.rows(), rows.spec, float(lengths.mean()))
+    seen = region.places_in_windows(context) + 1 if variant == "context" else None
+    return ContextRead(evaluation, sheet.losses, seen)
 
 
 def _read_on(
@@ -129,11 +154,11 @@ def _read_on(
 
 
 class _Sheet:
-    """Loss and correctness of every place of a region."""
+    """Loss and correctness of every place of a region; ``losses`` (P,) in nats."""
 
     def __init__(self, region: Region) -> None:
         self.region = region
-        self._losses, self._correct = np.full((2, region.places), np.nan)
+        self.losses, self._correct = np.full((2, region.places), np.nan)
         # What to add to a place of a document for its place on the sheet.
         self._shift, before = {}, 0
         for document, begin, end in region.runs:
@@ -148,11 +173,11 @@ class _Sheet:
         for (loss, right), (document, start, first, stop) in zip(figures, spans, strict=True):
             inside = slice(first - start, stop - start)
             place = slice(first + self._shift[document], stop + self._shift[document])
-            self._losses[place], self._correct[place] = loss[inside], right[inside]
+            self.losses[place], self._correct[place] = loss[inside], right[inside]
         return int((windows.stops - windows.firsts).sum())
 
     def rows(self) -> np.ndarray:
         """Figures (5, R) of the region's units, as ``summarise`` wants them."""
-        losses, correct = (column.reshape(-1, self.region.unit).sum(1) for column in (self._losses, self._correct))
+        losses, correct = (column.reshape(-1, self.region.unit).sum(1) for column in (self.losses, self._correct))
         none = np.full(len(losses), -1)
         return np.stack([none, none, correct, losses, np.full(len(losses), self.region.unit)])

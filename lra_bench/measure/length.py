@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypedDict
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,18 +14,31 @@ from lra_bench.contracts import Task, TaskSpec, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.hardware import Hardware
 from lra_bench.leaderboard.statistics import bootstrap, wilson, wilson_over_rows
-from lra_bench.records.schema import ExtrapolationPoint
+from lra_bench.records.extrapolation import ExtrapolationPoint, PositionBin
 from lra_bench.training.evaluation import Evaluation, evaluate
 
+from .by_position import loss_by_position
 from .contexts import CONTEXT_VARIANTS, Region, evaluate_context, region_of
+from .curve import skill
+from .knobs import chosen, turned
 
 
-@dataclass(frozen=True)
-class Extrapolation:
-    """The points of a length curve, as in the record, and the evaluations behind them by variant and length."""
+class Place(NamedTuple):
+    """Where a point stands: how its rows were made, what was set for it, its length as ratio and in tokens."""
 
-    points: list[ExtrapolationPoint]
-    evaluations: dict[tuple[str, int], Evaluation]
+    variant: str
+    knob: str
+    ratio: float
+    length: int
+
+
+@dataclass
+class Measured:
+    """Points of length curves, as in the record, the evaluations behind them by place, and losses by position."""
+
+    points: list[ExtrapolationPoint] = field(default_factory=list)
+    evaluations: dict[Place, Evaluation] = field(default_factory=dict)
+    by_position: list[PositionBin] = field(default_factory=list)
 
 
 def interval(result: Evaluation, spec: TaskSpec) -> tuple[float, float]:
@@ -37,57 +50,199 @@ def interval(result: Evaluation, spec: TaskSpec) -> tuple[float, float]:
     return wilson(round(float(result.correct.sum())), result.n)
 
 
-def skill(score: float, floor: float | None, spec: TaskSpec) -> float | None:
-    """Score above the floor as a share of what is left above it: 0 at the floor, 1 when perfect."""
-    if floor is None or not spec.higher_is_better or floor >= 1:
-        return None
-    return (score - floor) / (1 - floor)
+def check_asked(model: nn.Module, task: Task, config: Mapping[str, Any]) -> None:
+    """Raise ``UserError`` where variants or knobs are asked for that task or model has not, before anything is run."""
+    _variants(task, config)
+    chosen(model, config["measure"]["extrapolation_knobs"])
 
 
 def extrapolate(
-    model: nn.Module, task: Task, config: Mapping[str, Any], hardware: Hardware, known: Evaluation
-) -> Extrapolation:
+    model: nn.Module,
+    task: Task,
+    config: Mapping[str, Any],
+    hardware: Hardware,
+    known: Evaluation | None = None,
+    *,
+    attempt: int = 1,
+    longest: int | None = None,
+) -> Measured:
     """Evaluate frozen weights at every ratio of the training length, in every way that the task has to vary it.
 
-    ``known`` is the test at the training length itself, which is the same in every variant and stands in the first. In
-    language modelling it is the context that varies, and every point has the same scored tokens and is measured.
-    A point that cannot be measured carries its status and reason: ``incompatible`` where task or model has no such
-    length, ``out_of_memory``. Raises ``UserError`` where a variant is asked for that the task has not.
+    Knobs are tried in the first variant and beyond the training length, where alone they matter. ``known`` is the test
+    at the training length itself, which is the same in every variant and stands in the first. In language modelling it
+    is the context that varies, every point has the same scored tokens, and ``longest`` is the longest context to find
+    them for, by default that of the ratios.
+    A point that cannot be measured carries its status and reason. Raises ``UserError`` where a variant or knob is asked
+    for that there is not.
     """
-    points: list[ExtrapolationPoint] = []
-    evaluations: dict[tuple[str, int], Evaluation] = {}
-    region = _region(task, config)
+    ratios = config["measure"]["extrapolation_ratios"]
+    language = task.spec.kind == "language_modeling"
+    measuring = _Measuring(model, task, config, hardware, known, attempt, longest)
     for number, variant in enumerate(_variants(task, config)):
-        for ratio in config["measure"]["extrapolation_ratios"]:
-            if ratio == 1 and number and region is None:
-                continue
-            length = round(task.spec.train_length * ratio)
-            place: _Place = {"variant": variant, "ratio": ratio, "length": length}
-            try:
-                if region is not None:
-                    result = _evaluate_context(model, task, region, place, config, hardware)
-                else:
-                    result = known if ratio == 1 else _evaluate_at(model, task, length, variant, config, hardware)
-            except UserError as error:
-                points.append(_unscored(place, "incompatible", str(error)))
-            except (torch.cuda.OutOfMemoryError, MemoryError) as error:
-                points.append(_unscored(place, "out_of_memory", str(error).partition("\n")[0]))
+        for knob in ["", *(chosen(model, config["measure"]["extrapolation_knobs"]) if number == 0 else [])]:
+            for ratio in ratios:
+                if (knob and ratio <= 1) or (ratio == 1 and number and not language):
+                    continue
+                measuring.measure(Place(variant, knob, ratio, round(task.spec.train_length * ratio)))
+    return measuring.found
+
+
+class _Measuring:
+    """Measures place after place and gathers what it finds."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        task: Task,
+        config: Mapping[str, Any],
+        hardware: Hardware,
+        known: Evaluation | None,
+        attempt: int,
+        longest: int | None,
+    ) -> None:
+        self.model, self.task, self.hardware, self.known, self.attempt = model, task, hardware, known, attempt
+        self.options = config["measure"]
+        self.longest = longest or round(task.spec.train_length * max(self.options["extrapolation_ratios"], default=1))
+        self.found = Measured()
+        self._region: Region | None = None
+        self._rows_known: dict[tuple[str, int], dict[str, Any]] = {}
+
+    def measure(self, place: Place) -> None:
+        """The point at one place, whatever becomes of it."""
+        try:
+            with turned(self.model, place.knob):
+                result = self._evaluated(place)
+        except UserError as error:
+            self._leave(place, "undefined", error)
+        except (torch.cuda.OutOfMemoryError, MemoryError) as error:
+            self._leave(place, "out_of_memory", error)
+            if self.hardware.device.type == "cuda":
+                torch.cuda.empty_cache()
+        except (RuntimeError, IndexError, ValueError) as error:
+            # torch raises a plain RuntimeError where the CPU's allocator finds no memory.
+            self._leave(place, "out_of_memory" if "allocate memory" in str(error) else "failed", error)
+        else:
+            self._take(place, result)
+
+    def _take(self, place: Place, result: Evaluation) -> None:
+        spec = self.task.spec
+        if not np.isfinite(result.loss):
+            bad = int((~np.isfinite(result.row_loss)).sum())
+            self._leave(place, "not_finite", f"the loss of {bad:,} of {len(result.row_loss):,} rows is not finite")
+            return
+        low, high = interval(result, spec)
+        about = self._about_rows(place)
+        self.found.evaluations[place] = result
+        self.found.points.append(
+            {
+                "variant": place.variant,
+                "knob": place.knob,
+                "ratio": place.ratio,
+                "length": place.length,
+                "mean_tokens": result.mean_tokens,
+                "n": result.n,
+                "score": result.score,
+                "loss": result.loss,
+                "low": low,
+                "high": high,
+                "floor": about["floor"],
+                "floor_name": about["floor_name"],
+                "floors": about["floors"],
+                "drift": about["drift"],
+                "skill": skill(result.score, about["floor"], spec.higher_is_better),
+                "retention": None,
+                "attempt": self.attempt,
+                "status": "ok",
+                "reason": "",
+            }
+        )
+
+    def _leave(self, place: Place, status: str, reason: object) -> None:
+        first_line = (str(reason).strip() or type(reason).__name__).splitlines()[0]
+        self.found.points.append(
+            {
+                "variant": place.variant,
+                "knob": place.knob,
+                "ratio": place.ratio,
+                "length": place.length,
+                "mean_tokens": None,
+                "n": 0,
+                "score": None,
+                "loss": None,
+                "low": None,
+                "high": None,
+                "floor": None,
+                "floor_name": None,
+                "floors": {},
+                "drift": {},
+                "skill": None,
+                "retention": None,
+                "attempt": self.attempt,
+                "status": status,
+                "reason": first_line,
+            }
+        )
+
+    def _about_rows(self, place: Place) -> dict[str, Any]:
+        """Floors and drift of the rows at a place, the same for every knob."""
+        at = place.variant, place.length
+        if at not in self._rows_known:
+            task, length = self.task, None if place.ratio == 1 else place.length
+            if self._region is not None:
+                floors, drift = dict(task.floors_between("test", self._region.spans)), {}
             else:
-                evaluations[variant, length] = result
-                points.append(_scored(place, result, _floors(task, region, place), task))
-    return Extrapolation(points, evaluations)
+                floors = dict(task.floors("test", length, place.variant))
+                drift = dict(task.drift("test", length, place.variant))
+            floor = floors.get(task.headline_floor)
+            self._rows_known[at] = {
+                "floor": floor,
+                "floor_name": task.headline_floor if floor is not None else None,
+                "floors": floors,
+                "drift": drift,
+            }
+        return self._rows_known[at]
 
+    def _evaluated(self, place: Place) -> Evaluation:
+        if self.task.spec.kind == "language_modeling":
+            return self._evaluated_context(place)
+        return self.known if place.ratio == 1 and self.known is not None else self._evaluated_rows(place)
 
-def point_of_test(task: Task, test: Evaluation) -> ExtrapolationPoint:
-    """The point of the whole test split at the training length."""
-    place: _Place = {"variant": task.variants[0], "ratio": 1.0, "length": task.spec.train_length}
-    return _scored(place, test, dict(task.floors("test")), task)
+    def _evaluated_rows(self, place: Place) -> Evaluation:
+        task, length = self.task, place.length
+        if refused := task.supports_length(length, place.variant) or _refuses(self.model, length):
+            raise UserError(refused)
+        rows = Rows(task.split("test", None if place.ratio == 1 else length, place.variant), task.spec)
+        # As many tokens at once as at the training length, so that memory does not decide what can be measured.
+        batch_size = max(1, round(self.options["evaluation_batch_size"] * min(1.0, task.spec.train_length / length)))
+        return evaluate(self.model, rows, task.spec, self.hardware, batch_size, _told(f"Length {length:,}", place))
 
+    def _evaluated_context(self, place: Place) -> Evaluation:
+        rows, batch_size = Rows(self.task.split("test"), self.task.spec), self.options["evaluation_batch_size"]
+        if self._region is None:
+            self._region = region_of(rows, self.longest, self.options["extrapolation_tokens"])
+        if refused := _refuses(self.model, place.length):
+            raise UserError(refused)
+        read = evaluate_context(
+            *(self.model, rows, self._region, place.variant, place.length, self.hardware, batch_size),
+            _told(f"Context {place.length:,}", place),
+        )
+        if read.seen is not None and place.ratio >= 1:
+            self._bin_losses(place, read.losses, read.seen)
+        return read.evaluation
 
-class _Place(TypedDict):
-    variant: str
-    ratio: float
-    length: int
+    def _bin_losses(self, place: Place, losses: Any, seen: Any) -> None:
+        for first, last, n, bits in loss_by_position(losses, seen, place.length, self.task.spec.train_length):
+            self.found.by_position.append(
+                {
+                    "knob": place.knob,
+                    "ratio": place.ratio,
+                    "length": place.length,
+                    "first": first,
+                    "last": last,
+                    "n": n,
+                    "bits_per_character": bits,
+                }
+            )
 
 
 def _variants(task: Task, config: Mapping[str, Any]) -> Sequence[str]:
@@ -101,80 +256,11 @@ def _variants(task: Task, config: Mapping[str, Any]) -> Sequence[str]:
     return known if asked is None else asked
 
 
-def _region(task: Task, config: Mapping[str, Any]) -> Region | None:
-    """In language modelling, the tokens on which every context is scored."""
-    ratios = config["measure"]["extrapolation_ratios"]
-    if task.spec.kind != "language_modeling" or not ratios:
-        return None
-    longest = round(task.spec.train_length * max(ratios))
-    return region_of(Rows(task.split("test"), task.spec), longest, config["measure"]["extrapolation_tokens"])
-
-
-def _floors(task: Task, region: Region | None, place: _Place) -> dict[str, float]:
-    if region is not None:
-        return dict(task.floors_between("test", region.spans))
-    return dict(task.floors("test", None if place["ratio"] == 1 else place["length"], place["variant"]))
-
-
-def _scored(place: _Place, result: Evaluation, floors: dict[str, float], task: Task) -> ExtrapolationPoint:
-    low, high = interval(result, task.spec)
-    floor = floors.get(task.headline_floor)
-    return {
-        **place,
-        "status": "ok",
-        "reason": "",
-        "mean_tokens": result.mean_tokens,
-        "n": result.n,
-        "score": result.score,
-        "loss": result.loss,
-        "low": low,
-        "high": high,
-        "floor": floor,
-        "floor_name": task.headline_floor if floor is not None else None,
-        "floors": floors,
-        "skill": skill(result.score, floor, task.spec),
-    }
-
-
-def _unscored(place: _Place, status: str, reason: str) -> ExtrapolationPoint:
-    return {
-        **place,
-        "status": status,
-        "reason": reason,
-        "mean_tokens": None,
-        "n": 0,
-        "score": None,
-        "loss": None,
-        "low": None,
-        "high": None,
-        "floor": None,
-        "floor_name": None,
-        "floors": {},
-        "skill": None,
-    }
-
-
-def _evaluate_at(
-    model: nn.Module, task: Task, length: int, variant: str, config: Mapping[str, Any], hardware: Hardware
-) -> Evaluation:
-    refused = task.supports_length(length, variant) or _refuses(model, length)
-    if refused:
-        raise UserError(refused)
-    rows = Rows(task.split("test", length, variant), task.spec)
-    # As many tokens at once as at the training length, so that memory does not decide what can be measured.
-    batch_size = max(1, round(config["measure"]["evaluation_batch_size"] * min(1.0, task.spec.train_length / length)))
-    return evaluate(model, rows, task.spec, hardware, batch_size, f"Length {length:,}, {variant}")
-
-
-def _evaluate_context(
-    model: nn.Module, task: Task, region: Region, place: _Place, config: Mapping[str, Any], hardware: Hardware
-) -> Evaluation:
-    if refused := _refuses(model, place["length"]):
-        raise UserError(refused)
-    rows, batch_size = Rows(task.split("test"), task.spec), config["measure"]["evaluation_batch_size"]
-    return evaluate_context(model, rows, region, place["variant"], place["length"], hardware, batch_size)
-
-
 def _refuses(model: nn.Module, length: int) -> str | None:
     ask = getattr(model, "supports_length", None)
     return ask(length) if ask else None
+
+
+def _told(what: str, place: Place) -> str:
+    """What a bar says of a place."""
+    return ", ".join(filter(None, (what, place.variant, place.knob)))

@@ -11,9 +11,10 @@ from typing import Any, Literal, TypedDict
 
 from lra_bench.contracts import UserError
 
+from .extrapolation import Extrapolation, complete_curves, name_length_variants
 from .values import check, hints, plain
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 STATUSES: Mapping[str, str] = {
     "ok": "finished, every figure that could be measured was",
@@ -29,16 +30,12 @@ FINISHED = ("ok", "diverged", "out_of_memory", "incompatible")
 """The statuses that are results; the others want the cell to be run again."""
 
 
-def _name_length_variants(raw: dict[str, Any]) -> dict[str, Any]:
-    """1 to 2: points on other lengths say how their rows were made; before, they were always drawn anew."""
-    curve = raw.get("extrapolation")
-    if not curve:
-        return raw
-    points = [{"variant": "redrawn", **point} for point in curve["points"]]
-    return {**raw, "extrapolation": {**curve, "points": points}}
+def _to_version_3(raw: dict[str, Any]) -> dict[str, Any]:
+    """2 to 3: each section by a function of its own."""
+    return complete_curves(raw)
 
 
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _name_length_variants}
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: name_length_variants, 2: _to_version_3}
 """From a version to the next: each takes a raw record of its version and returns one of the version after."""
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
@@ -173,38 +170,6 @@ class Growth(TypedDict):
     memory_low: float | None
     memory_high: float | None
     lengths: list[int]
-
-
-class ExtrapolationPoint(TypedDict):
-    """The trained model's score on data made for ``length`` = ``ratio`` × the training length, its longest row.
-
-    ``variant`` names the way in which those rows were made, or a language model's context was varied.
-    ``floor`` is the task's headline floor on the same rows, ``floors`` are all of them; ``skill`` is the score above
-    the floor as a share of what is left above it; ``loss`` in nats.
-    """
-
-    variant: str
-    ratio: float
-    length: int
-    mean_tokens: float | None
-    n: int
-    score: float | None
-    loss: float | None
-    low: float | None
-    high: float | None
-    floor: float | None
-    floor_name: str | None
-    floors: dict[str, float]
-    skill: float | None
-    status: str
-    reason: str
-
-
-class Extrapolation(TypedDict):
-    """Scores on other lengths than the one trained on, in tokens."""
-
-    train_length: int
-    points: list[ExtrapolationPoint]
 
 
 class Flops(TypedDict):

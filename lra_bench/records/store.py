@@ -45,7 +45,7 @@ def write(
     runs = root / RUNS
     tables = {"curves": curves, "predictions": predictions}
     artifacts = {name: _table_file(record.key, name).name for name, table in tables.items() if table is not None}
-    text = json.dumps(replace(record, artifacts=artifacts).to_dict(), indent=1, allow_nan=False) + "\n"
+    text = _text(replace(record, artifacts=artifacts))
     target = runs / record.key.file("json")
     with _told(root):
         for name, table in tables.items():
@@ -70,6 +70,26 @@ def keep_best(
         return earlier
     write(record, root, curves, predictions)
     return record
+
+
+def amend(record: Record, predictions: pd.DataFrame | None = None) -> None:
+    """Write a loaded record, and its predictions if given, in place of the files it came from; the rest stays.
+
+    Raises ``UserError`` where the folder cannot be written.
+    """
+    assert record.path is not None
+    name = _table_file(record.key, "predictions").name
+    if predictions is not None:
+        record.artifacts = {**record.artifacts, "predictions": name}
+    text = _text(record)
+    try:
+        if predictions is not None:
+            with replacing(record.path.with_name(name)) as path:
+                predictions.to_parquet(path, index=False)
+        with replacing(record.path) as path:
+            path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{record.path}: {why(error)}; free it or print the points alone with --no-write") from error
 
 
 def load(path: Path) -> Record:
@@ -171,6 +191,10 @@ def _copy(record: Record, root: Path) -> None:
                 ours.unlink(missing_ok=True)
         with replacing(root / RUNS / record.key.file("json")) as path:
             shutil.copyfile(record.path, path)
+
+
+def _text(record: Record) -> str:
+    return json.dumps(record.to_dict(), indent=1, allow_nan=False) + "\n"
 
 
 def _table_file(key: CellKey, name: str, runs: Path = Path()) -> Path:

@@ -95,14 +95,17 @@ class Checkpoints:
         with writing(self.folder / BEST) as path:
             save_model(model, str(path))
 
+    def check_best(self) -> None:
+        """Raise ``UserError`` where no best weights are kept."""
+        if not (self.folder / BEST).exists():
+            raise UserError(f"{self.folder / BEST}: no kept checkpoint of this cell; run lra-bench bench for it first")
+
     def load_best(self, model: nn.Module) -> None:
-        """Load the best weights back, from the file."""
+        """Load the best weights back, from the file; ``UserError`` where there are none."""
         from safetensors.torch import load_model
 
-        path = self.folder / BEST
-        if not path.exists():
-            raise UserError(f"{path}: no kept checkpoint of this cell; run lra-bench bench for it first")
-        load_model(model, str(path))
+        self.check_best()
+        load_model(model, str(self.folder / BEST))
 
     def forget_last(self) -> None:
         """Drop what only continuing needs, once the record is written."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable
 from typing import Any
@@ -113,8 +114,21 @@ class Meter:
             "evaluation_seconds": spent.get("evaluation"),
             "checkpoint_seconds": spent.get("checkpoint"),
             "tokens_seen": self.tokens,
+            **self._gradients(),
             "data_wait_share": timed["data_wait_seconds"] / seconds if seconds else None,
             **per_second,
+        }
+
+    def _gradients(self) -> dict[str, float | None]:
+        """The last learning rate, and the norms of the gradients before clipping; None where no step was made."""
+        curve, clip = self.state.curve, self.optimizer.train["clip"]
+        norms = [norm for _, _, norm, _ in curve]
+        clipped = sum(norm > clip for norm in norms) if clip else 0
+        return {
+            "last_learning_rate": curve[-1][1] if curve else None,
+            "gradient_norm_median": statistics.median(norms) if norms else None,
+            "gradient_norm_max": max(norms, default=None),
+            "clipped_share": clipped / len(norms) if norms else None,
         }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import torch
@@ -27,6 +29,9 @@ class SoftmaxAttention(HeadMixer):
     ``score`` compares queries and keys otherwise: ``dot`` by q · k, ``bilinear`` by q W k (both Luong et al. 2015,
     arXiv 1508.04025), ``reduced`` by (U q) · (V k) with U, V of ``rank``, by default D / 4. W, U, V belong to heads;
     W begins as I / √D and U, V so that scores begin as large as scaled ones.
+    ``log_n`` multiplies the products of queries that see n > L keys by log n / log L, L being the training length, for
+    softmax spreads over more keys the more there are (Chiang and Cholak 2022, arXiv 2202.12172, with log n at every
+    length); what a position adds to scores stays.
     """
 
     spec = MixerSpec(
@@ -42,7 +47,14 @@ class SoftmaxAttention(HeadMixer):
     shows_heads = True
 
     def __init__(
-        self, width: int, heads: int, *, score: Score = "scaled", rank: int | None = None, **common: Any
+        self,
+        width: int,
+        heads: int,
+        *,
+        score: Score = "scaled",
+        rank: int | None = None,
+        log_n: bool = False,
+        **common: Any,
     ) -> None:
         super().__init__(width, heads, **common)
         if score not in get_args(Score):
@@ -52,7 +64,7 @@ class SoftmaxAttention(HeadMixer):
             )
         if rank is not None and (rank < 1 or score != "reduced"):
             raise UserError(f"model.mixer.rank={rank}: must be at least 1, and belongs to model.mixer.score=reduced")
-        self.score, size = score, self.head_dim
+        self.score, self.log_n, size = score, log_n, self.head_dim
         self.scale = size**-0.5 if score == "scaled" else 1.0
         if score == "bilinear":
             self.between = nn.Parameter((torch.eye(size) * size**-0.5).repeat(heads, 1, 1))
@@ -61,6 +73,10 @@ class SoftmaxAttention(HeadMixer):
             self.reduce_query = nn.Parameter(torch.randn(heads, size, rank) * size**-0.5 * rank**-0.25)
             self.reduce_key = nn.Parameter(torch.randn(self.kv_heads, size, rank) * size**-0.5 * rank**-0.25)
 
+    def evaluation_knobs(self) -> Mapping[str, tuple[bool, ...]]:
+        """The other choice of ``log_n``."""
+        return {"model.mixer.log_n": (not self.log_n,)}
+
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project, attend, merge; it is what ``attend`` compares that positions turn."""
         q, k, v = self.project(x)
@@ -68,7 +84,7 @@ class SoftmaxAttention(HeadMixer):
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Softmax attention over all keys."""
-        compared = self.turn(*self._compared(q, k), context)
+        compared = self.compared(q, k, context)
         if self.position is None or self.position.hooks <= {"embed", "rotate"}:
             return softmax_attention(
                 *compared, v, padding=context.padding, causal=self.causal, scale=self.scale, dropout=self.drop_rate
@@ -78,16 +94,35 @@ class SoftmaxAttention(HeadMixer):
 
     def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use) -> Tensor:
         """What ``use`` makes of the weights, by rows."""
-        compared = self.turn(*self._compared(q, k), context)
+        compared = self.compared(q, k, context)
         return weigh_by_rows(self, q, k, context, self._products, use, compared)
 
-    def _compared(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys whose inner products are the scores, but for the scale."""
+    def compared(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """Queries and keys, turned, whose inner products are the scores, but for the scale and what positions add."""
         if self.score == "bilinear":
-            return q @ self.between, k
-        if self.score == "reduced":
-            return q @ self.reduce_query, k @ self.reduce_key
-        return q, k
+            q = q @ self.between
+        elif self.score == "reduced":
+            q, k = q @ self.reduce_query, k @ self.reduce_key
+        q, k = self.turn(q, k, context)
+        sharpness = sharpness_of_long_rows(k.shape[2], context, self.causal) if self.log_n else None
+        return q if sharpness is None else q * sharpness.to(q.dtype), k
 
     def _products(self, q: Tensor, k: Tensor) -> Tensor:
         return grouped(q * self.scale, k.mT)
+
+
+def sharpness_of_long_rows(keys: int, context: Context, causal: bool) -> Tensor | None:
+    """log n / log L, at least 1, of queries that see n keys after training on L: (1 or B, 1, 1 or N, 1).
+
+    None where no query sees more than L, prefix rows counted on both sides.
+    """
+    trained = max((context.train_length or keys) + context.prefix, 2)
+    if keys <= trained:
+        return None
+    if causal:
+        seen = torch.arange(1, keys + 1, device=context.positions.device)[None, :, None]
+    elif context.padding is not None:
+        seen = context.padding.lengths[:, None, None]
+    else:
+        seen = torch.tensor([[[keys]]], device=context.positions.device)
+    return (seen[:, None].clamp(min=1).double().log() / math.log(trained)).clamp(min=1)

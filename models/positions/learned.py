@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import torch
@@ -39,6 +40,10 @@ class LearnedPosition(Position):
         self.extend = extend
         self.table = nn.Embedding(max_length, width)
         nn.init.normal_(self.table.weight, std=DEVIATION)
+
+    def evaluation_knobs(self) -> Mapping[str, tuple[str, ...]]:
+        """The ways to go beyond the table."""
+        return {"position.extend": tuple(way for way in get_args(Extend) if way not in ("error", self.extend))}
 
     def supports_length(self, length: int) -> str | None:
         """A reason beyond the table, unless it is to be extended."""

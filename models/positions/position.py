@@ -24,8 +24,6 @@ class Position(nn.Module):
 
     name: ClassVar[str]
     hooks: ClassVar[frozenset[str]] = frozenset()
-    by_length: bool = False
-    """Whether hooks depend on how long a row is, so that positions of padding must not go on counting."""
 
     def __init__(
         self,
@@ -48,6 +46,11 @@ class Position(nn.Module):
             raise UserError(
                 f"position.random_positions={random_positions}: must be at least the {max_length} tokens of a row"
             )
+
+    @property
+    def by_length(self) -> bool:
+        """Whether hooks depend on how long a row is, so that positions of padding must not go on counting."""
+        return False
 
     def supports_length(self, length: int) -> str | None:
         """None where rows of ``length`` tokens can be encoded, else the reason why not."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
 import torch
@@ -21,7 +22,7 @@ class RotaryPosition(GridPosition):
 
     Su et al. 2021, arXiv 2104.09864. O(N D) time, no parameters, any mixer of products of queries and keys.
     Deviates: pairs are halves apart instead of neighbours, the same up to an order of channels and faster.
-    ``scaling`` says what happens to rows s times longer than ``train_length``, by default the model's ``max_length``:
+    ``scaling`` says what happens to rows s times longer than ``train_length``, by default the task's:
     ``linear`` divides positions by s (Chen et al. 2023, arXiv 2306.15595); ``ntk`` multiplies the base by s^(D/(D−2));
     ``yarn`` divides only slow waves by s and multiplies scores by (0.1 ln s + 1)^2 (both in Peng et al. 2023,
     arXiv 2309.00071). Each row counts its own tokens, and shorter rows are as without. ``dimensions`` 2 turns the first
@@ -45,13 +46,27 @@ class RotaryPosition(GridPosition):
         super().__init__(width, heads, max_length, **common)
         if scaling not in get_args(Scaling):
             raise UserError(f"position.scaling={scaling}: is none of {', '.join(get_args(Scaling))}")
-        if scaling != "none" and (self.dimensions == 2 or self.random_positions is not None):
+        if scaling != "none" and not self._stretches:
             other = "dimensions=2" if self.dimensions == 2 else "random_positions"
             raise UserError(f"position.scaling={scaling}: cannot be joined with position.{other}; leave one out")
         if base <= 1:
             raise UserError(f"position.base={base}: must be above 1")
         self.base, self.scaling, self.train_length = base, scaling, train_length or max_length
-        self.by_length = scaling != "none"
+
+    @property
+    def by_length(self) -> bool:
+        """Whether angles depend on how long a row is."""
+        return self.scaling != "none"
+
+    @property
+    def _stretches(self) -> bool:
+        """Whether positions count tokens alone, so that a longer row can be told by them."""
+        return self.dimensions == 1 and self.random_positions is None
+
+    def evaluation_knobs(self) -> Mapping[str, tuple[str, ...]]:
+        """The other ways to scale."""
+        others = tuple(kind for kind in get_args(Scaling) if kind != self.scaling)
+        return {"position.scaling": others} if self._stretches else {}
 
     def rotate(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> tuple[Tensor, Tensor]:
         """q (B, H, N, D) and k (B, G, M, D), turned; the last channel of an odd D stays."""

@@ -30,5 +30,5 @@ class AddedPrior(SoftmaxAttention):
         if found is None:
             return super().attend(q, k, v, context)
         prior, beside = found
-        compared = self.turn(*self._compared(q, k), context)
+        compared = self.compared(q, k, context)
         return attend_by_rows(self, q, k, v, context, self._products, compared, prior=prior, beside=beside)

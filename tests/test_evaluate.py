@@ -1,0 +1,209 @@
+"""A record's best weights tested again: the points join the record, and nothing that was there is lost."""
+
+import hashlib
+import json
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+
+from lra_bench import reevaluate as module
+from lra_bench.contracts import UserError
+from lra_bench.reevaluate import reevaluate
+from tests.record_factory import make_record
+from tests.running import TINY, Folder
+
+CELL = [*TINY, "model=transformer", "position=rope", "tracker=none", "train.steps=4", "task.extrapolation_rows=24"]
+RATIOS = ["measure.extrapolation_ratios=[0.5,1,2]", "measure.extrapolation_knobs=[]"]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A folder with one small cell, measured at 50, 100 and 200 tokens."""
+    folder = Folder(tmp_path_factory.mktemp("evaluate"))
+    folder.run("bench", *CELL, *RATIOS)
+    return folder
+
+
+@pytest.fixture
+def cell(measured, monkeypatch):
+    """The record's path, with the files of its folder as they were after training."""
+    monkeypatch.setenv("LRA_BENCH_CACHE", str(measured.cache))
+    (path,) = measured.results.glob("runs/*/*/*/*/seed*.json")
+    files = {file: file.read_bytes() for file in path.parent.iterdir()}
+    yield path
+    for file, content in files.items():
+        file.write_bytes(content)
+
+
+def digests(path):
+    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in path.parent.iterdir()}
+
+
+def best_weights(measured):
+    (path,) = measured.cache.glob("checkpoints/**/best.safetensors")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_new_lengths_and_knobs_join_the_record_as_an_attempt(measured, cell):
+    before, files, weights = json.loads(cell.read_text()), digests(cell), best_weights(measured)
+    section, points = reevaluate(cell, [50, 120], ["position.scaling=yarn"], "cpu")
+    after = json.loads(cell.read_text())
+    told = [(p["knob"], p["length"], p["attempt"], p["status"]) for p in after["extrapolation"]["points"]]
+    assert told == [("", 50, 2, "ok"), ("", 100, 1, "ok"), ("", 120, 2, "ok"), ("", 200, 1, "ok"),
+                    ("position.scaling=yarn", 120, 2, "ok")]  # fmt: skip
+    assert json.loads(json.dumps(section)) == after["extrapolation"]
+    assert [(p["knob"], p["length"]) for p in points] == [("", 50), ("", 120), ("position.scaling=yarn", 120)]
+    old = {p["length"]: p for p in before["extrapolation"]["points"]}
+    for point in after["extrapolation"]["points"]:
+        if point["length"] in old and not point["knob"]:
+            assert point["score"] == old[point["length"]]["score"]
+    attempts = after["extrapolation"]["attempts"]
+    assert [attempt["attempt"] for attempt in attempts] == [1, 2] and after["attempt"] == 2
+    assert attempts[1]["hardware"].startswith("cpu-") and attempts[1]["machine"]["processor"]
+    assert len(after["extrapolation"]["summary"]) == 2
+    changed = {"attempt", "extrapolation"}
+    assert {name for name in after if after[name] != before[name]} == changed
+    now = digests(cell)
+    assert {name for name in files if files[name] != now[name]} == {"seed0.json", "seed0.predictions.parquet"}
+    assert best_weights(measured) == weights
+
+
+def test_predictions_of_the_new_points_stand_beside_the_old_ones(cell):
+    table = cell.with_name("seed0.predictions.parquet")
+    before = pd.read_parquet(table)
+    reevaluate(cell, [50, 120], ["position.scaling=yarn"])
+    after = pd.read_parquet(table)
+    counts = after.groupby(["knob", "length"]).size().to_dict()
+    assert counts == {("", 50): 24, ("", 100): 64, ("", 120): 24, ("", 200): 24, ("position.scaling=yarn", 120): 24}
+    kept = after[after["length"] != 120].sort_values(["length", "row"], ignore_index=True)
+    pd.testing.assert_frame_equal(kept, before.sort_values(["length", "row"], ignore_index=True))
+
+
+def test_predictions_without_a_column_for_knobs_are_taken_as_plain(cell):
+    table = cell.with_name("seed0.predictions.parquet")
+    pd.read_parquet(table).drop(columns="knob").to_parquet(table)
+    reevaluate(cell, [120])
+    assert set(pd.read_parquet(table)["knob"]) == {""}
+
+
+def test_only_printing_writes_nothing(cell):
+    files = digests(cell)
+    section, points = reevaluate(cell, [120], write=False)
+    assert digests(cell) == files
+    assert [p["length"] for p in points] == [120]
+    assert 120 in [p["length"] for p in section["points"]]
+
+
+def test_without_lengths_the_training_length_or_with_knobs_the_longer_ones_are_tested(cell):
+    _, points = reevaluate(cell, write=False)
+    test = json.loads(cell.read_text())["metrics"]["test"]
+    assert [(p["length"], p["score"]) for p in points] == [(100, test["accuracy"])]
+    _, points = reevaluate(cell, knobs=["ALL"], write=False)
+    assert {p["length"] for p in points} == {200}
+    assert [p["knob"] for p in points] == [
+        "", *(f"position.scaling={kind}" for kind in ("linear", "ntk", "yarn")), "model.mixer.log_n=true",
+    ]  # fmt: skip
+
+
+def test_a_length_that_cannot_be_is_a_point_with_its_reason(cell):
+    _, points = reevaluate(cell, [100_000])
+    (point,) = points
+    assert point["status"] == "undefined" and "random trees" in point["reason"]
+    assert json.loads(cell.read_text())["extrapolation"]["summary"][0]["failures"] == {"undefined": [1000.0]}
+
+
+def test_ctrl_c_in_the_middle_leaves_what_was_there(cell, monkeypatch):
+    files = digests(cell)
+    evaluate = module_of_lengths().evaluate
+    calls = []
+
+    def interrupted(*arguments):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return evaluate(*arguments)
+
+    monkeypatch.setattr(module_of_lengths(), "evaluate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reevaluate(cell, [50, 120, 150])
+    assert digests(cell) == files and len(calls) == 2
+    monkeypatch.undo()
+
+
+def module_of_lengths():
+    from lra_bench.measure import length
+
+    return length
+
+
+def test_what_another_process_wrote_meanwhile_stays(cell, monkeypatch):
+    """The record is read under the lock, after whoever held it has written."""
+    from lra_bench import cell as cells
+
+    holding = cells.holding
+
+    def after_another(key):
+        raw = json.loads(cell.read_text())
+        raw["attempt"] = 7
+        cell.write_text(json.dumps(raw))
+        return holding(key)
+
+    monkeypatch.setattr(cells, "holding", after_another)
+    reevaluate(cell, [120])
+    assert json.loads(cell.read_text())["attempt"] == 8
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lengths": [0]}, r"--lengths 0: must be at least 1"),
+        ({"knobs": ["a=b"]}, r"--knobs: the model has no knob a=b; it has position\.scaling=linear"),
+        ({"hardware": "gpu"}, r"--hardware gpu: there is no such hardware.*cuda"),
+    ],
+)
+def test_what_is_asked_wrongly_is_named(cell, options, message):
+    files = digests(cell)
+    with pytest.raises(UserError, match=message):
+        reevaluate(cell, **options)
+    assert digests(cell) == files
+
+
+def test_a_record_that_did_not_end_well_has_no_tested_weights(cell):
+    cell.write_text(json.dumps({**json.loads(cell.read_text()), "status": "diverged"}))
+    with pytest.raises(UserError, match=r"is diverged, so there are no tested weights; run lra-bench bench"):
+        reevaluate(cell, [120])
+
+
+def test_other_data_is_refused(cell):
+    raw = json.loads(cell.read_text())
+    raw["data"]["fingerprint"] = "other"
+    cell.write_text(json.dumps(raw))
+    with pytest.raises(UserError, match=r"measured on other data .*fingerprint other"):
+        reevaluate(cell, [120])
+
+
+def test_the_command_prints_the_points_and_a_missing_checkpoint_is_one_sentence(measured, cell, tmp_path):
+    done = measured.run("evaluate", str(cell), "--lengths", "120", "--no-write")
+    assert "root_operator" in done.stdout and "120" in done.stdout and "Nothing written" in done.stderr
+    elsewhere = Folder(tmp_path)
+    done = elsewhere.run("evaluate", str(cell), check=False)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("no kept checkpoint of this cell; run lra-bench bench for it first")
+
+
+def test_a_longer_context_moves_the_scored_tokens_so_all_are_measured_again(capsys):
+    record = make_record()
+    spec = SimpleNamespace(train_length=500, higher_is_better=False, kind="language_modeling")
+    task = SimpleNamespace(spec=spec)
+    wanted = module._wanted(record, task, [3000], [])
+    assert (wanted.lengths, wanted.longest) == ([3000], 4000) and len(wanted.kept["points"]) == 5
+    assert capsys.readouterr().err == ""
+    wanted = module._wanted(record, task, [8000], ["a=b"])
+    assert (wanted.lengths, wanted.longest, wanted.knobs) == ([250, 500, 1000, 2000, 4000, 8000], 8000, ["a=b"])
+    assert wanted.kept["points"] == []
+    assert "all are measured again" in capsys.readouterr().err
+    with pytest.raises(UserError, match=r"--knobs: the record has no length beyond the 5,000 tokens"):
+        spec.train_length = 5000
+        module._wanted(record, task, [], ["a=b"])
