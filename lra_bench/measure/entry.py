@@ -33,9 +33,7 @@ def entry_of(
     }
 
 
-def unmeasured(
-    mode: str, length: int, batch_size: int, status: str, reason: str, policy: str = FIXED
-) -> SpeedPoint:
+def unmeasured(mode: str, length: int, batch_size: int, status: str, reason: str, policy: str = FIXED) -> SpeedPoint:
     """The entry of a step that could not be measured, and why."""
     return SpeedPoint(
         mode=mode,
