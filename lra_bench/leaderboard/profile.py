@@ -76,7 +76,11 @@ def _mode(profile: Profile, rows: Sequence[Row], title: str) -> Iterator[tuple[s
             f"{title} · share of {ceiling:,.4g} GFLOP/s, the fastest matrix product measured here",
             _over_lengths(profile, rows, lambda row: _percent(row["utilisation"])),
         )
-    yield f"{title} · all lengths", [_summary(each, names) for each in _summaries(profile, rows)]
+    summaries = list(_summaries(profile, rows))
+    yield f"{title} · growth over length, with 95 % intervals", [_growth(each) for each in summaries]
+    for key, name in names.items():
+        others_of = [each for each in summaries if each["baseline"] != key]
+        yield f"{title} · all lengths × {name}", [_against(each, key) for each in others_of]
 
 
 def _backend(rows: Sequence[Row], key: str) -> str:
@@ -101,26 +105,28 @@ def _why(row: Row) -> str:
     return "" if row["status"] == "ok" else SHORT.get(row["status"], str(row["status"]))
 
 
-def _summaries(profile: Profile, rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _summaries(profile: Profile, rows: Sequence[Row]) -> Iterator[Row]:
     wanted = {(row["variant"], row["mode"], row["batch_policy"]) for row in rows}
-    return [each for each in profile.summaries if (each["variant"], each["mode"], each["batch_policy"]) in wanted]
+    return (each for each in profile.summaries if (each["variant"], each["mode"], each["batch_policy"]) in wanted)
 
 
-def _summary(summary: Row, names: Mapping[str, str]) -> dict[str, Any]:
-    """One model over all lengths: exponents, and against each baseline mean ratios and where it costs less."""
-    row: dict[str, Any] = {"model": summary["variant"]}
-    for what in ("time", "memory"):
-        row[f"{what} grows as N^"] = _interval(*(summary[f"{what}_{part}"] for part in ("exponent", "low", "high")))
-    for key, name in names.items():
-        backend = name.rpartition("(")[2].rstrip(")")
-        if summary["baseline"] == key:
-            row |= {f"× {backend}: speed, memory": "baseline", f"faster than {backend}": "", f"less than {backend}": ""}
-            continue
-        ratios = f"{_times(summary[f'speed_ratio_{key}'])} {_times(summary[f'memory_ratio_{key}'])}"
-        row[f"× {backend}: speed, memory"] = ratios
-        row[f"faster than {backend}"] = _crossing(summary[f"time_crossing_{key}"])
-        row[f"less than {backend}"] = _crossing(summary[f"memory_crossing_{key}"])
-    return row
+def _growth(summary: Row) -> dict[str, Any]:
+    exponents = {
+        f"{what} ∝ length^": _interval(*(summary[f"{what}_{part}"] for part in ("exponent", "low", "high")))
+        for what in ("time", "memory")
+    }
+    return {"model": summary["variant"], **exponents}
+
+
+def _against(summary: Row, key: str) -> dict[str, Any]:
+    """One model against a baseline: geometric means over lengths, and the lengths from which on it costs less."""
+    return {
+        "model": summary["variant"],
+        "speed": _times(summary[f"speed_ratio_{key}"]),
+        "memory": _times(summary[f"memory_ratio_{key}"]),
+        "faster": _crossing(summary[f"time_crossing_{key}"]),
+        "less memory": _crossing(summary[f"memory_crossing_{key}"]),
+    }
 
 
 def _crossing(found: Row) -> str:
