@@ -98,11 +98,18 @@ def profile(
     from lra_bench.measure.comparison import Comparison
 
     planned = lineups(overrides or [], root_of(None), config_dir)
-    profiles = []
+    profiles: list[Any] = []
+    if output is not None:
+        write_csv(profiles, output)  # to hear now, and not at the end, that it cannot be written
     with importable(config_dir):
         for lineup in planned:
             hardware = resolve(lineup.entrants[0].config["hardware"])
-            found = Comparison(lineup.entrants, lineup.spec, hardware, lineup.protocol, refused=lineup.refused).run()
+            comparison = Comparison(lineup.entrants, lineup.spec, hardware, lineup.protocol, refused=lineup.refused)
+            try:
+                found = comparison.run()
+            except KeyboardInterrupt:
+                say("lra-bench: interrupted; a profile that is not finished keeps nothing, start it again.")
+                raise typer.Exit(130) from None
             profiles.append(found)
             if output is not None:
                 write_csv(profiles, output)

@@ -1,7 +1,9 @@
 """What the profile says of mixers whose cost is known: a tensor, a pause, and a hidden matrix of N x N."""
 
 import json
+import statistics
 import sys
+import time
 from typing import Any
 
 import pytest
@@ -88,9 +90,15 @@ def test_a_tensor_of_256_megabytes_shows_in_the_peak(found: dict[str, Any], mode
 
 @pytest.mark.parametrize("mode", ["inference", "train"])
 def test_a_pause_of_five_milliseconds_shows_in_the_step(found: dict[str, Any], mode: str) -> None:
+    # What a pause of that name takes here: the system wakes a process up later where others wait for its core.
+    pauses = []
+    for _ in range(50):
+        began = time.perf_counter()
+        time.sleep(0.005)
+        pauses.append(time.perf_counter() - began)
     pausing, plain = (column(found, name, mode, "median_seconds") for name in ("pausing", "plain"))
     for own, other in zip(pausing, plain, strict=True):
-        assert own - other == pytest.approx(5e-3, abs=1e-3)
+        assert own - other == pytest.approx(statistics.median(pauses), abs=1e-3)
 
 
 @pytest.mark.parametrize("mode", ["inference", "train"])

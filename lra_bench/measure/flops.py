@@ -29,7 +29,7 @@ ROUTES = (META, ("CPU math path", "cpu"))
 
 # Operators of torch that do more than pass over their input a fixed number of times.
 COSTLY = re.compile(
-    r"_*(fft_|linalg_|cholesky|lu_|triangular_solve|inverse|svd|qr|geqrf|orgqr|ormqr|matrix_exp"
+    r"_*(fft_|linalg_(?!vector_norm)|cholesky|lu_|triangular_solve|inverse|svd|qr|geqrf|orgqr|ormqr|matrix_exp"
     r"|cumsum|cumprod|cummax|cummin|logcumsumexp|sort|argsort|msort|topk|kthvalue|median|nanmedian|mode|unique"
     r"|searchsorted|bucketize|histc|bincount|cdist|pdist|euclidean_dist|dot|vdot|mv|addmv|addr|ger|outer|trilinear"
     r"|grouped_mm|int_mm|weight_int|mixed_dtypes_linear|scaled_grouped|scaled_dot_product|fused_sdp"
