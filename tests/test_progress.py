@@ -64,3 +64,16 @@ def test_without_a_terminal_there_are_lines():
     )
     assert re.search(r"^Outer: \d+ of 20 steps", piped.stderr, re.MULTILINE)
     assert "\x1b" not in piped.stderr
+
+
+def test_a_line_says_what_is_waited_for(capsys, monkeypatch) -> None:
+    from lra_bench import progress
+
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    with progress.bar(3, "Profile", unit="measurements") as advance:
+        advance(0, "warming up performer")
+        advance(1)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "Profile: 0 of 3 measurements; warming up performer"
+    assert second.startswith("Profile: 1 of 3 measurements") and "performer" not in second
