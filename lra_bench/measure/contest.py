@@ -153,10 +153,9 @@ class Contest:
 
         rounds = alternate({name: turn(name) for name in warm}, warm, self.setting.hardware.device)
         for name, durations in rounds.items():
-            one = found[name]
-            one.round_medians = [statistics.median(each) for each in durations]
-            if one.entry["status"] == "ok":
-                self._guard(one, lambda name: self._finish(mode, found[name]))
+            if found[name].entry["status"] == "ok":
+                found[name].round_medians = [statistics.median(each) for each in durations]
+                self._guard(found[name], lambda name: self._finish(mode, found[name]))
         self.tell(len(entrants), "")
         return list(found.values())
 
