@@ -41,7 +41,7 @@ class Scripted:
     def __init__(self, setting: Setting, tell: Any) -> None:
         self.setting, self.tell = setting, tell
         self.flops: dict[str, Any] = {}
-        self.energy: dict[str, Any] = {}
+        self.energy: dict[str, Any] = {"linear": {"joules_per_step": 1.0, "route": "scripted"}}
         self.ceiling = 1e9 if setting.ceiling else None
 
     def __enter__(self) -> "Scripted":
@@ -51,6 +51,9 @@ class Scripted:
         pass
 
     def run(self, entrants: list[Entrant], modes: dict[str, list[str]]) -> list[Measured]:
+        for entrant in entrants:
+            self.flops[entrant.name] = {"inference": 10 * self.setting.length, "train": None, "route": "meta"}
+            self.flops[entrant.name]["uncounted"] = ["sort"]
         self.held.append((self.setting.length, self.setting.batch, [one.name for one in entrants if modes[one.name]]))
         return [self.measured(one, mode) for one in entrants for mode in modes[one.name]]
 
@@ -196,6 +199,20 @@ def test_where_a_batch_does_not_fit_single_rows_take_its_place(scripted: type[Sc
     assert cells(profile, "train · batch 1, where a larger one did not fit · steps")["linear"]["4,096"]
 
 
+def test_a_group_that_needs_single_rows_has_the_baselines_in_single_rows_too(
+    scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "AT_ONCE", 3)
+    monkeypatch.setitem(COSTS, "toy", (0.01, 4e6, 2))
+    monkeypatch.setitem(COSTS, "transformer (math)", (0.02, 1e6, 2))
+    monkeypatch.setattr(scripted, "room_bytes", 32 * 16e6)
+    profile = compare("linear", "toy", speed_batches=[32])
+    alone = [row for row in profile.rows if row["batch_policy"] == "fallback"]
+    assert {row["variant"] for row in alone} == {"transformer", "transformer (math)", "toy"}
+    assert {row["length"] for row in alone} == {4096} and len(alone) == 6
+    assert {row["speed_ratio_default"] for row in alone if row["variant"] == "toy"} == {1}
+
+
 def test_of_largest_batches_tokens_are_compared_and_neither_memory_nor_growth(scripted: type[Scripted]) -> None:
     profile = compare("linear", speed_batches=["largest"])
     assert {summary["time_exponent"] for summary in profile.summaries} == {None}
@@ -241,6 +258,15 @@ def test_everything_is_there_for_programs(scripted: type[Scripted], tmp_path: Pa
         "default": "transformer",
         "math": "transformer (math)",
     }
+    assert profile.flops[2] == {
+        "variant": "linear",
+        "length": 1024,
+        "per_token_forward": 10,
+        "per_token_training": None,
+        "route": "meta",
+        "uncounted": ["sort"],
+    }
+    assert [(row["variant"], row["joules_per_step"]) for row in profile.energy] == [("linear", 1.0)]
     write_csv([profile], tmp_path / "new" / "rows.csv")
     frame = pd.read_csv(tmp_path / "new" / "rows.csv")
     assert len(frame) == len(profile.rows) == 3 * 2 * 3

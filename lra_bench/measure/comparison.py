@@ -12,16 +12,15 @@ from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.hardware import Hardware
 from lra_bench.progress import Tell, bar
 from lra_bench.records.environment import environment
-from lra_bench.records.schema import Growth, SpeedPoint
+from lra_bench.records.schema import SpeedPoint
 
 from .contest import Contest, Entrant, Measured, Setting
-from .crossing import crossing
 from .entry import FALLBACK, FIXED, LARGEST, add_flops, unmeasured
 from .foresee import too_large, too_slow
-from .growth import growth, peak_bytes
+from .growth import growth
 from .profile import MODES, lengths_of
-from .ratios import geometric_mean, ratio
-from .speed import spread_of
+from .ratios import ratio
+from .rows import row_of, summary_of
 
 BATCHES: Mapping[str, tuple[int | str, ...]] = {"cpu": (1,), "cuda": (32, 1, LARGEST)}
 LIMIT_SECONDS = 60.0
@@ -93,6 +92,7 @@ class Comparison:
         if not lengths_of(config, kind):
             raise UserError("measure.speed_lengths=[]: name at least one length, as measure.speed_lengths=[1024,4096]")
         self.memory_limit = _memory_limit(self.measure, kind)
+        self._kept: set[tuple[str, str, int | str]] = set()
         self.profile = Profile(
             task=spec.name,
             protocol=protocol,
@@ -111,14 +111,15 @@ class Comparison:
         entrants = len(self.others) + len(groups) * len(self.baselines)
         total = entrants * len(lengths) * len(self.batches) * len(MODES)
         with bar(total, "Profile", unit="measurements") as advance:
-            for number, group in enumerate(groups):
+            for group in groups:
                 plans = [(FIXED if batch != LARGEST else LARGEST, batch, lengths) for batch in self.batches]
                 while plans:
                     policy, batch, remaining = plans.pop(0)
                     found = self._lengths([*self.baselines, *group], policy, batch, remaining, advance)
-                    if policy == FIXED and 1 not in self.batches and (first := _first_full(found)):
+                    alone = 1 in self.batches or FALLBACK in (plan[0] for plan in plans)
+                    if policy == FIXED and not alone and (first := _first_full(found)):
                         plans.append((FALLBACK, 1, [length for length in remaining if length >= first]))
-                    self._keep(found, baselines=number == 0)
+                    self._keep(found, (policy, batch))
         self._warn()
         return self.profile
 
@@ -184,94 +185,52 @@ class Comparison:
         """What a contest found beside its entries, and FLOPs into these."""
         self.profile.ceiling_flops_per_second = contest.ceiling or self.profile.ceiling_flops_per_second
         for one in measured:
-            rows = one.entry["batch_size"]
-            flops = None if one.flops_per_row is None else rows * one.flops_per_row
+            flops = None if one.flops_per_row is None else one.entry["batch_size"] * one.flops_per_row
             add_flops(one.entry, flops, self.profile.ceiling_flops_per_second)
-        known = {entry["variant"] for entry in self.profile.flops}
-        for name, counted in contest.flops.items():
-            if counted and name not in known:
-                route = {"route": counted["route"], "uncounted": counted["uncounted"]}
-                tokens = {
-                    f"per_token_{word}": None if counted[mode] is None else counted[mode] / contest.setting.length
-                    for word, mode in (("forward", "inference"), ("training", "train"))
-                }
-                self.profile.flops.append({"variant": name, "length": contest.setting.length, **tokens, **route})
-        self.profile.energy += [{"variant": name, **found} for name, found in contest.energy.items()]
+        for section, found in (("flops", self._per_token(contest)), ("energy", contest.energy)):
+            rows: list[dict[str, Any]] = getattr(self.profile, section)
+            known = {row["variant"] for row in rows}
+            rows += [{"variant": name, **figures} for name, figures in found.items() if name not in known]
 
-    def _keep(self, found: Sequence[Measured], baselines: bool) -> None:
+    def _per_token(self, contest: Contest) -> dict[str, dict[str, Any]]:
+        """FLOPs per token of every model at the length of the contest, with how they were counted."""
+        length = contest.setting.length
+        tokens = length * (2 if self.spec.kind == "matching" else 1)
+        return {
+            name: {
+                "length": length,
+                "per_token_forward": ratio(counted["inference"], tokens),
+                "per_token_training": ratio(counted["train"], tokens),
+                "route": counted["route"],
+                "uncounted": counted["uncounted"],
+            }
+            for name, counted in contest.flops.items()
+            if counted
+        }
+
+    def _keep(self, found: Sequence[Measured], plan: tuple[str, int | str]) -> None:
         """Rows and summaries of one batch policy; those of the baselines only once, however many groups there are."""
         by_key = {
-            (entrant.baseline, one.entry["mode"], one.entry["length"]): one.entry
+            (str(entrant.baseline), one.entry["mode"], one.entry["length"]): one.entry
             for entrant in self.baselines
             for one in found
             if one.entrant is entrant
         }
         for entrant in dict.fromkeys(one.entrant.name for one in found):
             own = [one for one in found if one.entrant.name == entrant]
-            if own[0].entrant.baseline and not baselines:
+            if (entrant, *plan) in self._kept:
                 continue
-            rows = [self._row(one, by_key) for one in own]
+            self._kept.add((entrant, *plan))
+            rows = [row_of(one, self.profile.baselines, by_key) for one in own]
             rows.sort(key=lambda row: (MODES.index(row["mode"]), row["length"]))
             self.profile.rows += rows
             # Where the batch follows the length, steps of two lengths do not compare.
             slopes = growth([one.entry for one in own if one.entry["batch_policy"] != LARGEST])
             self.profile.summaries += [
-                self._summary(several, slopes.get(mode, {}), by_key)
+                summary_of(several, slopes.get(mode, {}), self.profile.baselines, by_key)
                 for mode in MODES
                 if (several := [row for row in rows if row["mode"] == mode])
             ]
-
-    def _row(self, one: Measured, baselines: Mapping[Any, SpeedPoint]) -> dict[str, Any]:
-        entry, entrant = one.entry, one.entrant
-        seconds = entry["median_seconds"]
-        row: dict[str, Any] = {
-            "variant": entrant.name,
-            "model": entrant.model,
-            "baseline": entrant.baseline,
-            **entry,
-            "steps_per_second": None if seconds is None else 1 / seconds,
-            "peak_bytes": peak_bytes(entry),
-            "round_medians_seconds": one.round_medians,
-            "spread_of_rounds": spread_of(one.round_medians),
-            "batch_stopped_by": one.stopped_by,
-        }
-        for key in self.profile.baselines:
-            other = baselines.get((key, entry["mode"], entry["length"]))
-            # Without the name of what ran, a ratio would say nothing.
-            named = other is not None and other["attention_backend"] is not None
-            backend = other["attention_backend"] if other is not None else None
-            row[f"{key}_backend"] = backend
-            row[f"{key}_status"] = other["status"] if other is not None else None
-            known = other if named else None
-            weighed = known if known is not None and known["batch_size"] == entry["batch_size"] else None
-            row[f"speed_ratio_{key}"] = ratio(entry["tokens_per_second"], known and known["tokens_per_second"])
-            row[f"memory_ratio_{key}"] = ratio(row["peak_bytes"], weighed and peak_bytes(weighed))
-        return row
-
-    def _summary(
-        self, rows: Sequence[Mapping[str, Any]], slopes: Mapping[str, Any], baselines: Mapping[Any, SpeedPoint]
-    ) -> dict[str, Any]:
-        first = rows[0]
-        summary: dict[str, Any] = {
-            **{name: first[name] for name in ("variant", "model", "baseline", "mode", "batch_policy")},
-            **(slopes or dict.fromkeys(Growth.__annotations__)),
-        }
-        times = {row["length"]: row["tokens_per_second"] and 1 / row["tokens_per_second"] for row in rows}
-        largest = first["batch_policy"] == LARGEST
-        peaks = {} if largest else {row["length"]: row["peak_bytes"] for row in rows}
-        for key in self.profile.baselines:
-            entries = [entry for (name, mode, _), entry in baselines.items() if (name, mode) == (key, first["mode"])]
-            other_times = {
-                entry["length"]: entry["tokens_per_second"] and 1 / entry["tokens_per_second"] for entry in entries
-            }
-            other_peaks = {entry["length"]: peak_bytes(entry) for entry in entries}
-            summary |= {
-                f"speed_ratio_{key}": geometric_mean(row[f"speed_ratio_{key}"] for row in rows),
-                f"memory_ratio_{key}": geometric_mean(row[f"memory_ratio_{key}"] for row in rows),
-                f"time_crossing_{key}": crossing(times, other_times).as_dict(),
-                f"memory_crossing_{key}": crossing(peaks, other_peaks).as_dict(),
-            }
-        return summary
 
     def _warn(self) -> None:
         """What a reader of the ratios should know."""
