@@ -1,9 +1,7 @@
 """What the profile says of mixers whose cost is known: a tensor, a pause, and a hidden matrix of N x N."""
 
 import json
-import statistics
 import sys
-import time
 from typing import Any
 
 import pytest
@@ -55,6 +53,7 @@ class Square(Plain):
 """
 MODEL = "# @package _global_\n# Known cost.\nmodel: {{label: {name}, mixer: {{_target_: known.{name}}}}}\n"
 LENGTHS = (1024, 2048, 4096)
+QUIET = 0.02
 
 
 @pytest.fixture(scope="module")
@@ -90,15 +89,14 @@ def test_a_tensor_of_256_megabytes_shows_in_the_peak(found: dict[str, Any], mode
 
 @pytest.mark.parametrize("mode", ["inference", "train"])
 def test_a_pause_of_five_milliseconds_shows_in_the_step(found: dict[str, Any], mode: str) -> None:
-    # What a pause of that name takes here: the system wakes a process up later where others wait for its core.
-    pauses = []
-    for _ in range(50):
-        began = time.perf_counter()
-        time.sleep(0.005)
-        pauses.append(time.perf_counter() - began)
-    pausing, plain = (column(found, name, mode, "median_seconds") for name in ("pausing", "plain"))
-    for own, other in zip(pausing, plain, strict=True):
-        assert own - other == pytest.approx(statistics.median(pauses), abs=1e-3)
+    # Where others compute, a process that slept waits for its core: then the quickest tenth of the steps is all that
+    # can be held to the pause. Where the profile itself says that nothing disturbed it, the median is.
+    for field in ("p10_seconds", "median_seconds"):
+        figures = (column(found, name, mode, field) for name in ("pausing", "plain"))
+        spreads = (column(found, name, mode, "spread_of_rounds") for name in ("pausing", "plain"))
+        for own, other, *spread in zip(*figures, *spreads, strict=True):
+            if field == "p10_seconds" or max(spread) < QUIET:
+                assert own - other == pytest.approx(5e-3, abs=1e-3), field
 
 
 @pytest.mark.parametrize("mode", ["inference", "train"])

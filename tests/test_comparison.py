@@ -14,6 +14,7 @@ from lra_bench.measure.comparison import Comparison, Profile, batches_of
 from lra_bench.measure.contest import Entrant, Measured, Setting
 from lra_bench.measure.entry import entry_of, unmeasured
 from lra_bench.measure.memory import Peak
+from lra_bench.measure.rows import row_of, summary_of
 from lra_bench.measure.speed import Timing
 
 from . import toy_networks as toy
@@ -141,7 +142,32 @@ def test_a_ratio_stands_under_the_name_of_a_kernel_or_is_not_told(
     profile = compare("linear")
     assert {row["speed_ratio_default"] for row in profile.rows} == {None}
     assert {row["speed_ratio_math"] for row in profile.rows} != {None}
+    assert {summary["time_crossing_default"]["verdict"] for summary in profile.summaries} == {"unknown"}
     assert any("kernel by which transformer computed" in warning for warning in profile.warnings)
+
+
+def test_an_error_and_an_unknown_peak_of_the_baseline_are_no_victory() -> None:
+    def entries(model: str, cost: float, length: int, **changes: Any) -> Any:
+        known = {"attention_backend": KERNELS.get(model), "tokens_per_second": 1 / cost}
+        entry = {**unmeasured("train", length, 1, "ok", ""), **known, "peak_resident_growth_bytes": int(10 * cost)}
+        return {**entry, **changes}
+
+    broken = {"status": "failed", "tokens_per_second": None, "peak_resident_growth_bytes": None}
+    other = {
+        1024: entries("transformer", 1, 1024),
+        2048: entries("transformer", 2, 2048, peak_resident_growth_bytes=None),
+        4096: entries("transformer", 4, 4096, **broken),
+    }
+    options = config()
+    own = [Measured(Entrant("linear", "linear", options), entries("linear", 3, length)) for length in other]
+    baselines = {("default", "train", length): entry for length, entry in other.items()}
+    rows = [row_of(one, ["default"], baselines) for one in own]
+    summary = summary_of(rows, {}, ["default"], baselines)
+    assert summary["time_crossing_default"]["verdict"] == "never"
+    assert summary["time_crossing_default"]["longest"] == 2048
+    assert summary["memory_crossing_default"]["longest"] == 1024
+    baselines["default", "train", 4096]["status"] = "timeout"
+    assert summary_of(rows, {}, ["default"], baselines)["time_crossing_default"]["length"] == 4096
 
 
 def test_what_a_reader_sees(scripted: type[Scripted]) -> None:

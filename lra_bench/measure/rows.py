@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from lra_bench.records.schema import Growth, SpeedPoint
@@ -13,6 +13,8 @@ from .entry import LARGEST
 from .growth import peak_bytes
 from .ratios import geometric_mean, ratio
 from .speed import spread_of
+
+BEYOND = ("out_of_memory", "timeout")
 
 Baselines = Mapping[tuple[str, str, int], SpeedPoint]
 """Entries of exact attention by key of the baseline, mode and length."""
@@ -56,19 +58,39 @@ def summary_of(
         **{name: first[name] for name in ("variant", "model", "baseline", "mode", "batch_policy")},
         **(slopes or dict.fromkeys(Growth.__annotations__)),
     }
-    times = {row["length"]: row["tokens_per_second"] and 1 / row["tokens_per_second"] for row in rows}
     largest = first["batch_policy"] == LARGEST
-    peaks = {} if largest else {row["length"]: row["peak_bytes"] for row in rows}
+    own_times, own_peaks = _costs(rows, _seconds_per_token), _costs(rows, _peak)
     for key in keys:
-        entries = [entry for (name, mode, _), entry in baselines.items() if (name, mode) == (key, first["mode"])]
-        other_times = {
-            entry["length"]: entry["tokens_per_second"] and 1 / entry["tokens_per_second"] for entry in entries
-        }
-        other_peaks = {entry["length"]: peak_bytes(entry) for entry in entries}
+        entries = [
+            entry
+            for (name, mode, _), entry in baselines.items()
+            if (name, mode) == (key, first["mode"]) and (entry["status"] != "ok" or entry["attention_backend"])
+        ]
+        times, peaks = _costs(entries, _seconds_per_token), {} if largest else _costs(entries, _peak)
         summary |= {
             f"speed_ratio_{key}": geometric_mean(row[f"speed_ratio_{key}"] for row in rows),
             f"memory_ratio_{key}": geometric_mean(row[f"memory_ratio_{key}"] for row in rows),
-            f"time_crossing_{key}": crossing(times, other_times).as_dict(),
-            f"memory_crossing_{key}": crossing(peaks, other_peaks).as_dict(),
+            f"time_crossing_{key}": crossing(own_times, times).as_dict(),
+            f"memory_crossing_{key}": crossing(own_peaks, peaks).as_dict(),
         }
     return summary
+
+
+def _costs(
+    entries: Sequence[Mapping[str, Any]], cost: Callable[[Mapping[str, Any]], float | None]
+) -> dict[int, float | None]:
+    """What a step costs by length, None where it exceeds what is to be had; lengths not known stay out.
+
+    An error says nothing about cost, and neither does a peak that could not be measured.
+    """
+    known = {entry["length"]: cost(entry) for entry in entries if entry["status"] == "ok"}
+    beyond = {entry["length"]: None for entry in entries if entry["status"] in BEYOND}
+    return {**beyond, **{length: value for length, value in known.items() if value is not None}}
+
+
+def _seconds_per_token(entry: Mapping[str, Any]) -> float | None:
+    return 1 / entry["tokens_per_second"] if entry["tokens_per_second"] else None
+
+
+def _peak(entry: Mapping[str, Any]) -> float | None:
+    return peak_bytes(entry)
