@@ -35,7 +35,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 bench: $(INSTALLED) ## Measure a cell or a grid: MODEL=performer,local TASK=listops SEED=0,1,2
 	"$(BIN)/lra-bench" bench $(CHOICES) $(ARGS)
 
-profile: $(INSTALLED) ## Measure speed and memory over length, without training
+profile: $(INSTALLED) ## Compare speed and memory over length with exact attention, without training: MODEL=performer,local
 	"$(BIN)/lra-bench" profile $(CHOICES) $(ARGS)
 
 evaluate: $(INSTALLED) ## Test a record's kept weights again: RECORD=results/runs/….json ARGS="--lengths 1000,2000 --knobs ALL"

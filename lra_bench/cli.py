@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -83,26 +84,48 @@ def _print_outcome(each: Any, record: Any, root: Path) -> None:
 
 
 @app.command()
-def profile(overrides: Overrides = None, config_dir: ConfigDir = None, as_json: Json = False) -> None:
-    """Measure speed, memory and FLOPs of untrained models, without a record."""
-    from lra_bench import grid
-    from lra_bench.build import build_task
+def profile(
+    overrides: Overrides = None,
+    config_dir: ConfigDir = None,
+    as_json: Json = False,
+    output: Annotated[Path | None, typer.Option(help="Write the rows to this CSV file too")] = None,
+) -> None:
+    """Measure speed, memory and FLOPs of untrained models against exact attention, without a record."""
+    from lra_bench.grid import importable
     from lra_bench.hardware import resolve
-    from lra_bench.leaderboard.describe import costs, lines
-    from lra_bench.measure.profile import profile as measure_profile
+    from lra_bench.leaderboard.profile import tables, write_csv
+    from lra_bench.lineup import lineups
+    from lra_bench.measure.comparison import Comparison
 
-    found = []
-    with grid.importable(config_dir):
-        for each in grid.plan(overrides or [], root_of(None), config_dir):
-            if each.status == "incompatible":
-                raise UserError(f"{each.cell.key}: {each.reason}")
-            config = each.cell.config
-            measured = measure_profile(config, build_task(config).spec, resolve(config["hardware"]))
-            found.append({"key": str(each.cell.key), **measured})
+    planned = lineups(overrides or [], root_of(None), config_dir)
+    profiles: list[Any] = []
+    if output is not None:
+        write_csv(profiles, output)  # to hear now, and not at the end, that it cannot be written
+    with importable(config_dir):
+        for lineup in planned:
+            hardware = resolve(lineup.entrants[0].config["hardware"])
+            comparison = Comparison(lineup.entrants, lineup.spec, hardware, lineup.protocol, refused=lineup.refused)
+            try:
+                found = comparison.run()
+            except KeyboardInterrupt:
+                say("lra-bench: interrupted; a profile that is not finished keeps nothing, start it again.")
+                raise typer.Exit(130) from None
+            profiles.append(found)
+            if output is not None:
+                write_csv(profiles, output)
             if not as_json:
-                print(f"{each.cell.key}\n{lines(costs(measured['speed'], measured['growth'], measured['flops']))}")
+                _print_profile(found, tables(found))
     if as_json:
-        print_json(found)
+        print_json([found.as_dict() for found in profiles])
+
+
+def _print_profile(found: Any, tables: Iterable[tuple[str, list[dict[str, Any]]]]) -> None:
+    print(f"{found.task} · {found.protocol} · {found.hardware}")
+    for title, rows in tables:
+        print(f"\n{title}")
+        print_table(rows)
+    for warning in found.warnings:
+        say(f"Note: {warning}.")
 
 
 @app.command()

@@ -227,6 +227,12 @@ def _check_values(config: Mapping[str, Any]) -> None:
         value = config[section][name]
         if value is not None and value < 1:
             raise UserError(f"{option}={value}: must be at least 1")
+    for length in config["measure"]["speed_lengths"] or []:
+        if length < 1:
+            raise UserError(f"measure.speed_lengths={length}: must be at least 1")
+    limit = config["measure"]["memory_limit_gigabytes"]
+    if limit is not None and limit <= 0:
+        raise UserError(f"measure.memory_limit_gigabytes={limit:g}: must be above 0")
     if not 0 <= config["backbone"]["dropout"] < 1:
         raise UserError(f"backbone.dropout={config['backbone']['dropout']}: must be at least 0 and below 1")
     build_task(config)

@@ -58,7 +58,7 @@ def resolve(options: Mapping[str, Any]) -> Hardware:
 
     name = _device_name(str(options["device"]))
     precision = _precision(str(options["precision"]), name)
-    threads = int(options["threads"] or _usable_cpus())
+    threads = int(options["threads"] or usable_cpus())
     return Hardware(
         device=torch.device(name),
         precision=precision,
@@ -75,7 +75,7 @@ def slug(options: Mapping[str, Any]) -> str:
     precision = _precision(str(options["precision"]), name)
     tail = f"{'-' + precision if precision != 'fp32' else ''}{'-compiled' if options['compile'] else ''}"
     if name == "cpu":
-        return f"cpu-{processor_slug()}-{int(options['threads'] or _usable_cpus())}t{tail}"
+        return f"cpu-{processor_slug()}-{int(options['threads'] or usable_cpus())}t{tail}"
     import torch
 
     chip = torch.cuda.get_device_name().lower().replace("nvidia", "").strip().split()
@@ -113,7 +113,8 @@ def _precision(wanted: str, device: str) -> str:
     return wanted
 
 
-def _usable_cpus() -> int:
+def usable_cpus() -> int:
+    """How many cores this process may use."""
     import os
 
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

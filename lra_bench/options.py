@@ -62,11 +62,16 @@ class Measure:
     ``speed_lengths: null`` means the device's default lengths, ``extrapolation_variants: null`` all ways to lengthen
     that the task has, ``extrapolation_knobs: null`` all options that the model declares to be set for evaluation alone
     (``position.scaling=yarn``), none with ``[]``. In language modelling contexts are compared on the same
-    ``extrapolation_tokens`` of the test split, rounded to whole multiples of the longest context.
+    ``extrapolation_tokens`` of the test split, rounded to whole multiples of the longest context. ``speed_batches`` are
+    the batches of a profile, sizes or ``largest``; null means ``speed_batch_size`` where that is given, else those of
+    the device. What a step may take is ``memory_limit_gigabytes``: by default most of a machine's free memory, and all
+    of a card's.
     """
 
     speed_lengths: list[int] | None = None
     speed_batch_size: int | None = None
+    speed_batches: list[Any] | None = None
+    memory_limit_gigabytes: float | None = None
     extrapolation_ratios: list[float] = field(default_factory=lambda: [0.5, 1.0, 2.0, 4.0, 8.0])
     extrapolation_variants: list[str] | None = None
     extrapolation_knobs: list[str] | None = None

@@ -7,12 +7,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+
 Advance = Callable[[int], None]
+
+
+class Tell(Protocol):
+    """Tells a bar that ``n`` more are done, and what is being done now."""
+
+    def __call__(self, n: int, doing: str = "", /) -> None:
+        """Add ``n``, which may be 0."""
+
 
 QUIET_SECONDS = 2.0
 LINE_SECONDS = 10.0
@@ -23,8 +32,10 @@ _screen: Progress | None = None
 
 
 @contextmanager
-def bar(total: int, description: str, start: int = 0, unit: str = "") -> Iterator[Advance]:
-    """Show progress towards ``total``, from ``start``, with rate and time left; the context yields ``advance(n)``.
+def bar(total: int, description: str, start: int = 0, unit: str = "") -> Iterator[Tell]:
+    """Show progress towards ``total``, from ``start``, with rate and time left.
+
+    The context yields ``advance(n)``, and ``advance(n, doing)``.
 
     The bar appears after two seconds. Without a terminal a line is printed every ten seconds instead.
     """
@@ -39,10 +50,10 @@ def say(message: str) -> None:
     print(message, file=sys.stderr, flush=True)  # noqa: T201
 
 
-def _lines(total: int, description: str, start: int, unit: str) -> Iterator[Advance]:
+def _lines(total: int, description: str, start: int, unit: str) -> Iterator[Tell]:
     done, began, spoken = start, time.monotonic(), time.monotonic() - LINE_SECONDS + QUIET_SECONDS
 
-    def advance(n: int = 1) -> None:
+    def advance(n: int = 1, doing: str = "", /) -> None:
         nonlocal done, spoken
         done += n
         now = time.monotonic()
@@ -51,7 +62,9 @@ def _lines(total: int, description: str, start: int, unit: str) -> Iterator[Adva
         spoken = now
         rate = (done - start) / (now - began)
         left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
-        say(f"{description}: {done:,} of {total:,}{f' {unit}' if unit else ''}, {_per_second(rate, unit)}{left}")
+        doing = f"; {doing}" if doing else ""
+        so_far = f"{done:,} of {total:,}{f' {unit}' if unit else ''}, {_per_second(rate, unit)}"
+        say(f"{description}: {so_far}{left}{doing}")
 
     yield advance
 
@@ -62,7 +75,7 @@ def _per_second(rate: float, unit: str) -> str:
     return f"{rate:,.{min(digits, 3)}f} {unit}/s".replace(" /s", "/s")
 
 
-def _live(total: int, description: str, start: int, unit: str) -> Iterator[Advance]:
+def _live(total: int, description: str, start: int, unit: str) -> Iterator[Tell]:
     global _screen
     outermost = _screen is None
     screen = _screen = _screen or _new_screen()
@@ -70,7 +83,7 @@ def _live(total: int, description: str, start: int, unit: str) -> Iterator[Advan
     began = shown = time.monotonic()
     done = 0
 
-    def advance(n: int = 1) -> None:
+    def advance(n: int = 1, doing: str = "", /) -> None:
         nonlocal shown, done
         screen.advance(task, n)
         done += n
@@ -78,7 +91,8 @@ def _live(total: int, description: str, start: int, unit: str) -> Iterator[Advan
         # Drawn from the caller's own thread, and seldom: a drawing thread would disturb what is being timed.
         if now - began > QUIET_SECONDS and now - shown > REDRAW_SECONDS:
             shown = now
-            screen.update(task, visible=True, rate=_per_second(done / (now - began), unit))
+            told = f"{description}: {doing}" if doing else description
+            screen.update(task, visible=True, description=told, rate=_per_second(done / (now - began), unit))
             screen.start()
             screen.refresh()
 

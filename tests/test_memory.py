@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from lra_bench.hardware import resolve
 from lra_bench.measure import memory
 from lra_bench.measure.memory import peak_memory
+from lra_bench.options import HardwareOptions
+from lra_bench.training.optimizer import Optimizer
 
 CPU = torch.device("cpu")
 MB = 1_000_000
@@ -67,6 +70,34 @@ def test_memory_freed_into_the_heap_does_not_hide_the_next_use_of_it() -> None:
     topmost = small_pieces().pop()  # holds the heap's end, so that freeing alone gives nothing back
     assert growth(small_pieces) == pytest.approx(120 * MB, rel=0.1)
     assert topmost
+
+
+def test_what_lasts_is_computed_from_the_tensors() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(10, 20), torch.nn.BatchNorm1d(20), torch.nn.Linear(20, 1, bias=False))
+    model[2].weight.requires_grad_(False)
+    trained, frozen, buffers = 10 * 20 + 20 + 20 + 20, 20, 4 * (20 + 20) + 8
+    assert memory.static_bytes(model) == 4 * (trained + frozen) + buffers
+    assert memory.gradient_bytes(model) == 4 * trained
+    train = {"lr": 0.1, "weight_decay": 0.0, "betas": [0.9, 0.999], "eps": 1e-8, "clip": None, "steps": 1}
+    train |= {"schedule": "constant", "warmup_steps": 0}
+    optimizer = Optimizer(model, train, resolve(vars(HardwareOptions(device="cpu"))))
+    model(torch.randn(3, 10)).sum().backward()
+    optimizer.step(0)
+    moments = 2 * 4 * trained + 4 * 4  # and the count of steps of four tensors
+    assert memory.static_bytes(model, optimizer) == 4 * (trained + frozen) + buffers + 4 * trained + moments
+
+
+@pytest.mark.parametrize(
+    ("peak", "expected"),
+    [
+        (memory.Peak(peak_allocated_bytes=1000, peak_reserved_bytes=4000), 400),
+        (memory.Peak(peak_resident_growth_bytes=1000), 900),
+        (memory.Peak(peak_resident_growth_bytes=90), None),
+        (memory.Peak(), None),
+    ],
+)
+def test_activations_are_what_is_left_of_the_peak(peak: memory.Peak, expected: int | None) -> None:
+    assert memory.activation_bytes(peak, static=600, gradients=100) == expected
 
 
 def test_unknown_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

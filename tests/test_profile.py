@@ -20,10 +20,12 @@ from lra_bench.build import build_task
 from lra_bench.child import environment
 from lra_bench.contracts import TaskSpec
 from lra_bench.hardware import Hardware, resolve
-from lra_bench.measure import energy, speed, worker
+from lra_bench.measure import bench, energy, foresee, speed, worker
 from lra_bench.measure import profile as profiling
 from lra_bench.measure.entry import unmeasured
-from lra_bench.measure.profile import profile, run_worker
+from lra_bench.measure.processes import KEEPING_NOTHING, run_worker
+from lra_bench.measure.profile import profile
+from lra_bench.measure.step import inference_step, train_step
 from lra_bench.measure.synthetic import spec_at, synthetic_batch, tokens_in
 from lra_bench.records.schema import Energy, Flops, SpeedPoint
 from lra_bench.training.optimizer import Optimizer
@@ -67,6 +69,7 @@ def job(network: str = "LinearAttention", length: int = 32, spec: TaskSpec | Non
         "modes": ["inference", "train"],
         "limit_seconds": 30.0,
         "flops": False,
+        "step_flops": False,
         "memory_only": False,
         "energy": False,
     }
@@ -133,7 +136,13 @@ def test_both_modes_are_measured_for_every_kind_of_task(short_windows: None, kin
         assert entry["peak_allocated_bytes"] is None and entry["peak_reserved_bytes"] is None
     weighed = [finding["memory"] for finding in worker.findings({**job(spec=toy.spec(kind)), "memory_only": True})]
     assert [mode for mode, _ in weighed] == ["inference", "train"]
-    assert all(peak is not None for _, peak in weighed) or sys.platform != "linux"
+    assert {(entry["batch_policy"], entry["attention_backend"]) for entry in found} == {("fixed", None)}
+    # Weights alone, then with gradients, two moments and the count of steps for each tensor.
+    own = sum(parameter.numel() for parameter in bench.model_at(config(), toy.spec(kind), 32).parameters())
+    tensors = len(list(bench.model_at(config(), toy.spec(kind), 32).parameters()))
+    assert [entry["static_bytes"] for entry in found] == [4 * own, 4 * (4 * own + tensors)]
+    peaks = [memory["peak_resident_growth_bytes"] for _, memory in weighed]
+    assert None not in peaks or sys.platform != "linux"
 
 
 @pytest.mark.parametrize(
@@ -159,11 +168,19 @@ def test_what_goes_wrong_has_status_and_reason(
             assert entry["median_seconds"] is None and entry["n"] == 0
 
 
-def test_a_job_may_ask_for_flops_and_energy(short_windows: None) -> None:
-    found = list(worker.findings({**job(length=32), "flops": True, "energy": True}))
+def test_a_job_may_ask_for_flops_and_energy(short_windows: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "counter_of", lambda device: "not here")
+    monkeypatch.setattr(worker, "ceiling", lambda hardware: 1e9)
+    *found, steps, counted = worker.findings({**job(length=32), "flops": True, "step_flops": True, "energy": True})
+    found.append(counted)
     assert [next(iter(finding)) for finding in found] == ["speed", "speed", "energy", "flops"]
+    assert found[3]["flops"]["ceiling_per_second"] == 1e9
+    # The head is counted once a row, everything else once a token.
+    head, per_token = 2 * 8 * 5, found[3]["flops"]["per_token_forward"] - 2 * 8 * 5 / 64
+    assert steps["step_flops"]["inference"] == pytest.approx(32 * per_token + head)
+    assert steps["step_flops"]["train"] == 3 * steps["step_flops"]["inference"]
     assert set(found[2]["energy"]) == set(get_type_hints(Energy))
-    assert found[2]["energy"] == {"joules_per_step": None, "route": "none: no energy counter for a cpu device"}
+    assert found[2]["energy"] == {"joules_per_step": None, "route": "none: not here"}
     assert set(found[3]["flops"]) == set(get_type_hints(Flops))
     assert found[3]["flops"]["length"] == 64, "FLOPs are those at the training length"
     assert found[3]["flops"]["per_token_training"] == 3 * found[3]["flops"]["per_token_forward"]
@@ -191,15 +208,15 @@ def test_every_model_of_the_house_is_measured(short_windows: None, model: str) -
 
 def test_a_training_step_trains_and_an_inference_step_does_not() -> None:
     spec = toy.spec()
-    model = worker.model_at(config(), spec, 32)
+    model = bench.model_at(config(), spec, 32)
     batch = synthetic_batch(spec, 2, 32, CPU)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     graphs = []
     model.register_forward_hook(lambda *call: graphs.append(call[2].logits.requires_grad))
-    worker.inference_step(model, batch, hardware(), model)()
+    inference_step(model, batch, hardware(), model)()
     assert graphs == [False], "no graph is built for inference"
     assert not model.training and all(parameter.grad is None for parameter in model.parameters())
-    step = worker.train_step(model, batch, Optimizer(model, config()["train"], hardware()), hardware(), model)
+    step = train_step(model, batch, Optimizer(model, config()["train"], hardware()), hardware(), model)
     step()
     assert model.training
     assert not all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
@@ -207,14 +224,14 @@ def test_a_training_step_trains_and_an_inference_step_does_not() -> None:
 
 
 def test_the_model_is_built_for_the_length_that_is_measured() -> None:
-    built = worker.model_at(config(), toy.spec(length=64), 4096)
+    built = bench.model_at(config(), toy.spec(length=64), 4096)
     assert built.task.train_length == 4096
 
 
 # ---- energy
 
 
-def test_energy_is_the_difference_of_the_counter_by_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_energy_is_the_difference_of_the_counter_by_steps() -> None:
     steps = 0
 
     def step() -> None:
@@ -222,13 +239,10 @@ def test_energy_is_the_difference_of_the_counter_by_steps(monkeypatch: pytest.Mo
         steps += 1
         time.sleep(0.001)
 
-    monkeypatch.setattr(energy, "millijoule_counter", lambda device: lambda: 5_000 + steps * 2_500)
-    found = energy.measure_energy(step, CPU, seconds=0.05)
+    found = energy.measure_energy(step, CPU, energy.Counter("joules", lambda: 5 + steps * 2.5), seconds=0.05)
     assert found.joules_per_step == pytest.approx(2.5)
-    assert f"{steps} steps" in found.route
-
-    monkeypatch.setattr(energy, "millijoule_counter", lambda device: lambda: 5_000)
-    assert energy.measure_energy(step, CPU, seconds=0.01).joules_per_step is None
+    assert found.route.startswith("joules over 0.") and f"{steps} steps" in found.route
+    assert energy.measure_energy(step, CPU, energy.Counter("stuck", lambda: 5), 0.01).joules_per_step is None
 
 
 # ---- what the parent makes of it
@@ -245,9 +259,10 @@ class Workers:
         self, request: dict, timeout_seconds: float, variables: dict[str, str] | None = None
     ) -> tuple[list[dict], tuple[str, str]]:
         if request["memory_only"]:
-            assert variables == profiling.KEEPING_NOTHING
+            assert variables == KEEPING_NOTHING
             self.weighed.append((request["length"], request["modes"]))
-            return [{"memory": [mode, 1000 * request["length"]]} for mode in request["modes"]], ("failed", "no more")
+            weighed = {"peak_resident_growth_bytes": 1000 * request["length"], "activation_bytes": None}
+            return [{"memory": [mode, weighed]} for mode in request["modes"]], ("failed", "no more")
         self.jobs.append(request)
         found = []
         for mode in request["modes"]:
@@ -256,7 +271,7 @@ class Workers:
             entry = unmeasured(mode, request["length"], request["batch_size"], "ok", "")
             found.append({"speed": {**entry, "median_seconds": self.seconds(mode, request["length"])}})
         if request["flops"]:
-            found.append({"flops": {"length": request["length"]}})
+            found.append({"flops": {"length": request["length"], "ceiling_per_second": 1e9}})
         return found, ("failed", "ended without an answer")
 
 
@@ -298,7 +313,7 @@ def test_the_first_length_counts_flops_once(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(profiling, "run_worker", workers)
     options = config(lengths=[1024, 2048])
     options["measure"]["flops"] = True
-    assert profile(options, toy.spec(), hardware())["flops"] == {"length": 1024}
+    assert profile(options, toy.spec(), hardware())["flops"] == {"length": 1024, "ceiling_per_second": 1e9}
     assert [request["flops"] for request in workers.jobs] == [True, False]
 
 
@@ -361,7 +376,7 @@ def test_a_fresh_process_measures_and_ends() -> None:
     found, _ = run_worker({**job(length=64), "modes": ["train"], "flops": True}, timeout_seconds=60)
     assert [next(iter(finding)) for finding in found] == ["speed", "flops"]
     assert found[0]["speed"]["status"] == "ok"
-    assert found[0]["speed"]["n"] * found[0]["speed"]["median_seconds"] > 1
+    assert found[0]["speed"]["n"] >= speed.STEPS
 
 
 @pytest.mark.parametrize(
@@ -397,7 +412,7 @@ def test_a_child_finds_what_its_parent_finds(tmp_path: Path, monkeypatch: pytest
 
 PARENT = """
 import json, sys
-from lra_bench.measure.profile import run_worker
+from lra_bench.measure.processes import run_worker
 print("ready", flush=True)
 run_worker(json.loads(sys.argv[1]), 600)
 """
@@ -446,8 +461,40 @@ def is_running(pid: int) -> bool:
 def test_prediction_follows_a_power_law() -> None:
     for power in np.linspace(0, 2.5, 6):
         entries = [{**unmeasured("train", n, 1, "ok", ""), "median_seconds": (n / 1024) ** power} for n in (1024, 2048)]
-        reason = profiling._too_slow(entries, "train", 8192, CPU, limit_seconds=0.001)
+        reason = foresee.too_slow(entries, "train", 8192, CPU, limit_seconds=0.001)
         assert reason is not None and f"take {8**power:.3g} s" in reason
+
+
+def test_memory_is_foreseen_in_the_same_way() -> None:
+    entries = [
+        {**unmeasured("train", n, 1, "ok", ""), "peak_resident_growth_bytes": 1e9 * (n / 1024) ** 2}
+        for n in (1024, 2048)
+    ]
+    assert foresee.too_large(entries, "train", 4096, int(17e9)) is None
+    assert "hold 16 GB" in foresee.too_large(entries, "train", 4096, int(15e9))
+    assert "memory_limit_gigabytes" in foresee.too_large(entries, "train", 4096, int(15e9))
+    assert foresee.too_large(entries[:1], "train", 4096, 1) is None, "one length foretells nothing"
+    assert foresee.too_large(entries, "inference", 4096, 1) is None
+    assert foresee.too_large(entries, "train", 4096, None) is None
+
+
+def test_the_steps_of_a_cell_have_their_flops_and_their_share_of_the_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = Workers(lambda mode, length: 0.5)
+    answer = workers.__call__
+
+    def counting(request: dict, *rest: Any) -> tuple[list[dict], tuple[str, str]]:
+        found, ending = answer(request, *rest)
+        return [*found, {"step_flops": {"inference": request["length"], "train": None}}], ending
+
+    monkeypatch.setattr(profiling, "run_worker", counting)
+    options = config(lengths=[1024, 2048])
+    options["measure"]["flops"] = True
+    found = profile(options, toy.spec(), hardware())["speed"]
+    inference, train = ([entry for entry in found if entry["mode"] == mode] for mode in ("inference", "train"))
+    assert [entry["flops"] for entry in inference] == [2 * 1024, 2 * 2048], "two rows in the batch"
+    assert [entry["flops_per_second"] for entry in inference] == [4 * 1024, 4 * 2048]
+    assert [entry["utilisation"] for entry in inference] == [4 * 1024 / 1e9, 4 * 2048 / 1e9]
+    assert {(entry["flops"], entry["flops_per_second"], entry["utilisation"]) for entry in train} == {(None,) * 3}
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc")
@@ -461,7 +508,8 @@ def test_memory_is_what_is_alive_and_not_what_the_allocator_keeps() -> None:
     peaks = []
     for length in (1024, 4096):
         request = {**job(length=length), "config": composed, "spec": spec, "memory_only": True, "modes": ["train"]}
-        answers, _ = run_worker({**request, "batch_size": 1}, 120, profiling.KEEPING_NOTHING)
-        peaks.append(next(answer["memory"][1] for answer in answers if "memory" in answer))
+        answers, _ = run_worker({**request, "batch_size": 1}, 120, KEEPING_NOTHING)
+        weighed = next(answer["memory"][1] for answer in answers if "memory" in answer)
+        peaks.append(weighed["peak_resident_growth_bytes"])
     shorter, longer = peaks
     assert longer < 6 * shorter, peaks

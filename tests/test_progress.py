@@ -73,3 +73,16 @@ def test_rates_have_three_digits():
     rates |= {35.25: "35.2 steps/s", 480.4: "480 steps/s", 1234567: "1,234,567 steps/s"}
     assert {rate: progress._per_second(rate, "steps") for rate in rates} == rates
     assert progress._per_second(2.0, "") == "2.00/s"
+
+
+def test_a_line_says_what_is_waited_for(capsys, monkeypatch) -> None:
+    from lra_bench import progress
+
+    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
+    with progress.bar(3, "Profile", unit="measurements") as advance:
+        advance(0, "warming up performer")
+        advance(1)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "Profile: 0 of 3 measurements, 0 measurements/s; warming up performer"
+    assert second.startswith("Profile: 1 of 3 measurements") and "performer" not in second

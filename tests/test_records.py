@@ -50,6 +50,14 @@ def test_a_stored_file_of_every_version_loads(version: int) -> None:
     assert record.extrapolation is not None and record.extrapolation["points"][-1]["status"] == "out_of_memory"
 
 
+def test_points_of_older_records_gain_what_they_do_not_know() -> None:
+    old, new = (store.load(STORED / f"version{version}.json") for version in (2, 3))
+    assert {point["batch_policy"] for point in old.speed} == {"fixed"}
+    assert {point["static_bytes"] for point in old.speed} == {None}
+    assert {point["static_bytes"] for point in new.speed if point["status"] == "ok"} == {800_000}
+    assert old.flops["ceiling_per_second"] is None and new.flops["ceiling_per_second"] == 1e11
+
+
 def test_upgrades_lead_from_every_older_version_to_this_one() -> None:
     assert sorted(schema.UPGRADES) == list(range(1, schema.SCHEMA_VERSION))
 

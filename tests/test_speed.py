@@ -124,7 +124,8 @@ def test_blocks_alternate_and_their_order_turns_round(clock) -> None:
     steps = {name: (lambda name=name: (called.append(name), ticking())) for name in "abc"}
     speed.measure_interleaved(steps, CPU)
     window = "".join(called[3 * speed.WARM_UP_STEPS :])
-    assert window.startswith("aabbccccbbaaaabbcc"), "blocks of 0.1 s, two steps each"
+    first, second = "a" * 7 + "b" * 7 + "c" * 7, "c" * 7 + "b" * 7 + "a" * 7
+    assert window == first + second + first + second + first, "five rounds of a fifth of two seconds, 0.06 s a step"
 
 
 def test_interleaving_keeps_the_rule_for_every_step(clock) -> None:
@@ -132,6 +133,47 @@ def test_interleaving_keeps_the_rule_for_every_step(clock) -> None:
     for timing in timings.values():
         assert timing.n * timing.median_seconds >= speed.SECONDS - 1e-6
     assert [timings[name].short_run for name in "abc"] == [False, False, True]
+
+
+def test_slow_and_fast_steps_are_spread_over_the_same_rounds(clock) -> None:
+    ticking = clock()
+    sizes: dict[str, list[int]] = {"fast": [], "slow": []}
+    warm = {"fast": speed.WarmUp(0.01, 0.001), "slow": speed.WarmUp(3.0, 3.0)}
+
+    def blocks(name: str):
+        def take(n: int) -> list[float]:
+            sizes[name].append(n)
+            return speed.block(ticking.step(warm[name].step_seconds), CPU, n)
+
+        return take
+
+    rounds = speed.alternate({name: blocks(name) for name in warm}, warm, CPU)
+    assert sizes == {"fast": [420] * 5, "slow": [1] * 5}
+    assert [len(rounds[name]) for name in warm] == [5, 5]
+
+
+def test_one_that_ends_is_left_out_and_the_others_go_on(clock) -> None:
+    ticking = clock()
+    turns: list[str] = []
+
+    def blocks(name: str):
+        def take(n: int) -> list[float]:
+            turns.append(name)
+            gone = name == "b" and turns.count("b") == 2
+            return [] if gone else speed.block(ticking.step(0.1), CPU, n)
+
+        return take
+
+    warm = dict.fromkeys("abc", speed.WarmUp(1.0, 0.1))
+    rounds = speed.alternate({name: blocks(name) for name in "abc"}, warm, CPU)
+    assert "".join(turns) == "abccbaaccaac"
+    assert [len(rounds[name]) for name in "abc"] == [5, 1, 5]
+
+
+def test_one_disturbed_round_is_no_spread_and_a_drift_is() -> None:
+    assert speed.spread_of([1.0, 1.0, 9.0, 1.0, 1.0]) == 0
+    assert speed.spread_of([1.0, 1.1, 1.2, 1.3, 1.4]) == pytest.approx(0.2 / 1.2)
+    assert speed.spread_of([1.0, 2.0]) is None
 
 
 @pytest.mark.parametrize("enabled", [True, False])

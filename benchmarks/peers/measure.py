@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from lra_bench.measure.profile import KEEPING_NOTHING, run_worker
+from lra_bench.measure.processes import KEEPING_NOTHING, run_worker
 
 from .pair import Pair, Sizes
 from .table import WHOSE, Row

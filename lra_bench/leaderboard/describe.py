@@ -113,4 +113,7 @@ def _speed(entry: Mapping[str, Any]) -> str:
         return f"{entry['status']}: {entry['reason']}"
     memory = entry["peak_allocated_bytes"] or entry["peak_resident_growth_bytes"]
     peak = f", peak {memory / 2**20:,.1f} MiB" if memory else ""
-    return f"{1e3 * entry['median_seconds']:.2f} ms a step of {entry['batch_size']} rows (n {entry['n']}){peak}"
+    kernel = f", attention by {entry['attention_backend']}" if entry["attention_backend"] else ""
+    share = f", utilisation {entry['utilisation']:.2g}" if entry["utilisation"] is not None else ""
+    step = f"{1e3 * entry['median_seconds']:.2f} ms a step of {entry['batch_size']} rows (n {entry['n']})"
+    return step + peak + kernel + share

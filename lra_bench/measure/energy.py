@@ -1,4 +1,4 @@
-"""Energy of a step, from the counter that NVIDIA cards keep; unknown everywhere else."""
+"""Energy of a step, from the counters that NVIDIA cards and some kernels keep; unknown everywhere else."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Any
 
 import torch
 
+from .powercap import joule_counter
 from .speed import Step
 
 ENERGY_SECONDS = 10.0
+PAUSE_STEPS = 10
 
 
 @dataclass(frozen=True)
@@ -22,33 +24,41 @@ class Energy:
     route: str
 
 
-def measure_energy(step: Step, device: torch.device, seconds: float = ENERGY_SECONDS) -> Energy:
-    """Joules that the whole card drew per step, idle power included, over at least ``seconds`` of steps.
+@dataclass(frozen=True)
+class Counter:
+    """A counter of energy: ``read`` returns joules drawn since some moment, ``name`` says whose they are."""
 
-    The counter is the card's, so another process on it is counted too. ``step`` must be warmed up.
+    name: str
+    read: Callable[[], float]
+
+
+def measure_energy(step: Step, device: torch.device, counter: Counter, seconds: float = ENERGY_SECONDS) -> Energy:
+    """Joules that the whole card, or all processors, drew per step over at least ``seconds`` of steps.
+
+    Idle power is included, and so is whatever else computed there meanwhile. ``step`` must be warmed up.
     """
-    counter = millijoule_counter(device)
-    if isinstance(counter, str):
-        return Energy(None, f"none: {counter}")
     steps = 0
     _wait(device)
-    began, before = time.perf_counter(), counter()
+    began, before = time.perf_counter(), counter.read()
     while (elapsed := time.perf_counter() - began) < seconds:
         step()
         steps += 1
-        if steps % 10 == 0:
+        if steps % PAUSE_STEPS == 0:
             # Without this the host would queue far more steps than the window holds.
             _wait(device)
     _wait(device)
     elapsed = time.perf_counter() - began
-    joules = (counter() - before) / 1e3
+    joules = counter.read() - before
     if joules <= 0:
         return Energy(None, "none: the energy counter did not move")
-    return Energy(joules / steps, f"NVML total energy over {elapsed:.1f} s and {steps} steps")
+    return Energy(joules / steps, f"{counter.name} over {elapsed:.1f} s and {steps} steps")
 
 
-def millijoule_counter(device: torch.device) -> Callable[[], int] | str:
-    """A function that reads the card's energy counter in millijoules, or the reason why there is none."""
+def counter_of(device: torch.device) -> Counter | str:
+    """The counter of a device's energy, or the reason why there is none."""
+    if device.type == "cpu":
+        read = joule_counter()
+        return read if isinstance(read, str) else Counter("RAPL energy of all processor packages", read)
     if device.type != "cuda":
         return f"no energy counter for a {device.type} device"
     try:
@@ -61,7 +71,7 @@ def millijoule_counter(device: torch.device) -> Callable[[], int] | str:
         pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
     except pynvml.NVMLError as error:
         return f"NVML says: {error}"
-    return lambda: int(pynvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+    return Counter("NVML total energy", lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3)
 
 
 def _handle(nvml: Any, device: torch.device) -> Any:

@@ -10,34 +10,36 @@ if TYPE_CHECKING:
     from .memory import Peak
     from .speed import Timing
 
+FIXED, LARGEST, FALLBACK = "fixed", "largest", "fallback"
+"""Batch policies: a size that was asked for, the largest power of two that fits, one row where the former did not."""
 
-def entry_of(mode: str, length: int, batch_size: int, tokens: int, timing: Timing, peak: Peak) -> SpeedPoint:
+
+def entry_of(
+    mode: str, length: int, batch_size: int, tokens: int, timing: Timing, peak: Peak, policy: str = FIXED
+) -> SpeedPoint:
     """The entry of a step on ``tokens`` tokens that was measured."""
-    return SpeedPoint(
-        mode=mode,
-        length=length,
-        batch_size=batch_size,
-        status="ok",
-        reason="",
-        n=timing.n,
-        median_seconds=timing.median_seconds,
-        p10_seconds=timing.p10_seconds,
-        p90_seconds=timing.p90_seconds,
-        tokens_per_second=tokens / timing.median_seconds,
-        peak_allocated_bytes=peak.peak_allocated_bytes,
-        peak_reserved_bytes=peak.peak_reserved_bytes,
-        peak_resident_growth_bytes=peak.peak_resident_growth_bytes,
-        short_run=timing.short_run,
-        warmup_seconds=timing.warmup_seconds,
-    )
+    return {
+        **unmeasured(mode, length, batch_size, "ok", "", policy),
+        "n": timing.n,
+        "median_seconds": timing.median_seconds,
+        "p10_seconds": timing.p10_seconds,
+        "p90_seconds": timing.p90_seconds,
+        "tokens_per_second": tokens / timing.median_seconds,
+        "peak_allocated_bytes": peak.peak_allocated_bytes,
+        "peak_reserved_bytes": peak.peak_reserved_bytes,
+        "peak_resident_growth_bytes": peak.peak_resident_growth_bytes,
+        "short_run": timing.short_run,
+        "warmup_seconds": timing.warmup_seconds,
+    }
 
 
-def unmeasured(mode: str, length: int, batch_size: int, status: str, reason: str) -> SpeedPoint:
+def unmeasured(mode: str, length: int, batch_size: int, status: str, reason: str, policy: str = FIXED) -> SpeedPoint:
     """The entry of a step that could not be measured, and why."""
     return SpeedPoint(
         mode=mode,
         length=length,
         batch_size=batch_size,
+        batch_policy=policy,
         status=status,
         reason=reason,
         n=0,
@@ -45,9 +47,24 @@ def unmeasured(mode: str, length: int, batch_size: int, status: str, reason: str
         p10_seconds=None,
         p90_seconds=None,
         tokens_per_second=None,
+        attention_backend=None,
+        static_bytes=None,
+        activation_bytes=None,
         peak_allocated_bytes=None,
         peak_reserved_bytes=None,
         peak_resident_growth_bytes=None,
+        flops=None,
+        flops_per_second=None,
+        utilisation=None,
         short_run=False,
         warmup_seconds=None,
     )
+
+
+def add_flops(entry: SpeedPoint, flops: int | None, ceiling: float | None) -> None:
+    """Fill in the FLOPs of a step, those per second, and their share of the device's ``ceiling`` of matrix products."""
+    seconds = entry["median_seconds"]
+    entry["flops"] = flops
+    if flops is not None and seconds is not None:
+        entry["flops_per_second"] = flops / seconds
+        entry["utilisation"] = flops / seconds / ceiling if ceiling else None

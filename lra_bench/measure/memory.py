@@ -11,6 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
+
+from lra_bench.training.optimizer import Optimizer
 
 RESET_HIGH_WATER_MARK = "5"
 SLACK_BYTES = 4 << 20
@@ -32,6 +35,43 @@ class Peak:
     def as_dict(self) -> dict[str, int | None]:
         """The fields by name, as records hold them."""
         return asdict(self)
+
+
+def static_bytes(model: nn.Module, optimizer: Optimizer | None = None) -> int:
+    """Bytes that last from step to step: weights and buffers, with an optimizer also gradients and its state.
+
+    Computed from the tensors. Gradients count whole although they are cleared between steps, for every step fills them.
+    """
+    lasting = [*model.parameters(), *model.buffers()]
+    if optimizer is None:
+        return sum(map(_bytes, lasting))
+    states = [value for state in optimizer.adamw.state.values() for value in state.values()]
+    return sum(map(_bytes, lasting)) + gradient_bytes(model) + sum(map(_bytes, states))
+
+
+def gradient_bytes(model: nn.Module) -> int:
+    """Bytes of the gradients of all that is trained."""
+    return sum(_bytes(parameter) for parameter in model.parameters() if parameter.requires_grad)
+
+
+def activation_bytes(peak: Peak, static: int, gradients: int) -> int | None:
+    """What a step held at its peak beside weights, gradients and optimizer state: activations and workspaces.
+
+    On CUDA the peak of allocated bytes less ``static``, so the batch is in it. On a CPU the growth of resident memory
+    less ``gradients``: it begins after the first step, when weights and optimizer state are resident already. None
+    where the peak is unknown or less than what it should contain, so that nothing can be said.
+    """
+    if peak.peak_allocated_bytes is not None:
+        left = peak.peak_allocated_bytes - static
+    elif peak.peak_resident_growth_bytes is not None:
+        left = peak.peak_resident_growth_bytes - gradients
+    else:
+        return None
+    return left if left > 0 else None
+
+
+def _bytes(value: object) -> int:
+    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
 
 
 @contextmanager

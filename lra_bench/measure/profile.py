@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import json
-import math
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from lra_bench.child import environment
 from lra_bench.contracts import TaskSpec
 from lra_bench.hardware import Hardware
 from lra_bench.progress import bar
 from lra_bench.records.schema import Energy, Flops, SpeedPoint
 
-from .entry import unmeasured
+from .entry import add_flops, unmeasured
+from .foresee import too_slow
 from .growth import growth
-from .speed import fewest_seconds
+from .processes import KEEPING_NOTHING, run_worker
 
 MODES = ("inference", "train")
 LENGTHS = {"cpu": (1024, 2048, 4096, 8192, 16384), "cuda": (1024, 2048, 3072, 4096, 8192, 16384)}
 BATCH_SIZE = {"cpu": 1, "cuda": 32}
 LIMIT_SECONDS = 25.0
-KEEPING_NOTHING = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 START_SECONDS = 60.0
 COMPILE_SECONDS = 600.0
 
@@ -59,7 +51,7 @@ def profile(
             entries = [
                 unmeasured(mode, length, batch_size, "timeout", reason)
                 for mode in modes
-                if (reason := _too_slow(found["speed"], mode, length, hardware.device, limit_seconds))
+                if (reason := too_slow(found["speed"], mode, length, hardware.device, limit_seconds))
             ]
             job = {
                 "config": config,
@@ -70,6 +62,7 @@ def profile(
                 "limit_seconds": limit_seconds,
                 "memory_only": False,
                 "flops": measure["flops"] and length == lengths[0],
+                "step_flops": measure["flops"],
                 "energy": measure["energy"] and length == lengths[0],
             }
             if job["modes"]:
@@ -79,6 +72,7 @@ def profile(
                     if job[section]:
                         answer = [answer[section] for answer in answers if section in answer]
                         found[section] = answer[0] if answer else unknown(spec, ending)
+                _fill_in_flops(entries, answers, found["flops"])
             found["speed"] += entries
             if kind == "cpu":
                 _fill_in_memory(entries, job, hardware)
@@ -100,63 +94,30 @@ def _fill_in_memory(entries: list[SpeedPoint], job: Mapping[str, Any], hardware:
     timed = {entry["mode"]: entry for entry in entries if entry["status"] == "ok"}
     if not timed:
         return
-    request = {**job, "modes": list(timed), "flops": False, "energy": False, "memory_only": True}
+    extras = dict.fromkeys(("flops", "step_flops", "energy"), False)
+    request = {**job, **extras, "modes": list(timed), "memory_only": True}
     answers, _ = run_worker(request, _patience(request, hardware), KEEPING_NOTHING)
     for answer in answers:
         if "memory" in answer:
-            mode, peak = answer["memory"]
-            timed[mode]["peak_resident_growth_bytes"] = peak
+            mode, weighed = answer["memory"]
+            timed[mode].update(weighed)
+
+
+def _fill_in_flops(
+    entries: list[SpeedPoint], answers: Sequence[Mapping[str, Any]], flops: Mapping[str, Any] | None
+) -> None:
+    """FLOPs of the steps that were timed, and against the ceiling of the device."""
+    counted: Mapping[str, Any] = next((answer["step_flops"] for answer in answers if "step_flops" in answer), {})
+    ceiling = flops["ceiling_per_second"] if flops is not None else None
+    for entry in entries:
+        per_row = counted.get(entry["mode"])
+        add_flops(entry, None if per_row is None else per_row * entry["batch_size"], ceiling)
 
 
 def lengths_of(config: Mapping[str, Any], device: str) -> list[int]:
     """The lengths to measure at, in tokens: those of the configuration, an empty list meaning none, or the device's."""
     asked = config["measure"]["speed_lengths"]
     return sorted(LENGTHS[device] if asked is None else asked)
-
-
-def run_worker(
-    job: Mapping[str, Any],
-    timeout_seconds: float,
-    variables: Mapping[str, str] | None = None,
-    module: str = "lra_bench.measure.worker",
-) -> tuple[list[dict[str, Any]], tuple[str, str]]:
-    """Run one job in a fresh process: its findings, and status and reason for what it did not find.
-
-    ``module`` is run, with ``variables`` added to its environment. The process is ended with this one's, on Ctrl-C too.
-    """
-    with tempfile.TemporaryDirectory(prefix="lra-bench-") as folder:
-        answers, errors = Path(folder, "answers.jsonl"), Path(folder, "errors.txt")
-        answers.touch()
-        with errors.open("w", encoding="utf-8") as stream:
-            process = subprocess.Popen(
-                [sys.executable, "-m", module],
-                stdin=subprocess.PIPE,
-                stdout=stream,
-                stderr=stream,
-                env={**environment(), **(variables or {})},
-                text=True,
-                # Ctrl-C reaches this process alone, which then ends the other: no trace of the child's is printed.
-                start_new_session=True,
-            )
-            late = False
-            try:
-                process.communicate(json.dumps({**job, "answers": str(answers)}), timeout=timeout_seconds)
-            except subprocess.TimeoutExpired:
-                late = True
-            finally:
-                process.kill()
-                process.wait()
-        found = [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
-        return found, _ending(process.returncode, late, timeout_seconds, errors.read_text(encoding="utf-8"))
-
-
-def _ending(returncode: int, late: bool, timeout_seconds: float, output: str) -> tuple[str, str]:
-    if late:
-        return "timeout", f"no result within {timeout_seconds:.0f} s"
-    if returncode == -signal.SIGKILL:
-        return "out_of_memory", "the kernel killed the process, as it does when memory runs out"
-    lines = [line.strip() for line in output.splitlines() if line.strip()]
-    return "failed", lines[-1] if lines else f"the process ended with code {returncode}"
 
 
 def _completed(entries: list[SpeedPoint], job: Mapping[str, Any], ending: tuple[str, str]) -> list[SpeedPoint]:
@@ -176,33 +137,12 @@ def _unknown_flops(spec: TaskSpec, ending: tuple[str, str]) -> Flops:
         length=spec.train_length,
         route=f"none ({ending[1]})",
         uncounted=[],
+        ceiling_per_second=None,
     )
 
 
 def _unknown_energy(_: TaskSpec, ending: tuple[str, str]) -> Energy:
     return Energy(joules_per_step=None, route=f"none: {ending[1]}")
-
-
-def _too_slow(
-    entries: Sequence[SpeedPoint], mode: str, length: int, device: torch.device, limit_seconds: float
-) -> str | None:
-    """Why ``mode`` at ``length`` need not be tried, from how its step grew over the two lengths before; None to try."""
-    known = [
-        (entry["length"], entry["median_seconds"])
-        for entry in entries
-        if entry["mode"] == mode and entry["median_seconds"] is not None
-    ][-2:]
-    if len(known) < 2:
-        return None
-    (before, faster), (last, slower) = known
-    predicted = slower * (length / last) ** (math.log(slower / faster) / math.log(last / before))
-    needed = fewest_seconds(predicted, device)
-    if needed <= limit_seconds:
-        return None
-    return (
-        f"a step is predicted to take {predicted:.3g} s, from the growth between lengths {before} and {last}; "
-        f"timing it would take {needed:.0f} s, the limit is {limit_seconds:g} s"
-    )
 
 
 def _patience(job: Mapping[str, Any], hardware: Hardware) -> float:

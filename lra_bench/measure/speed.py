@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ STEPS = 20
 SECONDS = 2.0
 SLOW_STEP_SECONDS = 0.5
 SLOW_STEPS = 5
-BLOCK_SECONDS = 0.1
+ROUNDS = 5
 
 
 class TooSlow(Exception):
@@ -82,9 +83,9 @@ def time_steps(step: Step, device: torch.device, warm: WarmUp, limit_seconds: fl
     durations: list[float] = []
     with collector_off():
         while not _enough(durations, device):
-            durations += _block(step, device, planned)
+            durations += block(step, device, planned)
             planned = max(1, planned // 4)
-    return _summary(durations, warm)
+    return summary([durations], warm)
 
 
 def measure_interleaved(steps: Mapping[str, Step], device: torch.device) -> dict[str, Timing]:
@@ -93,16 +94,48 @@ def measure_interleaved(steps: Mapping[str, Step], device: torch.device) -> dict
     For ratios: numbers taken one after the other differ by more than what is to be compared.
     """
     warm = {name: warm_up(step, device) for name, step in steps.items()}
-    block_seconds = max(BLOCK_SECONDS, *(one.step_seconds for one in warm.values()))
-    sizes = {name: max(1, round(block_seconds / one.step_seconds)) for name, one in warm.items()}
-    durations: dict[str, list[float]] = {name: [] for name in steps}
-    order = list(steps)
+    blocks = {name: functools.partial(block, step, device) for name, step in steps.items()}
     with collector_off():
-        while not all(_enough(taken, device) for taken in durations.values()):
-            for name in order:
-                durations[name] += _block(steps[name], device, sizes[name])
-            order.reverse()
-    return {name: _summary(durations[name], warm[name]) for name in steps}
+        rounds = alternate(blocks, warm, device)
+    return {name: summary(rounds[name], warm[name]) for name in steps}
+
+
+def alternate(
+    blocks: Mapping[str, Callable[[int], list[float]]], warm: Mapping[str, WarmUp], device: torch.device
+) -> dict[str, list[list[float]]]:
+    """Durations of steps by name and round, until each has all that the rule asks for.
+
+    ``blocks`` run so many steps and return their durations; an empty list means that this one has ended, and it is left
+    out from then on. Every round gives each a fifth of its window, so that all are spread over the same time however
+    long their steps are, and turns the order round.
+    """
+    sizes = {name: math.ceil(_planned_steps(warm[name].step_seconds, device) / ROUNDS) for name in blocks}
+    rounds: dict[str, list[list[float]]] = {name: [] for name in blocks}
+    order = list(blocks)
+    while order := [
+        name
+        for name in order
+        if len(rounds[name]) < ROUNDS or not _enough(list(itertools.chain(*rounds[name])), device)
+    ]:
+        for name in list(order):
+            if durations := blocks[name](sizes[name]):
+                rounds[name].append(durations)
+            else:
+                order.remove(name)
+        order.reverse()
+    return rounds
+
+
+def spread_of(round_medians: Sequence[float]) -> float | None:
+    """How far rounds differ: the middle half of their medians, over the middle one; None for fewer than three.
+
+    One disturbed round of five does not count, a machine that is busy or throttled for longer does. Single steps are
+    no measure of it: they scatter by more than their median does.
+    """
+    if len(round_medians) < 3:
+        return None
+    low, middle, high = numpy.percentile(round_medians, [25, 50, 75])
+    return float((high - low) / middle)
 
 
 def fewest_seconds(step_seconds: float, device: torch.device) -> float:
@@ -137,7 +170,8 @@ def _enough(durations: list[float], device: torch.device) -> bool:
     return slow_allowed and statistics.median(durations) > SLOW_STEP_SECONDS
 
 
-def _block(step: Step, device: torch.device, n: int) -> list[float]:
+def block(step: Step, device: torch.device, n: int) -> list[float]:
+    """Seconds of each of ``n`` steps that follow one another."""
     return _event_block(step, device, n) if device.type == "cuda" else _host_block(step, device, n)
 
 
@@ -163,6 +197,8 @@ def _event_block(step: Step, device: torch.device, n: int) -> list[float]:
     return [before.elapsed_time(after) / 1e3 for before, after in itertools.pairwise(events)]
 
 
-def _summary(durations: list[float], warm: WarmUp) -> Timing:
+def summary(rounds: Iterable[Sequence[float]], warm: WarmUp) -> Timing:
+    """The figures of all steps of all rounds."""
+    durations = list(itertools.chain(*rounds))
     p10, median, p90 = (float(value) for value in numpy.percentile(durations, [10, 50, 90]))
     return Timing(len(durations), median, p10, p90, warm.seconds, short_run=len(durations) < STEPS)

@@ -32,7 +32,19 @@ FINISHED = ("ok", "diverged", "out_of_memory", "incompatible")
 
 def _to_version_3(raw: dict[str, Any]) -> dict[str, Any]:
     """2 to 3: each section by a function of its own."""
-    return complete_curves(raw)
+    return _describe_steps(complete_curves(raw))
+
+
+def _describe_steps(raw: dict[str, Any]) -> dict[str, Any]:
+    """Speed points say what of memory lasts, what a step computes and by which attention; unknown before."""
+    unknown = ("attention_backend", "static_bytes", "activation_bytes", "flops", "flops_per_second", "utilisation")
+    added = {"batch_policy": "fixed", **dict.fromkeys(unknown)}
+    flops = raw.get("flops")
+    return {
+        **raw,
+        "speed": [{**added, **point} for point in raw.get("speed", [])],
+        "flops": flops and {"ceiling_per_second": None, **flops},
+    }
 
 
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: name_length_variants, 2: _to_version_3}
@@ -141,11 +153,17 @@ class Metric(Score):
 
 
 class SpeedPoint(TypedDict):
-    """The step benchmark at one length: seconds of a step of ``batch_size`` rows, ``n`` steps timed."""
+    """The step benchmark at one length: seconds of a step of ``batch_size`` rows, ``n`` steps timed.
+
+    ``batch_policy`` says how that size was chosen, ``attention_backend`` by which kernel torch's attention ran. Static
+    are weights, and in training gradients and optimizer state; activations are what the peak holds beside them.
+    ``utilisation`` is ``flops_per_second`` over the ceiling of matrix products that was measured on the device.
+    """
 
     mode: str
     length: int
     batch_size: int
+    batch_policy: str
     status: str
     reason: str
     n: int
@@ -153,9 +171,15 @@ class SpeedPoint(TypedDict):
     p10_seconds: float | None
     p90_seconds: float | None
     tokens_per_second: float | None
+    attention_backend: str | None
+    static_bytes: int | None
+    activation_bytes: int | None
     peak_allocated_bytes: int | None
     peak_reserved_bytes: int | None
     peak_resident_growth_bytes: int | None
+    flops: int | None
+    flops_per_second: float | None
+    utilisation: float | None
     short_run: bool
     warmup_seconds: float | None
 
@@ -173,13 +197,17 @@ class Growth(TypedDict):
 
 
 class Flops(TypedDict):
-    """Floating point operations per token at ``length``, how they were counted, and what could not be."""
+    """Floating point operations per token at ``length``, how they were counted, and what could not be.
+
+    ``ceiling_per_second`` are those of the fastest matrix product on the device, as it was measured.
+    """
 
     per_token_forward: float | None
     per_token_training: float | None
     length: int | None
     route: str | None
     uncounted: list[str]
+    ceiling_per_second: float | None
 
 
 class Energy(TypedDict):
@@ -257,13 +285,7 @@ class Record:
     @property
     def variant_name(self) -> str:
         """The model and what differs from its file: ``performer · features=64 · rope``."""
-        differences = self.variant["differences"]
-        short = [option.rsplit(".", 1)[-1] for option in differences]
-        parts = [
-            f"{tail if short.count(tail) == 1 else option}={_spell(value)}"
-            for (option, value), tail in zip(differences.items(), short, strict=True)
-        ]
-        return " · ".join([self.key.model, *parts, *filter(None, [self.variant["position"]])])
+        return variant_name(self.key.model, self.variant["differences"], self.variant["position"])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, all of them finite; ``path`` stays out."""
@@ -295,6 +317,16 @@ class Record:
         if unknown := sorted(set(values) - known):
             raise UserError(f"record: {unknown[0]} is no field of a version {SCHEMA_VERSION} record")
         return cls(**values, path=path)
+
+
+def variant_name(model: str, differences: Mapping[str, Any], position: str | None) -> str:
+    """A model and what differs from its file: ``performer · features=64 · rope``."""
+    short = [option.rsplit(".", 1)[-1] for option in differences]
+    parts = [
+        f"{tail if short.count(tail) == 1 else option}={_spell(value)}"
+        for (option, value), tail in zip(differences.items(), short, strict=True)
+    ]
+    return " · ".join([model, *parts, *filter(None, [position])])
 
 
 def upgrade(raw: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..mixer import Padding
 from .dropout import dropout as drop
+from .named import attention_backend
 from .softmax import QUERY_ROWS, grouped, hiding, lower
 
 DEVICE_ROWS = 512  # queries at once where starting an operation costs more than a slice fills a cache
@@ -19,6 +20,7 @@ Score = Callable[..., Tensor]
 Use = Callable[[Tensor, int, Tensor | None], Tensor]
 
 
+@attention_backend("rows")
 def row_attention(
     queries: Tensor,
     v: Tensor,

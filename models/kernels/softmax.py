@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..mixer import Padding
 from .dropout import dropout as drop
+from .named import attention_backend
 
 QUERY_ROWS = 64  # rows of scores held at once where weights are dropped on CPU; fastest of 32 to 256 there
 
@@ -33,7 +34,8 @@ def softmax_attention(
     q (B, H, N, D), k (B, G, M, D), v (B, G, M, V) to (B, H, N, V), with G dividing H. ``scale`` defaults to 1/√D.
     ``padding`` belongs to the keys and is right-padded. ``visible`` is bool and broadcasts to (B, H, N, M). ``causal``
     aligns the last query with the last key. A query that sees no key yields zeros. O(N M D) time; memory
-    O((N + M) D), or O(64 M) per head where weights are dropped on CPU.
+    O((N + M) D), or O(64 M) per head where weights are dropped on CPU; O(N M) where ``sdpa_kernel`` leaves torch its
+    math back-end alone.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     square = causal and q.shape[2] == k.shape[2]
@@ -45,7 +47,8 @@ def softmax_attention(
         earlier = lower(q.shape[2], k.shape[2], q.device)
         mask = earlier if mask is None else mask & earlier
         causal = False
-    if dropout and q.device.type == "cpu":
+    # Who allows torch its plain form alone wants the whole matrix of scores, to measure against.
+    if dropout and q.device.type == "cpu" and torch.backends.cuda.flash_sdp_enabled():
         return _in_slices(q, k, v, mask, causal, scale, dropout)
     width = v.shape[-1]
     o = fused(*_equal_widths(q, k, v), mask, causal=causal, scale=scale, dropout=dropout)
@@ -116,6 +119,7 @@ def _equal_widths(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tens
     return (q, k, v) if missing == 0 else (F.pad(q, (0, -missing)), F.pad(k, (0, -missing)), v)
 
 
+@attention_backend("slices")
 def _in_slices(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, dropout: float
 ) -> Tensor:

@@ -1,0 +1,166 @@
+"""A profile as tables: speed, memory, growth and efficiency lengths, one set for every batch policy and mode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lra_bench.contracts import UserError
+from lra_bench.files import replacing, why
+from lra_bench.measure.comparison import WIDE_SPREAD, Profile
+from lra_bench.measure.crossing import AT_ONCE, CROSSES, NEVER
+from lra_bench.measure.profile import MODES
+
+Row = Mapping[str, Any]
+Rows = list[dict[str, Any]]
+
+SHORT = {"out_of_memory": "no memory", "timeout": "too slow"}
+POLICIES = {"largest": "largest batch that fits", "fallback": "batch 1, where a larger one did not fit"}
+
+
+def tables(profile: Profile) -> Iterator[tuple[str, Rows]]:
+    """Title and rows of every table; a ratio always stands under the name of the kernel that it is against."""
+    for policy, size in dict.fromkeys(_group(row) for row in profile.rows):
+        for mode in MODES:
+            rows = [row for row in profile.rows if _group(row) == (policy, size) and row["mode"] == mode]
+            if rows:
+                yield from _mode(profile, rows, f"{mode} · {POLICIES.get(policy) or f'batch {size}'}")
+
+
+def write_csv(profiles: Sequence[Profile], path: Path) -> None:
+    """The rows of all profiles as CSV, whole or not at all; ``UserError`` where it cannot be written."""
+    import pandas as pd
+
+    rows = [
+        {"task": one.task, "protocol": one.protocol, "hardware": one.hardware, **row}
+        for one in profiles
+        for row in one.rows
+    ]
+    try:
+        with replacing(path) as aside:
+            pd.DataFrame(rows).to_csv(aside, index=False)
+    except OSError as error:
+        raise UserError(f"--output {path}: {why(error)}") from error
+
+
+def _group(row: Row) -> tuple[str, int | None]:
+    return row["batch_policy"], row["batch_size"] if row["batch_policy"] == "fixed" else None
+
+
+def _mode(profile: Profile, rows: Sequence[Row], title: str) -> Iterator[tuple[str, Rows]]:
+    names = {key: f"{name.partition(' (')[0]} ({_backend(rows, key)})" for key, name in profile.baselines.items()}
+    main, *others = names
+    largest = rows[0]["batch_policy"] == "largest"
+    speed = "tokens" if largest else "steps"
+
+    def rate(row: Row) -> str:
+        return f"{_significant(row[f'{speed}_per_second'])}{_mark(row)} {_times(row[f'speed_ratio_{main}'])}"
+
+    yield f"{title} · {speed} per second, and speed × {names[main]}", _over_lengths(profile, rows, rate)
+
+    def memory(row: Row) -> str:
+        rows_in = f" ({row['batch_size']} rows)" if largest else ""
+        return f"{_mebibytes(row['peak_bytes'])}{rows_in} {_times(row[f'memory_ratio_{main}'])}"
+
+    yield f"{title} · peak memory in MiB, and × {names[main]}", _over_lengths(profile, rows, memory)
+    for key in others:
+
+        def both(row: Row, key: str = key) -> str:
+            return f"{_times(row[f'speed_ratio_{key}'])} {_times(row[f'memory_ratio_{key}'])}"
+
+        yield f"{title} · speed and memory × {names[key]}", _over_lengths(profile, rows, both)
+    if profile.ceiling_flops_per_second:
+        ceiling = profile.ceiling_flops_per_second / 1e9
+        yield (
+            f"{title} · share of {ceiling:,.4g} GFLOP/s, the fastest matrix product measured here",
+            _over_lengths(profile, rows, lambda row: _percent(row["utilisation"])),
+        )
+    summaries = list(_summaries(profile, rows))
+    yield f"{title} · growth over length, with 95 % intervals", [_growth(each) for each in summaries]
+    for key, name in names.items():
+        others_of = [each for each in summaries if each["baseline"] != key]
+        yield f"{title} · all lengths × {name}", [_against(each, key) for each in others_of]
+
+
+def _backend(rows: Sequence[Row], key: str) -> str:
+    found = sorted({row[f"{key}_backend"] for row in rows if row[f"{key}_backend"]})
+    return "/".join(found) or "kernel unknown"
+
+
+def _over_lengths(profile: Profile, rows: Sequence[Row], cell: Callable[[Row], str]) -> Rows:
+    """A row for every model and a column for every length; what was not measured says why, once."""
+    table = []
+    for name in dict.fromkeys(row["variant"] for row in rows):
+        own = {row["length"]: row for row in rows if row["variant"] == name}
+        cells = {
+            f"{length:,}": None if length not in own else _why(own[length]) or cell(own[length])
+            for length in profile.lengths
+        }
+        table.append({"model": name, **cells})
+    return table
+
+
+def _why(row: Row) -> str:
+    return "" if row["status"] == "ok" else SHORT.get(row["status"], str(row["status"]))
+
+
+def _summaries(profile: Profile, rows: Sequence[Row]) -> Iterator[Row]:
+    wanted = {(row["variant"], row["mode"], row["batch_policy"]) for row in rows}
+    return (each for each in profile.summaries if (each["variant"], each["mode"], each["batch_policy"]) in wanted)
+
+
+def _growth(summary: Row) -> dict[str, Any]:
+    exponents = {
+        f"{what} ∝ length^": _interval(*(summary[f"{what}_{part}"] for part in ("exponent", "low", "high")))
+        for what in ("time", "memory")
+    }
+    return {"model": summary["variant"], **exponents}
+
+
+def _against(summary: Row, key: str) -> dict[str, Any]:
+    """One model against a baseline: geometric means over lengths, and the lengths from which on it costs less."""
+    return {
+        "model": summary["variant"],
+        "speed": _times(summary[f"speed_ratio_{key}"]),
+        "memory": _times(summary[f"memory_ratio_{key}"]),
+        "faster": _crossing(summary[f"time_crossing_{key}"]),
+        "less memory": _crossing(summary[f"memory_crossing_{key}"]),
+    }
+
+
+def _crossing(found: Row) -> str:
+    if found["verdict"] == AT_ONCE:
+        return f"from ≤ {found['length']:,}"
+    if found["verdict"] == CROSSES:
+        between = f" (≈ {found['interpolated']:,.0f})" if found["interpolated"] else ""
+        return f"from {found['length']:,}{between}"
+    return f"never to {found['longest']:,}" if found["verdict"] == NEVER else "–"
+
+
+def _interval(middle: float | None, low: float | None, high: float | None) -> str | None:
+    if middle is None or low is None or high is None:
+        return None
+    return f"{middle:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def _mark(row: Row) -> str:
+    return "~" if (row["spread_of_rounds"] or 0) > WIDE_SPREAD else ""
+
+
+def _significant(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _times(ratio: float | None) -> str:
+    return "–" if ratio is None else f"{_significant(ratio) if ratio >= 10 else f'{ratio:.2f}'}×"
+
+
+def _mebibytes(value: int | None) -> str:
+    return "–" if value is None else _significant(value / 2**20)
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.2g} %"

@@ -1,0 +1,68 @@
+"""Who is compared with whom: the models that overrides name, beside exact attention by two back-ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lra_bench import grid
+from lra_bench.build import build_task
+from lra_bench.contracts import TaskSpec, UserError
+from lra_bench.measure.backend import MATH
+from lra_bench.measure.contest import Entrant
+from lra_bench.records.schema import variant_name
+
+BASELINE = "transformer"
+
+
+@dataclass(frozen=True)
+class Lineup:
+    """Entrants that share all but the model, the two baselines first; ``refused`` are names and reasons."""
+
+    entrants: tuple[Entrant, ...]
+    refused: tuple[tuple[str, str], ...]
+    spec: TaskSpec
+    protocol: str
+
+
+def lineups(overrides: Sequence[str], results: Path, config_dir: Path | None = None) -> list[Lineup]:
+    """One lineup for every choice beside the model; ``UserError`` where no model of one runs its task."""
+    together: dict[tuple[str, ...], list[grid.Planned]] = {}
+    for each in grid.plan(overrides, results, config_dir):
+        shared = tuple(text for text in each.cell.overrides if not _is_model(text))
+        together.setdefault(shared, []).append(each)
+    with grid.importable(config_dir):
+        return [_lineup(shared, several, results, config_dir) for shared, several in together.items()]
+
+
+def _lineup(shared: Sequence[str], planned: Sequence[grid.Planned], results: Path, config_dir: Path | None) -> Lineup:
+    fit = [each for each in planned if each.status != "incompatible"]
+    if not fit:
+        raise UserError(f"{planned[0].cell.key}: {planned[0].reason}")
+    (standard,) = grid.plan([*shared, f"model={BASELINE}"], results, config_dir)
+    config = standard.cell.config
+    return Lineup(
+        entrants=(
+            Entrant(BASELINE, BASELINE, config, baseline="default"),
+            Entrant(f"{BASELINE} ({MATH})", BASELINE, config, attention=MATH, baseline=MATH),
+            *(
+                Entrant(_name(each), each.cell.key.model, each.cell.config)
+                for each in fit
+                if each.cell.key.hash != standard.cell.key.hash
+            ),
+        ),
+        refused=tuple((_name(each), each.reason) for each in planned if each not in fit),
+        spec=build_task(config).spec,
+        protocol=standard.cell.key.protocol,
+    )
+
+
+def _is_model(override: str) -> bool:
+    key = override.partition("=")[0].lstrip("+~")
+    return key == "model" or key.startswith("model.")
+
+
+def _name(planned: grid.Planned) -> str:
+    """The model and what differs from its file; the position is common to all."""
+    return variant_name(planned.cell.key.model, planned.cell.differences, None)

@@ -1,0 +1,150 @@
+"""A process that holds one model at one length and measures when it is told: ``python -m lra_bench.measure.contender``.
+
+Reads a job and then commands from stdin, a line of JSON each, and answers each with one line. While it waits it
+computes nothing, so that others can take their turns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import IO, Any
+
+import torch
+
+from lra_bench.hardware import resolve
+
+from .backend import forced
+from .bench import Bench, spec_of, status_of, step_flops
+from .ceiling import ceiling
+from .entry import LARGEST
+from .fit import largest_batch
+from .memory import Peak
+from .speed import Step, WarmUp, block, collector_off, summary, warm_up
+from .worker import settle
+
+LEAD_SECONDS = 0.1
+
+
+class Contender:
+    """What the commands do; each returns its answer."""
+
+    def __init__(self, job: Mapping[str, Any]) -> None:
+        self.job, self.length, self.spec = job, job["length"], spec_of(job)
+        self.hardware = resolve(job["config"]["hardware"])
+        self.hardware.apply()
+        self.bench: Bench | None = None
+        self.step: Step | None = None
+        self.warm = WarmUp(0.0, 0.0)
+        self.rounds: list[list[float]] = []
+
+    def build(self) -> dict[str, Any]:
+        """Build the model and count the FLOPs of a row, while the others do so too and nobody is timed."""
+        self._bench(1 if self.job["batch"] == LARGEST else self.job["batch"])
+        flops = step_flops(self.job["config"], self.spec, self.length) if self.job["flops"] else {}
+        return {"flops": flops}
+
+    def ceiling(self) -> dict[str, Any]:
+        """The fastest matrix product of the device."""
+        return {"flops_per_second": ceiling(self.hardware)}
+
+    def warm_up(self, mode: str) -> dict[str, Any]:
+        """Choose the batch where it is to be the largest, then warm the step up."""
+        batch, why = self.job["batch"], ""
+        if batch == LARGEST:
+            found = largest_batch(lambda size: self._try(mode, size), self.job["memory_limit_bytes"])
+            batch, why = found.size, found.stopped_by
+        bench = self._bench(batch)
+        self.step = bench.step(mode)
+        self.warm, self.rounds = warm_up(self.step, self.hardware.device, self.hardware.compile), []
+        self._give_back()
+        return {**asdict(self.warm), "batch_size": batch, "stopped_by": why}
+
+    def turn(self, steps: int) -> dict[str, Any]:
+        """Seconds of each of so many steps.
+
+        Where steps are short, one goes before that is not counted, for the caches are those of whoever had the turn
+        before; on CUDA always, for memory was given back to leave it to the others.
+        """
+        assert self.step is not None
+        with collector_off():
+            if self.hardware.device.type == "cuda" or self.warm.step_seconds < LEAD_SECONDS:
+                block(self.step, self.hardware.device, 1)
+            self.rounds.append(block(self.step, self.hardware.device, steps))
+        self._give_back()
+        return {"seconds": self.rounds[-1]}
+
+    def finish(self, mode: str, policy: str) -> dict[str, Any]:
+        """The speed entry of the mode that was warmed up last, of all its turns; on CUDA with its memory."""
+        assert self.bench is not None and self.step is not None
+        peak = self.bench.peak(self.step) if self.hardware.device.type == "cuda" else Peak()
+        entry = self.bench.entry(mode, self.length, summary(self.rounds, self.warm), peak, policy)
+        self.step = None
+        self.bench.rest()
+        self._give_back()
+        return {"entry": entry}
+
+    def weigh(self, mode: str, batch_size: int) -> dict[str, Any]:
+        """Peak of resident memory; asked of a process with an allocator that keeps nothing."""
+        return {"memory": self._bench(batch_size).weigh(mode)}
+
+    def energy(self) -> dict[str, Any]:
+        """Joules of a training step."""
+        assert self.bench is not None
+        return {"energy": self.bench.energy()}
+
+    def _bench(self, batch_size: int) -> Bench:
+        if self.bench is None or self.bench.batch.size != batch_size:
+            self.bench = self.step = None
+            self._give_back()
+            self.bench = Bench.build(self.job["config"], self.spec, self.length, batch_size, self.hardware)
+        return self.bench
+
+    def _try(self, mode: str, batch_size: int) -> tuple[int | None, float]:
+        """Peak bytes and seconds of a step on so many rows."""
+        bench = self._bench(batch_size)
+        step = bench.step(mode)
+        step()
+        (seconds,) = block(step, self.hardware.device, 1)
+        peak = bench.peak(step)
+        bench.rest()
+        kinds = (peak.peak_allocated_bytes, peak.peak_resident_growth_bytes)
+        return next((kind for kind in kinds if kind is not None), None), seconds
+
+    def _give_back(self) -> None:
+        """What CUDA's allocator keeps for later belongs to whoever has the next turn."""
+        if self.hardware.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def answers(commands: IO[str]) -> Iterator[dict[str, Any]]:
+    """An answer to every command; what goes wrong is one too, with ``failed`` as status and reason."""
+    job = json.loads(commands.readline())
+    with forced(job["attention"]):
+        contender = Contender(job)
+        for line in commands:
+            arguments = json.loads(line)
+            command = arguments.pop("command")
+            try:
+                yield getattr(contender, command)(**arguments)
+            except Exception as error:
+                yield {"failed": status_of(error)}
+                # The frames of the error hold what there was no room for.
+                error.__traceback__ = None
+                contender.step = None
+
+
+def main() -> None:
+    """Answer until stdin ends. What a model prints goes to stderr, for stdout belongs to the answers."""
+    settle()
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as channel:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+        for answer in answers(sys.stdin):
+            print(json.dumps(answer), file=channel, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""Several models at one length, each in a live process, that take turns at being timed."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lra_bench.contracts import TaskSpec
+from lra_bench.hardware import Hardware, usable_cpus
+from lra_bench.records.schema import SpeedPoint
+
+from .entry import LARGEST, unmeasured
+from .processes import KEEPING_NOTHING, Ended, Live
+from .speed import WarmUp, alternate, fewest_seconds
+
+MODULE = "lra_bench.measure.contender"
+START_SECONDS = 60.0
+COMPILE_SECONDS = 600.0
+# Processes that are weighed share the cores: threads that wait must not hold one.
+WEIGHING = {**KEEPING_NOTHING, "OMP_WAIT_POLICY": "passive"}
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A model that takes part; ``attention`` is a back-end that is forced on it, ``baseline`` names it as one."""
+
+    name: str
+    model: str
+    config: Mapping[str, Any]
+    attention: str | None = None
+    baseline: str | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all entrants share: the task, the length, rows in a batch or ``largest``, the device, and limits."""
+
+    spec: TaskSpec
+    length: int
+    batch: int | str
+    policy: str
+    hardware: Hardware
+    limit_seconds: float
+    memory_limit_bytes: int | None
+    flops: bool
+    energy: bool
+    ceiling: bool
+
+
+@dataclass
+class Measured:
+    """One mode of one entrant: the speed entry, the median of each round, and FLOPs of one row where counted."""
+
+    entrant: Entrant
+    entry: SpeedPoint
+    round_medians: list[float] = field(default_factory=list)
+    flops_per_row: int | None = None
+    stopped_by: str = ""
+
+
+class _Failure(Exception):
+    """An entrant could not do what it was told."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status, self.reason = status, reason
+
+
+class Contest:
+    """Starts the processes, lets them take turns, and ends them; use as a context.
+
+    ``tell`` hears what is being waited for, and after each measured mode of an entrant that one is done.
+    """
+
+    def __init__(self, setting: Setting, tell: Callable[[int, str], None]) -> None:
+        self.setting, self.tell = setting, tell
+        self.lives: dict[str, Live] = {}
+        self.ended: dict[str, tuple[str, _Failure]] = {}
+        self.flops: dict[str, Mapping[str, Any]] = {}
+        self.energy: dict[str, Any] = {}
+        self.ceiling: float | None = None
+
+    def __enter__(self) -> Contest:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for live in self.lives.values():
+            live.end()
+
+    def run(self, entrants: Sequence[Entrant], modes: Mapping[str, Sequence[str]]) -> list[Measured]:
+        """Measure the modes of each entrant, by its name; a mode that fails has status and reason."""
+        self._start([entrant for entrant in entrants if modes[entrant.name]])
+        if self.setting.ceiling and self.lives:
+            self._measure_ceiling()
+        found = []
+        for mode in dict.fromkeys(mode for several in modes.values() for mode in several):
+            found += self._mode(mode, [entrant for entrant in entrants if mode in modes[entrant.name]])
+        if self.setting.energy:
+            self._measure_energy()
+        self._end_all()
+        if self.setting.hardware.device.type == "cpu":
+            self._weigh([one for one in found if one.entry["status"] == "ok"])
+        return found
+
+    def _job(self, entrant: Entrant) -> dict[str, Any]:
+        setting = self.setting
+        return {
+            "config": entrant.config,
+            "spec": asdict(setting.spec),
+            "length": setting.length,
+            "batch": setting.batch,
+            "attention": entrant.attention,
+            "flops": setting.flops,
+            "memory_limit_bytes": setting.memory_limit_bytes,
+        }
+
+    def _start(self, entrants: Sequence[Entrant]) -> None:
+        """All at once: while they load nobody is timed."""
+        for entrant in entrants:
+            self.tell(0, f"{self.setting.length:,} tokens, starting {entrant.name}")
+            self.lives[entrant.name] = Live(MODULE, self._job(entrant))
+            self.lives[entrant.name].tell("build")
+        patience = START_SECONDS * (1 + len(entrants) / 4)
+        for entrant in entrants:
+            self.tell(0, f"{self.setting.length:,} tokens, waiting for {entrant.name} to be built")
+            try:
+                self.flops[entrant.name] = self._hear(entrant.name, patience)["flops"]
+            except _Failure as failure:
+                self._lose(entrant.name, "", failure)
+
+    def _mode(self, mode: str, entrants: Sequence[Entrant]) -> list[Measured]:
+        """One mode of all entrants: warm-ups one after the other, then turns, then what is asked at the end."""
+        found = {entrant.name: self._blank(entrant, mode) for entrant in entrants}
+        warm: dict[str, WarmUp] = {}
+        for entrant in entrants:
+            self.tell(0, f"{self.setting.length:,} tokens, {mode}, warming up {entrant.name}")
+            self._guard(found[entrant.name], lambda name: warm.update({name: self._warm_up(name, mode, found[name])}))
+
+        def turn(name: str) -> Callable[[int], list[float]]:
+            def take(steps: int) -> list[float]:
+                self.tell(0, f"{self.setting.length:,} tokens, {mode}, timing {name}")
+                durations: list[float] = []
+                patience = START_SECONDS + 10 * (steps + 1) * warm[name].step_seconds
+                self._guard(
+                    found[name], lambda _: durations.extend(self._ask(name, patience, "turn", steps=steps)["seconds"])
+                )
+                return durations
+
+            return take
+
+        rounds = alternate({name: turn(name) for name in warm}, warm, self.setting.hardware.device)
+        for name, durations in rounds.items():
+            if found[name].entry["status"] == "ok":
+                found[name].round_medians = [statistics.median(each) for each in durations]
+                self._guard(found[name], lambda name: self._finish(mode, found[name]))
+        self.tell(len(entrants), "")
+        return list(found.values())
+
+    def _blank(self, entrant: Entrant, mode: str) -> Measured:
+        """What stands until the mode is measured; with status and reason where its process has ended before."""
+        batch = 1 if self.setting.batch == LARGEST else int(self.setting.batch)
+        status, reason = "ok", ""
+        if entrant.name in self.ended:
+            where, failure = self.ended[entrant.name]
+            status, reason = failure.status, failure.reason
+            if where:
+                reason = f"not tried, because {where} ended the process: {reason}"
+        entry = unmeasured(mode, self.setting.length, batch, status, reason, self.setting.policy)
+        return Measured(entrant, entry, flops_per_row=self.flops.get(entrant.name, {}).get(mode))
+
+    def _guard(self, one: Measured, work: Callable[[str], object]) -> None:
+        """Do something for an entrant that is still in; what goes wrong becomes status and reason of its entry."""
+        if one.entry["status"] != "ok":
+            return
+        mode, name = one.entry["mode"], one.entrant.name
+        try:
+            work(name)
+        except _Failure as failure:
+            known = (one.entry["batch_size"], failure.status, failure.reason, self.setting.policy)
+            one.entry = unmeasured(mode, self.setting.length, *known)
+            self._lose(name, mode, failure)
+
+    def _warm_up(self, name: str, mode: str, one: Measured) -> WarmUp:
+        setting = self.setting
+        patience = START_SECONDS + 3 * setting.limit_seconds + (COMPILE_SECONDS if setting.hardware.compile else 0.0)
+        if setting.batch == LARGEST:
+            patience *= 4
+        answer = self._ask(name, patience, "warm_up", mode=mode)
+        one.entry["batch_size"], one.stopped_by = answer["batch_size"], answer["stopped_by"]
+        warm = WarmUp(answer["seconds"], answer["step_seconds"])
+        if (needed := fewest_seconds(warm.step_seconds, setting.hardware.device)) > setting.limit_seconds:
+            raise _Failure(
+                "timeout",
+                f"a step takes {warm.step_seconds:.3g} s; timing it would take {needed:.0f} s, the limit is "
+                f"{setting.limit_seconds:g} s",
+            )
+        return warm
+
+    def _finish(self, mode: str, one: Measured) -> None:
+        name = one.entrant.name
+        patience = START_SECONDS + 20 * statistics.median(one.round_medians)
+        one.entry = self._ask(name, patience, "finish", mode=mode, policy=self.setting.policy)["entry"]
+
+    def _measure_ceiling(self) -> None:
+        name = next(iter(self.lives))
+        self.tell(0, "measuring the fastest matrix product")
+        try:
+            self.ceiling = self._ask(name, START_SECONDS, "ceiling")["flops_per_second"]
+        except _Failure as failure:
+            self._lose(name, "the matrix product", failure)
+
+    def _measure_energy(self) -> None:
+        for name in list(self.lives):
+            self.tell(0, f"measuring the energy of {name}")
+            try:
+                self.energy[name] = self._ask(name, 4 * START_SECONDS, "energy")["energy"]
+            except _Failure as failure:
+                self._lose(name, "energy", failure)
+
+    def _weigh(self, timed: Sequence[Measured]) -> None:
+        """Resident memory of what was timed, each entrant in a fresh process, as many at once as there are cores.
+
+        What is alive does not depend on who computes beside it. A peak that cannot be had stays None.
+        """
+        by_name: dict[str, list[Measured]] = {}
+        for one in timed:
+            by_name.setdefault(one.entrant.name, []).append(one)
+        waiting, running = deque(by_name.items()), deque[tuple[str, list[Measured]]]()
+        while waiting or running:
+            while waiting and len(running) < max(2, usable_cpus()):
+                name, several = waiting.popleft()
+                live = self.lives[name] = Live(MODULE, self._job(several[0].entrant), WEIGHING)
+                for one in several:
+                    live.tell("weigh", mode=one.entry["mode"], batch_size=one.entry["batch_size"])
+                running.append((name, several))
+            name, several = running.popleft()
+            self.tell(0, f"{self.setting.length:,} tokens, weighing {name}")
+            for one in several:
+                try:
+                    patience = START_SECONDS + 60 * (one.entry["median_seconds"] or 0.0)
+                    one.entry.update(self._hear(name, patience)["memory"])
+                except _Failure:
+                    break
+            if name in self.lives:
+                self.lives.pop(name).end()
+
+    def _ask(self, name: str, patience: float, command: str, **arguments: Any) -> dict[str, Any]:
+        self.lives[name].tell(command, **arguments)
+        return self._hear(name, patience)
+
+    def _hear(self, name: str, patience: float) -> dict[str, Any]:
+        try:
+            answer = self.lives[name].hear(patience)
+        except Ended as ended:
+            self.lives.pop(name).end()
+            raise _Failure(ended.status, ended.reason) from ended
+        if "failed" in answer:
+            raise _Failure(*answer["failed"])
+        return answer
+
+    def _lose(self, name: str, where: str, failure: _Failure) -> None:
+        """Remember why a process is gone, or of no more use because its model cannot be built."""
+        if not where and name in self.lives:
+            self.lives.pop(name).end()
+        if name not in self.lives:
+            self.ended[name] = (where, failure)
+
+    def _end_all(self) -> None:
+        for live in self.lives.values():
+            live.end()
+        self.lives.clear()

@@ -1,0 +1,119 @@
+"""What the profile says of mixers whose cost is known: a tensor, a pause, and a hidden matrix of N x N."""
+
+import json
+import sys
+from typing import Any
+
+import pytest
+
+from .running import Folder
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc"),
+]
+
+MIXERS = """
+import time
+
+import torch
+
+from lra_bench.models.mixer import Mixer, MixerSpec
+
+
+class Plain(Mixer):
+    spec = MixerSpec(family="test", paper="none")
+
+    def __init__(self, width, heads, **common):
+        super().__init__(width, heads, **common)
+        self.within = torch.nn.Linear(width, width)
+
+    def forward(self, x, context):
+        return self.within(x), context
+
+
+class Heavy(Plain):
+    def forward(self, x, context):
+        held = torch.ones(64_000_000)
+        y, context = super().forward(x, context)
+        return y + held[0] * 0, context
+
+
+class Pausing(Plain):
+    def forward(self, x, context):
+        time.sleep(0.005)
+        return super().forward(x, context)
+
+
+class Square(Plain):
+    def forward(self, x, context):
+        scores = torch.ones(x.shape[1], x.shape[1])
+        y, context = super().forward(x, context)
+        return y + scores[0, 0] * 0, context
+"""
+MODEL = "# @package _global_\n# Known cost.\nmodel: {{label: {name}, mixer: {{_target_: known.{name}}}}}\n"
+LENGTHS = (1024, 2048, 4096)
+QUIET = 0.02
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = Folder(tmp_path_factory.mktemp("calibration"))
+    (folder.root / "own" / "model").mkdir(parents=True)
+    (folder.root / "own" / "known.py").write_text(MIXERS)
+    for name in ("Plain", "Heavy", "Pausing", "Square"):
+        (folder.root / "own" / "model" / f"{name.lower()}.yaml").write_text(MODEL.format(name=name))
+    done = folder.run(
+        *("profile", "--config-dir", "own", "--json", "task=listops", "protocol=smoke", "hardware=cpu"),
+        *("hardware.threads=1", "model=plain,heavy,pausing,square", "backbone.width=64", "backbone.ff_width=128"),
+        *(f"measure.speed_lengths=[{','.join(map(str, LENGTHS))}]", "measure.flops=false"),
+        timeout=1200,
+    )
+    (profile,) = json.loads(done.stdout)
+    return profile
+
+
+def column(found: dict[str, Any], variant: str, mode: str, field: str) -> list[Any]:
+    rows = [row for row in found["rows"] if (row["variant"], row["mode"]) == (variant, mode)]
+    assert [row["length"] for row in rows] == list(LENGTHS)
+    assert {row["status"] for row in rows} == {"ok"}
+    return [row[field] for row in rows]
+
+
+@pytest.mark.parametrize("mode", ["inference", "train"])
+def test_a_tensor_of_256_megabytes_shows_in_the_peak(found: dict[str, Any], mode: str) -> None:
+    heavy, plain = (column(found, name, mode, "peak_resident_growth_bytes") for name in ("heavy", "plain"))
+    for own, other in zip(heavy, plain, strict=True):
+        assert own - other == pytest.approx(256e6, abs=13e6)
+
+
+@pytest.mark.parametrize("mode", ["inference", "train"])
+def test_a_pause_of_five_milliseconds_shows_in_the_step(found: dict[str, Any], mode: str) -> None:
+    # Where others compute, a process that slept waits for its core: then the quickest tenth of the steps is all that
+    # can be held to the pause. Where the profile itself says that nothing disturbed it, the median is.
+    for field in ("p10_seconds", "median_seconds"):
+        figures = (column(found, name, mode, field) for name in ("pausing", "plain"))
+        spreads = (column(found, name, mode, "spread_of_rounds") for name in ("pausing", "plain"))
+        for own, other, *spread in zip(*figures, *spreads, strict=True):
+            if field == "p10_seconds" or max(spread) < QUIET:
+                assert own - other == pytest.approx(5e-3, abs=1e-3), field
+
+
+@pytest.mark.parametrize("mode", ["inference", "train"])
+def test_a_hidden_matrix_shows_in_the_growth_of_memory(found: dict[str, Any], mode: str) -> None:
+    exponents = {
+        summary["variant"]: summary["memory_exponent"] for summary in found["summaries"] if summary["mode"] == mode
+    }
+    assert exponents["square"] == pytest.approx(2, abs=0.15)
+    assert exponents["transformer (math)"] == pytest.approx(2, abs=0.15)
+    for name in ("plain", "pausing", "transformer"):
+        assert exponents[name] == pytest.approx(1, abs=0.2), name
+
+
+@pytest.mark.parametrize(("mode", "kernel"), [("inference", "fused"), ("train", "slices")])
+def test_ratios_stand_under_the_name_of_a_kernel(found: dict[str, Any], mode: str, kernel: str) -> None:
+    assert set(column(found, "plain", mode, "default_backend")) == {kernel}
+    assert set(column(found, "plain", mode, "math_backend")) == {"math"}
+    assert set(column(found, "transformer", mode, "speed_ratio_default")) == {1}
+    ratios = column(found, "plain", mode, "memory_ratio_math")
+    assert all(0 < ratio < 1 for ratio in ratios)

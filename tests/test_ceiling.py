@@ -1,0 +1,39 @@
+"""The fastest matrix product: the best of the sizes, in the precision that is asked for."""
+
+import pytest
+import torch
+
+from lra_bench.hardware import resolve
+from lra_bench.measure import ceiling as measured
+from lra_bench.measure.ceiling import ceiling
+
+from .test_profile import config, hardware
+
+
+def test_it_is_the_best_of_the_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "SIDES", {"cpu": (10, 100, 50)})
+    called: list[torch.dtype] = []
+
+    def block(step, device, n):
+        called.append(step.__closure__[0].cell_contents.dtype)
+        return [0.5, 0.001, 0.002]
+
+    monkeypatch.setattr(measured, "block", block)
+    assert ceiling(hardware(), seconds=1.0) == pytest.approx(2 * 100**3 / 0.002)
+    assert set(called) == {torch.float32}
+    ceiling(resolve({**config()["hardware"], "precision": "bf16"}), seconds=0.1)
+    assert called[-1] == torch.bfloat16
+
+
+def test_a_real_one_bears_comparison_with_a_product_timed_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "SIDES", {"cpu": (256,)})
+    threads = torch.get_num_threads()
+    hardware().apply()
+    try:
+        found = ceiling(hardware(), seconds=0.1)
+        a = torch.randn(256, 256)
+        fastest = min(measured.block(lambda: a @ a, torch.device("cpu"), 200))
+    finally:
+        torch.set_num_threads(threads)
+    assert found <= 1.5 * 2 * 256**3 / fastest
+    assert found > 1e8

@@ -1,0 +1,302 @@
+"""What is made of turns at all lengths: ratios, growth, efficiency lengths, fallbacks, and the tables."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from lra_bench.contracts import UserError
+from lra_bench.leaderboard.profile import tables, write_csv
+from lra_bench.measure import comparison
+from lra_bench.measure.comparison import Comparison, Profile, batches_of
+from lra_bench.measure.contest import Entrant, Measured, Setting
+from lra_bench.measure.entry import entry_of, unmeasured
+from lra_bench.measure.memory import Peak
+from lra_bench.measure.rows import row_of, summary_of
+from lra_bench.measure.speed import Timing
+
+from . import toy_networks as toy
+from .test_profile import config, hardware
+
+LENGTHS = [1024, 2048, 4096]
+# Seconds and bytes of a row at 1,024 tokens, and the exponent of both.
+COSTS = {
+    "transformer": (0.01, 1e6, 2),
+    "transformer (math)": (0.02, 4e6, 2),
+    "linear": (0.02, 3e6, 1),
+    "toy": (1, 1, 1),
+}
+KERNELS = {"transformer": "fused", "transformer (math)": "math"}
+
+
+class Scripted:
+    """In place of a contest: costs by formula, memory for so many bytes."""
+
+    held: ClassVar[list[tuple[int, Any, list[str]]]] = []
+    room_bytes = 1e12
+    kernels: ClassVar[dict[str, str]] = KERNELS
+    medians: ClassVar[list[float]] = [1.0, 1.0, 1.0, 1.0, 1.0]
+
+    def __init__(self, setting: Setting, tell: Any) -> None:
+        self.setting, self.tell = setting, tell
+        self.flops: dict[str, Any] = {}
+        self.energy: dict[str, Any] = {"linear": {"joules_per_step": 1.0, "route": "scripted"}}
+        self.ceiling = 1e9 if setting.ceiling else None
+
+    def __enter__(self) -> "Scripted":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def run(self, entrants: list[Entrant], modes: dict[str, list[str]]) -> list[Measured]:
+        for entrant in entrants:
+            self.flops[entrant.name] = {"inference": 10 * self.setting.length, "train": None, "route": "meta"}
+            self.flops[entrant.name]["uncounted"] = ["sort"]
+        self.held.append((self.setting.length, self.setting.batch, [one.name for one in entrants if modes[one.name]]))
+        return [self.measured(one, mode) for one in entrants for mode in modes[one.name]]
+
+    def measured(self, entrant: Entrant, mode: str) -> Measured:
+        length, batch = self.setting.length, self.setting.batch
+        rows = int(batch) if batch != "largest" else 8
+        seconds, size, power = COSTS[entrant.name]
+        grown = rows * (length / 1024) ** power
+        self.tell(1, "")
+        if size * grown > self.room_bytes:
+            reason = "out_of_memory", "no room", self.setting.policy
+            return Measured(entrant, unmeasured(mode, length, rows, *reason))
+        timing = Timing(20, seconds * grown, seconds * grown, seconds * grown, 1.0, False)
+        peak = Peak(peak_resident_growth_bytes=int(size * grown))
+        entry = entry_of(mode, length, rows, rows * length, timing, peak, self.setting.policy)
+        entry["attention_backend"] = self.kernels.get(entrant.name)
+        return Measured(entrant, entry, self.medians, flops_per_row=length)
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Scripted]]:
+    monkeypatch.setattr(comparison, "Contest", Scripted)
+    monkeypatch.setattr(Scripted, "held", [])
+    yield Scripted
+
+
+def compare(*others: str, **measure: Any) -> Profile:
+    options = config(lengths=LENGTHS)
+    options["measure"] |= {"flops": True, "memory_limit_gigabytes": None, "speed_batches": [1], **measure}
+    entrants = [
+        Entrant("transformer", "transformer", options, baseline="default"),
+        Entrant("transformer (math)", "transformer", options, attention="math", baseline="math"),
+        *(Entrant(name, name.partition(" ")[0], options) for name in others),
+    ]
+    return Comparison(entrants, toy.spec(), hardware(), "smoke").run()
+
+
+def cells(profile: Profile, title: str) -> dict[str, dict[str, Any]]:
+    """The rows of the table whose title begins so, by model."""
+    (found,) = [rows for name, rows in tables(profile) if name.startswith(title)]
+    return {row["model"]: row for row in found}
+
+
+def test_ratios_and_their_geometric_means(scripted: type[Scripted]) -> None:
+    profile = compare("linear")
+    rows = [row for row in profile.rows if (row["variant"], row["mode"]) == ("linear", "train")]
+    assert [row["speed_ratio_default"] for row in rows] == pytest.approx([0.5, 1, 2])
+    assert [row["speed_ratio_math"] for row in rows] == pytest.approx([1, 2, 4])
+    assert [row["memory_ratio_default"] for row in rows] == pytest.approx([3, 1.5, 0.75])
+    assert {(row["default_backend"], row["math_backend"]) for row in rows} == {("fused", "math")}
+    assert [row["steps_per_second"] for row in rows] == pytest.approx([50, 25, 12.5])
+    (summary,) = [one for one in profile.summaries if (one["variant"], one["mode"]) == ("linear", "train")]
+    assert summary["speed_ratio_default"] == pytest.approx(1), "half, once and twice: the arithmetic mean says 1.17"
+    assert summary["time_exponent"] == pytest.approx(1) and summary["memory_exponent"] == pytest.approx(1)
+    assert summary["time_crossing_default"] == {
+        "verdict": "crosses",
+        "length": 4096,
+        "interpolated": pytest.approx(2048),
+        "longest": 4096,
+    }
+    assert summary["memory_crossing_default"]["interpolated"] == pytest.approx(3072)
+    assert summary["memory_crossing_math"]["verdict"] == "at once"
+
+
+def test_a_baseline_that_does_not_fit_leaves_no_ratio_and_is_beaten(scripted: type[Scripted]) -> None:
+    scripted.room_bytes = 20e6
+    profile = compare("linear")
+    scripted.room_bytes = 1e12
+    last = profile.rows[-1]
+    assert (last["variant"], last["length"], last["math_status"]) == ("linear", 4096, "out_of_memory")
+    assert last["speed_ratio_math"] is None and last["speed_ratio_default"] == pytest.approx(2)
+    speeds = cells(profile, "inference · batch 1 · speed and memory × transformer (math)")
+    assert speeds["linear"]["4,096"] == "– –"
+    assert speeds["transformer (math)"]["4,096"] == "no memory"
+
+
+def test_a_ratio_stands_under_the_name_of_a_kernel_or_is_not_told(
+    scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profile = compare("linear")
+    titles = [title for title, _ in tables(profile)]
+    against = [title for title in titles if "×" in title]
+    assert against and all("× transformer (fused)" in title or "× transformer (math)" in title for title in against)
+    monkeypatch.setattr(scripted, "kernels", {"transformer (math)": "math"})
+    profile = compare("linear")
+    assert {row["speed_ratio_default"] for row in profile.rows} == {None}
+    assert {row["speed_ratio_math"] for row in profile.rows} != {None}
+    assert {summary["time_crossing_default"]["verdict"] for summary in profile.summaries} == {"unknown"}
+    assert any("kernel by which transformer computed" in warning for warning in profile.warnings)
+
+
+def test_an_error_and_an_unknown_peak_of_the_baseline_are_no_victory() -> None:
+    def entries(model: str, cost: float, length: int, **changes: Any) -> Any:
+        known = {"attention_backend": KERNELS.get(model), "tokens_per_second": 1 / cost}
+        entry = {**unmeasured("train", length, 1, "ok", ""), **known, "peak_resident_growth_bytes": int(10 * cost)}
+        return {**entry, **changes}
+
+    broken = {"status": "failed", "tokens_per_second": None, "peak_resident_growth_bytes": None}
+    other = {
+        1024: entries("transformer", 1, 1024),
+        2048: entries("transformer", 2, 2048, peak_resident_growth_bytes=None),
+        4096: entries("transformer", 4, 4096, **broken),
+    }
+    options = config()
+    own = [Measured(Entrant("linear", "linear", options), entries("linear", 3, length)) for length in other]
+    baselines = {("default", "train", length): entry for length, entry in other.items()}
+    rows = [row_of(one, ["default"], baselines) for one in own]
+    summary = summary_of(rows, {}, ["default"], baselines)
+    assert summary["time_crossing_default"]["verdict"] == "never"
+    assert summary["time_crossing_default"]["longest"] == 2048
+    assert summary["memory_crossing_default"]["longest"] == 1024
+    baselines["default", "train", 4096]["status"] = "timeout"
+    assert summary_of(rows, {}, ["default"], baselines)["time_crossing_default"]["length"] == 4096
+
+
+def test_what_a_reader_sees(scripted: type[Scripted]) -> None:
+    profile = compare("linear")
+    speeds = cells(profile, "train · batch 1 · steps per second, and speed × transformer (fused)")
+    assert speeds["linear"] == {"model": "linear", "1,024": "50 0.50×", "2,048": "25 1.00×", "4,096": "12.5 2.00×"}
+    memory = cells(profile, "train · batch 1 · peak memory in MiB")
+    assert memory["transformer (math)"]["4,096"] == "61 4.00×"
+    growth = cells(profile, "train · batch 1 · growth")
+    assert growth["transformer"]["time ∝ length^"] == "2.00 [2.00, 2.00]"
+    against = cells(profile, "train · batch 1 · all lengths × transformer (fused)")
+    assert against["linear"] == {
+        "model": "linear",
+        "speed": "1.00×",
+        "memory": "1.50×",
+        "faster": "from 4,096 (≈ 2,048)",
+        "less memory": "from 4,096 (≈ 3,072)",
+    }
+    assert against["transformer (math)"]["faster"] == "never to 4,096"
+    shares = cells(profile, "train · batch 1 · share of 1 GFLOP/s")
+    assert shares["linear"]["1,024"] == f"{100 * 1024 / 0.02 / 1e9:.2g} %"
+
+
+@pytest.mark.parametrize(("medians", "marked"), [([1, 1, 1, 1, 5], False), ([1, 1.04, 1.08, 1.12, 1.16], True)])
+def test_rounds_that_differ_are_marked_and_told(
+    scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch, medians: list[float], marked: bool
+) -> None:
+    monkeypatch.setattr(scripted, "medians", medians)
+    profile = compare("linear")
+    assert any("rounds differ by more than 5%" in warning for warning in profile.warnings) == marked
+    assert ("~" in cells(profile, "train · batch 1 · steps")["linear"]["1,024"]) == marked
+
+
+def test_many_models_meet_the_baselines_in_groups(scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(comparison, "AT_ONCE", 3)
+    profile = compare("linear", "toy")
+    assert [names for _, _, names in scripted.held] == [
+        ["transformer", "transformer (math)", name] for name in ("linear", "toy") for _ in LENGTHS
+    ]
+    counts = [row["variant"] for row in profile.rows]
+    assert {name: counts.count(name) for name in counts} == dict.fromkeys(COSTS, 6)
+
+
+def test_where_a_batch_does_not_fit_single_rows_take_its_place(scripted: type[Scripted]) -> None:
+    scripted.room_bytes = 200e6
+    profile = compare("linear", speed_batches=[32])
+    scripted.room_bytes = 1e12
+    assert [(length, batch) for length, batch, _ in scripted.held] == [
+        *((length, 32) for length in LENGTHS),
+        *((length, 1) for length in LENGTHS[1:]),
+    ], "the first to fail, at 2,048 tokens, is the transformer by its matrix"
+    policies = {(row["batch_policy"], row["batch_size"]) for row in profile.rows}
+    assert policies == {("fixed", 32), ("fallback", 1)}
+    assert cells(profile, "train · batch 32 · steps")["transformer (math)"]["2,048"] == "no memory"
+    assert cells(profile, "train · batch 1, where a larger one did not fit · steps")["linear"]["4,096"]
+
+
+def test_a_group_that_needs_single_rows_has_the_baselines_in_single_rows_too(
+    scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "AT_ONCE", 3)
+    monkeypatch.setitem(COSTS, "toy", (0.01, 4e6, 2))
+    monkeypatch.setitem(COSTS, "transformer (math)", (0.02, 1e6, 2))
+    monkeypatch.setattr(scripted, "room_bytes", 32 * 16e6)
+    profile = compare("linear", "toy", speed_batches=[32])
+    alone = [row for row in profile.rows if row["batch_policy"] == "fallback"]
+    assert {row["variant"] for row in alone} == {"transformer", "transformer (math)", "toy"}
+    assert {row["length"] for row in alone} == {4096} and len(alone) == 6
+    assert {row["speed_ratio_default"] for row in alone if row["variant"] == "toy"} == {1}
+
+
+def test_of_largest_batches_tokens_are_compared_and_neither_memory_nor_growth(scripted: type[Scripted]) -> None:
+    profile = compare("linear", speed_batches=["largest"])
+    assert {summary["time_exponent"] for summary in profile.summaries} == {None}
+    assert {summary["memory_crossing_default"]["verdict"] for summary in profile.summaries} == {"unknown"}
+    tokens = cells(profile, "train · largest batch that fits · tokens per second")
+    assert tokens["linear"]["1,024"] == "51,200 0.50×"
+
+
+def test_lengths_that_are_foreseen_to_be_too_much_are_not_tried(scripted: type[Scripted]) -> None:
+    profile = compare("linear", memory_limit_gigabytes=0.05)
+    assert scripted.held[-1] == (4096, 1, ["transformer", "linear"])
+    failed = [row for row in profile.rows if row["status"] == "out_of_memory"]
+    assert [(row["variant"], row["mode"], row["length"]) for row in failed] == [
+        ("transformer (math)", mode, 4096) for mode in ("inference", "train")
+    ]
+    assert "predicted to hold 0.064 GB" in failed[0]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("measure", "device", "expected"),
+    [
+        ({"speed_batches": None, "speed_batch_size": None}, "cpu", [1]),
+        ({"speed_batches": None, "speed_batch_size": None}, "cuda", [32, 1, "largest"]),
+        ({"speed_batches": None, "speed_batch_size": 8}, "cuda", [8]),
+        ({"speed_batches": ["largest", 4, 4], "speed_batch_size": 8}, "cpu", ["largest", 4]),
+    ],
+)
+def test_batches_of_a_device(measure: dict, device: str, expected: list) -> None:
+    assert batches_of(measure, device) == expected
+
+
+@pytest.mark.parametrize("batch", [0, -1, "big", True, 1.5])
+def test_a_batch_that_is_none_is_named(batch: Any) -> None:
+    with pytest.raises(UserError, match=f"measure.speed_batches={batch}: give whole numbers"):
+        batches_of({"speed_batches": [batch], "speed_batch_size": None}, "cpu")
+
+
+def test_everything_is_there_for_programs(scripted: type[Scripted], tmp_path: Path) -> None:
+    import pandas as pd
+
+    profile = compare("linear")
+    assert json.loads(json.dumps(profile.as_dict(), allow_nan=False))["baselines"] == {
+        "default": "transformer",
+        "math": "transformer (math)",
+    }
+    assert profile.flops[2] == {
+        "variant": "linear",
+        "length": 1024,
+        "per_token_forward": 10,
+        "per_token_training": None,
+        "route": "meta",
+        "uncounted": ["sort"],
+    }
+    assert [(row["variant"], row["joules_per_step"]) for row in profile.energy] == [("linear", 1.0)]
+    write_csv([profile], tmp_path / "new" / "rows.csv")
+    frame = pd.read_csv(tmp_path / "new" / "rows.csv")
+    assert len(frame) == len(profile.rows) == 3 * 2 * 3
+    assert frame.groupby("variant")["speed_ratio_math"].max()["linear"] == pytest.approx(4)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="--output"):
+        write_csv([profile], tmp_path / "file" / "rows.csv")

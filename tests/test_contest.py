@@ -1,0 +1,229 @@
+"""Models at one length that take turns: who is timed when, what is found, and what the end of one means."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+import torch
+
+from lra_bench.hardware import resolve
+from lra_bench.measure import contender, contest, speed
+from lra_bench.measure.backend import attention_backend, forced
+from lra_bench.measure.bench import Bench, status_of
+from lra_bench.measure.contest import Contest, Entrant, Setting
+from lra_bench.measure.fit import largest_batch
+from lra_bench.measure.processes import Ended, Live
+
+from . import toy_networks as toy
+from .live import InProcess
+from .test_profile import config, hardware
+
+MODES = ("inference", "train")
+
+
+def entrant(network: str, attention: str | None = None, **options: Any) -> Entrant:
+    return Entrant(attention or network, network, config(network, **options), attention)
+
+
+def setting(**changes: Any) -> Setting:
+    known = Setting(
+        spec=toy.spec(),
+        length=64,
+        batch=2,
+        policy="fixed",
+        hardware=hardware(),
+        limit_seconds=30.0,
+        memory_limit_bytes=None,
+        flops=True,
+        energy=False,
+        ceiling=False,
+    )
+    return dataclasses.replace(known, **changes)
+
+
+def hold(entrants: list[Entrant], modes: tuple[str, ...] = MODES, **changes: Any) -> tuple[Contest, list]:
+    with Contest(setting(**changes), lambda done, doing: None) as held:
+        return held, held.run(entrants, {each.name: list(modes) for each in entrants})
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch):
+    """The rule in small and no processes; threads are put back."""
+    monkeypatch.setattr(contest, "Live", InProcess)
+    monkeypatch.setattr(speed, "SECONDS", 0.01)
+    monkeypatch.setattr(speed, "WARM_UP_STEPS", 2)
+    monkeypatch.setattr(InProcess, "commands", [])
+    threads = torch.get_num_threads()
+    yield InProcess.commands
+    torch.set_num_threads(threads)
+
+
+def test_all_are_built_then_warmed_up_then_take_turns_whose_order_turns_round(in_process: list) -> None:
+    names = ["Attention", "LinearAttention", "math"]
+    _, found = hold([entrant("Attention"), entrant("LinearAttention"), entrant("Attention", "math")], ("train",))
+    expected = [(name, command) for command in ("build", "warm_up") for name in names]
+    for number in range(speed.ROUNDS):
+        expected += [(name, "turn") for name in (reversed(names) if number % 2 else names)]
+    assert in_process[: len(expected)] == expected
+    rest = in_process[len(expected) :]
+    assert [command for name, command in rest if name == "math"][-2:] == ["finish", "weigh"]
+    assert [one.entry["status"] for one in found] == ["ok"] * 3
+    assert all(len(one.round_medians) >= speed.ROUNDS for one in found)
+
+
+def test_entries_say_which_kernel_ran_and_what_a_row_costs(in_process: list) -> None:
+    _, found = hold([entrant("Attention"), entrant("LinearAttention")])
+    found += hold([entrant("Attention", "math")])[1]  # what is forced holds for a whole process
+    kernels = {(one.entrant.name, one.entry["mode"]): one.entry["attention_backend"] for one in found}
+    assert {kernels["Attention", mode] for mode in MODES} == {"fused"}
+    assert {kernels["math", mode] for mode in MODES} == {"math"}
+    assert {kernels["LinearAttention", mode] for mode in MODES} == {None}
+    for one in found:
+        assert one.flops_per_row and one.entry["static_bytes"]
+        assert one.entry["n"] >= speed.STEPS and one.entry["batch_size"] == 2
+    by_name = {one.entrant.name: one.flops_per_row for one in found if one.entry["mode"] == "train"}
+    assert by_name["Attention"] == by_name["math"] > by_name["LinearAttention"]
+
+
+@pytest.mark.parametrize(
+    ("options", "statuses", "reason"),
+    [
+        ({"how": "build"}, ["incompatible", "incompatible"], "fixed to 31 positions"),
+        ({"how": "error"}, ["failed", "failed"], "ValueError: shapes do not match"),
+        ({"how": "memory", "training_only": True}, ["ok", "out_of_memory"], "allocate"),
+        ({"how": "slow", "training_only": True}, ["ok", "timeout"], "the limit is 2 s"),
+    ],
+)
+def test_what_goes_wrong_with_one_is_told_and_the_others_go_on(
+    in_process: list, options: dict, statuses: list[str], reason: str
+) -> None:
+    _, found = hold([entrant("Failing", limit=32, **options), entrant("LinearAttention")], limit_seconds=2.0)
+    failing = [one.entry for one in found if one.entrant.name == "Failing"]
+    assert [entry["status"] for entry in failing] == statuses
+    assert all(reason in entry["reason"] for entry in failing if entry["status"] != "ok")
+    assert {one.entry["status"] for one in found if one.entrant.name == "LinearAttention"} == {"ok"}
+
+
+def test_a_process_that_dies_ends_its_modes_alone() -> None:
+    """Real processes: one is killed as by the kernel when memory runs out, the other is timed to the end."""
+    held, found = hold([entrant("Failing", how="killed", limit=32), entrant("LinearAttention")], flops=False)
+    assert [(one.entry["mode"], one.entry["status"]) for one in found if one.entrant.name == "Failing"] == [
+        ("inference", "out_of_memory"),
+        ("train", "out_of_memory"),
+    ]
+    assert "not tried, because inference ended the process" in found[2].entry["reason"]
+    assert [one.entry["status"] for one in found if one.entrant.name == "LinearAttention"] == ["ok", "ok"]
+    assert held.lives == {}
+
+
+def test_a_silent_process_is_given_up_and_its_last_words_are_told() -> None:
+    job = {"config": {}, "spec": {"grid": None}, "length": 1, "batch": 1, "attention": None}
+    live = Live("lra_bench.measure.contender", job)
+    with pytest.raises(Ended, match="within 0 s") as silent:
+        live.hear(0.01)
+    assert silent.value.status == "timeout"
+    live.end()
+    live = Live("lra_bench.measure.contender", job)
+    with pytest.raises(Ended, match="TypeError") as broken:
+        live.ask(60, "build")
+    assert broken.value.status == "failed"
+    live.end()
+
+
+# ---- which kernel
+
+
+@pytest.mark.parametrize(("backend", "expected"), [(None, "fused"), ("math", "math")])
+def test_the_kernel_is_found_by_looking_at_what_ran(backend: str | None, expected: str) -> None:
+    bench = Bench.build(config("Attention"), toy.spec(), 64, 2, hardware())
+    with forced(backend):
+        for mode in MODES:
+            bench.step(mode)
+            assert attention_backend(bench.model, bench.batch, bench.hardware) == expected
+    assert torch.backends.cuda.flash_sdp_enabled(), "what was forced is forced no longer"
+
+
+def test_a_kernel_that_names_itself_is_seen_and_math_takes_its_place() -> None:
+    from lra_bench.models.kernels.softmax import softmax_attention
+
+    class Dropping(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return softmax_attention(x, x, x, dropout=0.5)
+
+    x = torch.randn(1, 2, 100, 8)
+    assert attention_backend(Dropping(), x, hardware()) == "slices"
+    with forced("math"):
+        assert attention_backend(Dropping(), x, hardware()) == "math"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("precision", "expected"), [("fp32", {"efficient"}), ("bf16", {"flash", "cudnn"})])
+def test_the_kernel_on_cuda(precision: str, expected: set[str]) -> None:
+    options = config("Attention", ff_width=64, width=64)
+    options["hardware"] |= {"device": "cuda", "precision": precision}
+    bench = Bench.build(options, toy.spec(), 256, 2, resolve(options["hardware"]))
+    bench.step("train")
+    assert attention_backend(bench.model, bench.batch, bench.hardware) in expected
+    with forced("math"):
+        assert attention_backend(bench.model, bench.batch, bench.hardware) == "math"
+
+
+# ---- the largest batch
+
+
+def fitting(rows: int, seconds_per_row: float = 0.0, bytes_per_row: int = 100):
+    tried: list[int] = []
+
+    def attempt(size: int) -> tuple[int, float]:
+        tried.append(size)
+        if size > rows:
+            raise torch.OutOfMemoryError("no room")
+        return size * bytes_per_row, size * seconds_per_row
+
+    return attempt, tried
+
+
+@pytest.mark.parametrize(("rows", "size"), [(1, 1), (2, 2), (37, 32), (64, 64)])
+def test_the_largest_power_of_two_that_fits_is_found(rows: int, size: int) -> None:
+    attempt, tried = fitting(rows)
+    found = largest_batch(attempt)
+    assert (found.size, found.stopped_by) == (size, "memory")
+    assert tried == [2**power for power in range(len(tried))] and tried[-1] == 2 * size
+
+
+def test_a_limit_of_memory_or_time_ends_the_search_before_it_is_passed() -> None:
+    attempt, tried = fitting(1 << 20)
+    found = largest_batch(attempt, memory_limit_bytes=1700)
+    assert (found.size, found.stopped_by, tried[-1]) == (16, "memory", 16)
+    attempt, tried = fitting(1 << 20, seconds_per_row=0.1)
+    found = largest_batch(attempt)
+    assert (found.size, found.stopped_by, tried[-1]) == (8, "time", 8)
+
+
+def test_where_not_even_one_row_fits_memory_ran_out() -> None:
+    attempt, _ = fitting(0)
+    with pytest.raises(torch.OutOfMemoryError) as full:
+        largest_batch(attempt)
+    assert status_of(full.value)[0] == "out_of_memory"
+
+
+def test_the_largest_batch_is_measured_within_a_limit(in_process: list) -> None:
+    _, (one,) = hold([entrant("LinearAttention")], ("inference",), batch="largest", policy="largest", length=4096,
+                     memory_limit_bytes=50_000_000)  # fmt: skip
+    size = one.entry["batch_size"]
+    assert one.entry["status"] == "ok" and one.entry["batch_policy"] == "largest" and one.stopped_by
+    assert size > 1 and size & (size - 1) == 0
+    assert one.entry["tokens_per_second"] == pytest.approx(size * 4096 / one.entry["median_seconds"])
+
+
+def test_a_turn_begins_with_a_step_that_is_not_counted_where_steps_are_short(in_process: list) -> None:
+    job = {"config": config(), "spec": dataclasses.asdict(toy.spec()), "length": 64, "batch": 1, "flops": False}
+    one = contender.Contender({**job, "attention": None, "memory_limit_bytes": None})
+    one.build()
+    one.warm_up("inference")
+    calls = []
+    for step_seconds, lead in ((0.01, 1), (0.2, 0)):
+        one.step, one.warm = (lambda: calls.append(1)), speed.WarmUp(1.0, step_seconds)
+        calls.clear()
+        assert len(one.turn(3)["seconds"]) == 3
+        assert len(calls) == 3 + lead

@@ -1,0 +1,120 @@
+"""``lra-bench profile`` as a user runs it: what it refuses, what it leaves behind when it is stopped."""
+
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from lra_bench import grid
+from lra_bench.contracts import TaskSpec, UserError
+from lra_bench.lineup import lineups
+from lra_bench.measure.entry import LARGEST
+
+from .running import Folder
+
+SMALL = ["task=listops", "protocol=smoke", "hardware=cpu", "hardware.threads=1"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    return Folder(tmp_path_factory.mktemp("profile"))
+
+
+def names(*overrides: str, **options: Path) -> list[list[tuple[str, str | None]]]:
+    planned = lineups([*SMALL, *overrides], Path("results"), **options)
+    return [[(entrant.name, entrant.attention) for entrant in lineup.entrants] for lineup in planned]
+
+
+BASELINES = [("transformer", None), ("transformer (math)", "math")]
+
+
+def test_exact_attention_by_two_kernels_is_always_there_and_once() -> None:
+    assert names("model=performer,local") == [[*BASELINES, ("performer", None), ("local", None)]]
+    assert names("model=transformer,local") == [[*BASELINES, ("local", None)]]
+    assert names() == [BASELINES]
+
+
+def test_variants_have_names_of_their_own_and_an_altered_transformer_is_no_baseline() -> None:
+    assert names("model=performer", "model.mixer.features=8,16") == [
+        [*BASELINES, ("performer · features=8", None), ("performer · features=16", None)]
+    ]
+    assert names("model=transformer", "model.mixer.score=dot") == [[*BASELINES, ("transformer · score=dot", None)]]
+
+
+def test_what_is_chosen_beside_the_model_makes_a_comparison_of_its_own() -> None:
+    assert names("model=local", "position=none,rope", "seed=0,1") == [[*BASELINES, ("local", None)]] * 4
+    (lineup,) = lineups([*SMALL, "model=local", "position=rope"], Path("results"))
+    assert {entrant.config["position"]["_target_"] for entrant in lineup.entrants} == {
+        "lra_bench.models.positions.rope.RotaryPosition"
+    }
+
+
+def test_models_that_do_not_run_the_task_are_named_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(config: dict, spec: TaskSpec) -> str | None:
+        return "has no causal form" if "FNet" in config["model"]["mixer"]["_target_"] else None
+
+    monkeypatch.setattr(grid, "incompatible", refused)
+    (lineup,) = lineups([*SMALL, "model=local,fnet"], Path("results"))
+    assert [entrant.name for entrant in lineup.entrants] == ["transformer", "transformer (math)", "local"]
+    assert lineup.refused == (("fnet", "has no causal form"),)
+    with pytest.raises(UserError, match="has no causal form"):
+        lineups([*SMALL, "model=fnet"], Path("results"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["model=perfomer"], ["perfomer", "did you mean performer"]),
+        (["measure.speed_lengths=[]"], ["measure.speed_lengths=[]", "at least one length"]),
+        (["measure.speed_lengths=[0,1024]"], ["measure.speed_lengths=0", "at least 1"]),
+        (["measure.speed_batches=[1,big]"], ["measure.speed_batches=big", LARGEST]),
+        (["measure.memory_limit_gigabytes=-1"], ["measure.memory_limit_gigabytes=-1", "above 0"]),
+        (["--output", "a_file/rows.csv"], ["--output a_file/rows.csv", "cannot be written"]),
+        (["performer"], ["performer", "cannot be read as key=value"]),
+    ],
+)
+def test_a_mistake_is_one_sentence_before_anything_is_measured(
+    folder: Folder, arguments: list[str], named: list[str]
+) -> None:
+    (folder.root / "a_file").write_text("")
+    began = time.monotonic()
+    done = folder.run("profile", *SMALL, *arguments, check=False)
+    assert done.returncode == 2, done.stdout + done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert all(word in last for word in named), last
+    assert "Profile:" not in done.stderr and time.monotonic() - began < 100
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes end with their parent on Linux")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_no_process_is_left_when_a_profile_is_stopped(folder: Folder, number: signal.Signals) -> None:
+    running = folder.start("profile", *SMALL, "model=local", "measure.speed_lengths=[1024]")
+    try:
+        parent = psutil.Process(running.pid)
+        deadline = time.monotonic() + 120
+        while len(children := contenders(parent)) < 3 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert len(children) == 3, "the model and two baselines"
+        time.sleep(1.0)
+        parent.send_signal(number)
+        output, _ = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert alive == []
+    if number == signal.SIGINT:
+        assert running.returncode == 130
+        assert "a profile that is not finished keeps nothing" in output and "Traceback" not in output
+
+
+def contenders(parent: psutil.Process) -> list[psutil.Process]:
+    """Processes of a profile that have set themselves up to end with it."""
+    return [
+        child
+        for child in parent.children()
+        if "lra_bench.measure.contender" in " ".join(child.cmdline())
+        and Path(f"/proc/{child.pid}/oom_score_adj").read_text().strip() == "1000"
+    ]
