@@ -68,7 +68,7 @@ def test_the_table_of_2020_comes_back_as_it_was_printed() -> None:
 def test_every_printed_average_follows_from_its_row_or_is_called_a_misprint() -> None:
     rows = recomputed_averages(load_published())
     assert len(rows) > 60
-    for _, row in rows.iterrows():
+    for row in rows.to_dict("records"):
         printed = {name: row[f"printed_{name}"] for name in ("avg5", "avg6_fail50")}
         off = [wrong(value, row[name]) for name, value in printed.items() if value == value]
         assert row["misprint"] == any(off), row
@@ -101,7 +101,7 @@ def test_every_number_has_a_source_and_says_whom_it_quotes() -> None:
     assert len(frame) > 850
     assert (frame["source_title"] != "").all() and ((frame["arxiv"] != "") | (frame["url"] != "")).all()
     assert not frame["note"].str.contains("memory of|from memory", case=False).any()
-    assert cite(frame[(frame["file"] == "lion") & (frame["model"] == "S5")].iloc[0]) == (
+    assert cite(frame[(frame["file"] == "lion") & (frame["model"] == "S5")].iloc[0].to_dict()) == (
         "arXiv 2502.16249, Table 7 (2025), quoting arXiv 2208.04933"
     )
     assert frame[frame["model"] == "LRU"].query("task == 'image'")["flags"].str.contains("colour").all()

@@ -91,7 +91,7 @@ def load_published(folder: Traversable | None = None) -> pd.DataFrame:
     return frame.assign(value=pd.to_numeric(frame["value"]), year=frame["year"].astype("int64"))
 
 
-def cite(row: Mapping[str, Any]) -> str:
+def cite(row: Mapping[Any, Any]) -> str:
     """Where a number was read, and whom it quotes: ``arXiv 2011.04006, Table 1 (2020)``."""
     place = f"arXiv {row['arxiv']}" if row["arxiv"] else row["url"].removeprefix("https://")
     quoted = f", quoting arXiv {row['quotes']}" if row["quotes"] and row["quotes"] != row["arxiv"] else ""
@@ -137,7 +137,7 @@ def _rows(folder: Traversable) -> Iterator[dict[str, Any]]:
         if not file.name.endswith(".csv"):
             continue
         seen: dict[tuple[str, ...], int] = {}
-        with file.open("r", encoding="utf-8", newline="") as stream:
+        with file.open("r", encoding="utf-8") as stream:
             reader = csv.DictReader(stream)
             if list(reader.fieldnames or []) != list(COLUMNS):
                 raise UserError(f"{file.name}:1: its columns should be {', '.join(COLUMNS)}")

@@ -10,6 +10,7 @@ from lra_bench.records.schema import Record
 
 from .runs import runs
 from .statistics import t_interval
+from .ties import smallest_detectable, tie_groups
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,26 +37,32 @@ def leaderboard(records: Iterable[Record], protocol: str | None = None) -> pd.Da
     protocol, ``data_lacks`` and section; rows whose protocol the user changed form the section ``modified``.
     ``speed_rank`` goes by training tokens per second of the step benchmark, within one hardware. ``comparable`` is true
     where the body has within 10 % as many parameters as the transformer of the same protocol, None where that was not
-    run.
+    run. Rows of one ranking that share a letter in ``ties`` were not told apart over seeds (``tie_groups``), and
+    ``detectable`` is the true difference that those tests find with 80 % probability.
     """
+    return variants(runs(record for record in records if protocol in (None, record.key.protocol)))
+
+
+def variants(frame: pd.DataFrame) -> pd.DataFrame:
+    """The leaderboard from one row per run, as ``runs`` gives them."""
     import pandas as pd
 
-    frame = runs(record for record in records if protocol in (None, record.key.protocol))
     if frame.empty:
         return pd.DataFrame(columns=FIRST_COLUMNS)
-    frame["section"] = frame["modified"].map(lambda modified: "modified" if modified else "ranked")
+    frame = frame.assign(section=frame["modified"].map(lambda modified: "modified" if modified else "ranked"))
     frame = frame.sort_values([*ONE_ROW, "seed"])  # sums do not depend on the order that records came in
     rows = pd.DataFrame([_variant(group) for _, group in frame.groupby(ONE_ROW, dropna=False)])
     for name in rows.columns:
         if name.startswith(WHOLE) or _is_memory(name):
             rows[name] = pd.to_numeric(rows[name]).astype("Int64")
-        elif name == "score" or name.endswith("_per_second"):
+        elif name in ("score", "score_deviation") or name.endswith("_per_second"):
             rows[name] = pd.to_numeric(rows[name]).astype("float64")
     rows["variant"] = _told_apart(rows)
     rows["comparable"] = pd.Series(_comparable(rows), index=rows.index, dtype=object)
     higher = rows["metric"] != "bits_per_character"
     rows["rank"] = _rank(rows, RANKED_TOGETHER, rows["score"].where(~higher, -rows["score"]))
     rows["speed_rank"] = _rank(rows, TIMED_TOGETHER, -rows["train_tokens_per_second"])
+    rows[["ties", "detectable"]] = _ties(rows)
     rows = rows[FIRST_COLUMNS + [name for name in rows.columns if name not in FIRST_COLUMNS]]
     order = ["task", "task_version", "protocol", "data_lacks", "section", "rank", "hardware", "variant"]
     by_name = {"section": lambda column: column == "modified"}
@@ -77,6 +84,7 @@ def _variant(group: pd.DataFrame) -> dict[str, Any]:
         "statuses": ", ".join(f"{count} {status}" for status, count in counts.items()),
         "reason": "; ".join(dict.fromkeys(reason for reason in group["reason"] if reason)),
         "score": float(scored["score"].mean()) if len(scored) else None,
+        "score_deviation": float(scored["score"].std()) if len(scored) > 1 else None,
         **_interval(scored, row["metric"]),
     }
 
@@ -142,6 +150,19 @@ def _rank(rows: pd.DataFrame, within: list[str], value: pd.Series) -> pd.Series:
     """Ranks from 1 by ``value``, least first, within groups; missing where the value is."""
     keys = [rows[name] for name in within]
     return value.groupby(keys, dropna=False).rank(method="min").astype("Int64")
+
+
+def _ties(rows: pd.DataFrame) -> pd.DataFrame:
+    """Letters of ties and the detectable difference of each ranking."""
+    import pandas as pd
+
+    found = pd.DataFrame({"ties": "", "detectable": None}, index=rows.index, dtype=object)
+    for _, group in rows[rows["score"].notna()].groupby(RANKED_TOGETHER, dropna=False):
+        ranked = group.sort_values("rank")
+        deviations, seeds = pd.to_numeric(ranked["score_deviation"]), ranked["seeds"]
+        found.loc[ranked.index, "ties"] = tie_groups(ranked["score"], deviations, seeds)
+        found.loc[ranked.index, "detectable"] = smallest_detectable(deviations, seeds)
+    return found.assign(detectable=pd.to_numeric(found["detectable"]))
 
 
 def _is_memory(name: str) -> bool:
