@@ -16,6 +16,7 @@ from lra_bench.cli_options import (
     Overrides,
     Results,
     Source,
+    print_findings,
     print_json,
     print_table,
     root_of,
@@ -265,12 +266,7 @@ def doctor(results: Results = None) -> None:
     """Look whether this machine is fit to measure."""
     from lra_bench.doctor import examine
 
-    marks = {True: "ok", False: "PROBLEM", None: ""}
-    bad = False
-    for finding in examine(root_of(results)):
-        bad |= finding.ok is False
-        print(f"{marks[finding.ok]:<8}{finding.what}: {finding.found}")
-    raise typer.Exit(1 if bad else 0)
+    print_findings(examine(root_of(results)))
 
 
 def main() -> None:

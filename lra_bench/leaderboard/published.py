@@ -12,6 +12,7 @@ from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
+from lra_bench.doctor import Finding
 
 from .averages import PATH_X, averages
 
@@ -89,6 +90,15 @@ def load_published(folder: Traversable | None = None) -> pd.DataFrame:
     rows = list(_rows(folder)) if folder is not None else _packaged()
     frame = pd.DataFrame(rows, columns=["file", "line", *COLUMNS])
     return frame.assign(value=pd.to_numeric(frame["value"]), year=frame["year"].astype("int64"))
+
+
+def check_published(folder: Traversable | None = None) -> Finding:
+    """Whether every published number has a source and is what it should be."""
+    try:
+        frame = load_published(folder)
+    except UserError as error:
+        return Finding("published numbers", str(error), False)
+    return Finding("published numbers", f"{len(frame):,} of {frame['source_title'].nunique()} sources", True)
 
 
 def cite(row: Mapping[Any, Any]) -> str:

@@ -38,9 +38,7 @@ def published_sections(frame: pd.DataFrame) -> Iterator[Section]:
         yield Section(heading, cells, remark=remark, first_cost="flags")
 
 
-def _row(
-    model: str, numbers: pd.DataFrame, decimals: int, means: pd.DataFrame, key: tuple[Any, ...]
-) -> dict[str, str]:
+def _row(model: str, numbers: pd.DataFrame, decimals: int, means: pd.DataFrame, key: tuple[Any, ...]) -> dict[str, str]:
     entries = numbers.to_dict("records")
     by_task = {entry["task"]: entry for entry in entries}
     average = means.loc[key] if key in means.index else {}
@@ -50,9 +48,7 @@ def _row(
         "model": model,
         **{task: _number(by_task[task], decimals) if task in by_task else "" for task in TASKS},
         **{name: _mean(average, name) for name in ("avg5", "avg6_fail50")},
-        "printed average": ", ".join(
-            f"{entry['value']:.{decimals}f}" + (" (misprint)" if "misprint" in entry["flags"].split() else "") for entry in printed
-        ),
+        "printed average": ", ".join(_printed(entry, decimals) for entry in printed),
         "flags": ", ".join(sorted(flags, key=list(FLAGS).index)),
         "quotes": ", ".join(dict.fromkeys(entry["quotes"] for entry in entries if entry["quotes"])),
     }
@@ -63,6 +59,10 @@ def _number(entry: dict[Any, Any], decimals: int) -> str:
     if "failed" in flags:
         return "F"
     return f"{entry['value']:.{decimals}f}" + "".join(mark for flag, mark in MARKS.items() if flag in flags)
+
+
+def _printed(entry: dict[Any, Any], decimals: int) -> str:
+    return f"{entry['value']:.{decimals}f}" + (" (misprint)" if "misprint" in entry["flags"].split() else "")
 
 
 def _mean(average: Any, name: str) -> str:
