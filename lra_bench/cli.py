@@ -174,11 +174,12 @@ def leaderboard(
     chosen = find_layout(layout)
     text_format = export.check_format("json" if as_json else format)
     records = [r for r in load_all(root) if task in (None, r.key.task) and protocol in (None, r.key.protocol)]
+    frames = {name: each.make(records) for name, each in LAYOUTS.items() if write or each is chosen}
     if write:
-        for name, each in LAYOUTS.items():
-            for path in export.write(each.make(records), root, name):
+        for name, frame in frames.items():
+            for path in export.write(frame, root, name):
                 say(f"wrote {path}")
-    print(export.render(chosen.make(records), text_format, layout=layout), end="")
+    print(export.render(frames[layout], text_format, layout=layout), end="")
 
 
 @app.command()

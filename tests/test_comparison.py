@@ -15,6 +15,7 @@ from scipy import stats
 from lra_bench.contracts import UserError
 from lra_bench.leaderboard.comparison import compare
 from lra_bench.leaderboard.naming import find_variant
+from lra_bench.leaderboard.paired import paired_t, swap_test
 from lra_bench.leaderboard.pairing import pair
 from lra_bench.leaderboard.verdicts import report
 from lra_bench.records import store
@@ -82,6 +83,19 @@ def test_mcnemar_of_each_seed_counts_its_own_examples(tmp_path: Path) -> None:
     for seed in range(3):
         assert pairs.only_a[seed] == ((right[0][seed] == 1) & (right[1][seed] == 0)).sum()
         assert pairs.differences[seed].tolist() == (right[0][seed] - right[1][seed]).tolist()
+
+
+def test_equal_models_are_seldom_told_apart() -> None:
+    generator = np.random.default_rng(0)
+    claims = []
+    for _ in range(400):
+        hard = generator.uniform(size=300)
+        felt = hard + generator.normal(0, 0.1, (2, 4, 300))
+        right = (felt < 0.5 + generator.normal(0, 0.01, (2, 4, 1))).astype(float)
+        differences = right[0] - right[1]
+        p_examples = swap_test(differences.sum(axis=0), draws=999)
+        claims.append(max(float(paired_t(differences.mean(axis=1))), p_examples) <= 0.05)
+    assert np.mean(claims) <= 0.05
 
 
 @pytest.mark.parametrize("seeds", [1, 2])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
@@ -51,7 +53,9 @@ def variants(frame: pd.DataFrame) -> pd.DataFrame:
         return pd.DataFrame(columns=FIRST_COLUMNS)
     frame = frame.assign(section=frame["modified"].map(lambda modified: "modified" if modified else "ranked"))
     frame = frame.sort_values([*ONE_ROW, "seed"])  # sums do not depend on the order that records came in
-    rows = pd.DataFrame([_variant(group) for _, group in frame.groupby(ONE_ROW, dropna=False)])
+    columns = {str(name): frame[name].tolist() for name in frame}
+    places = frame.reset_index(drop=True).groupby(ONE_ROW, dropna=False).indices
+    rows = pd.DataFrame([_variant(columns, group.tolist()) for group in places.values()])
     for name in rows.columns:
         if name.startswith(WHOLE) or _is_memory(name):
             rows[name] = pd.to_numeric(rows[name]).astype("Int64")
@@ -71,27 +75,32 @@ def variants(frame: pd.DataFrame) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
-def _variant(group: pd.DataFrame) -> dict[str, Any]:
-    """The row of one variant from those of its seeds."""
-    done = group[group["status"] == "ok"]
-    columns = (done if len(done) else group).to_dict("list")
-    row = {str(name): _together(str(name), values) for name, values in columns.items() if name not in PER_SEED}
-    scored = done[done["score"].notna()]
-    counts = group["status"].value_counts()
+def _variant(columns: Mapping[str, list[Any]], places: Sequence[int]) -> dict[str, Any]:
+    """The row of one variant from those of its seeds, which stand at ``places`` of all columns."""
+    statuses = [columns["status"][place] for place in places]
+    done = [place for place, status in zip(places, statuses, strict=True) if status == "ok"]
+    row = {
+        name: _together(name, [values[place] for place in done or places])
+        for name, values in columns.items()
+        if name not in PER_SEED
+    }
+    scored = [place for place in done if _is_known(columns["score"][place])]
+    scores = [columns["score"][place] for place in scored]
+    counts = Counter(statuses)
     return {
         **row,
         "seeds": len(done),
-        "statuses": ", ".join(f"{count} {status}" for status, count in counts.items()),
-        "reason": "; ".join(dict.fromkeys(reason for reason in group["reason"] if reason)),
-        "score": float(scored["score"].mean()) if len(scored) else None,
-        "score_deviation": float(scored["score"].std()) if len(scored) > 1 else None,
-        **_interval(scored, row["metric"]),
+        "statuses": ", ".join(f"{count} {status}" for status, count in counts.most_common()),
+        "reason": "; ".join(dict.fromkeys(reason for place in places if (reason := columns["reason"][place]))),
+        "score": math.fsum(scores) / len(scores) if scores else None,
+        "score_deviation": statistics.stdev(scores) if len(scores) > 1 else None,
+        **_interval(columns, scored, row["metric"]),
     }
 
 
 def _together(name: str, values: Sequence[Any]) -> Any:
     """One value for all seeds: their mean, the largest of peaks, the one value that they share."""
-    known = [value for value in values if value is not None and value == value]
+    known = [value for value in values if _is_known(value)]
     if not known:
         return None
     if _is_memory(name):
@@ -101,16 +110,17 @@ def _together(name: str, values: Sequence[Any]) -> Any:
     return known[0]
 
 
-def _interval(done: pd.DataFrame, metric: str | None) -> dict[str, Any]:
-    if done.empty:
+def _interval(columns: Mapping[str, list[Any]], scored: Sequence[int], metric: str | None) -> dict[str, Any]:
+    """The interval of the mean over seeds, or of the one seed over its examples."""
+    if not scored:
         return {"low": None, "high": None, "interval": None}
-    if len(done) == 1:
-        only = done.iloc[0]
-        return {"low": only["low"], "high": only["high"], "interval": f"{int(only['examples']):,} examples"}
-    low, high = t_interval(list(done["score"]))
+    if len(scored) == 1:
+        low, high, examples = (columns[name][scored[0]] for name in ("low", "high", "examples"))
+        return {"low": low, "high": high, "interval": f"{int(examples):,} examples"}
+    low, high = t_interval([columns["score"][place] for place in scored])
     if metric == "accuracy":
         low, high = max(low, 0.0), min(high, 1.0)
-    return {"low": low, "high": high, "interval": f"{len(done)} seeds"}
+    return {"low": low, "high": high, "interval": f"{len(scored)} seeds"}
 
 
 def _told_apart(rows: pd.DataFrame) -> pd.Series:
@@ -163,6 +173,11 @@ def _ties(rows: pd.DataFrame) -> pd.DataFrame:
         found.loc[ranked.index, "ties"] = tie_groups(ranked["score"], deviations, seeds)
         found.loc[ranked.index, "detectable"] = smallest_detectable(deviations, seeds)
     return found.assign(detectable=pd.to_numeric(found["detectable"]))
+
+
+def _is_known(value: Any) -> bool:
+    """Whether there is a value; pandas has NaN where there is none."""
+    return value is not None and value == value
 
 
 def _is_memory(name: str) -> bool:
