@@ -168,12 +168,13 @@ def leaderboard(
     """Print the leaderboard of all records, or write it to files."""
     from lra_bench.leaderboard import export
     from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
+    from lra_bench.leaderboard.naming import select
     from lra_bench.records.store import load_all
 
     root = root_of(results)
     chosen = find_layout(layout)
     text_format = export.check_format("json" if as_json else format)
-    records = [r for r in load_all(root) if task in (None, r.key.task) and protocol in (None, r.key.protocol)]
+    records = select(load_all(root), task, protocol)
     frames = {name: each.make(records) for name, each in LAYOUTS.items() if write or each is chosen}
     if write:
         for name, frame in frames.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,9 +11,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from lra_bench import cli
 from lra_bench.contracts import UserError
 from lra_bench.leaderboard.comparison import compare
-from lra_bench.leaderboard.naming import find_variant
+from lra_bench.leaderboard.naming import find_variant, select
 from lra_bench.leaderboard.paired import paired_t, swap_test
 from lra_bench.leaderboard.pairing import pair
 from lra_bench.leaderboard.verdicts import report
@@ -205,6 +205,15 @@ def test_a_name_that_means_nothing_or_several_is_refused(a: str, b: str, message
         compare(variants(), a, b)
 
 
+def test_one_task_or_protocol_is_chosen_or_told() -> None:
+    records = [make_record("local", protocol="small"), make_record("local", "text", protocol="quick")]
+    assert [r.key.task for r in select(records, "text")] == ["text"] and select([], "text") == []
+    with pytest.raises(UserError, match=r"--task listop: .*did you mean listops"):
+        select(records, "listop")
+    with pytest.raises(UserError, match="--task text --protocol small: no record"):
+        select(records, "text", "small")
+
+
 def test_tasks_and_protocols_must_meet() -> None:
     records = [make_record("local", protocol="small"), make_record("transformer", protocol="quick")]
     with pytest.raises(UserError, match=r"no task under one protocol .*listops · small.*listops · quick"):
@@ -217,20 +226,25 @@ def test_tasks_and_protocols_must_meet() -> None:
     assert any("protocol of one was changed" in remark for remark in found.remarks)
 
 
-def test_the_command_prints_a_page_or_json(tmp_path: Path) -> None:
+def test_the_command_prints_a_page_or_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     world(tmp_path, gap=0.1, seeds=3)
 
-    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "lra_bench.cli", "compare", *arguments, "--results", str(tmp_path)],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+    def command(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["lra-bench", "compare", *arguments, "--results", str(tmp_path)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return int(ended.value.code or 0), *capsys.readouterr()
 
-    done = command("local", "performer")
-    assert done.returncode == 0 and "verdict           local is better" in done.stdout, done.stderr
-    [found] = json.loads(command("local", "performer", "--json").stdout)
+    code, page, _ = command("local", "performer")
+    assert code == 0 and "verdict           local is better" in page
+    [found] = json.loads(command("local", "performer", "--json")[1])
     assert (found["a"], found["b"], found["verdict"]) == ("local", "performer", "A")
-    wrong = command("local", "nobody")
-    assert wrong.returncode == 2 and "B=nobody" in wrong.stderr and "Traceback" not in wrong.stderr
+    for arguments, told in (
+        (("local", "nobody"), "B=nobody"),
+        (("local", "performer", "--task", "listop"), "did you mean listops"),
+        (("local", "performer", "--protocol", "lra"), "--protocol lra: no record"),
+    ):
+        code, _, error = command(*arguments)
+        assert code == 2 and told in error

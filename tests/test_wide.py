@@ -91,7 +91,7 @@ def test_costs_are_relative_to_the_transformer_on_the_same_hardware() -> None:
         found = row(frame, "local", hardware=hardware)
         assert found["relative_speed"] == pytest.approx(ours["tokens_per_second"] / theirs["tokens_per_second"])
         memory = "peak_allocated_bytes" if hardware.startswith("h200") else "peak_resident_growth_bytes"
-        assert found["relative_memory"] == pytest.approx(ours[memory] / theirs[memory])
+        assert found["relative_memory"] == pytest.approx(dict(ours)[memory] / dict(theirs)[memory])
         assert (found["speed_length"], found["time_exponent"]) == (16384, MODELS["local"][3])
         assert row(frame, "transformer", hardware=hardware)["relative_speed"] == 1
     assert pd.isna(row(frame, "local", hardware="cpu-b-4t")["relative_speed"])
@@ -99,6 +99,19 @@ def test_costs_are_relative_to_the_transformer_on_the_same_hardware() -> None:
     for point in other_batch.speed:
         point["batch_size"] = 2
     assert pd.isna(row(wide([*records, other_batch]), "performer")["relative_speed"])
+
+
+def test_relative_costs_never_mix_lengths() -> None:
+    short = {8192: "timeout", 16384: "timeout"}
+    records = [
+        make_record(model, task, speed_failures=short if task == "text" else None)
+        for model in ("transformer", "local")
+        for task in ("listops", "image", "text")
+    ]
+    frame = wide(records)
+    alone = wide([record for record in records if record.key.task == "listops"])
+    assert row(frame, "local")["speed_length"] == 16384
+    assert row(frame, "local")["relative_speed"] == pytest.approx(row(alone, "local")["relative_speed"])
 
 
 def test_retention_is_the_share_of_skill_that_a_longer_input_keeps() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from lra_bench.contracts import UserError
 from lra_bench.records.schema import Record
 
-from .naming import find_variant
+from .naming import find_variant, select
 from .paired import LEVEL, MIN_SEEDS, detectable_difference, mcnemar, paired_t, swap_test, welch_t
 from .pairing import Pairs, pair
 from .runs import lacks
@@ -68,7 +68,7 @@ def compare(
 
     Raises ``UserError`` where a name means no variant or several, or where the two share no task and protocol.
     """
-    chosen = [r for r in records if task in (None, r.key.task) and protocol in (None, r.key.protocol)]
+    chosen = select(list(records), task, protocol)
     (name_a, all_a), (name_b, all_b) = find_variant(chosen, a, "A"), find_variant(chosen, b, "B")
     if name_a == name_b:
         raise UserError(f"A={a} B={b}: are the same variant, {name_a}; name two")

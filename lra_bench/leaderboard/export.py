@@ -88,6 +88,6 @@ def _markdown(sections: list[Section], title: str, note: str) -> str:
     for section in sections:
         table = section.table.map(lambda cell: cell.replace("|", "\\|").replace("\n", " "))
         for place, name in section.best:
-            table.at[place, name] = f"**{table.at[place, name]}**"
+            table.at[place, name] = "**" + str(table.at[place, name]) + "**"
         parts += [f"## {section.title}", table.to_markdown(index=False, disable_numparse=True), section.remark]
     return "\n\n".join(part for part in (*parts, "" if sections else f"{NO_RECORDS}.") if part) + "\n"

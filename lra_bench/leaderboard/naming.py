@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 from lra_bench.records.schema import Record
+
+
+def select(records: Sequence[Record], task: str | None = None, protocol: str | None = None) -> list[Record]:
+    """The records of one task and one protocol; ``UserError`` where there are records, but none of these."""
+    for option, wanted in (("task", task), ("protocol", protocol)):
+        known = {getattr(record.key, option) for record in records}
+        if wanted is not None and records and wanted not in known:
+            raise UserError(f"--{option} {wanted}: no record of that {option}{suggest(wanted, known)}")
+    chosen = [r for r in records if task in (None, r.key.task) and protocol in (None, r.key.protocol)]
+    if records and not chosen:
+        raise UserError(f"--task {task} --protocol {protocol}: no record of that task under that protocol")
+    return chosen
 
 
 def find_variant(records: Iterable[Record], text: str, option: str) -> tuple[str, list[Record]]:

@@ -55,7 +55,7 @@ def variants(frame: pd.DataFrame) -> pd.DataFrame:
     frame = frame.sort_values([*ONE_ROW, "seed"])  # sums do not depend on the order that records came in
     columns = {str(name): frame[name].tolist() for name in frame}
     places = frame.reset_index(drop=True).groupby(ONE_ROW, dropna=False).indices
-    rows = pd.DataFrame([_variant(columns, group.tolist()) for group in places.values()])
+    rows = pd.DataFrame([_variant(columns, list(group)) for group in places.values()])
     for name in rows.columns:
         if name.startswith(WHOLE) or _is_memory(name):
             rows[name] = pd.to_numeric(rows[name]).astype("Int64")

@@ -43,9 +43,10 @@ def wide(records: Iterable[Record], protocol: str | None = None) -> pd.DataFrame
     ``detectable_``; data of another version or that lacks something is a column of its own. ``avg5`` and
     ``avg6_fail50`` are there only where every task was run; their interval is over seeds that all tasks share.
     ``relative_speed`` and ``relative_memory`` are the geometric mean over tasks of training tokens per second and peak
-    memory over the transformer's on the same hardware at the same length and batch; ``retention_4x`` is the mean share
-    of skill kept at four times the training length, over tasks where there is skill to keep. ``kind`` is ``measured``,
-    ``floor`` or ``published``; ``section`` is ``modified`` where the user changed the protocol, else ``ranked``.
+    memory over the transformer's on the same hardware and batch, at the one length that most tasks were timed at
+    (``speed_length``); ``retention_4x`` is the mean share of skill kept at four times the training length, over tasks
+    where there is skill to keep. ``kind`` is ``measured``, ``floor`` or ``published``; ``section`` is ``modified``
+    where the user changed the protocol, else ``ranked``.
     """
     import pandas as pd
 
@@ -226,8 +227,18 @@ def _with_relative_costs(board: pd.DataFrame) -> pd.DataFrame:
     for name in ("train_tokens_per_second", *MEMORY):
         ours, theirs = (pd.to_numeric(joined[column]).astype("float64") for column in (name, f"{name}_reference"))
         ratios[name] = (ours / theirs.where(theirs > 0)).where(same)
-    memory = ratios[MEMORY[0]].fillna(ratios[MEMORY[1]])
-    return board.assign(relative_speed=ratios["train_tokens_per_second"].to_numpy(), relative_memory=memory.to_numpy())
+    found = board.assign(
+        relative_speed=ratios["train_tokens_per_second"].to_numpy(),
+        relative_memory=ratios[MEMORY[0]].fillna(ratios[MEMORY[1]]).to_numpy(),
+    )
+    # A mean over tasks must not mix lengths: on each machine the one that most rows have, the longest of several.
+    timed_rows = found[found["relative_speed"].notna()]
+    counts = timed_rows.groupby(["protocol", "hardware", "speed_length"]).size().reset_index(name="rows")
+    chosen = counts.sort_values(["rows", "speed_length"]).drop_duplicates(["protocol", "hardware"], keep="last")
+    length = found[["protocol", "hardware"]].merge(chosen, on=["protocol", "hardware"], how="left")["speed_length"]
+    here = (found["speed_length"].reset_index(drop=True) == length).fillna(False).astype(bool).to_numpy()
+    found.loc[~here, ["relative_speed", "relative_memory"]] = math.nan
+    return found
 
 
 def _seed_key(row: Mapping[Any, Any]) -> tuple[Any, ...]:

@@ -40,8 +40,14 @@ def _hints(cls: Any) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-_origin = functools.cache(typing.get_origin)
-_arguments = functools.cache(typing.get_args)
+@functools.cache
+def _origin(hint: Any) -> Any:
+    return typing.get_origin(hint)
+
+
+@functools.cache
+def _arguments(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint)
 
 
 def check(value: Any, hint: Any, where: str) -> None:
