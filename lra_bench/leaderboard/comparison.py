@@ -23,6 +23,7 @@ Place = tuple[str, str | None, str, str]
 class Comparison:
     """A against B on one task under one protocol; scores and differences (A minus B) in the metric's own unit.
 
+    Scores are means over ``shared_seeds`` where the test is paired, else over each side's own.
     ``unit`` says over what ``low`` and ``high`` hold the mean difference 95 % of the time: seeds or examples.
     ``p_seeds`` is Student's, paired where both ran the same seeds (``paired``), else Welch's; ``p_examples`` swaps A
     and B in each test example, in all shared seeds at once; ``p_mcnemar`` has one per shared seed. ``p`` is the larger

@@ -23,8 +23,9 @@ def _title(c: Comparison) -> str:
 
 
 def _facts(c: Comparison, a: str, b: str, together: int) -> Iterator[tuple[str, str]]:
-    yield "A", f"{score(c.score_a, c.metric)} over {_seeds(c.seeds_a)}"
-    yield "B", f"{score(c.score_b, c.metric)} over {_seeds(c.seeds_b)}"
+    used = [c.shared_seeds] * 2 if c.paired and c.shared_seeds else [c.seeds_a, c.seeds_b]
+    yield "A", f"{score(c.score_a, c.metric)} over {_seeds(used[0])}"
+    yield "B", f"{score(c.score_b, c.metric)} over {_seeds(used[1])}"
     yield "A - B", _difference(c)
     if c.p_seeds is not None:
         kind = f"Student, paired over {_seeds(c.shared_seeds)}" if c.paired else "Welch, the seeds differ"

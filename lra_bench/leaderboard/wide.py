@@ -10,23 +10,20 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.records.schema import Record
 
 from .averages import FIVE, PATH_X, averages
+from .badges import all_ended, badges, badges_of_all
 from .published import cite, has_flag, load_published
+from .relative import with_relative_costs
 from .runs import runs
 from .statistics import t_interval
-from .table import REFERENCE, TIMED_TOGETHER, variants
+from .table import variants
 
 if TYPE_CHECKING:
     import pandas as pd
 
 RETENTION = "4x"
-SHORT = {"out_of_memory": "oom"}
-ENDED = ("diverged", "out_of_memory", "timeout")
-"""Ends that say something about the model: a Path-X that ended so has failed."""
-
 SECTIONS = ("ranked", "modified")
 ONE_ROW = ["section", "variant", "modified", "hardware"]
 ONE_CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
-MEMORY = ("train_peak_allocated_bytes", "train_peak_resident_growth_bytes")
 PER_TASK = ("metric", "score", "low", "high", "seeds", "ties", "status", "detectable")
 FIRST_COLUMNS = ["protocol", "section", "kind", "variant", "model", "modified", "hardware"]
 LAST_COLUMNS = [
@@ -53,7 +50,7 @@ def wide(records: Iterable[Record], protocol: str | None = None) -> pd.DataFrame
     frame = runs(record for record in records if protocol in (None, record.key.protocol))
     if frame.empty:
         return pd.DataFrame(columns=[*FIRST_COLUMNS, *LAST_COLUMNS])
-    board = _with_relative_costs(variants(frame))
+    board = with_relative_costs(variants(frame))
     by_seed = _scores_by_seed(frame)
     rows = [
         row
@@ -104,9 +101,9 @@ def _labels(board: pd.DataFrame) -> list[str]:
     ]
 
 
-def _order(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _order(row: dict[str, Any]) -> tuple[Any, ...]:
     """Best first: by the averages where they are complete, else by tasks scored and the mean rank on them."""
-    place, scored = row.pop("_rank"), row.pop("_scored")  # type: ignore[attr-defined]
+    place, scored = row.pop("_rank"), row.pop("_scored")
     falling = (-row[name] if row[name] is not None else math.inf for name in ("avg5", "avg6_fail50"))
     return SECTIONS.index(row["section"]), *falling, -scored, place, row["variant"], row["hardware"]
 
@@ -117,8 +114,7 @@ def _measured(group: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int
     first = rows[0]
     row: dict[str, Any] = {name: first[name] for name in ("section", "variant", "model", "modified", "hardware")}
     for entry in rows:
-        statuses = _badges(entry)
-        values = {**entry, "status": ", ".join(statuses)}
+        values = {**entry, "status": ", ".join(badges(entry, RETENTION))}
         row |= {f"{name}_{entry['label']}": values[name] for name in PER_TASK}
     scored = [entry for entry in rows if entry["score"] is not None]
     ranks = [float(entry["rank"]) for entry in scored if entry["rank"] is not None]
@@ -134,7 +130,7 @@ def _measured(group: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int
         "parameters_min": min(bodies, default=None),
         "parameters_max": max(bodies, default=None),
         "comparable": _together([entry["comparable"] for entry in rows]),
-        "status": _status(rows),
+        "status": badges_of_all(rows, RETENTION),
         "_rank": _mean(ranks) or math.inf,
         "_scored": len(scored),
     }
@@ -147,61 +143,34 @@ def _known(value: Any) -> Any:
     return None if pd.isna(value) else value
 
 
-def _badges(entry: Mapping[str, Any]) -> list[str]:
-    """How seeds ended that did not end well (``diverged 1/3``) and where the step benchmark did (``oom@8k``)."""
-    counts = {name: int(n) for n, name in (part.split(" ", 1) for part in entry["statuses"].split(", "))}
-    total = sum(counts.values())
-    ends = [
-        f"{SHORT.get(name, name)} {n}/{total}" if total > 1 else SHORT.get(name, name)
-        for name, n in counts.items()
-        if name != "ok"
-    ]
-    limits = []
-    for limit in (entry["train_limit"], entry["inference_limit"]):
-        if limit is not None:
-            status, length = limit.split(" at ")
-            at = f"{int(length) // 1024}k" if int(length) % 1024 == 0 else length
-            limits.append(f"{SHORT.get(status, status)}@{at}")
-    longer = entry.get(f"status_{RETENTION}")
-    return [*ends, *dict.fromkeys(limits), *([f"no {RETENTION}"] if longer not in (None, "ok") else [])]
-
-
-def _status(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The badges of all tasks, those that not all tasks share with the task's name."""
-    badges: dict[str, list[str]] = {}
-    for entry in rows:
-        for badge in _badges(entry):
-            badges.setdefault(badge, []).append(entry["label"])
-    return ", ".join(
-        badge
-        + ("" if len(labels) == len(rows) else f" ({', '.join(labels) if len(labels) < 3 else f'{len(labels)} tasks'})")
-        for badge, labels in badges.items()
-    )
-
-
 def _averages(
     rows: Sequence[Mapping[str, Any]], by_seed: Mapping[tuple[Any, ...], Mapping[int, float]]
 ) -> dict[str, Any]:
-    """Both averages with their intervals over the seeds that every task shares."""
+    """Both averages, with their intervals over seeds where all their tasks have the same ones."""
     whole = [entry for entry in rows if not entry["data_lacks"] and entry["metric"] in ("accuracy", None)]
     tasks = [entry["task"] for entry in whole]
     once = [entry for entry in whole if tasks.count(entry["task"]) == 1]
     scores = {entry["task"]: float(entry["score"]) for entry in once if entry["score"] is not None}
-    failed = any(entry["task"] == PATH_X and entry["score"] is None and _all_ended(entry) for entry in once)
+    failed = any(entry["task"] == PATH_X and entry["score"] is None and all_ended(entry) for entry in once)
     seeds = {entry["task"]: by_seed.get(_seed_key(entry), {}) for entry in once if entry["task"] in scores}
-    shared = sorted(set.intersection(*map(set, seeds.values()))) if seeds else []
-    per_seed = [averages({task: found[seed] for task, found in seeds.items()}, failed) for seed in shared]
     row: dict[str, Any] = {}
     for name, mean in averages(scores, failed).items():
-        values = [value for each in per_seed if (value := each[name]) is not None]
+        parts = {
+            task: found for task, found in seeds.items() if task in FIVE or (task, name) == (PATH_X, "avg6_fail50")
+        }
+        values = _average_by_seed(parts, name, failed) if mean is not None else []
         low, high = t_interval(values) if len(values) > 1 else (None, None)
-        row |= {name: mean, f"{name}_low": low, f"{name}_high": high}
-        row[f"{name}_seeds"] = None if mean is None else len(values)
+        row |= {name: mean, f"{name}_low": low, f"{name}_high": high, f"{name}_seeds": len(values) or None}
     return row
 
 
-def _all_ended(entry: Mapping[str, Any]) -> bool:
-    return all(part.split(" ", 1)[1] in ENDED for part in entry["statuses"].split(", "))
+def _average_by_seed(parts: Mapping[str, Mapping[int, float]], name: str, path_x_failed: bool) -> list[float]:
+    """One average per seed; nothing where tasks have other seeds, for then it would not belong to the mean."""
+    shared = [sorted(found) for found in parts.values()]
+    if any(found != shared[0] for found in shared):
+        return []
+    each = (averages({task: found[seed] for task, found in parts.items()}, path_x_failed) for seed in shared[0])
+    return [value for means in each if (value := means[name]) is not None]
 
 
 def _retention(entry: Mapping[str, Any]) -> float | None:
@@ -211,34 +180,6 @@ def _retention(entry: Mapping[str, Any]) -> float | None:
         return None
     clear = entry["low"] > entry["floor"] if entry["metric"] == "accuracy" else entry["high"] < entry["floor"]
     return longer / own if clear and own > 0 else None
-
-
-def _with_relative_costs(board: pd.DataFrame) -> pd.DataFrame:
-    """Training speed and peak memory over those of the transformer timed on the same hardware, length and batch."""
-    import pandas as pd
-
-    within = [name for name in TIMED_TOGETHER if name != "section"]
-    timed = ["train_tokens_per_second", *MEMORY, "train_batch_size"]
-    reference = board[(board["variant"] == REFERENCE) & (board["section"] == "ranked")]
-    reference = reference.drop_duplicates(within)[[*within, *timed]]
-    joined = board[[*within, *timed]].merge(reference, on=within, how="left", suffixes=("", "_reference"))
-    same = (joined["train_batch_size"] == joined["train_batch_size_reference"]).fillna(False).astype(bool)
-    ratios = {}
-    for name in ("train_tokens_per_second", *MEMORY):
-        ours, theirs = (pd.to_numeric(joined[column]).astype("float64") for column in (name, f"{name}_reference"))
-        ratios[name] = (ours / theirs.where(theirs > 0)).where(same)
-    found = board.assign(
-        relative_speed=ratios["train_tokens_per_second"].to_numpy(),
-        relative_memory=ratios[MEMORY[0]].fillna(ratios[MEMORY[1]]).to_numpy(),
-    )
-    # A mean over tasks must not mix lengths: on each machine the one that most rows have, the longest of several.
-    timed_rows = found[found["relative_speed"].notna()]
-    counts = timed_rows.groupby(["protocol", "hardware", "speed_length"]).size().reset_index(name="rows")
-    chosen = counts.sort_values(["rows", "speed_length"]).drop_duplicates(["protocol", "hardware"], keep="last")
-    length = found[["protocol", "hardware"]].merge(chosen, on=["protocol", "hardware"], how="left")["speed_length"]
-    here = (found["speed_length"].reset_index(drop=True) == length).fillna(False).astype(bool).to_numpy()
-    found.loc[~here, ["relative_speed", "relative_memory"]] = math.nan
-    return found
 
 
 def _seed_key(row: Mapping[Any, Any]) -> tuple[Any, ...]:
