@@ -107,6 +107,14 @@ def test_too_few_seeds_make_no_claim_however_clear_the_examples_are(tmp_path: Pa
     assert "3 are needed" in report(name_a, name_b, [found])
 
 
+def test_seeds_that_only_one_has_do_not_count_where_three_are_shared(tmp_path: Path) -> None:
+    records = world(tmp_path, gap=0.1, start_b=2)
+    name_a, name_b, [found] = compare(records, "local", "performer")
+    shared = [r.score() for r in records if r.key.model == "local" and r.key.seed in (2, 3, 4)]
+    assert (found.shared_seeds, found.score_a) == ([2, 3, 4], pytest.approx(np.mean(shared)))
+    assert f"A                 {100 * found.score_a:.1f} % over seeds 2, 3, 4" in report(name_a, name_b, [found])
+
+
 def test_other_seeds_are_compared_unpaired(tmp_path: Path) -> None:
     records = world(tmp_path, gap=0.1, start_b=5)
     found = compare(records, "local", "performer")[2][0]

@@ -44,6 +44,13 @@ def test_a_row_holds_every_task_and_both_averages() -> None:
     assert local["avg5_seeds"] == 3
 
 
+def test_an_average_has_an_interval_only_where_its_tasks_have_the_same_seeds() -> None:
+    path_x = [make_record("local", "pathfinder128", 0, protocol="lra", accuracy=0.8)]
+    local = row(wide([*arena("local"), *path_x]), "local")
+    assert local["avg5_seeds"] == 3 and local["avg5_low"] < local["avg5"] < local["avg5_high"]
+    assert local["avg6_fail50"] > 0 and pd.isna(local["avg6_fail50_low"]) and pd.isna(local["avg6_fail50_seeds"])
+
+
 def test_averages_need_every_task_and_a_path_x_that_failed_counts_half() -> None:
     failed = [make_record("local", "pathfinder128", seed, protocol="lra", status="diverged") for seed in range(2)]
     frame = wide([*arena("local"), *arena("performer")[:-3], *arena("transformer"), *failed])

@@ -107,10 +107,8 @@ def _by_place(records: Sequence[Record], name: str) -> dict[Place, dict[int, Rec
 def _compare(place: Place, a: Mapping[int, Record], b: Mapping[int, Record]) -> Comparison:
     task, version, protocol, lacking = place
     shared = sorted(a.keys() & b.keys())
-    scores_a, scores_b = ([float(side[seed].score() or 0.0) for seed in sorted(side)] for side in (a, b))
     paired = len(shared) >= MIN_SEEDS or min(len(a), len(b)) < MIN_SEEDS
-    if paired and shared:
-        scores_a, scores_b = ([float(side[seed].score() or 0.0) for seed in shared] for side in (a, b))
+    scores_a, scores_b = (_scores(side, shared if paired and shared else sorted(side)) for side in (a, b))
     first = next(iter(a.values()))
     pairs = pair(a, b, shared) if paired else "their seeds differ"
     remarks = [f"no test over examples: {pairs}"] if isinstance(pairs, str) else []
@@ -185,20 +183,18 @@ def _over_examples(pairs: Pairs) -> dict[str, Any]:
 
 def _corrected(found: Sequence[Comparison]) -> list[Comparison]:
     """Holm's correction over all comparisons that have a p, and their verdicts."""
-    tested = [comparison for comparison in found if comparison.p is not None]
-    corrected = dict(zip(map(id, tested), holm([c.p for c in tested if c.p is not None]), strict=True))
-    return [
-        replace(c, p_holm=float(corrected[id(c)]), verdict=_verdict(c, float(corrected[id(c)])))
-        if id(c) in corrected
-        else c
-        for c in found
-    ]
+    corrected = iter(holm([c.p for c in found if c.p is not None]).tolist())
+    return [c if c.p is None else _judged(c, next(corrected)) for c in found]
 
 
-def _verdict(comparison: Comparison, p: float) -> str:
-    if p > LEVEL or comparison.difference == 0:
-        return "no difference shown"
-    return "A" if (comparison.difference > 0) == (comparison.metric == "accuracy") else "B"
+def _judged(c: Comparison, p: float) -> Comparison:
+    if p > LEVEL or c.difference == 0:
+        return replace(c, p_holm=p, verdict="no difference shown")
+    return replace(c, p_holm=p, verdict="A" if (c.difference > 0) == (c.metric == "accuracy") else "B")
+
+
+def _scores(side: Mapping[int, Record], seeds: Sequence[int]) -> list[float]:
+    return [score for seed in seeds if (score := side[seed].score()) is not None]
 
 
 def _mean(values: Sequence[float]) -> float:

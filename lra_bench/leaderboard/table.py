@@ -168,7 +168,7 @@ def _ties(rows: pd.DataFrame) -> pd.DataFrame:
 
     found = pd.DataFrame({"ties": "", "detectable": None}, index=rows.index, dtype=object)
     for _, group in rows[rows["score"].notna()].groupby(RANKED_TOGETHER, dropna=False):
-        ranked = group.sort_values("rank")
+        ranked = group.sort_values("rank", kind="stable")
         deviations, seeds = pd.to_numeric(ranked["score_deviation"]), ranked["seeds"]
         found.loc[ranked.index, "ties"] = tie_groups(ranked["score"], deviations, seeds)
         found.loc[ranked.index, "detectable"] = smallest_detectable(deviations, seeds)

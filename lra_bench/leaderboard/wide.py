@@ -38,7 +38,7 @@ def wide(records: Iterable[Record], protocol: str | None = None) -> pd.DataFrame
 
     Per task ``score_<task>``, ``low_``, ``high_``, ``seeds_``, ``ties_``, ``status_``, ``metric_`` and
     ``detectable_``; data of another version or that lacks something is a column of its own. ``avg5`` and
-    ``avg6_fail50`` are there only where every task was run; their interval is over seeds that all tasks share.
+    ``avg6_fail50`` are there only where every task was run; their interval is over seeds, where all tasks have the same ones.
     ``relative_speed`` and ``relative_memory`` are the geometric mean over tasks of training tokens per second and peak
     memory over the transformer's on the same hardware and batch, at the one length that most tasks were timed at
     (``speed_length``); ``retention_4x`` is the mean share of skill kept at four times the training length, over tasks
@@ -155,9 +155,8 @@ def _averages(
     seeds = {entry["task"]: by_seed.get(_seed_key(entry), {}) for entry in once if entry["task"] in scores}
     row: dict[str, Any] = {}
     for name, mean in averages(scores, failed).items():
-        parts = {
-            task: found for task, found in seeds.items() if task in FIVE or (task, name) == (PATH_X, "avg6_fail50")
-        }
+        needed = (*FIVE, PATH_X) if name == "avg6_fail50" else FIVE
+        parts = {task: found for task, found in seeds.items() if task in needed}
         values = _average_by_seed(parts, name, failed) if mean is not None else []
         low, high = t_interval(values) if len(values) > 1 else (None, None)
         row |= {name: mean, f"{name}_low": low, f"{name}_high": high, f"{name}_seeds": len(values) or None}
