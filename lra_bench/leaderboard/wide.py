@@ -38,7 +38,7 @@ def wide(records: Iterable[Record], protocol: str | None = None) -> pd.DataFrame
 
     Per task ``score_<task>``, ``low_``, ``high_``, ``seeds_``, ``ties_``, ``status_``, ``metric_`` and
     ``detectable_``; data of another version or that lacks something is a column of its own. ``avg5`` and
-    ``avg6_fail50`` are there only where every task was run; their interval is over seeds, where all tasks have the same ones.
+    ``avg6_fail50`` are there only where every task was run, their intervals where all tasks have the same seeds.
     ``relative_speed`` and ``relative_memory`` are the geometric mean over tasks of training tokens per second and peak
     memory over the transformer's on the same hardware and batch, at the one length that most tasks were timed at
     (``speed_length``); ``retention_4x`` is the mean share of skill kept at four times the training length, over tasks
