@@ -209,3 +209,12 @@ def test_rows_are_ordered_by_their_averages_and_ties_are_told() -> None:
 def test_no_records_is_an_empty_table() -> None:
     assert wide([]).empty
     assert "No records yet" in export.render(wide([]), layout="wide")
+
+
+def test_a_terminal_shows_every_row_once_more_only_where_there_is_more_to_say() -> None:
+    text = export.render(wide(arena("local")), "terminal", 80, "wide")
+    first, *others = text.split("lra, continued")
+    assert "majority (floor)" in first and "Performer (published)" in first
+    costs = next(part for part in others if "hardware" in part)
+    assert "local" in costs and "majority" not in costs
+    assert max(len(line) for line in text.splitlines()) <= 80

@@ -53,7 +53,9 @@ LAYOUTS = {
         "one seed the interval is over examples. Letters: rows that share one were not told apart, rows without one "
         "have too few seeds for a claim. avg5 leaves Path-X out, avg6_fail50 counts a Path-X that failed as 50 %; both "
         "stand only where every task was run. Speed and memory are those of a training step relative to the "
-        "transformer on the same hardware; published rows were not run here and have none.",
+        "transformer on the same hardware; published rows were not run here and have none. Long Range Arena's scores "
+        "depend on budget and pretraining (arXiv 2310.02980), and short-range dependencies explain much of them (arXiv "
+        "2501.14850): read them beside the floors and what is kept on longer inputs.",
     ),
     "published": Layout(
         lambda records: load_published(),

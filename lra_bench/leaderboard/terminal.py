@@ -27,8 +27,10 @@ def terminal(sections: Iterable[Section], width: int) -> str:
         if width < NARROW:
             _print_list(console, section)
         else:
-            for number, part in enumerate(_parts(section, width)):
-                _print_table(console, section, section.title if number == 0 else f"{section.title}, continued", part)
+            first, *others = _parts(section, width)
+            _print_table(console, section, section.title, first)
+            for part in others:
+                _print_table(console, section, f"{section.title}, continued", _filled(part, section))
         if section.remark:
             console.print(Text(f"{section.remark}\n"))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()).strip("\n") + "\n"
@@ -38,7 +40,8 @@ def _parts(section: Section, width: int) -> Iterator[pd.DataFrame]:
     """The table cut into groups of columns that fit ``width``, the name of the row heading each."""
     table = section.table
     names = [str(name) for name in table.columns]
-    if _width(table, names) <= width:
+    widths = {name: _width(table, name) for name in names}
+    if sum(widths.values()) < width:
         yield table
         return
     head = next(name for name in section.heads if name in names)
@@ -48,24 +51,23 @@ def _parts(section: Section, width: int) -> Iterator[pd.DataFrame]:
         for name in theme:
             if not columns and head not in theme:
                 columns = [head]
-            if len(columns) > 1 and _width(table, [*columns, name]) > width:
-                yield _filled(table[columns], head)
+            if len(columns) > 1 and sum(widths[each] for each in (*columns, name)) >= width:
+                yield table[columns]
                 columns = [head]
             columns.append(name)
         if columns:
-            yield _filled(table[columns], head)
+            yield table[columns]
 
 
-def _filled(table: pd.DataFrame, head: str) -> pd.DataFrame:
-    """The rows that say something beside their name; all where the name is all there is."""
-    rest = table.drop(columns=head)
-    return table[(rest != "").any(axis=1)] if len(rest.columns) else table
+def _filled(table: pd.DataFrame, section: Section) -> pd.DataFrame:
+    """The rows that say something beside their name."""
+    rest = table[[name for name in table.columns if name not in section.heads]]
+    return table[(rest != "").any(axis=1)]
 
 
-def _width(table: pd.DataFrame, names: list[str]) -> int:
-    """Characters that a table of these columns takes, headings broken at spaces."""
-    cells = [max(max(len(word) for word in name.split(" ")), table[name].str.len().max()) for name in names]
-    return sum(cells) + 2 * len(names) + 1
+def _width(table: pd.DataFrame, name: str) -> int:
+    """Characters that a column takes with the space beside it, its heading broken at spaces."""
+    return max(max(map(len, name.split(" "))), max(map(len, table[name]))) + 2
 
 
 def _print_table(console: Console, section: Section, title: str, table: pd.DataFrame) -> None:
