@@ -149,6 +149,17 @@ def test_badges_say_how_seeds_and_speed_ended() -> None:
     assert "oom" in export.render(frame, "markdown", layout="wide")
 
 
+def test_a_task_that_nobody_finished_is_a_column_of_badges() -> None:
+    frame = wide([make_record("local"), make_record("local", "text", status="out_of_memory")])
+    assert "text" in task_columns(frame)
+    assert "| oom " in export.render(frame, "markdown", layout="wide")
+
+
+def test_a_changed_protocol_alone_brings_no_floors_and_no_published_rows() -> None:
+    frame = wide([make_record("local", protocol="lra", protocol_modified=["train.steps"])])
+    assert list(frame["section"]) == ["modified"]
+
+
 def test_floors_are_rows_and_their_averages_need_every_task() -> None:
     frame = wide(arena("local"))
     floor = row(frame, "root operator")

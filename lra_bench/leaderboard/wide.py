@@ -33,7 +33,7 @@ LAST_COLUMNS = [
 ]  # fmt: skip
 
 
-def wide(records: Iterable[Record], protocol: str | None = None) -> pd.DataFrame:
+def wide(records: Iterable[Record]) -> pd.DataFrame:
     """One row per protocol × variant × hardware, and beneath them floors and what others published by the same rules.
 
     Per task ``score_<task>``, ``low_``, ``high_``, ``seeds_``, ``ties_``, ``status_``, ``metric_`` and
@@ -47,7 +47,7 @@ def wide(records: Iterable[Record], protocol: str | None = None) -> pd.DataFrame
     """
     import pandas as pd
 
-    frame = runs(record for record in records if protocol in (None, record.key.protocol))
+    frame = runs(records)
     if frame.empty:
         return pd.DataFrame(columns=[*FIRST_COLUMNS, *LAST_COLUMNS])
     board = with_relative_costs(variants(frame))
@@ -85,6 +85,7 @@ def _track(
         for _, group in board.groupby(ONE_ROW, sort=False, dropna=False)
     ]
     yield from sorted(measured, key=_order)
+    board = board[board["section"] == "ranked"]
     labels = dict(zip(board["label"], zip(board["task"], board["data_lacks"], strict=True), strict=True))
     yield from ({"protocol": protocol, "section": "ranked", **row} for row in _floors(frame, board))
     yield from ({"protocol": protocol, "section": "ranked", **row} for row in _published(protocol, labels))

@@ -27,7 +27,11 @@ def wide_sections(frame: pd.DataFrame) -> Iterator[Section]:
     """One table per protocol: variants, then floors, then what others published by the same rules."""
     for (protocol, section), group in frame.groupby(["protocol", "section"], sort=False):
         rows = rows_of(group)
-        labels = [label for label in task_columns(frame) if any(row[f"metric_{label}"] for row in rows)]
+        labels = [
+            label
+            for label in task_columns(frame)
+            if any(row[f"{name}_{label}"] for row in rows for name in ("metric", "status"))
+        ]
         lengths = {row["speed_length"] for row in rows if row["relative_speed"] is not None}
         at = at_length(lengths.pop()) if len(lengths) == 1 else None
         cells = [_cells(row, labels, at) for row in rows]
