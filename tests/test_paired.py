@@ -90,9 +90,9 @@ def test_letters_of_many_rows() -> None:
 
 @pytest.mark.parametrize("n", SEEDS)
 def test_equal_models_are_tied_in_95_percent_of_simulations(n: int) -> None:
-    scores = np.random.default_rng(n).normal(0.4, 0.01, (2000, 2, n))
+    scores = np.random.default_rng(n).normal(0.4, 0.01, (8000, 2, n))
     means, deviations = scores.mean(-1), scores.std(-1, ddof=1)
-    tied = [tie_groups(*row) for row in zip(means, deviations, np.full((2000, 2), n), strict=True)]
+    tied = [tie_groups(*row) for row in zip(means, deviations, np.full((8000, 2), n), strict=True)]
     assert np.mean([row == ["a", "a"] for row in tied]) >= 0.95
 
 
