@@ -16,7 +16,7 @@ CHOICES = $(strip $(call choice,TASK,task) $(call choice,MODEL,model) $(call cho
   $(call choice,PROTOCOL,protocol) $(call choice,HARDWARE,hardware) $(call choice,SEED,seed))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench profile evaluate leaderboard plots data test test-slow check clean
+.PHONY: help setup bench profile evaluate leaderboard compare plots data test test-slow check clean
 
 help: ## Show this list
 	@echo "Variables: TASK MODEL POSITION PROTOCOL HARDWARE SEED (comma lists make a grid), ARGS (further options), PYTHON"
@@ -43,6 +43,10 @@ evaluate: $(INSTALLED) ## Test a record's kept weights again: RECORD=results/run
 
 leaderboard: $(INSTALLED) ## Print the leaderboard of all records (ARGS=--write for files)
 	"$(BIN)/lra-bench" leaderboard $(call option,TASK,--task) $(call option,PROTOCOL,--protocol) $(ARGS)
+
+compare: $(INSTALLED) ## Compare two variants: A=performer B="performer features=64 rope" TASK=listops
+	@test -n "$(A)" -a -n "$(B)" || { echo 'compare: name two variants, as make compare A=performer B="performer features=64"' >&2; exit 2; }
+	"$(BIN)/lra-bench" compare "$(A)" "$(B)" $(call option,TASK,--task) $(call option,PROTOCOL,--protocol) $(ARGS)
 
 plots: $(INSTALLED) ## Draw the figures of all records
 	"$(BIN)/lra-bench" plot $(ARGS)

@@ -17,6 +17,7 @@ from lra_bench.cli_options import (
     Overrides,
     Results,
     Source,
+    print_findings,
     print_json,
     print_table,
     root_of,
@@ -194,21 +195,56 @@ def leaderboard(
     results: Results = None,
     protocol: Annotated[str | None, typer.Option(help="One protocol alone")] = None,
     task: Annotated[str | None, typer.Option(help="One task alone")] = None,
+    layout: Annotated[
+        str, typer.Option(help="long: a row per task; wide: a column per task; published: numbers of others")
+    ] = "long",
+    format: Annotated[str, typer.Option(help="terminal, markdown, latex, csv or json")] = "terminal",
     as_json: Json = False,
-    write: Annotated[bool, typer.Option("--write", help="Write leaderboard.md, .csv and .json to the results")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write all layouts to the results: .md, .tex, .csv, .json, .parquet")
+    ] = False,
 ) -> None:
     """Print the leaderboard of all records, or write it to files."""
     from lra_bench.leaderboard import export
-    from lra_bench.leaderboard.table import leaderboard as build_leaderboard
+    from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
+    from lra_bench.leaderboard.naming import select
     from lra_bench.records.store import load_all
 
     root = root_of(results)
-    records = [r for r in load_all(root) if (not task or r.key.task == task)]
-    frame = build_leaderboard(records, protocol)
+    chosen = find_layout(layout)
+    text_format = export.check_format("json" if as_json else format)
+    records = select(load_all(root), task, protocol)
+    frames = {name: each.make(records) for name, each in LAYOUTS.items() if write or each is chosen}
     if write:
-        for path in export.write(frame, root):
-            say(f"wrote {path}")
-    print(export.render(frame, "json" if as_json else "terminal"), end="")
+        for name, frame in frames.items():
+            for path in export.write(frame, root, name):
+                say(f"wrote {path}")
+    print(export.render(frames[layout], text_format, layout=layout), end="")
+
+
+@app.command()
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help='A variant, as performer or "performer features=64 rope"')],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one")],
+    results: Results = None,
+    task: Annotated[str | None, typer.Option(help="One task alone")] = None,
+    protocol: Annotated[str | None, typer.Option(help="One protocol alone")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compare two variants: paired over seeds and over test examples, and what their records allow to claim."""
+    from lra_bench.leaderboard import comparison
+    from lra_bench.leaderboard.verdicts import report
+    from lra_bench.records.store import load_all
+
+    root = root_of(results)
+    records = load_all(root)
+    if not records:
+        raise UserError(f"--results {root}: holds no records yet; run lra-bench bench first")
+    name_a, name_b, found = comparison.compare(records, a, b, task, protocol)
+    if as_json:
+        print_json([{"a": name_a, "b": name_b, **each.as_dict()} for each in found])
+    else:
+        print(report(name_a, name_b, found), end="")
 
 
 @app.command()
@@ -275,12 +311,7 @@ def doctor(results: Results = None) -> None:
     """Look whether this machine is fit to measure."""
     from lra_bench.doctor import examine
 
-    marks = {True: "ok", False: "PROBLEM", None: ""}
-    bad = False
-    for finding in examine(root_of(results)):
-        bad |= finding.ok is False
-        print(f"{marks[finding.ok]:<8}{finding.what}: {finding.found}")
-    raise typer.Exit(1 if bad else 0)
+    print_findings(examine(root_of(results)))
 
 
 def main() -> None:

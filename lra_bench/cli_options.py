@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from lra_bench.doctor import Finding
 
 Overrides = Annotated[
     list[str] | None,
@@ -45,6 +48,16 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         table.add_row(*("–" if value is None else str(value) for value in row.values()))
     Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def print_findings(findings: Iterable[Finding]) -> None:
+    """Print findings with their verdicts; exit code 1 where one is a problem."""
+    marks = {True: "ok", False: "PROBLEM", None: ""}
+    bad = False
+    for finding in findings:
+        bad |= finding.ok is False
+        print(f"{marks[finding.ok]:<8}{finding.what}: {finding.found}")
+    raise typer.Exit(1 if bad else 0)
 
 
 def rounded(value: Any) -> Any:

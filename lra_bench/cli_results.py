@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lra_bench.cli_options import Json, Results, print_json, print_table, root_of, rounded
+from lra_bench.cli_options import Json, Results, print_findings, print_json, print_table, root_of, rounded
 from lra_bench.progress import say
 
 app = typer.Typer(help="Merge and look through result folders.")
@@ -40,3 +40,12 @@ def list_records(results: Results = None, as_json: Json = False) -> None:
         print_json(rows)
     else:
         print_table([{**row, "score": rounded(row["score"])} for row in rows])
+
+
+@app.command()
+def check(results: Results = None) -> None:
+    """Look whether the results folder is sound: files, names, versions, sizes; and the published numbers."""
+    from lra_bench.leaderboard.published import check_published
+    from lra_bench.records.check import check_store
+
+    print_findings([*check_store(root_of(results)), check_published()])

@@ -245,8 +245,8 @@ def test_markdown_survives_pipes_in_names() -> None:
 
 
 def test_formats_are_named_when_one_is_unknown() -> None:
-    with pytest.raises(UserError, match="terminal, markdown, csv, json"):
-        export.render(leaderboard(board()), "latex")
+    with pytest.raises(UserError, match="terminal, markdown, latex, csv, json"):
+        export.render(leaderboard(board()), "word")
 
 
 def test_an_empty_board_is_a_board() -> None:
@@ -259,7 +259,8 @@ def test_an_empty_board_is_a_board() -> None:
 
 def test_files(tmp_path: Path) -> None:
     paths = export.write(leaderboard(board()), tmp_path / "new")
-    assert sorted(path.name for path in paths) == ["leaderboard.csv", "leaderboard.json", "leaderboard.md"]
+    suffixes = ("csv", "json", "md", "parquet", "tex")
+    assert sorted(path.name for path in paths) == [f"leaderboard.{suffix}" for suffix in suffixes]
     assert sorted(paths) == sorted((tmp_path / "new").iterdir())
     first = [path.read_bytes() for path in paths]
     export.write(leaderboard(reversed(board())), tmp_path / "new")

@@ -41,6 +41,8 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         "HARDWARE",
         "SEED",
         "RECORD",
+        "A",
+        "B",
         "ARGS",
     )
     environment = {name: value for name, value in os.environ.items() if name not in outside}
@@ -69,6 +71,10 @@ def called(folder: Path) -> list[str]:
         (["evaluate", "RECORD=a b.json"], ["evaluate", "a b.json"]),
         (["leaderboard", "PROTOCOL=quick", "ARGS=--json"], ["leaderboard", "--protocol", "quick", "--json"]),
         (["plots"], ["plot"]),
+        (
+            ["compare", "A=performer features=64", "B=#0a1b local", "TASK=listops"],
+            ["compare", "performer features=64", "#0a1b local", "--task", "listops"],
+        ),
     ],
 )
 def test_choices_arrive_whole(clone: Path, arguments: list[str], expected: list[str]) -> None:
@@ -76,6 +82,13 @@ def test_choices_arrive_whole(clone: Path, arguments: list[str], expected: list[
     done = make(clone, *arguments)
     assert done.returncode == 0, done.stderr
     assert called(clone) == ["lra-bench", *expected]
+
+
+def test_compare_wants_two_names(clone: Path) -> None:
+    (clone / ".venv" / ".installed").touch()
+    done = make(clone, "compare", "A=performer")
+    assert done.returncode != 0 and "name two variants" in done.stderr
+    assert not (clone / "called").exists()
 
 
 def test_set_up_runs_once_and_again_where_requirements_changed(clone: Path) -> None:

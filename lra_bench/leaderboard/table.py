@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
 
 from .runs import runs
 from .statistics import t_interval
+from .ties import smallest_detectable, tie_groups
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,26 +39,34 @@ def leaderboard(records: Iterable[Record], protocol: str | None = None) -> pd.Da
     protocol, ``data_lacks`` and section; rows whose protocol the user changed form the section ``modified``.
     ``speed_rank`` goes by training tokens per second of the step benchmark, within one hardware. ``comparable`` is true
     where the body has within 10 % as many parameters as the transformer of the same protocol, None where that was not
-    run.
+    run. Rows of one ranking that share a letter in ``ties`` were not told apart over seeds (``tie_groups``), and
+    ``detectable`` is the true difference that those tests find with 80 % probability.
     """
+    return variants(runs(record for record in records if protocol in (None, record.key.protocol)))
+
+
+def variants(frame: pd.DataFrame) -> pd.DataFrame:
+    """The leaderboard from one row per run, as ``runs`` gives them."""
     import pandas as pd
 
-    frame = runs(record for record in records if protocol in (None, record.key.protocol))
     if frame.empty:
         return pd.DataFrame(columns=FIRST_COLUMNS)
-    frame["section"] = frame["modified"].map(lambda modified: "modified" if modified else "ranked")
+    frame = frame.assign(section=frame["modified"].map(lambda modified: "modified" if modified else "ranked"))
     frame = frame.sort_values([*ONE_ROW, "seed"])  # sums do not depend on the order that records came in
-    rows = pd.DataFrame([_variant(group) for _, group in frame.groupby(ONE_ROW, dropna=False)])
+    columns = {str(name): frame[name].tolist() for name in frame}
+    places = frame.reset_index(drop=True).groupby(ONE_ROW, dropna=False).indices
+    rows = pd.DataFrame([_variant(columns, list(group)) for group in places.values()])
     for name in rows.columns:
         if name.startswith(WHOLE) or _is_memory(name):
             rows[name] = pd.to_numeric(rows[name]).astype("Int64")
-        elif name == "score" or name.endswith("_per_second"):
+        elif name in ("score", "score_deviation") or name.endswith("_per_second"):
             rows[name] = pd.to_numeric(rows[name]).astype("float64")
     rows["variant"] = _told_apart(rows)
     rows["comparable"] = pd.Series(_comparable(rows), index=rows.index, dtype=object)
     higher = rows["metric"] != "bits_per_character"
     rows["rank"] = _rank(rows, RANKED_TOGETHER, rows["score"].where(~higher, -rows["score"]))
     rows["speed_rank"] = _rank(rows, TIMED_TOGETHER, -rows["train_tokens_per_second"])
+    rows[["ties", "detectable"]] = _ties(rows)
     rows = rows[FIRST_COLUMNS + [name for name in rows.columns if name not in FIRST_COLUMNS]]
     order = ["task", "task_version", "protocol", "data_lacks", "section", "rank", "hardware", "variant"]
     by_name = {"section": lambda column: column == "modified"}
@@ -64,26 +75,32 @@ def leaderboard(records: Iterable[Record], protocol: str | None = None) -> pd.Da
     ).reset_index(drop=True)
 
 
-def _variant(group: pd.DataFrame) -> dict[str, Any]:
-    """The row of one variant from those of its seeds."""
-    done = group[group["status"] == "ok"]
-    columns = (done if len(done) else group).to_dict("list")
-    row = {str(name): _together(str(name), values) for name, values in columns.items() if name not in PER_SEED}
-    scored = done[done["score"].notna()]
-    counts = group["status"].value_counts()
+def _variant(columns: Mapping[str, list[Any]], places: Sequence[int]) -> dict[str, Any]:
+    """The row of one variant from those of its seeds, which stand at ``places`` of all columns."""
+    statuses = [columns["status"][place] for place in places]
+    done = [place for place, status in zip(places, statuses, strict=True) if status == "ok"]
+    row = {
+        name: _together(name, [values[place] for place in done or places])
+        for name, values in columns.items()
+        if name not in PER_SEED
+    }
+    scored = [place for place in done if _is_known(columns["score"][place])]
+    scores = [columns["score"][place] for place in scored]
+    counts = Counter(statuses)
     return {
         **row,
         "seeds": len(done),
-        "statuses": ", ".join(f"{count} {status}" for status, count in counts.items()),
-        "reason": "; ".join(dict.fromkeys(reason for reason in group["reason"] if reason)),
-        "score": float(scored["score"].mean()) if len(scored) else None,
-        **_interval(scored, row["metric"]),
+        "statuses": ", ".join(f"{count} {status}" for status, count in counts.most_common()),
+        "reason": "; ".join(dict.fromkeys(reason for place in places if (reason := columns["reason"][place]))),
+        "score": math.fsum(scores) / len(scores) if scores else None,
+        "score_deviation": statistics.stdev(scores) if len(scores) > 1 else None,
+        **_interval(columns, scored, row["metric"]),
     }
 
 
 def _together(name: str, values: Sequence[Any]) -> Any:
     """One value for all seeds: their mean, the largest of peaks, the one value that they share."""
-    known = [value for value in values if value is not None and value == value]
+    known = [value for value in values if _is_known(value)]
     if not known:
         return None
     if _is_memory(name):
@@ -93,16 +110,17 @@ def _together(name: str, values: Sequence[Any]) -> Any:
     return known[0]
 
 
-def _interval(done: pd.DataFrame, metric: str | None) -> dict[str, Any]:
-    if done.empty:
+def _interval(columns: Mapping[str, list[Any]], scored: Sequence[int], metric: str | None) -> dict[str, Any]:
+    """The interval of the mean over seeds, or of the one seed over its examples."""
+    if not scored:
         return {"low": None, "high": None, "interval": None}
-    if len(done) == 1:
-        only = done.iloc[0]
-        return {"low": only["low"], "high": only["high"], "interval": f"{int(only['examples']):,} examples"}
-    low, high = t_interval(list(done["score"]))
+    if len(scored) == 1:
+        low, high, examples = (columns[name][scored[0]] for name in ("low", "high", "examples"))
+        return {"low": low, "high": high, "interval": f"{int(examples):,} examples"}
+    low, high = t_interval([columns["score"][place] for place in scored])
     if metric == "accuracy":
         low, high = max(low, 0.0), min(high, 1.0)
-    return {"low": low, "high": high, "interval": f"{len(done)} seeds"}
+    return {"low": low, "high": high, "interval": f"{len(scored)} seeds"}
 
 
 def _told_apart(rows: pd.DataFrame) -> pd.Series:
@@ -142,6 +160,24 @@ def _rank(rows: pd.DataFrame, within: list[str], value: pd.Series) -> pd.Series:
     """Ranks from 1 by ``value``, least first, within groups; missing where the value is."""
     keys = [rows[name] for name in within]
     return value.groupby(keys, dropna=False).rank(method="min").astype("Int64")
+
+
+def _ties(rows: pd.DataFrame) -> pd.DataFrame:
+    """Letters of ties and the detectable difference of each ranking."""
+    import pandas as pd
+
+    found = pd.DataFrame({"ties": "", "detectable": None}, index=rows.index, dtype=object)
+    for _, group in rows[rows["score"].notna()].groupby(RANKED_TOGETHER, dropna=False):
+        ranked = group.sort_values("rank", kind="stable")
+        deviations, seeds = pd.to_numeric(ranked["score_deviation"]), ranked["seeds"]
+        found.loc[ranked.index, "ties"] = tie_groups(ranked["score"], deviations, seeds)
+        found.loc[ranked.index, "detectable"] = smallest_detectable(deviations, seeds)
+    return found.assign(detectable=pd.to_numeric(found["detectable"]))
+
+
+def _is_known(value: Any) -> bool:
+    """Whether there is a value; pandas has NaN where there is none."""
+    return value is not None and value == value
 
 
 def _is_memory(name: str) -> bool:

@@ -40,18 +40,28 @@ def _hints(cls: Any) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
+@functools.cache
+def _origin(hint: Any) -> Any:
+    return typing.get_origin(hint)
+
+
+@functools.cache
+def _arguments(hint: Any) -> tuple[Any, ...]:
+    return typing.get_args(hint)
+
+
 def check(value: Any, hint: Any, where: str) -> None:
     """Raise ``UserError`` where ``value``, found at ``where``, is not of the type that ``hint`` names."""
-    origin = typing.get_origin(hint)
+    origin = _origin(hint)
     if origin in (typing.Union, types.UnionType):
         if value is not None:
-            check(value, next(kind for kind in typing.get_args(hint) if kind is not type(None)), where)
+            check(value, next(kind for kind in _arguments(hint) if kind is not type(None)), where)
     elif typing.is_typeddict(hint):
         _check_typed_dict(value, hint, where)
     elif origin in (dict, list):
         if not isinstance(value, origin):
             raise UserError(f"record: {where} should be a {origin.__name__}, is {value!r}")
-        inner = typing.get_args(hint)[-1]
+        inner = _arguments(hint)[-1]
         for name, entry in value.items() if origin is dict else enumerate(value):
             check(entry, inner, f"{where}.{name}")
     elif hint is not Any:

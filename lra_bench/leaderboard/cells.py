@@ -1,0 +1,114 @@
+"""Tables as people read them: figures rounded and spelled once, the same in every format."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lra_bench.records.values import plain
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEXT_COLUMNS = (
+    "variant", "model", "over", "status", "comparable", "hardware", "ended", "modified", "citation", "flags", "unit",
+    "verdict",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Section:
+    """A titled table of strings; ``best`` holds (row, column) places not told apart from the best of their column.
+
+    ``remark`` is said beneath. ``first_cost`` is the column from which on a narrow terminal begins a second table.
+    """
+
+    title: str
+    table: pd.DataFrame
+    best: frozenset[tuple[int, str]] = frozenset()
+    remark: str = ""
+    first_cost: str = "parameters"
+    heads: Sequence[str] = field(default=("variant", "model"))
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as dicts of plain values, None where unknown."""
+    import pandas as pd
+
+    return [
+        {str(name): None if pd.isna(value) else plain(value) for name, value in row.items()}
+        for row in frame.to_dict("records")
+    ]
+
+
+def without_empty(rows: Sequence[dict[str, str]], always: Sequence[str]) -> pd.DataFrame:
+    """Strings as a table; columns without a value are left out unless they are ``always`` there."""
+    import pandas as pd
+
+    table = pd.DataFrame(rows).fillna("")
+    return table[[name for name in table.columns if name in always or table[name].any()]]
+
+
+def score(value: float | None, metric: str | None) -> str:
+    """A score in its metric's unit: a share in percent, bits as they are."""
+    if value is None:
+        return ""
+    return f"{100 * value:.1f} %" if metric != "bits_per_character" else f"{value:.3f}"
+
+
+def score_with_interval(row: dict[str, Any], metric: str | None) -> str:
+    """``37.0 % [35.9, 38.1]``, the interval where there is one."""
+    if row["score"] is None or row["low"] is None:
+        return score(row["score"], metric)
+    low, high = (score(row[end], metric).removesuffix(" %") for end in ("low", "high"))
+    return f"{score(row['score'], metric)} [{low}, {high}]"
+
+
+def score_with_half_width(value: float | None, low: float | None, high: float | None, metric: str | None) -> str:
+    """``37.0 ± 1.1``, without a unit, the wider half where an interval is not symmetric."""
+    number = score(value, metric).removesuffix(" %")
+    if value is None or low is None or high is None:
+        return number
+    return f"{number} ± {score(max(value - low, high - value), metric).removesuffix(' %')}"
+
+
+def difference(value: float | None, metric: str | None) -> str:
+    """A difference of scores with its sign: points of percent, or bits."""
+    if value is None:
+        return ""
+    return f"{100 * value:+.1f} points" if metric != "bits_per_character" else f"{value:+.3f} bits"
+
+
+def count(value: float | None) -> str:
+    """A whole number with separators."""
+    return "" if value is None else f"{value:,.0f}"
+
+
+def times(value: float | None) -> str:
+    """A ratio as a factor: ``1.52×``."""
+    return "" if value is None else f"{value:.2f}×"
+
+
+def megabytes(value: float | None) -> str:
+    """Bytes as megabytes."""
+    if value is None:
+        return ""
+    return f"{value / 1e6:,.0f} MB" if value >= 1e7 else f"{value / 1e6:.2g} MB"
+
+
+def at_length(value: int | None) -> str:
+    """A length behind a heading or a status: ``@16k``."""
+    if value is None:
+        return ""
+    return f"@{value // 1024}k" if value % 1024 == 0 else f"@{value}"
+
+
+def spoken(name: str) -> str:
+    """A name of a field as words."""
+    return name.replace("_", " ")
+
+
+def yes_or_no(value: bool | None) -> str:
+    """Yes, no, or nothing where unknown."""
+    return {True: "yes", False: "no", None: ""}[value]

@@ -1,0 +1,69 @@
+"""Published accuracies for readers: one table per source, averages beside those that were printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from .averages import FIVE, PATH_X
+from .cells import Section, without_empty
+from .published import AVERAGES, FLAGS, ONE_ROW, cite, recomputed_averages
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+METRICS = ("accuracy", "validation_accuracy", "bits_per_character")
+TASKS = (*FIVE, PATH_X, "pathfinder256", "enwik8")
+FREE = ("linear-input", "failed", "misprint")
+"""Flags that stand at the number they belong to; the others go to the row."""
+
+MARKS = {"linear-input": "†"}
+
+
+def published_sections(frame: pd.DataFrame) -> Iterator[Section]:
+    """One table per source and table of scores; a dagger marks pixels read as numbers, F what failed."""
+    scores = frame[frame["metric"].isin(METRICS)]
+    means = recomputed_averages(scores).set_index(ONE_ROW)
+    for (file, title, table), group in scores.groupby(["file", "source_title", "table"], sort=False):
+        first = group.iloc[0]
+        # Each row says whom it quotes; the heading is the source itself.
+        heading = f"{title} · {cite({**first.to_dict(), 'quotes': ''})}"
+        decimals = max(len(f"{value:g}".partition(".")[2]) for value in group["value"].dropna())
+        rows = [
+            _row(str(model), numbers, decimals, means, (file, title, table, model))
+            for model, numbers in group.groupby("model", sort=False)
+        ]
+        cells = without_empty(rows, ("model",))
+        remark = "† pixels as numbers, an easier task." if cells.map(lambda cell: "†" in cell).any(axis=None) else ""
+        yield Section(heading, cells, remark=remark, first_cost="flags")
+
+
+def _row(model: str, numbers: pd.DataFrame, decimals: int, means: pd.DataFrame, key: tuple[Any, ...]) -> dict[str, str]:
+    entries = numbers.to_dict("records")
+    by_task = {entry["task"]: entry for entry in entries}
+    average = means.loc[key] if key in means.index else {}
+    flags = dict.fromkeys(flag for entry in entries for flag in entry["flags"].split() if flag not in FREE)
+    printed = [entry for entry in entries if entry["task"] in AVERAGES]
+    return {
+        "model": model,
+        **{task: _number(by_task[task], decimals) if task in by_task else "" for task in TASKS},
+        **{name: _mean(average, name) for name in ("avg5", "avg6_fail50")},
+        "printed average": ", ".join(_printed(entry, decimals) for entry in printed),
+        "flags": ", ".join(sorted(flags, key=list(FLAGS).index)),
+        "quotes": ", ".join(dict.fromkeys(entry["quotes"] for entry in entries if entry["quotes"])),
+    }
+
+
+def _number(entry: dict[Any, Any], decimals: int) -> str:
+    flags = entry["flags"].split()
+    if "failed" in flags:
+        return "F"
+    return f"{entry['value']:.{decimals}f}" + "".join(mark for flag, mark in MARKS.items() if flag in flags)
+
+
+def _printed(entry: dict[Any, Any], decimals: int) -> str:
+    return f"{entry['value']:.{decimals}f}" + (" (misprint)" if "misprint" in entry["flags"].split() else "")
+
+
+def _mean(average: Any, name: str) -> str:
+    return f"{average[name]:.2f}" if len(average) and average[name] == average[name] else ""

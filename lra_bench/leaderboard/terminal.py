@@ -1,0 +1,104 @@
+"""Tables on a terminal, as wide as it is."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from io import StringIO
+from typing import TYPE_CHECKING
+
+from .cells import TEXT_COLUMNS, Section
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from rich.console import Console
+
+NARROW = 60
+
+
+def terminal(sections: Iterable[Section], width: int) -> str:
+    """Scores and costs side by side where they fit, else one below the other; below 60 characters a list."""
+    from rich.console import Console
+    from rich.text import Text
+
+    stream = StringIO()
+    console = Console(file=stream, width=width, force_terminal=sys.stdout.isatty(), highlight=False)
+    for section in sections:
+        if width < NARROW:
+            _print_list(console, section)
+        else:
+            first, *others = _parts(section, width)
+            _print_table(console, section, section.title, first)
+            for part in others:
+                _print_table(console, section, f"{section.title}, continued", _filled(part, section))
+        if section.remark:
+            console.print(Text(f"{section.remark}\n"))
+    return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()).strip("\n") + "\n"
+
+
+def _parts(section: Section, width: int) -> Iterator[pd.DataFrame]:
+    """The table cut into groups of columns that fit ``width``, the name of the row heading each."""
+    table = section.table
+    names = [str(name) for name in table.columns]
+    widths = {name: _width(table, name) for name in names}
+    if sum(widths.values()) < width:
+        yield table
+        return
+    head = next(name for name in section.heads if name in names)
+    first_cost = names.index(section.first_cost) if section.first_cost in names else len(names)
+    for theme in (names[:first_cost], names[first_cost:]):
+        columns: list[str] = []
+        for name in theme:
+            if not columns and head not in theme:
+                columns = [head]
+            if len(columns) > 1 and sum(widths[each] for each in (*columns, name)) >= width:
+                yield table[columns]
+                columns = [head]
+            columns.append(name)
+        if columns:
+            yield table[columns]
+
+
+def _filled(table: pd.DataFrame, section: Section) -> pd.DataFrame:
+    """The rows that say something beside their name."""
+    rest = table[[name for name in table.columns if name not in section.heads]]
+    return table[(rest != "").any(axis=1)]
+
+
+def _width(table: pd.DataFrame, name: str) -> int:
+    """Characters that a column takes with the space beside it, its heading broken at spaces."""
+    return max(max(map(len, name.split(" "))), max(map(len, table[name]))) + 2
+
+
+def _print_table(console: Console, section: Section, title: str, table: pd.DataFrame) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in table.columns:
+        # Headings break at every space, so that a column is as wide as its cells; only a name may be folded.
+        drawn.add_column(
+            Text(name if name in section.heads else name.replace(" ", "\n")),
+            justify="left" if name in TEXT_COLUMNS else "right",
+            vertical="top",
+            overflow="fold",
+            no_wrap=name not in (*section.heads, "citation"),
+        )
+    for place, row in table.to_dict("index").items():
+        drawn.add_row(
+            *[Text(cell, style="bold" if (place, name) in section.best else "") for name, cell in row.items()]
+        )
+    console.print(Text(title, style="bold"), drawn, sep="\n")
+
+
+def _print_list(console: Console, section: Section) -> None:
+    from rich.text import Text
+
+    head = next(name for name in section.heads if name in section.table)
+    console.print(Text(section.title))
+    for row in section.table.to_dict("records"):
+        console.print(Text(f"- {row[head]}"))
+        for name, cell in row.items():
+            if cell and name != head:
+                console.print(Text(f"  {name}: {cell}"))

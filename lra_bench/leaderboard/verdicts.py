@@ -1,0 +1,67 @@
+"""A comparison of two variants as a page of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from .cells import difference, score
+from .comparison import Comparison
+from .describe import lines
+from .paired import MIN_SEEDS
+
+
+def report(a: str, b: str, comparisons: Sequence[Comparison]) -> str:
+    """Both names, then for each task the scores, the difference, the tests and what they allow to claim."""
+    parts = [lines((("A", a), ("B", b)))]
+    for comparison in comparisons:
+        parts.append(f"{_title(comparison)}\n{lines(_facts(comparison, a, b, len(comparisons)))}")
+    return "\n".join(parts)
+
+
+def _title(c: Comparison) -> str:
+    return f"{c.task} · {c.protocol}" + (f" · data: {c.data_lacks}" if c.data_lacks else "")
+
+
+def _facts(c: Comparison, a: str, b: str, together: int) -> Iterator[tuple[str, str]]:
+    used = [c.shared_seeds] * 2 if c.paired and c.shared_seeds else [c.seeds_a, c.seeds_b]
+    yield "A", f"{score(c.score_a, c.metric)} over {_seeds(used[0])}"
+    yield "B", f"{score(c.score_b, c.metric)} over {_seeds(used[1])}"
+    yield "A - B", _difference(c)
+    if c.p_seeds is not None:
+        kind = f"Student, paired over {_seeds(c.shared_seeds)}" if c.paired else "Welch, the seeds differ"
+        yield "over seeds", f"p {c.p_seeds:.2g} ({kind})"
+    if c.p_examples is not None and c.examples is not None:
+        yield "over examples", f"p {c.p_examples:.2g} ({c.examples:,} examples, A and B swapped in each at random)"
+    if c.p_mcnemar:
+        values = ", ".join(f"{p:.2g}" for p in c.p_mcnemar)
+        yield "McNemar", f"p {values} (seed {', '.join(map(str, c.shared_seeds))})"
+    if c.p_holm is not None:
+        yield "both", f"p {c.p_holm:.2g} (the larger, after Holm over {together} comparison{'s' * (together != 1)})"
+    if c.detectable is not None:
+        bound = difference(c.detectable, c.metric).removeprefix("+")
+        yield "detectable", f"{bound} (a true difference that both tests find with 80 % probability)"
+    for remark in c.remarks:
+        yield "note", remark
+    yield "verdict", _verdict(c, a, b)
+
+
+def _difference(c: Comparison) -> str:
+    text = difference(c.difference, c.metric)
+    if c.low is None or c.high is None:
+        return text
+    low, high = (difference(end, c.metric).split(" ")[0] for end in (c.low, c.high))
+    return f"{text} [{low}, {high}] (95 %, unit: {c.unit})"
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"seed{'s' * (len(seeds) != 1)} {', '.join(map(str, seeds))}"
+
+
+def _verdict(c: Comparison, a: str, b: str) -> str:
+    if c.verdict == "too few seeds":
+        few = len(c.shared_seeds) if c.paired else min(len(c.seeds_a), len(c.seeds_b))
+        alone = ""
+        if c.p_examples is not None:
+            alone = f"; what holds over examples holds for {'this one run' if few == 1 else 'these runs'} of each"
+        return f"no claim: {few} shared seed{'s' * (few != 1)}, {MIN_SEEDS} are needed (seed=0,1,2 with both){alone}"
+    return {"A": f"{a} is better", "B": f"{b} is better"}.get(c.verdict, c.verdict)

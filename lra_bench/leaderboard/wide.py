@@ -1,0 +1,252 @@
+"""One table per protocol: a row per variant and hardware, a column per task, averages and relative costs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lra_bench.records.schema import Record
+
+from .averages import FIVE, PATH_X, averages
+from .badges import all_ended, badges, badges_of_all
+from .published import cite, has_flag, load_published
+from .relative import with_relative_costs
+from .runs import runs
+from .statistics import t_interval
+from .table import variants
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+RETENTION = "4x"
+SECTIONS = ("ranked", "modified")
+ONE_ROW = ["section", "variant", "modified", "hardware"]
+ONE_CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
+PER_TASK = ("metric", "score", "low", "high", "seeds", "ties", "status", "detectable")
+FIRST_COLUMNS = ["protocol", "section", "kind", "variant", "model", "modified", "hardware"]
+LAST_COLUMNS = [
+    *(f"{name}{tail}" for name in ("avg5", "avg6_fail50") for tail in ("", "_low", "_high", "_seeds")),
+    "relative_speed", "relative_memory", "speed_length", "time_exponent", f"retention_{RETENTION}",
+    "parameters_min", "parameters_max", "comparable", "status", "citation",
+]  # fmt: skip
+
+
+def wide(records: Iterable[Record]) -> pd.DataFrame:
+    """One row per protocol × variant × hardware, and beneath them floors and what others published by the same rules.
+
+    Per task ``score_<task>``, ``low_``, ``high_``, ``seeds_``, ``ties_``, ``status_``, ``metric_`` and
+    ``detectable_``; data of another version or that lacks something is a column of its own. ``avg5`` and
+    ``avg6_fail50`` are there only where every task was run, their intervals where all tasks have the same seeds.
+    ``relative_speed`` and ``relative_memory`` are the geometric mean over tasks of training tokens per second and peak
+    memory over the transformer's on the same hardware and batch, at the one length that most tasks were timed at
+    (``speed_length``); ``retention_4x`` is the mean share of skill kept at four times the training length, over tasks
+    where there is skill to keep. ``kind`` is ``measured``, ``floor`` or ``published``; ``section`` is ``modified``
+    where the user changed the protocol, else ``ranked``.
+    """
+    import pandas as pd
+
+    frame = runs(records)
+    if frame.empty:
+        return pd.DataFrame(columns=[*FIRST_COLUMNS, *LAST_COLUMNS])
+    board = with_relative_costs(variants(frame))
+    by_seed = _scores_by_seed(frame)
+    rows = [
+        row
+        for name, group in board.groupby("protocol")
+        for row in _track(str(name), group, frame[frame["protocol"] == name], by_seed)
+    ]
+    found = pd.DataFrame(rows)
+    per_task = [f"{name}_{label}" for label in task_columns(found) for name in PER_TASK]
+    found = found.reindex(columns=[*FIRST_COLUMNS, *per_task, *LAST_COLUMNS])
+    for name in found.columns:
+        if name.startswith(("seeds_", "parameters_", "speed_length")) or name.endswith("_seeds"):
+            found[name] = pd.to_numeric(found[name]).astype("Int64")
+        elif name.startswith(("score_", "low_", "high_", "detectable_", "avg", "relative_", "retention_", "time_")):
+            found[name] = pd.to_numeric(found[name]).astype("float64")
+    return found
+
+
+def task_columns(frame: pd.DataFrame) -> list[str]:
+    """The task columns of a wide table, as their labels: those of Long Range Arena in its order, then the others."""
+    labels = [str(name).removeprefix("score_") for name in frame.columns if str(name).startswith("score_")]
+    arena = (*FIVE, PATH_X)
+    return sorted(labels, key=lambda label: (arena.index(label) if label in arena else len(arena), label))
+
+
+def _track(
+    protocol: str, board: pd.DataFrame, frame: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int, float]]
+) -> Iterator[dict[str, Any]]:
+    """The rows of one protocol."""
+    board = board.assign(label=_labels(board))
+    measured = [
+        {"protocol": protocol, "kind": "measured", **_measured(group, by_seed)}
+        for _, group in board.groupby(ONE_ROW, sort=False, dropna=False)
+    ]
+    yield from sorted(measured, key=_order)
+    board = board[board["section"] == "ranked"]
+    labels = dict(zip(board["label"], zip(board["task"], board["data_lacks"], strict=True), strict=True))
+    yield from ({"protocol": protocol, "section": "ranked", **row} for row in _floors(frame, board))
+    yield from ({"protocol": protocol, "section": "ranked", **row} for row in _published(protocol, labels))
+
+
+def _labels(board: pd.DataFrame) -> list[str]:
+    """Names of task columns: the task, its version where there are several, and what its data lacks."""
+    several = board.groupby("task")["task_version"].transform("nunique") > 1
+    return [
+        task + (f" v{version}" if many else "") + (f" ({lacking})" if lacking else "")
+        for task, version, many, lacking in zip(
+            board["task"], board["task_version"], several, board["data_lacks"], strict=True
+        )
+    ]
+
+
+def _order(row: dict[str, Any]) -> tuple[Any, ...]:
+    """Best first: by the averages where they are complete, else by tasks scored and the mean rank on them."""
+    place, scored = row.pop("_rank"), row.pop("_scored")
+    falling = (-row[name] if row[name] is not None else math.inf for name in ("avg5", "avg6_fail50"))
+    return SECTIONS.index(row["section"]), *falling, -scored, place, row["variant"], row["hardware"]
+
+
+def _measured(group: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int, float]]) -> dict[str, Any]:
+    """The row of one variant on one hardware from its rows by task."""
+    rows = [{str(name): _known(value) for name, value in row.items()} for row in group.to_dict("records")]
+    first = rows[0]
+    row: dict[str, Any] = {name: first[name] for name in ("section", "variant", "model", "modified", "hardware")}
+    for entry in rows:
+        values = {**entry, "status": ", ".join(badges(entry, RETENTION))}
+        row |= {f"{name}_{entry['label']}": values[name] for name in PER_TASK}
+    scored = [entry for entry in rows if entry["score"] is not None]
+    ranks = [float(entry["rank"]) for entry in scored if entry["rank"] is not None]
+    bodies = [entry["parameters_body_active"] for entry in rows if entry["parameters_body_active"] is not None]
+    lengths = {entry["speed_length"] for entry in rows if entry["relative_speed"] is not None}
+    return {
+        **row,
+        **_averages(rows, by_seed),
+        **{name: _geometric([entry[name] for entry in rows]) for name in ("relative_speed", "relative_memory")},
+        "speed_length": lengths.pop() if len(lengths) == 1 else None,
+        "time_exponent": _mean([entry["train_time_exponent"] for entry in rows]),
+        f"retention_{RETENTION}": _mean([_retention(entry) for entry in rows]),
+        "parameters_min": min(bodies, default=None),
+        "parameters_max": max(bodies, default=None),
+        "comparable": _together([entry["comparable"] for entry in rows]),
+        "status": badges_of_all(rows, RETENTION),
+        "_rank": _mean(ranks) or math.inf,
+        "_scored": len(scored),
+    }
+
+
+def _known(value: Any) -> Any:
+    """The value, None where pandas has none."""
+    import pandas as pd
+
+    return None if pd.isna(value) else value
+
+
+def _averages(
+    rows: Sequence[Mapping[str, Any]], by_seed: Mapping[tuple[Any, ...], Mapping[int, float]]
+) -> dict[str, Any]:
+    """Both averages, with their intervals over seeds where all their tasks have the same ones."""
+    whole = [entry for entry in rows if not entry["data_lacks"] and entry["metric"] in ("accuracy", None)]
+    tasks = [entry["task"] for entry in whole]
+    once = [entry for entry in whole if tasks.count(entry["task"]) == 1]
+    scores = {entry["task"]: float(entry["score"]) for entry in once if entry["score"] is not None}
+    failed = any(entry["task"] == PATH_X and entry["score"] is None and all_ended(entry) for entry in once)
+    seeds = {entry["task"]: by_seed.get(_seed_key(entry), {}) for entry in once if entry["task"] in scores}
+    row: dict[str, Any] = {}
+    for name, mean in averages(scores, failed).items():
+        needed = (*FIVE, PATH_X) if name == "avg6_fail50" else FIVE
+        parts = {task: found for task, found in seeds.items() if task in needed}
+        values = _average_by_seed(parts, name, failed) if mean is not None else []
+        low, high = t_interval(values) if len(values) > 1 else (None, None)
+        row |= {name: mean, f"{name}_low": low, f"{name}_high": high, f"{name}_seeds": len(values) or None}
+    return row
+
+
+def _average_by_seed(parts: Mapping[str, Mapping[int, float]], name: str, path_x_failed: bool) -> list[float]:
+    """One average per seed; nothing where tasks have other seeds, for then it would not belong to the mean."""
+    shared = [sorted(found) for found in parts.values()]
+    if any(found != shared[0] for found in shared):
+        return []
+    each = (averages({task: found[seed] for task, found in parts.items()}, path_x_failed) for seed in shared[0])
+    return [value for means in each if (value := means[name]) is not None]
+
+
+def _retention(entry: Mapping[str, Any]) -> float | None:
+    """The share of skill kept; None where the score does not lie above the floor with its whole interval."""
+    own, longer = entry.get("skill_1x"), entry.get(f"skill_{RETENTION}")
+    if own is None or longer is None or entry["low"] is None or entry["floor"] is None:
+        return None
+    clear = entry["low"] > entry["floor"] if entry["metric"] == "accuracy" else entry["high"] < entry["floor"]
+    return longer / own if clear and own > 0 else None
+
+
+def _seed_key(row: Mapping[Any, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ONE_CELL)
+
+
+def _scores_by_seed(frame: pd.DataFrame) -> dict[tuple[Any, ...], dict[int, float]]:
+    found: dict[tuple[Any, ...], dict[int, float]] = {}
+    done = frame[(frame["status"] == "ok") & frame["score"].notna()]
+    for row in done[[*ONE_CELL, "seed", "score"]].to_dict("records"):
+        found.setdefault(_seed_key(row), {})[int(row["seed"])] = float(row["score"])
+    return found
+
+
+def _floors(frame: pd.DataFrame, board: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """A row per rule that needs no model, with its mean over the runs of each task whose protocol is unchanged."""
+    names = [name for name in frame.columns if re.fullmatch(r"floor_(?!name$|[\d.]+x(_|$)).+", str(name))]
+    unchanged = frame[frame["modified"] == ""]
+    labels = board.drop_duplicates("label")
+    for name in names:
+        row: dict[str, Any] = {}
+        for label, task, version, lacking in zip(
+            labels["label"], labels["task"], labels["task_version"], labels["data_lacks"], strict=True
+        ):
+            runs_of = unchanged[
+                (unchanged["task"] == task)
+                & (unchanged["task_version"] == version)
+                & (unchanged["data_lacks"] == lacking)
+            ]
+            if runs_of[name].notna().any():
+                metric = next(iter(runs_of["metric"].dropna()), None)
+                row |= {f"score_{label}": float(runs_of[name].mean()), f"metric_{label}": metric}
+        if row:
+            spoken = str(name).removeprefix("floor_").replace("_", " ")
+            scores = {key.removeprefix("score_"): value for key, value in row.items() if key.startswith("score_")}
+            yield {"kind": "floor", "variant": spoken, **row, **averages(scores)}
+
+
+def _published(protocol: str, labels: Mapping[str, tuple[str, str]]) -> Iterator[dict[str, Any]]:
+    """Rows that others made by the rules of ``protocol``, on the tasks that stand in the table."""
+    frame = load_published()
+    frame = frame[(frame["protocol"] == protocol) & (frame["metric"] == "accuracy")]
+    columns = {task: label for label, (task, lacking) in labels.items() if not lacking and label == task}
+    for _, group in frame.groupby(["file", "table", "model"], sort=False):
+        shown = group[group["task"].isin(list(columns))]
+        if shown.empty:
+            continue
+        known = group[group["value"].notna()]
+        scores = dict(zip(known["task"], known["value"] / 100, strict=True))
+        failed = group[has_flag(group, "failed")]["task"]
+        row = {"kind": "published", "variant": group.iloc[0]["model"], "citation": cite(group.iloc[0].to_dict())}
+        row |= {f"score_{columns[task]}": scores.get(task) for task in shown["task"]}
+        row |= {f"metric_{columns[task]}": "accuracy" for task in shown["task"]}
+        row |= {f"status_{columns[task]}": "failed" for task in shown["task"] if task in set(failed)}
+        yield {**row, **averages(scores, PATH_X in set(failed))}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def _geometric(values: Sequence[float | None]) -> float | None:
+    mean = _mean([math.log(value) for value in values if value])
+    return None if mean is None else math.exp(mean)
+
+
+def _together(values: Sequence[bool | None]) -> bool | None:
+    """False where any is, else None where any is unknown."""
+    return False if False in values else None if None in values else True

@@ -1,0 +1,258 @@
+"""A against B: who is meant, which examples are paired, and what may be claimed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from lra_bench import cli
+from lra_bench.contracts import UserError
+from lra_bench.leaderboard.comparison import compare
+from lra_bench.leaderboard.naming import find_variant, select
+from lra_bench.leaderboard.paired import paired_t, swap_test
+from lra_bench.leaderboard.pairing import pair
+from lra_bench.leaderboard.verdicts import report
+from lra_bench.records import store
+from lra_bench.records.schema import Record
+
+from .record_factory import make_record
+
+ROWS = 400
+
+
+def predictions(right: np.ndarray) -> pd.DataFrame:
+    """Predictions on the test split, and on another length that must not count."""
+    own = pd.DataFrame({"variant": "redrawn", "length": 500, "row": np.arange(len(right)), "correct": right})
+    longer = own.assign(length=1000, correct=1.0 - right)
+    return pd.concat([own, longer]).assign(prediction=0, target=1, loss=0.5, scored=1)
+
+
+def run_of(root: Path, model: str, seed: int, right: np.ndarray, **options: object) -> Record:
+    record = make_record(model, seed=seed, accuracy=float(right.mean()), **options)
+    store.write(record, root, None, predictions(right.astype(float)))
+    return record
+
+
+def world(root: Path, gap: float, seeds: int = 5, scatter: float = 0.004, start_b: int = 0) -> list[Record]:
+    """``local`` ahead of ``performer`` by ``gap``: examples of one difficulty for both, seeds that scatter."""
+    generator = np.random.default_rng(0)
+    hard = generator.uniform(size=ROWS)
+    records = []
+    for model, level, start in (("local", 0.5 + gap, 0), ("performer", 0.5, start_b)):
+        for seed in range(start, start + seeds):
+            felt = hard + generator.normal(0, 0.05, ROWS)
+            records.append(run_of(root, model, seed, felt < level + generator.normal(0, scatter)))
+    return records
+
+
+def test_a_clear_difference_is_claimed_for_the_better_one(tmp_path: Path) -> None:
+    records = world(tmp_path, gap=0.1)
+    name_a, name_b, [found] = compare(records, "performer", "local")
+    assert (name_a, name_b, found.verdict, found.unit, found.paired) == ("performer", "local", "B", "seeds", True)
+    by_model = {m: [r.score() for r in records if r.key.model == m] for m in ("performer", "local")}
+    expected = stats.ttest_rel(by_model["performer"], by_model["local"])
+    interval = expected.confidence_interval()
+    assert (found.p_seeds, found.low, found.high) == pytest.approx((expected.pvalue, interval.low, interval.high))
+    assert found.examples == ROWS and len(found.p_mcnemar) == 5
+    assert found.p == max(found.p_seeds, found.p_examples) == found.p_holm
+    assert compare(records, "local", "performer")[2][0].verdict == "A"
+    assert "local is better" in report(name_a, name_b, [found])
+
+
+def test_no_difference_is_not_called_equality_and_what_could_be_found_is_printed(tmp_path: Path) -> None:
+    name_a, name_b, [found] = compare(world(tmp_path, gap=0.0), "local", "performer")
+    assert found.verdict == "no difference shown" and 0 < found.detectable < 0.1
+    text = report(name_a, name_b, [found])
+    assert f"{100 * found.detectable:.1f} points" in text and "80 % probability" in text
+
+
+def test_mcnemar_of_each_seed_counts_its_own_examples(tmp_path: Path) -> None:
+    records = world(tmp_path, gap=0.03, seeds=3)
+    a, b = ({r.key.seed: r for r in records if r.key.model == m} for m in ("local", "performer"))
+    pairs = pair(a, b, [0, 1, 2])
+    right = [
+        [store.predictions(side[seed]).query("length == 500")["correct"].to_numpy() for seed in range(3)]
+        for side in (a, b)
+    ]
+    for seed in range(3):
+        assert pairs.only_a[seed] == ((right[0][seed] == 1) & (right[1][seed] == 0)).sum()
+        assert pairs.differences[seed].tolist() == (right[0][seed] - right[1][seed]).tolist()
+
+
+def test_equal_models_are_seldom_told_apart() -> None:
+    generator = np.random.default_rng(0)
+    claims = []
+    for _ in range(400):
+        hard = generator.uniform(size=300)
+        felt = hard + generator.normal(0, 0.1, (2, 4, 300))
+        right = (felt < 0.5 + generator.normal(0, 0.01, (2, 4, 1))).astype(float)
+        differences = right[0] - right[1]
+        p_examples = swap_test(differences.sum(axis=0), draws=999)
+        claims.append(max(float(paired_t(differences.mean(axis=1))), p_examples) <= 0.05)
+    assert np.mean(claims) <= 0.05
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_too_few_seeds_make_no_claim_however_clear_the_examples_are(tmp_path: Path, seeds: int) -> None:
+    name_a, name_b, [found] = compare(world(tmp_path, gap=0.2, seeds=seeds), "local", "performer")
+    assert (found.verdict, found.p, found.detectable) == ("too few seeds", None, None)
+    assert found.p_examples < 1e-3 and found.unit == ("examples" if seeds == 1 else "seeds")
+    assert found.low < found.difference < found.high
+    assert "3 are needed" in report(name_a, name_b, [found])
+
+
+def test_seeds_that_only_one_has_do_not_count_where_three_are_shared(tmp_path: Path) -> None:
+    records = world(tmp_path, gap=0.1, start_b=2)
+    name_a, name_b, [found] = compare(records, "local", "performer")
+    shared = [r.score() for r in records if r.key.model == "local" and r.key.seed in (2, 3, 4)]
+    assert (found.shared_seeds, found.score_a) == ([2, 3, 4], pytest.approx(np.mean(shared)))
+    assert f"A                 {100 * found.score_a:.1f} % over seeds 2, 3, 4" in report(name_a, name_b, [found])
+
+
+def test_other_seeds_are_compared_unpaired(tmp_path: Path) -> None:
+    records = world(tmp_path, gap=0.1, start_b=5)
+    found = compare(records, "local", "performer")[2][0]
+    assert (found.paired, found.p_examples, found.verdict) == (False, None, "A")
+    by_model = {m: [r.score() for r in records if r.key.model == m] for m in ("performer", "local")}
+    expected = stats.ttest_ind(by_model["local"], by_model["performer"], equal_var=False)
+    interval = expected.confidence_interval()
+    assert (found.p_seeds, found.low, found.high) == pytest.approx((expected.pvalue, interval.low, interval.high))
+    assert found.remarks == ["no test over examples: their seeds differ"]
+
+
+def test_several_tasks_are_corrected_together(tmp_path: Path) -> None:
+    records = world(tmp_path, gap=0.03)
+    records += [make_record(r.key.model, "text", r.key.seed, accuracy=r.score()) for r in records]
+    found = compare(records, "local", "performer")[2]
+    assert [c.task for c in found] == ["listops", "text"]
+    smaller, larger = sorted(found, key=lambda c: c.p)
+    assert smaller.p_holm == pytest.approx(min(1, 2 * smaller.p))
+    assert larger.p_holm == pytest.approx(max(larger.p, 2 * smaller.p))
+    assert [c.task for c in compare(records, "local", "performer", task="text")[2]] == ["text"]
+
+
+@pytest.mark.parametrize("what", ["rows", "targets", "data", "none"])
+def test_examples_that_differ_are_not_paired(tmp_path: Path, what: str) -> None:
+    records = world(tmp_path, gap=0.1, seeds=3)
+    last = records[-1]
+    table = store.predictions(last)
+    if what == "rows":
+        store.write(last, tmp_path, None, table[table["row"] > 0])
+    elif what == "targets":
+        store.write(last, tmp_path, None, table.assign(target=0))
+    elif what == "data":
+        last.data |= {"fingerprint": "other"}
+    else:
+        last.artifacts = {}
+    found = compare(records, "local", "performer")[2][0]
+    assert found.p_examples is None and found.remarks[0].startswith("no test over examples")
+    assert found.p == found.p_seeds
+
+
+def test_bits_are_better_when_lower(tmp_path: Path) -> None:
+    generator, records = np.random.default_rng(1), []
+    for model, level in (("local", 1.0), ("performer", 1.2)):
+        for seed in range(4):
+            losses = level * generator.uniform(0.9, 1.1, 200) * 10
+            bits = float(losses.sum() / (10 * 200) / np.log(2))
+            metric = {"bits_per_character": bits, "loss": bits, "n": 2000, "low": bits, "high": bits}
+            record = make_record(model, "enwik8", seed, metrics={"test": metric}, extrapolation=None)
+            table = predictions(np.zeros(200)).assign(loss=np.tile(losses, 2), scored=10)
+            store.write(record, tmp_path, None, table)
+            records.append(record)
+    found = compare(records, "local", "performer")[2][0]
+    assert (found.verdict, found.metric, found.p_mcnemar) == ("A", "bits_per_character", [])
+    assert found.difference < 0 and found.p_examples < 0.01
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("transformer", "transformer"),
+        ("transformer train.steps", "transformer · train.steps"),
+        ("performer · features=64 · rope", "performer · features=64 · rope"),
+        ("rope, performer features=64", "performer · features=64 · rope"),
+        ("performer features=64", "performer · features=64 · rope"),
+        ("local #bbbb0000", "local #bbbb0000"),
+    ],
+)
+def test_any_variant_can_be_named(text: str, name: str) -> None:
+    assert find_variant(variants(), text, "A")[0] == name
+
+
+def variants() -> list[Record]:
+    return [
+        make_record("transformer"),
+        make_record("transformer", hash="eeee0000", protocol_modified=["train.steps"]),
+        make_record("performer", hash="ffff0000", differences={"model.mixer.features": 64}, position="rope"),
+        make_record("performer", hash="ffff0001", differences={"model.mixer.features": 128}, position="alibi"),
+        make_record("local", hash="aaaa0000"),
+        make_record("local", hash="bbbb0000"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        ("performer", "local #aaaa0000", "means 2 variants"),
+        ("perfomer", "local", "did you mean performer"),
+        ("", "local", "no record of such"),
+        ("local", "transformer", "add #aaaa0000 or #bbbb0000"),
+        ("transformer", "transformer", "same variant"),
+        ("local #cccc", "transformer", "no such hash"),
+    ],
+)
+def test_a_name_that_means_nothing_or_several_is_refused(a: str, b: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        compare(variants(), a, b)
+
+
+def test_one_task_or_protocol_is_chosen_or_told() -> None:
+    records = [make_record("local", protocol="small"), make_record("local", "text", protocol="quick")]
+    assert [r.key.task for r in select(records, "text")] == ["text"] and select([], "text") == []
+    with pytest.raises(UserError, match=r"--task listop: .*did you mean listops"):
+        select(records, "listop")
+    with pytest.raises(UserError, match="--task text --protocol small: no record"):
+        select(records, "text", "small")
+
+
+def test_tasks_and_protocols_must_meet() -> None:
+    records = [make_record("local", protocol="small"), make_record("transformer", protocol="quick")]
+    with pytest.raises(UserError, match=r"no task under one protocol .*listops · small.*listops · quick"):
+        compare(records, "local", "transformer")
+    failed = [make_record("local", status="failed"), make_record("transformer")]
+    with pytest.raises(UserError, match="nothing"):
+        compare(failed, "local", "transformer")
+    changed = variants()
+    found = compare(changed, "transformer", "transformer train.steps")[2][0]
+    assert any("protocol of one was changed" in remark for remark in found.remarks)
+
+
+def test_the_command_prints_a_page_or_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world(tmp_path, gap=0.1, seeds=3)
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["lra-bench", "compare", *arguments, "--results", str(tmp_path)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    code, page, _ = command("local", "performer")
+    assert code == 0 and "verdict           local is better" in page
+    [found] = json.loads(command("local", "performer", "--json")[1])
+    assert (found["a"], found["b"], found["verdict"]) == ("local", "performer", "A")
+    for arguments, told in (
+        (("local", "nobody"), "B=nobody"),
+        (("local", "performer", "--task", "listop"), "did you mean listops"),
+        (("local", "performer", "--protocol", "lra"), "--protocol lra: no record"),
+    ):
+        code, _, error = command(*arguments)
+        assert code == 2 and told in error

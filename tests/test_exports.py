@@ -1,0 +1,122 @@
+"""The same numbers in every format, whole on the way there and back, and LaTeX that compiles."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from lra_bench.contracts import UserError
+from lra_bench.leaderboard import export
+from lra_bench.leaderboard.latex import LONG_TABLE, escape, latex
+from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
+
+from .record_factory import make_record
+
+NASTY = r"a|b & 50% #1 _x_ {y} ~ ^ \ <z> $é ünï 漢"
+
+
+def records() -> list:
+    return [
+        *[
+            make_record(model, task, seed, protocol="lra")
+            for model in ("transformer", "local", "performer")
+            for task in ("listops", "text")
+            for seed in range(3)
+        ],
+        make_record("performer", hash="ffff0000", differences={"model.mixer.kind": NASTY}, protocol="lra"),
+        make_record("transformer", hash="eeee0000", protocol_modified=["train.steps"], protocol="lra"),
+        make_record("reformer", status="out_of_memory", protocol="lra"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pd.DataFrame]:
+    return {name: layout.make(records()) for name, layout in LAYOUTS.items()}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_files_come_back_as_they_were_written(layout: str, tables: dict[str, pd.DataFrame], tmp_path: Path) -> None:
+    frame = tables[layout]
+    paths = {path.suffix: path for path in export.write(frame, tmp_path, layout)}
+    assert set(paths) == {".md", ".tex", ".csv", ".json", ".parquet"}
+    from_json = pd.DataFrame(json.loads(paths[".json"].read_text(), parse_constant=pytest.fail))
+    words = {name: str for name in frame if not pd.api.types.is_numeric_dtype(frame[name])}
+    for back in (pd.read_csv(paths[".csv"], dtype=words), pd.read_parquet(paths[".parquet"]), from_json):
+        assert list(back.columns) == list(frame.columns) and len(back) == len(frame)
+        for name in frame:
+            ours, theirs = frame[name], back[name]
+            if pd.api.types.is_numeric_dtype(ours):
+                np.testing.assert_array_equal(
+                    pd.to_numeric(theirs).astype("float64"), ours.astype("float64"), err_msg=str(name)
+                )
+            else:
+                # CSV knows no difference between what is empty and what is missing.
+                shown = [["" if pd.isna(value) else str(value) for value in column] for column in (theirs, ours)]
+                assert shown[0] == shown[1], name
+
+
+def numbers(text: str) -> list[str]:
+    """Numbers with a decimal point or interval, as printed."""
+    return re.findall(r"\d+\.\d+", text)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_readable_formats_hold_the_same_numbers(layout: str, tables: dict[str, pd.DataFrame]) -> None:
+    found = {name: export.render(tables[layout], name, 2000, layout) for name in ("terminal", "markdown", "latex")}
+    note = sorted(numbers(find_layout(layout).note))
+    expected = sorted(numbers(found["terminal"]))
+    assert len(expected) > 30
+    for name in ("markdown", "latex"):
+        assert sorted(numbers(found[name])) == sorted([*expected, *note]), name
+
+
+def test_the_best_and_its_ties_are_bold() -> None:
+    scores = {"transformer": 0.5, "local": 0.49, "performer": 0.3}
+    frame = LAYOUTS["long"].make(
+        [make_record(m, seed=s, accuracy=x + 0.01 * s) for m, x in scores.items() for s in range(4)]
+    )
+    text = export.render(frame, "latex")
+    assert re.findall(r"textbf\{([\d.]+)", text) == ["51.5", "50.5"]
+    assert re.findall(r"\*\*([\d.]+)", export.render(frame, "markdown")) == ["51.5", "50.5"]
+    assert list(frame["ties"]) == ["a", "a", "b"]
+
+
+def test_special_characters_are_escaped() -> None:
+    assert escape("50 % & #1_a {b} $c \\ ~ ^") == (
+        r"50 \% \& \#1\_a \{b\} \$c \textbackslash{} \textasciitilde{} \textasciicircum{}"
+    )
+    assert escape("Nyströmformer · é ± 漢") == r"Nystr{\"{o}}mformer $\cdot$ {\'{e}} $\pm$ \texttt{U+6F22}"
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
+def test_latex_compiles_in_a_bare_article(tables: dict[str, pd.DataFrame], tmp_path: Path) -> None:
+    many = LAYOUTS["long"].make([make_record("local", seed=s, hash=f"{s:08x}") for s in range(LONG_TABLE + 5)])
+    texts = [export.render(tables[layout], "latex", layout=layout) for layout in LAYOUTS]
+    texts.append(export.render(many, "latex"))
+    assert any("{longtable}" in text for text in texts) and any("{tabular}" in text for text in texts)
+    document = ["\\documentclass{article}", "\\usepackage{booktabs,longtable}", "\\begin{document}"]
+    # One document that floats every table would run out of places for them.
+    document += [text.replace("\\end{table}", "\\end{table}\\clearpage") for text in texts]
+    (tmp_path / "all.tex").write_text("\n".join([*document, "\\end{document}"]), encoding="utf-8")
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:].decode(errors="replace")
+    assert (tmp_path / "all.pdf").stat().st_size > 10_000
+
+
+def test_nothing_and_wrong_names_are_told() -> None:
+    assert "No records yet" in latex([], "No records yet.")
+    assert "No records yet" in export.render(LAYOUTS["long"].make([]), "latex")
+    with pytest.raises(UserError, match="--layout wid: there is no such layout; did you mean wide"):
+        find_layout("wid")

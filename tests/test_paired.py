@@ -1,0 +1,123 @@
+"""Tests between models against brute force, and against what they promise over many simulated comparisons."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from lra_bench.leaderboard.paired import detectable_difference, mcnemar, paired_t, swap_test, welch_t
+from lra_bench.leaderboard.ties import holm, smallest_detectable, tie_groups
+
+SEEDS = (3, 5, 10)
+
+
+def test_paired_and_welch_equal_scipys() -> None:
+    generator = np.random.default_rng(0)
+    a, b, c = (generator.normal(mean, deviation, n) for mean, deviation, n in ((0, 1, 5), (1, 2, 5), (0.5, 0.3, 3)))
+    assert paired_t(a - b) == pytest.approx(stats.ttest_rel(a, b).pvalue)
+    samples = (a, b, c)
+    p = welch_t([s.mean() for s in samples], [s.std(ddof=1) for s in samples], [len(s) for s in samples])
+    for i, j in itertools.combinations(range(3), 2):
+        expected = stats.ttest_ind(samples[i], samples[j], equal_var=False).pvalue
+        assert (p[i, j], p[j, i]) == pytest.approx((expected, expected))
+    many = generator.normal(size=(4, 5))
+    assert paired_t(many) == pytest.approx([paired_t(one) for one in many])
+
+
+def test_without_scatter_only_equality_is_no_difference() -> None:
+    assert (paired_t([0.0, 0.0, 0.0]), paired_t([0.25, 0.25, 0.25])) == (1.0, 0.0)
+    assert welch_t([0.5, 0.5, 0.4], [0, 0, 0], [3, 3, 3]).tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+    assert welch_t([0.5, 0.4], [0.1, np.nan], [3, 1]).tolist() == [[1, 1], [1, 1]]
+    with pytest.raises(ValueError, match="two or more"):
+        paired_t([0.1])
+
+
+@pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (3, 0), (5, 5), (2, 9), (40, 20)])
+def test_mcnemar_equals_all_swaps(only_a: int, only_b: int) -> None:
+    n = only_a + only_b
+    counts = np.arange(n + 1)
+    ways = stats.binom.pmf(counts, n, 0.5)
+    as_far = np.abs(2 * counts - n) >= abs(only_a - only_b)
+    assert mcnemar(only_a, only_b) == pytest.approx(ways[as_far].sum())
+    differences = np.repeat([1.0, -1.0, 0.0], [only_a, only_b, 7])
+    assert swap_test(differences) == mcnemar(only_a, only_b)
+
+
+def test_swaps_equal_brute_force_where_examples_differ_by_different_amounts() -> None:
+    differences = np.array([1, 2 / 3, -1 / 3, 1 / 3, 0, 1, -2 / 3, 1 / 3, 0.1])
+    signs = np.array(list(itertools.product((1, -1), repeat=len(differences))))
+    exact = (np.abs(signs @ differences) >= differences.sum() - 1e-9).mean()
+    assert swap_test(differences, draws=200_000) == pytest.approx(exact, abs=0.005)
+    assert swap_test(differences) == swap_test(differences) != swap_test(differences, seed=1)
+    # 0.1 + 0.2 is not 0.3, and still the same amount.
+    assert swap_test([0.1 + 0.2, 0.3, 0.3, -0.3]) == mcnemar(3, 1)
+    many = np.random.default_rng(0).normal(0.1, 1, 1500)
+    assert swap_test(many) == pytest.approx(stats.ttest_1samp(many, 0).pvalue, abs=0.01)
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.9, 0.9]).tolist() == [1.0, 1.0]
+    assert holm([]).tolist() == []
+    p = np.random.default_rng(0).uniform(0, 0.2, 9)
+    assert (holm(p) >= p).all() and holm(p).argmin() == p.argmin()
+
+
+def test_rows_share_a_letter_exactly_where_they_were_not_told_apart() -> None:
+    generator = np.random.default_rng(0)
+    for trial in range(20):
+        k = int(generator.integers(2, 14))
+        means, deviations = np.sort(generator.normal(0, 1, k))[::-1], generator.uniform(0.05, 0.9, k)
+        counts = generator.integers(1, 7, k)
+        letters = tie_groups(means, deviations, counts)
+        assert [bool(mark) for mark in letters] == list(counts >= 3)
+        known = np.flatnonzero(counts >= 3)
+        pairs = list(itertools.combinations(known, 2))
+        p = welch_t(means, deviations, counts)
+        for (i, j), corrected in zip(pairs, holm([p[pair] for pair in pairs]), strict=True):
+            assert bool(set(letters[i]) & set(letters[j])) == (corrected > 0.05), (trial, i, j)
+
+
+def test_letters_of_many_rows() -> None:
+    many = tie_groups(np.linspace(1, 0, 300), np.full(300, 0.02), np.full(300, 5))
+    assert many[:3] == ["a", "a", "a"] and set(many[3:]) >= {""} and len(set(many)) == 2
+    assert tie_groups([0.5, 0.4], [0.1, 0.1], [2, 2]) == ["", ""]
+    assert smallest_detectable([0.1, 0.1], [2, 3]) is None
+
+
+@pytest.mark.parametrize("n", SEEDS)
+def test_equal_models_are_tied_in_95_percent_of_simulations(n: int) -> None:
+    scores = np.random.default_rng(n).normal(0.4, 0.01, (8000, 2, n))
+    means, deviations = scores.mean(-1), scores.std(-1, ddof=1)
+    tied = [tie_groups(*row) for row in zip(means, deviations, np.full((8000, 2), n), strict=True)]
+    assert np.mean([row == ["a", "a"] for row in tied]) >= 0.95
+
+
+@pytest.mark.parametrize("k", [3, 8])
+def test_no_false_claim_among_many_equal_models_in_95_percent_of_simulations(k: int) -> None:
+    scores = np.random.default_rng(k).normal(0.4, 0.01, (1000, k, 5))
+    tied = [tie_groups(row.mean(-1), row.std(-1, ddof=1), np.full(k, 5)) == ["a"] * k for row in scores]
+    assert np.mean(tied) >= 0.95
+
+
+def test_twice_the_detectable_difference_separates_in_80_percent_of_simulations() -> None:
+    generator = np.random.default_rng(1)
+    separated = []
+    for _ in range(1000):
+        seen = generator.normal(0.4, 0.01, (2, 5)).std(-1, ddof=1)
+        printed = smallest_detectable(seen, [5, 5])
+        scores = generator.normal([[0.4 + 2 * printed], [0.4]], 0.01, (2, 5))
+        separated.append(tie_groups(scores.mean(-1), scores.std(-1, ddof=1), [5, 5]) == ["a", "b"])
+    assert np.mean(separated) >= 0.80
+
+
+@pytest.mark.parametrize("n", SEEDS)
+def test_the_detectable_difference_is_found_with_80_percent(n: int) -> None:
+    generator = np.random.default_rng(2)
+    differences = generator.normal(detectable_difference(n**-0.5, n - 1), 1.0, (20_000, n))
+    assert (paired_t(differences) < 0.05).mean() == pytest.approx(0.80, abs=0.01)
+    equal = generator.normal(0.0, 1.0, (20_000, n))
+    assert (paired_t(equal) < 0.05).mean() == pytest.approx(0.05, abs=0.007)

@@ -1,0 +1,147 @@
+"""Published numbers: each has a source, the table of 2020 comes back as it was printed, and misprints are called so."""
+
+from __future__ import annotations
+
+import csv
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from lra_bench.contracts import UserError
+from lra_bench.leaderboard.averages import averages
+from lra_bench.leaderboard.published import COLUMNS, cite, has_flag, load_published, recomputed_averages
+
+TASKS = ("listops", "text", "retrieval", "image", "pathfinder", "avg5")
+# Tay et al. 2020, arXiv 2011.04006, Table 1; no model learned Path-X.
+TABLE_1 = {
+    "Transformer": (36.37, 64.27, 57.46, 42.44, 71.40, 54.39),
+    "Local Attention": (15.82, 52.98, 53.39, 41.46, 66.63, 46.06),
+    "Sparse Transformer": (17.07, 63.58, 59.59, 44.24, 71.71, 51.24),
+    "Longformer": (35.63, 62.85, 56.89, 42.22, 69.71, 53.46),
+    "Linformer": (35.70, 53.94, 52.27, 38.56, 76.34, 51.36),
+    "Reformer": (37.27, 56.10, 53.40, 38.07, 68.50, 50.67),
+    "Sinkhorn Transformer": (33.67, 61.20, 53.83, 41.23, 67.45, 51.39),
+    "Synthesizer": (36.99, 61.68, 54.67, 41.61, 69.45, 52.88),
+    "BigBird": (36.05, 64.02, 59.29, 40.83, 74.87, 55.01),
+    "Linear Transformer": (16.13, 65.90, 53.09, 42.34, 75.30, 50.55),
+    "Performer": (18.01, 65.40, 53.82, 42.77, 77.05, 51.41),
+}
+GOOD = {
+    "model": "Performer",
+    "task": "listops",
+    "input_length": "",
+    "metric": "accuracy",
+    "value": "18.01",
+    "unit": "%",
+    "table": "Table 1",
+    "source_title": "Long Range Arena",
+    "arxiv": "2011.04006",
+    "url": "",
+    "year": "2020",
+    "flags": "",
+    "quotes": "",
+    "protocol": "lra",
+    "note": "",
+}
+
+
+def folder_with(tmp_path: Path, *rows: dict[str, str]) -> Path:
+    text = StringIO()
+    writer = csv.DictWriter(text, list(COLUMNS))
+    writer.writeheader()
+    writer.writerows(rows)
+    (tmp_path / "some.csv").write_text(text.getvalue(), encoding="utf-8")
+    return tmp_path
+
+
+def test_the_table_of_2020_comes_back_as_it_was_printed() -> None:
+    frame = load_published()
+    table = frame[(frame["arxiv"] == "2011.04006") & (frame["table"] == "Table 1")]
+    wide = table.pivot(index="model", columns="task", values="value")
+    assert {model: tuple(row[list(TASKS)]) for model, row in wide.iterrows()} == TABLE_1
+    path_x = table[table["task"] == "pathfinder128"]
+    assert has_flag(path_x, "failed").all() and len(path_x) == len(TABLE_1)
+    assert list(table[has_flag(table, "misprint")]["model"]) == ["Sinkhorn Transformer"]
+
+
+def test_every_printed_average_follows_from_its_row_or_is_called_a_misprint() -> None:
+    rows = recomputed_averages(load_published())
+    assert len(rows) > 60
+    for row in rows.to_dict("records"):
+        printed = {name: row[f"printed_{name}"] for name in ("avg5", "avg6_fail50")}
+        off = [wrong(value, row[name]) for name, value in printed.items() if value == value]
+        assert row["misprint"] == any(off), row
+
+
+def wrong(printed: float, value: float) -> bool:
+    """Whether ``printed`` is off by more than one in its last place: some sources round, some cut."""
+    return abs(printed - value) > 10 ** -len(f"{printed:g}".partition(".")[2]) + 1e-9
+
+
+def test_both_averages_of_2020() -> None:
+    rows = {(row["file"], row["model"]): row for row in recomputed_averages(load_published()).to_dict("records")}
+    transformer = rows["long_range_arena", "Transformer"]
+    assert (transformer["avg5"], transformer["avg6_fail50"]) == pytest.approx((54.388, 53.6567), abs=1e-4)
+    sinkhorn = rows["long_range_arena", "Sinkhorn Transformer"]
+    assert (sinkhorn["avg5"], sinkhorn["printed_avg5"]) == pytest.approx((51.476, 51.39))
+
+
+def test_averages_need_every_score() -> None:
+    scores = {"listops": 0.4, "text": 0.6, "retrieval": 0.6, "image": 0.4, "pathfinder": 0.7}
+    assert averages(scores) == {"avg5": pytest.approx(0.54), "avg6_fail50": None}
+    assert averages(scores, path_x_failed=True)["avg6_fail50"] == pytest.approx((2.7 + 0.5) / 6)
+    assert averages({**scores, "pathfinder128": 0.9})["avg6_fail50"] == pytest.approx(0.6)
+    del scores["image"]
+    assert averages(scores, path_x_failed=True) == {"avg5": None, "avg6_fail50": None}
+
+
+def test_every_number_has_a_source_and_says_whom_it_quotes() -> None:
+    frame = load_published()
+    assert len(frame) > 850
+    assert (frame["source_title"] != "").all() and ((frame["arxiv"] != "") | (frame["url"] != "")).all()
+    assert not frame["note"].str.contains("memory of|from memory", case=False).any()
+    assert cite(frame[(frame["file"] == "lion") & (frame["model"] == "S5")].iloc[0].to_dict()) == (
+        "arXiv 2502.16249, Table 7 (2025), quoting arXiv 2208.04933"
+    )
+    assert frame[frame["model"] == "LRU"].query("task == 'image'")["flags"].str.contains("colour").all()
+    assert has_flag(frame[frame["value"].isna()], "failed").all()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"arxiv": ""}, "has no source"),
+        ({"source_title": " "}, "has no source"),
+        ({"arxiv": "2011.4"}, "no arXiv id"),
+        ({"quotes": "Tay"}, "no arXiv id"),
+        ({"url": "ftp://x"}, "https"),
+        ({"value": "abc"}, "no number"),
+        ({"value": ""}, "value is empty"),
+        ({"flags": "failed"}, "value is empty"),
+        ({"value": "180.1"}, "out of range"),
+        ({"value": "nan"}, "out of range"),
+        ({"task": "listop"}, "task 'listop' is unknown"),
+        ({"metric": "score"}, "metric 'score' is unknown"),
+        ({"unit": "bits"}, "unit of accuracy is %"),
+        ({"flags": "second hand"}, "flag 'second' is unknown"),
+        ({"year": "20"}, "is no year"),
+        ({"model": ""}, "model is empty"),
+    ],
+)
+def test_a_wrong_row_is_refused_by_file_and_line(tmp_path: Path, change: dict[str, str], message: str) -> None:
+    first = {**GOOD, "task": "text"}
+    assert len(load_published(folder_with(tmp_path, first, GOOD))) == 2
+    with pytest.raises(UserError, match=rf"some\.csv:3: .*{message}"):
+        load_published(folder_with(tmp_path, first, GOOD | change))
+
+
+def test_a_number_twice_and_other_columns_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"some\.csv:3: the same number stands in line 2"):
+        load_published(folder_with(tmp_path, GOOD, GOOD))
+    (tmp_path / "some.csv").write_text("model,value\nA,1\n")
+    with pytest.raises(UserError, match=r"some\.csv:1: its columns"):
+        load_published(tmp_path)
+    (tmp_path / "some.csv").write_text(",".join(COLUMNS) + "\nA,b\n")
+    with pytest.raises(UserError, match=r"some\.csv:2: has not 15 fields"):
+        load_published(tmp_path)

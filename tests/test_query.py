@@ -1,0 +1,66 @@
+"""Records as tidy tables: one import, documented columns, nothing lost on the way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lra_bench
+from lra_bench import load_records
+from lra_bench.contracts import UserError
+from lra_bench.leaderboard.query import TABLES, tidy
+from lra_bench.records import store
+
+from .record_factory import LENGTHS, RATIOS, make_record
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    for record in (make_record("local"), make_record("local", seed=1, status="diverged"), make_record("performer")):
+        store.write(record, tmp_path)
+    return tmp_path
+
+
+def test_a_row_per_run_with_what_was_measured(results: Path) -> None:
+    frame = load_records(results)
+    assert list(frame.columns) == list(TABLES["runs"][0])
+    assert frame.groupby("model")["score"].count().to_dict() == {"local": 1, "performer": 1}
+    record = make_record("local")
+    first = frame[(frame["model"] == "local") & (frame["seed"] == 0)].iloc[0]
+    assert (first["score"], first["floor"], first["train_time_exponent"]) == (record.score(), 0.32, 1.05)
+    assert store.load(Path(first["path"])).key == record.key
+
+
+def test_a_row_per_length_and_a_row_per_timed_length(results: Path) -> None:
+    lengths, speed = load_records(results, "lengths"), load_records(results, "speed")
+    assert len(lengths) == 2 * len(RATIOS) and lengths["score"].notna().all()
+    assert len(speed) == 3 * 2 * len(LENGTHS)
+    assert (lengths["variant"] == lengths["model"]).all() and set(lengths["length_variant"]) == {"redrawn"}
+    for name, frame in (("lengths", lengths), ("speed", speed)):
+        assert list(frame.columns) == list(TABLES[name][0])
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_column_is_filled_by_somebody_and_said_in_words(table: str) -> None:
+    frame = tidy([make_record("local"), make_record("local", hardware="h200-bf16")], table)
+    never = {"joules_per_step", "path"}
+    assert set(frame.columns[frame.isna().all()]) <= never
+    assert all(TABLES[table][0].values())
+    assert list(tidy([], table).columns) == list(TABLES[table][0])
+
+
+def test_unknown_tables_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="runs, lengths, speed"):
+        load_records(tmp_path, "points")
+    assert load_records(tmp_path).empty
+
+
+def test_the_package_itself_stays_light() -> None:
+    code = "import sys, lra_bench; print('pandas' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+    with pytest.raises(AttributeError, match="has no attribute 'load_record'"):
+        getattr(lra_bench, "load_record")  # noqa: B009

@@ -1,0 +1,116 @@
+"""A sound folder is called sound, and each way to break one is found and named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from lra_bench.leaderboard.published import check_published
+from lra_bench.records import check, store
+
+from .record_factory import make_curves, make_record
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    for seed in range(3):
+        store.write(make_record("local", seed=seed), tmp_path, make_curves())
+    return tmp_path
+
+
+def problems(root: Path) -> dict[str, str]:
+    return {finding.what: finding.found for finding in check.check_store(root) if finding.ok is False}
+
+
+def json_of(root: Path, seed: int) -> Path:
+    return root / "runs" / make_record("local", seed=seed).key.file("json")
+
+
+def test_a_sound_folder(results: Path) -> None:
+    findings = {finding.what: finding.found for finding in check.check_store(results)}
+    assert problems(results) == {}
+    assert findings["records"].startswith("3 in") and "version" in findings["records"]
+    assert findings["curves and predictions"] == "all 3 there"
+    assert "6 files" in findings["size"]
+    assert problems(results / "nothing") == {}
+
+
+def test_an_old_version_loads_and_is_counted(results: Path) -> None:
+    old = Path(__file__).parent / "records" / "version1.json"
+    record = store.load(old)
+    target = results / "runs" / record.key.file("json")
+    target.parent.mkdir(parents=True)
+    shutil.copyfile(old, target)
+    found = next(finding.found for finding in check.check_store(results) if finding.what == "records")
+    assert "version 1: 1" in found
+
+
+def unreadable(root: Path) -> None:
+    json_of(root, 0).write_text("{")
+
+
+def from_the_future(root: Path) -> None:
+    path = json_of(root, 0)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 999}))
+
+
+def misplaced(root: Path) -> None:
+    json_of(root, 0).rename(json_of(root, 7))
+
+
+def doubled(root: Path) -> None:
+    shutil.copyfile(json_of(root, 0), json_of(root, 7))
+
+
+def without_curves(root: Path) -> None:
+    json_of(root, 0).with_name("seed0.curves.parquet").unlink()
+
+
+def with_leftovers(root: Path) -> None:
+    json_of(root, 0).with_name(".123-seed0.json").write_text("")
+
+
+@pytest.mark.parametrize(
+    ("harm", "what", "named"),
+    [
+        (unreadable, "readable", "seed0.json"),
+        (from_the_future, "readable", "upgrade lra-bench"),
+        (misplaced, "in their place", "seed7.json"),
+        (doubled, "once each", "seed7.json"),
+        (without_curves, "curves and predictions", "seed0.curves.parquet"),
+        (with_leftovers, "other files", ".123-seed0.json"),
+    ],
+)
+def test_harm_is_found_and_named(results: Path, harm: Callable[[Path], None], what: str, named: str) -> None:
+    harm(results)
+    assert named in problems(results)[what]
+
+
+def test_large_files_and_many_problems_are_told(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(check, "LARGE_BYTES", 100)
+    monkeypatch.setattr(check, "SHOWN", 2)
+    assert "very large" in problems(results)["size"] and "and 4 more" in problems(results)["size"]
+
+
+def test_the_command_ends_with_1_where_something_is_wrong(results: Path, tmp_path: Path) -> None:
+    def command() -> subprocess.CompletedProcess[str]:
+        program = [sys.executable, "-m", "lra_bench.cli", "results", "check", "--results", str(results)]
+        return subprocess.run(program, capture_output=True, text=True, check=False)
+
+    sound = command()
+    assert sound.returncode == 0 and "published numbers: " in sound.stdout, sound.stderr
+    unreadable(results)
+    broken = command()
+    assert broken.returncode == 1 and "PROBLEM readable" in broken.stdout
+
+
+def test_published_numbers_without_a_source_are_a_problem(tmp_path: Path) -> None:
+    assert check_published().ok
+    (tmp_path / "x.csv").write_text("model\nA\n")
+    assert check_published(tmp_path).ok is False
