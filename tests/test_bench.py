@@ -148,16 +148,14 @@ def test_lists_become_cells_each_with_its_own_record(tmp_path):
     command = ["bench", "model=bag_of_tokens,transformer", "seed=0,1", *TINY, "tracker=none", "train.steps=4"]
     planned = folder.run(*command, "--dry-run").stdout
     assert planned.count("to run") == 4
-    folder.run(*command)
+    folder.run(*(argument.replace("bag_of_tokens,", "") for argument in command))
     records = folder.records()
-    assert {(r["key"]["model"], r["key"]["seed"]) for r in records} == {
-        (model, seed) for model in ("bag_of_tokens", "transformer") for seed in (0, 1)
-    }
+    assert [(r["key"]["model"], r["key"]["seed"]) for r in records] == [("transformer", 0), ("transformer", 1)]
     assert all(record["status"] == "ok" for record in records)
     assert {tuple(r["protocol_modified"]) for r in records} == {("train.steps",)}
-    assert folder.run(*command, "--dry-run").stdout.count("done") == 4
-    weights = {record["training"]["final_weights_sha256"] for record in records}
-    assert len(weights) == 4
+    planned = folder.run(*command, "--dry-run").stdout
+    assert (planned.count("done"), planned.count("to run")) == (2, 2)
+    assert len({record["training"]["final_weights_sha256"] for record in records}) == 2
 
 
 def test_what_does_not_go_together_is_a_record_with_the_reason(tmp_path):

@@ -71,6 +71,7 @@ def test_all_are_built_then_warmed_up_then_take_turns_whose_order_turns_round(in
     assert all(len(one.round_medians) >= speed.ROUNDS for one in found)
 
 
+@pytest.mark.slow
 def test_entries_say_which_kernel_ran_and_what_a_row_costs(in_process: list) -> None:
     _, found = hold([entrant("Attention"), entrant("LinearAttention")])
     found += hold([entrant("Attention", "math")])[1]  # what is forced holds for a whole process
@@ -104,6 +105,7 @@ def test_what_goes_wrong_with_one_is_told_and_the_others_go_on(
     assert {one.entry["status"] for one in found if one.entrant.name == "LinearAttention"} == {"ok"}
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_ends_its_modes_alone() -> None:
     """Real processes: one is killed as by the kernel when memory runs out, the other is timed to the end."""
     held, found = hold([entrant("Failing", how="killed", limit=32), entrant("LinearAttention")], flops=False)

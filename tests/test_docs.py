@@ -54,6 +54,7 @@ def test_the_mixer_of_the_guide_runs_outside_the_repository(tmp_path: Path) -> N
     assert record["capability"]["family"] == "attention_free"
 
 
+@pytest.mark.slow
 def test_the_task_of_the_guide_runs_outside_the_repository(tmp_path: Path) -> None:
     [record] = run_as_written(ROOT / "docs" / "adding-a-task.md", tmp_path)
     assert (record["status"], record["key"]["task"], record["key"]["model"]) == ("ok", "echo", "transformer")

@@ -89,7 +89,7 @@ def test_a_mistake_is_one_sentence_before_anything_is_measured(
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes end with their parent on Linux")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
 def test_no_process_is_left_when_a_profile_is_stopped(folder: Folder, number: signal.Signals) -> None:
     running = folder.start("profile", *SMALL, "model=local", "measure.speed_lengths=[1024]")
     try:

@@ -29,8 +29,11 @@ def outcome(folder: Folder) -> dict:
     training = {name: value for name, value in record["training"].items() if not name.endswith(TIMED_TRAINING)}
     assert "final_weights_sha256" in training
     (best,) = folder.cache.glob("checkpoints/**/best.safetensors")
+    curve = {name: value for name, value in record["extrapolation"].items() if name != "attempts"}
+    curve["points"] = [{name: value for name, value in p.items() if name != "attempt"} for p in curve["points"]]
+    kept = {name: value for name, value in record.items() if name not in NOT_COMPARED}
     return {
-        "record": {name: value for name, value in record.items() if name not in NOT_COMPARED} | {"training": training},
+        "record": {**kept, "training": training, "extrapolation": curve},
         "curves": pd.read_parquet(path.with_name(record["artifacts"]["curves"])).to_csv(),
         "predictions": pd.read_parquet(path.with_name(record["artifacts"]["predictions"])).to_csv(),
         "weights": best.read_bytes(),
