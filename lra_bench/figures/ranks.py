@@ -1,0 +1,180 @@
+"""Variants in the order of their scores, with bars that join those which the data cannot tell apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from lra_bench.leaderboard.statistics import t_interval
+from lra_bench.records.schema import Record
+
+from . import table_axes
+from .layout import Cell, Frame, Sheet, pages
+from .legend import Entry
+from .palette import BLACK, Look
+from .style import COLUMN_INCHES, TINY, text_inches
+from .variants import IDENTITY, PANEL, SHEET, heading, looks_of, over_seeds, panel_title, scores, sheets, units
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+Ties = Callable[["pd.DataFrame"], Sequence[Sequence[str]]]
+
+RUN = "run lra-bench bench for two models or more on one task"
+LANE_INCHES = 0.06
+ROWS_PER_PANEL = 55
+TIE_LINE = {"color": BLACK, "linewidth": 1.8}
+
+
+def overlapping(rows: pd.DataFrame) -> list[list[str]]:
+    """Groups of labels whose 95 % intervals all overlap, as large as can be; a rule of thumb, not a test.
+
+    ``rows`` come best first, with ``label``, ``low`` and ``high``; those without an interval tie with none. Intervals
+    are those of the mean over seeds, over examples where there is one seed. Pairs that overlap may still differ by a
+    test, which knows that both saw the same examples.
+    """
+    known = list(rows.dropna(subset=["low", "high"])[["label", "low", "high"]].itertuples(index=False, name=None))
+    # All intervals of a group overlap where they share a point; it suffices to look at the lower ends.
+    groups = [
+        [label for label, low, high in known if low <= point <= high] for point in sorted({low for _, low, _ in known})
+    ]
+    sets = [frozenset(group) for group in groups if len(group) > 1]
+    return [group for group in groups if len(group) > 1 and not any(frozenset(group) < other for other in sets)]
+
+
+def lacking(records: Sequence[Record]) -> list[str]:
+    """For each record why it is not drawn, empty where it is."""
+    return ["" if record.score() is not None else "without a score" for record in records]
+
+
+def draw(records: Sequence[Record], width: float, ties: Ties = overlapping) -> Iterator[Sheet]:
+    """A panel per task, best on top, with 95 % intervals; bars at the right join what ``ties`` calls tied.
+
+    Where there are several tasks, the first panel has the mean ranks of the variants with a score on all of them, with
+    Student's interval over tasks. ``ties`` takes rows, best first, with ``label``, ``score``, ``low``, ``high`` and
+    ``seeds``, and returns groups of labels; groups need not be disjoint.
+    """
+    data = over_seeds(scores(records, []), [*SHEET, *PANEL, *IDENTITY])
+    for parts, rows in sheets(data):
+        panels = [_ranked(group, panel_title(group, rows)) for _, group in rows.groupby(PANEL, dropna=False)]
+        overall = _mean_ranks(panels)
+        yield _sheet(parts, [*([overall] if overall is not None else []), *panels], width, ties)
+
+
+def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
+    """The rows of a task, best first, with their ranks."""
+    lower = group["metric"].iloc[0] == "bits_per_character"
+    rank = group["score"].rank(ascending=lower)
+    factor, axis = units(group["metric"].iloc[0])
+    drawn = group.assign(rank=rank, panel=title, axis=axis, **{n: factor * group[n] for n in ("score", "low", "high")})
+    return drawn.sort_values(["rank", "label"])
+
+
+def _mean_ranks(panels: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
+    """Mean ranks over tasks, of the variants that all tasks have; None where two of them or two tasks are not there."""
+    import pandas as pd
+
+    complete = set.intersection(*(set(panel["label"]) for panel in panels))
+    if len(panels) < 2 or len(complete) < 2:
+        return None
+    kept = [panel[panel["label"].isin(complete)].sort_values("rank") for panel in panels]
+    ranks = pd.concat([panel.assign(rank=panel["rank"].rank()) for panel in kept])
+    rows = []
+    for label, group in ranks.groupby("label"):
+        low, high = t_interval(list(group["rank"]))
+        first = group.iloc[0]
+        rows.append(
+            {
+                **{name: first[name] for name in (*SHEET, "model", "family", "label")},
+                "score": group["rank"].mean(),
+                "low": max(low, 1.0),
+                "high": min(high, float(len(complete))),
+            }
+        )
+    total = len(set.union(*(set(panel["label"]) for panel in panels)))
+    some = f", {len(complete)} of {total} variants" if len(complete) < total else ""
+    data = pd.DataFrame(rows).sort_values(["score", "label"])
+    return data.assign(
+        rank=data["score"].rank(), panel=f"mean over {len(panels)} tasks{some}", axis="rank", seeds=len(panels)
+    )
+
+
+def _sheet(parts: tuple[str, ...], panels: Sequence[pd.DataFrame], width: float, ties: Ties) -> Sheet:
+    import pandas as pd
+
+    labels = list(dict.fromkeys(label for panel in panels for label in panel["label"]))
+    long = max(text_inches(label, TINY) for label in labels) > 0.9
+    columns = min(1 if width <= COLUMN_INCHES else 2 if long else 3, len(panels))
+    rows = table_axes.measure(labels, 0.5 * width / columns)
+    look_of = looks_of(pd.concat(panels))
+    tied = [ties(panel) for panel in panels]
+    cells = [
+        Cell(
+            panel["panel"].iloc[0] if len(panel) <= ROWS_PER_PANEL else f"{panel['panel'].iloc[0]}, {start + 1} …",
+            partial(_draw, whole=panel, shown=slice(start, start + ROWS_PER_PANEL), groups=groups, rows=rows, look_of=look_of),
+            height=rows.height(min(len(panel) - start, ROWS_PER_PANEL)),
+        )
+        for panel, groups in zip(panels, tied, strict=True)
+        for start in range(0, len(panel), ROWS_PER_PANEL)
+    ]  # fmt: skip
+    legend = [Entry("joined: not told apart", TIE_LINE)] if any(tied) else []
+    data = pd.concat(
+        [panel.assign(tie_groups=_numbers(panel, groups)) for panel, groups in zip(panels, tied, strict=True)]
+    )
+    frame = Frame(columns, left=rows.left, bottom=0.42)
+    return Sheet(parts, pages(cells, width, frame, legend, heading(parts)), data)
+
+
+def _numbers(panel: pd.DataFrame, groups: Sequence[Sequence[str]]) -> list[str]:
+    """For each row the numbers of the groups it is in."""
+    return [
+        " ".join(str(number) for number, group in enumerate(groups, start=1) if label in group)
+        for label in panel["label"]
+    ]
+
+
+def _draw(
+    ax: Axes,
+    whole: pd.DataFrame,
+    shown: slice,
+    groups: Sequence[Sequence[str]],
+    rows: table_axes.Rows,
+    look_of: Mapping[tuple[str, str], Look],
+) -> None:
+    panel = whole.iloc[shown]
+    keys = list(zip(panel["model"], panel["label"], strict=True))
+    table_axes.draw(ax, rows, keys, look_of)
+    for number, (key, entry) in enumerate(zip(keys, panel.to_dict("records"), strict=True)):
+        look = look_of[key]
+        ax.hlines([number], entry["low"], entry["high"], colors=look.colour, linewidth=0.9)
+        ax.plot([entry["score"]], [number], linestyle="none", **look.points())
+    place = {label: number for number, (_, label) in enumerate(keys)}
+    spans = [sorted(place[label] for label in group if label in place) for group in groups]
+    lanes = _lanes([(span[0], span[-1]) for span in spans if len(span) > 1])
+    width = ax.bbox.width / ax.figure.dpi
+    share = min(LANE_INCHES * (max((lane for _, _, lane in lanes), default=-1) + 1.5) / width, 0.5)
+    low, high = whole[["low", "score"]].min(axis=None), whole[["high", "score"]].max(axis=None)
+    air = 0.05 * (high - low) or 0.5
+    ax.set_xlim(low - air, high + air + (high - low + 2 * air) * share / (1 - share))
+    step = share / (max((lane for _, _, lane in lanes), default=0) + 1.5)
+    for first, last, lane in lanes:
+        across = 1 - share + step * (lane + 1)
+        ax.plot(
+            [across, across], [first - 0.3, last + 0.3], transform=ax.get_yaxis_transform(), solid_capstyle="butt",
+            gid="tie", **TIE_LINE,
+        )  # fmt: skip
+    ax.locator_params(axis="x", nbins=4)
+    ax.set_xlabel(whole["axis"].iloc[0])
+
+
+def _lanes(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """Each span with the first lane in which it meets no other."""
+    ends: list[int] = []
+    placed = []
+    for first, last in sorted(spans):
+        lane = next((number for number, end in enumerate(ends) if end < first), len(ends))
+        ends[lane : lane + 1] = [last]
+        placed.append((first, last, lane))
+    return placed
