@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .layout import Cell, Frame, Sheet, pages
 from .legend import Entry
-from .palette import GREY, REFERENCE, Look, family_order
+from .palette import GREY, REFERENCE, Look
 from .style import COLUMN_INCHES
 from .variants import CROWDED, heading, in_order, looks_of, sheets
 
@@ -30,7 +31,8 @@ class Curves:
     Rows of different values in ``apart`` never share a sheet, those of different values in ``panel`` never axes.
     ``title`` names a panel from its rows and the sheet's. ``furnish`` draws into axes what is no curve, and sets scale
     and names; its second argument is all rows of the panel, so that families have the same limits. ``scale`` gives the
-    factor of y. ``legend`` explains what ``furnish`` draws, ``name`` says more of a label than itself.
+    factor of y. ``legend`` explains what ``furnish`` draws, ``name`` says more of a label than itself. Curves are
+    spread over ``aside`` octaves of x, so that bars of curves that meet stay readable.
     """
 
     panel: Sequence[str]
@@ -46,6 +48,7 @@ class Curves:
     name: Callable[[str, pd.DataFrame], str] = lambda label, rows: label
     apart: Sequence[str] = ()
     columns: int = 3
+    aside: float = 0.0
 
 
 def curve_sheets(data: pd.DataFrame, kind: Curves, width: float) -> Iterator[Sheet]:
@@ -84,19 +87,28 @@ def _entries(kind: Curves, rows: pd.DataFrame, look_of: Looks) -> list[Entry]:
 
 
 def by_family(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Rows of each family, at most ``CROWDED`` variants at a time, the reference in all of them."""
-    import pandas as pd
+    """Rows of a family, or of some small ones, at most ``CROWDED`` variants at a time, the reference in all of them."""
+    groups: list[tuple[list[str], list[str]]] = []
+    for family, members in _families(rows):
+        parts = -(-len(members) // CROWDED)
+        size = -(-len(members) // parts)
+        if groups and parts == 1 and len(groups[-1][1]) + len(members) <= CROWDED:
+            groups[-1][0].append(family)
+            groups[-1][1].extend(members)
+            continue
+        for number, start in enumerate(range(0, len(members), size), start=1):
+            name = f"{family} ({number} of {parts})" if parts > 1 else family
+            groups.append(([name], members[start : start + size]))
+    for names, labels in groups:
+        yield ", ".join(names), rows[rows["label"].isin([*labels, REFERENCE])]
 
-    reference = rows["label"] == REFERENCE
-    families = sorted(rows.loc[~reference, "family"].unique(), key=lambda name: (family_order(name), name))
-    for family in families:
-        own = [label for _, label in in_order(rows[(rows["family"] == family) & ~reference])]
-        parts = -(-len(own) // CROWDED)
-        size = -(-len(own) // parts)
-        for number, start in enumerate(range(0, len(own), size), start=1):
-            name = family.replace("_", " ") + (f" ({number} of {parts})" if parts > 1 else "")
-            members = rows[rows["label"].isin(own[start : start + size])]
-            yield name, pd.concat([members, rows[reference]])
+
+def _families(rows: pd.DataFrame) -> Iterator[tuple[str, list[str]]]:
+    """Families as they are spoken, in order, with the labels of their members, the reference left out."""
+    family_of = dict(zip(rows["label"], rows["family"], strict=True))
+    labels = [label for _, label in in_order(rows) if label != REFERENCE]
+    for family, members in itertools.groupby(labels, key=family_of.__getitem__):
+        yield family.replace("_", " "), list(members)
 
 
 def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, look_of: Looks) -> None:
@@ -105,28 +117,31 @@ def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, 
 
     scale = kind.scale(whole)
     kind.furnish(ax, whole)
-    drawn = set(in_order(rows))
-    faint = [
-        curve[[kind.x, kind.y]].to_numpy(float) * (1, scale)
-        for key, curve in whole.groupby(["model", "label"])
-        if key not in drawn
-    ]
-    if faint:
-        ax.add_collection(LineCollection(faint, colors=FAINT, linewidths=0.7, zorder=1.5), autolim=False)
     names = in_order(rows)
-    for number, (model, label) in enumerate(names):
-        curve = rows[(rows["model"] == model) & (rows["label"] == label)]
-        look = look_of[model, label]
-        x, y = curve[kind.x].to_numpy(float), scale * curve[kind.y].to_numpy(float)
-        low, high = (scale * curve[end].to_numpy(float) for end in (kind.low, kind.high))
+    if len(rows) < len(whole):
+        others = _arrays(kind, whole[~whole["label"].isin({label for _, label in names})], scale)
+        faint = [array[:, :2] for array in others.values()]
+        ax.add_collection(LineCollection(faint, colors=FAINT, linewidths=0.7, zorder=1.5), autolim=False)
+    curves = _arrays(kind, rows, scale)
+    spread = kind.aside / max(len(names) - 1, 5)
+    for number, key in enumerate(names):
+        x, y, low, high = curves[key].T
+        look = look_of[key]
         if kind.bars:
-            # Moved aside by a hair each, so that bars of curves that meet stay readable.
-            x = x * 2 ** (0.05 * (number - (len(names) - 1) / 2))
+            x = x * 2 ** (spread * (number - (len(names) - 1) / 2))
             ax.vlines(x, low, high, colors=look.colour, linewidth=0.8, zorder=3)
-        else:
+        elif (low < high).any():
             ax.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0, zorder=2)
         sparse = max(1, len(x) // 6)
         ax.plot(x, y, zorder=3.5, markevery=(number % sparse, sparse), **look.options())
+
+
+def _arrays(kind: Curves, rows: pd.DataFrame, scale: float) -> dict[tuple[str, str], Any]:
+    """x, y, low and high (P, 4) of each (model, label), as they are drawn."""
+    columns = [kind.x, kind.y, kind.low, kind.high]
+    values = rows[columns].to_numpy(float) * (1, scale, scale, scale)
+    found = rows.groupby(["model", "label"], sort=False).indices
+    return {key: values[places] for key, places in found.items()}
 
 
 def limits(ax: Axes, low: float, high: float) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 RUN = f"run lra-bench bench with model={REFERENCE} and others on the same hardware, with several measure.speed_lengths"
 MACHINE = [*PANEL, "hardware", "batch"]
+MARK_INCHES = 0.022  # above and below the middle of a row
 MARKERS = {"time": ">", "memory": "o"}
 WORDS = {"time": "faster", "memory": "leaner"}
 ROWS_PER_PANEL = 50
@@ -93,6 +94,7 @@ def _crossings(rows: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     found = []
+    modes = rows["mode"].dtype
     for _, group in rows.groupby([*MACHINE, "mode", "quantity"], dropna=False, observed=True):
         title = f"{panel_title(group, rows)}, {SPOKEN[group['mode'].iloc[0]]}"
         costs = {
@@ -112,10 +114,14 @@ def _crossings(rows: pd.DataFrame) -> pd.DataFrame:
             found.append(
                 {
                     **{name: first[name] for name in kept},
-                    "panel": title, "word": word, "length": length, "shortest": min(reference), "longest": max(reference),
+                    "panel": title,
+                    "word": word,
+                    "length": length,
+                    "shortest": min(reference),
+                    "longest": max(reference),
                 }
-            )  # fmt: skip
-    return pd.DataFrame(found)
+            )
+    return pd.DataFrame(found).astype({"mode": modes} if found else {})
 
 
 def _sheet(parts: tuple[str, ...], rows: pd.DataFrame, width: float) -> Sheet:
@@ -130,7 +136,7 @@ def _sheet(parts: tuple[str, ...], rows: pd.DataFrame, width: float) -> Sheet:
         for number, chunk in enumerate(chunks, start=1):
             title = group["panel"].iloc[0] + (f" ({number} of {len(chunks)})" if len(chunks) > 1 else "")
             painter = partial(_draw, rows=group, keys=chunk, names=room, look_of=look_of)
-            cells.append(Cell(title, painter, height=room.height(len(chunk))))
+            cells.append(Cell(title, painter, height=room.edges(chunk)[-1]))
     words = {quantity: f"{WORDS[quantity]} than the {REFERENCE}" for quantity in QUANTITIES}
     legend = [Entry(words[quantity], _mark(quantity, "", BLACK)) for quantity in QUANTITIES]
     if (rows["word"] == "alone").any():
@@ -159,32 +165,22 @@ def _draw(
     names: table_axes.Rows,
     look_of: Mapping[tuple[str, str], Look],
 ) -> None:
-    table_axes.draw(ax, names, keys, look_of)
+    middles = table_axes.draw(ax, names, keys, look_of)
     shortest, longest = int(rows["shortest"].min()), int(rows["longest"].max())
-    ends = {"always": math.log2(shortest) - 0.8, "never": math.log2(longest) + 0.8}
-    place = {label: number for number, (_, label) in enumerate(keys)}
-    for entry in rows[rows["label"].isin(place) & rows["length"].notna()].to_dict("records"):
+    ends = {"always": math.log2(shortest) - 1, "never": math.log2(longest) + 1}
+    for entry in rows[rows["label"].isin(middles) & rows["length"].notna()].to_dict("records"):
         look = look_of[entry["model"], entry["label"]]
         across = ends.get(entry["word"], math.log2(entry["length"]))
-        aside = -0.2 if entry["quantity"] == "time" else 0.2
-        ax.plot([across], [place[entry["label"]] + aside], **_mark(entry["quantity"], entry["word"], look.colour))
+        aside = -MARK_INCHES if entry["quantity"] == "time" else MARK_INCHES
+        ax.plot([across], [middles[entry["label"]] + aside], **_mark(entry["quantity"], entry["word"], look.colour))
     steps = range(math.ceil(math.log2(shortest)), math.floor(math.log2(longest)) + 1)
+    beyond = f"≤{length_name(shortest)}", f">{length_name(longest)}"
     ax.set_xticks(
-        [ends["always"], *steps, ends["never"]],
-        [
-            f"from\n{length_name(shortest)}",
-            *(length_name(2**step) for step in steps),
-            f"not to\n{length_name(longest)}",
-        ],
+        [ends["always"], *steps, ends["never"]], [beyond[0], *(length_name(2**step) for step in steps), beyond[1]]
     )
-    for end in ends:
-        ax.axvspan(ends[end] - 0.4, ends[end] + 0.4, color="#f2f2f2", linewidth=0, zorder=0)
-    ax.hlines(
-        [number + 0.5 for number in range(len(keys) - 1)],
-        0,
-        1,
-        transform=ax.get_yaxis_transform(),
-        color="#eeeeee",
-        linewidth=0.4,
-    )
+    for end in ends.values():
+        ax.axvspan(end - 0.4, end + 0.4, color="#f2f2f2", linewidth=0, zorder=0)
+    between = names.edges(keys)[1:-1]
+    ax.hlines(between, 0, 1, transform=ax.get_yaxis_transform(), color="#eeeeee", linewidth=0.4)
     ax.set_xlim(ends["always"] - 0.4, ends["never"] + 0.4)
+    ax.set_xlabel("length (tokens)")

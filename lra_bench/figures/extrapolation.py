@@ -87,6 +87,7 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
     ax.minorticks_off()
     ax.set_xlim(min(ratios) / 1.3, max(ratios) * 1.3)
     shown = rows[["score", "low", "high", "floor"]]
+    ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
     limits(ax, factor * shown.min(axis=None), factor * shown.max(axis=None))
     ax.set_xlabel(f"relative length (1× = {rows['train_length'].iloc[0]:,} tokens)", fontsize=7)
     ax.set_ylabel(name)
@@ -104,6 +105,6 @@ def _floor_entry(rows: pd.DataFrame) -> list[Entry]:
 
 
 KIND = Curves(
-    panel=LENGTHENED, x="ratio", y="score", low="low", high="high", bars=True, title=_title, furnish=_furnish,
+    panel=LENGTHENED, x="ratio", y="score", low="low", high="high", bars=True, aside=0.3, title=_title, furnish=_furnish,
     scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=_floor_entry,
 )  # fmt: skip

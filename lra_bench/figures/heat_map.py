@@ -81,7 +81,7 @@ def _sheet(parts: tuple[str, ...], rows: pd.DataFrame, width: float) -> Sheet:
                 _draw, tasks=tasks, names=names, upright=upright, keys=chunk, rows=room, look_of=look_of, top=top,
                 columns=(width - room.left - 0.1) / across, best=best,
             ),
-            height=room.height(len(chunk)),
+            height=room.edges(chunk)[-1],
         )
         for chunk in (order[start : start + ROWS_PER_PAGE] for start in range(0, len(order), ROWS_PER_PAGE))
     ]  # fmt: skip
@@ -120,7 +120,7 @@ def _draw(
     import matplotlib
     import numpy as np
 
-    table_axes.draw(ax, rows, keys, look_of)
+    middles = table_axes.draw(ax, rows, keys, look_of)
     colours = np.ones((len(keys), len(tasks), 4))
     map_of = matplotlib.colormaps[COLOURS]
     place = {key: number for number, key in enumerate(keys)}
@@ -134,12 +134,10 @@ def _draw(
             text, weight = _text(entry), "bold" if entry["score"] == best[column] else "normal"
             dark = sum(share * part for share, part in zip((0.3, 0.59, 0.11), colours[row, column], strict=False)) < 0.5
             ax.text(
-                column, row, text, fontsize=TINY, ha="center", va="center", weight=weight, gid="tag",
+                column, middles[entry["label"]], text, fontsize=TINY, ha="center", va="center_baseline", weight=weight, gid="tag",
                 color="white" if dark else "black",
             )  # fmt: skip
-    ax.pcolormesh(
-        np.arange(len(tasks) + 1) - 0.5, np.arange(len(keys) + 1) - 0.5, colours, edgecolors="white", linewidth=0.8
-    )
+    ax.pcolormesh(np.arange(len(tasks) + 1) - 0.5, rows.edges(keys), colours, edgecolors="white", linewidth=0.8)
     ax.set_xlim(-0.5, columns - 0.5)
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)

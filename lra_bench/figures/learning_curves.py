@@ -51,6 +51,7 @@ def _curves(records: Sequence[Record]) -> pd.DataFrame:
 def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
     factor, name = units(rows["metric"].iloc[0])
     ax.set_xlim(0, 1.03 * rows["step"].max())
+    ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
     limits(ax, factor * rows["low"].min(), factor * rows["high"].max())
     ax.locator_params(axis="x", nbins=4)
     ax.set_xlabel("training step")

@@ -24,6 +24,7 @@ Ties = Callable[["pd.DataFrame"], Sequence[Sequence[str]]]
 
 RUN = "run lra-bench bench for two models or more on one task"
 LANE_INCHES = 0.06
+TIE_END_INCHES = 0.03
 ROWS_PER_PANEL = 55
 TIE_LINE = {"color": BLACK, "linewidth": 1.8}
 
@@ -82,7 +83,7 @@ def _mean_ranks(panels: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
     kept = [panel[panel["label"].isin(complete)].sort_values("rank") for panel in panels]
     ranks = pd.concat([panel.assign(rank=panel["rank"].rank()) for panel in kept])
     rows = []
-    for label, group in ranks.groupby("label"):
+    for _, group in ranks.groupby("label"):
         low, high = t_interval(list(group["rank"]))
         first = group.iloc[0]
         rows.append(
@@ -110,15 +111,14 @@ def _sheet(parts: tuple[str, ...], panels: Sequence[pd.DataFrame], width: float,
     rows = table_axes.measure(labels, 0.5 * width / columns)
     look_of = looks_of(pd.concat(panels))
     tied = [ties(panel) for panel in panels]
-    cells = [
-        Cell(
-            panel["panel"].iloc[0] if len(panel) <= ROWS_PER_PANEL else f"{panel['panel'].iloc[0]}, {start + 1} …",
-            partial(_draw, whole=panel, shown=slice(start, start + ROWS_PER_PANEL), groups=groups, rows=rows, look_of=look_of),
-            height=rows.height(min(len(panel) - start, ROWS_PER_PANEL)),
-        )
-        for panel, groups in zip(panels, tied, strict=True)
-        for start in range(0, len(panel), ROWS_PER_PANEL)
-    ]  # fmt: skip
+    cells = []
+    for panel, groups in zip(panels, tied, strict=True):
+        keys = list(zip(panel["model"], panel["label"], strict=True))
+        for start in range(0, len(keys), ROWS_PER_PANEL):
+            shown = keys[start : start + ROWS_PER_PANEL]
+            title = panel["panel"].iloc[0] + (f" (from {start + 1} on)" if start else "")
+            painter = partial(_draw, panel=panel, keys=shown, groups=groups, rows=rows, look_of=look_of)
+            cells.append(Cell(title, painter, height=rows.edges(shown)[-1]))
     legend = [Entry("joined: not told apart", TIE_LINE)] if any(tied) else []
     data = pd.concat(
         [panel.assign(tie_groups=_numbers(panel, groups)) for panel, groups in zip(panels, tied, strict=True)]
@@ -137,41 +137,38 @@ def _numbers(panel: pd.DataFrame, groups: Sequence[Sequence[str]]) -> list[str]:
 
 def _draw(
     ax: Axes,
-    whole: pd.DataFrame,
-    shown: slice,
+    panel: pd.DataFrame,
+    keys: Sequence[tuple[str, str]],
     groups: Sequence[Sequence[str]],
     rows: table_axes.Rows,
     look_of: Mapping[tuple[str, str], Look],
 ) -> None:
-    panel = whole.iloc[shown]
-    keys = list(zip(panel["model"], panel["label"], strict=True))
-    table_axes.draw(ax, rows, keys, look_of)
-    for number, (key, entry) in enumerate(zip(keys, panel.to_dict("records"), strict=True)):
-        look = look_of[key]
-        ax.hlines([number], entry["low"], entry["high"], colors=look.colour, linewidth=0.9)
-        ax.plot([entry["score"]], [number], linestyle="none", **look.points())
-    place = {label: number for number, (_, label) in enumerate(keys)}
-    spans = [sorted(place[label] for label in group if label in place) for group in groups]
+    middles = table_axes.draw(ax, rows, keys, look_of)
+    for entry in panel[panel["label"].isin(middles)].to_dict("records"):
+        look, middle = look_of[entry["model"], entry["label"]], middles[entry["label"]]
+        ax.hlines([middle], entry["low"], entry["high"], colors=look.colour, linewidth=0.9)
+        ax.plot([entry["score"]], [middle], linestyle="none", **look.points())
+    spans = [sorted(middles[label] for label in group if label in middles) for group in groups]
     lanes = _lanes([(span[0], span[-1]) for span in spans if len(span) > 1])
-    width = ax.bbox.width / ax.figure.dpi
-    share = min(LANE_INCHES * (max((lane for _, _, lane in lanes), default=-1) + 1.5) / width, 0.5)
-    low, high = whole[["low", "score"]].min(axis=None), whole[["high", "score"]].max(axis=None)
+    lane_count = max((lane for _, _, lane in lanes), default=-1) + 1
+    share = min(LANE_INCHES * (lane_count + 0.5) / (ax.bbox.width / ax.figure.dpi), 0.5)
+    low, high = panel[["low", "score"]].min(axis=None), panel[["high", "score"]].max(axis=None)
     air = 0.05 * (high - low) or 0.5
+    # The bars of ties have their own part of the axes, right of all intervals.
     ax.set_xlim(low - air, high + air + (high - low + 2 * air) * share / (1 - share))
-    step = share / (max((lane for _, _, lane in lanes), default=0) + 1.5)
     for first, last, lane in lanes:
-        across = 1 - share + step * (lane + 1)
+        across = 1 - share + share * (lane + 1) / (lane_count + 0.5)
         ax.plot(
-            [across, across], [first - 0.3, last + 0.3], transform=ax.get_yaxis_transform(), solid_capstyle="butt",
-            gid="tie", **TIE_LINE,
+            [across, across], [first - TIE_END_INCHES, last + TIE_END_INCHES], transform=ax.get_yaxis_transform(),
+            solid_capstyle="butt", gid="tie", **TIE_LINE,
         )  # fmt: skip
     ax.locator_params(axis="x", nbins=4)
-    ax.set_xlabel(whole["axis"].iloc[0])
+    ax.set_xlabel(panel["axis"].iloc[0])
 
 
-def _lanes(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int, int]]:
+def _lanes(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float, int]]:
     """Each span with the first lane in which it meets no other."""
-    ends: list[int] = []
+    ends: list[float] = []
     placed = []
     for first, last in sorted(spans):
         lane = next((number for number, end in enumerate(ends) if end < first), len(ends))

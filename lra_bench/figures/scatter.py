@@ -98,6 +98,7 @@ def _draw(
     ax.plot(x[front], y[front], zorder=1.8, gid="front", **FRONT)
     ax.set_ylabel(name)
     ax.margins(0.09)
+    ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
     cost.furnish(ax, rows)
     place(ax, x, y, [tags[key] for key in keys], colours)
 

@@ -48,7 +48,7 @@ def _fit(record: Record) -> tuple[float | None, ...]:
 
 
 def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
-    ax.set_xlabel("time exponent a of $N^a$ in training")
+    ax.set_xlabel("exponent a of the time N^a in training")
 
 
 COST = Cost("time_exponent", "time_low", "time_high", less_is_better=True, panel=PANEL, furnish=_furnish)

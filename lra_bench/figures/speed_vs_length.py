@@ -116,9 +116,7 @@ def _name(label: str, rows: pd.DataFrame) -> str:
         of = own[own["quantity"] == quantity]
         powers = [of.loc[of["mode"] == mode, "exponent"].median() for mode in MODES if (of["mode"] == mode).any()]
         if any(power == power for power in powers):
-            parts.append(
-                f"{quantity} " + ", ".join(f"$N^{{{power:.2f}}}$" if power == power else "–" for power in powers)
-            )
+            parts.append(f"{quantity} {_powers(powers)}")
     failed = own[own["status"] != "ok"].sort_values("length")
     ends = [failed[failed["mode"] == mode].iloc[0] for mode in MODES if (failed["mode"] == mode).any()]
     reasons = [f"{SHORT.get(end['status'], end['status'])} at {length_name(end['length'])}" for end in ends]
@@ -129,7 +127,11 @@ def _name(label: str, rows: pd.DataFrame) -> str:
     return " · ".join(parts)
 
 
+def _powers(exponents: Sequence[float]) -> str:
+    return ", ".join(f"N^{power:.2f}" if power == power else "–" for power in exponents)
+
+
 KIND = Curves(
-    panel=("quantity", "mode"), x="length", y="value", low="low", high="high", bars=True, title=_title,
-    furnish=_furnish, scale=_scale, name=_name, apart=("hardware", "task", "batch"), columns=2,
+    panel=("quantity", "mode"), x="length", y="value", low="low", high="high", bars=True, apart=("hardware", "task", "batch"), title=_title,
+    furnish=_furnish, scale=_scale, name=_name, columns=2,
 )  # fmt: skip

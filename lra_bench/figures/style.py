@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ SETTINGS: dict[str, Any] = {
     "ytick.major.width": 0.6,
     "xtick.minor.width": 0.4,
     "ytick.minor.width": 0.4,
-    "savefig.dpi": 300,
+    "savefig.dpi": 200,
     "text.usetex": False,
     "pdf.fonttype": 42,  # outlines that editors and journals can read
 }
@@ -89,7 +89,7 @@ def text_inches(text: str, points: float = SMALL) -> float:
     from matplotlib.font_manager import FontProperties
 
     font = FontProperties(size=points)
-    return max(_renderer().get_text_width_height_descent(line, font, "$" in line)[0] for line in text.split("\n")) / 300
+    return max(_renderer().get_text_width_height_descent(line, font, False)[0] for line in text.split("\n")) / 300
 
 
 def line_inches(points: float = SMALL) -> float:
@@ -125,18 +125,18 @@ def _renderer() -> Any:
     return RendererAgg(1, 1, 300)
 
 
-def save(pages: list[Figure], data: pd.DataFrame, folder: Path, name: str) -> list[Path]:
-    """Write pages as PDF and PNG, the second as ``name-2``, and what they show as CSV, each whole or not at all.
+def save(pages: Sequence[Figure], data: pd.DataFrame, folder: Path, name: str) -> list[Path]:
+    """Write pages as one PDF, as PNG each (the second as ``name-2``), and what they show as CSV; the paths.
 
-    The same figure gives the same bytes: no date is written. Returns the paths. Raises ``UserError`` where the folder
-    cannot be written.
+    Each file appears whole or not at all. The same figure gives the same bytes: no date is written. Raises
+    ``UserError`` where the folder cannot be written.
     """
-    writers: dict[str, Callable[[Path], Any]] = {}
-    for number, figure in enumerate(pages, start=1):
-        stem = name if number == 1 else f"{name}-{number}"
-        writers[f"{stem}.pdf"] = functools.partial(figure.savefig, format="pdf", metadata={"CreationDate": None})
-        writers[f"{stem}.png"] = functools.partial(figure.savefig, format="png")
-    writers[f"{name}.csv"] = functools.partial(data.to_csv, index=False)
+    stems = [name if number == 1 else f"{name}-{number}" for number in range(1, len(pages) + 1)]
+    writers: dict[str, Callable[[Path], Any]] = {
+        f"{name}.pdf": functools.partial(_save_pdf, pages),
+        **{f"{stem}.png": functools.partial(_save_png, page) for stem, page in zip(stems, pages, strict=True)},
+        f"{name}.csv": functools.partial(data.to_csv, index=False),
+    }
     try:
         for file, writer in writers.items():
             with replacing(folder / file) as path, style():
@@ -144,3 +144,15 @@ def save(pages: list[Figure], data: pd.DataFrame, folder: Path, name: str) -> li
     except OSError as error:
         raise UserError(f"--output {folder}: {why(error)}; choose another folder with --output") from error
     return [folder / file for file in writers]
+
+
+def _save_pdf(pages: Sequence[Figure], path: Path) -> None:
+    from matplotlib.backends.backend_pdf import PdfPages
+
+    with PdfPages(path, metadata={"CreationDate": None}) as document:
+        for page in pages:
+            document.savefig(page)
+
+
+def _save_png(page: Figure, path: Path) -> None:
+    page.savefig(path, format="png", pil_kwargs={"compress_level": 3})  # twice as fast as 6, files a tenth larger

@@ -11,8 +11,6 @@ from .style import text_inches
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NARROW = 100.0  # scales over less than this factor are labelled at 1, 2 and 5 of each decade, over ten at the least
-
 
 def length_name(length: int) -> str:
     """A length in tokens as axes name it: ``4k``, ``500``."""
@@ -51,10 +49,19 @@ def logarithmic(ax: Axes, axis: Literal["x", "y"]) -> None:
         low, high = low / aside, high * aside
         (ax.set_xlim if axis == "x" else ax.set_ylim)(low, high)
     drawn = ax.xaxis if axis == "x" else ax.yaxis
-    drawn.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < NARROW else (1,), numticks=8))
+    drawn.set_major_locator(LogLocator(subs=_steps(low, high), numticks=8))
     drawn.set_minor_locator(NullLocator())
     drawn.set_minor_formatter(NullFormatter())
     drawn.set_major_formatter(FuncFormatter(lambda value, _: magnitude(value)))
+
+
+def _steps(low: float, high: float) -> tuple[int, ...]:
+    """The fewest labels in a decade that make three or more over the axis."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
+    for steps in ((1,), (1, 3)):
+        if sum(low <= step * 10.0**decade <= high for decade in decades for step in steps) >= 3:
+            return steps
+    return 1, 2, 5
 
 
 def magnitude(value: Any) -> str:

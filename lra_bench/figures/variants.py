@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,7 @@ def _several(rows: pd.DataFrame, names: pd.Series, column: str) -> pd.Series:
 
 
 def over_seeds(points: pd.DataFrame, by: list[str], value: str = "score") -> pd.DataFrame:
-    """One row per group of ``by``: the mean of ``value``, ``seeds``, and ``low`` and ``high`` that hold it 95 % of times.
+    """One row per group of ``by``: the mean of ``value`` over ``seeds`` with its 95 % interval, ``low`` to ``high``.
 
     ``interval`` names what they hold: the mean over ``seeds`` (Student) where there are two or more, else the score
     over ``examples`` of the one seed. Other columns keep their first value. Shares stay within 0 and 1.
@@ -113,7 +114,8 @@ def panel_title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
 
 def heading(parts: Sequence[str]) -> str:
     """What stands above a page: the parts of its name."""
-    return " · ".join("protocol modified" if part == "modified" else part for part in parts if part)
+    said = ("protocol modified" if part == "modified" else part for part in parts if part)
+    return " · ".join(re.sub(r"^batch(\d+)$", r"batch \1", part) for part in said)
 
 
 def units(metric: str | None) -> tuple[float, str]:
