@@ -6,7 +6,7 @@ import netrc
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -191,17 +191,14 @@ def table(wandb: Any, rows: list[Any]) -> Any:
 
 
 def figures(record: Record, folder: Path) -> dict[str, Path]:
-    """The figures of one record as PNG files in ``folder``, by name."""
-    from lra_bench.figures import extrapolation, speed_vs_length, style
+    """The figures over length of one record as PNG files in ``folder``, by name."""
+    from lra_bench.figures import NothingToDrawError, draw
 
     drawn = {}
-    if record.extrapolation:
-        drawn["extrapolation"] = extrapolation.draw([record])
-    if record.speed:
-        drawn["speed_vs_length"] = speed_vs_length.draw([record])
-    for name, (figure, data) in drawn.items():
-        style.save(figure, data, folder, name)
-    return {f"figures/{name}": folder / f"{name}.png" for name in drawn}
+    for name in ("extrapolation", "speed_vs_length"):
+        with suppress(NothingToDrawError):
+            drawn[f"figures/{name}"] = next(path for path in draw(name, [record], folder) if path.suffix == ".png")
+    return drawn
 
 
 def default_mode() -> str:

@@ -59,8 +59,7 @@ def curve_sheets(data: pd.DataFrame, kind: Curves, width: float) -> Iterator[She
         if max(len(in_order(group)) for group in panels) <= CROWDED:
             cells = [_cell(kind.title(group, rows), kind, group, group, look_of) for group in panels]
             legend = [*_entries(kind, rows, look_of), *kind.legend(rows)]
-            columns = kind.columns if width > COLUMN_INCHES else kind.columns - 2
-            frame = Frame(max(columns, 1))
+            frame = Frame(kind.columns if width > COLUMN_INCHES else 1)
             yield Sheet(parts, pages(cells, width, frame, legend, heading(parts)), rows)
             continue
         for group in panels:
@@ -71,7 +70,7 @@ def curve_sheets(data: pd.DataFrame, kind: Curves, width: float) -> Iterator[She
             ]
             reference = _entries(kind, group[group["label"] == REFERENCE], look_of)
             legend = [*reference, FAINT_ENTRY, *kind.legend(group)]
-            frame = Frame(1 if width <= COLUMN_INCHES else 3)
+            frame = Frame(1 if width <= COLUMN_INCHES else 2 if len(cells) == 4 else 3)
             drawn = pages(cells, width, frame, legend, heading((*parts, title)))
             yield Sheet((*parts, slug(title)), drawn, group)
 

@@ -105,6 +105,6 @@ def _floor_entry(rows: pd.DataFrame) -> list[Entry]:
 
 
 KIND = Curves(
-    panel=LENGTHENED, x="ratio", y="score", low="low", high="high", bars=True, aside=0.3, title=_title, furnish=_furnish,
-    scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=_floor_entry,
+    panel=LENGTHENED, x="ratio", y="score", low="low", high="high", bars=True, aside=0.3, title=_title,
+    furnish=_furnish, scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=_floor_entry,
 )  # fmt: skip

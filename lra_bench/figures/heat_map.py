@@ -132,10 +132,10 @@ def _draw(
             background = _colour(entry, map_of, top)
             colours[row, column] = matplotlib.colors.to_rgba(background)
             text, weight = _text(entry), "bold" if entry["score"] == best[column] else "normal"
-            dark = sum(share * part for share, part in zip((0.3, 0.59, 0.11), colours[row, column], strict=False)) < 0.5
+            dark = colours[row, column, :3] @ (0.3, 0.59, 0.11) < 0.5
             ax.text(
-                column, middles[entry["label"]], text, fontsize=TINY, ha="center", va="center_baseline", weight=weight, gid="tag",
-                color="white" if dark else "black",
+                column, middles[entry["label"]], text, fontsize=TINY, ha="center", va="center_baseline",
+                weight=weight, gid="tag", color="white" if dark else "black",
             )  # fmt: skip
     ax.pcolormesh(np.arange(len(tasks) + 1) - 0.5, rows.edges(keys), colours, edgecolors="white", linewidth=0.8)
     ax.set_xlim(-0.5, columns - 0.5)

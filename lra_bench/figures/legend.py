@@ -15,6 +15,8 @@ HANDLE_INCHES = 0.3
 GAP_INCHES = 0.06
 BETWEEN_INCHES = 0.16
 ROW_GAP_INCHES = 0.02
+NARROWEST_INCHES = 0.95  # names are not wrapped to less, except in a single column
+MOST_COLUMNS = 6
 
 
 @dataclass(frozen=True)
@@ -65,15 +67,27 @@ class Legend:
 
 
 def lay_out(entries: Sequence[Entry], inches: float, points: float = SMALL) -> Legend:
-    """The legend of the most columns that fit a width; names longer than the width are wrapped."""
-    room = inches - HANDLE_INCHES - GAP_INCHES
-    short = [Entry(wrapped(entry.label, room, points), entry.options) for entry in entries]
-    for count in range(min(len(short), 6), 0, -1):
-        rows = -(-len(short) // count)
-        columns = [short[start : start + rows] for start in range(0, len(short), rows)]
-        widths = [
-            HANDLE_INCHES + GAP_INCHES + max(text_inches(entry.label, points) for entry in column) for column in columns
-        ]
-        if sum(widths) + BETWEEN_INCHES * (len(columns) - 1) <= inches or count == 1:
-            return Legend(columns, widths, points)
-    return Legend([], [], points)
+    """The lowest legend that fits a width: in as many columns as help, names wrapped where a column is too narrow."""
+    found = [_in_columns(entries, count, inches, points) for count in range(1, min(len(entries), MOST_COLUMNS) + 1)]
+    fitting = [legend for legend in found if legend is not None]
+    return min(fitting, key=lambda legend: legend.inches, default=Legend([], [], points))
+
+
+def _in_columns(entries: Sequence[Entry], count: int, inches: float, points: float) -> Legend | None:
+    """The legend in so many columns, None where they would be too narrow."""
+    beside = HANDLE_INCHES + GAP_INCHES
+    columns = _fill(entries, count)
+    widths = [beside + max(text_inches(entry.label, points) for entry in column) for column in columns]
+    between = BETWEEN_INCHES * (len(columns) - 1)
+    if sum(widths) + between > inches:
+        room = (inches - between) / count - beside
+        if count > 1 and room < NARROWEST_INCHES:
+            return None
+        columns = _fill([Entry(wrapped(entry.label, room, points), entry.options) for entry in entries], count)
+        widths = [beside + max(text_inches(entry.label, points) for entry in column) for column in columns]
+    return Legend(columns, widths, points)
+
+
+def _fill(entries: Sequence[Entry], count: int) -> list[list[Entry]]:
+    rows = -(-len(entries) // count)
+    return [list(entries[start : start + rows]) for start in range(0, len(entries), rows)]

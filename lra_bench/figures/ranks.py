@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,9 +25,9 @@ Ties = Callable[["pd.DataFrame"], Sequence[Sequence[str]]]
 
 RUN = "run lra-bench bench for two models or more on one task"
 LANE_INCHES = 0.06
-TIE_END_INCHES = 0.03
 ROWS_PER_PANEL = 55
 TIE_LINE = {"color": BLACK, "linewidth": 1.8}
+TIE_THIN = {"color": BLACK, "linewidth": 0.5}
 
 
 def overlapping(rows: pd.DataFrame) -> list[list[str]]:
@@ -144,34 +145,37 @@ def _draw(
     look_of: Mapping[tuple[str, str], Look],
 ) -> None:
     middles = table_axes.draw(ax, rows, keys, look_of)
+    extents = dict(zip(middles.values(), itertools.pairwise(rows.edges(keys)), strict=True))
     for entry in panel[panel["label"].isin(middles)].to_dict("records"):
         look, middle = look_of[entry["model"], entry["label"]], middles[entry["label"]]
         ax.hlines([middle], entry["low"], entry["high"], colors=look.colour, linewidth=0.9)
         ax.plot([entry["score"]], [middle], linestyle="none", **look.points())
-    spans = [sorted(middles[label] for label in group if label in middles) for group in groups]
-    lanes = _lanes([(span[0], span[-1]) for span in spans if len(span) > 1])
-    lane_count = max((lane for _, _, lane in lanes), default=-1) + 1
-    share = min(LANE_INCHES * (lane_count + 0.5) / (ax.bbox.width / ax.figure.dpi), 0.5)
+    members = [sorted(middles[label] for label in group if label in middles) for group in groups]
+    lanes = _lanes([found for found in members if len(found) > 1])
+    share = min(LANE_INCHES * (len(lanes) + 0.5) / (ax.bbox.width / ax.figure.dpi), 0.5)
     low, high = panel[["low", "score"]].min(axis=None), panel[["high", "score"]].max(axis=None)
     air = 0.05 * (high - low) or 0.5
     # The bars of ties have their own part of the axes, right of all intervals.
     ax.set_xlim(low - air, high + air + (high - low + 2 * air) * share / (1 - share))
-    for first, last, lane in lanes:
-        across = 1 - share + share * (lane + 1) / (lane_count + 0.5)
-        ax.plot(
-            [across, across], [first - TIE_END_INCHES, last + TIE_END_INCHES], transform=ax.get_yaxis_transform(),
-            solid_capstyle="butt", gid="tie", **TIE_LINE,
-        )  # fmt: skip
+    beside = ax.get_yaxis_transform()
+    for lane, groups_of_lane in enumerate(lanes, start=1):
+        across = 1 - share + share * lane / (len(lanes) + 0.5)
+        for rows_of_group in groups_of_lane:
+            # Thick where a row belongs to the group, thin where the bar passes one that does not.
+            ax.plot([across] * 2, [rows_of_group[0], rows_of_group[-1]], transform=beside, gid="tie", **TIE_THIN)
+            tops, bottoms = zip(*(extents[row] for row in rows_of_group), strict=True)
+            ax.vlines([across] * len(tops), tops, bottoms, transform=beside, **TIE_LINE)
     ax.locator_params(axis="x", nbins=4)
     ax.set_xlabel(panel["axis"].iloc[0])
 
 
-def _lanes(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float, int]]:
-    """Each span with the first lane in which it meets no other."""
-    ends: list[float] = []
-    placed = []
-    for first, last in sorted(spans):
-        lane = next((number for number, end in enumerate(ends) if end < first), len(ends))
-        ends[lane : lane + 1] = [last]
-        placed.append((first, last, lane))
-    return placed
+def _lanes(groups: Sequence[list[float]]) -> list[list[list[float]]]:
+    """Groups of rows by lane, each in the first where it meets no other."""
+    lanes: list[list[list[float]]] = []
+    for group in sorted(groups):
+        free = next((lane for lane in lanes if lane[-1][-1] < group[0]), None)
+        if free is None:
+            lanes.append([group])
+        else:
+            free.append(group)
+    return lanes

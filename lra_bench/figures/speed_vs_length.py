@@ -132,6 +132,6 @@ def _powers(exponents: Sequence[float]) -> str:
 
 
 KIND = Curves(
-    panel=("quantity", "mode"), x="length", y="value", low="low", high="high", bars=True, apart=("hardware", "task", "batch"), title=_title,
-    furnish=_furnish, scale=_scale, name=_name, columns=2,
+    panel=("quantity", "mode"), x="length", y="value", low="low", high="high", bars=True, title=_title,
+    furnish=_furnish, scale=_scale, name=_name, apart=("hardware", "task", "batch"), columns=2,
 )  # fmt: skip

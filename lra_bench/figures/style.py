@@ -99,23 +99,27 @@ def line_inches(points: float = SMALL) -> float:
 
 @functools.lru_cache(maxsize=10_000)
 def wrapped(text: str, inches: float, points: float = SMALL) -> str:
-    """``text`` over as many lines as it takes to stay under a width, broken before ``·``, at spaces, else anywhere."""
+    """``text`` over as many lines as it takes to stay under a width, broken at spaces, after ``_``, else anywhere."""
+    if text_inches(text, points) <= inches:
+        return text
     lines = [""]
-    for word in text.replace(" · ", " \0 ").split(" "):
-        word = word.replace("\0", "·")
+    for word in text.split(" "):
         longer = f"{lines[-1]} {word}" if lines[-1] else word
         if text_inches(longer, points) <= inches:
             lines[-1] = longer
-            continue
-        if lines[-1]:
-            lines.append("")
-        while text_inches(word, points) > inches:
-            end = next((n for n in range(len(word), 1, -1) if text_inches(word[:n], points) <= inches), 1)
-            lines[-1] = word[:end]
-            word = word[end:]
-            lines.append("")
-        lines[-1] = word
+        else:
+            lines += _cut(word, inches, points)
     return "\n".join(line for line in lines if line)
+
+
+def _cut(word: str, inches: float, points: float) -> list[str]:
+    parts = []
+    while text_inches(word, points) > inches and len(word) > 1:
+        fits = [end for end in range(1, len(word)) if text_inches(word[:end], points) <= inches] or [1]
+        end = next((end for end in reversed(fits) if word[end - 1] in "_=,("), fits[-1])
+        parts.append(word[:end])
+        word = word[end:]
+    return [*parts, word]
 
 
 @functools.cache
