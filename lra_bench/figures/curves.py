@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +17,7 @@ from .variants import CROWDED, heading, in_order, looks_of, sheets
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Looks = Mapping[tuple[str, str], Look]
 FAINT = "#cfcfcf"
@@ -28,10 +28,10 @@ FAINT_ENTRY = Entry("variants of other panels", {"color": FAINT, "linewidth": 0.
 class Curves:
     """What one kind of curve needs: the columns of its panels and axes, and what is drawn beside the curves.
 
-    Rows of different values in ``apart`` never share a sheet, those of different values in ``panel`` never axes.
+    Rows of different values in ``document`` never share a sheet, in ``apart`` a page, in ``panel`` axes.
     ``title`` names a panel from its rows and the sheet's. ``furnish`` draws into axes what is no curve, and sets scale
     and names; its second argument is all rows of the panel, so that families have the same limits. ``scale`` gives the
-    factor of y. ``legend`` explains what ``furnish`` draws, ``name`` says more of a label than itself. Curves are
+    factor of y. ``legend`` explains what ``furnish`` draws, ``name`` makes an entry of a label and its rows. Curves are
     spread over ``aside`` octaves of x, so that bars of curves that meet stay readable.
     """
 
@@ -45,34 +45,43 @@ class Curves:
     furnish: Callable[[Axes, pd.DataFrame], None]
     scale: Callable[[pd.DataFrame], float]
     legend: Callable[[pd.DataFrame], Sequence[Entry]] = lambda rows: ()
-    name: Callable[[str, pd.DataFrame], str] = lambda label, rows: label
+    name: Callable[[str, pd.DataFrame], str] = lambda label, own: label
+    document: Sequence[str] = ()
     apart: Sequence[str] = ()
     columns: int = 3
     aside: float = 0.0
 
 
 def curve_sheets(data: pd.DataFrame, kind: Curves, width: float) -> Iterator[Sheet]:
-    """A sheet for each protocol; where a panel would hold more than ``CROWDED`` curves, one for each of its panels."""
-    for parts, rows in sheets(data, *kind.apart):
+    """A sheet for each protocol; a page of its own for each panel that would hold more than ``CROWDED`` curves."""
+    for parts, rows in sheets(data, *kind.document):
         look_of = looks_of(rows)
-        panels = [group for _, group in rows.groupby(list(kind.panel), dropna=False, observed=True)]
-        if max(len(in_order(group)) for group in panels) <= CROWDED:
-            cells = [_cell(kind.title(group, rows), kind, group, group, look_of) for group in panels]
-            legend = [*_entries(kind, rows, look_of), *kind.legend(rows)]
-            frame = Frame(kind.columns if width > COLUMN_INCHES else 1)
-            yield Sheet(parts, pages(cells, width, frame, legend, heading(parts)), rows)
-            continue
-        for group in panels:
-            title = kind.title(group, rows)
-            cells = [
-                _cell(name, kind, own, group, look_of, _entries(kind, own[own["label"] != REFERENCE], look_of))
-                for name, own in by_family(group)
-            ]
-            reference = _entries(kind, group[group["label"] == REFERENCE], look_of)
-            legend = [*reference, FAINT_ENTRY, *kind.legend(group)]
-            frame = Frame(1 if width <= COLUMN_INCHES else 2 if len(cells) == 4 else 3)
-            drawn = pages(cells, width, frame, legend, heading((*parts, title)))
-            yield Sheet((*parts, slug(title)), drawn, group)
+        drawn: list[Figure] = []
+        apart = [group for _, group in rows.groupby(list(kind.apart))] if kind.apart else [rows]
+        for group in apart:
+            said = heading((*parts, *(str(group[name].iloc[0]) for name in kind.apart)))
+            drawn += _pages(kind, group, look_of, width, said)
+        yield Sheet(parts, drawn, rows)
+
+
+def _pages(kind: Curves, rows: pd.DataFrame, look_of: Looks, width: float, said: str) -> list[Figure]:
+    narrow = width <= COLUMN_INCHES
+    panels = [group for _, group in rows.groupby(list(kind.panel), dropna=False, observed=True)]
+    if max(len(in_order(group)) for group in panels) <= CROWDED:
+        cells = [_cell(kind.title(group, rows), kind, group, group, look_of) for group in panels]
+        legend = [*_entries(kind, rows, look_of), *kind.legend(rows)]
+        return pages(cells, width, Frame(1 if narrow else kind.columns), legend, said)
+    drawn = []
+    for group in panels:
+        cells = [
+            _cell(name, kind, own, group, look_of, _entries(kind, own[own["label"] != REFERENCE], look_of))
+            for name, own in by_family(group)
+        ]
+        reference = _entries(kind, group[group["label"] == REFERENCE], look_of)
+        legend = [*reference, FAINT_ENTRY, *kind.legend(group)]
+        frame = Frame(1 if narrow else 2 if len(cells) == 4 else 3)
+        drawn += pages(cells, width, frame, legend, f"{said} · {kind.title(group, rows)}")
+    return drawn
 
 
 def _cell(
@@ -82,7 +91,8 @@ def _cell(
 
 
 def _entries(kind: Curves, rows: pd.DataFrame, look_of: Looks) -> list[Entry]:
-    return [Entry(kind.name(label, rows), look_of[model, label].options()) for model, label in in_order(rows)]
+    own = dict(iter(rows.groupby("label")))
+    return [Entry(kind.name(label, own[label]), look_of[model, label].options()) for model, label in in_order(rows)]
 
 
 def by_family(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -147,11 +157,6 @@ def limits(ax: Axes, low: float, high: float) -> None:
     """A y axis from ``low`` to ``high`` with some air."""
     air = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
     ax.set_ylim(low - air, high + air)
-
-
-def slug(title: str) -> str:
-    """A title as part of a file's name."""
-    return re.sub(r"[^A-Za-z0-9.+]+", "_", title).strip("_")
 
 
 def dashed(label: str) -> Entry:

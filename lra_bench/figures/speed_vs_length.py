@@ -108,23 +108,22 @@ def _scale(rows: pd.DataFrame) -> float:
     return 1e3 if rows["quantity"].iloc[0] == "time" else 1e-6
 
 
-def _name(label: str, rows: pd.DataFrame) -> str:
+def _name(label: str, own: pd.DataFrame) -> str:
     """The variant, its exponents in training and inference, and where it ended."""
-    own = rows[rows["label"] == label]
-    parts = [label]
+    parts, ends = [label], {}
+    points = own[["quantity", "mode", "length", "status", "exponent"]].itertuples(index=False, name=None)
+    powers: dict[str, dict[str, float]] = {}
+    for quantity, mode, length, status, exponent in sorted(points, key=lambda point: point[2]):
+        powers.setdefault(quantity, {})[mode] = exponent
+        if status != "ok":
+            ends.setdefault(mode, f"{SHORT.get(status, status)} at {length_name(length)}")
     for quantity in QUANTITIES:
-        of = own[own["quantity"] == quantity]
-        powers = [of.loc[of["mode"] == mode, "exponent"].median() for mode in MODES if (of["mode"] == mode).any()]
-        if any(power == power for power in powers):
-            parts.append(f"{quantity} {_powers(powers)}")
-    failed = own[own["status"] != "ok"].sort_values("length")
-    ends = [failed[failed["mode"] == mode].iloc[0] for mode in MODES if (failed["mode"] == mode).any()]
-    reasons = [f"{SHORT.get(end['status'], end['status'])} at {length_name(end['length'])}" for end in ends]
-    if len(set(reasons)) == 1 and len(ends) == rows["mode"].nunique():
-        parts.append(reasons[0])
-    else:
-        parts += [f"{reason} in {SPOKEN[end['mode']]}" for reason, end in zip(reasons, ends, strict=True)]
-    return " · ".join(parts)
+        found = [powers[quantity][mode] for mode in MODES if mode in powers.get(quantity, {})]
+        if any(power == power for power in found):
+            parts.append(f"{quantity} {_powers(found)}")
+    if len(set(ends.values())) == 1 and len(ends) == own["mode"].nunique():
+        return " · ".join([*parts, *set(ends.values())])
+    return " · ".join([*parts, *(f"{ends[mode]} in {SPOKEN[mode]}" for mode in MODES if mode in ends)])
 
 
 def _powers(exponents: Sequence[float]) -> str:
@@ -133,5 +132,5 @@ def _powers(exponents: Sequence[float]) -> str:
 
 KIND = Curves(
     panel=("quantity", "mode"), x="length", y="value", low="low", high="high", bars=True, title=_title,
-    furnish=_furnish, scale=_scale, name=_name, apart=("hardware", "task", "batch"), columns=2,
+    furnish=_furnish, scale=_scale, name=_name, document=("hardware",), apart=("task", "batch"), columns=2,
 )  # fmt: skip
