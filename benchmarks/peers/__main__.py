@@ -51,7 +51,7 @@ def main() -> int:
     data = as_table(rows)
     print(as_text(data), *geometric_means(data), sep="\n")
     if asked.output:
-        print(*save(draw(data), data, asked.output, "peers"), sep="\n")
+        print(*save([draw(data)], data, asked.output, "peers"), sep="\n")
     return 0 if data["time_ratio"].notna().any() else 1
 
 

@@ -15,7 +15,7 @@ REFERENCE = "transformer"
 # each other for readers with deuteranopia or protanopia.
 ORANGE, BLUE, GREEN, PINK, AMBER, SKY = COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 INDIGO, WINE, FOREST, OLIVE, MAROON, BROWN = "#332288", "#882255", "#117733", "#999933", "#661100", "#8C510A"
-SLATE = "#4A5563"
+SLATE = "#203030"
 
 # The shape, and whether it is filled, told apart at the size of a curve's marker; the filled circle is the reference's.
 SHAPES = ("s", "^", "D", "v", "P", "<", "X", ">", "p", "d", "*")
