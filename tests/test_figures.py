@@ -222,7 +222,8 @@ def test_score_over_speed_is_taken_at_one_length_with_memory_as_area() -> None:
     made = many(4, ("listops",))
     made[0].speed = [point for point in made[0].speed if point["length"] < 16384]
     figure, data = one("score_vs_speed", made)
-    assert set(data["speed_length"]) == {16384} and "transformer" not in set(data["label"])
+    # The longest of those that the most records measured.
+    assert set(data["speed_length"]) == {8192} and len(data) == 4
     (ax,) = figure.axes
     (halos,) = [found for found in ax.collections if len(found.get_sizes()) and found.get_zorder() == 1.5]
     areas = halos.get_sizes() / data["peak_memory_bytes"].to_numpy(float)
@@ -270,10 +271,11 @@ def test_mistakes_are_told_in_one_sentence(tmp_path: Path) -> None:
         draw("ranks", records(), tmp_path, width="three")
 
 
-@pytest.mark.parametrize("width", style.WIDTHS.values(), ids=style.WIDTHS)
 @pytest.mark.parametrize("name", FIGURES)
-@pytest.mark.parametrize("cells", [records, many], ids=lambda cells: cells.__name__)
-def test_nothing_is_cut_off_or_written_over_something_else(name: str, width: float, cells, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("cells", "width"), [(records, style.PAGE_INCHES), (many, style.COLUMN_INCHES)], ids=["few", "many"]
+)
+def test_nothing_is_cut_off_or_written_over_something_else(name: str, cells, width: float, tmp_path: Path) -> None:
     reads_well(name, stored(cells(), tmp_path), width)
 
 

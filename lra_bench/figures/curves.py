@@ -74,10 +74,10 @@ def _pages(kind: Curves, rows: pd.DataFrame, look_of: Looks, width: float, said:
     drawn = []
     for group in panels:
         cells = [
-            _cell(name, kind, own, group, look_of, _entries(kind, own[own["label"] != REFERENCE], look_of))
+            _cell(name, kind, own, group, look_of, _entries(kind, own[own["variant"] != REFERENCE], look_of))
             for name, own in by_family(group)
         ]
-        reference = _entries(kind, group[group["label"] == REFERENCE], look_of)
+        reference = _entries(kind, group[group["variant"] == REFERENCE], look_of)
         legend = [*reference, FAINT_ENTRY, *kind.legend(group)]
         frame = Frame(1 if narrow else 2 if len(cells) == 4 else 3)
         drawn += pages(cells, width, frame, legend, f"{said} · {kind.title(group, rows)}")
@@ -109,13 +109,14 @@ def by_family(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
             name = f"{family} ({number} of {parts})" if parts > 1 else family
             groups.append(([name], members[start : start + size]))
     for names, labels in groups:
-        yield ", ".join(names), rows[rows["label"].isin([*labels, REFERENCE])]
+        yield ", ".join(names), rows[rows["label"].isin(labels) | (rows["variant"] == REFERENCE)]
 
 
 def _families(rows: pd.DataFrame) -> Iterator[tuple[str, list[str]]]:
     """Families as they are spoken, in order, with the labels of their members, the reference left out."""
-    family_of = dict(zip(rows["label"], rows["family"], strict=True))
-    labels = [label for _, label in in_order(rows) if label != REFERENCE]
+    others = rows[rows["variant"] != REFERENCE]
+    family_of = dict(zip(others["label"], others["family"], strict=True))
+    labels = [label for _, label in in_order(others)]
     for family, members in itertools.groupby(labels, key=family_of.__getitem__):
         yield family.replace("_", " "), list(members)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 RUN = f"run lra-bench bench with model={REFERENCE} and others on the same hardware, with several measure.speed_lengths"
-MACHINE = [*PANEL, "hardware", "batch"]
+MACHINE = [*PANEL, "modified", "hardware", "batch"]
 MARK_INCHES = 0.022  # above and below the middle of a row
 MARKERS = {"time": ">", "memory": "o"}
 WORDS = {"time": "faster", "memory": "leaner"}
@@ -72,7 +72,7 @@ def _lacks(record: Record, reference: set[tuple[str, ...]], others: set[tuple[st
 
 
 def _beside(record: Record) -> tuple[str, ...]:
-    return record.key.task, record.key.protocol, record.key.hardware, str(bool(record.protocol_modified))
+    return record.key.task, record.key.protocol, record.key.hardware, *record.protocol_modified
 
 
 def draw(records: Sequence[Record], width: float) -> Iterator[Sheet]:
@@ -101,15 +101,15 @@ def _crossings(rows: pd.DataFrame) -> pd.DataFrame:
             label: dict(zip(own["length"], own["value"], strict=True))
             for label, own in group[group["value"].notna()].groupby("label")
         }
-        reference = costs.get(REFERENCE)
-        if reference is None:
+        variants = group.drop_duplicates("label").to_dict("records")
+        beside = min((each["label"] for each in variants if each["variant"] == REFERENCE), default=None)
+        if beside not in costs:
             continue
-        ended = group[(group["label"] == REFERENCE) & (group["status"] != "ok")]["length"]
-        failed = float(ended.min()) if len(ended) else math.inf
-        for first in group.drop_duplicates("label").to_dict("records"):
-            if first["label"] == REFERENCE or first["label"] not in costs:
+        ended = group.loc[(group["label"] == beside) & (group["status"] != "ok"), "length"]
+        for first in variants:
+            if first["variant"] == REFERENCE or first["label"] not in costs:
                 continue
-            word, length = first_better(costs[first["label"]], reference, failed)
+            word, length = first_better(costs[first["label"]], costs[beside], ended.min() if len(ended) else math.inf)
             kept = (*SHEET, *MACHINE, "model", "family", "label", "mode", "quantity")
             found.append(
                 {
@@ -117,8 +117,8 @@ def _crossings(rows: pd.DataFrame) -> pd.DataFrame:
                     "panel": title,
                     "word": word,
                     "length": length,
-                    "shortest": min(reference),
-                    "longest": max(reference),
+                    "shortest": min(costs[beside]),
+                    "longest": max(costs[beside]),
                 }
             )
     return pd.DataFrame(found).astype({"mode": modes} if found else {})
