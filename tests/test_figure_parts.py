@@ -87,11 +87,9 @@ def test_hues_stay_apart_for_readers_who_confuse_red_and_green(readers: str) -> 
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.3)), min_size=1, max_size=12))
 def test_ties_are_the_largest_groups_whose_intervals_all_overlap(intervals) -> None:
-    rows = pd.DataFrame(
-        [(f"v{number}", low, low + wide) for number, (low, wide) in enumerate(intervals)],
-        columns=["label", "low", "high"],
-    )
-    span = {row.label: (row.low, row.high) for row in rows.itertuples()}
+    named = [(f"v{number}", low, low + wide) for number, (low, wide) in enumerate(intervals)]
+    rows = pd.DataFrame(named, columns=["label", "low", "high"])
+    span = {label: (low, high) for label, low, high in named}
     groups = [set(group) for group in ranks.overlapping(rows)]
 
     def overlap(first: str, second: str) -> bool:
@@ -134,9 +132,7 @@ def test_mean_ranks_count_variants_that_every_task_has() -> None:
 
 
 @given(st.floats(0.5, 1.5), st.floats(0.2, 1.5), st.floats(1024, 8192))
-def test_the_first_better_length_of_two_power_laws_is_where_they_cross(
-    slow: float, more: float, crossing: float
-) -> None:
+def test_two_power_laws_cross_where_they_are_said_to(slow: float, more: float, crossing: float) -> None:
     own = {length: 3e-6 * length**slow for length in LENGTHS}
     reference = {length: 3e-6 * crossing**slow * (length / crossing) ** (slow + more) for length in LENGTHS}
     word, length = first_better(own, reference)
@@ -160,7 +156,7 @@ def test_names_beside_points_cover_neither_points_nor_each_other(seed: int) -> N
     figure = style.new_figure(5, 4)
     ax = style.panel(figure, 0.5, 0.5, 4, 3)
     ax.set(xlim=(-0.1, 1.1), ylim=(-0.1, 1.1))
-    place(ax, *points.T, [str(number) for number in range(12)], ["black"] * 12)
+    place(ax, points[:, 0], points[:, 1], [str(number) for number in range(12)], ["black"] * 12)
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in ax.texts]
     for first, second in itertools.combinations(boxes, 2):

@@ -30,6 +30,7 @@ def image(filename):
 display = types.ModuleType("IPython.display")
 display.Image = image
 sys.modules["IPython"] = types.ModuleType("IPython")
+sys.modules["IPython"].version_info = (8, 24)  # matplotlib asks whether it must do something for older ones
 sys.modules["IPython.display"] = display
 space = {"__name__": "__main__"}
 for cell in json.loads(Path(sys.argv[1]).read_text())["cells"]:

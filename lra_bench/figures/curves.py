@@ -150,7 +150,7 @@ def _arrays(kind: Curves, rows: pd.DataFrame, scale: float) -> dict[tuple[str, s
     """x, y, low and high (P, 4) of each (model, label), as they are drawn."""
     columns = [kind.x, kind.y, kind.low, kind.high]
     values = rows[columns].to_numpy(float) * (1, scale, scale, scale)
-    found = rows.groupby(["model", "label"], sort=False).indices
+    found: dict[Any, Any] = rows.groupby(["model", "label"], sort=False).indices
     return {key: values[places] for key, places in found.items()}
 
 

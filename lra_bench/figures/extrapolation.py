@@ -12,7 +12,7 @@ from .curves import Curves, curve_sheets, dashed, floor_line, limits
 from .layout import Sheet
 from .legend import Entry
 from .palette import GREY
-from .variants import IDENTITY, PANEL, SHEET, identity, over_seeds, panel_title, units
+from .variants import IDENTITY, PANEL, SHEET, extent, identity, over_seeds, panel_title, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,7 +50,7 @@ def _curves(records: Sequence[Record]) -> pd.DataFrame:
                 "metric": record.metric,
                 "length_variant": variant,
                 **{name: point[name] for name in ("ratio", "length", "score", "low", "high", "floor", "floor_name")},
-            }  # type: ignore[literal-required]
+            }
             for record in records
             for variant, point in _in_every_variant(record)
         ]
@@ -86,9 +86,9 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
     ax.set_xticks(ratios, [ratio_name(ratio).replace("x", "×") for ratio in ratios])
     ax.minorticks_off()
     ax.set_xlim(min(ratios) / 1.3, max(ratios) * 1.3)
-    shown = rows[["score", "low", "high", "floor"]]
+    low, high = extent(rows, "score", "low", "high", "floor")
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
-    limits(ax, factor * shown.min(axis=None), factor * shown.max(axis=None))
+    limits(ax, factor * low, factor * high)
     ax.set_xlabel(f"relative length (1× = {rows['train_length'].iloc[0]:,} tokens)", fontsize=7)
     ax.set_ylabel(name)
 

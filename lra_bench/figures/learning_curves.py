@@ -10,7 +10,7 @@ from lra_bench.records.schema import Record
 
 from .curves import Curves, curve_sheets, limits
 from .layout import Sheet
-from .variants import IDENTITY, PANEL, SHEET, identity, panel_title, units
+from .variants import IDENTITY, PANEL, SHEET, extent, identity, panel_title, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
     factor, name = units(rows["metric"].iloc[0])
     ax.set_xlim(0, 1.03 * rows["step"].max())
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
-    limits(ax, factor * rows["low"].min(), factor * rows["high"].max())
+    limits(ax, *(factor * end for end in extent(rows, "low", "high")))
     ax.locator_params(axis="x", nbins=4)
     ax.set_xlabel("training step")
     ax.set_ylabel(f"validation {name}")

@@ -27,12 +27,10 @@ def place(ax: Axes, x: Any, y: Any, names: Sequence[str], colours: Sequence[str]
     from matplotlib.patheffects import withStroke
 
     ax.get_xlim(), ax.get_ylim()  # settled now: they are computed when they are asked for
-    dpi = ax.figure.dpi
+    dpi: float = ax.figure.dpi
     points = ax.transData.transform(np.column_stack([x, y])) / dpi
-    box = ax.bbox.extents / dpi
-    taken = np.array(
-        [[px - POINT_INCHES, py - POINT_INCHES, px + POINT_INCHES, py + POINT_INCHES] for px, py in points]
-    )
+    box: Any = np.array(ax.bbox.extents) / dpi
+    taken = np.hstack([points - POINT_INCHES, points + POINT_INCHES])
     height = TINY / POINTS
     for index in np.argsort(-points[:, 1], kind="stable"):
         width = text_inches(names[index], TINY)
@@ -45,9 +43,9 @@ def place(ax: Axes, x: Any, y: Any, names: Sequence[str], colours: Sequence[str]
         left, bottom, right, top = boxes[best]
         taken = np.vstack([taken, boxes[best]])
         middle = np.array([(left + right) / 2, (bottom + top) / 2])
-        place_in_axes = ax.transAxes.inverted().transform(middle * dpi)
+        across_axes, up_axes = ax.transAxes.inverted().transform(middle * dpi)
         ax.text(
-            *place_in_axes, names[index], transform=ax.transAxes, fontsize=TINY, color="black",
+            across_axes, up_axes, names[index], transform=ax.transAxes, fontsize=TINY, color="black",
             ha="center", va="center", zorder=4, gid="tag",
             path_effects=[withStroke(linewidth=1.2, foreground="white")],
         )  # fmt: skip

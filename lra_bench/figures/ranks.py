@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.statistics import t_interval
 from lra_bench.records.schema import Record
@@ -15,7 +15,7 @@ from .layout import Cell, Frame, Sheet, pages
 from .legend import Entry
 from .palette import BLACK, Look
 from .style import COLUMN_INCHES, TINY, text_inches
-from .variants import IDENTITY, PANEL, SHEET, heading, looks_of, over_seeds, panel_title, scores, sheets, units
+from .variants import IDENTITY, PANEL, SHEET, extent, heading, looks_of, over_seeds, panel_title, scores, sheets, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,8 +26,8 @@ Ties = Callable[["pd.DataFrame"], Sequence[Sequence[str]]]
 RUN = "run lra-bench bench for two models or more on one task"
 LANE_INCHES = 0.06
 ROWS_PER_PANEL = 55
-TIE_LINE = {"color": BLACK, "linewidth": 1.8}
-TIE_THIN = {"color": BLACK, "linewidth": 0.5}
+TIE_LINE: dict[str, Any] = {"color": BLACK, "linewidth": 1.8}
+TIE_THIN: dict[str, Any] = {"color": BLACK, "linewidth": 0.5}
 
 
 def overlapping(rows: pd.DataFrame) -> list[list[str]]:
@@ -153,7 +153,7 @@ def _draw(
     members = [sorted(middles[label] for label in group if label in middles) for group in groups]
     lanes = _lanes([found for found in members if len(found) > 1])
     share = min(LANE_INCHES * (len(lanes) + 0.5) / (ax.bbox.width / ax.figure.dpi), 0.5)
-    low, high = panel[["low", "score"]].min(axis=None), panel[["high", "score"]].max(axis=None)
+    low, high = extent(panel, "low", "score", "high")
     air = 0.05 * (high - low) or 0.5
     # The bars of ties have their own part of the axes, right of all intervals.
     ax.set_xlim(low - air, high + air + (high - low + 2 * air) * share / (1 - share))

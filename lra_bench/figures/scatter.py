@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HALO_POINTS2 = 400.0  # the area of the largest
 REFERENCE_HALO_POINTS2 = 60.0  # the area of the one in the legend, which fits its row
 NAMED_SHARE = 0.4  # of a panel's width: longer names are replaced by numbers
-FRONT = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (2, 1.5))}
+FRONT: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (2, 1.5))}
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _draw(
 
     factor, name = units(rows["metric"].iloc[0])
     x, y = rows[cost.column].to_numpy(float), factor * rows["score"].to_numpy(float)
-    halos = np.zeros(len(rows))
+    halos: Any = np.zeros(len(rows))
     if largest is not None and cost.halo is not None:
         halos = HALO_POINTS2 * rows[cost.halo].astype(float).fillna(0.0).to_numpy() / largest
     keys = list(zip(rows["model"], rows["label"], strict=True))

@@ -38,9 +38,9 @@ def draw(records: Sequence[Record], width: float) -> Iterator[Sheet]:
     is the peak memory there. Machines never share a sheet.
     """
     frame = scores(records, MEASURED)
-    data = over_seeds(frame, [*SHEET, *TIMED, *IDENTITY])
-    speed = frame.groupby([*SHEET, *TIMED, *IDENTITY], dropna=False)["train_tokens_per_second"].median()
-    data["train_tokens_per_second"] = speed.reindex(data[[*SHEET, *TIMED, *IDENTITY]]).to_numpy(float)
+    key = [*SHEET, *TIMED, *IDENTITY]
+    speed = frame.groupby(key, dropna=False)["train_tokens_per_second"].median().reset_index()
+    data = over_seeds(frame.drop(columns="train_tokens_per_second"), key).merge(speed, on=key)
     data["peak_memory_bytes"] = data[MEMORY[0]].astype("Float64").fillna(data[MEMORY[1]].astype("Float64"))
     yield from scatter_sheets(data, COST, width)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.runs import MODES
 from lra_bench.records.schema import Record
@@ -11,7 +11,7 @@ from lra_bench.records.schema import Record
 from .curves import Curves, curve_sheets
 from .layout import Sheet
 from .ticks import length_name, lengths_below, logarithmic
-from .variants import IDENTITY, PANEL, SHEET, identity
+from .variants import IDENTITY, PANEL, SHEET, extent, identity
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +58,7 @@ def step_costs(records: Sequence[Record]) -> pd.DataFrame:
             for record in records
             for where in [identity(record)]
             for point in record.speed
-            for growth in [record.growth.get(point["mode"]) or {}]
+            for growth in [_slopes(record, point["mode"])]
         ]
     )
     numbers = [*TIMES, *MEMORY, *(f"{quantity}_exponent" for quantity in QUANTITIES)]
@@ -66,7 +66,11 @@ def step_costs(records: Sequence[Record]) -> pd.DataFrame:
     data = pd.concat([_quantity(points, quantity) for quantity in QUANTITIES], ignore_index=True)
     # Panels follow the order of categories: time above memory, training before inference.
     order = {"quantity": QUANTITIES, "mode": MODES}
-    return data.astype({name: pd.CategoricalDtype(found, ordered=True) for name, found in order.items()})
+    return data.astype({name: pd.CategoricalDtype(list(found), ordered=True) for name, found in order.items()})
+
+
+def _slopes(record: Record, mode: str) -> dict[str, Any]:
+    return dict(record.growth.get(mode, {}))
 
 
 def _quantity(points: pd.DataFrame, quantity: str) -> pd.DataFrame:
@@ -100,7 +104,8 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
     ax.set_ylabel("time of a step (ms)" if counter == "time" else f"{counter} (MB)", fontsize=7)
     if len(drawn):
         scale = _scale(rows)
-        ax.set_ylim(scale * drawn[["value", "low"]].min(axis=None) / 1.3, scale * drawn["high"].max() * 1.3)
+        low, high = extent(drawn, "value", "low", "high")
+        ax.set_ylim(scale * low / 1.3, scale * high * 1.3)
         logarithmic(ax, "y")
 
 
@@ -110,7 +115,7 @@ def _scale(rows: pd.DataFrame) -> float:
 
 def _name(label: str, own: pd.DataFrame) -> str:
     """The variant, its exponents in training and inference, and where it ended."""
-    parts, ends = [label], {}
+    parts, ends = [label], dict[str, str]()
     points = own[["quantity", "mode", "length", "status", "exponent"]].itertuples(index=False, name=None)
     powers: dict[str, dict[str, float]] = {}
     for quantity, mode, length, status, exponent in sorted(points, key=lambda point: point[2]):

@@ -118,6 +118,14 @@ def heading(parts: Sequence[str]) -> str:
     return " · ".join(re.sub(r"^batch(\d+)$", r"batch \1", part) for part in said)
 
 
+def extent(rows: pd.DataFrame, *columns: str) -> tuple[float, float]:
+    """The least and the greatest known value in columns of which one value is known."""
+    import numpy as np
+
+    values = rows[list(columns)].to_numpy(float)
+    return float(np.nanmin(values)), float(np.nanmax(values))
+
+
 def units(metric: str | None) -> tuple[float, str]:
     """The factor by which a score is drawn, and the name of its axis."""
     return (1.0, "bits per character") if metric == "bits_per_character" else (100.0, "accuracy (%)")
