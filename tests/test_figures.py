@@ -173,6 +173,17 @@ def test_machines_and_batch_sizes_never_share_axes() -> None:
 
 
 @pytest.mark.parametrize("name", FIGURES)
+def test_versions_of_a_task_never_share_axes(name: str, tmp_path: Path) -> None:
+    made = [make_record(model, hash=version * 8) for version in "12" for model in ("transformer", "performer")]
+    for record in made:
+        record.data["version"] = record.key.hash[0]
+    [sheet] = sheets(name, stored(made, tmp_path))
+    assert set(sheet.data["label"]) <= {"transformer", "performer"}
+    said = " ".join(text for page in sheet.pages for text in written(page))
+    assert "listops v1" in said and "listops v2" in said
+
+
+@pytest.mark.parametrize("name", FIGURES)
 def test_protocols_modified_protocols_and_machines_of_timings_never_share_a_sheet(name: str, tmp_path: Path) -> None:
     made = [
         make_record(model, **options)

@@ -56,4 +56,6 @@ def draw(name: str, records: Sequence[Record], folder: Path, width: str = "two")
     written: list[Path] = []
     for sheet in module.draw(usable, inches):
         written += save(sheet.pages, sheet.data, folder, f"{name}-{sheet.name}")
+    if not written:
+        raise NothingToDrawError(f"plot {name}: {len(usable):,} records hold nothing to draw; {module.RUN}")
     return written

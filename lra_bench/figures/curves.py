@@ -12,7 +12,7 @@ from .layout import Cell, Frame, Sheet, pages
 from .legend import Entry
 from .palette import GREY, REFERENCE, Look
 from .style import COLUMN_INCHES
-from .variants import CROWDED, heading, in_order, looks_of, sheets
+from .variants import CROWDED, PANEL, heading, in_order, looks_of, panel_title, sheets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +28,8 @@ FAINT_ENTRY = Entry("variants of other panels", {"color": FAINT, "linewidth": 0.
 class Curves:
     """What one kind of curve needs: the columns of its panels and axes, and what is drawn beside the curves.
 
-    Rows of different values in ``document`` never share a sheet, in ``apart`` a page, in ``panel`` axes.
+    Rows of different values in ``document`` never share a sheet, in ``panel`` axes. Where ``apart`` is not empty, each
+    task and value in it has pages of its own.
     ``title`` names a panel from its rows and the sheet's. ``furnish`` draws into axes what is no curve, and sets scale
     and names; its second argument is all rows of the panel, so that families have the same limits. ``scale`` gives the
     factor of y. ``legend`` explains what ``furnish`` draws, ``name`` makes an entry of a label and its rows. Curves are
@@ -57,10 +58,10 @@ def curve_sheets(data: pd.DataFrame, kind: Curves, width: float) -> Iterator[She
     for parts, rows in sheets(data, *kind.document):
         look_of = looks_of(rows)
         drawn: list[Figure] = []
-        apart = [group for _, group in rows.groupby(list(kind.apart))] if kind.apart else [rows]
+        apart = [group for _, group in rows.groupby([*PANEL, *kind.apart], dropna=False)] if kind.apart else [rows]
         for group in apart:
-            said = heading((*parts, *(str(group[name].iloc[0]) for name in kind.apart)))
-            drawn += _pages(kind, group, look_of, width, said)
+            own = (panel_title(group, rows), *(str(group[name].iloc[0]) for name in kind.apart)) if kind.apart else ()
+            drawn += _pages(kind, group, look_of, width, heading((*parts, *own)))
         yield Sheet(parts, drawn, rows)
 
 

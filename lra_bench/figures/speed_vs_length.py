@@ -137,5 +137,5 @@ def _powers(exponents: Sequence[float]) -> str:
 
 KIND = Curves(
     panel=("quantity", "mode"), x="length", y="value", low="low", high="high", bars=True, title=_title,
-    furnish=_furnish, scale=_scale, name=_name, document=("hardware",), apart=("task", "batch"), columns=2,
+    furnish=_furnish, scale=_scale, name=_name, document=("hardware",), apart=("batch",), columns=2,
 )  # fmt: skip
