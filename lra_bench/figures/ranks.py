@@ -25,6 +25,7 @@ Ties = Callable[["pd.DataFrame"], Sequence[Sequence[str]]]
 
 RUN = "run lra-bench bench for two models or more on one task"
 LANE_INCHES = 0.06
+BAR_GAP_INCHES = 0.02
 ROWS_PER_PANEL = 55
 TIE_LINE: dict[str, Any] = {"color": BLACK, "linewidth": 1.8}
 TIE_THIN: dict[str, Any] = {"color": BLACK, "linewidth": 0.5}
@@ -163,7 +164,8 @@ def _draw(
         for rows_of_group in groups_of_lane:
             # Thick where a row belongs to the group, thin where the bar passes one that does not.
             ax.plot([across] * 2, [rows_of_group[0], rows_of_group[-1]], transform=beside, gid="tie", **TIE_THIN)
-            tops, bottoms = zip(*(extents[row] for row in rows_of_group), strict=True)
+            tops, bottoms = map(list, zip(*(extents[row] for row in rows_of_group), strict=True))
+            tops[0], bottoms[-1] = tops[0] + BAR_GAP_INCHES, bottoms[-1] - BAR_GAP_INCHES
             ax.vlines([across] * len(tops), tops, bottoms, transform=beside, **TIE_LINE)
     ax.locator_params(axis="x", nbins=4)
     ax.set_xlabel(panel["axis"].iloc[0])

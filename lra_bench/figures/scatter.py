@@ -52,7 +52,9 @@ def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[She
         room = NAMED_SHARE * (width / columns - frame.left)
         named = not crowded and all(text_inches(label, TINY) <= room for _, label in order)
         tags = {key: key[1] if named else str(number) for number, key in enumerate(order, start=1)}
-        names = [] if named else [Entry(f"{tags[key]}  {key[1]}", _glyph(look_of[key])) for key in order]
+        names = (
+            [] if named else [Entry(f"{tags[key]}\N{NO-BREAK SPACE}{key[1]}", _glyph(look_of[key])) for key in order]
+        )
         largest = float(rows[cost.halo].max()) if cost.halo and rows[cost.halo].notna().any() else None
         height = 3.0 if columns == 1 and width > COLUMN_INCHES else 2.1 if columns < 3 else 1.75
         cells = [
