@@ -119,7 +119,7 @@ def test_other_ties_can_be_plugged_in() -> None:
     [sheet] = ranks.draw(made, style.PAGE_INCHES, ties=ties)
     assert len(asked) == 3 and asked[1] == ["local", "performer", "linear"]
     assert list(sheet.data["tie_groups"])[:3] == ["1", "1 2", "2"]
-    bars = [line for ax in sheet.pages[0].axes for line in ax.lines if line.get_gid() == "tie"]
+    bars = [line for page in sheet.pages for ax in page.axes for line in ax.lines if line.get_gid() == "tie"]
     assert len(bars) == 2 * 3
 
 

@@ -67,7 +67,7 @@ def stored(made: list[Record], folder: Path) -> list[Record]:
 def sheets(name: str, made: list[Record], width: float = style.PAGE_INCHES) -> list[Sheet]:
     module = importlib.import_module(f"lra_bench.figures.{name}")
     usable = [r for r, reason in zip(made, module.lacking(made), strict=True) if not reason]
-    return list(module.draw(usable, width))
+    return [Sheet(sheet.parts, list(sheet.pages), sheet.data) for sheet in module.draw(usable, width)]
 
 
 def one(name: str, made: list[Record]) -> tuple[Figure, pd.DataFrame]:
@@ -216,8 +216,9 @@ def test_more_curves_than_a_panel_takes_go_by_family_with_all_others_behind_them
         names = " ".join(written(page))
         assert all(record.key.model in names for record in many())
         for ax in page.axes:
-            behind = sum(len(found.get_segments()) for found in ax.collections if found.get_zorder() == 1.5)
-            own = sum(line.get_zorder() == 3.5 for line in ax.lines)
+            (faint,) = [found for found in ax.collections if found.get_zorder() == 1.5]
+            behind = len(faint.get_paths())
+            own = len([line for line in ax.lines if line.get_zorder() == 3.5])
             assert behind + own == 11
         assert len({ax.get_ylim() for ax in page.axes}) == 1
 

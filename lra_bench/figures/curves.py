@@ -56,23 +56,25 @@ class Curves:
 def curve_sheets(data: pd.DataFrame, kind: Curves, width: float) -> Iterator[Sheet]:
     """A sheet for each protocol; a page of its own for each panel that would hold more than ``CROWDED`` curves."""
     for parts, rows in sheets(data, *kind.document):
-        look_of = looks_of(rows)
-        drawn: list[Figure] = []
-        apart = [group for _, group in rows.groupby([*PANEL, *kind.apart], dropna=False)] if kind.apart else [rows]
-        for group in apart:
-            own = (panel_title(group, rows), *(str(group[name].iloc[0]) for name in kind.apart)) if kind.apart else ()
-            drawn += _pages(kind, group, look_of, width, heading((*parts, *own)))
-        yield Sheet(parts, drawn, rows)
+        yield Sheet(parts, _sheet_pages(kind, parts, rows, width), rows)
 
 
-def _pages(kind: Curves, rows: pd.DataFrame, look_of: Looks, width: float, said: str) -> list[Figure]:
+def _sheet_pages(kind: Curves, parts: Sequence[str], rows: pd.DataFrame, width: float) -> Iterator[Figure]:
+    look_of = looks_of(rows)
+    apart = [group for _, group in rows.groupby([*PANEL, *kind.apart], dropna=False)] if kind.apart else [rows]
+    for group in apart:
+        own = (panel_title(group, rows), *(str(group[name].iloc[0]) for name in kind.apart)) if kind.apart else ()
+        yield from _pages(kind, group, look_of, width, heading((*parts, *own)))
+
+
+def _pages(kind: Curves, rows: pd.DataFrame, look_of: Looks, width: float, said: str) -> Iterator[Figure]:
     narrow = width <= COLUMN_INCHES
     panels = [group for _, group in rows.groupby(list(kind.panel), dropna=False, observed=True)]
     if max(len(in_order(group)) for group in panels) <= CROWDED:
         cells = [_cell(kind.title(group, rows), kind, group, group, look_of) for group in panels]
         legend = [*_entries(kind, rows, look_of), *kind.legend(rows)]
-        return pages(cells, width, Frame(1 if narrow else kind.columns), legend, said)
-    drawn = []
+        yield from pages(cells, width, Frame(1 if narrow else kind.columns), legend, said)
+        return
     for group in panels:
         cells = [
             _cell(name, kind, own, group, look_of, _entries(kind, own[own["variant"] != REFERENCE], look_of))
@@ -81,8 +83,7 @@ def _pages(kind: Curves, rows: pd.DataFrame, look_of: Looks, width: float, said:
         reference = _entries(kind, group[group["variant"] == REFERENCE], look_of)
         legend = [*reference, FAINT_ENTRY, *kind.legend(group)]
         frame = Frame(1 if narrow else 2 if len(cells) == 4 else 3)
-        drawn += pages(cells, width, frame, legend, f"{said} · {kind.title(group, rows)}")
-    return drawn
+        yield from pages(cells, width, frame, legend, f"{said} · {kind.title(group, rows)}")
 
 
 def _cell(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,10 @@ ROW_GAP_INCHES = 0.1
 
 @dataclass
 class Sheet:
-    """One figure: what it belongs to (``quick``, ``cpu-epyc-2t``), its pages and the numbers drawn."""
+    """One figure: what it belongs to (``quick``, ``cpu-epyc-2t``), its pages, drawn when taken, and its numbers."""
 
     parts: tuple[str, ...]
-    pages: list[Figure]
+    pages: Iterable[Figure]
     data: pd.DataFrame
 
     @property
@@ -69,7 +69,7 @@ class _Row:
 
 def pages(
     cells: Sequence[Cell], width: float, frame: Frame, legend: Sequence[Entry] = (), heading: str = ""
-) -> list[Figure]:
+) -> Iterator[Figure]:
     """Figures of a width in inches with all ``cells``, row by row; heading and legend stand on every page."""
     frame = replace(frame, columns=min(frame.columns, len(cells)))
     across = width / frame.columns
@@ -77,7 +77,8 @@ def pages(
     heading = wrapped(heading, width - 2 * EDGE_INCHES, TITLE_POINTS)
     shared = lay_out(legend, width - 2 * EDGE_INCHES)
     outside = _text_height(heading) + shared.inches + 2 * EDGE_INCHES
-    return [_page(group, width, frame, shared, heading, outside) for group in _fill(rows, outside)]
+    for group in _fill(rows, outside):
+        yield _page(group, width, frame, shared, heading, outside)
 
 
 def _row(cells: Sequence[Cell], across: float, frame: Frame) -> _Row:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -130,34 +130,25 @@ def _renderer() -> Any:
     return RendererAgg(1, 1, 300)
 
 
-def save(pages: Sequence[Figure], data: pd.DataFrame, folder: Path, name: str) -> list[Path]:
+def save(pages: Iterable[Figure], data: pd.DataFrame, folder: Path, name: str) -> list[Path]:
     """Write pages as one PDF, as PNG each (the second as ``name-2``), and what they show as CSV; the paths.
 
-    Each file appears whole or not at all. The same figure gives the same bytes: no date is written. Raises
-    ``UserError`` where the folder cannot be written.
+    Pages are taken one after the other and not kept. Each file appears whole or not at all. The same figure gives the
+    same bytes: no date is written. Raises ``UserError`` where the folder cannot be written.
     """
-    stems = [name if number == 1 else f"{name}-{number}" for number in range(1, len(pages) + 1)]
-    writers: dict[str, Callable[[Path], Any]] = {
-        f"{name}.pdf": functools.partial(_save_pdf, pages),
-        **{f"{stem}.png": functools.partial(_save_png, page) for stem, page in zip(stems, pages, strict=True)},
-        f"{name}.csv": functools.partial(data.to_csv, index=False),
-    }
-    try:
-        for file, writer in writers.items():
-            with replacing(folder / file) as path, style():
-                writer(path)
-    except OSError as error:
-        raise UserError(f"--output {folder}: {why(error)}; choose another folder with --output") from error
-    return [folder / file for file in writers]
-
-
-def _save_pdf(pages: Sequence[Figure], path: Path) -> None:
     from matplotlib.backends.backend_pdf import PdfPages
 
-    with PdfPages(path, metadata={"CreationDate": None}) as document:
-        for page in pages:
-            document.savefig(page)
-
-
-def _save_png(page: Figure, path: Path) -> None:
-    page.savefig(path, format="png", pil_kwargs={"compress_level": 1})  # the default takes several times as long
+    pictures = []
+    try:
+        with replacing(folder / f"{name}.pdf") as path, PdfPages(path, metadata={"CreationDate": None}) as document:
+            for number, page in enumerate(pages, start=1):
+                pictures.append(folder / f"{name if number == 1 else f'{name}-{number}'}.png")
+                with style(), replacing(pictures[-1]) as aside:
+                    document.savefig(page)
+                    # The default level takes several times as long.
+                    page.savefig(aside, format="png", pil_kwargs={"compress_level": 1})
+        with replacing(folder / f"{name}.csv") as path:
+            data.to_csv(path, index=False)
+    except OSError as error:
+        raise UserError(f"--output {folder}: {why(error)}; choose another folder with --output") from error
+    return [folder / f"{name}.pdf", *pictures, folder / f"{name}.csv"]
