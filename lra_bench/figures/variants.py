@@ -77,8 +77,8 @@ def _several(rows: pd.DataFrame, names: pd.Series, column: str) -> pd.Series:
     return rows.assign(name=names).groupby([*PANEL, "name"], dropna=False)[column].transform("nunique") > 1
 
 
-def over_seeds(points: pd.DataFrame, by: list[str], value: str = "score") -> pd.DataFrame:
-    """One row per group of ``by``: the mean of ``value`` over ``seeds`` with its 95 % interval, ``low`` to ``high``.
+def over_seeds(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """One row per group of ``by``: the mean score over ``seeds`` with its 95 % interval, ``low`` to ``high``.
 
     ``interval`` names what they hold: the mean over ``seeds`` (Student) where there are two or more, else the score
     over ``examples`` of the one seed. Other columns keep their first value. Shares stay within 0 and 1.
@@ -87,13 +87,13 @@ def over_seeds(points: pd.DataFrame, by: list[str], value: str = "score") -> pd.
     from scipy.stats import t
 
     groups = points.sort_values([*by, "seed"]).groupby(by, dropna=False, sort=True)
-    rows, spread = groups.first(), groups[value].agg(["mean", "std", "count"])
+    rows, spread = groups.first(), groups["score"].agg(["mean", "std", "count"])
     several = spread["count"] > 1
     half = t.ppf(0.975, (spread["count"] - 1).clip(lower=1)) * spread["std"] / np.sqrt(spread["count"])
     share = rows["metric"] == "accuracy"
     low, high = spread["mean"] - half, spread["mean"] + half
     return rows.assign(
-        **{value: spread["mean"]},
+        score=spread["mean"],
         low=low.where(~share, low.clip(lower=0)).where(several, rows["low"]),
         high=high.where(~share, high.clip(upper=1)).where(several, rows["high"]),
         seeds=spread["count"],
