@@ -58,8 +58,8 @@ class Curves:
     task and value in it has pages of its own.
     ``title`` names a panel from its rows and the sheet's. ``furnish`` draws into axes what is no curve, and sets scale
     and names; its second argument is all rows of the panel, so that families have the same limits. ``scale`` gives the
-    factor of y. ``legend`` explains what ``furnish`` draws, ``name`` makes an entry of a curve's name and rows. Curves are
-    spread over ``aside`` octaves of x, so that bars of curves that meet stay readable.
+    factor of y. ``legend`` explains what ``furnish`` draws, ``name`` makes an entry of a curve's name and its rows.
+    Curves are spread over ``aside`` octaves of x, so that bars of curves that meet stay readable.
     """
 
     panel: Sequence[str]
