@@ -8,7 +8,7 @@ import yaml
 from lra_bench import config
 from lra_bench.build import build_task
 from lra_bench.contracts import UserError
-from lra_bench.grid import incompatible
+from lra_bench.grid import expand, incompatible
 from lra_bench.listing import options
 from lra_bench.options import Bench
 
@@ -63,6 +63,14 @@ def test_what_the_user_changed_is_named():
     composed = compose("model=performer", "model.mixer.features=32", "train.lr=2e-3", "backbone.depth=3", "seed=4")
     assert set(composed.modified) == {"train.lr", "backbone.depth"}
     assert composed.differences == {"model.mixer.features": 32}
+
+
+def test_knobs_are_written_in_quotes():
+    """As the documentation has it: an equals sign needs them, in Hydra's grammar."""
+    text = 'measure.extrapolation_knobs=["position.scaling=yarn","model.mixer.log_n=true"]'
+    assert [text] in expand([text])
+    measure = compose("task=recall", text).config["measure"]
+    assert measure["extrapolation_knobs"] == ["position.scaling=yarn", "model.mixer.log_n=true"]
 
 
 def test_the_direction_makes_a_variant_and_changes_no_rules():

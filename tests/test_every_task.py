@@ -72,6 +72,7 @@ def assert_runs(folder, task, model):
     scored = [point for point in points if point["status"] == "ok"]
     assert len(scored) >= 2 and all(point["floor"] is not None for point in scored)
     assert all(point["reason"] for point in points if point["status"] != "ok")
+    assert bool(record["extrapolation"]["by_position"]) == (task == "enwik8")
 
 
 @pytest.mark.parametrize(

@@ -82,10 +82,15 @@ class Contender:
         assert self.bench is not None and self.step is not None
         peak = self.bench.peak(self.step) if self.hardware.device.type == "cuda" else Peak()
         entry = self.bench.entry(mode, self.length, summary(self.rounds, self.warm), peak, policy)
-        self.step = None
-        self.bench.rest()
-        self._give_back()
+        self.rest()
         return {"entry": entry}
+
+    def rest(self) -> None:
+        """Let go what the mode measured last held on to."""
+        self.step = None
+        if self.bench is not None:
+            self.bench.rest()
+        self._give_back()
 
     def weigh(self, mode: str, batch_size: int) -> dict[str, Any]:
         """Peak of resident memory; asked of a process with an allocator that keeps nothing."""
@@ -129,12 +134,12 @@ def answers(commands: IO[str]) -> Iterator[dict[str, Any]]:
             arguments = json.loads(line)
             command = arguments.pop("command")
             try:
-                yield getattr(contender, command)(**arguments)
+                answer = getattr(contender, command)(**arguments)
             except Exception as error:
-                yield {"failed": status_of(error)}
-                # The frames of the error hold what there was no room for.
-                error.__traceback__ = None
-                contender.step = None
+                answer = {"failed": status_of(error)}
+                contender.rest()
+            # Not while the error is at hand, whose frames hold what there was no room for.
+            yield answer
 
 
 def main() -> None:

@@ -46,8 +46,14 @@ def row_attention(
         o = grouped(drop(weights, dropout).to(v.dtype), v[:, :, : weights.shape[-1]])
         return o if mask is None else o * mask.any(-1, keepdim=True)
 
-    how = {"beside": beside, "padding": padding, "causal": causal, "numbers": numbers}
-    return weights_by_rows(queries, v.shape[2], score, read, **how, draws=dropout > 0)
+    return weights_by_rows(
+        *(queries, v.shape[2], score, read),
+        beside=beside,
+        padding=padding,
+        causal=causal,
+        numbers=numbers,
+        draws=dropout > 0,
+    )
 
 
 def weights_by_rows(
