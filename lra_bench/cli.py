@@ -249,28 +249,31 @@ def compare(
 
 @app.command()
 def plot(
+    name: Annotated[str, typer.Argument(help="One figure, as ranks or speed_vs_length; all draws each")] = "all",
     results: Results = None,
-    figure: Annotated[
-        str | None,
-        typer.Option(help="extrapolation, evaluation_knobs, loss_by_position, speed_vs_length; default: all"),
-    ] = None,
+    width: Annotated[str, typer.Option(help="Columns of a paper: one or two")] = "two",
     output: Annotated[Path | None, typer.Option(help="Folder; default: figures/ in the results")] = None,
 ) -> None:
     """Draw the figures from the records: PDF, PNG and the data as CSV."""
-    from lra_bench.build import suggest
-    from lra_bench.figures import FIGURES, draw, draw_all
+    from lra_bench.figures import FIGURES, NothingToDrawError, draw
+    from lra_bench.progress import bar
     from lra_bench.records.store import load_all
 
-    if figure is not None and figure not in FIGURES:
-        raise UserError(f"--figure {figure}: there is no such figure{suggest(figure, set(FIGURES))}")
     root = root_of(results)
     records = load_all(root)
     if not records:
         raise UserError(f"--results {root}: holds no records yet; run lra-bench bench first")
-    folder = output or root / "figures"
-    for paths in [draw(figure, records, folder)] if figure else draw_all(records, folder):
-        for path in paths:
-            print(path)
+    wanted = FIGURES if name == "all" else (name,)
+    with bar(len(wanted), "drawing", unit="figures") as advance:
+        for each in wanted:
+            try:
+                for path in draw(each, records, output or root / "figures", width):
+                    print(path)
+            except NothingToDrawError as error:
+                if name != "all":
+                    raise
+                say(str(error))
+            advance(1)
 
 
 @app.command()

@@ -6,7 +6,7 @@ import netrc
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -198,11 +198,14 @@ def table(wandb: Any, rows: list[Any]) -> Any:
 
 
 def figures(record: Record, folder: Path) -> dict[str, Path]:
-    """The figures of one record as PNG files in ``folder``, by name."""
-    from lra_bench.figures import draw_all
+    """The figures over length of one record as PNG files in ``folder``, by name."""
+    from lra_bench.figures import NothingToDrawError, draw
 
-    drawn = [paths[0].stem for paths in draw_all([record], folder, empty=False)]
-    return {f"figures/{name}": folder / f"{name}.png" for name in drawn}
+    drawn = {}
+    for name in ("extrapolation", "evaluation_knobs", "loss_by_position", "speed_vs_length"):
+        with suppress(NothingToDrawError):
+            drawn[f"figures/{name}"] = next(path for path in draw(name, [record], folder) if path.suffix == ".png")
+    return drawn
 
 
 def default_mode() -> str:

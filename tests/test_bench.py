@@ -1,6 +1,7 @@
 """The main job, end to end, at its smallest: from a command to record, row, leaderboard, figures and mirror."""
 
 import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -103,10 +104,13 @@ def test_leaderboard_show_list_and_plot_read_it(bench):
     assert "performer" in folder.run("leaderboard", "--write").stdout
     for suffix in ("md", "csv", "json"):
         assert "performer" in (folder.results / f"leaderboard.{suffix}").read_text().lower()
-    drawn = folder.run("plot").stdout.split()
-    assert {path.rsplit("/", 1)[-1] for path in drawn} == {
-        f"{figure}.{suffix}" for figure in ("extrapolation", "speed_vs_length") for suffix in ("pdf", "png", "csv")
-    }
+    plotted = folder.run("plot")
+    drawn = {Path(path).name for path in plotted.stdout.split()}
+    alone = {f"{figure}-smoke.{suffix}" for figure in ("extrapolation", "heat_map") for suffix in ("pdf", "png", "csv")}
+    assert alone <= drawn
+    assert "plot efficiency_length" in plotted.stderr and "model=transformer" in plotted.stderr
+    asked = folder.run("plot", "efficiency_length", check=False)
+    assert (asked.returncode, asked.stdout) == (2, "") and "model=transformer" in asked.stderr
     assert len(json.loads(folder.run("results", "list", "--json").stdout)) == 1
 
 

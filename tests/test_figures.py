@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
-from itertools import combinations
 from pathlib import Path
-from types import ModuleType
 
 import matplotlib
 import numpy as np
@@ -17,13 +17,17 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from lra_bench.contracts import UserError
-from lra_bench.figures import draw_all, evaluation_knobs, extrapolation, loss_by_position, speed_vs_length, style
+from lra_bench.figures import FIGURES, NothingToDrawError, draw, style
+from lra_bench.figures.layout import Sheet
+from lra_bench.records import store
 from lra_bench.records.extrapolation import section
 from lra_bench.records.schema import Record
 
-from .record_factory import LENGTHS, MODELS, RATIOS, make_record
+from .record_factory import LENGTHS, RATIOS, make_curves, make_growth, make_record, make_speed
 
-FIGURES = (extrapolation, evaluation_knobs, loss_by_position, speed_vs_length)
+TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth", "efficiency_length")
+LONG = {"model.mixer.features": 64, "model.mixer.kernel": "softmax_positive_orthogonal"}
+FAMILIES = {"local": "sparse", "bag_of_tokens": "control", "transformer": "full", "reformer": "routed"}
 
 
 def records() -> list[Record]:
@@ -31,16 +35,34 @@ def records() -> list[Record]:
         *[make_record(model, seed=seed) for model in ("local", "performer", "bag_of_tokens") for seed in range(3)],
         make_record("transformer", speed_failures={16384: "out_of_memory"}),
         make_record("reformer", status="diverged", speed_failures={1024: "timeout"}),
-        make_record("performer", hash="ffff0000", differences={"model.mixer.features": 64}, position="rope"),
+        make_record("performer", hash="ffff0000", differences=LONG, position="rope"),
     ]
 
 
-def many() -> list[Record]:
-    return [
-        *records(),
-        *[with_knobs(make_record(model, task=task)) for model in MODELS for task in ("text", "image", "retrieval")],
-        make_record("local", hardware="h200-bf16"),
-    ]
+def many(models: int = 11, tasks: tuple[str, ...] = ("listops", "retrieval_synthetic")) -> list[Record]:
+    """More variants than a panel takes, of several families, no two with the same figures."""
+    names = ("transformer", "local", "longformer", "linear", "rfa", "nystrom", "luna", "routing", "gmlp", "sac", "etc")
+    named = [*names, *(f"invention_{number}" for number in range(models - len(names)))][:models]
+    families = ("full", "sparse", "sparse", "linear", "linear", "low_rank", "compressed", "routed", "attention_free")
+    made = []
+    for number, (model, task) in enumerate(itertools.product(named, tasks)):
+        growth = 1 + (7 * number % 11) / 11
+        record = make_record(model, task, accuracy=0.25 + (5 * number % 17) / 80)
+        record.speed = make_speed(growth, 1e-5 * (1 + 3 * number % 5), False, {})
+        record.growth = {mode: make_growth(growth) for mode in ("train", "inference")}
+        record.capability = {"family": families[number // len(tasks) % len(families)]}
+        made.append(record)
+    return made
+
+
+def stored(made: list[Record], folder: Path) -> list[Record]:
+    """Records as they are after they lay on the disk, with learning curves, knobs and losses by position."""
+    for record in made:
+        if record.status == "ok":
+            curves = make_curves()
+            curves["validation_score"] *= 1 + 0.1 * record.key.seed
+            store.write(with_knobs(record), folder, curves)
+    return made
 
 
 def with_knobs(record: Record) -> Record:
@@ -55,7 +77,7 @@ def with_knobs(record: Record) -> Record:
     ]
     rows = [
         {"knob": "", "ratio": ratio, "length": int(500 * ratio), "first": last // 2 + 1, "last": last,
-         "n": 10 * last, "bits_per_character": 3 - 0.1 * last**0.2}
+         "n": 10 * last, "bits_per_character": 3 + 0.1 * record.key.seed - 0.1 * last**0.2}
         for ratio in (1.0, 2.0)
         for last in (1, 2, 4, 125, 250, 500, 1000)
         if last <= 500 * ratio
@@ -64,78 +86,45 @@ def with_knobs(record: Record) -> Record:
     return record
 
 
-def test_knobs_have_a_panel_for_each_trained_variant_and_stay_out_of_the_other_figure() -> None:
-    cells = [with_knobs(make_record()), with_knobs(make_record("local")), make_record("transformer")]
-    figure, data = evaluation_knobs.draw(cells)
-    assert [ax.get_title() for ax in figure.axes] == ["listops · quick\nlocal", "listops · quick\nperformer"]
-    assert set(data["setting"]) == {"as trained", "position.scaling=yarn", "model.mixer.log_n=true"}
-    ratios = data[data["model"] == "local"].groupby("setting")["ratio"].apply(list)
-    assert ratios["as trained"] == ratios["position.scaling=yarn"] == [1.0, 2.0, 4.0, 8.0]
-    _, plain = extrapolation.draw(cells)
-    assert set(plain["knob"]) == {""} and set(plain["model"]) == {"local", "performer", "transformer"}
-    _, nothing = evaluation_knobs.draw([make_record()])
-    assert nothing.empty
+def sheets(name: str, made: list[Record], width: float = style.PAGE_INCHES) -> list[Sheet]:
+    module = importlib.import_module(f"lra_bench.figures.{name}")
+    usable = [r for r, reason in zip(made, module.lacking(made), strict=True) if not reason]
+    return [Sheet(sheet.parts, list(sheet.pages), sheet.data) for sheet in module.draw(usable, width)]
 
 
-def test_losses_by_position_are_means_over_seeds_at_the_end_of_their_bins() -> None:
-    cells = [with_knobs(make_record(seed=seed)) for seed in (0, 1)]
-    for row in cells[1].extrapolation["by_position"]:
-        row["bits_per_character"] += 1
-    figure, data = loss_by_position.draw(cells)
-    assert len(figure.axes) == 1 and len(figure.axes[0].lines) == 3
-    at = data[(data["ratio"] == 2) & (data["last"] == 1000)].iloc[0]
-    assert at["bits_per_character"] == pytest.approx(3.5 - 0.1 * 1000**0.2) and at["seeds"] == 2
+def one(name: str, made: list[Record]) -> tuple[Figure, pd.DataFrame]:
+    [sheet] = sheets(name, made)
+    return sheet.pages[0], sheet.data
 
 
-def test_figures_with_nothing_to_show_are_left_out_where_all_are_asked_for(tmp_path: Path) -> None:
-    names = [paths[0].stem for paths in draw_all([make_record()], tmp_path)]
-    assert names == ["extrapolation", "speed_vs_length"]
-    names = [paths[0].stem for paths in draw_all([with_knobs(make_record())], tmp_path)]
-    assert names == ["extrapolation", "evaluation_knobs", "loss_by_position", "speed_vs_length"]
-
-
-def test_more_variants_than_kinds_of_lines_are_told_apart() -> None:
-    variants = [("transformer", f"transformer · heads={heads}") for heads in range(9)]
-    assert len({(look.line, look.hollow) for look in style.looks(variants).values()}) == 9
-
-
-def test_many_changed_keys_are_counted() -> None:
-    keys = ["task.rows", "train.lr", "train.steps"]
-    _, data = extrapolation.draw([make_record(protocol_modified=keys)])
-    assert set(data["label"]) == {"performer (3 keys changed)"}
+def written(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(Text)]
 
 
 def test_extrapolation_shows_means_with_their_intervals() -> None:
-    _, data = extrapolation.draw(records())
+    _, data = one("extrapolation", records())
     local = data[data["variant"] == "local"].set_index("ratio")
     assert list(local.index) == list(RATIOS)
     at2 = [record.extrapolation["points"][2] for record in records() if record.key.model == "local"]
     assert local.loc[2.0, "score"] == pytest.approx(np.mean([point["score"] for point in at2]))
     assert (local.loc[2.0, "interval"], local.loc[2.0, "seeds"]) == ("seeds", 3)
-    one = data[data["variant"] == "transformer"].set_index("ratio").loc[4.0]
+    alone = data[data["variant"] == "transformer"].set_index("ratio").loc[4.0]
     point = make_record("transformer").extrapolation["points"][3]
-    assert (one["low"], one["score"], one["high"]) == (point["low"], point["score"], point["high"])
-    assert one["floor"] == point["floor"]
+    assert (alone["low"], alone["score"], alone["high"]) == (point["low"], point["score"], point["high"])
+    assert alone["floor"] == point["floor"]
     assert "reformer" not in set(data["model"])
 
 
 def test_extrapolation_draws_floor_training_length_and_a_line_per_variant() -> None:
-    figure, data = extrapolation.draw(records())
-    figure.draw_without_rendering()
+    figure, data = one("extrapolation", records())
     (ax,) = figure.axes
-    assert ax.get_xscale() == "log"
-    labels = {container.get_label() for container in ax.containers}
-    assert labels == set(data["label"])
-    floors = [line for line in ax.lines if line.get_label() == "floor: root operator"]
-    expected = [100 * point["floor"] for point in make_record().extrapolation["points"]]
-    np.testing.assert_allclose(floors[0].get_ydata(), expected)
+    (floor,) = [line for line in ax.lines if line.get_gid() == "floor"]
+    np.testing.assert_allclose(
+        floor.get_ydata(), [100 * point["floor"] for point in make_record().extrapolation["points"]]
+    )
     assert any(list(line.get_xdata()) == [1.0, 1.0] for line in ax.lines)
-
-
-def test_one_panel_per_task_and_protocol() -> None:
-    figure, _ = extrapolation.draw([*many(), make_record(protocol="small")])
-    titles = [ax.get_title() for ax in figure.axes if ax.get_title()]
-    assert titles == ["image · quick", "listops · quick", "listops · small", "retrieval · quick", "text · quick"]
+    assert len(ax.lines) == 2 + data["label"].nunique()
+    assert {"floor: root operator", *data["label"]} <= set(" ".join(written(figure)).split("\n")) | set(written(figure))
 
 
 def test_other_ways_to_lengthen_have_panels_of_their_own_that_share_the_training_length() -> None:
@@ -143,153 +132,296 @@ def test_other_ways_to_lengthen_have_panels_of_their_own_that_share_the_training
     points = record.extrapolation["points"]
     points[:] = [{**point, "variant": "truncated"} for point in points]
     points += [{**point, "variant": "filler", "score": 0.2} for point in points if point["ratio"] > 1]
-    figure, data = extrapolation.draw([record])
-    assert [ax.get_title() for ax in figure.axes if ax.get_title()] == [
-        "text · quick · filler",
-        "text · quick · truncated",
-    ]
+    figure, data = one("extrapolation", [record])
+    assert [ax.get_title("left") for ax in figure.axes] == ["text · filler", "text · truncated"]
     ratios = data.groupby("length_variant")["ratio"].apply(list)
     assert ratios["truncated"] == list(RATIOS) and ratios["filler"] == [1.0, 2.0, 4.0, 8.0]
     assert set(data[(data["length_variant"] == "filler") & (data["ratio"] > 1)]["score"]) == {0.2}
 
 
+def test_knobs_have_a_panel_for_each_trained_variant_and_stay_out_of_the_other_figure() -> None:
+    made = [with_knobs(make_record()), with_knobs(make_record("local")), make_record("transformer")]
+    figure, data = one("evaluation_knobs", made)
+    assert [ax.get_title("left") for ax in figure.axes] == ["listops · local", "listops · performer"]
+    settings = ["as trained", "model.mixer.log_n=true", "position.scaling=yarn"]
+    assert [text.get_text() for text in figure.texts if text.get_gid() == "legend"] == [
+        *settings, "floor: root operator",
+    ]  # fmt: skip
+    own = data[data["model"] == "local"].groupby("setting")
+    assert own["ratio"].apply(list).to_dict() == {setting: [1.0, 2.0, 4.0, 8.0] for setting in settings}
+    assert list(own.get_group("model.mixer.log_n=true")["score"])[1:] == [0.31] * 3
+    for ax in figure.axes:
+        drawn = [line for line in ax.lines if line.get_zorder() == 3.5]
+        assert len({(line.get_color(), line.get_marker(), line.get_linestyle()) for line in drawn}) == 3
+    _, plain = one("extrapolation", made)
+    assert set(plain["model"]) == {"local", "performer", "transformer"}
+    assert not plain.duplicated(["model", "ratio"]).any() and 0.31 not in set(plain["score"])
+
+
+def test_more_knobs_than_variants_fit_a_panel_stay_in_one() -> None:
+    record = make_record()
+    old = record.extrapolation["points"]
+    turned = [{**point, "knob": f"knob={number}"} for number in range(12) for point in old if point["ratio"] > 1]
+    old.extend(turned)
+    figure, data = one("evaluation_knobs", [record])
+    (ax,) = figure.axes
+    drawn = [line for line in ax.lines if line.get_zorder() == 3.5]
+    looks = {(line.get_color(), line.get_marker(), line.get_linestyle()) for line in drawn}
+    assert len(looks) == len(drawn) == data["setting"].nunique() == 13
+
+
+def test_losses_by_position_are_means_in_the_range_of_their_seeds_at_the_end_of_their_bins() -> None:
+    made = [with_knobs(make_record(seed=seed)) for seed in (0, 1)]
+    figure, data = one("loss_by_position", made)
+    (ax,) = figure.axes
+    assert [list(line.get_xdata())[-1] for line in ax.lines if line.get_zorder() == 3.5] == [500, 1000]
+    assert any(list(line.get_xdata()) == [500, 500] for line in ax.lines)
+    expected = 3 - 0.1 * 1000**0.2
+    (at,) = data[(data["ratio"] == 2) & (data["last"] == 1000)].to_dict("records")
+    found = [at[name] for name in ("low", "bits_per_character", "high")]
+    assert found == pytest.approx([expected, expected + 0.05, expected + 0.1])
+    assert (at["seeds"], at["n"]) == (2, 20_000)
+
+
+def test_losses_with_a_knob_have_axes_of_their_own() -> None:
+    record = with_knobs(make_record())
+    rows = record.extrapolation["by_position"]
+    rows += [{**row, "knob": "position.scaling=yarn"} for row in rows if row["ratio"] > 1]
+    figure, _ = one("loss_by_position", [record])
+    titles = [ax.get_title("left").replace("\n", " ") for ax in figure.axes]
+    assert titles == ["listops · performer", "listops · performer · position.scaling=yarn"]
+
+
+def test_many_changed_keys_are_counted() -> None:
+    _, data = one("extrapolation", [make_record(protocol_modified=["task.rows", "train.lr", "train.steps"])])
+    assert set(data["label"]) == {"performer (3 keys changed)"}
+
+
+def test_learning_curves_are_means_in_the_range_of_their_seeds(tmp_path: Path) -> None:
+    _, data = one("learning_curves", stored(records(), tmp_path))
+    local = data[data["label"] == "local"].set_index("step")
+    assert list(local.index) == [25, 50, 75, 100]
+    expected = make_curves().dropna().set_index("step")["validation_score"][50]
+    assert local.loc[50, "score"] == pytest.approx(1.1 * expected)
+    assert (local.loc[50, "low"], local.loc[50, "high"]) == pytest.approx((expected, 1.2 * expected))
+
+
 def test_speed_shows_medians_and_names_failures() -> None:
-    figure, data = speed_vs_length.draw(records())
-    trained = data[(data["variant"] == "transformer") & (data["mode"] == "train")].set_index("length")
-    assert list(trained.index) == list(LENGTHS)
+    figure, data = one("speed_vs_length", records())
+    of = data[(data["variant"] == "transformer") & (data["mode"] == "train")]
+    time, memory = (of[of["quantity"] == quantity].set_index("length") for quantity in ("time", "memory"))
+    assert list(time.index) == list(LENGTHS)
     points = {point["length"]: point for point in make_record("transformer").speed if point["mode"] == "train"}
-    assert trained.loc[2048, "median_seconds"] == points[2048]["median_seconds"]
-    assert trained.loc[2048, "peak_resident_growth_bytes"] == points[2048]["peak_resident_growth_bytes"]
-    assert trained.loc[16384, "status"] == "out_of_memory" and pd.isna(trained.loc[16384, "median_seconds"])
-    texts = [text.get_text() for text in figure.findobj(Text)]
-    assert texts.count("transformer: out of memory") == 2 and texts.count("reformer: time limit") == 2
-    assert any("performer" in text and "N^{1.00}" in text for text in texts)
+    assert time.loc[2048, "value"] == points[2048]["median_seconds"]
+    assert memory.loc[2048, "value"] == points[2048]["peak_resident_growth_bytes"]
+    assert time.loc[16384, "status"] == "out_of_memory" and pd.isna(time.loc[16384, "value"])
+    told = " ".join(written(figure)).replace("\n", " ")
+    assert "out of memory at 16k" in told and "time limit at 1k" in told and "time N^1.00, N^1.00" in told
 
 
-def test_a_single_length_still_has_numbers_on_its_axes() -> None:
+@pytest.mark.parametrize("name", ["speed_vs_length", "score_vs_speed"])
+def test_a_single_length_still_has_numbers_on_its_axes(name: str) -> None:
     record = make_record(growth={})
     record.speed = [point for point in record.speed if point["length"] == 1024]
-    record.speed[0]["peak_resident_growth_bytes"] = 0
-    figure, _ = speed_vs_length.draw([record])
+    record.speed[1]["peak_resident_growth_bytes"] = 0
+    figure, _ = one(name, [record])
     with style.style():
         figure.draw_without_rendering()
     for ax in figure.axes:
-        bottom, top = ax.get_ylim()
-        assert sum(bottom <= tick <= top for tick in ax.get_yticks()) >= 3
-    assert not figure.legends[0].get_title().get_text()
+        low, high = ax.get_ylim()
+        assert len([tick for tick in ax.get_yticks() if low <= tick <= high]) >= 3
+        low, high = ax.get_xlim()
+        of_lengths = ax.get_xlabel().startswith("length")
+        assert len([tick for tick in ax.get_xticks() if low <= tick <= high]) >= (1 if of_lengths else 3)
+    assert not any("N^" in text for text in written(figure))
 
 
-def test_machines_and_batch_sizes_never_share_a_panel() -> None:
+def test_machines_and_batch_sizes_never_share_axes() -> None:
     wide = make_record("local", seed=1)
     for point in wide.speed:
         point["batch_size"] = 32
-    figure, _ = speed_vs_length.draw([make_record(), make_record(hardware="h200-bf16"), wide])
-    assert [text.get_text() for text in figure.texts] == [
-        "cpu-epyc-2t · listops · quick · batch 1",
-        "cpu-epyc-2t · listops · quick · batch 32",
-        "h200-bf16 · listops · quick · batch 1",
+    made = [make_record(), make_record(hardware="h200-bf16"), wide]
+    drawn = {sheet.name: sheet for sheet in sheets("speed_vs_length", made)}
+    assert list(drawn) == ["quick-cpu-epyc-2t", "quick-h200-bf16"]
+    headings = [page.texts[0].get_text() for sheet in drawn.values() for page in sheet.pages]
+    assert headings == [
+        "quick · cpu-epyc-2t · listops · batch 1",
+        "quick · cpu-epyc-2t · listops · batch 32",
+        "quick · h200-bf16 · listops · batch 1",
     ]
+    assert len(sheets("score_vs_speed", made)[0].pages[0].axes) == 2
 
 
-def test_variants_that_share_a_name_are_told_apart() -> None:
-    changes = ({"hash": "aaaa0000"}, {"hash": "bbbb0000"}, {"protocol_modified": ["train.lr"]})
-    alike = [with_knobs(make_record(**change)) for change in changes]
-    for figure in FIGURES:
-        _, data = figure.draw(alike)
-        assert set(data["label"]) == {"performer #aaaa0000", "performer #bbbb0000", "performer (train.lr changed)"}
+@pytest.mark.parametrize("name", FIGURES)
+def test_versions_of_a_task_never_share_axes(name: str, tmp_path: Path) -> None:
+    made = [make_record(model, hash=version * 8) for version in "12" for model in ("transformer", "performer")]
+    for record in made:
+        record.data["version"] = record.key.hash[0]
+    [sheet] = sheets(name, stored(made, tmp_path))
+    assert set(sheet.data["label"]) <= {"transformer", "performer"}
+    said = " ".join(text for page in sheet.pages for text in written(page))
+    assert "listops v1" in said and "listops v2" in said
 
 
-def test_a_model_looks_the_same_whatever_else_is_drawn() -> None:
-    alone = style.looks([("mamba", "mamba")])["mamba", "mamba"]
-    among = style.looks([(name, name) for name in (*style.KNOWN, "mamba", "rwkv", "zebra")])
-    assert among["mamba", "mamba"] == alone
-    variants = style.looks([("mamba", "mamba"), ("mamba", "mamba · state=64")])
-    assert {(look.colour, look.marker) for look in variants.values()} == {(alone.colour, alone.marker)}
-    assert len({look.line for look in variants.values()}) == 2
-    known = [style.colour_and_marker(name) for name in (style.REFERENCE, *style.CONTROLS, *style.KNOWN)]
-    assert len(set(known)) == len(known)
-
-
-def channel(colour: str, weights: tuple[float, float, float]) -> float:
-    red, green, blue = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
-    return sum(weight * part**2.2 for weight, part in zip(weights, (red, green, blue), strict=True))
-
-
-def test_colours_differ_for_readers_who_confuse_red_and_green() -> None:
-    """In the plane that deuteranopes see (Viénot et al. 1999), no two colours fall together."""
-    seen = {
-        colour: (channel(colour, (0.2927, 0.7073, 0.0)), channel(colour, (-0.0223, 0.0223, 1.0)))
-        for colour in (*style.COLOURS, style.BLACK)
-    }
-    for one, other in combinations(seen, 2):
-        assert np.hypot(*np.subtract(seen[one], seen[other])) > 0.05, (one, other)
-
-
-@pytest.mark.parametrize("figure", FIGURES, ids=lambda module: module.__name__)
-@pytest.mark.parametrize("cells", [records, list], ids=lambda cells: cells.__name__)
-def test_files_appear_and_rebuild_to_the_byte(figure: ModuleType, cells, tmp_path: Path) -> None:
-    written = []
-    for folder in ("one", "two"):
-        drawn, data = figure.draw(cells())
-        paths = style.save(drawn, data, tmp_path / folder, "name")
-        assert [path.name for path in paths] == ["name.pdf", "name.png", "name.csv"]
-        assert sorted(paths) == sorted((tmp_path / folder).iterdir())
-        written.append([path.read_bytes() for path in paths])
-    assert written[0] == written[1]
-    assert b"CreationDate" not in written[0][0]
-
-
-def test_an_unwritable_folder_is_told_in_one_sentence(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="--output"):
-        style.save(*extrapolation.draw([]), tmp_path / "file", "name")
+@pytest.mark.parametrize("name", FIGURES)
+def test_protocols_modified_protocols_and_machines_of_timings_never_share_a_sheet(name: str, tmp_path: Path) -> None:
+    made = [
+        make_record(model, **options)
+        for model in ("transformer", "performer")
+        for options in ({}, {"protocol": "small"}, {"protocol_modified": ["train.lr"]}, {"hardware": "h200-bf16"})
+    ]
+    drawn = sheets(name, stored(made, tmp_path))
+    assert {"quick", "small", "quick-modified"} <= {sheet.name.replace("-cpu-epyc-2t", "") for sheet in drawn}
+    for sheet in drawn:
+        assert len(sheet.data[["protocol", "section"]].drop_duplicates()) == 1
+        if name in TIMED:
+            assert sheet.data["hardware"].nunique() == 1
+        elif "modified" not in sheet.name and "small" not in sheet.name:
+            assert {"performer @ cpu-epyc-2t", "performer @ h200-bf16"} <= set(sheet.data["label"])
 
 
 @pytest.mark.parametrize(
-    ("figure", "cells"),
-    [*((figure, many) for figure in FIGURES), (extrapolation, records), (speed_vs_length, records)],
-    ids=lambda value: value.__name__,
+    "name", ["extrapolation", "evaluation_knobs", "loss_by_position", "speed_vs_length", "heat_map"]
 )
-def test_nothing_is_cut_off_or_written_over_something_else(figure: ModuleType, cells) -> None:
-    drawn, _ = figure.draw(cells())
-    with style.style():
-        drawn.draw_without_rendering()
-    page = drawn.bbox
-    boxes = [(text.get_text(), text.get_window_extent()) for text in shown(drawn) if text.get_text().strip()]
-    assert len(boxes) > 10
-    for name, box in boxes:
-        assert page.x0 - 1 <= box.x0 and box.x1 <= page.x1 + 1, name
-        assert page.y0 - 1 <= box.y0 and box.y1 <= page.y1 + 1, name
-    for (one, first), (other, second) in combinations(boxes, 2):
-        assert not first.padded(-0.5).overlaps(second.padded(-0.5)), (one, other)
-    for legend in drawn.legends:
-        for ax in drawn.axes:
-            assert not legend.get_window_extent().overlaps(ax.bbox)
+def test_variants_that_share_a_name_are_told_apart(name: str) -> None:
+    changes = ({"hash": "aaaa0000"}, {"hash": "bbbb0000"}, {"protocol_modified": ["train.lr"]})
+    alike = [with_knobs(make_record(**change)) for change in changes]
+    assert {label for sheet in sheets(name, alike) for label in sheet.data["label"]} == {
+        "performer #aaaa0000", "performer #bbbb0000", "performer (train.lr changed)",
+    }  # fmt: skip
+
+
+def test_more_curves_than_a_panel_takes_go_by_family_with_all_others_behind_them() -> None:
+    [sheet] = sheets("extrapolation", many())
+    assert [page.texts[0].get_text() for page in sheet.pages] == ["quick · listops", "quick · retrieval_synthetic"]
+    for page in sheet.pages:
+        assert len(page.axes) == 2
+        names = " ".join(written(page))
+        assert all(record.key.model in names for record in many())
+        for ax in page.axes:
+            (faint,) = [found for found in ax.collections if found.get_zorder() == 1.5]
+            behind = len(faint.get_paths())
+            own = len([line for line in ax.lines if line.get_zorder() == 3.5])
+            assert behind + own == 11
+        assert len({ax.get_ylim() for ax in page.axes}) == 1
+
+
+def test_the_heat_map_has_every_score_and_how_other_cells_ended() -> None:
+    figure, data = one("heat_map", [*records(), make_record("local", "text", accuracy=0.5)])
+    cells = {text.get_text(): text for ax in figure.axes for text in ax.texts if text.get_gid() == "tag"}
+    assert {f"{100 * score:.1f}" for score in data["score"].dropna()} | {"div"} == set(cells)
+    listops = data[(data["task"] == "listops")].set_index("label")["score"]
+    bold = {text for text, artist in cells.items() if artist.get_weight() == "bold"}
+    assert bold == {f"{100 * listops.max():.1f}"}
+    assert "div: diverged" in written(figure)
+
+
+def test_score_over_speed_is_taken_at_one_length_with_memory_as_area() -> None:
+    made = many(4, ("listops",))
+    made[0].speed = [point for point in made[0].speed if point["length"] < 16384]
+    figure, data = one("score_vs_speed", made)
+    # The longest of those that the most records measured.
+    assert set(data["speed_length"]) == {8192} and len(data) == 4
+    (ax,) = figure.axes
+    (halos,) = [found for found in ax.collections if found.get_zorder() == 1.5]
+    areas = halos.get_sizes() / data["peak_memory_bytes"].to_numpy(float)
+    np.testing.assert_allclose(areas, areas[0])
+    (front,) = [line for line in ax.lines if line.get_gid() == "front"]
+    on_it = set(front.get_xdata())
+    for row in data.itertuples():
+        better = (data["score"] > row.score) & (data["train_tokens_per_second"] > row.train_tokens_per_second)
+        if better.any():
+            assert row.train_tokens_per_second not in on_it
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_records_that_lack_what_is_shown_are_told_in_one_line(name: str, tmp_path: Path, capsys) -> None:
+    whole = stored([make_record("transformer"), make_record("performer")], tmp_path / "whole")
+    bare = make_record("performer", hash="cccc0000", metrics={}, speed=[], growth={}, extrapolation=None)
+    paths = draw(name, [*whole, bare], tmp_path / "drawn")
+    assert all(path.name.startswith(f"{name}-quick") for path in paths)
+    assert capsys.readouterr().err.startswith(f"{name}: 1 of 3 records left out (1 ")
+    with pytest.raises(NothingToDrawError, match=f"plot {name}: .*1 .*; run lra-bench"):
+        draw(name, [bare], tmp_path / "nothing")
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_files_appear_and_rebuild_to_the_byte(name: str, tmp_path: Path) -> None:
+    made = stored([make_record("transformer"), make_record("performer"), make_record("local")], tmp_path)
+    found = []
+    for folder in ("one", "two"):
+        paths = draw(name, made, tmp_path / folder, width="one")
+        assert {path.suffix for path in paths} == {".pdf", ".png", ".csv"}
+        assert sorted(paths) == sorted((tmp_path / folder).iterdir())
+        found.append([path.read_bytes() for path in paths])
+    assert found[0] == found[1]
+    assert b"CreationDate" not in found[0][0]
+
+
+def test_mistakes_are_told_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="--output"):
+        draw("extrapolation", records(), tmp_path / "file")
+    with pytest.raises(UserError, match="rank: there is no such figure; did you mean ranks"):
+        draw("rank", records(), tmp_path)
+    with pytest.raises(UserError, match=r"--width three: .*one, two"):
+        draw("ranks", records(), tmp_path, width="three")
+
+
+@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize(
+    ("cells", "width"), [(records, style.PAGE_INCHES), (many, style.COLUMN_INCHES)], ids=["few", "many"]
+)
+def test_nothing_is_cut_off_or_written_over_something_else(name: str, cells, width: float, tmp_path: Path) -> None:
+    reads_well(name, stored(cells(), tmp_path), width)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", style.WIDTHS.values(), ids=style.WIDTHS)
+@pytest.mark.parametrize("name", FIGURES)
+def test_thirty_models_on_nine_tasks_read_well(name: str, width: float, tmp_path: Path) -> None:
+    tasks = ("copy", "enwik8", "image", "listops", "needle", "pathfinder128", "recall", "retrieval_synthetic", "text")
+    reads_well(name, stored(many(30, tasks), tmp_path), width)
+
+
+def reads_well(name: str, made: list[Record], width: float) -> None:
+    for page in (page for sheet in sheets(name, made, width) for page in sheet.pages):
+        with style.style():
+            page.draw_without_rendering()
+        assert page.get_size_inches()[0] == width
+        boxes = [(text, text.get_window_extent()) for text in shown(page) if text.get_text().strip()]
+        assert len(boxes) > 5
+        for text, box in boxes:
+            inside = page.bbox.x0 - 1 <= box.x0 and box.x1 <= page.bbox.x1 + 1
+            assert inside and page.bbox.y0 - 1 <= box.y0 and box.y1 <= page.bbox.y1 + 1, text
+        for (first, one_box), (second, other_box) in itertools.combinations(boxes, 2):
+            assert not one_box.padded(-0.5).overlaps(other_box.padded(-0.5)), (first, second)
+        for text, box in boxes:
+            if text.get_gid() == "legend":
+                assert not any(box.overlaps(ax.bbox) for ax in page.axes), text
 
 
 def shown(figure: Figure) -> Iterator[Text]:
     """Texts that are drawn; matplotlib keeps tick labels outside their axis too."""
     yield from figure.texts
-    for legend in figure.legends:
-        yield from (legend.get_title(), *legend.get_texts())
     for ax in figure.axes:
-        yield from (ax.title, ax.xaxis.label, ax.yaxis.label, *ax.texts)
+        yield from (ax.title, ax._left_title, ax.xaxis.label, ax.yaxis.label, *ax.texts)  # type: ignore[attr-defined]
         for axis in (ax.xaxis, ax.yaxis):
             yield from (tick.label1 for tick in axis._update_ticks() if tick.label1.get_visible())  # type: ignore[attr-defined]
 
 
 def test_the_settings_of_matplotlib_are_left_alone(tmp_path: Path) -> None:
     before = dict(matplotlib.rcParams)
-    for figure in FIGURES:
-        drawn, data = figure.draw([make_record()])
-        style.save(drawn, data, tmp_path, "name")
+    draw("extrapolation", [make_record()], tmp_path)
     assert dict(matplotlib.rcParams) == before
 
 
-def test_figures_stay_out_of_pyplot_and_its_global_state() -> None:
+def test_figures_stay_out_of_pyplot_and_its_global_state(tmp_path: Path) -> None:
     program = (
-        "import sys; from tests.test_figures import FIGURES, make_record\n"
-        "for figure in FIGURES: figure.draw([make_record()])\n"
+        "import sys; from pathlib import Path; from tests.test_figures import FIGURES, records, sheets, stored\n"
+        f"made = stored(records(), Path({str(tmp_path)!r}))\n"
+        "for name in FIGURES: sheets(name, made)\n"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parent.parent)

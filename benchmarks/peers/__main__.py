@@ -51,7 +51,7 @@ def main() -> int:
         data = as_table(rows)
         if asked.output:
             # After each length: the longest may take an hour, and whoever ends it shall have the others.
-            written = save(draw(data), data, asked.output, "peers")
+            written = save([draw(data)], data, asked.output, "peers")
     print(as_text(data), *geometric_means(data), sep="\n")
     if asked.output:
         print(*written, sep="\n")

@@ -6,20 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from lra_bench.figures.style import (
-    BLACK,
-    COLOURS,
-    GREY,
-    PAGE_INCHES,
-    legend_below,
-    legend_inches,
-    new_figure,
-    panel,
-    style,
-)
+from lra_bench.figures.legend import Entry, lay_out
+from lra_bench.figures.palette import BLACK, COLOURS, GREY
+from lra_bench.figures.style import PAGE_INCHES, new_figure, panel, style
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 ROW_INCHES = 0.15
@@ -38,28 +29,28 @@ def draw(data: pd.DataFrame) -> Figure:
     """For each length a panel of times and one of memory, a line for each pair; a peer that failed has no mark."""
     groups = list(data.groupby("length"))
     heights = [0.65 + ROW_INCHES * len(group) for _, group in groups]
-    bottom = legend_inches(1) + 0.1
+    entries = [Entry(name, {**look, "linestyle": "none"}) for name, look in LOOKS.values()]
+    legend = lay_out(entries, PAGE_INCHES - 2 * MARGIN_INCHES)
+    bottom = legend.inches + 0.1
     with style():
         figure = new_figure(PAGE_INCHES, bottom + sum(heights))
-        drawn = []
         for number, (length, group) in enumerate(groups):
             below = bottom + sum(heights[number + 1 :])
-            drawn += _draw_length(figure, below, f"{length} tokens", group)
-        legend_below(figure, drawn, 0.06, len(LOOKS))
+            _draw_length(figure, below, f"{length} tokens", group)
+        legend.draw(figure, MARGIN_INCHES, bottom - 0.05)
     return figure
 
 
-def _draw_length(figure: Figure, below: float, title: str, group: pd.DataFrame) -> list[Axes]:
+def _draw_length(figure: Figure, below: float, title: str, group: pd.DataFrame) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     height, gap = ROW_INCHES * len(group), 0.15
     width = (PAGE_INCHES - NAME_INCHES - gap - MARGIN_INCHES) / 2
     places = range(len(group))
-    both = []
     for column, (unit, label) in enumerate(AXES.items()):
         ax = panel(figure, NAME_INCHES + column * (width + gap), below + 0.4, width, height)
-        for whose, (name, look) in LOOKS.items():
-            ax.plot(group[f"{whose}_{unit}"], places, linestyle="none", label=name, **look)
+        for whose, (_, look) in LOOKS.items():
+            ax.plot(group[f"{whose}_{unit}"], places, linestyle="none", **look)
         ax.set_xscale("log")
         low, high = ax.get_xlim()
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < WIDE else (1,)))
@@ -69,5 +60,3 @@ def _draw_length(figure: Figure, below: float, title: str, group: pd.DataFrame) 
         ax.set_yticks(places, group["pair"] if column == 0 else [""] * len(group))
         ax.set_xlabel(label)
         ax.set_title(title)
-        both.append(ax)
-    return both

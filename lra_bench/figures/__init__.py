@@ -3,31 +3,61 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from lra_bench.contracts import UserError
 
 if TYPE_CHECKING:
     from lra_bench.records.schema import Record
 
-FIGURES = ("extrapolation", "evaluation_knobs", "loss_by_position", "speed_vs_length")
-ALWAYS = ("extrapolation", "speed_vs_length")
-"""Figures that are drawn where there is nothing to show in them, too, when all are asked for."""
+FIGURES = (
+    "score_vs_speed",
+    "speed_vs_length",
+    "extrapolation",
+    "evaluation_knobs",
+    "loss_by_position",
+    "learning_curves",
+    "heat_map",
+    "ranks",
+    "score_vs_growth",
+    "efficiency_length",
+)
 
 
-def draw(name: str, records: Sequence[Record], folder: Path) -> list[Path]:
-    """Draw one figure into ``folder``: its PDF, its PNG and its data as CSV."""
-    from .style import save
-
-    figure, data = importlib.import_module(f"{__name__}.{name}").draw(records)
-    return save(figure, data, folder, name)
+class NothingToDrawError(UserError):
+    """No record holds what a figure shows; the sentence says what to run."""
 
 
-def draw_all(records: Sequence[Record], folder: Path, empty: bool = True) -> Iterator[list[Path]]:
-    """Draw every figure that has something to show, and with ``empty`` those that always stand."""
-    from .style import save
+def draw(name: str, records: Sequence[Record], folder: Path, width: str = "two") -> list[Path]:
+    """Draw one figure into ``folder``: PDF, PNG and data as CSV for each protocol, and hardware where speed is shown.
 
-    for name in FIGURES:
-        figure, data = importlib.import_module(f"{__name__}.{name}").draw(records)
-        if len(data) or (empty and name in ALWAYS):
-            yield save(figure, data, folder, name)
+    ``width`` is ``one`` or ``two`` columns of a paper. Records without what it shows are left out, which one line on
+    stderr says. Returns the paths. Raises ``NothingToDrawError`` where no record is left, ``UserError`` on names that
+    are none and where the folder cannot be written.
+    """
+    from lra_bench.build import suggest
+    from lra_bench.progress import say
+
+    from .style import save, width_inches
+
+    if name not in FIGURES:
+        raise UserError(f"plot {name}: there is no such figure{suggest(name, set(FIGURES))}")
+    inches = width_inches(width)
+    module = importlib.import_module(f"{__name__}.{name}")
+    reasons = module.lacking(records)
+    usable = [record for record, reason in zip(records, reasons, strict=True) if not reason]
+    lacking = Counter(reason for reason in reasons if reason)
+    told = ", ".join(f"{count:,} {reason}" for reason, count in lacking.most_common())
+    if not usable:
+        raise NothingToDrawError(f"plot {name}: no record to draw ({told or 'none at all'}); {module.RUN}")
+    if lacking:
+        say(f"{name}: {lacking.total():,} of {len(records):,} records left out ({told})")
+    written: list[Path] = []
+    for sheet in module.draw(usable, inches):
+        written += save(sheet.pages, sheet.data, folder, f"{name}-{sheet.name}")
+    if not written:
+        raise NothingToDrawError(f"plot {name}: {len(usable):,} records hold nothing to draw; {module.RUN}")
+    return written

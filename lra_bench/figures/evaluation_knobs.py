@@ -2,43 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lra_bench.records.schema import Record
 
-from .length_panels import PANEL, averaged, draw_panels, place_of
-from .style import BLACK, COLOURS, LINES, MARKERS, Look
-from .variants import IDENTITY
+from . import extrapolation
+from .curves import curve_sheets, lines_by
+from .extrapolation import LENGTHENED, averaged, length_title, scored_points
+from .layout import Sheet
+from .variants import IDENTITY, SHEET
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
+RUN = "run lra-bench bench or evaluate on a model that has such options (measure.extrapolation_knobs)"
 AS_TRAINED = "as trained"
 
 
-def draw(records: Iterable[Record]) -> tuple[Figure, pd.DataFrame]:
-    """A panel per task and variant that has knobs, with a line as it was trained and one for each knob; the numbers.
+def lacking(records: Sequence[Record]) -> list[str]:
+    """For each record why it is not drawn, empty where it is."""
+    turned = [any(knob and point["knob"] for _, knob, point in scored_points(record)) for record in records]
+    return ["" if found else "without a score with an option set for evaluation alone" for found in turned]
 
-    Bars, floors and the training length are as in the figure of extrapolation.
+
+def draw(records: Sequence[Record], width: float) -> Iterator[Sheet]:
+    """A panel per task, way to make longer rows, and variant: a line as it was trained and one for each option.
+
+    Bars, floors and the training length are as in ``extrapolation``; shorter rows are left out: no option changes them.
     """
     data = averaged(records)
-    turned = [*PANEL, *IDENTITY]
-    has = data.groupby(turned, dropna=False)["knob"].transform("nunique") > 1
-    # A curve as trained comes first, and is drawn below the others.
-    data = data[has & (data["ratio"] >= 1)].sort_values([*turned, "knob", "ratio"], ignore_index=True)
-    data["setting"] = data["knob"].where(data["knob"] != "", AS_TRAINED)
-    looks = {AS_TRAINED: Look(BLACK, "o", "-")}
-    for number, knob in enumerate(sorted(set(data["knob"]) - {""})):
-        line = LINES[1 + number % (len(LINES) - 1)]
-        looks[knob] = Look(COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)], line)
-    figure = draw_panels(
-        data,
-        turned,
-        "setting",
-        lambda row: looks[row["setting"]],
-        lambda row: f"{place_of(row)}\n{row['label']}",
-        most_columns=2,
-    )
-    return figure, data
+    several = data.groupby([*SHEET, *LENGTHENED, *IDENTITY], dropna=False)["knob"].transform("nunique") > 1
+    data = data[several & (data["ratio"] >= 1)]
+    yield from curve_sheets(data.assign(setting=data["knob"].where(data["knob"] != "", AS_TRAINED)), KIND, width)
+
+
+def _title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
+    return f"{length_title(rows, sheet)} · {rows['label'].iloc[0]}"
+
+
+KIND = replace(
+    extrapolation.KIND, panel=[*LENGTHENED, "label"], title=_title, lines=lines_by("knob", "setting"), columns=2
+)

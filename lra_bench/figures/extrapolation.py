@@ -2,28 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from lra_bench.leaderboard.runs import ratio_name
+from lra_bench.measure.curve import curves
+from lra_bench.records.extrapolation import ExtrapolationPoint
 from lra_bench.records.schema import Record
 
-from .length_panels import PANEL, averaged, draw_panels, place_of
-from .style import looks
+from .curves import Curves, curve_sheets, dashed, floor_line, limits
+from .layout import Sheet
+from .legend import Entry
+from .palette import GREY
+from .variants import IDENTITY, PANEL, SHEET, extent, identity, over_seeds, panel_title, units
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes
+
+RUN = "run lra-bench bench, which tests each model on the lengths of measure.extrapolation_ratios"
+LENGTHENED = [*PANEL, "train_length", "length_variant"]
+POINT = [*SHEET, *LENGTHENED, *IDENTITY, "knob", "ratio", "length"]
+COLUMNS = [*POINT, "seeds", "score", "low", "high", "interval", "floor", "floor_name", "metric"]
 
 
-def draw(records: Iterable[Record]) -> tuple[Figure, pd.DataFrame]:
-    """A panel per task, protocol and way to make other lengths, a line per variant, and the numbers drawn.
+def lacking(records: Sequence[Record]) -> list[str]:
+    """For each record why it is not drawn, empty where it is."""
+    plain = [any(not knob for _, knob, _ in scored_points(record)) for record in records]
+    return ["" if found else "without a score on other lengths" for found in plain]
+
+
+def draw(records: Sequence[Record], width: float) -> Iterator[Sheet]:
+    """A panel per task and way to make other lengths, a line per variant.
 
     Bars are 95 % intervals: of the mean over seeds where there are two or more, else over examples. The dashed line is
     the floor at each length, the vertical one the training length. Lengths that could not be measured are missing, and
-    curves with something set for evaluation alone stand in ``evaluation_knobs``.
+    curves with an option set for evaluation alone stand in ``evaluation_knobs``.
     """
     data = averaged(records)
-    data = data[data["knob"] == ""]
-    look_of = looks(zip(data["model"], data["label"], strict=True))
-    figure = draw_panels(data, PANEL, "label", lambda row: look_of[row["model"], row["label"]], place_of)
-    return figure, data
+    yield from curve_sheets(data[data["knob"] == ""].drop(columns="knob"), KIND, width)
+
+
+def averaged(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per variant, knob and length, seeds averaged."""
+    import pandas as pd
+
+    points = pd.DataFrame(
+        [
+            {
+                **identity(record),
+                "train_length": record.extrapolation["train_length"] if record.extrapolation else None,
+                "metric": record.metric,
+                "length_variant": variant,
+                "knob": knob,
+                **{name: point[name] for name in ("ratio", "length", "score", "low", "high", "floor", "floor_name")},
+            }
+            for record in records
+            for variant, knob, point in scored_points(record)
+        ]
+    )
+    points[["low", "high", "floor"]] = points[["low", "high", "floor"]].apply(pd.to_numeric)
+    return over_seeds(points, POINT)[COLUMNS]
+
+
+def scored_points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint]]:
+    """The way its length was made, the knob, and the point, of each that has a score, once for each of its curves."""
+    if record.status != "ok" or record.extrapolation is None:
+        return
+    for (variant, knob), members in curves(record.extrapolation["points"]).items():
+        for point in members:
+            if point["status"] == "ok" and point["score"] is not None:
+                yield variant, knob, point
+
+
+def length_title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
+    """The task, and the way to make other lengths where it is not to draw rows anew."""
+    variant = rows["length_variant"].iloc[0]
+    return panel_title(rows, sheet) + (f" · {variant.replace('_', ' ')}" if variant != "redrawn" else "")
+
+
+def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
+    factor, name = units(rows["metric"].iloc[0])
+    ax.axvline(1.0, color=GREY, linewidth=0.8, zorder=1)
+    floor = rows.dropna(subset=["floor"]).groupby("ratio")["floor"].mean()
+    ax.plot(floor.index, factor * floor, zorder=2, gid="floor", **floor_line())
+    ax.set_xscale("log", base=2)
+    ratios = sorted(rows["ratio"].unique())
+    ax.set_xticks(ratios, [ratio_name(ratio).replace("x", "×") for ratio in ratios])
+    ax.minorticks_off()
+    ax.set_xlim(min(ratios) / 1.3, max(ratios) * 1.3)
+    low, high = extent(rows, "score", "low", "high", "floor")
+    ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
+    limits(ax, factor * low, factor * high)
+    ax.set_xlabel(f"relative length (1× = {rows['train_length'].iloc[0]:,} tokens)", fontsize=7)
+    ax.set_ylabel(name)
+
+
+def _floor_entry(rows: pd.DataFrame) -> list[Entry]:
+    """The floor of each task: named alone where all have the same."""
+    named = rows.dropna(subset=["floor_name"])[["task", "floor_name"]].drop_duplicates()
+    names = [name.replace("_", " ") for name in named["floor_name"]]
+    if not names:
+        return []
+    if len(set(names)) == 1:
+        return [dashed(f"floor: {names[0]}")]
+    return [dashed("floors: " + ", ".join(f"{task} {name}" for task, name in zip(named["task"], names, strict=True)))]
+
+
+KIND = Curves(
+    panel=LENGTHENED, x="ratio", y="score", low="low", high="high", bars=True, aside=0.3, title=length_title,
+    furnish=_furnish, scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=_floor_entry,
+)  # fmt: skip

@@ -2,94 +2,79 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from lra_bench.leaderboard.runs import lacks, ratio_name
+from lra_bench.leaderboard.runs import ratio_name
 from lra_bench.records.schema import Record
 
-from .style import COLOURS, GREY, LINES, MARKERS, PAGE_INCHES, legend_below, legend_inches, new_figure, panel, style
-from .variants import IDENTITY, identity, labels
+from .curves import Curves, curve_sheets, limits, lines_by
+from .layout import Sheet
+from .palette import GREY
+from .ticks import lengths_below
+from .variants import IDENTITY, PANEL, SHEET, extent, identity, panel_title
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-PANEL = ["task", "protocol", "data_lacks", "train_length"]
-BIN = [*PANEL, *IDENTITY, "knob", "ratio", "length", "first", "last"]
-COLUMNS = [*BIN, "seeds", "n", "bits_per_character", "label"]
-CELL_INCHES, LEFT_INCHES, BOTTOM_INCHES, TOP_INCHES = 2.4, 0.55, 0.45, 0.42
+RUN = "run lra-bench bench task=enwik8, which tests each model with the contexts of measure.extrapolation_ratios"
+BIN = [*SHEET, *PANEL, "train_length", *IDENTITY, "knob", "ratio", "length", "first", "last"]
 
 
-def draw(records: Iterable[Record]) -> tuple[Figure, pd.DataFrame]:
-    """A panel per variant and knob, a line per length of context, seeds averaged; and the numbers drawn.
+def lacking(records: Sequence[Record]) -> list[str]:
+    """For each record why it is not drawn, empty where it is."""
+    return ["" if _bins(record) else "without a loss by position" for record in records]
 
-    A mark stands at the last token of its bin. The vertical line is the training length: a line that rises behind it
-    belongs to a model that longer contexts mislead.
+
+def draw(records: Sequence[Record], width: float) -> Iterator[Sheet]:
+    """A panel per task, variant and knob, a line per length of context: the mean of its seeds.
+
+    The band reaches from the least of the seeds to the greatest. A point stands at the last token of its bin. The
+    vertical line is the training length: a curve that rises behind it belongs to a model that longer contexts mislead.
     """
     data = _averaged(records)
-    panels = [points for _, points in data.groupby([*PANEL, *IDENTITY, "knob"], dropna=False)]
-    columns = 2
-    rows = math.ceil(max(len(panels), 1) / columns)
-    legend = legend_inches(math.ceil(data["ratio"].nunique() / 3))
-    ratios = [float(ratio) for ratio in sorted(data["ratio"].unique())]
-    with style():
-        figure = new_figure(PAGE_INCHES, rows * CELL_INCHES + legend)
-        axes = []
-        for number, points in enumerate(panels):
-            row, column = divmod(number, columns)
-            left, bottom = column * PAGE_INCHES / columns, legend + (rows - 1 - row) * CELL_INCHES
-            size = (PAGE_INCHES / columns - LEFT_INCHES - 0.1, CELL_INCHES - BOTTOM_INCHES - TOP_INCHES)
-            axes.append(panel(figure, left + LEFT_INCHES, bottom + BOTTOM_INCHES, *size))
-            _draw_panel(axes[-1], points, ratios)
-        legend_below(figure, axes, 0.04, 3)
-    return figure, data
+    contexts = data["ratio"].map(lambda ratio: f"context {ratio_name(ratio).replace('x', '×')}")
+    yield from curve_sheets(data.assign(context=contexts), KIND, width)
 
 
-def _averaged(records: Iterable[Record]) -> pd.DataFrame:
+def _bins(record: Record) -> list[dict[str, object]]:
+    """What was measured of a finished record, with its place."""
+    if record.status != "ok" or record.extrapolation is None:
+        return []
+    where = {**identity(record), "train_length": record.extrapolation["train_length"]}
+    return [{**where, **each} for each in record.extrapolation["by_position"]]
+
+
+def _averaged(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per variant, knob, context and bin."""
     import pandas as pd
 
-    rows = pd.DataFrame(
-        [
-            {
-                "task": record.key.task,
-                "protocol": record.key.protocol,
-                "data_lacks": lacks(record),
-                "train_length": record.extrapolation["train_length"],
-                **identity(record),
-                "seed": record.key.seed,
-                **each,
-            }
-            for record in records
-            if record.status == "ok" and record.extrapolation
-            for each in record.extrapolation["by_position"]
-        ]
+    groups = pd.DataFrame([each for record in records for each in _bins(record)]).groupby(BIN, dropna=False)
+    data = groups.agg(
+        seeds=("seed", "nunique"),
+        n=("n", "sum"),
+        **{name: ("bits_per_character", how) for name, how in NUMBERS.items()},
     )
-    if rows.empty:
-        return pd.DataFrame(columns=COLUMNS)
-    groups = rows.sort_values([*BIN, "seed"]).groupby(BIN, dropna=False)
-    data = groups.agg(seeds=("seed", "nunique"), n=("n", "sum"), bits_per_character=("bits_per_character", "mean"))
-    data = data.reset_index()
-    return data.assign(label=labels(data, PANEL))[COLUMNS]
+    return data.reset_index()
 
 
-def _draw_panel(ax: Axes, points: pd.DataFrame, ratios: list[float]) -> None:
-    first = points.iloc[0]
-    ax.axvline(first["train_length"], color=GREY, linewidth=0.8, zorder=1)
-    for number, ratio in enumerate(ratios):
-        line = points[points["ratio"] == ratio]
-        if line.empty:
-            continue
-        ax.plot(
-            line["last"], line["bits_per_character"], label=f"context {ratio_name(ratio).replace('x', '×')}",
-            color=COLOURS[number % len(COLOURS)], marker=MARKERS[number % len(MARKERS)],
-            linestyle=LINES[number % len(LINES)], zorder=3,
-        )  # fmt: skip
-    ax.set_xscale("log", base=2)
-    knob = f" · {first['knob']}" if first["knob"] else ""
-    lacking = " *" if first["data_lacks"] else ""
-    ax.set_title(f"{first['task']} · {first['protocol']}{lacking}{knob}\n{first['label']}")
+def _title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
+    first = rows.iloc[0]
+    return " · ".join(filter(None, (panel_title(rows, sheet), first["label"], first["knob"])))
+
+
+def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
+    ax.axvline(rows["train_length"].iloc[0], color=GREY, linewidth=0.8, zorder=1)
+    lengths_below(ax, rows["last"].unique())
+    ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
+    limits(ax, *extent(rows, "low", "high"))
     ax.set_xlabel("tokens read in the window")
     ax.set_ylabel("bits per character")
+
+
+NUMBERS = {"bits_per_character": "mean", "low": "min", "high": "max"}
+KIND = Curves(
+    panel=[*PANEL, "train_length", "label", "knob"], x="last", y="bits_per_character", low="low", high="high",
+    bars=False, title=_title, furnish=_furnish, scale=lambda rows: 1.0, lines=lines_by("ratio", "context"), columns=2,
+)  # fmt: skip

@@ -1,11 +1,10 @@
-"""How figures look: sizes, type, and one colour and marker per model, the same in every figure."""
+"""How figures look: sizes, type, and text measured before it is placed, so that nothing is cut off."""
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterable, Sequence
+import functools
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,39 +18,28 @@ if TYPE_CHECKING:
 
 COLUMN_INCHES = 3.4
 PAGE_INCHES = 7.0
-LEGEND_ROW_INCHES = 0.165
-LEGEND_HANDLE_INCHES, LEGEND_LETTER_INCHES = 0.5, 0.052
-GREY = "#767676"
-
-# Okabe and Ito's colours, told apart by colour-blind readers, without the yellow that paper swallows.
-BLACK = "#000000"
-COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-MARKERS = ("s", "^", "D", "v", "P", "X", "<", ">", "p", "h")
-LINES = ("-", "--", "-.", (0, (3, 1, 1, 1, 1, 1)), ":")
-
-# Black is the reference's own. Models met most often have looks of their own too; all others' follow from their name.
-REFERENCE = "transformer"
-KNOWN = (
-    "local", "performer", "linear", "longformer", "bigbird", "linformer",
-    "reformer", "nystromformer", "sparse", "synthesizer", "sinkhorn", "luna", "s4",
-)  # fmt: skip
-CONTROLS = ("bag_of_tokens",)
+PAGE_HEIGHT_INCHES = 9.2
+WIDTHS = {"one": COLUMN_INCHES, "two": PAGE_INCHES}
+SMALL, TINY = 7.0, 6.0  # points
+POINTS = 72.0  # to the inch
+LINE_SPACING = 1.25
 
 SETTINGS: dict[str, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
+    "axes.titlepad": 4,
+    "axes.titley": 1.0,  # where it stands anyhow; to look for a better place takes as long as to draw all ticks
     "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7,
-    "legend.frameon": False,
-    "legend.borderpad": 0.2,
-    "legend.handlelength": 2.6,
+    "axes.labelpad": 2,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
     "lines.linewidth": 1.2,
     "lines.markersize": 3.8,
+    "lines.markeredgewidth": 0.8,
     "axes.linewidth": 0.6,
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.axisbelow": True,
     "axes.grid": True,
     "grid.linewidth": 0.4,
     "grid.color": "#dddddd",
@@ -59,25 +47,10 @@ SETTINGS: dict[str, Any] = {
     "ytick.major.width": 0.6,
     "xtick.minor.width": 0.4,
     "ytick.minor.width": 0.4,
-    "savefig.dpi": 300,
+    "savefig.dpi": 200,
     "text.usetex": False,
     "pdf.fonttype": 42,  # outlines that editors and journals can read
 }
-
-
-@dataclass(frozen=True)
-class Look:
-    """Colour, marker and line of one variant; markers are filled or ``hollow``."""
-
-    colour: str
-    marker: str
-    line: Any
-    hollow: bool = False
-
-    def options(self) -> dict[str, Any]:
-        """The look as matplotlib's keyword arguments."""
-        face = {"markerfacecolor": "white"} if self.hollow else {}
-        return {"color": self.colour, "marker": self.marker, "linestyle": self.line, **face}
 
 
 def style() -> AbstractContextManager[None]:
@@ -86,6 +59,13 @@ def style() -> AbstractContextManager[None]:
 
     settings: Any = SETTINGS
     return matplotlib.rc_context(settings)
+
+
+def width_inches(width: str) -> float:
+    """The width of a figure over ``one`` or ``two`` columns; ``UserError`` on any other."""
+    if width not in WIDTHS:
+        raise UserError(f"--width {width}: choose one or two columns of a paper ({', '.join(WIDTHS)})")
+    return WIDTHS[width]
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -104,65 +84,71 @@ def panel(figure: Figure, left: float, bottom: float, width: float, height: floa
     return figure.add_axes((left / across, bottom / up, width / across, height / up), **options)
 
 
-def legend_below(figure: Figure, axes: Iterable[Axes], bottom: float, columns: int, title: str | None = None) -> None:
-    """One legend for all ``axes``, centred, its lower edge ``bottom`` inches up, ``legend_inches`` high."""
-    handles = {label: handle for ax in axes for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    if handles:
-        figure.legend(
-            handles.values(), handles.keys(), loc="lower center", ncols=columns, title=title, title_fontsize=7,
-            alignment="left", bbox_to_anchor=(0.5, bottom / figure.get_size_inches()[1]), borderaxespad=0.0,
-        )  # fmt: skip
+@functools.lru_cache(maxsize=10_000)
+def text_inches(text: str, points: float = SMALL) -> float:
+    """How wide a text is drawn at a size in points, of its widest line."""
+    from matplotlib.font_manager import FontProperties
+
+    font = FontProperties(size=points)
+    return max(_renderer().get_text_width_height_descent(line, font, False)[0] for line in text.split("\n")) / 300
 
 
-def legend_columns(entries: Sequence[str], width: float) -> int:
-    """How many columns, three at most, a legend of ``entries`` fills in ``width`` inches."""
-    column = LEGEND_HANDLE_INCHES + LEGEND_LETTER_INCHES * max(map(len, entries), default=0)
-    return max(1, min(3, int(width / column)))
+def line_inches(points: float = SMALL) -> float:
+    """The height of a line of text at a size in points, with what separates it from the next."""
+    return points * LINE_SPACING / POINTS
 
 
-def legend_inches(rows: int) -> float:
-    """Height to keep for a legend of so many rows, its title counted as one."""
-    return LEGEND_ROW_INCHES * rows + 0.12
+@functools.lru_cache(maxsize=10_000)
+def wrapped(text: str, inches: float, points: float = SMALL) -> str:
+    """``text`` over as many lines as it takes to stay under a width, broken at spaces, after ``_``, else anywhere."""
+    if text_inches(text, points) <= inches:
+        return text
+    lines = [""]
+    for word in text.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if text_inches(longer, points) <= inches:
+            lines[-1] = longer
+        else:
+            lines += _cut(word, inches, points)
+    return "\n".join(line for line in lines if line)
 
 
-def looks(variants: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Look]:
-    """The look of each (model, variant): colour and marker by model alone, line and filling by variant."""
-    found: dict[tuple[str, str], Look] = {}
-    counts: dict[str, int] = {}
-    for model, variant in sorted(set(variants), key=lambda pair: (pair[0], len(pair[1]), pair[1])):
-        number = counts.get(model, 0)
-        counts[model] = number + 1
-        found[model, variant] = Look(*colour_and_marker(model), LINES[number % len(LINES)], number >= len(LINES))
-    return found
+def _cut(word: str, inches: float, points: float) -> list[str]:
+    parts = []
+    while text_inches(word, points) > inches and len(word) > 1:
+        fits = [end for end in range(1, len(word)) if text_inches(word[:end], points) <= inches] or [1]
+        end = next((end for end in reversed(fits) if word[end - 1] in "_=,("), fits[-1])
+        parts.append(word[:end])
+        word = word[end:]
+    return [*parts, word]
 
 
-def colour_and_marker(model: str) -> tuple[str, str]:
-    """The colour and marker of a model in every figure, whatever else is drawn; controls are grey."""
-    if model == REFERENCE:
-        return BLACK, "o"
-    if model in CONTROLS:
-        return GREY, "x"
-    if model in KNOWN:
-        index = KNOWN.index(model)
-        return COLOURS[index % len(COLOURS)], MARKERS[index % len(MARKERS)]
-    digest = zlib.crc32(model.encode())
-    return COLOURS[digest % len(COLOURS)], MARKERS[digest // len(COLOURS) % len(MARKERS)]
+@functools.cache
+def _renderer() -> Any:
+    from matplotlib.backends.backend_agg import RendererAgg
+
+    return RendererAgg(1, 1, 300)
 
 
-def save(figure: Figure, data: pd.DataFrame, folder: Path, name: str) -> list[Path]:
-    """Write ``figure`` as PDF and PNG and what it shows as CSV, each whole or not at all; the paths.
+def save(pages: Iterable[Figure], data: pd.DataFrame, folder: Path, name: str) -> list[Path]:
+    """Write pages as one PDF, as PNG each (the second as ``name-2``), and what they show as CSV; the paths.
 
-    The same figure gives the same bytes: no date is written. Raises ``UserError`` where the folder cannot be written.
+    Pages are taken one after the other and not kept. Each file appears whole or not at all. The same figure gives the
+    same bytes: no date is written. Raises ``UserError`` where the folder cannot be written.
     """
-    writers: dict[str, Callable[[Path], Any]] = {
-        "pdf": lambda path: figure.savefig(path, format="pdf", metadata={"CreationDate": None}),
-        "png": lambda path: figure.savefig(path, format="png"),
-        "csv": lambda path: data.to_csv(path, index=False),
-    }
+    from matplotlib.backends.backend_pdf import PdfPages
+
+    pictures = []
     try:
-        for suffix, writer in writers.items():
-            with replacing(folder / f"{name}.{suffix}") as path, style():
-                writer(path)
+        with replacing(folder / f"{name}.pdf") as path, PdfPages(path, metadata={"CreationDate": None}) as document:
+            for number, page in enumerate(pages, start=1):
+                pictures.append(folder / f"{name if number == 1 else f'{name}-{number}'}.png")
+                with style(), replacing(pictures[-1]) as aside:
+                    document.savefig(page)
+                    # The default level takes several times as long.
+                    page.savefig(aside, format="png", pil_kwargs={"compress_level": 1})
+        with replacing(folder / f"{name}.csv") as path:
+            data.to_csv(path, index=False)
     except OSError as error:
         raise UserError(f"--output {folder}: {why(error)}; choose another folder with --output") from error
-    return [folder / f"{name}.{suffix}" for suffix in writers]
+    return [folder / f"{name}.pdf", *pictures, folder / f"{name}.csv"]

@@ -125,9 +125,9 @@ def find(key: CellKey, root: Path) -> Record | None:
     return load(path) if path.exists() else None
 
 
-def curves(record: Record) -> pd.DataFrame | None:
-    """Training curves by step, None where the record has none."""
-    return _table(record, "curves")
+def curves(record: Record, columns: list[str] | None = None) -> pd.DataFrame | None:
+    """Training curves by step, all ``columns`` or some, None where the record has none."""
+    return _table(record, "curves", columns)
 
 
 def predictions(record: Record) -> pd.DataFrame | None:
@@ -201,7 +201,7 @@ def _table_file(key: CellKey, name: str, runs: Path = Path()) -> Path:
     return runs / key.file(f"{name}.parquet")
 
 
-def _table(record: Record, name: str) -> Any:
+def _table(record: Record, name: str, columns: list[str] | None = None) -> Any:
     if name not in record.artifacts or record.path is None:
         return None
     path = record.path.with_name(record.artifacts[name])
@@ -209,7 +209,7 @@ def _table(record: Record, name: str) -> Any:
         return None
     import pandas as pd
 
-    return pd.read_parquet(path)
+    return pd.read_parquet(path, columns=columns)
 
 
 @contextmanager

@@ -1,0 +1,180 @@
+"""Scores of every model on every task, coloured by what they are worth against the floor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lra_bench.records.schema import Record
+
+from . import table_axes
+from .layout import Cell, Frame, Sheet, pages
+from .legend import Entry
+from .palette import Look
+from .style import TINY, line_inches, text_inches
+from .variants import IDENTITY, PANEL, SHEET, heading, looks_of, over_seeds, panel_title, scores, sheets
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+RUN = "run lra-bench bench"
+COLUMN_INCHES = 0.62  # at most
+ROWS_PER_PAGE = 60
+COLOURS = "cividis"
+PALE = "#eeeeee"
+SHORT = {
+    "diverged": "div", "out_of_memory": "mem", "timeout": "time", "incompatible": "–", "failed": "fail",
+    "interrupted": "int",
+}  # fmt: skip
+
+
+def lacking(records: Sequence[Record]) -> list[str]:
+    """For each record why it is not drawn, empty where it is."""
+    return ["" if r.status != "ok" or r.score() is not None else "without a score" for r in records]
+
+
+def draw(records: Sequence[Record], width: float) -> Iterator[Sheet]:
+    """A row per variant, the best on top, a column per task; numbers are scores, colours the skill.
+
+    Skill is the share of what is left above the task's floor. Scores without an upper end have none and no colour. The
+    best score of a column is bold. A cell without a score says how it ended, an empty one was not run.
+    """
+    for parts, rows in sheets(_cells(records)):
+        yield _sheet(parts, rows, width)
+
+
+def _cells(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per variant and task, seeds averaged; unfinished ones count where no other is there."""
+    import pandas as pd
+
+    key = [*SHEET, *PANEL, *IDENTITY]
+    frame = scores(records, [])
+    scored = over_seeds(frame[frame["score"].notna()], key)
+    skill = frame.groupby(key, dropna=False)["skill"].mean().rename("skill").reset_index()
+    scored = scored.drop(columns="skill").merge(skill, on=key)
+    ended = frame[frame["score"].isna()].sort_values([*key, "seed"]).drop_duplicates(key)
+    everything = pd.concat([scored, ended[~_keys(ended, key).isin(_keys(scored, key))]])
+    return everything[[*key, "metric", "score", "low", "high", "seeds", "floor", "skill", "status"]]
+
+
+def _keys(frame: pd.DataFrame, key: list[str]) -> pd.Series:
+    return frame[key].astype(str).agg("\0".join, axis=1) if len(frame) else frame["model"]
+
+
+def _sheet(parts: tuple[str, ...], rows: pd.DataFrame, width: float) -> Sheet:
+    tasks = [group for _, group in rows.groupby(PANEL, dropna=False)]
+    names = [panel_title(group, rows) for group in tasks]
+    order = _best_first(rows)
+    look_of = looks_of(rows)
+    room = table_axes.measure([label for _, label in order], 0.42 * width)
+    across = min(COLUMN_INCHES, (width - room.left - 0.1) / len(tasks))
+    upright = any(text_inches(name, TINY) > across - 0.04 for name in names)
+    below = max(text_inches(name, TINY) for name in names) if upright else line_inches(TINY)
+    best = [_best(group) for group in tasks]
+    top = max(float(rows["skill"].max()), 0.01) if rows["skill"].notna().any() else 1.0
+    cells = [
+        Cell(
+            "",
+            partial(
+                _draw, tasks=tasks, names=names, upright=upright, keys=chunk, rows=room, look_of=look_of, top=top,
+                columns=(width - room.left - 0.1) / across, best=best,
+            ),
+            height=room.edges(chunk)[-1],
+        )
+        for chunk in (order[start : start + ROWS_PER_PAGE] for start in range(0, len(order), ROWS_PER_PAGE))
+    ]  # fmt: skip
+    frame = Frame(1, left=room.left, bottom=below + 0.08)
+    return Sheet(parts, pages(cells, width, frame, _legend(rows, top), heading(parts)), rows)
+
+
+def _best_first(rows: pd.DataFrame) -> list[tuple[str, str]]:
+    """Variants by their tasks with a score, the most first, then by their mean place among the others there."""
+    sign = rows["metric"].map(lambda metric: 1.0 if metric == "bits_per_character" else -1.0)
+    place = (sign * rows["score"]).groupby([rows[name] for name in PANEL], dropna=False).rank(pct=True)
+    means = rows.assign(place=place).groupby(["model", "label"]).agg(known=("place", "count"), place=("place", "mean"))
+    means["known"] *= -1
+    return list(means.sort_values(["known", "place"], kind="stable").index)
+
+
+def _best(rows: pd.DataFrame) -> float | None:
+    known = rows["score"].dropna()
+    if len(known) < 2:
+        return None
+    return float(known.min() if rows["metric"].dropna().iloc[0] == "bits_per_character" else known.max())
+
+
+def _draw(
+    ax: Axes,
+    tasks: Sequence[pd.DataFrame],
+    names: Sequence[str],
+    upright: bool,
+    keys: Sequence[tuple[str, str]],
+    rows: table_axes.Rows,
+    look_of: Mapping[tuple[str, str], Look],
+    top: float,
+    columns: float,
+    best: Sequence[float | None],
+) -> None:
+    import matplotlib
+    import numpy as np
+
+    middles = table_axes.draw(ax, rows, keys, look_of)
+    colours = np.ones((len(keys), len(tasks), 4))
+    map_of = matplotlib.colormaps[COLOURS]
+    place = {key: number for number, key in enumerate(keys)}
+    for column, group in enumerate(tasks):
+        for entry in group.to_dict("records"):
+            row = place.get((entry["model"], entry["label"]))
+            if row is None:
+                continue
+            background = _colour(entry, map_of, top)
+            colours[row, column] = matplotlib.colors.to_rgba(background)
+            text, weight = _text(entry), "bold" if entry["score"] == best[column] else "normal"
+            dark = colours[row, column, :3] @ (0.3, 0.59, 0.11) < 0.5
+            ax.text(
+                column, middles[entry["label"]], text, fontsize=TINY, ha="center", va="center_baseline",
+                weight=weight, gid="tag", color="white" if dark else "black",
+            )  # fmt: skip
+    ax.pcolormesh(np.arange(len(tasks) + 1) - 0.5, rows.edges(keys), colours, edgecolors="white", linewidth=0.8)
+    ax.set_xlim(-0.5, columns - 0.5)
+    ax.grid(visible=False)
+    ax.spines[:].set_visible(False)
+    ax.set_xticks(range(len(tasks)), names, fontsize=TINY, rotation=90 if upright else 0)
+    ax.tick_params(axis="x", length=0)
+
+
+def _colour(entry: Mapping[Any, Any], map_of: Any, top: float) -> Any:
+    skill = entry["skill"]
+    if skill is None or skill != skill:
+        return "white"
+    return PALE if skill <= 0 else map_of(skill / top)
+
+
+def _text(entry: Mapping[Any, Any]) -> str:
+    score = entry["score"]
+    if score is None or score != score:
+        return SHORT.get(entry["status"], entry["status"])
+    return f"{score:.2f}" if entry["metric"] == "bits_per_character" else f"{100 * score:.1f}"
+
+
+def _legend(rows: pd.DataFrame, top: float) -> list[Entry]:
+    import matplotlib
+
+    entries = []
+    if rows["skill"].notna().any():
+        entries.append(_square(PALE, "at the floor or below"))
+        for share in (0.1, 0.5, 1.0):
+            colour = matplotlib.colors.to_hex(matplotlib.colormaps[COLOURS](share))
+            entries.append(_square(colour, f"{100 * share * top:.2g} % of the way from floor to 100 %"))
+    if (rows["metric"] == "bits_per_character").any():
+        entries.append(_square("white", "bits per character: no upper end"))
+    found = rows.loc[rows["score"].isna(), "status"].unique()
+    spelled = ", ".join(f"{SHORT.get(status, status)}: {status.replace('_', ' ')}" for status in sorted(found))
+    return [*entries, *([Entry(spelled, {"linestyle": "none"})] if spelled else [])]
+
+
+def _square(colour: str, label: str) -> Entry:
+    edge = {"markeredgecolor": "#bbbbbb", "markeredgewidth": 0.5, "markersize": 6}
+    return Entry(label, {"linestyle": "none", "marker": "s", "color": colour, **edge})

@@ -1,0 +1,69 @@
+"""Names beside points, so that they cover neither each other nor a point."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .style import POINTS, TINY, text_inches
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+POINT_INCHES = 0.045  # half of what a marker takes
+RINGS_INCHES = (0.01, 0.06, 0.12, 0.19, 0.27, 0.36, 0.46, 0.58, 0.72, 0.88)
+LEADER_INCHES = 0.09  # names farther from their point than this are joined to it by a line
+DIRECTIONS = tuple(2 * math.pi * turn / 16 for turn in (1, 15, 7, 9, 4, 12, 0, 8, 2, 14, 6, 10, 3, 13, 5, 11))
+
+
+def place(ax: Axes, x: Any, y: Any, names: Sequence[str], colours: Sequence[str]) -> None:
+    """Write a name beside each point of x and y (P,), in the nearest free place inside the axes.
+
+    Free is what no point and no earlier name takes; where there is none, the place that covers least. Limits and scales
+    of the axes must stand.
+    """
+    import numpy as np
+    from matplotlib.patheffects import withStroke
+
+    ax.get_xlim(), ax.get_ylim()  # settled now: they are computed when they are asked for
+    dpi: float = ax.figure.dpi
+    points = ax.transData.transform(np.column_stack([x, y])) / dpi
+    box: Any = np.array(ax.bbox.extents) / dpi
+    taken = np.hstack([points - POINT_INCHES, points + POINT_INCHES])
+    height = TINY / POINTS
+    for index in np.argsort(-points[:, 1], kind="stable"):
+        width = text_inches(names[index], TINY)
+        boxes, rings = _candidates(points[index], width, height)
+        inside = (boxes[:, :2] >= box[:2]).all(1) & (boxes[:, 2:] <= box[2:]).all(1)
+        across = np.minimum(boxes[:, None, 2], taken[:, 2]) - np.maximum(boxes[:, None, 0], taken[:, 0])
+        up = np.minimum(boxes[:, None, 3], taken[:, 3]) - np.maximum(boxes[:, None, 1], taken[:, 1])
+        covered = (across.clip(0) * up.clip(0)).sum(1) + 1e3 * ~inside
+        best = int(np.argmin(covered.round(6)))  # the first of the least, so the nearest
+        left, bottom, right, top = boxes[best]
+        taken = np.vstack([taken, boxes[best]])
+        middle = np.array([(left + right) / 2, (bottom + top) / 2])
+        across_axes, up_axes = ax.transAxes.inverted().transform(middle * dpi)
+        ax.text(
+            across_axes, up_axes, names[index], transform=ax.transAxes, fontsize=TINY, color="black",
+            ha="center", va="center", zorder=4, gid="tag",
+            path_effects=[withStroke(linewidth=1.2, foreground="white")],
+        )  # fmt: skip
+        if rings[best] >= LEADER_INCHES:
+            end = np.clip(points[index], boxes[best][:2], boxes[best][2:])
+            ends = ax.transAxes.inverted().transform(np.array([points[index], end]) * dpi)
+            ax.plot(*ends.T, transform=ax.transAxes, color=colours[index], linewidth=0.4, zorder=2.5)
+
+
+def _candidates(point: Any, width: float, height: float) -> tuple[Any, Any]:
+    """Boxes (C, 4) of left, bottom, right, top around a point, the nearest first, and the distance of each (C,)."""
+    import numpy as np
+
+    rings, angles = np.repeat(RINGS_INCHES, len(DIRECTIONS)), np.tile(DIRECTIONS, len(RINGS_INCHES))
+    reach_across, reach_up = POINT_INCHES + rings + width / 2, POINT_INCHES + rings + height / 2
+    cosine, sine = np.cos(angles), np.sin(angles)
+    # On the rectangle that keeps the box at the ring's distance, not on a circle, which would push wide names far off.
+    stretch = np.minimum(reach_across / np.maximum(abs(cosine), 1e-9), reach_up / np.maximum(abs(sine), 1e-9))
+    middle = np.column_stack([point[0] + stretch * cosine, point[1] + stretch * sine])
+    half = np.array([width / 2, height / 2])
+    return np.hstack([middle - half, middle + half]), rings

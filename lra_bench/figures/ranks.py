@@ -1,0 +1,183 @@
+"""Variants in the order of their scores, with bars that join those which the data cannot tell apart."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from lra_bench.leaderboard.statistics import t_interval
+from lra_bench.records.schema import Record
+
+from . import table_axes
+from .layout import Cell, Frame, Sheet, pages
+from .legend import Entry
+from .palette import BLACK, Look
+from .style import COLUMN_INCHES, TINY, text_inches
+from .variants import IDENTITY, PANEL, SHEET, extent, heading, looks_of, over_seeds, panel_title, scores, sheets, units
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+Ties = Callable[["pd.DataFrame"], Sequence[Sequence[str]]]
+
+RUN = "run lra-bench bench for two models or more on one task"
+LANE_INCHES = 0.06
+BAR_GAP_INCHES = 0.02
+ROWS_PER_PANEL = 55
+TIE_LINE: dict[str, Any] = {"color": BLACK, "linewidth": 1.8}
+TIE_THIN: dict[str, Any] = {"color": BLACK, "linewidth": 0.5}
+
+
+def overlapping(rows: pd.DataFrame) -> list[list[str]]:
+    """Groups of labels whose 95 % intervals all overlap, as large as can be; a rule of thumb, not a test.
+
+    ``rows`` come best first, with ``label``, ``low`` and ``high``; those without an interval tie with none. Intervals
+    are those of the mean over seeds, over examples where there is one seed. Pairs that overlap may still differ by a
+    test, which knows that both saw the same examples.
+    """
+    known = list(rows.dropna(subset=["low", "high"])[["label", "low", "high"]].itertuples(index=False, name=None))
+    # All intervals of a group overlap where they share a point; it suffices to look at the lower ends.
+    groups = [
+        [label for label, low, high in known if low <= point <= high] for point in sorted({low for _, low, _ in known})
+    ]
+    sets = [frozenset(group) for group in groups if len(group) > 1]
+    return [group for group in groups if len(group) > 1 and not any(frozenset(group) < other for other in sets)]
+
+
+def lacking(records: Sequence[Record]) -> list[str]:
+    """For each record why it is not drawn, empty where it is."""
+    return ["" if record.score() is not None else "without a score" for record in records]
+
+
+def draw(records: Sequence[Record], width: float, ties: Ties = overlapping) -> Iterator[Sheet]:
+    """A panel per task, best on top, with 95 % intervals; bars at the right join what ``ties`` calls tied.
+
+    Where there are several tasks, the first panel has the mean ranks of the variants with a score on all of them, with
+    Student's interval over tasks. ``ties`` takes rows, best first, with ``label``, ``score``, ``low``, ``high`` and
+    ``seeds``, and returns groups of labels; groups need not be disjoint.
+    """
+    data = over_seeds(scores(records, []), [*SHEET, *PANEL, *IDENTITY])
+    for parts, rows in sheets(data):
+        panels = [_ranked(group, panel_title(group, rows)) for _, group in rows.groupby(PANEL, dropna=False)]
+        overall = _mean_ranks(panels)
+        yield _sheet(parts, [*([overall] if overall is not None else []), *panels], width, ties)
+
+
+def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
+    """The rows of a task, best first, with their ranks."""
+    lower = group["metric"].iloc[0] == "bits_per_character"
+    rank = group["score"].rank(ascending=lower)
+    factor, axis = units(group["metric"].iloc[0])
+    drawn = group.assign(rank=rank, panel=title, axis=axis, **{n: factor * group[n] for n in ("score", "low", "high")})
+    return drawn.sort_values(["rank", "label"])
+
+
+def _mean_ranks(panels: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
+    """Mean ranks over tasks, of the variants that all tasks have; None where two of them or two tasks are not there."""
+    import pandas as pd
+
+    complete = set.intersection(*(set(panel["label"]) for panel in panels))
+    if len(panels) < 2 or len(complete) < 2:
+        return None
+    kept = [panel[panel["label"].isin(complete)].sort_values("rank") for panel in panels]
+    ranks = pd.concat([panel.assign(rank=panel["rank"].rank()) for panel in kept])
+    rows = []
+    for _, group in ranks.groupby("label"):
+        low, high = t_interval(list(group["rank"]))
+        first = group.iloc[0]
+        rows.append(
+            {
+                **{name: first[name] for name in (*SHEET, "model", "family", "label")},
+                "score": group["rank"].mean(),
+                "low": max(low, 1.0),
+                "high": min(high, float(len(complete))),
+            }
+        )
+    total = len(set.union(*(set(panel["label"]) for panel in panels)))
+    some = f", {len(complete)} of {total} variants" if len(complete) < total else ""
+    data = pd.DataFrame(rows).sort_values(["score", "label"])
+    return data.assign(
+        rank=data["score"].rank(), panel=f"mean over {len(panels)} tasks{some}", axis="rank", seeds=len(panels)
+    )
+
+
+def _sheet(parts: tuple[str, ...], panels: Sequence[pd.DataFrame], width: float, ties: Ties) -> Sheet:
+    import pandas as pd
+
+    labels = list(dict.fromkeys(label for panel in panels for label in panel["label"]))
+    long = max(text_inches(label, TINY) for label in labels) > 0.9
+    columns = min(1 if width <= COLUMN_INCHES else 2 if long else 3, len(panels))
+    rows = table_axes.measure(labels, 0.5 * width / columns)
+    look_of = looks_of(pd.concat(panels))
+    tied = [ties(panel) for panel in panels]
+    cells = []
+    for panel, groups in zip(panels, tied, strict=True):
+        keys = list(zip(panel["model"], panel["label"], strict=True))
+        for start in range(0, len(keys), ROWS_PER_PANEL):
+            shown = keys[start : start + ROWS_PER_PANEL]
+            title = panel["panel"].iloc[0] + (f" (from {start + 1} on)" if start else "")
+            painter = partial(_draw, panel=panel, keys=shown, groups=groups, rows=rows, look_of=look_of)
+            cells.append(Cell(title, painter, height=rows.edges(shown)[-1]))
+    legend = [Entry("joined: not told apart", TIE_LINE)] if any(tied) else []
+    data = pd.concat(
+        [panel.assign(tie_groups=_numbers(panel, groups)) for panel, groups in zip(panels, tied, strict=True)]
+    )
+    frame = Frame(columns, left=rows.left, bottom=0.42)
+    return Sheet(parts, pages(cells, width, frame, legend, heading(parts)), data)
+
+
+def _numbers(panel: pd.DataFrame, groups: Sequence[Sequence[str]]) -> list[str]:
+    """For each row the numbers of the groups it is in."""
+    return [
+        " ".join(str(number) for number, group in enumerate(groups, start=1) if label in group)
+        for label in panel["label"]
+    ]
+
+
+def _draw(
+    ax: Axes,
+    panel: pd.DataFrame,
+    keys: Sequence[tuple[str, str]],
+    groups: Sequence[Sequence[str]],
+    rows: table_axes.Rows,
+    look_of: Mapping[tuple[str, str], Look],
+) -> None:
+    middles = table_axes.draw(ax, rows, keys, look_of)
+    extents = dict(zip(middles.values(), itertools.pairwise(rows.edges(keys)), strict=True))
+    for entry in panel[panel["label"].isin(middles)].to_dict("records"):
+        look, middle = look_of[entry["model"], entry["label"]], middles[entry["label"]]
+        ax.hlines([middle], entry["low"], entry["high"], colors=look.colour, linewidth=0.9)
+        ax.plot([entry["score"]], [middle], linestyle="none", **look.points())
+    members = [sorted(middles[label] for label in group if label in middles) for group in groups]
+    lanes = _lanes([found for found in members if len(found) > 1])
+    share = min(LANE_INCHES * (len(lanes) + 0.5) / (ax.bbox.width / ax.figure.dpi), 0.5)
+    low, high = extent(panel, "low", "score", "high")
+    air = 0.05 * (high - low) or 0.5
+    # The bars of ties have their own part of the axes, right of all intervals.
+    ax.set_xlim(low - air, high + air + (high - low + 2 * air) * share / (1 - share))
+    beside = ax.get_yaxis_transform()
+    for lane, groups_of_lane in enumerate(lanes, start=1):
+        across = 1 - share + share * lane / (len(lanes) + 0.5)
+        for rows_of_group in groups_of_lane:
+            # Thick where a row belongs to the group, thin where the bar passes one that does not.
+            ax.plot([across] * 2, [rows_of_group[0], rows_of_group[-1]], transform=beside, gid="tie", **TIE_THIN)
+            tops, bottoms = map(list, zip(*(extents[row] for row in rows_of_group), strict=True))
+            tops[0], bottoms[-1] = tops[0] + BAR_GAP_INCHES, bottoms[-1] - BAR_GAP_INCHES
+            ax.vlines([across] * len(tops), tops, bottoms, transform=beside, **TIE_LINE)
+    ax.locator_params(axis="x", nbins=4)
+    ax.set_xlabel(panel["axis"].iloc[0])
+
+
+def _lanes(groups: Sequence[list[float]]) -> list[list[list[float]]]:
+    """Groups of rows by lane, each in the first where it meets no other."""
+    lanes: list[list[list[float]]] = []
+    for group in sorted(groups):
+        free = next((lane for lane in lanes if lane[-1][-1] < group[0]), None)
+        if free is None:
+            lanes.append([group])
+        else:
+            free.append(group)
+    return lanes

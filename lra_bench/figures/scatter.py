@@ -1,0 +1,131 @@
+"""Sheets of points: score over a cost, a panel per task, each point named beside it or by a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from .layout import Cell, Frame, Sheet, pages
+from .legend import Entry
+from .palette import GREY, Look
+from .place import place
+from .style import COLUMN_INCHES, TINY, text_inches
+from .variants import CROWDED, heading, in_order, looks_of, panel_title, sheets, units
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+HALO_POINTS2 = 400.0  # the area of the largest
+REFERENCE_HALO_POINTS2 = 60.0  # the area of the one in the legend, which fits its row
+NAMED_SHARE = 0.4  # of a panel's width: longer names are replaced by numbers
+FRONT: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (2, 1.5))}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the score is drawn over: the column, its interval's columns where it has one, and what is better.
+
+    ``furnish`` names and scales the x axis from the panel's rows. ``halo`` is a column drawn as an area around points.
+    ``panel`` are the columns beside the task that rows of one panel share.
+    """
+
+    column: str
+    low: str | None
+    high: str | None
+    less_is_better: bool
+    panel: Sequence[str]
+    furnish: Callable[[Axes, pd.DataFrame], None]
+    halo: str | None = None
+
+
+def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[Sheet]:
+    """A sheet per protocol and hardware, a panel per task; the dashed line joins what nothing else beats in both."""
+    for parts, rows in sheets(data, "hardware"):
+        order, look_of = in_order(rows), looks_of(rows)
+        panels = [group for _, group in rows.groupby(list(cost.panel), dropna=False)]
+        crowded = len(order) > CROWDED
+        columns = 1 if width <= COLUMN_INCHES or len(panels) == 1 else 2 if crowded or len(panels) < 5 else 3
+        frame = Frame(columns, bottom=0.42)
+        room = NAMED_SHARE * (width / columns - frame.left)
+        named = not crowded and all(text_inches(label, TINY) <= room for _, label in order)
+        tags = {key: key[1] if named else str(number) for number, key in enumerate(order, start=1)}
+        names = (
+            [] if named else [Entry(f"{tags[key]}\N{NO-BREAK SPACE}{key[1]}", _glyph(look_of[key])) for key in order]
+        )
+        largest = float(rows[cost.halo].max()) if cost.halo and rows[cost.halo].notna().any() else None
+        height = 3.0 if columns == 1 and width > COLUMN_INCHES else 2.1 if columns < 3 else 1.75
+        cells = [
+            Cell(
+                panel_title(group, rows),
+                partial(_draw, cost=cost, rows=group, look_of=look_of, tags=tags, largest=largest),
+                height=height,
+            )
+            for group in panels
+        ]
+        legend = [*names, Entry("no other is better in both", FRONT), *_halo_entry(largest)]
+        yield Sheet(parts, pages(cells, width, frame, legend, heading(parts)), rows)
+
+
+def _glyph(look: Look) -> dict[str, Any]:
+    return {**look.points(), "linestyle": "none"}
+
+
+def _draw(
+    ax: Axes,
+    cost: Cost,
+    rows: pd.DataFrame,
+    look_of: Mapping[tuple[str, str], Look],
+    tags: Mapping[tuple[str, str], str],
+    largest: float | None,
+) -> None:
+    import numpy as np
+
+    factor, name = units(rows["metric"].iloc[0])
+    x, y = rows[cost.column].to_numpy(float), factor * rows["score"].to_numpy(float)
+    halos: Any = np.zeros(len(rows))
+    if largest is not None and cost.halo is not None:
+        halos = HALO_POINTS2 * rows[cost.halo].astype(float).fillna(0.0).to_numpy() / largest
+    keys = list(zip(rows["model"], rows["label"], strict=True))
+    colours = [look_of[key].colour for key in keys]
+    ax.vlines(x, factor * rows["low"], factor * rows["high"], colors=colours, linewidth=0.6, alpha=0.7, zorder=2)
+    if cost.low is not None and cost.high is not None:
+        ax.hlines(y, rows[cost.low], rows[cost.high], colors=colours, linewidth=0.6, alpha=0.7, zorder=2)
+    ax.scatter(x, y, s=halos, c=colours, alpha=0.22, linewidths=0, zorder=1.5)
+    for key, across, up in zip(keys, x, y, strict=True):
+        ax.plot([across], [up], zorder=3, **_glyph(look_of[key]))
+    front = _front(x, y if factor > 1 else -y, cost.less_is_better)
+    ax.plot(x[front], y[front], zorder=1.8, gid="front", **FRONT)
+    ax.set_ylabel(name)
+    ax.margins(0.09)
+    ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
+    cost.furnish(ax, rows)
+    place(ax, x, y, [tags[key] for key in keys], colours)
+
+
+def _front(x: Any, y: Any, less_is_better: bool) -> list[int]:
+    """Places of the points that no other point beats in both, by x; of y more is better."""
+    best, front = float("-inf"), []
+    for index in sorted(range(len(x)), key=lambda i: (x[i] if less_is_better else -x[i], -y[i])):
+        if y[index] > best:
+            best = y[index]
+            front.append(index)
+    return front
+
+
+def _halo_entry(largest: float | None) -> list[Entry]:
+    """A circle of a round number of bytes, with that number."""
+    if not largest:
+        return []
+    import math
+
+    wanted = largest * REFERENCE_HALO_POINTS2 / HALO_POINTS2
+    decade = 10.0 ** math.floor(math.log10(wanted))
+    shown = max(step * decade for step in (1, 2, 5) if step * decade <= wanted)
+    points = math.sqrt(HALO_POINTS2 * shown / largest)
+    options = {
+        "color": GREY, "marker": "o", "markersize": points, "markeredgewidth": 0, "alpha": 0.45, "linestyle": "none",
+    }  # fmt: skip
+    return [Entry(f"area: peak memory, here {shown / 1e6:,.3g} MB", options)]

@@ -1,0 +1,57 @@
+"""Score over training speed, with peak memory as area."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from lra_bench.records.schema import Record
+
+from .layout import Sheet
+from .scatter import Cost, scatter_sheets
+from .ticks import length_name, logarithmic
+from .variants import IDENTITY, PANEL, SHEET, over_seeds, scores
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+RUN = "run lra-bench bench with measure.speed_lengths as its protocol has them"
+MEMORY = ("train_peak_allocated_bytes", "train_peak_resident_growth_bytes")
+MEASURED = ["speed_length", "train_batch_size", "train_tokens_per_second", *MEMORY]
+TIMED = [*PANEL, "speed_length", "train_batch_size"]
+
+
+def lacking(records: Sequence[Record]) -> list[str]:
+    """For each record why it is not drawn, empty where it is."""
+    frame = scores(records, MEASURED)
+    return [
+        "without a score" if not scored else "" if timed else "not timed at the length that most were"
+        for scored, timed in zip(frame["score"].notna(), frame["train_tokens_per_second"].notna(), strict=True)
+    ]
+
+
+def draw(records: Sequence[Record], width: float) -> Iterator[Sheet]:
+    """A panel per task: the score, with its 95 % interval, over tokens per second of the step benchmark in training.
+
+    All at the longest length that the most records of the task, protocol and hardware measured; the area around a point
+    is the peak memory there. Machines never share a sheet.
+    """
+    frame = scores(records, MEASURED)
+    key = [*SHEET, *TIMED, *IDENTITY]
+    speed = frame.groupby(key, dropna=False)["train_tokens_per_second"].median().reset_index()
+    data = over_seeds(frame.drop(columns="train_tokens_per_second"), key).merge(speed, on=key)
+    data["peak_memory_bytes"] = data[MEMORY[0]].astype("Float64").fillna(data[MEMORY[1]].astype("Float64"))
+    yield from scatter_sheets(data, COST, width)
+
+
+def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
+    first = rows.iloc[0]
+    logarithmic(ax, "x")
+    at = f"{length_name(int(first['speed_length']))}, batch {int(first['train_batch_size'])}"
+    ax.set_xlabel(f"training tokens per second ({at})", fontsize=7)
+
+
+COST = Cost(
+    "train_tokens_per_second", None, None, less_is_better=False, panel=TIMED, furnish=_furnish, halo="peak_memory_bytes"
+)

@@ -1,0 +1,58 @@
+"""Axes whose rows are variants: their names at the left, each with its marker, wrapped where they are long."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .palette import Look
+from .style import POINTS, TINY, line_inches, text_inches, wrapped
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+GLYPH_INCHES = 0.14
+GAP_INCHES = 0.04
+EDGE_INCHES = 0.08
+ROW_GAP_INCHES = 0.025
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Names of rows as they are drawn, and the inches that they take left of the axes."""
+
+    names: Mapping[str, str]
+    left: float
+
+    def edges(self, keys: Sequence[tuple[str, str]]) -> list[float]:
+        """Where the rows of ``keys`` begin, and the last ends, in inches from the top of the axes."""
+        heights = [(self.names[label].count("\n") + 1) * line_inches(TINY) + ROW_GAP_INCHES for _, label in keys]
+        return list(itertools.accumulate(heights, initial=0.0))
+
+
+def measure(labels: Sequence[str], room: float) -> Rows:
+    """How rows with these labels are drawn where at most ``room`` inches are left for names."""
+    names = {label: wrapped(label, room - GLYPH_INCHES - GAP_INCHES - EDGE_INCHES, TINY) for label in labels}
+    widest = max((text_inches(name, TINY) for name in names.values()), default=0.0)
+    return Rows(names, widest + GLYPH_INCHES + GAP_INCHES + EDGE_INCHES)
+
+
+def draw(
+    ax: Axes, rows: Rows, keys: Sequence[tuple[str, str]], look_of: Mapping[tuple[str, str], Look]
+) -> dict[str, float]:
+    """Name rows from the top of ``ax`` by the labels of ``keys``, with the marker of each; the y of each label."""
+    from matplotlib.transforms import ScaledTranslation, blended_transform_factory
+
+    edges = rows.edges(keys)
+    middles = [(above + below) / 2 for above, below in itertools.pairwise(edges)]
+    ax.set_ylim(edges[-1], 0)
+    ax.set_yticks(middles, [rows.names[label] for _, label in keys], fontsize=TINY, linespacing=1.0)
+    ax.tick_params(axis="y", length=0, pad=(GLYPH_INCHES + GAP_INCHES) * POINTS)
+    ax.grid(visible=False, axis="y")
+    aside = ScaledTranslation(-(GLYPH_INCHES / 2 + 0.02), 0, ax.figure.dpi_scale_trans)
+    beside = blended_transform_factory(ax.transAxes, ax.transData) + aside
+    for key, middle in zip(keys, middles, strict=True):
+        ax.plot([0], [middle], transform=beside, clip_on=False, linestyle="none", **look_of[key].points())
+    return {label: middle for (_, label), middle in zip(keys, middles, strict=True)}

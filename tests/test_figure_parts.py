@@ -1,0 +1,181 @@
+"""Parts of figures: looks that tell models apart, ties, first lengths, names beside points, legends."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lra_bench.figures import palette, ranks, style
+from lra_bench.figures.efficiency_length import first_better
+from lra_bench.figures.legend import Entry, lay_out
+from lra_bench.figures.palette import look, looks
+from lra_bench.figures.place import place
+from lra_bench.listing import options
+
+from .record_factory import make_record
+
+LENGTHS = (1024, 2048, 4096, 8192)
+
+
+@pytest.fixture(scope="module")
+def systems() -> list[tuple[str, str]]:
+    """Name and family of every system that can be chosen."""
+    return [(row["name"], row["family"]) for row in options("models", declared=True)]
+
+
+def test_marker_and_line_alone_tell_all_systems_apart(systems) -> None:
+    """In grey too; a new system is given a place at the end of its family in figures/palette.py."""
+    found: dict[tuple[str, bool, str], str] = {}
+    for model, family in systems:
+        seen = look(model, family)
+        other = found.setdefault((seen.marker, seen.filled, str(seen.line)), model)
+        assert other == model, f"{model} and {other} look alike in grey"
+
+
+def test_families_share_a_hue_and_the_table_knows_them_right(systems) -> None:
+    for model, family in systems:
+        assert palette.PLACES.get(model, (family,))[0] == family
+        if model not in (palette.REFERENCE, "bag_of_tokens"):
+            shades = {palette._shade(palette.FAMILIES[family].hue, step) for step in range(3)}
+            assert look(model, family).colour in shades
+
+
+def test_a_model_looks_the_same_whatever_else_is_drawn() -> None:
+    alone = looks([("mamba", "state_space", "mamba")])["mamba", "mamba"]
+    others = [("mamba", "state_space", "mamba · state=64"), ("zebra", "zoo", "zebra"), ("local", "sparse", "local")]
+    among = looks([("mamba", "state_space", "mamba"), *others])
+    assert among["mamba", "mamba"] == alone
+    varied = among["mamba", "mamba · state=64"]
+    assert (varied.colour, varied.marker, varied.filled) == (alone.colour, alone.marker, alone.filled)
+    assert varied.line != alone.line
+
+
+def test_more_variants_than_kinds_of_lines_are_told_apart() -> None:
+    for model, family in (("transformer", "full"), ("local", "sparse"), ("zebra", "zoo")):
+        found = looks((model, family, f"{model} · heads={heads}") for heads in range(9))
+        assert len({(look.line, look.filled) for look in found.values()}) == 9
+
+
+# Machado et al. 2009, severity 1: what readers without one kind of cone see, in linear RGB.
+SEEN_BY = {
+    "all": np.eye(3),
+    "deuteranopes": np.array([[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]]),
+    "protanopes": np.array([[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]]),
+}
+
+
+def lab(linear: np.ndarray) -> np.ndarray:
+    """CIE L*a*b* of linear RGB, D65."""
+    to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    xyz = to_xyz @ linear.clip(0, 1) / (0.9505, 1.0, 1.089)
+    x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+@pytest.mark.parametrize("readers", SEEN_BY)
+def test_hues_stay_apart_for_readers_who_confuse_red_and_green(readers: str) -> None:
+    """A difference of 2.3 can just be noticed; hues are 10 apart."""
+    seen = {}
+    for hue in (*(family.hue for family in palette.FAMILIES.values()), palette.BLACK):
+        channels = np.array([int(hue[start : start + 2], 16) / 255 for start in (1, 3, 5)])
+        linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+        seen[hue] = lab(SEEN_BY[readers] @ linear)
+    for first, second in itertools.combinations(seen, 2):
+        assert np.linalg.norm(seen[first] - seen[second]) > 10, (first, second)
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.3)), min_size=1, max_size=12))
+def test_ties_are_the_largest_groups_whose_intervals_all_overlap(intervals) -> None:
+    named = [(f"v{number}", low, low + wide) for number, (low, wide) in enumerate(intervals)]
+    rows = pd.DataFrame(named, columns=["label", "low", "high"])
+    span = {label: (low, high) for label, low, high in named}
+    groups = [set(group) for group in ranks.overlapping(rows)]
+
+    def overlap(first: str, second: str) -> bool:
+        return max(span[first][0], span[second][0]) <= min(span[first][1], span[second][1])
+
+    for first, second in itertools.combinations(span, 2):
+        assert overlap(first, second) == any({first, second} <= group for group in groups)
+    for group in groups:
+        outside = set(span) - group
+        assert not any(all(overlap(label, member) for member in group) for label in outside)
+
+
+def test_rows_without_an_interval_tie_with_none() -> None:
+    rows = pd.DataFrame({"label": ["a", "b", "c"], "low": [0.1, None, 0.1], "high": [0.3, None, 0.2]})
+    assert ranks.overlapping(rows) == [["a", "c"]]
+
+
+def test_other_ties_can_be_plugged_in() -> None:
+    made = [make_record(model, task) for model in ("local", "performer", "linear") for task in ("text", "image")]
+    asked: list[list[str]] = []
+
+    def ties(rows: pd.DataFrame) -> list[list[str]]:
+        asked.append(list(rows["label"]))
+        assert rows["rank"].is_monotonic_increasing
+        return [list(rows["label"][:2]), list(rows["label"][1:])]
+
+    [sheet] = ranks.draw(made, style.PAGE_INCHES, ties=ties)
+    assert len(asked) == 3 and asked[1] == ["local", "performer", "linear"]
+    assert list(sheet.data["tie_groups"])[:3] == ["1", "1 2", "2"]
+    bars = [line for page in sheet.pages for ax in page.axes for line in ax.lines if line.get_gid() == "tie"]
+    assert len(bars) == 2 * 3
+
+
+def test_mean_ranks_count_variants_that_every_task_has() -> None:
+    made = [make_record(model, task) for model in ("local", "performer") for task in ("text", "image")]
+    [sheet] = ranks.draw([*made, make_record("linear", "text", accuracy=0.9)], style.PAGE_INCHES)
+    over_tasks = sheet.data[sheet.data["axis"] == "rank"].set_index("label")["score"]
+    assert over_tasks.to_dict() == {"local": 1.0, "performer": 2.0}
+    assert sheet.data["panel"].iloc[0] == "mean over 2 tasks, 2 of 3 variants"
+
+
+@given(st.floats(0.5, 1.5), st.floats(0.2, 1.5), st.floats(1024, 8192))
+def test_two_power_laws_cross_where_they_are_said_to(slow: float, more: float, crossing: float) -> None:
+    own = {length: 3e-6 * length**slow for length in LENGTHS}
+    reference = {length: 3e-6 * crossing**slow * (length / crossing) ** (slow + more) for length in LENGTHS}
+    word, length = first_better(own, reference)
+    assert word == "from" or (word, length) == ("always", 1024.0) or math.isclose(crossing, 8192, rel_tol=1e-6)
+    if word == "from":
+        assert length == pytest.approx(crossing, rel=1e-6)
+    assert first_better({length: 2 * cost for length, cost in own.items()}, own) == ("never", 8192.0)
+
+
+def test_a_variant_that_runs_where_the_reference_cannot_is_better_from_there() -> None:
+    own = dict.fromkeys(LENGTHS, 2.0)
+    assert first_better(own, {1024: 1.0, 2048: 1.0}, failed=4096.0) == ("alone", 4096.0)
+    assert first_better({1024: 2.0}, {1024: 1.0, 2048: 1.0}, failed=4096.0) == ("never", 1024.0)
+    assert first_better({1024: 1.0}, {2048: 1.0}) == ("unknown", None)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.integers(0, 2**32 - 1))
+def test_names_beside_points_cover_neither_points_nor_each_other(seed: int) -> None:
+    points = np.random.default_rng(seed).uniform(size=(12, 2))
+    figure = style.new_figure(5, 4)
+    ax = style.panel(figure, 0.5, 0.5, 4, 3)
+    ax.set(xlim=(-0.1, 1.1), ylim=(-0.1, 1.1))
+    place(ax, points[:, 0], points[:, 1], [str(number) for number in range(12)], ["black"] * 12)
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in ax.texts]
+    for first, second in itertools.combinations(boxes, 2):
+        assert not first.padded(-0.5).overlaps(second.padded(-0.5))
+    centres = ax.transData.transform(points)
+    assert not any(box.contains(*centre) for box in boxes for centre in centres)
+
+
+@settings(deadline=None)
+@given(st.lists(st.text("ab_ =", min_size=1, max_size=60), min_size=1, max_size=30), st.sampled_from([1.0, 3.4, 7.0]))
+def test_legends_keep_to_their_width_and_lose_no_letter(labels: list[str], inches: float) -> None:
+    legend = lay_out([Entry(label, {}) for label in labels], inches)
+    if len(legend.columns) > 1:
+        assert sum(legend.widths) + 0.16 * (len(legend.columns) - 1) <= inches + 1e-6
+    kept = "".join(entry.label for column in legend.columns for entry in column)
+    assert kept.replace("\n", "").replace(" ", "") == "".join(labels).replace(" ", "")

@@ -1,0 +1,111 @@
+"""The notebooks run from top to bottom on records alone, and are kept without what they printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lra_bench.records import store
+
+from .record_factory import make_curves, make_record
+from .test_docs import ROOT, files_of
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+READERS = [path for path in NOTEBOOKS if not path.stem.startswith("04")]
+
+# Cells run as in a fresh kernel: one after the other, in one namespace. A picture is looked for and not shown.
+RUNNER = """
+import json, sys, types
+from pathlib import Path
+
+def image(filename):
+    assert Path(filename).read_bytes().startswith(b"\\x89PNG"), filename
+
+display = types.ModuleType("IPython.display")
+display.Image = image
+sys.modules["IPython"] = types.ModuleType("IPython")
+sys.modules["IPython"].version_info = (8, 24)  # matplotlib asks whether it must do something for older ones
+sys.modules["IPython.display"] = display
+space = {"__name__": "__main__"}
+for cell in json.loads(Path(sys.argv[1]).read_text())["cells"]:
+    if cell["cell_type"] == "code":
+        exec(compile("".join(cell["source"]), f"{sys.argv[1]}:{cell['id']}", "exec"), space)
+"""
+
+
+def notebook(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text())
+
+
+def code_of(path: Path) -> str:
+    return "\n".join("".join(cell["source"]) for cell in notebook(path)["cells"] if cell["cell_type"] == "code")
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Records of three systems on two tasks, two seeds each, one of them without scores."""
+    root = tmp_path_factory.mktemp("results")
+    for model in ("transformer", "performer", "local"):
+        for task in ("listops", "text"):
+            for seed in (0, 1):
+                store.write(make_record(model, task, seed), root, make_curves())
+    store.write(make_record("reformer", status="diverged"), root)
+    return root
+
+
+def run(path: Path, folder: Path, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", RUNNER, str(path)],
+        cwd=folder,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_there_are_notebooks_and_they_are_named_in_the_readme() -> None:
+    assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04"]
+    readme = (ROOT / "README.md").read_text()
+    assert [path.name for path in NOTEBOOKS if f"notebooks/{path.name}" not in readme] == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_they_printed_is_left_out(path: Path) -> None:
+    for cell in notebook(path)["cells"]:
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None), "clear all outputs before you commit"
+    assert set(notebook(path)["metadata"]) == {"kernelspec", "language_info"}
+
+
+@pytest.mark.parametrize("path", READERS, ids=lambda path: path.stem)
+def test_they_run_on_any_folder_of_records(path: Path, results: Path, tmp_path: Path) -> None:
+    printed = run(path, tmp_path, LRA_BENCH_RESULTS=str(results))
+    assert f"13 records under {results}" in printed
+    drawn = {file.name.split("-")[0] for file in (results / "figures").iterdir()}
+    assert {name for name in drawn if f'draw("{name}"' in code_of(path)}
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_mixer_of_ones_own_is_measured(tmp_path: Path) -> None:
+    [path] = set(NOTEBOOKS) - set(READERS)
+    printed = run(path, tmp_path, TMPDIR=str(tmp_path), LRA_BENCH_CACHE=str(tmp_path / "cache"))
+    assert "my_mixer" in printed
+    [record] = tmp_path.glob("lra-bench-*/results/runs/listops/my_mixer/*/*/seed0.json")
+    assert json.loads(record.read_text())["status"] == "ok"
+
+
+def test_the_mixer_is_that_of_the_guide() -> None:
+    [path] = set(NOTEBOOKS) - set(READERS)
+    code = code_of(path).replace('\\"', '"')
+    for text in files_of(ROOT / "docs" / "adding-a-model.md").values():
+        assert text in code
