@@ -55,7 +55,7 @@ data: $(INSTALLED) ## Generate or download a task's data ahead of time: TASK=lis
 	"$(BIN)/lra-bench" data prepare $(call option,TASK) $(call option,PROTOCOL,--protocol) $(ARGS)
 
 test: $(INSTALLED) ## Run the fast tests (ARGS="tests/test_imports.py -k circle" for some)
-	"$(BIN)/pytest" -n 2 $(ARGS)
+	"$(BIN)/pytest" -n 2 --dist worksteal $(ARGS)
 
 test-slow: $(INSTALLED) ## Run the tests that take minutes
 	"$(BIN)/pytest" -m slow $(ARGS)
