@@ -23,7 +23,8 @@ class SpanAttention(HeadMixer):
 
     Sukhbaatar et al. 2019, arXiv 1905.07799. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). ``span`` is the
     largest z, ``initial_span`` the first, ``ramp`` is R; while training, ``penalty`` times the mean z joins the loss.
-    O(N (z + R) D) time and O(N D) memory with the largest z of the layer, which every pass waits for.
+    O(N (z + R) D) time with the largest z of the layer, which every pass waits for; memory O(N D), and a byte of mask
+    for each of N (z + R) pairs.
     Deviates: without direction, distances count on both sides; a token sees itself, which the authors' code leaves out,
     so that no token sees nothing; z begins at 32, the authors' at 0; which positions are used is left to the user.
     """
@@ -83,12 +84,11 @@ class SpanAttention(HeadMixer):
         placed = self.bias(context)
 
         def added(queries: Tensor, keys: Tensor, *own: Tensor) -> Tensor:
-            ends = (own[0] if own else spans[:, None, None, None]) + self.ramp
+            ends = (own[0] if own else spans.view(1, -1, 1, 1, 1)) + self.ramp
             share = ((ends - (queries[:, :, None] - keys[:, None]).abs()) / self.ramp).clamp(max=1)
             seen = share > 0
             # The logarithm of zero has no gradient, even where it is not used.
             logs = share.where(seen, 1).log().masked_fill(~seen, -torch.inf)
-            logs = logs if own else logs[None]
             return logs if placed is None else logs + placed(queries, keys)
 
         return within_window(

@@ -63,9 +63,8 @@ def block_attention(
     where there is no key; ``bias_rows`` (B, H, N, F) reach it cut as queries are, to (B, H, X, block, F).
     ``extra`` keys and values (B, G, X, D) are seen by every query, where ``extra_valid`` (B, X) or (B, H, X) and
     ``extra_keep`` (blocks, X) or (H, blocks, X) allow. A query that sees no key yields zeros.
-    With a bias up to ``SCORES_HELD`` scores are held. ``beside`` are further keys; with them scores are held,
-    O(N (K block + X)).
-    O(N K block D) time; O(N K D) memory plus N K block bits of mask per row of the batch, fewer without padding.
+    With a bias up to ``SCORES_HELD`` scores are held, with ``beside``, which are further keys, all O(N (K block + X)).
+    O(N K block D) time; O(N K D) memory plus N K block bytes of mask per row of the batch, fewer without padding.
     """
     length, scale = q.shape[2], q.shape[-1] ** -0.5 if scale is None else scale
     added = None if bias is None else _Bias(bias, bias_rows, length, block, neighbours, q.device)
