@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lra_bench import cli_data, cli_results
+from lra_bench import cli_data, cli_results, cli_tables
 from lra_bench.cli_options import (
     ConfigDir,
     Json,
@@ -190,90 +190,8 @@ def list_options(
         print(f"{row['name']:<{width}}  {row['description']}".rstrip())
 
 
-@app.command()
-def leaderboard(
-    results: Results = None,
-    protocol: Annotated[str | None, typer.Option(help="One protocol alone")] = None,
-    task: Annotated[str | None, typer.Option(help="One task alone")] = None,
-    layout: Annotated[
-        str, typer.Option(help="long: a row per task; wide: a column per task; published: numbers of others")
-    ] = "long",
-    format: Annotated[str, typer.Option(help="terminal, markdown, latex, csv or json")] = "terminal",
-    as_json: Json = False,
-    write: Annotated[
-        bool, typer.Option("--write", help="Write all layouts to the results: .md, .tex, .csv, .json, .parquet")
-    ] = False,
-) -> None:
-    """Print the leaderboard of all records, or write it to files."""
-    from lra_bench.leaderboard import export
-    from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
-    from lra_bench.leaderboard.naming import select
-    from lra_bench.records.store import load_all
-
-    root = root_of(results)
-    chosen = find_layout(layout)
-    text_format = export.check_format("json" if as_json else format)
-    records = select(load_all(root), task, protocol)
-    frames = {name: each.make(records) for name, each in LAYOUTS.items() if write or each is chosen}
-    if write:
-        for name, frame in frames.items():
-            for path in export.write(frame, root, name):
-                say(f"wrote {path}")
-    print(export.render(frames[layout], text_format, layout=layout), end="")
-
-
-@app.command()
-def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help='A variant, as performer or "performer features=64 rope"')],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another one")],
-    results: Results = None,
-    task: Annotated[str | None, typer.Option(help="One task alone")] = None,
-    protocol: Annotated[str | None, typer.Option(help="One protocol alone")] = None,
-    as_json: Json = False,
-) -> None:
-    """Compare two variants: paired over seeds and over test examples, and what their records allow to claim."""
-    from lra_bench.leaderboard import comparison
-    from lra_bench.leaderboard.verdicts import report
-    from lra_bench.records.store import load_all
-
-    root = root_of(results)
-    records = load_all(root)
-    if not records:
-        raise UserError(f"--results {root}: holds no records yet; run lra-bench bench first")
-    name_a, name_b, found = comparison.compare(records, a, b, task, protocol)
-    if as_json:
-        print_json([{"a": name_a, "b": name_b, **each.as_dict()} for each in found])
-    else:
-        print(report(name_a, name_b, found), end="")
-
-
-@app.command()
-def plot(
-    name: Annotated[str, typer.Argument(help="One figure, as ranks or speed_vs_length; all draws each")] = "all",
-    results: Results = None,
-    width: Annotated[str, typer.Option(help="Columns of a paper: one or two")] = "two",
-    output: Annotated[Path | None, typer.Option(help="Folder; default: figures/ in the results")] = None,
-) -> None:
-    """Draw the figures from the records: PDF, PNG and the data as CSV."""
-    from lra_bench.figures import FIGURES, NothingToDrawError, draw
-    from lra_bench.progress import bar
-    from lra_bench.records.store import load_all
-
-    root = root_of(results)
-    records = load_all(root)
-    if not records:
-        raise UserError(f"--results {root}: holds no records yet; run lra-bench bench first")
-    wanted = FIGURES if name == "all" else (name,)
-    with bar(len(wanted), "drawing", unit="figures") as advance:
-        for each in wanted:
-            try:
-                for path in draw(each, records, output or root / "figures", width):
-                    print(path)
-            except NothingToDrawError as error:
-                if name != "all":
-                    raise
-                say(str(error))
-            advance(1)
+for command in (cli_tables.leaderboard, cli_tables.compare, cli_tables.plot):
+    app.command()(command)
 
 
 @app.command()
