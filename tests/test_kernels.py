@@ -4,8 +4,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from lra_bench.models.kernels import held
 from lra_bench.models.kernels.block import block_attention
 from lra_bench.models.kernels.dropout import Dropout, dropout
+from lra_bench.models.kernels.few import few_attention
 from lra_bench.models.kernels.linear import linear_attention
 from lra_bench.models.kernels.softmax import QUERY_ROWS, softmax_attention
 from lra_bench.models.mixer import Padding
@@ -307,6 +309,47 @@ class TestLinear:
             return linear_attention(q, k, v, causal=True, log_decay=log_decay, chunk=4)
 
         assert torch.autograd.gradcheck(run, (q, k, v, log_decay) if decays else (q, k, v))
+
+    @pytest.mark.parametrize("floor", [0.0, 0.4])
+    def test_gradient_over_all_keys(self, floor):
+        q, k, v = (draw(2, 2, 5, 3, seed=s, grad=True) for s in range(3))
+        totals = (q @ k.sum(-2, keepdim=True).mT).abs()
+        assert (totals < floor).any() == bool(floor), "some normalisers are moved, or none"
+        assert torch.autograd.gradcheck(lambda q, k, v: linear_attention(q, k, v, floor=floor), (q, k, v))
+
+    def test_heads_merge_without_a_copy(self):
+        q, k, v = (draw(2, 3, 5, 4, seed=s).abs() for s in range(3))
+        assert linear_attention(q, k, v).transpose(1, 2).is_contiguous()
+
+
+class TestHeldWeights:
+    """Few queries whose weights are held until the backward pass, of some heads at a time."""
+
+    @pytest.mark.parametrize("at_once", [1, 2**20])
+    @pytest.mark.parametrize("hidden", [None, "keys", "pairs"])
+    def test_equals_the_definition_with_its_gradient(self, monkeypatch, hidden, at_once):
+        monkeypatch.setattr(held, "NUMBERS_AT_ONCE", at_once)
+        q, k, v = draw(2, 3, 5, 4, grad=True), *(draw(2, 3, 9, 4, seed=s, grad=True) for s in (1, 2))
+        visible = None
+        if hidden is not None:
+            visible = draw(2, 1, 5 if hidden == "pairs" else 1, 9, seed=3) > 0
+            visible[1, :, -1] = False
+        mask = everything(5, 9) if visible is None else visible
+        o = few_attention(q, k, v, visible=visible, scale=0.7, hold=True)
+        close(o, dense(q, k, v, mask, 0.7))
+        close(o, few_attention(q, k, v, visible=visible, scale=0.7))
+
+        def run(q, k, v):
+            return few_attention(q, k, v, visible=visible, scale=0.7, hold=True)
+
+        assert torch.autograd.gradcheck(run, (q, k, v))
+
+    def test_weights_are_held_once_and_only_for_a_gradient(self):
+        q, k, v = (torch.randn(1, 2, n, 4, requires_grad=True) for n in (8, 64, 64))
+        weights, others = 2 * 8 * 64, 2 * q.numel()  # these are the scaled queries and the result
+        assert held_for_backward(lambda: few_attention(q, k, v, hold=True)) <= 4 * (weights + others)
+        with torch.no_grad():
+            assert few_attention(q, k, v, hold=True).equal(few_attention(q, k, v))
 
 
 class TestDropout:

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..mixer import Padding
+from .linear_whole import whole_linear_attention
 
 
 def full_precision(x: Tensor) -> torch.autocast:
@@ -39,6 +40,8 @@ def linear_attention(
         q, k, v = (x.float() if x.dtype.itemsize < 4 else x for x in (q, k, v))
         if padding is not None:
             k = padding.zero_heads(k)
+        if not causal and log_decay is None:
+            return whole_linear_attention(q, k, v, floor)
         # A column of ones makes the normaliser a by-product of the same matrix products.
         summed = linear_sums(q, k, F.pad(v, (0, 1), value=1.0), causal=causal, log_decay=log_decay, chunk=chunk)
         total = summed[..., -1:]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..mixer import Context, MixerSpec
@@ -40,7 +39,8 @@ class PositiveElu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         """exp(x) below zero, x + 1 above."""
-        y = F.elu(x).add_(1)
+        # exp is several times faster than the exp(x) - 1 that elu computes only to add one.
+        y = x.clamp(max=0).exp_().add_(x.clamp(min=0))
         ctx.save_for_backward(y)
         return y
 
@@ -48,4 +48,4 @@ class PositiveElu(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         """The gradient by x."""
         (y,) = ctx.saved_tensors
-        return gradient * y.clamp(max=1)
+        return y.clamp(max=1).mul_(gradient)

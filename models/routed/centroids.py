@@ -50,7 +50,8 @@ class Centroids(nn.Module):
         """What ``after_step`` needs: sums and counts of all vectors (B, H, N, D), by the centroid nearest to each."""
         sums, counts = torch.zeros_like(self.sums), torch.zeros_like(self.counts)
         for x in groups:
-            nearest = self.nearness(x).argmax(2)
+            # Several times faster than argmax, which strides through memory.
+            nearest = self.nearness(x).max(2).indices
             sums += cluster_sums(x, nearest, sums.shape[1], padding).sum(0)
             counts += cluster_sizes(nearest, sums.shape[1], padding).sum(0)
         return {"sums": sums, "counts": counts}

@@ -39,16 +39,18 @@ class SinkhornAttention(SortedBlocks):
         # A real query of a right-padded causal row meets real keys only.
         if context.padding is not None and not self.causal:
             valid, partial, x = context.padding.valid, True, context.padding.zero(x)
-        x = F.pad(x, (0, 0, 0, rest))
+        # Padded only where it must be: padding by nothing copies too.
+        x = F.pad(x, (0, 0, 0, rest)) if rest else x
         real = F.pad(valid, (0, rest), value=self.causal).unflatten(1, (-1, block))
         q, k, v = (part.unflatten(2, (-1, block)) for part in self.project(x))
         with full_precision(x):
-            share = self.filled(self.sorting(x.unflatten(1, (-1, block)), real.any(-1)))
+            share = self.filled(self.sorting(x.unflatten(1, (-1, block)), real.any(-1) if partial else None))
             held = real[:, None].to(share.dtype)
-            keys, values = (self.brought(share, part * held[..., None].to(part.dtype)) for part in (k, v))
+            known = (k, v) if not partial else (part * held[..., None].to(part.dtype) for part in (k, v))
+            keys, values = (self.brought(share, part) for part in known)
+        if partial:
             least = torch.finfo(share.dtype).eps  # a smaller share weighs nothing, and dividing by it would overflow
             present = (share @ held / share.sum(-1, keepdim=True).clamp_min(least)).clamp_min(least)[..., None]
-        if partial:
             keys, values = keys / present, values / present
             # The logarithm of its share joins a token's score through a channel of its own.
             q, k, v = F.pad(q, (0, 1), value=self.head_dim**0.5), F.pad(k, (0, 1)), F.pad(v, (0, 1))
@@ -66,20 +68,18 @@ class SinkhornAttention(SortedBlocks):
 
         ``real`` (B, M, b) are no padding; None where nothing is hidden.
         """
-        mask = None if real is None else self._mask(real)
-        keys, values = (torch.cat(parts, -2) for parts in zip(far, own, strict=True))
-        batch = q.shape[0]
-        q, keys, values = (part.transpose(1, 2).flatten(0, 1) for part in (q, keys, values))
-        o = few_attention(q, keys, values, visible=mask, scale=self.head_dim**-0.5, dropout=self.drop_rate)
-        return o.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)
+        mask = None if real is None else self._mask(real).repeat(1, self.heads, 1, 1)
+        keys, values = (torch.cat(parts, -2).flatten(1, 2) for parts in zip(far, own, strict=True))
+        scale = self.head_dim**-0.5
+        o = few_attention(q.flatten(1, 2), keys, values, visible=mask, scale=scale, dropout=self.drop_rate, hold=True)
+        return o.unflatten(1, (self.heads, -1)).flatten(2, 3)
 
     def _mask(self, real: Tensor) -> Tensor:
-        """Which of the sorted and the own tokens each query sees, (B·M, 1, b or 1, 2b)."""
+        """Which of the sorted and the own tokens each query sees, (B or 1, M, b or 1, 2b)."""
         if not self.causal:
             far = real.any(1, keepdim=True).expand(real.shape)
-            return torch.cat((far, real), -1).flatten(0, 1)[:, None, None]
-        batch, count, block = real.shape
+            return torch.cat((far, real), -1)[:, :, None]
+        _, count, block = real.shape
         own = torch.ones(block, block, dtype=torch.bool, device=real.device).tril()
         far = torch.arange(count, device=real.device)[:, None, None] > 0
-        mask = torch.cat((far.expand(count, block, block), own.expand(count, block, block)), -1)
-        return mask.repeat(batch, 1, 1)[:, None]
+        return torch.cat((far.expand(count, block, block), own.expand(count, block, block)), -1)[None]

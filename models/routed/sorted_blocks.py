@@ -62,7 +62,7 @@ class SortedBlocks(HeadMixer):
         hidden = self.split(self.hidden(queries)).relu()
         return hidden @ self.rows[:, : blocks.shape[1]].mT + self.row_bias[..., : blocks.shape[1]]
 
-    def sorting(self, blocks: Tensor, real: Tensor) -> Tensor:
+    def sorting(self, blocks: Tensor, real: Tensor | None) -> Tensor:
         """The share of each block in what is sorted to each place (B, H, M, M); ``real`` (B, M) are not all padding."""
         sums = queries = blocks.sum(2)
         if self.causal:
@@ -71,7 +71,7 @@ class SortedBlocks(HeadMixer):
         scores = scores.float() if scores.dtype.itemsize < 4 else scores
         if self.training:
             scores = scores - torch.empty_like(scores).exponential_().log()
-        allowed = (real[:, :, None] & real[:, None])[:, None]
+        allowed = None if real is None else (real[:, :, None] & real[:, None])[:, None]
         if self.causal:
             allowed = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril(-1)
         return sinkhorn(scores / self.temperature, allowed, 0 if self.causal else self.iterations)
