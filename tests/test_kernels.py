@@ -344,9 +344,27 @@ class TestHeldWeights:
 
         assert torch.autograd.gradcheck(run, (q, k, v))
 
+    def test_further_keys_stand_behind_the_others(self):
+        q, k, v = draw(2, 3, 5, 4, grad=True), *(draw(2, 3, 9, 4, seed=s, grad=True) for s in (1, 2))
+        visible = draw(2, 1, 1, 9, seed=3) > 0
+
+        def run(q, k, v, hold=True):
+            (k, keys), (v, values) = k.split((3, 6), 2), v.split((3, 6), 2)
+            return few_attention(q, k, v, beside=(keys, values), visible=visible, hold=hold)
+
+        close(run(q, k, v), dense(q, k, v, visible))
+        close(run(q, k, v, hold=False), dense(q, k, v, visible))
+        assert torch.autograd.gradcheck(run, (q, k, v))
+
+    def test_gradients_lie_in_memory_as_keys_do(self):
+        q, k, v = (torch.randn(2, n, 3, 4).transpose(1, 2).requires_grad_() for n in (5, 9, 9))
+        gradients = torch.autograd.grad(few_attention(q, k, v, hold=True).sum(), (k, v))
+        assert all(each.transpose(1, 2).is_contiguous() for each in gradients)
+
     def test_weights_are_held_once_and_only_for_a_gradient(self):
         q, k, v = (torch.randn(1, 2, n, 4, requires_grad=True) for n in (8, 64, 64))
-        weights, others = 2 * 8 * 64, 2 * q.numel()  # these are the scaled queries and the result
+        # Beside the weights and what was given: scaled queries and the result.
+        weights, others = 2 * 8 * 64, 2 * q.numel() + k.numel() + v.numel()
         assert held_for_backward(lambda: few_attention(q, k, v, hold=True)) <= 4 * (weights + others)
         with torch.no_grad():
             assert few_attention(q, k, v, hold=True).equal(few_attention(q, k, v))

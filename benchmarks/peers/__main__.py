@@ -1,12 +1,12 @@
 """Our layers against those of other packages: time and peak memory of forward and backward pass, in turns.
 
-    python -m benchmarks.peers [--lengths 1024 4096 16384] [--pairs performer local-attention] [--blocks 9]
+    python -m benchmarks.peers [--lengths 1024 4096 16384] [--pairs performer local-attention] [--blocks 41]
                                [--width 256] [--heads 4] [--threads 2] [--output FOLDER]
 
 Each pair runs one layer with its projections on the same rows, batch 1, single precision, at each length in a process
 of its own: ours, the peer's, and projections alone, in alternating blocks of steps. Printed is the ratio of times, peer
-over ours, as the median over neighbouring blocks with the smallest and the largest. Peak memory is the growth of
-resident memory in a process of its own. The notes say where a peer failed, or computes something else. ``--output``
+over ours, as the median over neighbouring blocks with its 95 % interval. Peak memory is the growth of resident memory
+in a process of its own. The notes say where a peer failed, or computes something else. ``--output``
 writes the table as CSV and the figure as PNG and PDF. Peers come with pip install -e '.[peers]'.
 """
 
@@ -35,7 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096, 16384])
     parser.add_argument("--pairs", nargs="+", default=[], help="names, packages or model keys; all by default")
-    for name, default in {"blocks": 9, "width": 256, "heads": 4, "threads": 2}.items():
+    for name, default in {"blocks": 41, "width": 256, "heads": 4, "threads": 2}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--output", type=Path, help="a folder for peers.csv, peers.png and peers.pdf")
     asked = parser.parse_args()

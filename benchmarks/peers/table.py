@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -63,14 +64,23 @@ class Row:
                 for whose in WHOSE
             },
             "time_ratio": statistics.median(ratios) if ratios else None,
-            "time_ratio_low": min(ratios, default=None),
-            "time_ratio_high": max(ratios, default=None),
+            **dict(zip(("time_ratio_low", "time_ratio_high"), median_interval(ratios), strict=True)),
             **{f"{whose}_mib": mib.get(whose) for whose in WHOSE},
             "memory_ratio": theirs / ours if ours and theirs else None,
             "blocks": len(ratios),
             "failure": self.failure,
             "differs": self.pair.differs,
         }
+
+
+def median_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Between which of ``values`` the true median lies 95 % of the time; of too few, the smallest and the largest."""
+    from scipy.stats import quantile_test
+
+    if not values:
+        return None, None
+    low, high = quantile_test(values, p=0.5).confidence_interval(0.95)
+    return (min(values), max(values)) if math.isnan(low) or math.isnan(high) else (float(low), float(high))
 
 
 def as_table(rows: Sequence[Row]) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from .held import held_attention
@@ -17,24 +18,26 @@ def few_attention(
     bias: Tensor | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
+    beside: tuple[Tensor, Tensor] | None = None,
     hold: bool = False,
 ) -> Tensor:
     """softmax(q kᵀ · scale) v where one of the lengths N and M is small.
 
     q (B, H, N, D), k and v (B, G, M, D) to (B, H, N, D), with G dividing H. ``visible`` is bool and broadcasts to
     (B, H, N, M); a query that sees nothing yields zeros. ``bias`` is added to scores and broadcasts likewise. ``scale``
-    defaults to 1/√D. O(N M D) time; memory O((N + M) D), or O(N M) per head with a bias, learned or not, and on CPU
-    where weights are dropped, which the fused form cannot, or where the caller lets it ``hold`` them until the backward
-    pass, up to twice as fast where a head has no more than some hundred queries.
+    defaults to 1/√D. Keys and values ``beside`` count as if they stood behind the others. ``hold`` lets weights stay
+    until the backward pass on CPU, with G = H: up to twice as fast where a head has no more than some hundred queries.
+    O(N M D) time; memory O((N + M) D), or O(N M) per head with a bias, learned or not, where weights are held, and
+    where they are dropped on CPU, which the fused form cannot.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    if bias is not None:
-        return with_scores(q, k, v, visible, bias=bias, scale=scale, dropout=dropout)
-    on_cpu = q.device.type == "cpu"
-    if on_cpu and dropout:
-        return with_scores(q, k, v, visible, scale=scale, dropout=dropout)
-    if on_cpu and hold and q.requires_grad and q.shape[1] == k.shape[1] and q.dtype.itemsize >= 4:
+    on_cpu, learns = q.device.type == "cpu", torch.is_grad_enabled() and q.requires_grad
+    if on_cpu and hold and learns and not dropout and bias is None and q.dtype.itemsize >= 4:
         hidden = None if visible is None else hiding(visible, q.dtype)
-        o = held_attention(q, k, v, hidden, scale)
+        o = held_attention(q, k, v, *(beside or ()), hidden=hidden, scale=scale)
         return o if visible is None else o * visible.any(-1, keepdim=True)
+    if beside is not None:
+        k, v = torch.cat((k, beside[0]), -2), torch.cat((v, beside[1]), -2)
+    if bias is not None or (on_cpu and dropout):
+        return with_scores(q, k, v, visible, bias=bias, scale=scale, dropout=dropout)
     return fused(q, k, v, visible, scale=scale, dropout=dropout)

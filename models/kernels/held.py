@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,13 +16,14 @@ NUMBERS_AT_ONCE = 2**20  # scores whose gradients are in memory at once; smaller
 
 
 @attention_backend("held")
-def held_attention(q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None, scale: float) -> Tensor:
+def held_attention(q: Tensor, k: Tensor, v: Tensor, *more: Tensor, hidden: Tensor | None, scale: float) -> Tensor:
     """softmax(q kᵀ · scale + hidden) v: q (B, H, N, D), k (B, H, M, D), v (B, H, M, V) to (B, H, N, V).
 
-    ``hidden`` broadcasts to the scores (B, H, N, M) and has no gradient. O(N M D) time, O(N M) memory per head.
+    ``more`` are further keys and values in turn, seen beside the first as if they stood behind them. ``hidden``
+    broadcasts to the scores (B, H, N, M) and has no gradient. O(N M D) time, O(N M) memory per head.
     """
     with full_precision(q):
-        o: Tensor = _Held.apply(q, k, v, hidden, scale)
+        o: Tensor = _Held.apply(hidden, scale, q, k, v, *more)
     return o
 
 
@@ -29,43 +31,67 @@ class _Held(torch.autograd.Function):
     """Scores become weights in place, and so do the gradients of weights those of scores, of some heads at a time."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, hidden: Tensor | None, scale: float) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor | None, scale: float, q: Tensor, *parts: Tensor) -> Tensor:
         """The weights and what they read."""
-        shape = q.shape[:2]
-        q = torch.mul(q, scale, out=torch.empty(q.shape, dtype=q.dtype, device=q.device))
-        q, k, v = (part.flatten(0, 1) for part in (q, k, v))
-        weights = q.new_empty(*q.shape[:2], k.shape[1])
-        o = v.new_empty(*q.shape[:2], v.shape[2])
+        keys, values = parts[::2], parts[1::2]
+        q = torch.mul(q, scale, out=torch.empty_like(q, memory_format=torch.contiguous_format))
+        weights = q.new_empty(*q.shape[:3], sum(k.shape[2] for k in keys))
+        o = q.new_empty(*q.shape[:3], values[0].shape[3])
         if hidden is not None:
-            hidden = hidden.expand(*shape, *hidden.shape[2:]).flatten(0, 1)
+            hidden = hidden.expand(*q.shape[:2], *hidden.shape[2:])
         for some in _slices(weights):
-            torch.bmm(q[some], k[some].mT, out=weights[some])
+            shares = weights[some]
+            _beside([(q[some], k[some].mT) for k in keys], shares)
             if hidden is not None:
-                weights[some] += hidden[some]
-            torch.softmax(weights[some], -1, out=weights[some])
-            torch.bmm(weights[some], v[some], out=o[some])
-        ctx.save_for_backward(q, k, v, weights)
-        ctx.scale, ctx.shape = scale, shape
-        return o.unflatten(0, shape)
+                shares += hidden[some]
+            torch.softmax(shares, -1, out=shares)
+            _sum(zip(_split(shares, keys), [v[some] for v in values], strict=True), o[some])
+        ctx.save_for_backward(q, weights, *parts)
+        ctx.scale = scale
+        return o
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        """The gradients by q, k and v."""
-        q, k, v, weights = ctx.saved_tensors
-        gradient = gradient.flatten(0, 1)
-        by_q, by_k, by_v = (part.new_empty(part.shape) for part in (q, k, v))
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients by q, k and v, each laid out in memory as what it belongs to."""
+        q, weights, *parts = ctx.saved_tensors
+        by_q, by_parts = torch.empty_like(q), [torch.empty_like(part) for part in parts]
+        keys, values, by_keys, by_values = parts[::2], parts[1::2], by_parts[::2], by_parts[1::2]
         for some in _slices(weights):
-            torch.bmm(weights[some].mT, gradient[some], out=by_v[some])
-            by_scores = gradient[some] @ v[some].mT
-            torch._softmax_backward_data(by_scores, weights[some], -1, weights.dtype, grad_input=by_scores)
-            torch.bmm(by_scores, k[some], out=by_q[some])
-            torch.bmm(by_scores.mT, q[some], out=by_k[some])
-        by_q.mul_(ctx.scale)
-        by_q, by_k, by_v = (part.unflatten(0, ctx.shape) for part in (by_q, by_k, by_v))
-        return by_q, by_k, by_v, None, None
+            shares, asked, read = weights[some], q[some], gradient[some]
+            by_scores = _beside([(read, v[some].mT) for v in values], torch.empty_like(shares))
+            torch._softmax_backward_data(by_scores, shares, -1, shares.dtype, grad_input=by_scores)
+            _sum(zip(_split(by_scores, keys), [k[some] for k in keys], strict=True), by_q[some])
+            for by_k, part in zip(by_keys, _split(by_scores, keys), strict=True):
+                torch.bmm(part.mT, asked, out=by_k[some])
+            for by_v, share in zip(by_values, _split(shares, keys), strict=True):
+                torch.bmm(share.mT, read, out=by_v[some])
+        return None, None, by_q.mul_(ctx.scale), *by_parts
 
 
-def _slices(weights: Tensor) -> list[slice]:
-    heads = max(1, NUMBERS_AT_ONCE // weights[0].numel())
-    return [slice(start, start + heads) for start in range(0, len(weights), heads)]
+def _slices(weights: Tensor) -> Iterator[tuple[int, slice]]:
+    """Some heads of one row of the batch, and so on until all have come."""
+    heads = max(1, NUMBERS_AT_ONCE // weights[0, 0].numel())
+    for row in range(len(weights)):
+        for start in range(0, weights.shape[1], heads):
+            yield row, slice(start, start + heads)
+
+
+def _split(x: Tensor, keys: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """The columns of x that belong to each part of the keys."""
+    return x.split([k.shape[2] for k in keys], -1)
+
+
+def _beside(pairs: list[tuple[Tensor, Tensor]], out: Tensor) -> Tensor:
+    """The matrix products of pairs, beside each other in ``out``."""
+    if len(pairs) == 1:
+        return torch.bmm(*pairs[0], out=out)
+    return torch.cat([a @ b for a, b in pairs], -1, out=out)
+
+
+def _sum(pairs: Iterable[tuple[Tensor, Tensor]], out: Tensor) -> None:
+    """The sum of the matrix products of pairs, in ``out``."""
+    (a, b), *others = pairs
+    torch.bmm(a, b, out=out)
+    for a, b in others:
+        out.baddbmm_(a, b)

@@ -42,12 +42,15 @@ class SinkhornAttention(SortedBlocks):
         # Padded only where it must be: padding by nothing copies too.
         x = F.pad(x, (0, 0, 0, rest)) if rest else x
         real = F.pad(valid, (0, rest), value=self.causal).unflatten(1, (-1, block))
-        q, k, v = (part.unflatten(2, (-1, block)) for part in self.project(x))
+        # Keys and values are sorted and attended to: laid out once for both.
+        q, *known = (part.unflatten(2, (-1, block)) for part in self.project(x))
+        k, v = (part.contiguous() for part in known)
         with full_precision(x):
             share = self.filled(self.sorting(x.unflatten(1, (-1, block)), real.any(-1) if partial else None))
             held = real[:, None].to(share.dtype)
-            known = (k, v) if not partial else (part * held[..., None].to(part.dtype) for part in (k, v))
-            keys, values = (self.brought(share, part) for part in known)
+            keys, values = (
+                self.brought(share, part * held[..., None].to(part.dtype) if partial else part) for part in (k, v)
+            )
         if partial:
             least = torch.finfo(share.dtype).eps  # a smaller share weighs nothing, and dividing by it would overflow
             present = (share @ held / share.sum(-1, keepdim=True).clamp_min(least)).clamp_min(least)[..., None]
@@ -69,9 +72,9 @@ class SinkhornAttention(SortedBlocks):
         ``real`` (B, M, b) are no padding; None where nothing is hidden.
         """
         mask = None if real is None else self._mask(real).repeat(1, self.heads, 1, 1)
-        keys, values = (torch.cat(parts, -2).flatten(1, 2) for parts in zip(far, own, strict=True))
-        scale = self.head_dim**-0.5
-        o = few_attention(q.flatten(1, 2), keys, values, visible=mask, scale=scale, dropout=self.drop_rate, hold=True)
+        q, keys, values, *beside = (part.flatten(1, 2) for part in (q, *far, *own))
+        how = {"visible": mask, "scale": self.head_dim**-0.5, "dropout": self.drop_rate}
+        o = few_attention(q, keys, values, beside=(beside[0], beside[1]), hold=True, **how)
         return o.unflatten(1, (self.heads, -1)).flatten(2, 3)
 
     def _mask(self, real: Tensor) -> Tensor:
