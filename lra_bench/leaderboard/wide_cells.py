@@ -43,7 +43,7 @@ def wide_sections(frame: pd.DataFrame) -> Iterator[Section]:
         first_cost = next(
             (str(name) for name in table.columns if str(name).startswith(("relative", "time", "skill"))), "parameters"
         )
-        yield Section(title, table, best, _remark(rows, labels), first_cost)
+        yield Section(title, table, best, detectable_remark(rows, labels), first_cost)
 
 
 def _cells(row: dict[str, Any], labels: list[str], at: str | None) -> dict[str, str]:
@@ -87,7 +87,7 @@ def _average(row: dict[str, Any], name: str) -> str:
     return f"{number} ({seeds})" if number and seeds and seeds > 1 else number
 
 
-def _remark(rows: list[dict[str, Any]], labels: list[str]) -> str:
+def detectable_remark(rows: list[dict[str, Any]], labels: list[str]) -> str:
     """The difference that each task's ties could have missed."""
     found = []
     for label in labels:

@@ -1,0 +1,110 @@
+"""One table per track with a column per task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lra_bench.leaderboard.cells import at_length, count, rows_of, times
+from lra_bench.leaderboard.long import best_of
+from lra_bench.leaderboard.wide import RETENTION, task_columns
+from lra_bench.leaderboard.wide_cells import detectable_remark
+
+from .badges import badge, badges_by_task
+from .cells import Body, Cell, Row, Table, without_empty
+from .columns import AVERAGES, COMPARABLE, HARDWARE, PARAMETERS, STATUS, VARIANT, relative_columns, task_column
+from .rows import Places, comparable, identity, number, scored, text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BODIES = {
+    "ranked": "Ranked",
+    "modified": "Protocol modified: ranked apart",
+    "floor": "Floors: rules without a model",
+    "published": "Published by others under the same rules",
+}
+
+
+def wide_table(frame: pd.DataFrame, places: Places) -> Table:
+    """The table of one protocol from its rows of the wide layout."""
+    rows = rows_of(frame)
+    labels = [
+        label
+        for label in task_columns(frame)
+        if any(row[f"{name}_{label}"] for row in rows for name in ("metric", "status"))
+    ]
+    metrics = {
+        label: next((row[f"metric_{label}"] for row in rows if row[f"metric_{label}"]), None) for label in labels
+    }
+    lengths = {row["speed_length"] for row in rows if row["relative_speed"] is not None}
+    at = at_length(lengths.pop()) if len(lengths) == 1 else ""
+    grouped = {name: [row for row in rows if _body(row) == name] for name in BODIES}
+    bodies = [_filled(name, members, labels, at, places) for name, members in grouped.items() if members]
+    columns = [
+        VARIANT, *(task_column(label, metrics[label]) for label in labels), *AVERAGES, STATUS, COMPARABLE,
+        *relative_columns(at), PARAMETERS, HARDWARE,
+    ]  # fmt: skip
+    remarks = [detectable_remark(grouped[name], labels) for name in ("ranked", "modified")]
+    protocol = rows[0]["protocol"]
+    return Table(f"{protocol}-all", "All tasks", "", without_empty(columns, bodies), bodies, [*filter(None, remarks)])
+
+
+def _body(row: Mapping[str, Any]) -> str:
+    return row["section"] if row["kind"] == "measured" else row["kind"]
+
+
+def _filled(name: Any, rows: Sequence[dict[str, Any]], labels: Sequence[str], at: str, places: Places) -> Body:
+    """A body with its cells; in bold what ties with the best of a task."""
+    best = {label: set(best_of([row[f"ties_{label}"] or "" for row in rows])) for label in labels}
+    return Body(
+        name,
+        BODIES[name],
+        [
+            _row(row, labels, at, places, {label for label in labels if place in best[label]})
+            for place, row in enumerate(rows)
+        ],
+    )
+
+
+def _row(row: dict[str, Any], labels: Sequence[str], at: str, places: Places, best: set[str]) -> Row:
+    statuses = {label: row[f"status_{label}"] or "" for label in labels} if row["kind"] == "measured" else {}
+    badges = badges_by_task(statuses)
+    low, high = row["parameters_min"], row["parameters_max"]
+    kept = row[f"retention_{RETENTION}"]
+    speed = times(row["relative_speed"])
+    cells = {
+        "variant": text(row["variant"]),
+        **{label: _score(row, label, label in best) for label in labels},
+        **{
+            name: scored(row[name], row[f"{name}_low"], row[f"{name}_high"], "accuracy")
+            for name in ("avg5", "avg6_fail50")
+        },
+        "status": Cell(value=len(badges) or None, badges=badges),
+        "comparable": comparable(row["comparable"]),
+        "relative_speed": number(
+            row["relative_speed"], speed, "" if at else at_length(row["speed_length"]) if speed else ""
+        ),
+        "relative_memory": number(row["relative_memory"], times(row["relative_memory"])),
+        "time_exponent": number(
+            row["time_exponent"], f"{row['time_exponent']:.2f}" if row["time_exponent"] is not None else ""
+        ),
+        f"retention_{RETENTION}": number(kept, "" if kept is None else f"{100 * kept:.0f} %"),
+        "parameters": number(low, count(low) if low == high else f"{count(low)}–{count(high)}"),
+        "hardware": text(row["hardware"]),
+    }
+    parts = [row["protocol"], row["section"], row["variant"], row["modified"], row["hardware"], row["citation"]]
+    return Row(
+        **identity(row, places.family(row["model"]), places.look(row["model"]), parts), cells=cells,
+        details=places.of_variant(row) if row["kind"] == "measured" else (),
+    )  # fmt: skip
+
+
+def _score(row: dict[str, Any], label: str, best: bool) -> Cell:
+    value, metric = row[f"score_{label}"], row[f"metric_{label}"]
+    if value is None:
+        ends = filter(None, (row[f"status_{label}"] or "").split(", "))
+        return Cell(badges=[badge(each) for each in ends])
+    cell = scored(value, row[f"low_{label}"], row[f"high_{label}"], metric)
+    seeds = row[f"seeds_{label}"]
+    return Cell(cell.text, value, cell.spread, f"({seeds})" if seeds else "", row[f"ties_{label}"] or "", best)
