@@ -63,7 +63,9 @@ def _run(
     level += HARDER.get(task, 0.0) + 0.006 * math.sin(7 * seed + len(model))
     on_gpu = hardware == GPU
     ends = {16384: "out_of_memory"} if model == "transformer" and not on_gpu else {}
-    record = make_record(model, task, seed, hardware=hardware, protocol=protocol, status=status, hash=hash, accuracy=level)
+    record = make_record(
+        model, task, seed, hardware=hardware, protocol=protocol, status=status, hash=hash, accuracy=level
+    )
     assert record.parameters is not None
     record.parameters |= {"body": body, "body_active": body, "total": body + 3000}
     record.speed = make_speed(growth, cost / 40 if on_gpu else cost, on_gpu, ends)
@@ -74,7 +76,9 @@ def _run(
         for point in points:
             point["floor"] += HARDER.get(task, 0.0)
         record.extrapolation = make_extrapolation(points)
-        record.floors = {name: floor + HARDER.get(task, 0.0) for name, floor in record.floors.items() if floor is not None}
+        record.floors = {
+            name: floor + HARDER.get(task, 0.0) for name, floor in record.floors.items() if floor is not None
+        }
     for name, value in changes.items():
         if name in ("differences", "position"):
             record.variant[name] = value
@@ -85,7 +89,13 @@ def _run(
 
 def _bits(value: float) -> dict[str, Any]:
     return {
-        split: {"bits_per_character": value, "loss": value * math.log(2), "n": 100_000, "low": value - 0.02, "high": value + 0.02}
+        split: {
+            "bits_per_character": value,
+            "loss": value * math.log(2),
+            "n": 100_000,
+            "low": value - 0.02,
+            "high": value + 0.02,
+        }
         for split in ("validation", "test")
     }
 

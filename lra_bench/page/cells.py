@@ -11,7 +11,7 @@ Value = float | str | None
 
 @dataclass(frozen=True)
 class Column:
-    """A column: ``key`` names it in links, ``help`` says what it means, ``first`` is the direction that a click sorts to.
+    """A column: ``key`` names it in links, ``help`` says what it means, ``first`` is where a first click sorts to.
 
     Figures of a ``machine`` are only sorted within one hardware.
     """

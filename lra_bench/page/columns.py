@@ -9,11 +9,13 @@ from lra_bench.leaderboard.wide import RETENTION
 
 from .cells import Column
 
+KEPT = f"retention_{RETENTION}"
 VARIANT = Column("variant", "variant", "model, and what differs from its file", "text", "ascending")
 HARDWARE = Column("hardware", "hardware", "the machine that ran it; costs compare within it alone", "text", "ascending")
 STATUS = Column(
     "status", "status", "how seeds ended that did not end well, and where the step benchmark did", "number", "ascending"
 )
+OVER = Column("over", "over", "what the interval is over: seeds from two on, else test examples", "text", "ascending")
 COMPARABLE = Column(
     "comparable",
     "comparable",
@@ -57,7 +59,7 @@ def relative_columns(at: str) -> Sequence[Column]:
             machine=True,
         ),
         Column(
-            f"retention_{RETENTION}", f"skill kept {RETENTION}",
+            KEPT, f"skill kept {RETENTION}",
             "skill at four times the training length over skill at the training length, mean over tasks with skill",
         ),
     )  # fmt: skip
@@ -71,13 +73,13 @@ def score_columns(metric: str | None, floor_name: str, ratios: Sequence[str]) ->
     return (
         Column("rank", "rank", "place by score within task, protocol and data; see ties", first="ascending"),
         VARIANT,
+        HARDWARE,
         Column("score", "score", f"mean over seeds that ended well, with its 95 % interval, in {unit}", first=first),
         Column(
             "interval", "interval", "the score with its 95 % interval on one axis; the tick is the floor", first=first
         ),
         Column("ties", "ties", "rows that share a letter were not told apart; none: fewer than 3 seeds", "text",
                "ascending"),
-        Column("over", "over", "what the interval is over", "text", "ascending"),
         Column("floor", named, f"what a rule without a model reaches on the same rows, in {unit}", first=first),
         *(
             Column(f"score_{ratio}", ratio.replace("x", "×"),

@@ -43,7 +43,8 @@ const seedTable = (seeds) => {
 
 const factList = ([title, facts]) => {
   const lines = facts.map(([name, text]) => make("div", {}, make("dt", {}, name), make("dd", {}, text)));
-  return make("details", { class: "facts", open: facts.length <= 8 ? "" : null }, make("summary", {}, title), make("dl", {}, ...lines));
+  const isBrief = facts.length <= 8 && !matchMedia("(max-width: 45rem)").matches;
+  return make("details", { class: "facts", open: isBrief ? "" : null }, make("summary", {}, title), make("dl", {}, ...lines));
 };
 
 const cellDetails = (cell) => {

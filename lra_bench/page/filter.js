@@ -44,7 +44,7 @@ const filterBoard = (board, state, words) => {
   if (elsewhere && shown === 0) board.hidden = true;
   const source = board.querySelector("details.source");
   if (source && words.length && shown) source.open = true;
-  return isShown && !elsewhere ? shown : 0;
+  return isShown && (!elsewhere || state.track === "published") ? shown : 0;
 };
 
 const filterTracks = (state) => {

@@ -9,7 +9,7 @@ from lra_bench.leaderboard.cells import TEXT_COLUMNS, Section
 from lra_bench.leaderboard.published_table import published_sections
 
 from .cells import Body, Cell, Column, Row, Table
-from .rows import digest, number, text
+from .rows import digest, text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,4 +54,4 @@ def _cell(name: str, shown: str) -> Cell:
     if name in WORDS:
         return text(shown)
     printed = re.match(r"[\d.]+", shown)
-    return number(float(printed[0]), shown) if printed else Cell(shown)
+    return Cell(shown, float(printed[0])) if printed else Cell(shown)

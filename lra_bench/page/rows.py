@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.cells import score, score_with_half_width, yes_or_no
 
-from .cells import Cell, Value
+from .cells import Cell
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,13 +21,14 @@ class Places:
 
     def __init__(self, board: pd.DataFrame, families: Mapping[str, str], looks: Mapping[str, str]) -> None:
         self._families, self._looks = families, looks
-        self._of_variant: dict[tuple[Any, ...], list[int]] = {}
-        for place, key in enumerate(board[OF_VARIANT].itertuples(index=False, name=None) if len(board) else []):
-            self._of_variant.setdefault(key, []).append(place)
+        self._of_variant: dict[tuple[Any, ...], list[tuple[str, int]]] = {}
+        for place, row in enumerate(board.to_dict("records")):
+            self._of_variant.setdefault(_variant(row), []).append((row["task"], place))
 
-    def of_variant(self, row: Mapping[str, Any]) -> Sequence[int]:
-        """The places of a variant's tasks on one machine."""
-        return self._of_variant.get(tuple(row[name] for name in OF_VARIANT), ())
+    def of_variant(self, row: Mapping[str, Any], labels: Sequence[str]) -> Sequence[int]:
+        """The places of a variant's tasks on one machine, in the order of the tasks' columns."""
+        order = [label.split(" ")[0] for label in labels]
+        return [place for _, place in sorted(self._of_variant[_variant(row)], key=lambda each: order.index(each[0]))]
 
     def family(self, model: str | None) -> str:
         """The family of a model; empty for what is none."""
@@ -36,6 +37,10 @@ class Places:
     def look(self, model: str | None) -> str:
         """The class of a model's colour; empty for what is none."""
         return self._looks.get(model or "", "")
+
+
+def _variant(row: Mapping[Any, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in OF_VARIANT)
 
 
 def identity(row: Mapping[str, Any], family: str, look: str, parts: Iterable[Any]) -> dict[str, Any]:
@@ -56,9 +61,9 @@ def digest(parts: Iterable[Any]) -> str:
     return f"{zlib.crc32('|'.join(map(str, parts)).encode()):08x}"
 
 
-def number(value: Value, shown: str, tail: str = "") -> Cell:
-    """A figure and how it is spelled; empty where unknown."""
-    return Cell(shown, value, tail=tail) if value is not None else Cell()
+def figure(value: Any, spell: Callable[[Any], str], tail: str = "") -> Cell:
+    """A figure, spelled; empty where unknown."""
+    return Cell(spell(value), value, tail=tail) if value is not None else Cell()
 
 
 def text(value: str | None) -> Cell:
@@ -68,7 +73,7 @@ def text(value: str | None) -> Cell:
 
 def comparable(value: bool | None) -> Cell:
     """Yes, no or unknown."""
-    return number(None if value is None else int(value), yes_or_no(value))
+    return Cell() if value is None else Cell(yes_or_no(value), int(value))
 
 
 def scored(value: float | None, low: float | None, high: float | None, metric: str | None) -> Cell:

@@ -13,8 +13,8 @@ from lra_bench.leaderboard.wide import RETENTION
 
 from .badges import badge
 from .cells import Body, Cell, Row, Table, Whisker, without_empty
-from .columns import COMPARABLE, HARDWARE, PARAMETERS, STATUS, cost_columns, score_columns
-from .rows import Places, comparable, identity, number, scored, text
+from .columns import COMPARABLE, OVER, PARAMETERS, STATUS, cost_columns, score_columns
+from .rows import Places, comparable, figure, identity, scored, text
 from .wide import BODIES
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def task_table(
         if scored_ones := [row for row in others if row.cells["score"]]:
             bodies.append(Body(kind, BODIES[kind], scored_ones))  # type: ignore[arg-type]
     columns = [
-        *score_columns(metric, next(iter(names)) if len(names) == 1 else "", ratios), STATUS, COMPARABLE, PARAMETERS,
-        HARDWARE, *cost_columns(at),
+        *score_columns(metric, next(iter(names)) if len(names) == 1 else "", ratios), STATUS, OVER, COMPARABLE,
+        PARAMETERS, *cost_columns(at),
     ]  # fmt: skip
     remarks = [
         ties_remark(members[0]["detectable"], metric, sum(bool(row["ties"]) for row in members))
@@ -106,23 +106,27 @@ def _row(
     shown = scored(row["score"], row["low"], row["high"], metric)
     floor_name = "" if one_floor or not row["floor_name"] else spoken(row["floor_name"])
     tail = "" if at or row["speed_length"] is None else at_length(row["speed_length"])
-    exponent, seeds = row["train_time_exponent"], row["seeds"]
+    seeds = row["seeds"]
+
+    def spell(value: float) -> str:
+        return score(value, metric).removesuffix(" %")
+
     cells = {
         "variant": text(row["variant"]),
-        "rank": number(row["rank"], count(row["rank"])),
+        "rank": figure(row["rank"], count),
         "score": Cell(shown.text, shown.value, shown.spread, f"({seeds})" if shown and seeds else "", best=best),
         "interval": Cell(value=row["score"], whisker=axis.whisker(row)),
         "ties": text(row["ties"]),
         "over": text(row["interval"]),
-        "floor": number(row["floor"], score(row["floor"], metric).removesuffix(" %"), floor_name),
+        "floor": figure(row["floor"], spell, floor_name),
         **{f"score_{ratio}": _at_ratio(row, ratio, metric) for ratio in ratios},
         "status": Cell(value=len(ends) or None, badges=ends),
         "comparable": comparable(row["comparable"]),
-        "parameters": number(row["parameters_body_active"], count(row["parameters_body_active"])),
+        "parameters": figure(row["parameters_body_active"], count),
         "hardware": text(row["hardware"]),
-        **{name: number(row[name], count(row[name]), _unless_run(name, tail)) for name in COUNTS},
-        **{name: number(row[name], megabytes(row[name]), tail) for name in MEMORY},
-        "train_time_exponent": number(exponent, "" if exponent is None else f"{exponent:.2f}"),
+        **{name: figure(row[name], count, _unless_run(name, tail)) for name in COUNTS},
+        **{name: figure(row[name], megabytes, tail) for name in MEMORY},
+        "train_time_exponent": figure(row["train_time_exponent"], "{:.2f}".format),
     }
     parts = [row[name] for name in ("task", "task_version", "data_lacks", "protocol", "hardware", "model", "hash")]
     return Row(
@@ -139,7 +143,7 @@ def _unless_run(name: str, tail: str) -> str:
 def _at_ratio(row: Mapping[str, Any], ratio: str, metric: str | None) -> Cell:
     status, value = row[f"status_{ratio}"], row[f"score_{ratio}"]
     if status == "ok":
-        return number(value, score(value, metric).removesuffix(" %"))
+        return Cell(score(value, metric).removesuffix(" %"), value)
     return Cell(spoken(status)) if status else Cell()
 
 

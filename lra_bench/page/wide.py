@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.cells import at_length, count, rows_of, times
-from lra_bench.leaderboard.long import best_of
-from lra_bench.leaderboard.wide import RETENTION, task_columns
-from lra_bench.leaderboard.wide_cells import detectable_remark
+from lra_bench.leaderboard.wide import task_columns
+from lra_bench.leaderboard.wide_cells import detectable_remark, tied_with_best
 
 from .badges import badge, badges_by_task
 from .cells import Body, Cell, Row, Table, without_empty
-from .columns import AVERAGES, COMPARABLE, HARDWARE, PARAMETERS, STATUS, VARIANT, relative_columns, task_column
-from .rows import Places, comparable, identity, number, scored, text
+from .columns import AVERAGES, COMPARABLE, HARDWARE, KEPT, PARAMETERS, STATUS, VARIANT, relative_columns, task_column
+from .rows import Places, comparable, figure, identity, scored, text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,8 +41,8 @@ def wide_table(frame: pd.DataFrame, places: Places) -> Table:
     grouped = {name: [row for row in rows if _body(row) == name] for name in BODIES}
     bodies = [_filled(name, members, labels, at, places) for name, members in grouped.items() if members]
     columns = [
-        VARIANT, *(task_column(label, metrics[label]) for label in labels), *AVERAGES, STATUS, COMPARABLE,
-        *relative_columns(at), PARAMETERS, HARDWARE,
+        VARIANT, HARDWARE, *(task_column(label, metrics[label]) for label in labels), *AVERAGES, STATUS, COMPARABLE,
+        *relative_columns(at), PARAMETERS,
     ]  # fmt: skip
     remarks = [detectable_remark(grouped[name], labels) for name in ("ranked", "modified")]
     protocol = rows[0]["protocol"]
@@ -56,7 +55,7 @@ def _body(row: Mapping[str, Any]) -> str:
 
 def _filled(name: Any, rows: Sequence[dict[str, Any]], labels: Sequence[str], at: str, places: Places) -> Body:
     """A body with its cells; in bold what ties with the best of a task."""
-    best = {label: set(best_of([row[f"ties_{label}"] or "" for row in rows])) for label in labels}
+    best = {label: set(tied_with_best(rows, label)) for label in labels}
     return Body(
         name,
         BODIES[name],
@@ -71,32 +70,23 @@ def _row(row: dict[str, Any], labels: Sequence[str], at: str, places: Places, be
     statuses = {label: row[f"status_{label}"] or "" for label in labels} if row["kind"] == "measured" else {}
     badges = badges_by_task(statuses)
     low, high = row["parameters_min"], row["parameters_max"]
-    kept = row[f"retention_{RETENTION}"]
-    speed = times(row["relative_speed"])
     cells = {
         "variant": text(row["variant"]),
+        "hardware": text(row["hardware"]),
         **{label: _score(row, label, label in best) for label in labels},
-        **{
-            name: scored(row[name], row[f"{name}_low"], row[f"{name}_high"], "accuracy")
-            for name in ("avg5", "avg6_fail50")
-        },
+        **{column.key: _average(row, column.key) for column in AVERAGES},
         "status": Cell(value=len(badges) or None, badges=badges),
         "comparable": comparable(row["comparable"]),
-        "relative_speed": number(
-            row["relative_speed"], speed, "" if at else at_length(row["speed_length"]) if speed else ""
-        ),
-        "relative_memory": number(row["relative_memory"], times(row["relative_memory"])),
-        "time_exponent": number(
-            row["time_exponent"], f"{row['time_exponent']:.2f}" if row["time_exponent"] is not None else ""
-        ),
-        f"retention_{RETENTION}": number(kept, "" if kept is None else f"{100 * kept:.0f} %"),
-        "parameters": number(low, count(low) if low == high else f"{count(low)}–{count(high)}"),
-        "hardware": text(row["hardware"]),
+        "relative_speed": figure(row["relative_speed"], times, "" if at else at_length(row["speed_length"])),
+        "relative_memory": figure(row["relative_memory"], times),
+        "time_exponent": figure(row["time_exponent"], "{:.2f}".format),
+        KEPT: figure(row[KEPT], "{:.0%}".format),
+        "parameters": figure(low, lambda _: count(low) if low == high else f"{count(low)}–{count(high)}"),
     }
     parts = [row["protocol"], row["section"], row["variant"], row["modified"], row["hardware"], row["citation"]]
     return Row(
         **identity(row, places.family(row["model"]), places.look(row["model"]), parts), cells=cells,
-        details=places.of_variant(row) if row["kind"] == "measured" else (),
+        details=places.of_variant(row, labels) if row["kind"] == "measured" else (),
     )  # fmt: skip
 
 
@@ -108,3 +98,7 @@ def _score(row: dict[str, Any], label: str, best: bool) -> Cell:
     cell = scored(value, row[f"low_{label}"], row[f"high_{label}"], metric)
     seeds = row[f"seeds_{label}"]
     return Cell(cell.text, value, cell.spread, f"({seeds})" if seeds else "", row[f"ties_{label}"] or "", best)
+
+
+def _average(row: dict[str, Any], name: str) -> Cell:
+    return scored(row[name], row[f"{name}_low"], row[f"{name}_high"], "accuracy")
