@@ -102,6 +102,10 @@ class Table:
         """How many rows there are."""
         return sum(len(body.rows) for body in self.bodies)
 
+    def machines(self) -> int:
+        """How many machines ran them."""
+        return len({row.hardware for body in self.bodies for row in body.rows if row.hardware})
+
 
 def without_empty(columns: Sequence[Column], bodies: Sequence[Body]) -> list[Column]:
     """The columns in which any row has something."""

@@ -1,5 +1,6 @@
 // Small charts as SVG: axes, a line per series with its intervals, a legend, and the numbers as a table beneath.
-const SIZE = { width: 360, height: 230, left: 46, right: 12, top: 12, bottom: 38 };
+const SIZE = { width: 290, height: 205, left: 40, right: 10, top: 10, bottom: 38 };
+const DASHES = ["5 3.5", "2 2.5", "9 3 2 3"];
 const SCALES = {
   linear: { to: (value) => value, from: (value) => value },
   ratio: { to: Math.log2, from: (value) => 2 ** value },
@@ -57,8 +58,13 @@ const yTicks = (axis, scale) => {
 
 const seriesPath = (points, x, y) => points.map(([at, value], number) => `${number ? "L" : "M"}${x(at)} ${y(value)}`).join("");
 
-const drawSeries = (series, x, y, dotted) => {
-  const parts = [draw("path", { class: "line", d: seriesPath(series.points, x, y) })];
+const dashOf = (chart, series) => {
+  const others = chart.series.filter(({ style }) => style === "variant");
+  return series.style === "variant" ? DASHES[others.indexOf(series) % DASHES.length] : null;
+};
+
+const drawSeries = (series, dash, x, y, dotted) => {
+  const parts = [draw("path", { class: "line", d: seriesPath(series.points, x, y), "stroke-dasharray": dash })];
   for (const [at, value, low, high] of series.points) {
     if (low != null && high != null && low !== high) {
       parts.push(draw("line", { class: "span", x1: x(at), x2: x(at), y1: y(low), y2: y(high) }));
@@ -70,11 +76,19 @@ const drawSeries = (series, x, y, dotted) => {
   return draw("g", { class: `series ${series.style}` }, ...parts);
 };
 
-const legend = (chart, look) =>
-  make("ul", { class: "legend" }, ...chart.series.map((series) => make("li", {},
+// Series of one look, as those of seeds, share an entry.
+const legend = (chart, look) => {
+  const entries = new Map();
+  for (const series of chart.series) {
+    const dash = dashOf(chart, series);
+    const key = `${series.style} ${dash}`;
+    entries.set(key, { style: series.style, dash, names: [...(entries.get(key)?.names ?? []), series.name] });
+  }
+  return make("ul", { class: "legend" }, ...[...entries.values()].map(({ style, dash, names }) => make("li", {},
     draw("svg", { class: look, viewBox: "0 0 22 8", width: 22, height: 8, "aria-hidden": "true" },
-      draw("g", { class: `series ${series.style}` }, draw("line", { class: "line", x1: 1, x2: 21, y1: 4, y2: 4 }))),
-    series.name)));
+      draw("g", { class: `series ${style}` }, draw("line", { class: "line", x1: 1, x2: 21, y1: 4, y2: 4, "stroke-dasharray": dash }))),
+    names.join(", "))));
+};
 
 const numbersTable = (chart) => {
   const at = [...new Set(chart.series.flatMap((series) => series.points.map(([x]) => x)))].sort((a, b) => a - b);
@@ -108,7 +122,7 @@ const drawChart = (chart, look) => {
   const picture = draw("svg", { class: `chart ${look}`, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said },
     ...grid, ...trained, draw("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }), ...below,
     draw("text", { class: "name", x: (left + width - right) / 2, y: height - 5, "text-anchor": "middle" }, chart.x),
-    ...[...chart.series].reverse().map((series) => drawSeries(series, x, y, dotted && series.style !== "floor")));
+    ...[...chart.series].reverse().map((series) => drawSeries(series, dashOf(chart, series), x, y, dotted && series.style !== "floor")));
   return make("figure", { class: "picture" }, make("figcaption", {}, chart.title, make("small", {}, ` ${chart.y}`)),
     picture, legend(chart, look), chart.note ? make("p", { class: "remark" }, chart.note) : null, numbersTable(chart));
 };

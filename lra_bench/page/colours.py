@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from lra_bench.figures.palette import BLACK, FAMILIES, GREY, family_order, look
+from lra_bench.figures.palette import FAMILIES, GREY, family_order, look
 
 DARK_GROUND = "#15181c"
 READABLE = 4.5
@@ -33,12 +33,11 @@ def rules(families: Mapping[str, str]) -> str:
 
 
 def lightened(colour: str, ground: str = DARK_GROUND) -> str:
-    """``colour`` mixed with as little white as makes it readable on a dark ``ground``; black becomes white."""
-    if colour == BLACK:
-        return "#FFFFFF"
+    """``colour`` mixed with white until it is readable on a dark ``ground``; further if it is dark among its like."""
+    wanted = max(READABLE, (READABLE + contrast(colour, "#FFFFFF")) / 2)
     for share in range(0, 101, 5):
         mixed = "#" + "".join(f"{round(each + share / 100 * (255 - each)):02X}" for each in _channels(colour))
-        if contrast(mixed, ground) >= READABLE:
+        if contrast(mixed, ground) >= wanted:
             return mixed
     return "#FFFFFF"
 

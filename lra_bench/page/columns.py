@@ -73,7 +73,6 @@ def score_columns(metric: str | None, floor_name: str, ratios: Sequence[str]) ->
     return (
         Column("rank", "rank", "place by score within task, protocol and data; see ties", first="ascending"),
         VARIANT,
-        HARDWARE,
         Column("score", "score", f"mean over seeds that ended well, with its 95 % interval, in {unit}", first=first),
         Column(
             "interval", "interval", "the score with its 95 % interval on one axis; the tick is the floor", first=first

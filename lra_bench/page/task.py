@@ -13,7 +13,7 @@ from lra_bench.leaderboard.wide import RETENTION
 
 from .badges import badge
 from .cells import Body, Cell, Row, Table, Whisker, without_empty
-from .columns import COMPARABLE, OVER, PARAMETERS, STATUS, cost_columns, score_columns
+from .columns import COMPARABLE, HARDWARE, OVER, PARAMETERS, STATUS, cost_columns, score_columns
 from .rows import Places, comparable, figure, identity, scored, text
 from .wide import BODIES
 
@@ -56,7 +56,7 @@ def task_table(
             bodies.append(Body(kind, BODIES[kind], scored_ones))  # type: ignore[arg-type]
     columns = [
         *score_columns(metric, next(iter(names)) if len(names) == 1 else "", ratios), STATUS, OVER, COMPARABLE,
-        PARAMETERS, *cost_columns(at),
+        PARAMETERS, HARDWARE, *cost_columns(at),
     ]  # fmt: skip
     remarks = [
         ties_remark(members[0]["detectable"], metric, sum(bool(row["ties"]) for row in members))

@@ -41,8 +41,8 @@ def wide_table(frame: pd.DataFrame, places: Places) -> Table:
     grouped = {name: [row for row in rows if _body(row) == name] for name in BODIES}
     bodies = [_filled(name, members, labels, at, places) for name, members in grouped.items() if members]
     columns = [
-        VARIANT, HARDWARE, *(task_column(label, metrics[label]) for label in labels), *AVERAGES, STATUS, COMPARABLE,
-        *relative_columns(at), PARAMETERS,
+        VARIANT, *(task_column(label, metrics[label]) for label in labels), *AVERAGES, STATUS, COMPARABLE,
+        *relative_columns(at), PARAMETERS, HARDWARE,
     ]  # fmt: skip
     remarks = [detectable_remark(grouped[name], labels) for name in ("ranked", "modified")]
     protocol = rows[0]["protocol"]
@@ -80,7 +80,7 @@ def _row(row: dict[str, Any], labels: Sequence[str], at: str, places: Places, be
         "relative_speed": figure(row["relative_speed"], times, "" if at else at_length(row["speed_length"])),
         "relative_memory": figure(row["relative_memory"], times),
         "time_exponent": figure(row["time_exponent"], "{:.2f}".format),
-        KEPT: figure(row[KEPT], "{:.0%}".format),
+        KEPT: figure(row[KEPT], lambda kept: f"{100 * kept:.0f} %"),
         "parameters": figure(low, lambda _: count(low) if low == high else f"{count(low)}–{count(high)}"),
     }
     parts = [row["protocol"], row["section"], row["variant"], row["modified"], row["hardware"], row["citation"]]
