@@ -93,6 +93,7 @@ def _plain(values: Mapping[str, Any]) -> str:
 
 
 def number(value: Any) -> str:
+    """A number with separators, four digits of one with a point; anything else as it is."""
     if isinstance(value, float):
         return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     if isinstance(value, int) and not isinstance(value, bool):
