@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.figures import extrapolation, speed_vs_length
 from lra_bench.figures.variants import units
+from lra_bench.leaderboard.cells import spoken
 from lra_bench.leaderboard.table import REFERENCE
 from lra_bench.records import store
 from lra_bench.records.schema import Record
@@ -19,7 +20,8 @@ BESIDE = ["task", "version", "data_lacks", "protocol", "hardware"]
 POINTS = 80
 """More points than these a learning curve of the page does not show."""
 
-Key = tuple[Any, ...]
+Key = tuple[str, ...]
+Rows = list[dict[str, Any]]
 Chart = dict[str, Any]
 
 
@@ -49,30 +51,25 @@ def learning(records: Sequence[Record]) -> Chart | None:
 def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
     """Score over length of each cell, seeds averaged, with the floor of each length and the transformer's curve."""
     scored = _usable(records, extrapolation.lacking(records))
-    if not scored:
-        return {}
-    data = extrapolation.averaged(scored)
-    found: dict[Key, list[Chart]] = {}
-    references = _references(data, ["length_variant"])
-    for key, rows in data.groupby(CELL, dropna=False):
-        metric = rows["metric"].iloc[0]
-        factor, unit = units(metric)
-        first = rows["length_variant"].iloc[0]
-        series = []
-        for (variant, knob), own in rows.groupby(["length_variant", "knob"], dropna=False):
-            named = " · ".join(part.replace("_", " ") for part in (variant, knob) if part)
-            style = "own" if (variant, knob) == (first, "") else "variant"
-            series.append(_series(named, style, _points(own, "ratio", "score", factor)))
-        plain = rows[(rows["length_variant"] == first) & (rows["knob"] == "")]
-        floor = plain.dropna(subset=["floor"])
-        if len(floor):
-            name = str(floor["floor_name"].iloc[0]).replace("_", " ")
-            series.append(_series(f"{name} floor", "floor", zip(floor["ratio"], factor * floor["floor"], strict=True)))
-        reference = references.get((*_beside(rows), first))
-        if reference is not None and rows["model"].iloc[0] != REFERENCE:
-            reference = reference[reference["knob"] == ""]
+    rows = _rows(extrapolation.averaged(scored)) if scored else []
+    plain = [row for row in rows if not row["knob"]]
+    references = _references(plain, "length_variant")
+    found = {}
+    for key, cell in _grouped(rows, CELL).items():
+        first = cell[0]
+        factor, unit = units(first["metric"])
+        own = [row for row in cell if (row["length_variant"], row["knob"]) == (first["length_variant"], "")]
+        series = [
+            _series(spoken(" · ".join(filter(None, curve))), "own" if curve_rows[0] in own else "variant",
+                    _points(curve_rows, "ratio", "score", factor))
+            for curve, curve_rows in _grouped(cell, ["length_variant", "knob"]).items()
+        ]  # fmt: skip
+        if floor := [(row["ratio"], factor * row["floor"]) for row in own if _is_known(row["floor"])]:
+            series.append(_series(f"{spoken(str(own[0]['floor_name']))} floor", "floor", sorted(floor)))
+        reference = references.get(_key(first, [*BESIDE, "length_variant"]), [])
+        if reference and first["model"] != REFERENCE:
             series.append(_series(REFERENCE, "reference", _points(reference, "ratio", "score", factor)))
-        axis = (f"length, 1× = {rows['train_length'].iloc[0]:,} tokens", "ratio")
+        axis = (f"length, 1× = {first['train_length']:,} tokens", "ratio")
         found[key] = [_chart("Score over length", axis, (unit, "linear"), series)]
     return found
 
@@ -80,81 +77,90 @@ def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
 def costs(records: Sequence[Record]) -> dict[Key, list[Chart]]:
     """Time and peak memory of a step over length of each cell, beside the transformer's on the same hardware."""
     timed = _usable(records, speed_vs_length.lacking(records))
-    if not timed:
-        return {}
-    data = speed_vs_length.step_costs(timed)
+    rows = _rows(speed_vs_length.step_costs(timed)) if timed else []
+    references = _references([row for row in rows if row["mode"] == "train"], "batch", "quantity")
     found: dict[Key, list[Chart]] = {}
-    references = _references(data, ["batch", "quantity"])
-    for key, cell in data.groupby(CELL, dropna=False):
-        charts = []
-        for (batch, quantity), rows in cell.groupby(["batch", "quantity"], dropna=False, observed=True):
-            reference = references.get((*_beside(rows), batch, quantity))
-            chart = _cost(rows, reference if rows["model"].iloc[0] != REFERENCE else None, str(batch), str(quantity))
-            charts += [chart] if chart else []
-        found[key] = charts
+    for key, cell in _grouped(rows, CELL).items():
+        charts = found.setdefault(key, [])
+        for members in _grouped(cell, ["batch", "quantity"]).values():
+            if any(_is_known(row["value"]) for row in members):
+                charts.append(_cost(members, references.get(_key(members[0], [*BESIDE, "batch", "quantity"]), [])))
     return found
 
 
-def _cost(rows: pd.DataFrame, reference: pd.DataFrame | None, batch: str, quantity: str) -> Chart | None:
-    drawn = rows.dropna(subset=["value"])
-    if drawn.empty:
-        return None
-    factor = 1e3 if quantity == "time" else 1e-6
+def _cost(rows: Rows, reference: Rows) -> Chart:
+    """The chart of one quantity at one batch size."""
+    drawn = [row for row in rows if _is_known(row["value"])]
+    first = drawn[0]
+    is_time = first["quantity"] == "time"
+    factor = 1e3 if is_time else 1e-6
     series = [
-        _series(speed_vs_length.SPOKEN[str(mode)], style, _points(own, "length", "value", factor))
+        _series(speed_vs_length.SPOKEN[mode], style, _points(own, "length", "value", factor))
         for mode, style in (("train", "own"), ("inference", "variant"))
-        if len(own := drawn[drawn["mode"] == mode])
+        if (own := [row for row in drawn if row["mode"] == mode])
     ]
-    if reference is not None:
-        own = reference[(reference["mode"] == "train")].dropna(subset=["value"])
-        if len(own):
-            series.append(_series(f"{REFERENCE}, training", "reference", _points(own, "length", "value", factor)))
-    title = "Time of a step" if quantity == "time" else "Memory of a step"
-    unit = "milliseconds" if quantity == "time" else f"{drawn['counter'].iloc[0]}, MB"
-    size = batch.removeprefix("batch")
-    ends = rows[rows["status"] != "ok"].sort_values("length").drop_duplicates("mode")
+    known = [row for row in reference if _is_known(row["value"])]
+    if known and first["model"] != REFERENCE:
+        series.append(_series(f"{REFERENCE}, training", "reference", _points(known, "length", "value", factor)))
+    ends: dict[str, dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: row["length"]):
+        if row["status"] != "ok":
+            ends.setdefault(row["mode"], row)
     notes = [
-        f"{speed_vs_length.SPOKEN[str(end['mode'])]} ended at {end['length']:,} tokens: "
+        f"{speed_vs_length.SPOKEN[mode]} ended at {end['length']:,} tokens: "
         + speed_vs_length.SHORT.get(end["status"], end["status"])
-        for end in ends.to_dict("records")
+        for mode, end in ends.items()
     ]
-    axis = (f"length in tokens, batch {size}", "log")
-    return _chart(title, axis, (unit, "log"), series, "; ".join(notes))
+    axis = (f"length in tokens, batch {first['batch'].removeprefix('batch')}", "log")
+    unit = "milliseconds" if is_time else f"{first['counter']}, MB"
+    return _chart(f"{'Time' if is_time else 'Memory'} of a step", axis, (unit, "log"), series, "; ".join(notes))
 
 
 def _usable(records: Sequence[Record], lacking: Sequence[str]) -> list[Record]:
     return [record for record, reason in zip(records, lacking, strict=True) if not reason]
 
 
-def _references(data: pd.DataFrame, further: list[str]) -> Mapping[Key, pd.DataFrame]:
+def _rows(data: pd.DataFrame) -> Rows:
+    return [{str(name): value for name, value in row.items()} for row in data.to_dict("records")]
+
+
+def _key(row: Mapping[str, Any], names: Iterable[str]) -> Key:
+    return tuple(str(row[name]) for name in names)
+
+
+def _grouped(rows: Rows, names: Sequence[str]) -> dict[Key, Rows]:
+    """Rows by what they share, groups and rows in the order in which they came."""
+    groups: dict[Key, Rows] = {}
+    for row in rows:
+        groups.setdefault(_key(row, names), []).append(row)
+    return groups
+
+
+def _references(rows: Rows, *further: str) -> dict[Key, Rows]:
     """The rows of the plain transformer under the unchanged protocol, by what may stand beside them."""
-    plain = data[(data["variant"] == REFERENCE) & (data["section"] == "ranked")]
-    if plain.empty:
-        return {}
-    return {
-        key: rows[rows["hash"] == rows["hash"].iloc[0]]
-        for key, rows in plain.groupby([*BESIDE, *further], dropna=False, observed=True)
-    }
+    plain = [row for row in rows if row["variant"] == REFERENCE and row["section"] == "ranked"]
+    groups = _grouped(plain, [*BESIDE, *further]).items()
+    return {key: [row for row in found if row["hash"] == found[0]["hash"]] for key, found in groups}
 
 
-def _beside(rows: pd.DataFrame) -> Key:
-    return tuple(rows[name].iloc[0] for name in BESIDE)
-
-
-def _points(rows: pd.DataFrame, x: str, y: str, factor: float) -> Iterator[tuple[Any, ...]]:
+def _points(rows: Rows, x: str, y: str, factor: float) -> list[tuple[Any, ...]]:
     """Points with their interval, in the order of x."""
-    ordered = rows.sort_values(x)
-    scaled = (factor * ordered[name].astype("float64") for name in (y, "low", "high"))
-    return zip(ordered[x].tolist(), *(each.tolist() for each in scaled), strict=True)
+    ordered = sorted(rows, key=lambda row: row[x])
+    return [(row[x], *(factor * row[name] for name in (y, "low", "high"))) for row in ordered]
 
 
 def _series(name: str, style: str, points: Iterable[Sequence[Any]]) -> dict[str, Any]:
     return {"name": name, "style": style, "points": [[_short(value) for value in point] for point in points]}
 
 
+def _is_known(value: Any) -> bool:
+    """Whether there is a value; pandas has NaN where there is none."""
+    return value is not None and value == value
+
+
 def _short(value: Any) -> float | int | None:
     """Five digits, which is more than a curve shows; None for what is not known."""
-    if value is None or value != value:
+    if not _is_known(value):
         return None
     short = float(f"{value:.5g}")
     return int(short) if short == int(short) else short

@@ -43,7 +43,7 @@ def details(records: Sequence[Record], board: pd.DataFrame, look: Callable[[str]
     pool, cells = Pool(), []
     with bar(len(board), "reading learning curves", unit="cells") as advance:
         for row in board.to_dict("records"):
-            key = tuple(row[name] for name in charts.CELL)
+            key = tuple(str(row[name]) for name in charts.CELL)
             curve = charts.learning(members[key])
             drawn = [*([curve] if curve else []), *of_length.get(key, []), *of_cost.get(key, [])]
             cells.append(_cell(row, members[key], drawn, look(row["model"]), pool))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -62,11 +64,17 @@ def command(records: Sequence[Record]) -> str:
     return "\n".join(commands)
 
 
+@functools.lru_cache(maxsize=4096)  # cells share most parts of their configurations, and YAML is slow to write
+def as_yaml(part: str) -> str:
+    """A part of a configuration, given as JSON, as YAML."""
+    return yaml.safe_dump(json.loads(part), sort_keys=False, allow_unicode=True, width=100)
+
+
 def config(record: Record) -> Iterator[str]:
     """The configuration as YAML, a text per part; the seed stands elsewhere."""
     for name, part in record.config.items():
         if name != "seed":
-            yield yaml.safe_dump({name: part}, sort_keys=False, allow_unicode=True, width=100)
+            yield as_yaml(json.dumps({name: part}))
 
 
 def duration(seconds: float) -> str:
