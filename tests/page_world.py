@@ -83,7 +83,7 @@ def _run(
         }
     for name, value in changes.items():
         if name in ("differences", "position"):
-            record.variant[name] = value
+            record.variant |= {name: value}
         else:
             setattr(record, name, value)
     return record

@@ -259,7 +259,7 @@ def test_light_and_dark_differ_and_can_be_chosen(visit: Any) -> None:
     assert theme.inner_text() == "Theme: dark" and dark.evaluate(ground) != light.evaluate(ground)
 
 
-@pytest.mark.parametrize("at", [SMALL, LISTOPS, "#track=published&q=reformer"])
+@pytest.mark.parametrize("at", [SMALL, LISTOPS, "#track=_published&q=reformer"])
 def test_a_phone_scrolls_tables_and_not_the_page(visit: Any, at: str) -> None:
     page = visit(at, viewport={"width": 390, "height": 844})
     if at != SMALL and "published" not in at:

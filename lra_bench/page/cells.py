@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Value = float | str | None
+Direction = Literal["ascending", "descending"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Column:
     head: str
     help: str
     kind: Literal["number", "text"] = "number"
-    first: Literal["ascending", "descending"] = "descending"
+    first: Direction = "descending"
     machine: bool = False
 
 

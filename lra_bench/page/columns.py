@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from lra_bench.leaderboard.cells import spoken
 from lra_bench.leaderboard.wide import RETENTION
 
-from .cells import Column
+from .cells import Column, Direction
 
 KEPT = f"retention_{RETENTION}"
 VARIANT = Column("variant", "variant", "model, and what differs from its file", "text", "ascending")
@@ -33,14 +33,20 @@ AVERAGES = (
 )
 
 
+def better_end(metric: str | None) -> Direction:
+    """The order that begins with the best: shares from above, bits from below."""
+    return "ascending" if metric == "bits_per_character" else "descending"
+
+
+def unit_of(metric: str | None) -> str:
+    """The unit in which a score is shown."""
+    return "bits per character" if metric == "bits_per_character" else "%"
+
+
 def task_column(label: str, metric: str | None) -> Column:
-    """The scores of a task: percent are best above, bits below."""
-    bits = metric == "bits_per_character"
-    unit = "bits per character" if bits else "%"
-    help = (
-        f"score on {label}, mean over seeds with the wider half of its 95 % interval, in {unit}; bold: ties with best"
-    )
-    return Column(label, label, help, first="ascending" if bits else "descending")
+    """The scores of a task."""
+    interval = f"mean over seeds with the wider half of its 95 % interval, in {unit_of(metric)}"
+    return Column(label, label, f"score on {label}, {interval}; bold: ties with the best", first=better_end(metric))
 
 
 def relative_columns(at: str) -> Sequence[Column]:
@@ -67,8 +73,7 @@ def relative_columns(at: str) -> Sequence[Column]:
 
 def score_columns(metric: str | None, floor_name: str, ratios: Sequence[str]) -> Sequence[Column]:
     """The columns of one task's scores; ``floor_name`` where all rows have the same."""
-    bits = metric == "bits_per_character"
-    first, unit = ("ascending", "bits per character") if bits else ("descending", "%")
+    first, unit = better_end(metric), unit_of(metric)
     named = f"{spoken(floor_name)} floor" if floor_name else "floor"
     return (
         Column("rank", "rank", "place by score within task, protocol and data; see ties", first="ascending"),

@@ -16,7 +16,7 @@ const writeState = (state) => {
 const matches = (row, state, words) => {
   const { name, family, hardware } = row.dataset;
   const published = row.classList.contains("published");
-  if (published && state.published !== "yes" && !row.closest("[data-track=published]")) return false;
+  if (published && state.published !== "yes" && !row.closest(".elsewhere")) return false;
   if (state.hardware && hardware !== undefined && hardware !== state.hardware) return false;
   if (state.family && (published || family !== undefined) && family !== state.family) return false;
   const said = name.toLowerCase();
@@ -24,8 +24,9 @@ const matches = (row, state, words) => {
 };
 
 const filterBoard = (board, state, words) => {
-  const elsewhere = board.dataset.track === "published";
-  const isShown = elsewhere ? !state.task || state.track === "published" : board.dataset.task === state.task;
+  const elsewhere = Boolean(board.closest(".elsewhere"));
+  const chosen = state.track === board.dataset.track;
+  const isShown = elsewhere ? !state.task || chosen : board.dataset.task === state.task;
   board.hidden = !isShown;
   let shown = 0;
   for (const body of all("tbody", board)) {
@@ -44,7 +45,7 @@ const filterBoard = (board, state, words) => {
   if (elsewhere && shown === 0) board.hidden = true;
   const source = board.querySelector("details.source");
   if (source && words.length && shown) source.open = true;
-  return isShown && (!elsewhere || state.track === "published") ? shown : 0;
+  return isShown && (!elsewhere || chosen) ? shown : 0;
 };
 
 const filterTracks = (state) => {

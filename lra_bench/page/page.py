@@ -78,6 +78,7 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame]) -> str:
         published_note=LAYOUTS["published"].note,
         data=details(records, board, places.look),
         empty=EMPTY,
+        elsewhere=TRACK,
         count=len(records),
         last=max((record.finished_at for record in records), default="")[:10],
         version=metadata.version("lra-bench"),

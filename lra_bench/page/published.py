@@ -14,7 +14,8 @@ from .rows import digest, text
 if TYPE_CHECKING:
     import pandas as pd
 
-TRACK = "published"
+TRACK = "_published"
+"""No protocol begins with this sign."""
 WORDS = ("quotes", "printed average", *TEXT_COLUMNS)
 HELP = {
     "avg5": "mean of the five tasks without Path-X, computed from the row",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.cells import at_length, count, rows_of, times
@@ -95,9 +96,9 @@ def _score(row: dict[str, Any], label: str, best: bool) -> Cell:
     if value is None:
         ends = filter(None, (row[f"status_{label}"] or "").split(", "))
         return Cell(badges=[badge(each) for each in ends])
+    seeds = f"({row[f'seeds_{label}']})" if row[f"seeds_{label}"] else ""
     cell = scored(value, row[f"low_{label}"], row[f"high_{label}"], metric)
-    seeds = row[f"seeds_{label}"]
-    return Cell(cell.text, value, cell.spread, f"({seeds})" if seeds else "", row[f"ties_{label}"] or "", best)
+    return replace(cell, tail=seeds, ties=row[f"ties_{label}"] or "", best=best)
 
 
 def _average(row: dict[str, Any], name: str) -> Cell:
