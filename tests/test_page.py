@@ -6,19 +6,22 @@ import base64
 import hashlib
 import json
 import re
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from lra_bench import cli
+from lra_bench.contracts import UserError
 from lra_bench.figures.palette import FAMILIES, look
 from lra_bench.leaderboard import export
 from lra_bench.leaderboard.layouts import LAYOUTS
 from lra_bench.page import charts, facts
 from lra_bench.page.badges import badge, badges_by_task
 from lra_bench.page.colours import DARK_GROUND, READABLE, contrast, lightened
-from lra_bench.page.page import page
+from lra_bench.page.page import page, write_page
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 
@@ -239,6 +242,37 @@ def test_the_same_records_in_any_order_make_the_same_page(
 ) -> None:
     text, frames = whole
     assert page(list(reversed(records)), frames) == text
+
+
+def test_the_command_prints_or_writes_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.write(make_record("performer"), tmp_path)
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["lra-bench", "leaderboard", *arguments, "--results", str(tmp_path)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    code, printed, _ = command("--format", "html")
+    assert code == 0 and Parsed(printed).open == [] and len(data_of(printed)["cells"]) == 1
+    code, printed, told = command("--write")
+    assert code == 0 and "leaderboard.html" in told and "performer" in printed
+    assert len(data_of((tmp_path / "leaderboard.html").read_text())["cells"]) == 1
+    for arguments, told in (
+        (("--format", "html", "--layout", "wide"), "--layout wide: an HTML page holds every layout"),
+        (("--format", "htm"), "--format htm: choose terminal, markdown, latex, csv, json, html"),
+        (("--format", "html", "--task", "listop"), "did you mean listops"),
+    ):
+        code, _, error = command(*arguments)
+        assert code == 2 and told in error
+
+
+def test_a_folder_that_cannot_be_written_is_told_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="--results"):
+        write_page([], {name: layout.make([]) for name, layout in LAYOUTS.items()}, tmp_path / "file")
 
 
 def test_badges_say_what_they_mean() -> None:

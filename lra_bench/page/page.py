@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from lra_bench.contracts import UserError
 from lra_bench.files import replacing, why
-from lra_bench.leaderboard.cells import rows_of
+from lra_bench.leaderboard.cells import rows_of, spoken
 from lra_bench.leaderboard.layouts import LAYOUTS
 from lra_bench.leaderboard.wide import task_labels
 from lra_bench.records.schema import STATUSES, Record
@@ -46,7 +46,8 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame]) -> str:
     """The page as HTML from the records and the table of every layout made of them."""
     import jinja2
 
-    families = {record.key.model: (record.capability or {}).get("family", "other") for record in records}
+    families = {record.key.model: "other" for record in records}
+    families |= {record.key.model: record.capability["family"] for record in records if record.capability}
     looks = colours.model_classes(families)
     board = frames["long"]
     places = Places(board, families, looks)
@@ -69,8 +70,12 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame]) -> str:
         icon=base64.b64encode(_text("icon.svg").encode()).decode(),
         tracks=tracks,
         measured=[track for track in tracks if track.id != TRACK],
-        tasks=list(dict.fromkeys(record.key.task for record in sorted(records, key=lambda record: record.key.task))),
-        hardware=sorted({record.key.hardware for record in records}),
+        choices={
+            "track": [(track.id, track.title) for track in tracks],
+            "task": [(task, task) for task in sorted({record.key.task for record in records})],
+            "hardware": [(machine, machine) for machine in sorted({record.key.hardware for record in records})],
+            "family": [(family, spoken(family)) for family in colours.family_classes(families.values())],
+        },
         families=colours.family_classes(families.values()),
         columns=_columns(tracks),
         statuses=STATUSES,
