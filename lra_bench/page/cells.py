@@ -81,7 +81,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Body:
-    """Rows that stand and are sorted together, under a heading; ``remark`` is said of them beneath the table."""
+    """Rows that stand and are sorted together, under a heading."""
 
     kind: Literal["ranked", "modified", "floor", "published"]
     title: str
@@ -90,7 +90,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Table:
-    """One table: of all tasks of a track where ``task`` is empty, else of one."""
+    """One table: of all tasks of a track where ``task`` is empty, else of one; ``remarks`` are said beneath it."""
 
     id: str
     title: str

@@ -4,10 +4,16 @@ const tables = all(".board > .scroll > table, .source > .scroll > table");
 const opening = all("tr.row[data-details]");
 let state = readState();
 
+// The name of a column may hold a colon, its direction does not.
+const sorting = () => {
+  const at = state.sort.lastIndexOf(":");
+  return at < 0 ? ["", ""] : [state.sort.slice(0, at), state.sort.slice(at + 1)];
+};
+
 const show = () => {
   for (const name of ["track", "task", "hardware", "family", "q"]) form.elements[name].value = state[name];
   form.elements.published.checked = state.published === "yes";
-  const [key, direction] = state.sort.split(":");
+  const [key, direction] = sorting();
   const shown = filterTracks(state);
   for (const table of tables) sortTable(table, key, direction === "ascending" ? "ascending" : "descending");
   const open = new Set(state.open.split(".").filter(Boolean));
@@ -62,7 +68,7 @@ form.addEventListener("reset", (event) => {
 document.getElementById("tables").addEventListener("click", (event) => {
   const head = event.target.closest("th[data-key]");
   if (head) {
-    const [key, direction] = nextSort(head, ...state.sort.split(":"));
+    const [key, direction] = nextSort(head, ...sorting());
     change({ sort: key ? `${key}:${direction}` : "" });
     return;
   }
