@@ -59,15 +59,16 @@ def _run(
     protocol: str = "small",
     status: str = "ok",
     hash: str = "0a1b2c3d",
+    differences: dict[str, Any] | None = None,
+    position: str | None = None,
     **changes: Any,
 ) -> Record:
     family, body, level, decay, growth, cost = SYSTEMS[model]
     level += HARDER.get(task, 0.0) + 0.006 * math.sin(7 * seed + len(model))
     on_gpu = hardware == GPU
     ends = {16384: "out_of_memory"} if model == "transformer" and not on_gpu else {}
-    record = make_record(
-        model, task, seed, hardware=hardware, protocol=protocol, status=status, hash=hash, accuracy=level
-    )
+    named = {"differences": differences, "position": position, "hash": hash, "accuracy": level}
+    record = make_record(model, task, seed, hardware=hardware, protocol=protocol, status=status, **named)
     assert record.parameters is not None
     record.parameters |= {"body": body, "body_active": body, "total": body + 3000}
     record.speed = make_speed(growth, cost / 40 if on_gpu else cost, on_gpu, ends)
@@ -82,10 +83,7 @@ def _run(
             name: floor + HARDER.get(task, 0.0) for name, floor in record.floors.items() if floor is not None
         }
     for name, value in changes.items():
-        if name in ("differences", "position"):
-            record.variant |= {name: value}
-        else:
-            setattr(record, name, value)
+        setattr(record, name, value)
     return record
 
 
