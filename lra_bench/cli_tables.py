@@ -11,36 +11,49 @@ from lra_bench.cli_options import Json, Results, print_json, root_of
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
 
+HTML = "html"
+
 
 def leaderboard(
     results: Results = None,
     protocol: Annotated[str | None, typer.Option(help="One protocol alone")] = None,
     task: Annotated[str | None, typer.Option(help="One task alone")] = None,
     layout: Annotated[
-        str, typer.Option(help="long: a row per task; wide: a column per task; published: numbers of others")
-    ] = "long",
-    format: Annotated[str, typer.Option(help="terminal, markdown, latex, csv or json")] = "terminal",
+        str | None,
+        typer.Option(help="long (the default): a row per task; wide: a column per task; published: numbers of others"),
+    ] = None,
+    format: Annotated[
+        str, typer.Option(help="terminal, markdown, latex, csv, json, or html: a page of all layouts")
+    ] = "terminal",
     as_json: Json = False,
     write: Annotated[
-        bool, typer.Option("--write", help="Write all layouts to the results: .md, .tex, .csv, .json, .parquet")
+        bool, typer.Option("--write", help="Write all layouts to the results: .md, .tex, .csv, .json, .parquet, .html")
     ] = False,
 ) -> None:
     """Print the leaderboard of all records, or write it to files."""
     from lra_bench.leaderboard import export
     from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
     from lra_bench.leaderboard.naming import select
+    from lra_bench.page.page import page, write_page
     from lra_bench.records.store import load_all
 
     root = root_of(results)
-    chosen = find_layout(layout)
-    text_format = export.check_format("json" if as_json else format)
+    chosen = find_layout(layout or "long")
+    text_format = export.check_format("json" if as_json else format, (*export.FORMATS, HTML))
+    if text_format == HTML and layout:
+        raise UserError(f"--layout {layout}: an HTML page holds every layout; leave --layout out")
     records = select(load_all(root), task, protocol)
-    frames = {name: each.make(records) for name, each in LAYOUTS.items() if write or each is chosen}
+    whole = write or text_format == HTML
+    frames = {name: each.make(records) for name, each in LAYOUTS.items() if whole or each is chosen}
     if write:
         for name, frame in frames.items():
             for path in export.write(frame, root, name):
                 say(f"wrote {path}")
-    print(export.render(frames[layout], text_format, layout=layout), end="")
+        say(f"wrote {write_page(records, frames, root)}")
+    if text_format == HTML:
+        print(page(records, frames), end="")
+    else:
+        print(export.render(frames[layout or "long"], text_format, layout=layout or "long"), end="")
 
 
 def compare(

@@ -8,6 +8,7 @@ import pytest
 
 from lra_bench.leaderboard import export
 from lra_bench.leaderboard.wide import task_columns, wide
+from lra_bench.leaderboard.wide_cells import wide_sections
 from lra_bench.records.schema import Record
 
 from .record_factory import MODELS, make_record
@@ -29,6 +30,19 @@ def row(frame: pd.DataFrame, variant: str, **where: object) -> pd.Series:
         frame = frame[frame[name] == value]
     assert len(frame) == 1
     return frame.iloc[0]
+
+
+def test_bold_is_what_ties_with_the_best_of_its_task_wherever_that_row_stands() -> None:
+    """Rows go by their averages, so the best of a task need not stand first."""
+    better = [
+        make_record("performer", "listops", seed, protocol="lra", accuracy=0.6 + 0.01 * seed) for seed in range(3)
+    ]
+    worse = [make_record("local", "listops", seed, protocol="lra", accuracy=0.3 + 0.01 * seed) for seed in range(3)]
+    rest = [record for record in arena("local") if record.key.task != "listops"]
+    frame = wide([*better, *worse, *rest])
+    assert list(frame["variant"])[:2] == ["local", "performer"]
+    [section] = wide_sections(frame)
+    assert (1, "listops") in section.best and (0, "listops") not in section.best
 
 
 def test_a_row_holds_every_task_and_both_averages() -> None:

@@ -89,10 +89,11 @@ def _facts(record: Record) -> Facts:
 
 
 def _plain(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {_number(value)}" for name, value in values.items() if value not in (None, [], ""))
+    return ", ".join(f"{name} {number(value)}" for name, value in values.items() if value not in (None, [], ""))
 
 
-def _number(value: Any) -> str:
+def number(value: Any) -> str:
+    """A number with separators, four digits of one with a point; anything else as it is."""
     if isinstance(value, float):
         return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     if isinstance(value, int) and not isinstance(value, bool):

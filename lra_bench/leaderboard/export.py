@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,10 +26,10 @@ FORMATS = ("terminal", *SUFFIXES)
 NO_RECORDS = "No records yet"
 
 
-def check_format(name: str) -> str:
-    """``name`` if it is one of ``FORMATS``; ``UserError`` where it is not."""
-    if name not in FORMATS:
-        raise UserError(f"--format {name}: choose {', '.join(FORMATS)}")
+def check_format(name: str, formats: Sequence[str] = FORMATS) -> str:
+    """``name`` if it is one of ``formats``; ``UserError`` where it is not."""
+    if name not in formats:
+        raise UserError(f"--format {name}: choose {', '.join(formats)}")
     return name
 
 

@@ -79,7 +79,7 @@ def _track(
     protocol: str, board: pd.DataFrame, frame: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int, float]]
 ) -> Iterator[dict[str, Any]]:
     """The rows of one protocol."""
-    board = board.assign(label=_labels(board))
+    board = board.assign(label=task_labels(board))
     measured = [
         {"protocol": protocol, "kind": "measured", **_measured(group, by_seed)}
         for _, group in board.groupby(ONE_ROW, sort=False, dropna=False)
@@ -91,7 +91,7 @@ def _track(
     yield from ({"protocol": protocol, "section": "ranked", **row} for row in _published(protocol, labels))
 
 
-def _labels(board: pd.DataFrame) -> list[str]:
+def task_labels(board: pd.DataFrame) -> list[str]:
     """Names of task columns: the task, its version where there are several, and what its data lacks."""
     several = board.groupby("task")["task_version"].transform("nunique") > 1
     return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .cells import (
@@ -36,14 +36,20 @@ def wide_sections(frame: pd.DataFrame) -> Iterator[Section]:
         at = at_length(lengths.pop()) if len(lengths) == 1 else None
         cells = [_cells(row, labels, at) for row in rows]
         table = without_empty(cells, ("variant", *labels))
-        best = frozenset(
-            (place, label) for label in labels for place in best_of([row[f"ties_{label}"] or "" for row in rows])
-        )
+        best = frozenset((place, label) for label in labels for place in tied_with_best(rows, label))
         title = f"{protocol}{' · protocol modified' if section == 'modified' else ''}"
         first_cost = next(
             (str(name) for name in table.columns if str(name).startswith(("relative", "time", "skill"))), "parameters"
         )
-        yield Section(title, table, best, _remark(rows, labels), first_cost)
+        yield Section(title, table, best, detectable_remark(rows, labels), first_cost)
+
+
+def tied_with_best(rows: Sequence[Mapping[str, Any]], label: str) -> list[int]:
+    """The places of the rows that were not told apart from the best of a task, by whatever the rows are ordered."""
+    sign = 1 if any(row[f"metric_{label}"] == "bits_per_character" for row in rows) else -1
+    known = [place for place, row in enumerate(rows) if row[f"score_{label}"] is not None]
+    ordered = sorted(known, key=lambda place: sign * rows[place][f"score_{label}"])
+    return [ordered[place] for place in best_of([rows[place][f"ties_{label}"] or "" for place in ordered])]
 
 
 def _cells(row: dict[str, Any], labels: list[str], at: str | None) -> dict[str, str]:
@@ -87,7 +93,7 @@ def _average(row: dict[str, Any], name: str) -> str:
     return f"{number} ({seeds})" if number and seeds and seeds > 1 else number
 
 
-def _remark(rows: list[dict[str, Any]], labels: list[str]) -> str:
+def detectable_remark(rows: list[dict[str, Any]], labels: list[str]) -> str:
     """The difference that each task's ties could have missed."""
     found = []
     for label in labels:

@@ -1,0 +1,170 @@
+"""The curves in the details of a row: learning, score over length, time and memory over length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lra_bench.figures import extrapolation, speed_vs_length
+from lra_bench.figures.variants import units
+from lra_bench.leaderboard.cells import spoken
+from lra_bench.leaderboard.table import REFERENCE
+from lra_bench.records import store
+from lra_bench.records.schema import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
+BESIDE = ["task", "version", "data_lacks", "protocol", "hardware"]
+POINTS = 80
+"""More points than these a learning curve of the page does not show."""
+
+Key = tuple[str, ...]
+Rows = list[dict[str, Any]]
+Chart = dict[str, Any]
+
+
+def key_of(record: Record) -> Key:
+    """What seeds of one cell share, in the order of ``CELL``."""
+    key = record.key
+    return key.task, key.model, key.protocol, key.hardware, ", ".join(record.protocol_modified), key.hash
+
+
+def learning(records: Sequence[Record]) -> Chart | None:
+    """Validation score over training steps, a line per seed; None where no record kept its curves."""
+    series = []
+    for record in records:
+        curve = store.curves(record, ["step", "validation_score"]) if record.metric else None
+        if curve is not None and len(curve := curve.dropna()):
+            factor, _ = units(record.metric)
+            every = -(-len(curve) // POINTS)
+            kept = curve.iloc[::-1].iloc[::every].iloc[::-1]  # the last step is always there
+            points = zip(kept["step"].tolist(), (factor * kept["validation_score"]).tolist(), strict=True)
+            series.append(_series(f"seed {record.key.seed}", "own", points))
+    if not series:
+        return None
+    metric = next(record.metric for record in records if record.metric)
+    return _chart("Learning curve", ("training step", "linear"), (f"validation {units(metric)[1]}", "linear"), series)
+
+
+def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
+    """Score over length of each cell, seeds averaged, with the floor of each length and the transformer's curve."""
+    scored = _usable(records, extrapolation.lacking(records))
+    rows = _rows(extrapolation.averaged(scored)) if scored else []
+    plain = [row for row in rows if not row["knob"]]
+    references = _references(plain, "length_variant")
+    found = {}
+    for key, cell in _grouped(rows, CELL).items():
+        first = cell[0]
+        factor, unit = units(first["metric"])
+        own = [row for row in cell if (row["length_variant"], row["knob"]) == (first["length_variant"], "")]
+        series = [
+            _series(spoken(" · ".join(filter(None, curve))), "own" if curve_rows[0] in own else "variant",
+                    _points(curve_rows, "ratio", "score", factor))
+            for curve, curve_rows in _grouped(cell, ["length_variant", "knob"]).items()
+        ]  # fmt: skip
+        if floor := [(row["ratio"], factor * row["floor"]) for row in own if _is_known(row["floor"])]:
+            series.append(_series(f"{spoken(str(own[0]['floor_name']))} floor", "floor", sorted(floor)))
+        reference = references.get(_key(first, [*BESIDE, "length_variant"]), [])
+        if reference and first["model"] != REFERENCE:
+            series.append(_series(REFERENCE, "reference", _points(reference, "ratio", "score", factor)))
+        axis = (f"length, 1× = {first['train_length']:,} tokens", "ratio")
+        found[key] = [_chart("Score over length", axis, (unit, "linear"), series)]
+    return found
+
+
+def costs(records: Sequence[Record]) -> dict[Key, list[Chart]]:
+    """Time and peak memory of a step over length of each cell, beside the transformer's on the same hardware."""
+    timed = _usable(records, speed_vs_length.lacking(records))
+    rows = _rows(speed_vs_length.step_costs(timed)) if timed else []
+    references = _references([row for row in rows if row["mode"] == "train"], "batch", "quantity")
+    found: dict[Key, list[Chart]] = {}
+    for key, cell in _grouped(rows, CELL).items():
+        charts = found.setdefault(key, [])
+        for members in _grouped(cell, ["batch", "quantity"]).values():
+            if any(_is_known(row["value"]) for row in members):
+                charts.append(_cost(members, references.get(_key(members[0], [*BESIDE, "batch", "quantity"]), [])))
+    return found
+
+
+def _cost(rows: Rows, reference: Rows) -> Chart:
+    """The chart of one quantity at one batch size."""
+    drawn = [row for row in rows if _is_known(row["value"])]
+    first = drawn[0]
+    is_time = first["quantity"] == "time"
+    factor = 1e3 if is_time else 1e-6
+    series = [
+        _series(speed_vs_length.SPOKEN[mode], style, _points(own, "length", "value", factor))
+        for mode, style in (("train", "own"), ("inference", "variant"))
+        if (own := [row for row in drawn if row["mode"] == mode])
+    ]
+    known = [row for row in reference if _is_known(row["value"])]
+    if known and first["model"] != REFERENCE:
+        series.append(_series(f"{REFERENCE}, training", "reference", _points(known, "length", "value", factor)))
+    ends: dict[str, dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: row["length"]):
+        if row["status"] != "ok":
+            ends.setdefault(row["mode"], row)
+    notes = [
+        f"{speed_vs_length.SPOKEN[mode]} ended at {end['length']:,} tokens: "
+        + speed_vs_length.SHORT.get(end["status"], end["status"])
+        for mode, end in ends.items()
+    ]
+    axis = (f"length in tokens, batch {first['batch'].removeprefix('batch')}", "log")
+    unit = "milliseconds" if is_time else f"{first['counter']}, MB"
+    return _chart(f"{'Time' if is_time else 'Memory'} of a step", axis, (unit, "log"), series, "; ".join(notes))
+
+
+def _usable(records: Sequence[Record], lacking: Sequence[str]) -> list[Record]:
+    return [record for record, reason in zip(records, lacking, strict=True) if not reason]
+
+
+def _rows(data: pd.DataFrame) -> Rows:
+    return [{str(name): value for name, value in row.items()} for row in data.to_dict("records")]
+
+
+def _key(row: Mapping[str, Any], names: Iterable[str]) -> Key:
+    return tuple(str(row[name]) for name in names)
+
+
+def _grouped(rows: Rows, names: Sequence[str]) -> dict[Key, Rows]:
+    """Rows by what they share, groups and rows in the order in which they came."""
+    groups: dict[Key, Rows] = {}
+    for row in rows:
+        groups.setdefault(_key(row, names), []).append(row)
+    return groups
+
+
+def _references(rows: Rows, *further: str) -> dict[Key, Rows]:
+    """The rows of the plain transformer under the unchanged protocol, by what may stand beside them."""
+    plain = [row for row in rows if row["variant"] == REFERENCE and row["section"] == "ranked"]
+    groups = _grouped(plain, [*BESIDE, *further]).items()
+    return {key: [row for row in found if row["hash"] == found[0]["hash"]] for key, found in groups}
+
+
+def _points(rows: Rows, x: str, y: str, factor: float) -> list[tuple[Any, ...]]:
+    """Points with their interval, in the order of x."""
+    ordered = sorted(rows, key=lambda row: row[x])
+    return [(row[x], *(factor * row[name] for name in (y, "low", "high"))) for row in ordered]
+
+
+def _series(name: str, style: str, points: Iterable[Sequence[Any]]) -> dict[str, Any]:
+    return {"name": name, "style": style, "points": [[_short(value) for value in point] for point in points]}
+
+
+def _is_known(value: Any) -> bool:
+    """Whether there is a value; pandas has NaN where there is none."""
+    return value is not None and value == value
+
+
+def _short(value: Any) -> float | int | None:
+    """Five digits, which is more than a curve shows; None for what is not known."""
+    if not _is_known(value):
+        return None
+    short = float(f"{value:.5g}")
+    return int(short) if short == int(short) else short
+
+
+def _chart(title: str, x: tuple[str, str], y: tuple[str, str], series: list[dict[str, Any]], note: str = "") -> Chart:
+    return {"title": title, "x": x[0], "xScale": x[1], "y": y[0], "yScale": y[1], "series": series, "note": note}

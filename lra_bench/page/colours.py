@@ -1,0 +1,64 @@
+"""Colours of the page: those of the figures, lightened where the ground is dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from lra_bench.figures.palette import FAMILIES, GREY, family_order, look
+
+DARK_GROUND = "#15181c"
+READABLE = 4.5
+"""The contrast that WCAG 2.2 asks of text."""
+
+
+def model_classes(families: Mapping[str, str]) -> dict[str, str]:
+    """The class of each model's colour, from the family of each model."""
+    return {model: f"m{number}" for number, model in enumerate(sorted(families))}
+
+
+def family_classes(families: Iterable[str]) -> dict[str, str]:
+    """The class of each family's colour, in the order of the figures' legends."""
+    ordered = sorted(set(families), key=lambda family: (family_order(family), family))
+    return {family: f"f{number}" for number, family in enumerate(ordered)}
+
+
+def rules(families: Mapping[str, str]) -> str:
+    """The style rules behind both kinds of classes."""
+    of_models = {name: look(model, families[model]).colour for model, name in model_classes(families).items()}
+    of_families = {name: _hue(family) for family, name in family_classes(families.values()).items()}
+    return "".join(
+        f".{name}{{--own:light-dark({colour},{lightened(colour)})}}\n"
+        for name, colour in {**of_models, **of_families}.items()
+    )
+
+
+def lightened(colour: str, ground: str = DARK_GROUND) -> str:
+    """``colour`` mixed with white until it is readable on a dark ``ground``; further if it is dark among its like."""
+    wanted = max(READABLE, (READABLE + contrast(colour, "#FFFFFF")) / 2)
+    for share in range(0, 101, 5):
+        mixed = "#" + "".join(f"{round(each + share / 100 * (255 - each)):02X}" for each in _channels(colour))
+        if contrast(mixed, ground) >= wanted:
+            return mixed
+    return "#FFFFFF"
+
+
+def contrast(one: str, other: str) -> float:
+    """The ratio of luminances of two colours, 1 to 21, after WCAG 2.2."""
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _hue(family: str) -> str:
+    if family in FAMILIES:
+        return FAMILIES[family].hue
+    return GREY if family == "control" else look("", family).colour
+
+
+def _luminance(colour: str) -> float:
+    shares = (each / 255 for each in _channels(colour))
+    red, green, blue = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in shares)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _channels(colour: str) -> list[int]:
+    return [int(colour[start : start + 2], 16) for start in (1, 3, 5)]

@@ -1,0 +1,58 @@
+"""Numbers of others for the page: one table per source, which no track ranks."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from lra_bench.leaderboard.cells import TEXT_COLUMNS, Section
+from lra_bench.leaderboard.published_table import published_sections
+
+from .cells import Body, Cell, Column, Row, Table
+from .rows import digest, text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TRACK = "_published"
+"""No protocol begins with this sign."""
+WORDS = ("quotes", "printed average", *TEXT_COLUMNS)
+HELP = {
+    "avg5": "mean of the five tasks without Path-X, computed from the row",
+    "avg6_fail50": "the same with Path-X, which counts 50 % where it failed",
+    "printed average": "what the source printed",
+    "flags": "what keeps the numbers from being taken as they stand",
+    "quotes": "the arXiv id of the source that the numbers came from",
+}
+
+
+def published_tables(frame: pd.DataFrame) -> list[Table]:
+    """The tables of the published layout, in its order."""
+    return [_table(place, section) for place, section in enumerate(published_sections(frame))]
+
+
+def _table(place: int, section: Section) -> Table:
+    names = [str(name) for name in section.table.columns if name != "model"]
+    columns = [Column("variant", "model", "as its source calls it", "text", "ascending"), *map(_column, names)]
+    rows = [
+        Row(
+            id=digest((section.title, row["model"])), kind="published", name=row["model"],
+            cells={"variant": text(row["model"]), **{name: _cell(name, row[name]) for name in names}},
+        )
+        for row in section.table.to_dict("records")
+    ]  # fmt: skip
+    remarks = [section.remark] if section.remark else []
+    return Table(f"{TRACK}-{place}", section.title, "", columns, [Body("published", "", rows)], remarks)
+
+
+def _column(name: str) -> Column:
+    if name in WORDS:
+        return Column(name, name, HELP.get(name, name), "text", "ascending")
+    return Column(name, name.replace("_", " "), HELP.get(name, f"score on {name}, as printed"))
+
+
+def _cell(name: str, shown: str) -> Cell:
+    if name in WORDS:
+        return text(shown)
+    printed = re.match(r"[\d.]+", shown)
+    return Cell(shown, float(printed[0])) if printed else Cell(shown)

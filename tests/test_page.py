@@ -1,0 +1,301 @@
+"""The page without a browser: one sound file that loads nothing, with the numbers of the tables."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lra_bench import cli
+from lra_bench.contracts import UserError
+from lra_bench.figures.palette import FAMILIES, look
+from lra_bench.leaderboard import export
+from lra_bench.leaderboard.layouts import LAYOUTS
+from lra_bench.page import charts, facts
+from lra_bench.page.badges import badge, badges_by_task
+from lra_bench.page.colours import DARK_GROUND, READABLE, contrast, lightened
+from lra_bench.page.page import page, write_page
+from lra_bench.records import store
+from lra_bench.records.schema import Record
+
+from .page_world import study
+from .record_factory import make_curves, make_record
+
+VOID = {"meta", "link", "input", "br", "line", "img"}
+NASTY = "</script><img src=x onerror=alert(1)>"
+
+
+class Parsed(HTMLParser):
+    """Elements with their attributes, tables as rows of values to sort by, and whether all tags are closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text: dict[str, str] = {}
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1] == tag, f"</{tag}> closes {self.open[-3:]}"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in ("script", "style", "h2", "option"):
+            self.text[self.open[-1]] = self.text.get(self.open[-1], "") + data
+
+    def all(self, tag: str, **attributes: str) -> list[dict[str, str | None]]:
+        return [
+            found
+            for name, found in self.elements
+            if name == tag and all(found.get(key) == value for key, value in attributes.items())
+        ]
+
+
+def made(records: list[Record]) -> tuple[str, dict[str, pd.DataFrame]]:
+    frames = {name: layout.make(records) for name, layout in LAYOUTS.items()}
+    return page(records, frames), frames
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
+    return study(tmp_path_factory.mktemp("results"))
+
+
+@pytest.fixture(scope="module")
+def whole(records: list[Record]) -> tuple[str, dict[str, pd.DataFrame]]:
+    return made(records)
+
+
+def data_of(text: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def test_the_file_is_whole_and_loads_nothing(whole: tuple[str, dict[str, pd.DataFrame]]) -> None:
+    text, _ = whole
+    parsed = Parsed(text)
+    assert parsed.open == []
+    for _, attributes in parsed.elements:
+        for name in ("src", "href", "srcset", "action", "xlink:href", "poster", "data"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:image/svg+xml;base64,"))
+        assert not any(name.startswith("on") or name == "style" for name in attributes)
+    assert not re.search(r"@import|url\(|@font-face", parsed.text["style"])
+    reaches_out = r"\bfetch\b|XMLHttpRequest|\bimport\b|innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b"
+    assert not re.search(reaches_out, text.rpartition("<script>")[2])
+    identifiers = [found["id"] for _, found in parsed.elements if found.get("id")]
+    assert len(identifiers) == len(set(identifiers))
+
+
+def test_the_policy_admits_the_page_s_own_script_and_style_alone(whole: tuple[str, dict[str, pd.DataFrame]]) -> None:
+    text, _ = whole
+    [policy] = [found["content"] for found in Parsed(text).all("meta") if "http-equiv" in found]
+    assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy and "http" not in policy
+    for tag in ("script", "style"):
+        inside = re.search(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)[1]
+        digest = base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+
+
+def rows_by_body(text: str, table: str) -> list[tuple[str, dict[str, str]]]:
+    """The kind of body and the values to sort by, by the key of the column, of each row of a table."""
+    board = text.partition(f'id="board-{table}"')[2].partition("</figure>")[0]
+    keys = re.findall(r'<th scope="col" data-key="([^"]+)"', board)
+    found = []
+    for kind, body in re.findall(r'<tbody class="(\w+)">(.*?)</tbody>', board, re.DOTALL):
+        for row in re.findall(r'<tr class="row.*?</tr>', body, re.DOTALL):
+            cells = re.findall(r"<t[dh] [^>]*>", row)
+            assert len(cells) == len(keys)
+            values = [re.search(r'data-value="([^"]*)"', cell) for cell in cells]
+            found.append((kind, {key: value[1] for key, value in zip(keys, values, strict=True) if value}))
+    return found
+
+
+def test_cells_sort_by_the_unrounded_numbers_of_the_tables(whole: tuple[str, dict[str, pd.DataFrame]]) -> None:
+    text, frames = whole
+    board = frames["long"]
+    own = board[(board["protocol"] == "small") & (board["task"] == "listops")]
+    shown = [values for kind, values in rows_by_body(text, "small-listops-2") if kind in ("ranked", "modified")]
+    assert len(shown) == len(own) > 10
+    for column in ("score", "floor", "score_4x", "train_tokens_per_second", "train_time_exponent"):
+        assert [float(row[column]) for row in shown] == own[column].tolist()
+    assert [int(row["rank"]) for row in shown] == own["rank"].tolist()
+    overview = frames["wide"][frames["wide"]["protocol"] == "small"]
+    for label in ("listops", "text", "image", "enwik8"):
+        scores = [float(row[label]) for _, row in rows_by_body(text, "small-all") if label in row]
+        assert sorted(scores) == sorted(overview[f"score_{label}"].dropna())
+
+
+def test_readers_see_the_numbers_of_the_other_formats(whole: tuple[str, dict[str, pd.DataFrame]]) -> None:
+    text, frames = whole
+    readable = re.sub(r"<(script|style)\b.*?</\1>", "", text, flags=re.DOTALL)
+    said = set(re.findall(r"\d+\.\d+", re.sub(r"<[^>]*>", " ", readable)))
+    for layout in ("wide", "published"):
+        markdown = export.render(frames[layout], "markdown", layout=layout)
+        assert set(re.findall(r"\d+\.\d+", markdown)) <= said
+
+
+def test_tracks_and_sections_never_share_rows(whole: tuple[str, dict[str, pd.DataFrame]]) -> None:
+    text, _ = whole
+    tracks = re.findall(r'<section class="track[^"]*" data-track="([^"]+)"', text)
+    assert tracks == ["quick", "small", "_published"]
+    kinds = [kind for kind, _ in rows_by_body(text, "small-all")]
+    assert kinds == sorted(kinds, key=["ranked", "modified", "floor", "published"].index)
+    assert set(kinds) == {"ranked", "modified", "floor", "published"}
+    assert {row["variant"] for kind, row in rows_by_body(text, "quick-all") if kind == "ranked"} == {
+        "transformer", "performer", "bag_of_tokens",
+    }  # fmt: skip
+    assert text.count("arXiv 2102.03902, img/LRA.png (2021)") >= 5
+
+
+def test_details_hold_every_seed_with_its_end_and_one_command(whole: tuple[str, dict[str, pd.DataFrame]]) -> None:
+    text, frames = whole
+    data = data_of(text)
+    assert len(data["cells"]) == len(frames["long"])
+    assert sum(len(cell["seeds"]) for cell in data["cells"]) == 64
+    place = frames["long"].query("model == 'local' and task == 'text'").index[0]
+    cell = data["cells"][place]
+    assert [seed["status"] for seed in cell["seeds"]] == ["ok", "ok", "diverged"]
+    assert cell["seeds"][2]["reason"] == "diverged in the factory" and cell["seeds"][2]["score"] == ""
+    assert cell["command"] == "lra-bench bench task=text model=local protocol=small seed=0,1,2"
+    titles = [data["pool"][at][0] for at in cell["facts"]]
+    assert titles[:4] == ["Score", "Training", "Parameters", "Growth and cost"]
+    assert titles[4:] == ["Data", "Code", "Machine", "Software", "System"]
+    assert "lr" not in cell["config"] and "steps: 500" in "".join(data["pool"][at] for at in cell["config"])
+
+
+def test_curves_are_those_of_the_records(records: list[Record], whole: tuple[str, dict[str, pd.DataFrame]]) -> None:
+    text, frames = whole
+    place = frames["long"].query("model == 'luna' and task == 'listops'").index[0]
+    drawn = {chart["title"]: chart for chart in data_of(text)["cells"][place]["charts"]}
+    assert list(drawn) == ["Learning curve", "Score over length", "Time of a step", "Memory of a step"]
+    own = [record for record in records if record.key.model == "luna" and record.key.task == "listops"]
+    assert [series["name"] for series in drawn["Learning curve"]["series"]] == ["seed 0", "seed 1"]
+    lengths = {series["name"]: series["points"] for series in drawn["Score over length"]["series"]}
+    assert list(lengths) == ["redrawn", "root operator floor", "transformer"]
+    means = [
+        100 * sum(record.extrapolation["points"][number]["score"] for record in own) / len(own) for number in range(5)
+    ]
+    assert [point[1] for point in lengths["redrawn"]] == pytest.approx(means, rel=1e-4)
+    times = {series["name"]: series["points"] for series in drawn["Time of a step"]["series"]}
+    expected = [1e3 * point["median_seconds"] for point in own[0].speed if point["mode"] == "train"]
+    assert [point[1] for point in times["training"]] == pytest.approx(expected, rel=1e-4)
+    # The reference ran out of memory at the longest length, and the one on the other machine is another's.
+    assert [point[0] for point in times["transformer, training"]] == [1024, 2048, 4096, 8192]
+
+
+def test_a_long_learning_curve_keeps_its_last_step(tmp_path: Path) -> None:
+    record = make_record()
+    store.write(record, tmp_path, make_curves(1001, every=7))
+    [series] = charts.learning(store.load_all(tmp_path))["series"]
+    steps = [step for step, _ in series["points"]]
+    assert len(steps) <= charts.POINTS and steps[-1] == 1001 and steps == sorted(steps)
+
+
+def test_names_are_text_wherever_they_come_from() -> None:
+    records = [
+        make_record("local", differences={"model.mixer.kind": NASTY}, protocol_modified=[NASTY]),
+        make_record("performer", status="failed", reason=NASTY, command=NASTY, config={"task": NASTY}),
+    ]
+    text, _ = made(records)
+    assert "<img" not in text and text.count("</script>") == 2
+    assert Parsed(text).open == []
+    assert "&lt;img src=x onerror=alert(1)&gt;" in text
+    cell = next(cell for cell in data_of(text)["cells"] if cell["command"] == NASTY)
+    assert cell["seeds"][0]["reason"] == NASTY
+
+
+def test_without_records_the_page_says_what_makes_one() -> None:
+    text, _ = made([])
+    parsed = Parsed(text)
+    assert parsed.open == [] and "No records yet" in text
+    assert data_of(text) == {"cells": [], "pool": []}
+    assert re.findall(r'<section class="track[^"]*" data-track="([^"]+)"', text) == ["_published"]
+
+
+def test_a_record_that_got_nowhere_has_a_row_and_details() -> None:
+    bare = make_record("reformer", status="failed", parameters=None, data=None, speed=[], growth={}, flops=None,
+                       energy=None, capability=None)  # fmt: skip
+    text, frames = made([bare])
+    assert len(frames["long"]) == 1
+    [cell] = data_of(text)["cells"]
+    assert cell["charts"] == [] and cell["seeds"][0]["status"] == "failed"
+    assert '<span class="badge open" title="an error ended the cell' in text
+
+
+def test_the_same_records_in_any_order_make_the_same_page(
+    records: list[Record], whole: tuple[str, dict[str, pd.DataFrame]]
+) -> None:
+    text, frames = whole
+    assert page(list(reversed(records)), frames) == text
+
+
+def test_the_command_prints_or_writes_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.write(make_record("performer"), tmp_path)
+
+    def command(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["lra-bench", "leaderboard", *arguments, "--results", str(tmp_path)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    code, printed, _ = command("--format", "html")
+    assert code == 0 and Parsed(printed).open == [] and len(data_of(printed)["cells"]) == 1
+    code, printed, told = command("--write")
+    assert code == 0 and "leaderboard.html" in told and "performer" in printed
+    assert len(data_of((tmp_path / "leaderboard.html").read_text())["cells"]) == 1
+    for arguments, told in (
+        (("--format", "html", "--layout", "wide"), "--layout wide: an HTML page holds every layout"),
+        (("--format", "htm"), "--format htm: choose terminal, markdown, latex, csv, json, html"),
+        (("--format", "html", "--task", "listop"), "did you mean listops"),
+    ):
+        code, _, error = command(*arguments)
+        assert code == 2 and told in error
+
+
+def test_a_folder_that_cannot_be_written_is_told_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="--results"):
+        write_page([], {name: layout.make([]) for name, layout in LAYOUTS.items()}, tmp_path / "file")
+
+
+def test_badges_say_what_they_mean() -> None:
+    assert badge("diverged 1/3").help.startswith("1 of 3 seeds: the loss")
+    assert badge("oom 2/2").tone == "ended" and "too little memory" in badge("oom 2/2").help
+    assert badge("oom@8k").help == "the step benchmark ended at 8k tokens, out of memory"
+    assert badge("no 4x").help == "no score at 4 times the training length"
+    assert badge("interrupted").tone == "open"
+    merged = badges_by_task({"listops": "oom@8k, no 4x", "text": "oom@8k", "image": ""})
+    assert [each.text for each in merged] == ["oom@8k", "no 4x"]
+    assert merged[0].help.endswith(": listops, text")
+
+
+def test_commands_of_seeds_that_differ_otherwise_keep_a_line_each() -> None:
+    same = [make_record(seed=seed) for seed in (0, 4)]
+    assert facts.command(same).endswith("seed=0,4")
+    other = make_record(seed=5, command="lra-bench bench task=listops model=performer train.lr=1 seed=5")
+    assert facts.command([*same, other]).count("\n") == 2
+
+
+def test_every_colour_is_readable_on_the_dark_ground() -> None:
+    assert contrast("#000000", "#FFFFFF") == pytest.approx(21)
+    hues = {look("transformer", "full").colour, look("x", "control").colour}
+    hues |= {family.hue for family in FAMILIES.values()}
+    assert all(contrast(lightened(hue), DARK_GROUND) >= READABLE for hue in hues)
+    assert len({lightened(hue) for hue in hues}) == len(hues)

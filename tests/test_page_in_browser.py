@@ -1,0 +1,293 @@
+"""The page as people use it, in Chromium: it sorts, filters, opens rows, fits a phone, and asks nobody for anything."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from lra_bench.leaderboard.layouts import LAYOUTS
+from lra_bench.page.page import write_page
+
+from .page_world import study
+from .record_factory import make_record
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+
+NASTY = "<img src=x onerror=alert(1)>"
+SMALL = "#track=small"
+LISTOPS = "#track=small&task=listops"
+
+
+@dataclass
+class Seen:
+    """What a page did that it should not have done."""
+
+    requests: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    dialogs: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    root = tmp_path_factory.mktemp("results")
+    records = [
+        *study(root),
+        make_record("luna", hash="dddd0000", protocol="small", differences={"model.mixer.kind": NASTY}, command=NASTY),
+    ]
+    frames = {name: layout.make(records) for name, layout in LAYOUTS.items()}
+    return write_page(records, frames, root).as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+    with sync_api.sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return Seen()
+
+
+@pytest.fixture
+def visit(browser: Any, address: str, seen: Seen) -> Iterator[Any]:
+    """Opens the page at a ``#`` in a window of its own; afterwards nothing may have been asked for or complained of."""
+    contexts = []
+
+    def open_page(at: str = "", **options: Any) -> Any:
+        contexts.append(browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options}))
+        page = contexts[-1].new_page()
+        page.on("request", lambda request: seen.requests.append(request.url))
+        page.on("console", lambda message: seen.complaints.append(message.text))
+        page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+        page.on("dialog", lambda dialog: (seen.dialogs.append(dialog.message), dialog.dismiss()))
+        page.goto(address + at)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert {url.partition("#")[0] for url in seen.requests} == {address}
+    assert (seen.complaints, seen.dialogs) == ([], [])
+
+
+def shown(page: Any, selector: str) -> list[str]:
+    """The text of what is visible."""
+    return page.locator(f"{selector}:visible").all_inner_texts()
+
+
+def column(page: Any, key: str, body: str = "ranked") -> list[tuple[float | None, str]]:
+    """The value to sort by and the text of the cells of a column in the one table that is visible, row by row."""
+    return page.evaluate(
+        """([key, kind]) => {
+          const table = [...document.querySelectorAll("main table")].find((each) => each.checkVisibility());
+          const at = [...table.tHead.rows[0].cells].findIndex((head) => head.dataset.key === key);
+          return [...table.querySelectorAll(`tbody.${kind} > tr.row`)].filter((row) => !row.hidden).map((row) => {
+            const { value } = row.cells[at].dataset;
+            return [value === undefined ? null : Number(value), row.cells[at].innerText];
+          });
+        }""",
+        [key, body],
+    )
+
+
+def head(page: Any, key: str) -> Any:
+    return page.locator(f'th[data-key="{key}"]:visible')
+
+
+def test_scores_with_intervals_sort_as_numbers_with_the_missing_last(visit: Any) -> None:
+    page = visit(SMALL)
+    button = head(page, "enwik8").get_by_role("button")
+    before = column(page, "enwik8")
+    assert "±" in before[0][1]
+    for direction in ("ascending", "descending"):
+        button.click()
+        assert head(page, "enwik8").get_attribute("aria-sort") == direction
+        values = [value for value, _ in column(page, "enwik8")]
+        known = [value for value in values if value is not None]
+        assert values == [*sorted(known, reverse=direction == "descending"), *[None] * (len(values) - len(known))]
+        assert len(known) == 2 < len(values)
+    button.click()
+    assert head(page, "enwik8").get_attribute("aria-sort") is None and column(page, "enwik8") == before
+    head(page, "relative_speed").get_by_role("button").click()
+    local = [value for value, _ in column(page, "relative_speed")]
+    texts = sorted((text for _, text in column(page, "relative_speed")), reverse=True)
+    assert max(local) > 100 and not texts[0].startswith("110")  # as text 8.26 would stand before 110.04
+
+
+def test_the_keyboard_sorts_too(visit: Any) -> None:
+    page = visit(SMALL)
+    head(page, "listops").get_by_role("button").focus()
+    page.keyboard.press("Enter")
+    values = [value for value, _ in column(page, "listops")]
+    assert values == sorted(values, reverse=True)
+    page.keyboard.press("Space")
+    assert [value for value, _ in column(page, "listops")] == sorted(values)
+    assert page.evaluate("document.activeElement.closest('th').dataset.key") == "listops"
+
+
+def test_speed_is_sorted_within_each_hardware(visit: Any) -> None:
+    page = visit(LISTOPS)
+    head(page, "train_tokens_per_second").get_by_role("button").click()
+    machines = [text for _, text in column(page, "hardware")]
+    speeds = [value for value, _ in column(page, "train_tokens_per_second")]
+    groups = [
+        (machine, [speed for _, speed in rows])
+        for machine, rows in itertools.groupby(zip(machines, speeds, strict=True), lambda each: each[0])
+    ]
+    assert [machine for machine, _ in groups] == ["cpu-epyc-2t", "h200-bf16"]
+    assert all(values == sorted(values, reverse=True) for _, values in groups)
+    assert groups[1][1][0] > groups[0][1][1]  # across machines the order would be another
+    assert "never across" in " ".join(shown(page, ".machines"))
+    page.get_by_role("combobox", name="Hardware").select_option("cpu-epyc-2t")
+    assert shown(page, ".machines") == []
+
+
+def test_filters_choose_rows_and_the_address_keeps_them(visit: Any) -> None:
+    page = visit()
+    page.get_by_role("combobox", name="Track").select_option("small")
+    page.get_by_role("combobox", name="Task").select_option("listops")
+    assert shown(page, "section.track h2") == ["small track · 62 runs"]
+    assert shown(page, ".board h3") == ["listops"]
+    page.get_by_role("combobox", name="Family").select_option("sparse")
+    page.get_by_role("combobox", name="Hardware").select_option("h200-bf16")
+    assert [name.split()[0] for name in shown(page, "tr.row.measured th.variant")] == ["local"]
+    assert page.get_by_role("status").first.inner_text() == "4 rows shown"  # and three floors
+    linked = visit(page.evaluate("location.hash"))
+    assert shown(linked, "tr.row.measured th.variant") == shown(page, "tr.row.measured th.variant")
+    linked.get_by_role("button", name="Reset").click()
+    assert linked.evaluate("location.hash") == ""
+    linked.get_by_role("searchbox").fill("FEATURES=64 rope")
+    assert shown(linked, "button.open") == ["performer · features=64 · rope"]
+    linked.get_by_role("searchbox").fill("no such name")
+    assert set(shown(linked, ".nothing")) == {"No row matches the filters."}
+
+
+def test_published_rows_can_be_hidden(visit: Any) -> None:
+    page = visit(SMALL)
+    assert len(shown(page, "tbody.published tr.row")) == 5
+    colours = [
+        page.locator(f"{body} td.number:visible").first.evaluate("each => getComputedStyle(each).color")
+        for body in ("tbody.published", "tbody.ranked")
+    ]
+    assert colours[0] != colours[1]
+    page.get_by_label("published rows").uncheck()
+    assert shown(page, "tbody.published tr") == [] and "published=no" in page.evaluate("location.hash")
+
+
+def test_a_row_opens_by_click_and_by_key(visit: Any) -> None:
+    page = visit(LISTOPS)
+    row = page.locator('tr.row[data-name="longformer"]:visible')
+    button = row.locator("button.open")
+    row.locator("td").first.click()
+    assert button.get_attribute("aria-expanded") == "true"
+    detail = page.locator(f"#{button.get_attribute('aria-controls')}")
+    assert "seed=0,1,2" in detail.inner_text() and "Nangia and Bowman" in detail.inner_text()
+    assert detail.locator("svg[role=img]").count() == 4
+    heights = detail.locator("svg.chart").evaluate_all("all => all.map((each) => each.getBoundingClientRect().height)")
+    assert min(heights) > 100
+    page.reload()
+    assert button.get_attribute("aria-expanded") == "true"
+    button.press("Enter")
+    assert button.get_attribute("aria-expanded") == "false" and page.locator("tr.detail").count() == 0
+    button.press("Enter")
+    assert page.locator("tr.detail:visible").count() == 1
+    page.get_by_role("searchbox").fill("luna")
+    assert page.locator("tr.detail:visible").count() == 0
+
+
+def test_details_follow_their_row_and_know_all_tasks(visit: Any) -> None:
+    page = visit(SMALL)
+    page.locator('tr.row[data-name="local"][data-hardware^=cpu] button.open:visible').first.click()
+    tasks = page.get_by_role("group", name="Task")
+    assert tasks.get_by_role("button").all_inner_texts() == ["listops", "text", "image", "enwik8"]
+    tasks.get_by_role("button", name="text").click()
+    assert "diverged in the factory" in page.locator("tr.detail").inner_text()
+    head(page, "variant").get_by_role("button").click()
+    assert page.evaluate("document.querySelector('tr.detail').previousElementSibling.dataset.name") == "local"
+
+
+def test_the_command_is_copied_from_a_local_file(visit: Any) -> None:
+    page = visit(LISTOPS, permissions=["clipboard-read", "clipboard-write"])
+    page.locator('tr.row[data-name="longformer"] button.open:visible').click()
+    page.get_by_role("button", name="Copy").first.click()
+    page.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()").startswith("lra-bench bench task=listops model=longformer")
+    # Without the modern interface, what is selected is copied.
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    copied = page.evaluate(
+        """() => new Promise((done) => {
+          document.addEventListener("copy", () => done(String(document.activeElement.value)), { once: true });
+          document.querySelector("details.config").open = true;
+          document.querySelector("details.config .copy").click();
+        })"""
+    )
+    assert copied.startswith("task:")
+
+
+def test_a_hostile_name_is_text(visit: Any, seen: Seen) -> None:
+    page = visit(LISTOPS)
+    row = page.locator("tr.row:visible", has_text=NASTY)
+    row.locator("button.open").click()
+    assert NASTY in page.locator("tr.detail pre").first.inner_text()
+    assert page.locator("img").count() == 0
+    page.get_by_role("searchbox").fill(NASTY)
+    assert len(shown(page, "button.open")) == 1
+
+
+def test_light_and_dark_differ_and_can_be_chosen(visit: Any) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    reference = "getComputedStyle(document.querySelector('[data-name=transformer] .dot')).backgroundColor"
+    light, dark = visit(), visit(color_scheme="dark")
+    assert light.evaluate(ground) != dark.evaluate(ground)
+    assert light.evaluate(reference) != dark.evaluate(reference)
+    theme = dark.get_by_role("button", name="Theme")
+    theme.click()
+    assert theme.inner_text() == "Theme: light" and dark.evaluate(ground) == light.evaluate(ground)
+    theme.click()
+    assert theme.inner_text() == "Theme: dark" and dark.evaluate(ground) != light.evaluate(ground)
+
+
+@pytest.mark.parametrize("at", [SMALL, LISTOPS, "#track=_published&q=reformer"])
+def test_a_phone_scrolls_tables_and_not_the_page(visit: Any, at: str) -> None:
+    page = visit(at, viewport={"width": 390, "height": 844})
+    if at != SMALL and "published" not in at:
+        page.locator("button.open:visible").first.click()
+        page.locator(".numbers summary:visible").first.click()
+        assert page.locator("tr.detail .inner").bounding_box()["width"] <= 390
+    page.locator(".guide summary").click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    box = page.locator(".scroll:visible").first
+    box.evaluate("each => { each.scrollLeft = 150; }")
+    if at == SMALL:
+        first = page.locator("tbody th.variant:visible").first.bounding_box()
+        assert box.evaluate("each => each.scrollLeft") == 150 and first["x"] >= box.bounding_box()["x"] >= 0
+
+
+def test_what_is_focused_is_seen(visit: Any) -> None:
+    page = visit(SMALL)
+    page.keyboard.press("Tab")
+    reached = set()
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.className + document.activeElement.localName"))
+        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") != "none"
+    assert {"sortbutton", "openbutton", "scrolldiv"} <= reached
+
+
+def test_without_a_script_all_tables_are_there(visit: Any) -> None:
+    page = visit(java_script_enabled=False)
+    assert page.locator(".board table").count() > 6
+    assert page.locator('[id="board-small-listops-2"] tr.row').first.is_visible()
+    assert not page.locator("form.controls").is_visible()
