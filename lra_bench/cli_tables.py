@@ -21,6 +21,9 @@ def leaderboard(
     ] = "long",
     format: Annotated[str, typer.Option(help="terminal, markdown, latex, csv or json")] = "terminal",
     as_json: Json = False,
+    from_wandb: Annotated[
+        str | None, typer.Option("--from-wandb", metavar="ENTITY/PROJECT", help="Of a project of W&B instead")
+    ] = None,
     write: Annotated[
         bool, typer.Option("--write", help="Write all layouts to the results: .md, .tex, .csv, .json, .parquet")
     ] = False,
@@ -30,11 +33,13 @@ def leaderboard(
     from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
     from lra_bench.leaderboard.naming import select
     from lra_bench.records.store import load_all
+    from lra_bench.tracking.reading import load_project
 
     root = root_of(results)
     chosen = find_layout(layout)
     text_format = export.check_format("json" if as_json else format)
-    records = select(load_all(root), task, protocol)
+    found = load_all(root) if from_wandb is None else load_project(from_wandb)
+    records = select(found, task, protocol)
     frames = {name: each.make(records) for name, each in LAYOUTS.items() if write or each is chosen}
     if write:
         for name, frame in frames.items():

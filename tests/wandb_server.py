@@ -13,15 +13,17 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import unquote
 
 from .graphql import Document, GraphQLError
 
 ENTITY = "tester"
 KEY = "0123456789abcdef0123456789abcdef01234567"
+AUTHORIZATION = "Basic " + base64.b64encode(f"api:{KEY}".encode()).decode()
 CREATED = "2026-11-20T09:00:00Z"
 
 
@@ -125,9 +127,18 @@ class Server:
                     files[name] = request.body
                     return 200, b""
                 return (200, files[name]) if name in files else (404, b"")
+            if parts[0] == "artifactsV2" and request.headers.get("Authorization") == AUTHORIZATION:
+                return self._blob(unquote(parts[-3]), parts[-2])
             if parts[0] == "files" and parts[-1] == "file_stream":
                 return self._file_stream(self.runs[parts[1], parts[2], parts[3]], json.loads(request.body))
         self.unknown.append(f"{request.operation}: {request.body[:200]!r}")
+        return 404, b""
+
+    def _blob(self, artifact: str, digest: str) -> tuple[int, bytes]:
+        found = self.artifacts[artifact]
+        for name, entry in found.entries.items():
+            if base64.b64decode(entry["digest"]).hex() == digest and name in found.blobs:
+                return 200, found.blobs[name]
         return 404, b""
 
     def _graphql(self, request: Request) -> tuple[int, bytes]:
@@ -189,7 +200,18 @@ class Server:
             "readOnly": False,
             "runs": lambda filters, after, first, order: _page([self._run(run) for run in runs], after, first),
             "run": lambda name: self._run(self.runs[entity, runs[0].project, name]),
+            "artifact": lambda name: self._find_artifact(entity, runs[0].project, name),
         }
+
+    def _find_artifact(self, entity: str, project: str, name: str) -> dict[str, Any] | None:
+        collection, _, version = name.partition(":")
+        found = [
+            artifact
+            for artifact in self.artifacts.values()
+            if (artifact.run.entity, artifact.run.project, artifact.collection) == (entity, project, collection)
+            and version in ("latest", f"v{artifact.version}")
+        ]
+        return self._artifact(found[-1]) if found else None
 
     def _run(self, run: Run) -> dict[str, Any]:
         return {
@@ -400,7 +422,8 @@ def serving() -> Iterator[Server]:
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
-            self.wfile.write(answer)
+            with suppress(ConnectionError):  # who asked may no longer wait
+                self.wfile.write(answer)
 
         do_GET = do_POST = do_PUT = _handle
 
