@@ -10,7 +10,6 @@ import base64
 import gzip
 import json
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -91,10 +90,12 @@ class Server:
 
     def __init__(self) -> None:
         self.url = ""
+        self.released = threading.Event()
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Forget everything, and let go whoever waits."""
+        self.released.set()
         self.runs: dict[tuple[str, str, str], Run] = {}
         self.artifacts: dict[str, Artifact] = {}
         self.places: dict[str, tuple[dict[str, bytes], str]] = {}
@@ -379,7 +380,13 @@ class _Manifest(dict[str, bytes]):
 
 def _project(entity: str, name: str) -> dict[str, Any]:
     owner = {"id": _identifier("Entity", entity), "name": entity}
-    return {"__typename": "Project", "id": _identifier("Project", name), "internalId": "1", "name": name, "entity": owner}
+    return {
+        "__typename": "Project",
+        "id": _identifier("Project", name),
+        "internalId": "1",
+        "name": name,
+        "entity": owner,
+    }
 
 
 def _page(nodes: list[dict[str, Any]], after: str | None, first: int | None) -> dict[str, Any]:

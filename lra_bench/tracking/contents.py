@@ -1,4 +1,4 @@
-"""What of a record the mirror shows: its figures by the names they have in the record, curves, tables, charts, images."""
+"""What of a record the mirror shows: figures by the names they have in the record, curves, tables, charts, images."""
 
 from __future__ import annotations
 

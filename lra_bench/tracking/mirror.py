@@ -20,7 +20,7 @@ from .tracker import Tracker
 if TYPE_CHECKING:
     import pandas as pd
 
-REACH_SECONDS = 15.0
+REACH_SECONDS = 15
 UPLOAD_SECONDS = 60.0
 NAME_CHARACTERS = 128
 """The longest name that W&B takes."""

@@ -19,7 +19,7 @@ from lra_bench.records.schema import CellKey, Record
 from lra_bench.records.store import precedence, read
 
 from .account import first_line, has_account, own_folders
-from .mirror import artifact_name
+from .mirror import REACH_SECONDS, artifact_name
 
 PATH = re.compile(r"([\w.-]+)/([^/\\#?%:\s]+)")
 RECORD = re.compile(r"seed\d+\.json")
@@ -37,6 +37,7 @@ def load_project(path: str, option: str = "--from-wandb", broken: Callable[[str]
         raise UserError(f"{option} {path}: name a project of W&B as ENTITY/PROJECT")
     if not has_account():
         raise UserError(f"{option} {path}: there is no account of W&B here; run wandb login or set WANDB_API_KEY")
+    say(f"Asking W&B for the runs of {path}.")
     folder = Cache().root / "wandb"
     best: dict[CellKey, Record] = {}
     with own_folders(folder), _told(f"{option} {path}"):
@@ -57,7 +58,7 @@ def _artifacts(path: str, option: str) -> Iterator[tuple[str, Any]]:
     """Artifacts of the type ``record`` that runs of the project logged, with words for where they are."""
     import wandb
 
-    runs = wandb.Api().runs(path)
+    runs = wandb.Api(timeout=REACH_SECONDS).runs(path)
     try:
         number = len(runs)
     except ValueError as error:
@@ -102,15 +103,27 @@ def _content(artifact: Any, folder: Path, source: str) -> bytes:
 def _told(where: str) -> Iterator[None]:
     """Turn what W&B objects to into one sentence; end the process that speaks to its server."""
     import wandb
-    from wandb.errors import AuthenticationError
 
     try:
         yield
     except UserError:
         raise
-    except AuthenticationError as error:
-        raise UserError(f"{where}: W&B did not let this account in ({first_line(error)}); run wandb login") from error
     except Exception as error:
-        raise UserError(f"{where}: W&B did not answer ({first_line(error)}); try again later") from error
+        said = first_line(error)
+        if _http_status(error) in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            raise UserError(
+                f"{where}: W&B refuses the account that is set up here ({said}); run wandb login"
+            ) from error
+        raise UserError(f"{where}: W&B cannot be reached ({said}); try again later") from error
     finally:
         wandb.teardown()
+
+
+def _http_status(error: BaseException | None) -> int | None:
+    """The status of the answer that an error of W&B, or one of its causes, came from."""
+    while error is not None:
+        answer = getattr(error, "response", None)
+        if status := getattr(answer, "http_status", None) or getattr(answer, "status_code", None):
+            return int(status)
+        error = error.__cause__
+    return None
