@@ -104,7 +104,7 @@ def run(cell: Cell, results: Path, attempt: int) -> Record:
             record.status, record.reason = _guarded(stages)
             record.finished_at = _now()
             record.wall_seconds = time.perf_counter() - began
-            stages.standing = store.keep_best(record, results, stages.curves, stages.predictions)
+            store.keep_best(record, results, stages.curves, stages.predictions)
             if record.status in FINISHED:
                 stages.checkpoints.forget_last()
         finally:

@@ -17,7 +17,6 @@ from lra_bench.data.cache import Cache
 from lra_bench.measure.length import Place, check_asked, extrapolate, interval
 from lra_bench.measure.memory import peak_memory
 from lra_bench.measure.profile import profile
-from lra_bench.records import store
 from lra_bench.records.extrapolation import attempt_now, section
 from lra_bench.records.schema import Parameters, Record
 from lra_bench.tracking.tracker import tracker
@@ -35,10 +34,7 @@ class Incompatible(Exception):
 
 
 class Stages:
-    """The stages of one cell; ``stage`` names the one that runs, ``measure`` runs all.
-
-    ``standing`` is the record that the results hold in the end: this one, or an earlier one that is worth more.
-    """
+    """The stages of one cell; ``stage`` names the one that runs, ``measure`` runs all."""
 
     def __init__(self, record: Record, fingerprint: str, hardware: Hardware, results: Path, folder: Path) -> None:
         self.record, self.fingerprint, self.hardware, self.results = record, fingerprint, hardware, results
@@ -48,7 +44,6 @@ class Stages:
         self.stage = "starting"
         self.curves: pd.DataFrame | None = None
         self.predictions: pd.DataFrame | None = None
-        self.standing = record
 
     def measure(self) -> None:
         """All stages in order."""
@@ -62,9 +57,8 @@ class Stages:
         self._extrapolate(model, task, test)
 
     def close(self) -> None:
-        """Mirror the record that stands for the cell, however this attempt at it ended."""
-        curves = self.curves if self.standing is self.record else store.curves(self.standing)
-        self.tracker.finish(self.standing, curves)
+        """Mirror the record, however the cell ended."""
+        self.tracker.finish(self.record, self.curves)
 
     def _prepare(self) -> tuple[Task, dict[str, Rows]]:
         self.stage = "preparing data"

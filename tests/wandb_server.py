@@ -79,10 +79,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Trouble:
-    """What becomes of a request: an answer with ``status`` alone, after ``seconds``."""
+    """What becomes of a request: an answer with ``status`` and ``message`` alone, after ``seconds``."""
 
     status: int = 500
     seconds: float = 0.0
+    message: str = "trouble"
 
 
 class Server:
@@ -120,6 +121,8 @@ class Server:
             self.received.append(request)
         if request.path == "/graphql":
             return self._graphql(request)
+        if request.operation == "POST /sdk/otel/v1/metrics":  # by which wandb sync tells of itself
+            return 200, b""
         parts = request.path.strip("/").split("/")
         with self.lock:
             if parts[0] == "store" and parts[1] in self.places:
@@ -188,7 +191,27 @@ class Server:
             },
             "entity": lambda name: {"xxhashDigestsEnabled": False},
             "project": lambda name, entityName: self._project(entityName, name),
+            "model": lambda name, entityName: self._model(entityName or ENTITY, name),
             "artifact": lambda id: self._artifact(self.artifacts[id]),
+        }
+
+    def _model(self, entity: str, project: str) -> dict[str, Any] | None:
+        if not self.runs_of(entity, project):
+            return None
+        return {**_project(entity, project), "bucket": lambda name, missingOk: self._bucket(entity, project, name)}
+
+    def _bucket(self, entity: str, project: str, name: str) -> dict[str, Any] | None:
+        run = self.runs.get((entity, project, name))
+        if run is None:
+            return None
+        own = run.fields["config"].get("_wandb", {}).get("value", {})
+        return {
+            **self._run(run),
+            "logLineCount": 0,
+            "eventsLineCount": 0,
+            "historyTail": json.dumps([json.dumps(row) for row in run.history[-1:]]),
+            "eventsTail": "[]",
+            "wandbConfig": lambda keys: json.dumps({key: own[key] for key in keys if key in own}),
         }
 
     def _project(self, entity: str, name: str) -> dict[str, Any] | None:
@@ -313,12 +336,12 @@ class Server:
         }
 
     def _create_run_files(self, input: Mapping[str, Any]) -> dict[str, Any]:
-        run = self.runs[input["entityName"], input["projectName"], input["runName"]]
+        run = self.runs[input["entityName"] or ENTITY, input["projectName"], input["runName"]]
         files = [{"name": name, "uploadUrl": self._place(run.files, name)} for name in input["files"]]
         return {"runID": _identifier("Run", run.name), "uploadHeaders": [], "files": files}
 
     def _create_artifact(self, input: Mapping[str, Any]) -> dict[str, Any]:
-        run = self.runs[input["entityName"], input["projectName"], input["runName"]]
+        run = self.runs[input["entityName"] or ENTITY, input["projectName"], input["runName"]]
         collection = input["artifactCollectionNames"][0] if input.get("artifactCollectionNames") else ""
         collection = input.get("artifactCollectionName") or collection
         siblings = [each for each in self.artifacts.values() if each.collection == collection]
@@ -424,7 +447,7 @@ def serving() -> Iterator[Server]:
                 status, answer = server.answer(request)
             else:
                 server.released.wait(trouble.seconds)
-                status, answer = trouble.status, b'{"errors": [{"message": "trouble"}]}'
+                status, answer = trouble.status, json.dumps({"errors": [{"message": trouble.message}]}).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(answer)))

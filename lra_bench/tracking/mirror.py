@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.progress import say
-from lra_bench.records.schema import CellKey, Record
+from lra_bench.records.schema import FINISHED, CellKey, Record
 
 from .account import default_mode, first_line, own_folders
 from .contents import charts, figures, summary, tables, thinned
@@ -45,7 +46,8 @@ QUIET: Mapping[str, Any] = {
 
 
 class WandbTracker(Tracker):
-    """A run of W&B per cell, grouped over seeds; an attempt takes the place of the one before, as in the results.
+    """A run of W&B per cell, grouped over seeds. An attempt that resumes the cell resumes its run; one that begins
+    again, although the run holds a result, has a run of its own, so that no curve is drawn over another.
 
     ``mode`` None means online with an account that can be reached, else offline. The first error is told in a line,
     and the mirror ends there.
@@ -97,7 +99,6 @@ class WandbTracker(Tracker):
         import wandb
 
         (self.folder / "wandb").mkdir(parents=True, exist_ok=True)
-        known = wandb.Settings.model_fields
         arguments = {
             "project": self.project,
             "dir": str(self.folder),
@@ -106,7 +107,6 @@ class WandbTracker(Tracker):
             "group": str(key.folder())[:NAME_CHARACTERS],
             "job_type": "bench",
             "config": {**config, "key": asdict(key)},
-            "settings": wandb.Settings(**{name: value for name, value in QUIET.items() if name in known}),
         }
         self.run = _begun(wandb, self.mode or default_mode(), arguments)
         # Curves come whole at the end, with steps of their own: an interrupted run logs part of its steps twice.
@@ -125,7 +125,8 @@ class WandbTracker(Tracker):
             for path in (record.path, *(record.path.with_name(name) for name in record.artifacts.values())):
                 artifact.add_file(str(path))
             self.artifact = self.run.log_artifact(artifact)
-        if curves is not None:
+        # Only of what is not measured again, or the attempt that resumes it would draw them twice.
+        if curves is not None and record.status in FINISHED:
             for row in thinned(curves).to_dict("records"):
                 self.run.log({f"curves/{name}": value for name, value in row.items() if value == value})
         with tempfile.TemporaryDirectory() as folder:
@@ -146,10 +147,19 @@ class WandbTracker(Tracker):
                 self.artifact.wait(timeout=1)
         finally:
             wandb.teardown()
+        if self.run.offline and record.status in FINISHED:
+            self._drop_earlier()
+
+    def _drop_earlier(self) -> None:
+        """Remove what earlier attempts left to be sent, so that ``wandb sync`` sends the cell once."""
+        folder = Path(self.run.dir).parent
+        for earlier in folder.parent.glob(f"offline-run-*-{self.run.id}"):
+            if earlier != folder:
+                shutil.rmtree(earlier, ignore_errors=True)
 
 
 def run_id(key: CellKey) -> str:
-    """The name of a cell's run in its W&B project, the same for every attempt and every machine of its kind."""
+    """The identifier of a cell's run in its W&B project, the same for every attempt and every machine of its kind."""
     return hashlib.sha256(str(key).encode()).hexdigest()[:16]
 
 
@@ -160,16 +170,35 @@ def artifact_name(key: CellKey) -> str:
     return f"{readable[: NAME_CHARACTERS - len(mark) - 1]}-{mark}"
 
 
-def _begun(wandb: Any, mode: Any, arguments: Mapping[str, Any]) -> Any:
+def _begun(wandb: Any, mode: str, arguments: Mapping[str, Any]) -> Any:
     """A run of W&B, offline and told so where one online cannot be had."""
     if mode == "online":
         try:
-            return wandb.init(mode=mode, **arguments)
+            return _online(wandb, arguments)
         except Exception as error:
-            # A run that the user deleted keeps its name for good.
-            if "created and deleted" in str(error):
-                return wandb.init(mode=mode, **{**arguments, "id": None})
             kept = "the run is kept offline, and wandb sync sends it later; tracker.mode=offline asks no more"
             say(f"W&B cannot be reached ({first_line(error)}); {kept}.")
             mode = "offline"
-    return wandb.init(mode=mode, **arguments)
+            wandb.teardown()  # its process still holds a run of this name
+    return _init(wandb, mode, arguments)
+
+
+def _online(wandb: Any, arguments: Mapping[str, Any]) -> Any:
+    """The run of the cell, resumed; another one where that holds a result, or was deleted, as its name is then taken."""
+    try:
+        run = _init(wandb, "online", {**arguments, "resume": "allow"})
+    except Exception as error:
+        if "created and deleted" not in str(error):
+            raise
+        wandb.teardown()
+    else:
+        if not run.resumed or run.summary.get("status") not in FINISHED:
+            return run
+        run.finish(exit_code=0 if run.summary["status"] == "ok" else 1)
+    return _init(wandb, "online", {**arguments, "id": None})
+
+
+def _init(wandb: Any, mode: str, arguments: Mapping[str, Any]) -> Any:
+    known = wandb.Settings.model_fields
+    settings = wandb.Settings(**{name: value for name, value in QUIET.items() if name in known})
+    return wandb.init(mode=mode, settings=settings, **arguments)

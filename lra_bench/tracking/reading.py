@@ -67,7 +67,7 @@ def _artifacts(path: str, option: str) -> Iterator[tuple[str, Any]]:
         for run in runs:
             for artifact in run.logged_artifacts():
                 if artifact.type == "record":
-                    yield f"{path}, run {run.name}, artifact {artifact.name}", artifact
+                    yield f"{path}, run {run.id}, artifact {artifact.name}", artifact
             advance(1)
 
 
