@@ -89,9 +89,8 @@ class WandbTracker(Tracker):
         except Exception as error:
             self.failed = True
             if not quiet:
-                kept = f"; wandb sync {Path(self.run.dir).parent} sends what is there" if self.run else ""
                 say(
-                    f"W&B could not {what} ({first_line(error)}); the run goes on without it{kept}, "
+                    f"W&B could not {what} ({first_line(error)}); the run goes on without it, "
                     "and tracker=none turns it off."
                 )
 
@@ -184,7 +183,7 @@ def _begun(wandb: Any, mode: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def _online(wandb: Any, arguments: Mapping[str, Any]) -> Any:
-    """The run of the cell, resumed; another one where that holds a result, or was deleted, as its name is then taken."""
+    """The run of the cell, resumed; another one where that holds a result, or was deleted, for its name stays taken."""
     try:
         run = _init(wandb, "online", {**arguments, "resume": "allow"})
     except Exception as error:
