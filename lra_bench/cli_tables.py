@@ -26,6 +26,9 @@ def leaderboard(
         str, typer.Option(help="terminal, markdown, latex, csv, json, or html: a page of all layouts")
     ] = "terminal",
     as_json: Json = False,
+    from_wandb: Annotated[
+        str | None, typer.Option("--from-wandb", metavar="ENTITY/PROJECT", help="Of a project of W&B instead")
+    ] = None,
     write: Annotated[
         bool, typer.Option("--write", help="Write all layouts to the results: .md, .tex, .csv, .json, .parquet, .html")
     ] = False,
@@ -36,13 +39,15 @@ def leaderboard(
     from lra_bench.leaderboard.naming import select
     from lra_bench.page.page import page, write_page
     from lra_bench.records.store import load_all
+    from lra_bench.tracking.reading import load_project
 
     root = root_of(results)
     chosen = find_layout(layout or "long")
     text_format = export.check_format("json" if as_json else format, (*export.FORMATS, HTML))
     if text_format == HTML and layout:
         raise UserError(f"--layout {layout}: an HTML page holds every layout; leave --layout out")
-    records = select(load_all(root), task, protocol)
+    found = load_all(root) if from_wandb is None else load_project(from_wandb)
+    records = select(found, task, protocol)
     whole = write or text_format == HTML
     frames = {name: each.make(records) for name, each in LAYOUTS.items() if whole or each is chosen}
     if write:

@@ -90,6 +90,6 @@ def _folders(results: Path) -> Iterator[Finding]:
 
 
 def _mirror() -> Finding:
-    from lra_bench.tracking import default_mode
+    from lra_bench.tracking.account import default_mode
 
     return Finding("W&B", default_mode())

@@ -19,7 +19,7 @@ from lra_bench.measure.memory import peak_memory
 from lra_bench.measure.profile import profile
 from lra_bench.records.extrapolation import attempt_now, section
 from lra_bench.records.schema import Parameters, Record
-from lra_bench.tracking import tracker
+from lra_bench.tracking.choice import tracker
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.evaluation import Evaluation, evaluate
 from lra_bench.training.loop import Fit, train

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -10,20 +11,25 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from lra_bench import tracking
 from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.records.schema import Record
-from lra_bench.tracking import Tracker, WandbTracker, has_account, summary, thinned, tracker
+from lra_bench.tracking import mirror as mirroring
+from lra_bench.tracking.account import has_account
+from lra_bench.tracking.choice import tracker
+from lra_bench.tracking.contents import summary, thinned
+from lra_bench.tracking.mirror import WandbTracker, artifact_name
+from lra_bench.tracking.tracker import Tracker
 
 from . import wandb_log
-from .record_factory import make_curves, make_record
+from .mirroring import OFFLINE, PLAIN, mirror_record
+from .record_factory import RATIOS, make_curves, make_extrapolation, make_point, make_record
 
-OFFLINE = {"name": "wandb", "project": "lra-bench", "mode": "offline"}
 ROOT = Path(__file__).parent.parent
 
 
@@ -43,14 +49,8 @@ def no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None
 def mirrored(folder: Path, options: dict = OFFLINE, drawn: bool = False, **record_options) -> Path:
     """A finished mirror of a finished cell under ``folder``, with figures if ``drawn``; its log."""
     if not drawn:
-        record_options |= {"speed": [], "extrapolation": None}
-    record, curves = make_record(accuracy=0.3815, **record_options), make_curves()
-    store.write(record, folder, curves)
-    mirror = tracker(options)
-    mirror.start(record.config, record.key, folder)
-    for step in (25, 50):
-        mirror.log(step, {"train_loss": 2.0 - step / 100, "validation_score": step / 100})
-    mirror.finish(record, curves)
+        record_options |= PLAIN
+    mirror_record(make_record(accuracy=0.3815, **record_options), folder, options)
     return wandb_log.only_log(folder)
 
 
@@ -69,14 +69,10 @@ def test_an_offline_run_holds_what_the_record_holds(tmp_path: Path, capfd: pytes
 
 def summary_holds_the_figures(log: Path, record: Record) -> None:
     told = wandb_log.summary(log)
-    assert told["test/accuracy"] == record.metrics["test"]["accuracy"] == 0.3815
-    assert record.extrapolation is not None
-    assert told["length/2x"] == record.extrapolation["points"][2]["score"]
-    assert told["floor/root_operator"] == 0.32
-    assert told["parameters/body"] == 51_000
-    assert told["growth/train/time_exponent"] == 1.0
-    assert (told["status"], told["attempt"]) == ("ok", 1)
-    assert wandb_log.config(log)["train"] == record.config["train"]
+    media = ("tables/", "figures/", "Custom Chart Tables/")
+    assert {name: value for name, value in told.items() if not name.startswith(media)} == summary(record)
+    assert told["metrics/test/accuracy"] == record.metrics["test"]["accuracy"] == 0.3815
+    assert wandb_log.config(log) == {**record.config, "key": dataclasses.asdict(record.key)}
 
 
 def history_holds_whole_curves(log: Path) -> None:
@@ -95,24 +91,33 @@ def history_holds_whole_curves(log: Path) -> None:
 def tables_figures_and_the_record_itself_are_there(log: Path, record: Record) -> None:
     assert record.path is not None and record.extrapolation is not None
     (artifact,) = [artifact for artifact in wandb_log.artifacts(log) if artifact.type == "record"]
+    assert artifact.name == artifact_name(record.key)
     staged = {entry.path: Path(entry.local_path) for entry in artifact.manifest.contents}
     assert sorted(staged) == ["seed0.curves.parquet", "seed0.json"]
     assert staged["seed0.json"].read_bytes() == record.path.read_bytes()
     assert all(path.is_relative_to(log.parents[1]) for path in staged.values())
     logged = {name: value for entry in wandb_log.history(log) for name, value in entry.items()}
-    points = json.loads((log.parent / "files" / logged["extrapolation/path"]).read_text())
+    points = json.loads((log.parent / "files" / logged["tables/extrapolation/path"]).read_text())
     scores = [row[points["columns"].index("score")] for row in points["data"]]
     assert scores == [point["score"] for point in record.extrapolation["points"]]
-    speed = json.loads((log.parent / "files" / logged["speed/path"]).read_text())
+    speed = json.loads((log.parent / "files" / logged["tables/speed/path"]).read_text())
     assert len(speed["data"]) == len(record.speed)
     for name in ("extrapolation", "speed_vs_length"):
         image = log.parent / "files" / logged[f"figures/{name}/path"]
         assert image.read_bytes().startswith(b"\x89PNG")
 
 
+def test_only_the_attempt_that_measured_the_cell_is_left_to_be_sent(tmp_path: Path) -> None:
+    for attempt, status, kept in ((1, "interrupted", [1]), (2, "ok", [2]), (3, "failed", [2, 3])):
+        mirror_record(make_record(**PLAIN, status=status, attempt=attempt), tmp_path, OFFLINE)
+        logs = tmp_path.rglob("offline-run-*/*.wandb")
+        assert sorted(wandb_log.summary(log)["attempt"] for log in logs) == kept
+        time.sleep(1)  # W&B names folders by the second
+
+
 def test_a_failed_cell_is_mirrored_too(tmp_path: Path) -> None:
     told = wandb_log.summary(mirrored(tmp_path, status="diverged"))
-    assert told["status"] == "diverged" and "test/accuracy" not in told
+    assert told["status"] == "diverged" and "metrics/test/accuracy" not in told
 
 
 def test_without_an_account_a_run_is_offline_and_home_stays_clean(
@@ -130,7 +135,7 @@ def test_without_an_account_a_run_is_offline_and_home_stays_clean(
         check=True,
     )
     assert (done.stdout, done.stderr) == ("", "")
-    assert wandb_log.summary(wandb_log.only_log(tmp_path / "results"))["test/accuracy"] == 0.3815
+    assert wandb_log.summary(wandb_log.only_log(tmp_path / "results"))["metrics/test/accuracy"] == 0.3815
     assert not [path for path in home.rglob("*") if "wandb" in path.name]
 
 
@@ -140,12 +145,11 @@ def test_a_server_out_of_reach_means_offline(
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
-    monkeypatch.setattr(tracking, "QUIET", {**tracking.QUIET, "init_timeout": 0.5})
+    monkeypatch.setattr(mirroring, "QUIET", {**mirroring.QUIET, "init_timeout": 0.5})
     log = mirrored(tmp_path, OFFLINE | {"mode": mode})
-    assert wandb_log.summary(log)["test/accuracy"] == 0.3815
+    assert wandb_log.summary(log)["metrics/test/accuracy"] == 0.3815
     said = capfd.readouterr().err
-    assert said.count("\n") == (mode == "online")
-    assert ("tracker.mode=offline" in said) == (mode == "online")
+    assert said.count("\n") == 1 and "tracker.mode=offline" in said and "wandb sync" in said
 
 
 def test_an_error_is_told_once_and_the_run_goes_on(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -161,7 +165,7 @@ def test_an_error_is_told_once_and_the_run_goes_on(tmp_path: Path, capfd: pytest
 def test_a_mirror_that_breaks_late_still_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(tracking, "summary", lambda _: 1 / 0)
+    monkeypatch.setattr(mirroring, "summary", lambda _: 1 / 0)
     log = mirrored(tmp_path)
     assert "W&B could not mirror the record (division by zero)" in capfd.readouterr().err
     assert wandb_log.records(log)[-1].WhichOneof("record_type") == "exit"
@@ -170,7 +174,7 @@ def test_a_mirror_that_breaks_late_still_ends(
 def test_none_does_nothing_and_imports_nothing(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"
-        "from tests.record_factory import *; from lra_bench.tracking import tracker\n"
+        "from tests.record_factory import *; from lra_bench.tracking.choice import tracker\n"
         "mirror, record = tracker({'name': 'none', 'mode': None, 'project': 'p'}), make_record()\n"
         "mirror.start(record.config, record.key, Path('x')); mirror.log(1, {}); mirror.finish(record)\n"
         "assert 'wandb' not in sys.modules and not Path('x').exists()"
@@ -211,6 +215,49 @@ def test_unknown_figures_stay_out_of_the_summary() -> None:
     record = make_record(wall_seconds=None)
     assert "wall_seconds" not in summary(record)
     assert all(isinstance(value, int | float | str) for value in summary(record).values())
+
+
+def test_every_name_of_the_summary_leads_to_its_field_of_the_record() -> None:
+    knobs = [make_point(0.37, 0.06, ratio, knob=knob) for knob in ("", "position.scaling=yarn") for ratio in RATIOS]
+    record = make_record(extrapolation=make_extrapolation(knobs), speed_failures={8192: "out_of_memory"})
+    told = summary(record)
+    for name, value in told.items():
+        assert field_of(record.to_dict(), name) == value, name
+    assert told["extrapolation/points/redrawn/position.scaling=yarn/2x/score"] == pytest.approx(0.31)
+    assert told["speed/train/8192/status"] == "out_of_memory"
+    assert len([name for name in told if name.endswith("/score")]) == len(knobs)
+    assert len([name for name in told if name.startswith("speed/")]) > 2 * len(record.speed)
+
+
+def field_of(raw: Any, name: str) -> Any:
+    """The value in a record's JSON to which a name of the summary leads."""
+    parts = name.split("/")
+    if parts[0] == "speed":
+        _, mode, length, entry = parts
+        (found,) = [point for point in raw["speed"] if (point["mode"], str(point["length"])) == (mode, length)]
+        return found[entry]
+    if parts[:2] == ["extrapolation", "points"]:
+        place = (parts[2], parts[3] if len(parts) == 6 else "", float(parts[-2].removesuffix("x")))
+        points = raw["extrapolation"]["points"]
+        (found,) = [each for each in points if (each["variant"], each["knob"], each["ratio"]) == place]
+        return found[parts[-1]]
+    if parts[:2] == ["extrapolation", "summary"]:
+        curve = (parts[2], parts[3] if len(parts) == 5 else "")
+        (found,) = [each for each in raw["extrapolation"]["summary"] if (each["variant"], each["knob"]) == curve]
+        return found[parts[-1]]
+    for part in parts:
+        raw = raw[part]
+    return raw
+
+
+@pytest.mark.parametrize("part", ["m" * 100, "a+b", "a.b_c-d"])
+def test_names_are_what_wandb_takes(part: str) -> None:
+    from wandb.sdk.artifacts._validators import validate_artifact_name
+
+    keys = [make_record(part, seed=seed, hash=part).key for seed in (0, 1)]
+    for key in keys:
+        assert validate_artifact_name(artifact_name(key))
+    assert len({artifact_name(key) for key in keys}) == 2
 
 
 def test_a_run_cut_short_leaves_no_process_and_no_wait(tmp_path: Path) -> None:

@@ -93,16 +93,23 @@ SPEED: Mapping[str, str] = {
 }
 
 
-def load_records(results: str | os.PathLike[str] | None = None, table: str = "runs") -> pd.DataFrame:
+def load_records(
+    results: str | os.PathLike[str] | None = None, table: str = "runs", *, wandb: str | None = None
+) -> pd.DataFrame:
     """The records of a results folder as a tidy table; the columns are documented in ``TABLES``.
 
     ``runs`` has a row per run, ``lengths`` one per run and length that it was evaluated on, ``speed`` one per run, mode
     and length that was timed. ``results`` is the folder, else ``$LRA_BENCH_RESULTS``, else ``./results``. Unknown
-    values are missing. Raises ``UserError`` where there is no such table.
+    values are missing. With ``wandb="ENTITY/PROJECT"`` the records are those of a project of W&B instead. Raises
+    ``UserError`` where there is no such table, or no such project.
     """
     if table not in TABLES:
         raise UserError(f"table={table}: choose {', '.join(TABLES)}")
-    return tidy(load_all(results_root(results)), table)
+    if wandb is None:
+        return tidy(load_all(results_root(results)), table)
+    from lra_bench.tracking.reading import load_project
+
+    return tidy(load_project(wandb, "wandb="), table)
 
 
 def tidy(records: Iterable[Record], table: str = "runs") -> pd.DataFrame:

@@ -95,13 +95,24 @@ def amend(record: Record, predictions: pd.DataFrame | None = None) -> None:
 def load(path: Path) -> Record:
     """The record in a JSON file, of whatever version; ``UserError`` names the file and what is wrong with it."""
     try:
-        return Record.from_dict(upgrade(json.loads(path.read_bytes())), path)
+        content = path.read_bytes()
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such record (lra-bench leaderboard lists what is there)") from error
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise UserError(f"{path}: cannot be read as a record ({error})") from error
+    return read(content, str(path), path)
+
+
+def read(content: bytes, source: str, path: Path | None = None) -> Record:
+    """The record in the bytes of a JSON file; ``UserError`` names the ``source`` and what is wrong with it."""
+    try:
+        return Record.from_dict(upgrade(json.loads(content)), path)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{source}: cannot be read as a record ({error})") from error
+    except (LookupError, TypeError, AttributeError) as error:  # from an upgrade, which runs before any check
+        raise UserError(f"{source}: cannot be read as a record ({type(error).__name__}: {error})") from error
     except UserError as error:
-        raise UserError(f"{path}: {error}") from error
+        raise UserError(f"{source}: {error}") from error
 
 
 def load_all(root: Path, broken: Callable[[str], None] = say) -> list[Record]:
@@ -162,7 +173,7 @@ def import_folder(folder: Path, root: Path) -> Imported:
         except UserError as error:
             done.broken.append(str(error))
             continue
-        if ours is not None and _precedence(ours) >= _precedence(record):
+        if ours is not None and precedence(ours) >= precedence(record):
             done.kept += 1
             continue
         _copy(record, root)
@@ -173,7 +184,8 @@ def import_folder(folder: Path, root: Path) -> Imported:
     return done
 
 
-def _precedence(record: Record) -> tuple[bool, bool, int, str]:
+def precedence(record: Record) -> tuple[bool, bool, int, str]:
+    """What decides which of two records of one cell stands: the larger."""
     return record.status == "ok", record.status in FINISHED, record.attempt, record.finished_at
 
 

@@ -1,0 +1,407 @@
+"""The W&B mirror against a server: what arrives, by upload and by ``wandb sync``, and what is read back from there."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lra_bench import cli, load_records
+from lra_bench.records import store
+from lra_bench.records.schema import SCHEMA_VERSION, Record
+from lra_bench.tracking import mirror as mirroring
+from lra_bench.tracking import reading
+from lra_bench.tracking.contents import summary
+from lra_bench.tracking.mirror import WandbTracker, run_id
+from lra_bench.tracking.reading import load_project
+
+from .mirroring import OFFLINE, ONLINE, PLAIN, mirror_record
+from .record_factory import make_curves, make_record, make_speed
+from .running import TINY, Folder
+from .wandb_server import ENTITY, KEY, Artifact, Request, Run, Server, Trouble, serving
+
+PROJECT = ONLINE["project"]
+PATH = f"{ENTITY}/{PROJECT}"
+SECRET = "swordfish-and-nothing-but-swordfish"
+
+
+@pytest.fixture(scope="module")
+def listener() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture
+def server(listener: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """An empty server with an account; it fails the test where it was asked for what it does not know."""
+    listener.clear()
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WANDB_BASE_URL", listener.url)
+    monkeypatch.setenv("WANDB_API_KEY", KEY)
+    monkeypatch.setenv("NETRC", str(tmp_path / "no-netrc"))
+    monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("LRA_BENCH_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("MY_SERVICE_TOKEN", SECRET)
+    monkeypatch.chdir(tmp_path)
+    yield listener
+    assert listener.unknown == []
+    import wandb
+
+    wandb.teardown()
+
+
+def mirrored(folder: Path, model: str = "performer", seed: int = 0, **changes: Any) -> Record:
+    """A record with nothing to draw in the results of ``folder``, and on the server."""
+    return mirror_record(make_record(model, seed=seed, **{**PLAIN, **changes}), folder / "results", ONLINE)
+
+
+def record_of(run: Run) -> Artifact:
+    """The latest artifact of a run that holds its record."""
+    return [artifact for artifact in run.artifacts if artifact.kind == "record"][-1]
+
+
+def test_a_run_online_arrives_whole(server: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    speed = make_speed(1.0, 1e-5, False, {})[:3]
+    record = mirrored(tmp_path, speed=speed)
+    assert capfd.readouterr() == ("", "")
+    run = server.only_run(PROJECT)
+    assert (run.name, run.exit_code) == (run_id(record.key), 0)
+    assert run.fields["displayName"] == str(record.key)
+    assert (run.fields["groupName"], run.fields["jobType"]) == (str(record.key.folder()), "bench")
+    assert run.config == {**record.config, "key": asdict(record.key)}
+    assert_figures(run, record)
+    assert_history(run)
+    assert_tables(run, record)
+    artifact = record_of(run)
+    assert record.path is not None and artifact.state == "COMMITTED"
+    names = {"seed0.json", "seed0.curves.parquet"}
+    assert artifact.blobs == {name: record.path.with_name(name).read_bytes() for name in names}
+
+
+def assert_figures(run: Run, record: Record) -> None:
+    """The summary is the record's, and what wandb itself adds."""
+    figures = {name: value for name, value in run.summary.items() if not isinstance(value, dict)}
+    assert {name for name in figures if name.startswith("_")} <= {"_step", "_runtime", "_timestamp"}
+    assert {name: value for name, value in figures.items() if not name.startswith("_")} == summary(record)
+
+
+def assert_history(run: Run) -> None:
+    curves = make_curves()
+    drawn = [row for row in run.history if "curves/step" in row]
+    assert [row["curves/step"] for row in drawn] == list(curves["step"])
+    assert [row["curves/train_loss"] for row in drawn] == pytest.approx(list(curves["train_loss"]))
+    assert [row["_step"] for row in run.history if "live/train_loss" in row] == [25, 50]
+
+
+def assert_tables(run: Run, record: Record) -> None:
+    table = json.loads(run.files[run.summary["tables/speed"]["path"]])
+    times = [row[table["columns"].index("median_seconds")] for row in table["data"]]
+    assert times == [point["median_seconds"] for point in record.speed]
+    charts = run.fields["config"]["_wandb"]["value"]["visualize"]
+    assert sorted(charts) == ["charts/resident_over_length", "charts/time_over_length"]
+    for name, chart in charts.items():
+        settings = chart["panel_config"]
+        (query,) = settings["userQuery"]["queryFields"]
+        (key,) = [field["args"][0]["value"] for field in query["fields"] if field["name"] == "summaryTable"]
+        shown = json.loads(run.files[run.summary[key]["path"]])
+        assert set(shown["columns"]) == set(settings["fieldSettings"].values()), name
+        assert [row[0] for row in shown["data"]] == [1024, 2048, 4096]
+    image = run.files[run.summary["figures/speed_vs_length"]["path"]]
+    assert image.startswith(b"\x89PNG")
+
+
+def test_nothing_secret_is_sent(server: Server, tmp_path: Path) -> None:
+    mirrored(tmp_path)
+    offline(server, tmp_path / "elsewhere", make_record("local", **PLAIN))
+    load_project(PATH)
+    assert len(server.received) > 20
+    for request in server.received:
+        headers = {name: value for name, value in request.headers.items() if name != "Authorization"}
+        sent = request.body + json.dumps(headers).encode() + request.path.encode()
+        for secret in (KEY, base64.b64encode(f"api:{KEY}".encode()).decode(), SECRET, "MY_SERVICE_TOKEN"):
+            assert secret.encode() not in sent, request.operation
+    online = next(iter(server.runs.values()))
+    assert (online.fields["host"], online.fields["jobProgram"]) == (None, "lra-bench")
+
+
+def offline(server: Server, folder: Path, record: Record) -> Record:
+    """A record mirrored offline in ``folder``, and then sent by ``wandb sync``."""
+    os.environ["WANDB_MODE"] = "offline"
+    seen = len(server.received)
+    mirror_record(record, folder, OFFLINE)
+    del os.environ["WANDB_MODE"]
+    assert len(server.received) == seen
+    synced(folder)
+    return record
+
+
+def synced(folder: Path) -> None:
+    """Send the one run that was kept offline in the results of ``folder``."""
+    (kept,) = (folder / "wandb").glob("offline-run-*")
+    command = [sys.executable, "-m", "wandb", "sync", str(kept)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_is_synced_later_is_the_same(server: Server, tmp_path: Path) -> None:
+    direct = mirrored(tmp_path)
+    (first,) = server.runs.values()
+    later = offline(server, tmp_path / "elsewhere", make_record("local", **PLAIN))
+    second = next(run for run in server.runs.values() if run is not first)
+    assert_figures(second, later)
+    assert_history(second)
+    for name in ("displayName", "groupName", "jobType"):
+        assert first.fields[name].replace("performer", "local") == second.fields[name]
+    assert second.config == {**later.config, "key": asdict(later.key)}
+    assert set(record_of(second).blobs) == set(record_of(first).blobs)
+    assert load_project(PATH) == sorted([direct, later], key=lambda record: record.key)
+
+
+def test_the_leaderboard_from_there_is_that_from_disk(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for model, seed in (("transformer", 0), ("performer", 1), ("performer", 0)):
+        mirrored(tmp_path, model, seed)
+    on_disk = store.load_all(tmp_path / "results")
+    assert load_project(PATH) == on_disk and len(on_disk) == 3
+    downloads = [request for request in server.received if request.operation.startswith("GET /artifactsV2")]
+    assert len(downloads) == 3
+    for layout, form in (("long", "markdown"), ("wide", "latex"), ("long", "json")):
+        printed = [board(capsys, layout, form, *source) for source in ((), ("--from-wandb", PATH))]
+        assert printed[0] == printed[1] and "erformer" in printed[0]
+    frame = load_records(wandb=PATH).drop(columns="path")
+    assert frame.equals(load_records(tmp_path / "results").drop(columns="path")) and len(frame) == 3
+    # What was read once comes from the cache, the manifest included.
+    assert downloads == [request for request in server.received if request.operation.startswith("GET /artifactsV2")]
+    assert len([request for request in server.received if request.operation == "FetchArtifactManifest"]) == 3
+
+
+def board(capsys: pytest.CaptureFixture[str], layout: str, form: str, *arguments: str) -> str:
+    """What ``lra-bench leaderboard`` prints."""
+    command(["leaderboard", "--layout", layout, "--format", form, *arguments])
+    return capsys.readouterr().out
+
+
+def command(arguments: list[str]) -> int:
+    """Run ``lra-bench`` in this process; its exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["lra-bench", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    return int(ended.value.code or 0)
+
+
+def test_a_resumed_cell_is_one_row_and_a_lesser_attempt_does_not_hide_it(server: Server, tmp_path: Path) -> None:
+    mirrored(tmp_path, status="interrupted")
+    run = server.only_run(PROJECT)
+    assert run.fields["state"] == "failed" and not [row for row in run.history if "curves/step" in row]
+    done = mirrored(tmp_path, attempt=2)
+    assert server.only_run(PROJECT) is run
+    assert_history(run)
+    assert_figures(run, done)
+    assert run.fields["state"] == "finished"
+    assert load_project(PATH) == [done]
+    # Another machine's attempt at the same cell, cut short: its folder is not the results of this one.
+    mirrored(tmp_path / "elsewhere", attempt=3, status="interrupted")
+    assert [each.summary["status"] for each in server.runs_of(ENTITY, PROJECT)] == ["ok", "interrupted"]
+    assert_figures(run, done)
+    assert load_project(PATH) == [done]
+
+
+def test_a_run_that_was_deleted_there_is_begun_anew(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    quick(monkeypatch)
+    name = run_id(make_record().key)
+
+    def gone(request: Request) -> Trouble | None:
+        taken = request.operation == "UpsertBucket" and json.loads(request.body)["variables"]["name"] == name
+        return Trouble(409, message=f"run {PATH}/{name} was previously created and deleted") if taken else None
+
+    server.trouble = gone
+    record = mirrored(tmp_path)
+    assert server.only_run(PROJECT).name != name and capfd.readouterr().err == ""
+    assert load_project(PATH) == [record]
+
+
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nothing wait for the server longer than two seconds."""
+    import wandb
+
+    monkeypatch.setattr(mirroring, "QUIET", {**mirroring.QUIET, "init_timeout": 2, "finish_timeout": 2})
+    monkeypatch.setattr(wandb.Api, "_HTTP_TIMEOUT", 1)
+    monkeypatch.setattr(reading, "REACH_SECONDS", 1)
+
+
+def everything(_: Request) -> bool:
+    return True
+
+
+def uploads(request: Request) -> bool:
+    return request.path.startswith("/store/")
+
+
+@pytest.mark.parametrize(
+    ("when", "trouble", "what", "told"),
+    [
+        ("start", Trouble(401), everything, "the run is kept offline, and wandb sync sends it later"),
+        ("start", Trouble(seconds=1000), everything, "the run is kept offline"),
+        ("middle", Trouble(500), everything, "could not"),
+        ("middle", Trouble(401), everything, "could not mirror the record"),
+        ("middle", Trouble(seconds=1000), everything, "could not"),
+        ("middle", Trouble(500), uploads, "could not end"),
+        ("middle", Trouble(403), uploads, "could not end"),
+    ],
+)
+def test_a_server_in_trouble_costs_a_line_and_never_the_record(
+    when: str,
+    trouble: Trouble,
+    what: Callable[[Request], bool],
+    told: str,
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    quick(monkeypatch)
+    record, mirror = make_record(**PLAIN), WandbTracker(PROJECT)
+    if when == "middle":
+        mirror.start(record.config, record.key, tmp_path)
+    server.trouble = lambda request: trouble if what(request) else None
+    if when == "start":
+        mirror.start(record.config, record.key, tmp_path)
+    mirror.log(25, {"train_loss": 1.0})
+    store.write(record, tmp_path, make_curves())
+    mirror.finish(record, make_curves())
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1 and told in said
+    assert store.load_all(tmp_path) == [record]
+    if when == "start":  # what is then promised is kept
+        server.trouble = lambda _: None
+        synced(tmp_path)
+        assert load_project(PATH) == [record]
+
+
+def damage(artifact: Artifact, change: Callable[[bytes], bytes]) -> None:
+    (name,) = [name for name in artifact.blobs if name.endswith(".json")]
+    artifact.blobs[name] = change(artifact.blobs[name])
+
+
+def refer(artifact: Artifact, path: Path) -> None:
+    """Let the record be a reference to a file of this machine."""
+    manifest = json.loads(artifact.manifest)
+    (name,) = [name for name in manifest["contents"] if name.endswith(".json")]
+    manifest["contents"][name]["ref"] = path.as_uri()
+    artifact.manifest = json.dumps(manifest).encode()
+
+
+def lose(artifact: Artifact) -> None:
+    artifact.blobs.clear()
+
+
+SCHEMA = f'"schema_version": {SCHEMA_VERSION}'.encode()
+NEWER = f'"schema_version": {SCHEMA_VERSION + 1}'.encode()
+DAMAGES: list[tuple[Callable[[Artifact, Path], None], str]] = [
+    (lambda artifact, _: damage(artifact, lambda content: content[:-40]), "cannot be read as a record"),
+    (
+        lambda artifact, _: damage(
+            artifact, lambda c: c.replace(f'"schema_version": {SCHEMA_VERSION}'.encode(), NEWER)
+        ),
+        f"has schema version {SCHEMA_VERSION + 1}, this lra-bench reads up to {SCHEMA_VERSION}",
+    ),
+    (lambda artifact, _: damage(artifact, lambda content: content.replace(b"listops", b"text")), "another cell's"),
+    (lambda artifact, _: damage(artifact, lambda content: b'{"schema_version": 1, "extrapolation": 3}'), "TypeError"),
+    (lambda artifact, path: refer(artifact, path), "holds no record"),
+    (lambda artifact, _: lose(artifact), "its file is gone"),
+]
+
+
+def test_what_is_no_record_is_named_and_left_out(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = mirrored(tmp_path, "local")
+    bad = mirrored(tmp_path, "performer")
+    assert bad.path is not None
+    artifact = record_of(server.runs_of(ENTITY, PROJECT)[1])
+    manifest, blobs = artifact.manifest, dict(artifact.blobs)
+    for number, (change, reason) in enumerate(DAMAGES):
+        monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / f"cache{number}"))  # where artifacts never change
+        artifact.manifest, artifact.blobs = manifest, dict(blobs)
+        change(artifact, bad.path)
+        heard: list[str] = []
+        assert load_project(PATH, broken=heard.append) == [good]
+        assert len(heard) == 1 and reason in heard[0] and heard[0].startswith(f"{PATH}, run {run_id(bad.key)}")
+        assert heard[0].endswith("; left out")
+    artifact.manifest, artifact.blobs = manifest, dict(blobs)
+    assert load_project(PATH) == [good, bad]
+
+
+@pytest.mark.parametrize(
+    ("path", "reason", "trouble"),
+    [
+        ("lra-bench", "name a project of W&B as ENTITY/PROJECT", None),
+        (f"{PATH}/runs", "name a project of W&B as ENTITY/PROJECT", None),
+        (f"{ENTITY}/nothing", "W&B has no such project", None),
+        (PATH, "run wandb login or set WANDB_API_KEY", "account"),
+        (PATH, "W&B refuses the account", Trouble(401)),
+        (PATH, "W&B cannot be reached", Trouble(seconds=1000)),
+        (PATH, "W&B cannot be reached", "network"),
+    ],
+)
+def test_an_error_is_one_sentence_that_names_the_option(
+    path: str,
+    reason: str,
+    trouble: Trouble | str | None,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    quick(monkeypatch)
+    if isinstance(trouble, Trouble):
+        server.trouble = lambda _: trouble
+    elif trouble == "account":
+        monkeypatch.delenv("WANDB_API_KEY")
+    elif trouble == "network":
+        monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    assert command(["leaderboard", "--from-wandb", path]) == 2
+    said = capfd.readouterr()
+    assert said.out == "" and KEY not in said.err
+    *before, last = said.err.splitlines()
+    assert last.startswith(f"lra-bench: --from-wandb {path}: ") and reason in last
+    assert before in ([], [f"Asking W&B for the runs of {path}."])
+
+
+@pytest.mark.slow
+def test_a_whole_cell_interrupted_and_resumed(server: Server, tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "cell", WANDB_MODE="online")
+    arguments = ["bench", "model=bag_of_tokens", *TINY, "train.steps=1500", "hardware.checkpoint_seconds=0"]
+    child = folder.start(*arguments)
+    deadline = time.monotonic() + 120
+    while not server.runs or not any("live/train_loss" in json.dumps(r.body.decode()) for r in server.received):
+        assert time.monotonic() < deadline and child.poll() is None, child.communicate()[0]
+        time.sleep(0.1)
+    os.killpg(child.pid, signal.SIGINT)
+    child.communicate(timeout=120)
+    assert folder.record()["status"] == "interrupted"
+    assert server.only_run(PROJECT).summary["status"] == "interrupted"
+    folder.run(*arguments)
+    (record,) = store.load_all(folder.results)
+    assert (record.status, record.attempt) == ("ok", 2)
+    run = server.only_run(PROJECT)
+    steps = [row["curves/step"] for row in run.history if "curves/step" in row]
+    assert steps == sorted(set(steps)) and steps[-1] == 1500
+    assert_figures(run, record)
+    assert load_project(PATH) == [record]
+    printed = [folder.run("leaderboard", "--format", "csv", *source).stdout for source in ((), ("--from-wandb", PATH))]
+    assert printed[0] == printed[1] and "bag_of_tokens" in printed[0]
