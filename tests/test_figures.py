@@ -89,7 +89,7 @@ def with_knobs(record: Record) -> Record:
 def sheets(name: str, made: list[Record], width: float = style.PAGE_INCHES) -> list[Sheet]:
     module = importlib.import_module(f"lra_bench.figures.{name}")
     usable = [r for r, reason in zip(made, module.lacking(made), strict=True) if not reason]
-    return [Sheet(sheet.parts, list(sheet.pages), sheet.data) for sheet in module.draw(usable, width)]
+    return [Sheet(sheet.parts, list(sheet.pages), sheet.data) for sheet in module.draw(module.table(usable), width)]
 
 
 def one(name: str, made: list[Record]) -> tuple[Figure, pd.DataFrame]:

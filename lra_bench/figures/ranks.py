@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.statistics import t_interval
+from lra_bench.leaderboard.ties import tie_groups
 from lra_bench.records.schema import Record
 
 from . import table_axes
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 Ties = Callable[["pd.DataFrame"], Sequence[Sequence[str]]]
 
+IN_TABLE = ["hardware", "variant", "modified", "hash"]
 RUN = "run lra-bench bench for two models or more on one task"
 LANE_INCHES = 0.06
 BAR_GAP_INCHES = 0.02
@@ -31,20 +34,17 @@ TIE_LINE: dict[str, Any] = {"color": BLACK, "linewidth": 1.8}
 TIE_THIN: dict[str, Any] = {"color": BLACK, "linewidth": 0.5}
 
 
-def overlapping(rows: pd.DataFrame) -> list[list[str]]:
-    """Groups of labels whose 95 % intervals all overlap, as large as can be; a rule of thumb, not a test.
+def not_told_apart(rows: pd.DataFrame) -> list[list[str]]:
+    """Groups of labels that share a letter in the leaderboard's ``ties``, with two members or more.
 
-    ``rows`` come best first, with ``label``, ``low`` and ``high``; those without an interval tie with none. Intervals
-    are those of the mean over seeds, over examples where there is one seed. Pairs that overlap may still differ by a
-    test, which knows that both saw the same examples.
+    ``rows`` come best first, with ``label``, ``score``, ``deviation`` and ``seeds``.
     """
-    known = list(rows.dropna(subset=["low", "high"])[["label", "low", "high"]].itertuples(index=False, name=None))
-    # All intervals of a group overlap where they share a point; it suffices to look at the lower ends.
+    letters = tie_groups(rows["score"], rows["deviation"], rows["seeds"])
     groups = [
-        [label for label, low, high in known if low <= point <= high] for point in sorted({low for _, low, _ in known})
+        [label for label, own in zip(rows["label"], letters, strict=True) if letter in own]
+        for letter in sorted(set("".join(letters)), key=ascii_letters.index)
     ]
-    sets = [frozenset(group) for group in groups if len(group) > 1]
-    return [group for group in groups if len(group) > 1 and not any(frozenset(group) < other for other in sets)]
+    return [group for group in groups if len(group) > 1]
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
@@ -52,14 +52,18 @@ def lacking(records: Sequence[Record]) -> list[str]:
     return ["" if record.score() is not None else "without a score" for record in records]
 
 
-def draw(records: Sequence[Record], width: float, ties: Ties = overlapping) -> Iterator[Sheet]:
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per variant and task, seeds together."""
+    return over_seeds(scores(records, []), [*SHEET, *PANEL, *IDENTITY])
+
+
+def draw(data: pd.DataFrame, width: float, ties: Ties = not_told_apart) -> Iterator[Sheet]:
     """A panel per task, best on top, with 95 % intervals; bars at the right join what ``ties`` calls tied.
 
     Where there are several tasks, the first panel has the mean ranks of the variants with a score on all of them, with
-    Student's interval over tasks. ``ties`` takes rows, best first, with ``label``, ``score``, ``low``, ``high`` and
-    ``seeds``, and returns groups of labels; groups need not be disjoint.
+    Student's interval over tasks, which are the unit of its ties. ``ties`` takes rows, best first, with ``label``,
+    ``score``, ``deviation``, ``low``, ``high`` and ``seeds``, and returns groups of labels; groups need not be disjoint.
     """
-    data = over_seeds(scores(records, []), [*SHEET, *PANEL, *IDENTITY])
     for parts, rows in sheets(data):
         panels = [_ranked(group, panel_title(group, rows)) for _, group in rows.groupby(PANEL, dropna=False)]
         overall = _mean_ranks(panels)
@@ -71,8 +75,9 @@ def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
     lower = group["metric"].iloc[0] == "bits_per_character"
     rank = group["score"].rank(ascending=lower)
     factor, axis = units(group["metric"].iloc[0])
-    drawn = group.assign(rank=rank, panel=title, axis=axis, **{n: factor * group[n] for n in ("score", "low", "high")})
-    return drawn.sort_values(["rank", "label"])
+    scaled = {name: factor * group[name] for name in ("score", "low", "high", "deviation")}
+    # Equal ranks in the leaderboard's order, so that its groups of ties are these.
+    return group.assign(rank=rank, panel=title, axis=axis, **scaled).sort_values(["rank", *IN_TABLE])
 
 
 def _mean_ranks(panels: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
@@ -92,6 +97,7 @@ def _mean_ranks(panels: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
             {
                 **{name: first[name] for name in (*SHEET, "model", "family", "label")},
                 "score": group["rank"].mean(),
+                "deviation": group["rank"].std(),
                 "low": max(low, 1.0),
                 "high": min(high, float(len(complete))),
             }
@@ -147,10 +153,12 @@ def _draw(
 ) -> None:
     middles = table_axes.draw(ax, rows, keys, look_of)
     extents = dict(zip(middles.values(), itertools.pairwise(rows.edges(keys)), strict=True))
-    for entry in panel[panel["label"].isin(middles)].to_dict("records"):
-        look, middle = look_of[entry["model"], entry["label"]], middles[entry["label"]]
-        ax.hlines([middle], entry["low"], entry["high"], colors=look.colour, linewidth=0.9)
-        ax.plot([entry["score"]], [middle], linestyle="none", **look.points())
+    own = panel[panel["label"].isin(middles)]
+    colours = [look_of[key].colour for key in zip(own["model"], own["label"], strict=True)]
+    ax.hlines(own["label"].map(middles), own["low"], own["high"], colors=colours, linewidth=0.9)
+    for entry in own.to_dict("records"):
+        look = look_of[entry["model"], entry["label"]]
+        ax.plot([entry["score"]], [middles[entry["label"]]], linestyle="none", **look.points())
     members = [sorted(middles[label] for label in group if label in middles) for group in groups]
     lanes = _lanes([found for found in members if len(found) > 1])
     share = min(LANE_INCHES * (len(lanes) + 0.5) / (ax.bbox.width / ax.figure.dpi), 0.5)
