@@ -122,7 +122,7 @@ def _measured(task: str, model: str, score: float) -> dict[str, Any]:
 
 
 def _point(task: str, model: str, score: float, ratio: float, knob: str) -> ExtrapolationPoint:
-    floor, middle, _ = TASKS[task]
+    floor, _, _ = TASKS[task]
     kept = 1 / (1 + (0.2 if knob else 0.6) * _share("kept", model) * abs(math.log2(ratio)))
     there = floor + (score - floor) * kept
     half = 0.01 if task == "enwik8" else 1.96 * math.sqrt(max(there * (1 - there), 0.01) / 1000)
@@ -137,7 +137,13 @@ def _point(task: str, model: str, score: float, ratio: float, knob: str) -> Extr
 
 
 def _bits(bits: float) -> Metric:
-    return {"bits_per_character": bits, "loss": bits * math.log(2), "n": EXAMPLES, "low": bits - 0.01, "high": bits + 0.01}
+    return {
+        "bits_per_character": bits,
+        "loss": bits * math.log(2),
+        "n": EXAMPLES,
+        "low": bits - 0.01,
+        "high": bits + 0.01,
+    }
 
 
 def _bins(bits: float) -> Iterator[PositionBin]:

@@ -59,8 +59,8 @@ class Curves:
     Rows of different values in ``document`` never share a sheet, in ``panel`` axes. Where ``apart`` is not empty, each
     task and value in it has pages of its own.
     ``title`` names a panel from its rows and the sheet's. ``furnish`` draws into axes what is no curve, and sets scale
-    and names, for all rows of the panel. ``scale`` gives the factor of y, ``less_is_better`` tells of each row whether a
-    small y is good. ``legend`` explains what ``furnish`` draws, ``name`` makes an entry of a curve's name and its rows.
+    and names, for all rows of the panel. ``scale`` gives the factor of y, ``less_is_better`` tells for each row whether
+    a small y is good. ``legend`` explains what ``furnish`` draws, ``name`` makes an entry of a curve's name and rows.
     Curves are spread over ``aside`` octaves of x, so that bars of curves that meet stay readable.
     """
 
@@ -84,7 +84,7 @@ class Curves:
 
 
 def curve_sheets(data: pd.DataFrame, kind: Curves, width: float) -> Iterator[Sheet]:
-    """A sheet for each protocol. Of more than ``CROWDED`` variants those of ``best`` are drawn, and the page says so."""
+    """A sheet for each protocol. Of more than ``CROWDED`` variants those of ``best`` are drawn, which the page says."""
     for parts, rows in sheets(data, *kind.document):
         yield Sheet(parts, _sheet_pages(kind, parts, rows, width), rows)
 

@@ -138,7 +138,7 @@ def _sheet(parts: tuple[str, ...], rows: pd.DataFrame, width: float) -> Sheet:
     cells = []
     for _, group in rows.groupby([*MACHINE, "mode"], dropna=False, observed=True):
         keys = _soonest_first(group)
-        chunks = [keys[start : start + ROWS_PER_PANEL] for start in range(0, len(keys), ROWS_PER_PANEL)]
+        chunks = list(table_axes.chunks(keys, ROWS_PER_PANEL))
         for number, chunk in enumerate(chunks, start=1):
             title = group["panel"].iloc[0] + (f" ({number} of {len(chunks)})" if len(chunks) > 1 else "")
             painter = partial(_draw, rows=group, keys=chunk, names=room, look_of=look_of)

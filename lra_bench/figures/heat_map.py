@@ -83,7 +83,7 @@ def _sheet(parts: tuple[str, ...], rows: pd.DataFrame, width: float) -> Sheet:
             ),
             height=room.edges(chunk)[-1],
         )
-        for chunk in (order[start : start + ROWS_PER_PAGE] for start in range(0, len(order), ROWS_PER_PAGE))
+        for chunk in table_axes.chunks(order, ROWS_PER_PAGE)
     ]  # fmt: skip
     frame = Frame(1, left=room.left, bottom=below + 0.08)
     return Sheet(parts, pages(cells, width, frame, _legend(rows, top), heading(parts)), rows)

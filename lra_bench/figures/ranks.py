@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from string import ascii_letters
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ IN_TABLE = ["hardware", "variant", "modified", "hash"]
 RUN = "run lra-bench bench for two models or more on one task"
 LANE_INCHES = 0.06
 BAR_GAP_INCHES = 0.02
+MOST_LANES = 6  # more bars beside each other are no longer followed: the letters of the leaderboard say it
 ROWS_PER_PANEL = 55
 TIE_LINE: dict[str, Any] = {"color": BLACK, "linewidth": 1.8}
 TIE_THIN: dict[str, Any] = {"color": BLACK, "linewidth": 0.5}
@@ -62,7 +63,7 @@ def draw(data: pd.DataFrame, width: float, ties: Ties = not_told_apart) -> Itera
 
     Where there are several tasks, the first panel has the mean ranks of the variants with a score on all of them, with
     Student's interval over tasks, which are the unit of its ties. ``ties`` takes rows, best first, with ``label``,
-    ``score``, ``deviation``, ``low``, ``high`` and ``seeds``, and returns groups of labels; groups need not be disjoint.
+    ``score``, ``deviation``, ``low``, ``high`` and ``seeds``, and returns groups of labels, which may overlap.
     """
     for parts, rows in sheets(data):
         panels = [_ranked(group, panel_title(group, rows)) for _, group in rows.groupby(PANEL, dropna=False)]
@@ -122,25 +123,21 @@ def _sheet(parts: tuple[str, ...], panels: Sequence[pd.DataFrame], width: float,
     cells = []
     for panel, groups in zip(panels, tied, strict=True):
         keys = list(zip(panel["model"], panel["label"], strict=True))
-        for start in range(0, len(keys), ROWS_PER_PANEL):
-            shown = keys[start : start + ROWS_PER_PANEL]
+        start = 0
+        for shown in table_axes.chunks(keys, ROWS_PER_PANEL):
             title = panel["panel"].iloc[0] + (f" (from {start + 1} on)" if start else "")
+            start += len(shown)
             painter = partial(_draw, panel=panel, keys=shown, groups=groups, rows=rows, look_of=look_of)
             cells.append(Cell(title, painter, height=rows.edges(shown)[-1]))
-    legend = [Entry("joined: not told apart", TIE_LINE)] if any(tied) else []
+    legend = [Entry("joined, or a letter shared: not told apart", TIE_LINE)] if any(tied) else []
     data = pd.concat(
-        [panel.assign(tie_groups=_numbers(panel, groups)) for panel, groups in zip(panels, tied, strict=True)]
+        [
+            panel.assign(ties=panel["label"].map(_letters(panel["label"], groups)))
+            for panel, groups in zip(panels, tied, strict=True)
+        ]
     )
     frame = Frame(columns, left=rows.left, bottom=0.42)
     return Sheet(parts, pages(cells, width, frame, legend, heading(parts)), data)
-
-
-def _numbers(panel: pd.DataFrame, groups: Sequence[Sequence[str]]) -> list[str]:
-    """For each row the numbers of the groups it is in."""
-    return [
-        " ".join(str(number) for number, group in enumerate(groups, start=1) if label in group)
-        for label in panel["label"]
-    ]
 
 
 def _draw(
@@ -151,6 +148,8 @@ def _draw(
     rows: table_axes.Rows,
     look_of: Mapping[tuple[str, str], Look],
 ) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     middles = table_axes.draw(ax, rows, keys, look_of)
     extents = dict(zip(middles.values(), itertools.pairwise(rows.edges(keys)), strict=True))
     own = panel[panel["label"].isin(middles)]
@@ -161,12 +160,22 @@ def _draw(
         ax.plot([entry["score"]], [middles[entry["label"]]], linestyle="none", **look.points())
     members = [sorted(middles[label] for label in group if label in middles) for group in groups]
     lanes = _lanes([found for found in members if len(found) > 1])
-    share = min(LANE_INCHES * (len(lanes) + 0.5) / (ax.bbox.width / ax.figure.dpi), 0.5)
+    spelled = len(lanes) > MOST_LANES
+    tags = _letters(middles, groups) if spelled else {}
+    inches = max((text_inches(tag, TINY) + 0.04 for tag in tags.values()), default=LANE_INCHES * (len(lanes) + 0.5))
+    share = min(inches / (ax.bbox.width / ax.figure.dpi), 0.5)
     low, high = extent(panel, "low", "score", "high")
     air = 0.05 * (high - low) or 0.5
-    # The bars of ties have their own part of the axes, right of all intervals.
+    # Ties have their own part of the axes, right of all intervals.
     ax.set_xlim(low - air, high + air + (high - low + 2 * air) * share / (1 - share))
+    ticks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low - air, high + air)
+    ax.set_xticks([tick for tick in ticks if low - air <= tick <= high + air])
+    ax.set_xlabel(panel["axis"].iloc[0])
     beside = ax.get_yaxis_transform()
+    for label, tag in tags.items():
+        ax.text(1 - share, middles[label], tag, transform=beside, fontsize=TINY, va="center_baseline", gid="letters")
+    if spelled:
+        return
     for lane, groups_of_lane in enumerate(lanes, start=1):
         across = 1 - share + share * lane / (len(lanes) + 0.5)
         for rows_of_group in groups_of_lane:
@@ -175,8 +184,14 @@ def _draw(
             tops, bottoms = map(list, zip(*(extents[row] for row in rows_of_group), strict=True))
             tops[0], bottoms[-1] = tops[0] + BAR_GAP_INCHES, bottoms[-1] - BAR_GAP_INCHES
             ax.vlines([across] * len(tops), tops, bottoms, transform=beside, **TIE_LINE)
-    ax.locator_params(axis="x", nbins=4)
-    ax.set_xlabel(panel["axis"].iloc[0])
+
+
+def _letters(labels: Iterable[str], groups: Sequence[Sequence[str]]) -> dict[str, str]:
+    """For each label the letters of the groups it is in."""
+    return {
+        label: "".join(letter for letter, group in zip(ascii_letters, groups, strict=False) if label in group)
+        for label in labels
+    }
 
 
 def _lanes(groups: Sequence[list[float]]) -> list[list[list[float]]]:

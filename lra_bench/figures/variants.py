@@ -91,8 +91,9 @@ def _several(rows: pd.DataFrame, names: pd.Series, column: str) -> pd.Series:
 def over_seeds(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """One row per group of ``by``: the mean score over ``seeds`` with its 95 % interval, ``low`` to ``high``.
 
-    ``deviation`` is that of the seeds' scores. ``interval`` names what they hold: the mean over ``seeds`` (Student) where there are two or more, else the score
-    over ``examples`` of the one seed. Other columns keep their first value. Shares stay within 0 and 1.
+    ``deviation`` is that of the seeds' scores. ``interval`` names what the ends hold: the mean over ``seeds`` (Student)
+    where there are two or more, else the score over ``examples`` of the one seed. Other columns keep their first value.
+    Shares stay within 0 and 1.
     """
     import numpy as np
     from scipy.stats import t
