@@ -179,7 +179,7 @@ def _draw(
         entries = own.to_dict("records")
         across = [ends.get(entry["word"], math.log2(entry["length"])) for entry in entries]
         aside = -MARK_INCHES if quantity == "time" else MARK_INCHES
-        marks = [_mark(quantity, e["word"], look_of[e["model"], e["label"]].colour) for e in entries]
+        marks = [_mark(str(quantity), e["word"], look_of[e["model"], e["label"]].colour) for e in entries]
         ax.scatter(
             across, [middles[entry["label"]] + aside for entry in entries], s=marks[0]["markersize"] ** 2,
             marker=marks[0]["marker"], c=[mark["markerfacecolor"] for mark in marks],
