@@ -36,16 +36,15 @@ TIE_THIN: dict[str, Any] = {"color": BLACK, "linewidth": 0.5}
 
 
 def not_told_apart(rows: pd.DataFrame) -> list[list[str]]:
-    """Groups of labels that share a letter in the leaderboard's ``ties``, with two members or more.
+    """Groups of labels that share a letter in the leaderboard's ``ties``, in the order of the letters.
 
     ``rows`` come best first, with ``label``, ``score``, ``deviation`` and ``seeds``.
     """
     letters = tie_groups(rows["score"], rows["deviation"], rows["seeds"])
-    groups = [
+    return [
         [label for label, own in zip(rows["label"], letters, strict=True) if letter in own]
         for letter in sorted(set("".join(letters)), key=ascii_letters.index)
     ]
-    return [group for group in groups if len(group) > 1]
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
@@ -129,7 +128,11 @@ def _sheet(parts: tuple[str, ...], panels: Sequence[pd.DataFrame], width: float,
             start += len(shown)
             painter = partial(_draw, panel=panel, keys=shown, groups=groups, rows=rows, look_of=look_of)
             cells.append(Cell(title, painter, height=rows.edges(shown)[-1]))
-    legend = [Entry("joined, or a letter shared: not told apart", TIE_LINE)] if any(tied) else []
+    legend = (
+        [Entry("joined, or a letter shared: not told apart", TIE_LINE)]
+        if any(len(group) > 1 for groups in tied for group in groups)
+        else []
+    )
     data = pd.concat(
         [
             panel.assign(ties=panel["label"].map(_letters(panel["label"], groups)))
