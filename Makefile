@@ -41,8 +41,10 @@ profile: $(INSTALLED) ## Compare speed and memory over length with exact attenti
 evaluate: $(INSTALLED) ## Test a record's kept weights again: RECORD=results/runs/….json ARGS="--lengths 1000,2000 --knobs ALL"
 	"$(BIN)/lra-bench" evaluate $(call option,RECORD) $(ARGS)
 
-leaderboard: $(INSTALLED) ## Print the leaderboard of all records (ARGS=--write for files)
-	"$(BIN)/lra-bench" leaderboard $(call option,TASK,--task) $(call option,PROTOCOL,--protocol) $(ARGS)
+# A part of the records must not take the place of the tables of all.
+leaderboard: $(INSTALLED) ## Print the leaderboard of all records and write every table; with TASK or PROTOCOL, print
+	"$(BIN)/lra-bench" leaderboard $(call option,TASK,--task) $(call option,PROTOCOL,--protocol) \
+	  $(if $(TASK)$(PROTOCOL),,--write) $(ARGS)
 
 compare: $(INSTALLED) ## Compare two variants: A=performer B="performer features=64 rope" TASK=listops
 	@test -n "$(A)" -a -n "$(B)" || { echo 'compare: name two variants, as make compare A=performer B="performer features=64"' >&2; exit 2; }

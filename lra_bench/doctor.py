@@ -29,6 +29,7 @@ def examine(results: Path) -> Iterator[Finding]:
     for look in (_torch, _devices, _resident_memory, _load):
         yield look()
     yield from _folders(results)
+    yield _records(results)
     yield _mirror()
 
 
@@ -87,6 +88,14 @@ def _folders(results: Path) -> Iterator[Finding]:
     raw = os.environ.get("LRA_BENCH_DATA")
     if raw:
         yield Finding("raw data", raw, Path(raw).is_dir())
+
+
+def _records(results: Path) -> Finding:
+    """How many records there are; reading them all is left to a command of its own."""
+    from lra_bench.records.store import RUNS
+
+    count = sum(1 for _ in (results / RUNS).glob("*/*/*/*/seed*.json"))
+    return Finding("records", f"{count:,} (lra-bench results check looks whether they are sound)")
 
 
 def _mirror() -> Finding:

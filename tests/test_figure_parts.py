@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lra_bench.figures import palette, ranks, style
@@ -16,6 +16,7 @@ from lra_bench.figures.efficiency_length import first_better
 from lra_bench.figures.legend import Entry, lay_out
 from lra_bench.figures.palette import look, looks
 from lra_bench.figures.place import place
+from lra_bench.leaderboard.table import leaderboard
 from lra_bench.listing import options
 
 from .record_factory import make_record
@@ -90,27 +91,23 @@ def test_hues_stay_apart_for_readers_who_confuse_red_and_green(readers: str) -> 
         assert np.linalg.norm(seen[first] - seen[second]) > 10, (first, second)
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 0.3)), min_size=1, max_size=12))
-def test_ties_are_the_largest_groups_whose_intervals_all_overlap(intervals) -> None:
-    named = [(f"v{number}", low, low + wide) for number, (low, wide) in enumerate(intervals)]
-    rows = pd.DataFrame(named, columns=["label", "low", "high"])
-    span = {label: (low, high) for label, low, high in named}
-    groups = [set(group) for group in ranks.overlapping(rows)]
-
-    def overlap(first: str, second: str) -> bool:
-        return max(span[first][0], span[second][0]) <= min(span[first][1], span[second][1])
-
-    for first, second in itertools.combinations(span, 2):
-        assert overlap(first, second) == any({first, second} <= group for group in groups)
-    for group in groups:
-        outside = set(span) - group
-        assert not any(all(overlap(label, member) for member in group) for label in outside)
-
-
-def test_rows_without_an_interval_tie_with_none() -> None:
-    rows = pd.DataFrame({"label": ["a", "b", "c"], "low": [0.1, None, 0.1], "high": [0.3, None, 0.2]})
-    assert ranks.overlapping(rows) == [["a", "c"]]
+def test_ties_are_those_of_the_leaderboard() -> None:
+    made = [
+        make_record(f"model{number}", task, seed, accuracy=0.3 + 0.004 * number + 0.002 * ((seed + number) % 4))
+        for number in range(12)
+        for task in ("text", "image")
+        for seed in range(2 if number == 5 else 4)
+    ]
+    table = leaderboard(made).set_index(["task", "variant"])["ties"]
+    for (task, _), rows in ranks.table(made).groupby(["task", "protocol"]):
+        panel = ranks._ranked(rows.assign(label=rows["variant"]), task)
+        groups = ranks.not_told_apart(panel)
+        of_table = {
+            letter: {variant for variant, own in table[task].items() if letter in own}
+            for letter in sorted(set("".join(table[task])))
+        }
+        assert len(groups) > 1
+        assert [set(group) for group in groups] == list(of_table.values())
 
 
 def test_other_ties_can_be_plugged_in() -> None:
@@ -122,16 +119,16 @@ def test_other_ties_can_be_plugged_in() -> None:
         assert rows["rank"].is_monotonic_increasing
         return [list(rows["label"][:2]), list(rows["label"][1:])]
 
-    [sheet] = ranks.draw(made, style.PAGE_INCHES, ties=ties)
+    [sheet] = ranks.draw(ranks.table(made), style.PAGE_INCHES, ties=ties)
     assert len(asked) == 3 and asked[1] == ["local", "performer", "linear"]
-    assert list(sheet.data["tie_groups"])[:3] == ["1", "1 2", "2"]
+    assert list(sheet.data["ties"])[:3] == ["a", "ab", "b"]
     bars = [line for page in sheet.pages for ax in page.axes for line in ax.lines if line.get_gid() == "tie"]
     assert len(bars) == 2 * 3
 
 
 def test_mean_ranks_count_variants_that_every_task_has() -> None:
     made = [make_record(model, task) for model in ("local", "performer") for task in ("text", "image")]
-    [sheet] = ranks.draw([*made, make_record("linear", "text", accuracy=0.9)], style.PAGE_INCHES)
+    [sheet] = ranks.draw(ranks.table([*made, make_record("linear", "text", accuracy=0.9)]), style.PAGE_INCHES)
     over_tasks = sheet.data[sheet.data["axis"] == "rank"].set_index("label")["score"]
     assert over_tasks.to_dict() == {"local": 1.0, "performer": 2.0}
     assert sheet.data["panel"].iloc[0] == "mean over 2 tasks, 2 of 3 variants"

@@ -89,7 +89,7 @@ def with_knobs(record: Record) -> Record:
 def sheets(name: str, made: list[Record], width: float = style.PAGE_INCHES) -> list[Sheet]:
     module = importlib.import_module(f"lra_bench.figures.{name}")
     usable = [r for r, reason in zip(made, module.lacking(made), strict=True) if not reason]
-    return [Sheet(sheet.parts, list(sheet.pages), sheet.data) for sheet in module.draw(usable, width)]
+    return [Sheet(sheet.parts, list(sheet.pages), sheet.data) for sheet in module.draw(module.table(usable), width)]
 
 
 def one(name: str, made: list[Record]) -> tuple[Figure, pd.DataFrame]:
@@ -291,19 +291,31 @@ def test_variants_that_share_a_name_are_told_apart(name: str) -> None:
     }  # fmt: skip
 
 
-def test_more_curves_than_a_panel_takes_go_by_family_with_all_others_behind_them() -> None:
-    [sheet] = sheets("extrapolation", many())
-    assert [page.texts[0].get_text() for page in sheet.pages] == ["quick · listops", "quick · retrieval_synthetic"]
-    for page in sheet.pages:
-        assert len(page.axes) == 2
-        names = " ".join(written(page))
-        assert all(record.key.model in names for record in many())
-        for ax in page.axes:
-            (faint,) = [found for found in ax.collections if found.get_zorder() == 1.5]
-            behind = len(faint.get_paths())
-            own = len([line for line in ax.lines if line.get_zorder() == 3.5])
-            assert behind + own == 11
-        assert len({ax.get_ylim() for ax in page.axes}) == 1
+def test_of_more_curves_than_a_panel_takes_the_best_are_drawn_before_all_others() -> None:
+    made = many()
+    made.append(make_record("bag_of_tokens", "listops", accuracy=0.2, capability={"family": "control"}))
+    [sheet] = sheets("extrapolation", made)
+    [page] = sheet.pages
+    assert sheet.data["label"].nunique() == 12  # the numbers have all
+    names = [text.get_text() for text in page.texts if text.get_gid() == "legend"]
+    assert {"transformer", "bag_of_tokens"} <= set(names)
+    assert "8 of 12 variants" in " ".join(written(page)).replace("\n", " ")
+    places = sheet.data.assign(place=sheet.data.groupby(["task", "ratio"])["score"].rank(ascending=False))
+    by_place = places.groupby("label")["place"].mean().sort_values()
+    ahead = [label for label in by_place.index if label not in ("transformer", "bag_of_tokens")][:4]
+    assert set(ahead) <= set(names)
+    for ax, own in zip(page.axes, (8, 7), strict=True):
+        assert len([line for line in ax.lines if line.get_zorder() == 3.5]) == own
+        (faint,) = [line for line in ax.lines if line.get_gid() == "faint"]
+        assert np.isnan(faint.get_xdata()).sum() == 4
+
+
+def test_points_are_moved_aside_by_less_than_a_tenth() -> None:
+    [sheet] = sheets("extrapolation", many(8, ("listops",)))
+    drawn = [line.get_xdata() for ax in sheet.pages[0].axes for line in ax.lines if line.get_zorder() == 3.5]
+    assert len(drawn) == 8
+    for x in drawn:
+        assert np.abs(np.asarray(x) / RATIOS - 1).max() < 0.05
 
 
 def test_the_heat_map_has_every_score_and_how_other_cells_ended() -> None:

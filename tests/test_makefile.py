@@ -70,6 +70,7 @@ def called(folder: Path) -> list[str]:
         (["data", "TASK=listops", "PROTOCOL=small"], ["data", "prepare", "listops", "--protocol", "small"]),
         (["evaluate", "RECORD=a b.json"], ["evaluate", "a b.json"]),
         (["leaderboard", "PROTOCOL=quick", "ARGS=--json"], ["leaderboard", "--protocol", "quick", "--json"]),
+        (["leaderboard"], ["leaderboard", "--write"]),
         (["plots"], ["plot"]),
         (
             ["compare", "A=performer features=64", "B=#0a1b local", "TASK=listops"],

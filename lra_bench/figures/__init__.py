@@ -6,11 +6,13 @@ import importlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from lra_bench.records.schema import Record
 
 FIGURES = (
@@ -31,22 +33,14 @@ class NothingToDrawError(UserError):
     """No record holds what a figure shows; the sentence says what to run."""
 
 
-def draw(name: str, records: Sequence[Record], folder: Path, width: str = "two") -> list[Path]:
-    """Draw one figure into ``folder``: PDF, PNG and data as CSV for each protocol, and hardware where speed is shown.
+def tabulate(name: str, records: Sequence[Record]) -> pd.DataFrame:
+    """The numbers of one figure. Records without what it shows are left out, which one line on stderr says.
 
-    ``width`` is ``one`` or ``two`` columns of a paper. Records without what it shows are left out, which one line on
-    stderr says. Returns the paths. Raises ``NothingToDrawError`` where no record is left, ``UserError`` on names that
-    are none and where the folder cannot be written.
+    Raises ``NothingToDrawError`` where no record is left, ``UserError`` on a name that is none.
     """
-    from lra_bench.build import suggest
     from lra_bench.progress import say
 
-    from .style import save, width_inches
-
-    if name not in FIGURES:
-        raise UserError(f"plot {name}: there is no such figure{suggest(name, set(FIGURES))}")
-    inches = width_inches(width)
-    module = importlib.import_module(f"{__name__}.{name}")
+    module = _module(name)
     reasons = module.lacking(records)
     usable = [record for record, reason in zip(records, reasons, strict=True) if not reason]
     lacking = Counter(reason for reason in reasons if reason)
@@ -55,9 +49,41 @@ def draw(name: str, records: Sequence[Record], folder: Path, width: str = "two")
         raise NothingToDrawError(f"plot {name}: no record to draw ({told or 'none at all'}); {module.RUN}")
     if lacking:
         say(f"{name}: {lacking.total():,} of {len(records):,} records left out ({told})")
-    written: list[Path] = []
-    for sheet in module.draw(usable, inches):
-        written += save(sheet.pages, sheet.data, folder, f"{name}-{sheet.name}")
+    data: pd.DataFrame = module.table(usable)
+    return data
+
+
+def paint(name: str, data: pd.DataFrame, folder: Path, width: str = "two") -> list[Path]:
+    """Draw the numbers of one figure into ``folder``, as ``draw`` does; the paths."""
+    from .style import save, width_inches
+
+    module, inches = _module(name), width_inches(width)
+    return [
+        path
+        for sheet in module.draw(data, inches)
+        for path in save(sheet.pages, sheet.data, folder, f"{name}-{sheet.name}")
+    ]
+
+
+def draw(name: str, records: Sequence[Record], folder: Path, width: str = "two") -> list[Path]:
+    """Draw one figure into ``folder``: PDF, PNG and data as CSV for each protocol, and hardware where speed is shown.
+
+    ``width`` is ``one`` or ``two`` columns of a paper. Records without what it shows are left out, which one line on
+    stderr says. Returns the paths. Raises ``NothingToDrawError`` where no record is left, ``UserError`` on names that
+    are none and where the folder cannot be written.
+    """
+    from .style import width_inches
+
+    width_inches(width)  # to hear of a wrong one now
+    written = paint(name, tabulate(name, records), folder, width)
     if not written:
-        raise NothingToDrawError(f"plot {name}: {len(usable):,} records hold nothing to draw; {module.RUN}")
+        raise NothingToDrawError(f"plot {name}: {len(records):,} records hold nothing to draw; {_module(name).RUN}")
     return written
+
+
+def _module(name: str) -> Any:
+    from lra_bench.build import suggest
+
+    if name not in FIGURES:
+        raise UserError(f"plot {name}: there is no such figure{suggest(name, set(FIGURES))}")
+    return importlib.import_module(f"{__name__}.{name}")

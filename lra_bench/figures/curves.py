@@ -1,8 +1,7 @@
-"""Sheets of curves: a panel per task, or where too many would meet, a page per task with a panel per family."""
+"""Sheets of curves: a panel per task; of more variants than can be told apart, the best before all others."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,23 +21,22 @@ if TYPE_CHECKING:
 Key = tuple[Any, ...]
 Looks = Mapping[Any, Look]
 FAINT = "#cfcfcf"
-FAINT_ENTRY = Entry("variants of other panels", {"color": FAINT, "linewidth": 0.7})
 
 
 @dataclass(frozen=True)
 class Lines:
     """What tells the curves of a panel apart: ``columns``, the last of which names them, their order, and their looks.
 
-    Where ``by_family``, more than ``CROWDED`` of them are spread over a panel per family.
+    ``are_variants`` says whether each is one, so that those left out of a crowd stay in its panels as faint lines.
     """
 
     columns: Sequence[str]
     order: Callable[[pd.DataFrame], Sequence[Key]]
     looks: Callable[[pd.DataFrame], Looks]
-    by_family: bool = False
+    are_variants: bool = False
 
 
-VARIANTS = Lines(("model", "label"), in_order, looks_of, by_family=True)
+VARIANTS = Lines(("model", "label"), in_order, looks_of, are_variants=True)
 
 
 def lines_by(*columns: str) -> Lines:
@@ -50,6 +48,10 @@ def _keys(rows: pd.DataFrame, columns: Sequence[str]) -> list[Key]:
     return sorted(set(rows[list(columns)].itertuples(index=False, name=None)))
 
 
+def _counts_bits(rows: pd.DataFrame) -> Any:
+    return rows["metric"] == "bits_per_character"
+
+
 @dataclass(frozen=True)
 class Curves:
     """What one kind of curve needs: the columns of its panels and axes, and what is drawn beside the curves.
@@ -57,8 +59,8 @@ class Curves:
     Rows of different values in ``document`` never share a sheet, in ``panel`` axes. Where ``apart`` is not empty, each
     task and value in it has pages of its own.
     ``title`` names a panel from its rows and the sheet's. ``furnish`` draws into axes what is no curve, and sets scale
-    and names; its second argument is all rows of the panel, so that families have the same limits. ``scale`` gives the
-    factor of y. ``legend`` explains what ``furnish`` draws, ``name`` makes an entry of a curve's name and its rows.
+    and names, for all rows of the panel. ``scale`` gives the factor of y, ``less_is_better`` tells for each row whether
+    a small y is good. ``legend`` explains what ``furnish`` draws, ``name`` makes an entry of a curve's name and rows.
     Curves are spread over ``aside`` octaves of x, so that bars of curves that meet stay readable.
     """
 
@@ -76,47 +78,63 @@ class Curves:
     document: Sequence[str] = ()
     apart: Sequence[str] = ()
     lines: Lines = VARIANTS
+    less_is_better: Callable[[pd.DataFrame], Any] = _counts_bits
     columns: int = 3
     aside: float = 0.0
 
 
 def curve_sheets(data: pd.DataFrame, kind: Curves, width: float) -> Iterator[Sheet]:
-    """A sheet for each protocol; a page of its own for each panel that would hold more than ``CROWDED`` variants."""
+    """A sheet for each protocol. Of more than ``CROWDED`` variants those of ``best`` are drawn, which the page says."""
     for parts, rows in sheets(data, *kind.document):
         yield Sheet(parts, _sheet_pages(kind, parts, rows, width), rows)
 
 
 def _sheet_pages(kind: Curves, parts: Sequence[str], rows: pd.DataFrame, width: float) -> Iterator[Figure]:
     look_of = kind.lines.looks(rows)
-    apart = [group for _, group in rows.groupby([*PANEL, *kind.apart], dropna=False)] if kind.apart else [rows]
+    shown = best(rows, kind)
+    drawn = rows[rows["label"].isin(shown)]
+    total = rows["label"].nunique()
+    others = [] if len(shown) == total else _left_out(kind, total)
+    # Variants that are no curves of a common panel are left out with their panels.
+    panelled = rows if kind.lines.are_variants else drawn
+    apart = [group for _, group in panelled.groupby([*PANEL, *kind.apart], dropna=False)] if kind.apart else [panelled]
     for group in apart:
         own = (panel_title(group, rows), *(str(group[name].iloc[0]) for name in kind.apart)) if kind.apart else ()
-        yield from _pages(kind, group, look_of, width, heading((*parts, *own)))
+        panels = [panel for _, panel in group.groupby(list(kind.panel), dropna=False, observed=True)]
+        cells = [_cell(kind, panel[panel["label"].isin(shown)], panel, rows, look_of) for panel in panels]
+        legend = [*_entries(kind, group[group["label"].isin(shown)], look_of), *others, *kind.legend(group)]
+        columns = 1 if width <= COLUMN_INCHES else kind.columns
+        yield from pages(cells, width, Frame(columns), legend, heading((*parts, *own)))
 
 
-def _pages(kind: Curves, rows: pd.DataFrame, look_of: Looks, width: float, said: str) -> Iterator[Figure]:
-    narrow = width <= COLUMN_INCHES
-    panels = [group for _, group in rows.groupby(list(kind.panel), dropna=False, observed=True)]
-    if not kind.lines.by_family or max(len(in_order(group)) for group in panels) <= CROWDED:
-        cells = [_cell(kind.title(group, rows), kind, group, group, look_of) for group in panels]
-        legend = [*_entries(kind, rows, look_of), *kind.legend(rows)]
-        yield from pages(cells, width, Frame(1 if narrow else kind.columns), legend, said)
-        return
-    for group in panels:
-        cells = [
-            _cell(name, kind, own, group, look_of, _entries(kind, own[own["variant"] != REFERENCE], look_of))
-            for name, own in by_family(group)
-        ]
-        reference = _entries(kind, group[group["variant"] == REFERENCE], look_of)
-        legend = [*reference, FAINT_ENTRY, *kind.legend(group)]
-        frame = Frame(1 if narrow else 2 if len(cells) == 4 else 3)
-        yield from pages(cells, width, frame, legend, f"{said} · {kind.title(group, rows)}")
+def best(rows: pd.DataFrame, kind: Curves) -> list[str]:
+    """The labels of at most ``CROWDED`` variants: all, or the reference, the best control, then the best others.
+
+    Best is who has the best mean place over all points of all panels; a point that a variant lacks is its last place.
+    """
+    if rows["label"].nunique() <= CROWDED:
+        return [label for _, label in in_order(rows)]
+    cost = rows[kind.y].where(kind.less_is_better(rows), -rows[kind.y])
+    among = [rows[name] for name in dict.fromkeys((*(name for name in kind.panel if name != "label"), kind.x))]
+    place = cost.groupby(among, dropna=False, observed=True).rank(pct=True)
+    worth = (1 - place).fillna(0.0).groupby(rows["label"]).sum().sort_values(ascending=False, kind="stable")
+    kinds = rows.drop_duplicates("label").set_index("label")
+    reference = [label for label in worth.index if kinds.at[label, "variant"] == REFERENCE][:1]
+    control = [label for label in worth.index if kinds.at[label, "family"] == "control"][:1]
+    others = [label for label in worth.index if label not in (*reference, *control)]
+    return [*reference, *control, *others][:CROWDED]
 
 
-def _cell(
-    title: str, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, look_of: Looks, legend: Sequence[Entry] = ()
-) -> Cell:
-    return Cell(title, partial(draw_panel, kind=kind, rows=rows, whole=whole, look_of=look_of), legend=legend)
+def _left_out(kind: Curves, total: int) -> list[Entry]:
+    """What the page says of the variants that it does not draw in full."""
+    rule = f"{REFERENCE}, best control, best others by mean place over all points"
+    said = Entry(f"{CROWDED} of {total} variants: {rule}; all in the CSV", {"linestyle": "none"})
+    faint = Entry(f"the other {total - CROWDED}", {"color": FAINT, "linewidth": 0.7})
+    return [faint, said] if kind.lines.are_variants else [said]
+
+
+def _cell(kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, sheet: pd.DataFrame, look_of: Looks) -> Cell:
+    return Cell(kind.title(whole, sheet), partial(draw_panel, kind=kind, rows=rows, whole=whole, look_of=look_of))
 
 
 def _entries(kind: Curves, rows: pd.DataFrame, look_of: Looks) -> list[Entry]:
@@ -124,55 +142,35 @@ def _entries(kind: Curves, rows: pd.DataFrame, look_of: Looks) -> list[Entry]:
     return [Entry(kind.name(key[-1], own[key[-1]]), look_of[key].options()) for key in kind.lines.order(rows)]
 
 
-def by_family(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Rows of a family, or of some small ones, at most ``CROWDED`` variants at a time, the reference in all of them."""
-    groups: list[tuple[list[str], list[str]]] = []
-    for family, members in _families(rows):
-        parts = -(-len(members) // CROWDED)
-        size = -(-len(members) // parts)
-        if groups and parts == 1 and len(groups[-1][1]) + len(members) <= CROWDED:
-            groups[-1][0].append(family)
-            groups[-1][1].extend(members)
-            continue
-        for number, start in enumerate(range(0, len(members), size), start=1):
-            name = f"{family} ({number} of {parts})" if parts > 1 else family
-            groups.append(([name], members[start : start + size]))
-    for names, labels in groups:
-        yield ", ".join(names), rows[rows["label"].isin(labels) | (rows["variant"] == REFERENCE)]
-
-
-def _families(rows: pd.DataFrame) -> Iterator[tuple[str, list[str]]]:
-    """Families as they are spoken, in order, with the labels of their members, the reference left out."""
-    others = rows[rows["variant"] != REFERENCE]
-    family_of = dict(zip(others["label"], others["family"], strict=True))
-    labels = [label for _, label in in_order(others)]
-    for family, members in itertools.groupby(labels, key=family_of.__getitem__):
-        yield family.replace("_", " "), list(members)
-
-
 def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, look_of: Looks) -> None:
     """Curves of ``rows`` in their looks, before those of ``whole`` in a faint grey."""
-    from matplotlib.collections import LineCollection
+    import numpy as np
 
     scale = kind.scale(whole)
     kind.furnish(ax, whole)
     names = kind.lines.order(rows)
     if len(rows) < len(whole):
         others = _arrays(kind, whole[~whole["label"].isin(set(rows["label"]))], scale)
-        faint = [array[:, :2] for array in others.values()]
-        ax.add_collection(LineCollection(faint, colors=FAINT, linewidths=0.7, zorder=1.5), autolim=False)
+        # One line with gaps: a line for each takes as long as all else in the panel.
+        gap = np.full((1, 2), np.nan)
+        faint = np.vstack([part for array in others.values() for part in (array[:, :2], gap)])
+        ax.plot(*faint.T, color=FAINT, linewidth=0.7, zorder=1.5, gid="faint", scalex=False, scaley=False)
     curves = _arrays(kind, rows, scale)
     spread = kind.aside / max(len(names) - 1, 5)
+    bars = []
     for number, key in enumerate(names):
         x, y, low, high = curves[key].T
         look = look_of[key]
         if kind.bars:
             x = x * 2 ** (spread * (number - (len(names) - 1) / 2))
-            ax.vlines(x, low, high, colors=look.colour, linewidth=0.8, zorder=3)
+            bars.append((x, low, high, [look.colour] * len(x)))
         elif (low < high).any():
             ax.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0, zorder=2)
         sparse = max(1, len(x) // 6)
         ax.plot(x, y, zorder=3.5, markevery=(number % sparse, sparse), **look.options())
+    if bars:
+        x, low, high, colours = map(np.concatenate, zip(*bars, strict=True))
+        ax.vlines(x, low, high, colors=list(colours), linewidth=0.8, zorder=3)
 
 
 def _arrays(kind: Curves, rows: pd.DataFrame, scale: float) -> dict[Key, Any]:

@@ -13,7 +13,8 @@ from . import table_axes
 from .layout import Cell, Frame, Sheet, pages
 from .legend import Entry
 from .palette import BLACK, REFERENCE, Look
-from .speed_vs_length import QUANTITIES, SPOKEN, step_costs
+from .speed_vs_length import QUANTITIES, SPOKEN
+from .speed_vs_length import table as step_costs
 from .style import COLUMN_INCHES
 from .ticks import length_name
 from .variants import PANEL, SHEET, heading, looks_of, panel_title, sheets
@@ -75,15 +76,20 @@ def _beside(record: Record) -> tuple[str, ...]:
     return record.key.task, record.key.protocol, record.key.hardware, *record.protocol_modified
 
 
-def draw(records: Sequence[Record], width: float) -> Iterator[Sheet]:
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per variant, quantity, mode and length."""
+    costs = step_costs(records)
+    return costs[costs["value"].notna() | (costs["status"] != "ok")]
+
+
+def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
     """A panel per task and mode, a row per variant: where it starts to be faster and leaner than the transformer.
 
     Both were measured on the same hardware at the same batch size, seeds by their medians; between measured lengths
     costs are interpolated on logarithmic scales of length and cost. What was so from the first length on stands at the
     left, what was not so up to the last at the right.
     """
-    costs = step_costs(records)
-    for parts, rows in sheets(costs[costs["value"].notna() | (costs["status"] != "ok")], "hardware"):
+    for parts, rows in sheets(data, "hardware"):
         crossings = _crossings(rows)
         if len(crossings):
             yield _sheet(parts, crossings, width)
@@ -132,7 +138,7 @@ def _sheet(parts: tuple[str, ...], rows: pd.DataFrame, width: float) -> Sheet:
     cells = []
     for _, group in rows.groupby([*MACHINE, "mode"], dropna=False, observed=True):
         keys = _soonest_first(group)
-        chunks = [keys[start : start + ROWS_PER_PANEL] for start in range(0, len(keys), ROWS_PER_PANEL)]
+        chunks = list(table_axes.chunks(keys, ROWS_PER_PANEL))
         for number, chunk in enumerate(chunks, start=1):
             title = group["panel"].iloc[0] + (f" ({number} of {len(chunks)})" if len(chunks) > 1 else "")
             painter = partial(_draw, rows=group, keys=chunk, names=room, look_of=look_of)
@@ -168,11 +174,17 @@ def _draw(
     middles = table_axes.draw(ax, names, keys, look_of)
     shortest, longest = int(rows["shortest"].min()), int(rows["longest"].max())
     ends = {"always": math.log2(shortest) - 1, "never": math.log2(longest) + 1}
-    for entry in rows[rows["label"].isin(middles) & rows["length"].notna()].to_dict("records"):
-        look = look_of[entry["model"], entry["label"]]
-        across = ends.get(entry["word"], math.log2(entry["length"]))
-        aside = -MARK_INCHES if entry["quantity"] == "time" else MARK_INCHES
-        ax.plot([across], [middles[entry["label"]] + aside], **_mark(entry["quantity"], entry["word"], look.colour))
+    known = rows[rows["label"].isin(middles) & rows["length"].notna()]
+    for quantity, own in known.groupby("quantity"):
+        entries = own.to_dict("records")
+        across = [ends.get(entry["word"], math.log2(entry["length"])) for entry in entries]
+        aside = -MARK_INCHES if quantity == "time" else MARK_INCHES
+        marks = [_mark(str(quantity), e["word"], look_of[e["model"], e["label"]].colour) for e in entries]
+        ax.scatter(
+            across, [middles[entry["label"]] + aside for entry in entries], s=marks[0]["markersize"] ** 2,
+            marker=marks[0]["marker"], c=[mark["markerfacecolor"] for mark in marks],
+            edgecolors=[mark["color"] for mark in marks], linewidths=0.8, zorder=2.5,
+        )  # fmt: skip
     steps = range(math.ceil(math.log2(shortest)), math.floor(math.log2(longest)) + 1)
     beyond = f"≤{length_name(shortest)}", f">{length_name(longest)}"
     ax.set_xticks(

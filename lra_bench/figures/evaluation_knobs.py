@@ -27,15 +27,20 @@ def lacking(records: Sequence[Record]) -> list[str]:
     return ["" if found else "without a score with an option set for evaluation alone" for found in turned]
 
 
-def draw(records: Sequence[Record], width: float) -> Iterator[Sheet]:
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per variant, setting and length from the training length on, of variants with several settings."""
+    data = averaged(records)
+    several = data.groupby([*SHEET, *LENGTHENED, *IDENTITY], dropna=False)["knob"].transform("nunique") > 1
+    data = data[several & (data["ratio"] >= 1)]
+    return data.assign(setting=data["knob"].where(data["knob"] != "", AS_TRAINED))
+
+
+def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
     """A panel per task, way to make longer rows, and variant: a line as it was trained and one for each option.
 
     Bars, floors and the training length are as in ``extrapolation``; shorter rows are left out: no option changes them.
     """
-    data = averaged(records)
-    several = data.groupby([*SHEET, *LENGTHENED, *IDENTITY], dropna=False)["knob"].transform("nunique") > 1
-    data = data[several & (data["ratio"] >= 1)]
-    yield from curve_sheets(data.assign(setting=data["knob"].where(data["knob"] != "", AS_TRAINED)), KIND, width)
+    yield from curve_sheets(data, KIND, width)
 
 
 def _title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:

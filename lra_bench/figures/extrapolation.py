@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.runs import ratio_name
 from lra_bench.measure.curve import curves
@@ -14,7 +14,7 @@ from .curves import Curves, curve_sheets, dashed, floor_line, limits
 from .layout import Sheet
 from .legend import Entry
 from .palette import GREY
-from .variants import IDENTITY, PANEL, SHEET, extent, identity, over_seeds, panel_title, units
+from .variants import IDENTITY, PANEL, SHEET, extent, over_seeds, panel_title, placed, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 RUN = "run lra-bench bench, which tests each model on the lengths of measure.extrapolation_ratios"
 LENGTHENED = [*PANEL, "train_length", "length_variant"]
 POINT = [*SHEET, *LENGTHENED, *IDENTITY, "knob", "ratio", "length"]
+NUMBERS = ("ratio", "length", "score", "low", "high", "floor", "floor_name")
 COLUMNS = [*POINT, "seeds", "score", "low", "high", "interval", "floor", "floor_name", "metric"]
 
 
@@ -32,37 +33,36 @@ def lacking(records: Sequence[Record]) -> list[str]:
     return ["" if found else "without a score on other lengths" for found in plain]
 
 
-def draw(records: Sequence[Record], width: float) -> Iterator[Sheet]:
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per variant and length, seeds averaged."""
+    data = averaged(records)
+    return data[data["knob"] == ""].drop(columns="knob")
+
+
+def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
     """A panel per task and way to make other lengths, a line per variant.
 
     Bars are 95 % intervals: of the mean over seeds where there are two or more, else over examples. The dashed line is
     the floor at each length, the vertical one the training length. Lengths that could not be measured are missing, and
     curves with an option set for evaluation alone stand in ``evaluation_knobs``.
     """
-    data = averaged(records)
-    yield from curve_sheets(data[data["knob"] == ""].drop(columns="knob"), KIND, width)
+    yield from curve_sheets(data, KIND, width)
 
 
 def averaged(records: Sequence[Record]) -> pd.DataFrame:
     """One row per variant, knob and length, seeds averaged."""
     import pandas as pd
 
-    points = pd.DataFrame(
-        [
-            {
-                **identity(record),
-                "train_length": record.extrapolation["train_length"] if record.extrapolation else None,
-                "metric": record.metric,
-                "length_variant": variant,
-                "knob": knob,
-                **{name: point[name] for name in ("ratio", "length", "score", "low", "high", "floor", "floor_name")},
-            }
-            for record in records
-            for variant, knob, point in scored_points(record)
-        ]
-    )
+    points = placed(records, [[*_points(record)] for record in records])
     points[["low", "high", "floor"]] = points[["low", "high", "floor"]].apply(pd.to_numeric)
     return over_seeds(points, POINT)[COLUMNS]
+
+
+def _points(record: Record) -> Iterator[dict[str, Any]]:
+    metric, train_length = record.metric, record.extrapolation and record.extrapolation["train_length"]
+    for variant, knob, point in scored_points(record):
+        numbers = {name: point[name] for name in NUMBERS}  # type: ignore[literal-required]
+        yield {"train_length": train_length, "metric": metric, "length_variant": variant, "knob": knob, **numbers}
 
 
 def scored_points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint]]:
@@ -110,6 +110,6 @@ def _floor_entry(rows: pd.DataFrame) -> list[Entry]:
 
 
 KIND = Curves(
-    panel=LENGTHENED, x="ratio", y="score", low="low", high="high", bars=True, aside=0.3, title=length_title,
+    panel=LENGTHENED, x="ratio", y="score", low="low", high="high", bars=True, aside=0.12, title=length_title,
     furnish=_furnish, scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=_floor_entry,
 )  # fmt: skip

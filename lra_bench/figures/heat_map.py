@@ -35,17 +35,17 @@ def lacking(records: Sequence[Record]) -> list[str]:
     return ["" if r.status != "ok" or r.score() is not None else "without a score" for r in records]
 
 
-def draw(records: Sequence[Record], width: float) -> Iterator[Sheet]:
+def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
     """A row per variant, the best on top, a column per task; numbers are scores, colours the skill.
 
     Skill is the share of what is left above the task's floor. Scores without an upper end have none and no colour. The
     best score of a column is bold. A cell without a score says how it ended, an empty one was not run.
     """
-    for parts, rows in sheets(_cells(records)):
+    for parts, rows in sheets(data):
         yield _sheet(parts, rows, width)
 
 
-def _cells(records: Sequence[Record]) -> pd.DataFrame:
+def table(records: Sequence[Record]) -> pd.DataFrame:
     """One row per variant and task, seeds averaged; unfinished ones count where no other is there."""
     import pandas as pd
 
@@ -83,7 +83,7 @@ def _sheet(parts: tuple[str, ...], rows: pd.DataFrame, width: float) -> Sheet:
             ),
             height=room.edges(chunk)[-1],
         )
-        for chunk in (order[start : start + ROWS_PER_PAGE] for start in range(0, len(order), ROWS_PER_PAGE))
+        for chunk in table_axes.chunks(order, ROWS_PER_PAGE)
     ]  # fmt: skip
     frame = Frame(1, left=room.left, bottom=below + 0.08)
     return Sheet(parts, pages(cells, width, frame, _legend(rows, top), heading(parts)), rows)

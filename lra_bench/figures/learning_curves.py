@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 
 from .curves import Curves, curve_sheets, limits
 from .layout import Sheet
-from .variants import IDENTITY, PANEL, SHEET, extent, identity, panel_title, units
+from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,27 +25,30 @@ def lacking(records: Sequence[Record]) -> list[str]:
     return ["" if "curves" in record.artifacts and record.metric else "without learning curves" for record in records]
 
 
-def draw(records: Sequence[Record], width: float) -> Iterator[Sheet]:
+def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
     """A panel per task, a line per variant: the mean of its seeds, in a band from the least of them to the greatest."""
-    data = _curves(records)
     if len(data):
         yield from curve_sheets(data, KIND, width)
 
 
-def _curves(records: Sequence[Record]) -> pd.DataFrame:
+def table(records: Sequence[Record]) -> pd.DataFrame:
     """One row per variant and validated step."""
     import pandas as pd
 
     found = []
     for record in records:
         curve = store.curves(record, ["step", "validation_score"])
-        if curve is not None:
-            found.append(curve.dropna().assign(metric=record.metric, **identity(record)))
-    if not found:
+        found.append([] if curve is None else _validated(curve, record.metric))
+    if not any(found):
         return pd.DataFrame()
-    groups = pd.concat(found).groupby([*POINT, "metric"], dropna=False)["validation_score"]
-    seeds = groups.agg(score="mean", low="min", high="max", seeds="count")
-    return seeds.reset_index()
+    groups = placed(records, found).groupby([*POINT, "metric"], dropna=False)["validation_score"]
+    return groups.agg(score="mean", low="min", high="max", seeds="count").reset_index()
+
+
+def _validated(curve: pd.DataFrame, metric: str | None) -> list[dict[str, Any]]:
+    known = curve[curve["validation_score"].notna().to_numpy()]
+    pairs = zip(known["step"].tolist(), known["validation_score"].tolist(), strict=True)
+    return [{"metric": metric, "step": step, "validation_score": score} for step, score in pairs]
 
 
 def _furnish(ax: Axes, rows: pd.DataFrame) -> None:

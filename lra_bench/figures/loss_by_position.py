@@ -12,7 +12,7 @@ from .curves import Curves, curve_sheets, limits, lines_by
 from .layout import Sheet
 from .palette import GREY
 from .ticks import lengths_below
-from .variants import IDENTITY, PANEL, SHEET, extent, identity, panel_title
+from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,36 +27,33 @@ def lacking(records: Sequence[Record]) -> list[str]:
     return ["" if _bins(record) else "without a loss by position" for record in records]
 
 
-def draw(records: Sequence[Record], width: float) -> Iterator[Sheet]:
+def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
     """A panel per task, variant and knob, a line per length of context: the mean of its seeds.
 
     The band reaches from the least of the seeds to the greatest. A point stands at the last token of its bin. The
     vertical line is the training length: a curve that rises behind it belongs to a model that longer contexts mislead.
     """
-    data = _averaged(records)
-    contexts = data["ratio"].map(lambda ratio: f"context {ratio_name(ratio).replace('x', '×')}")
-    yield from curve_sheets(data.assign(context=contexts), KIND, width)
+    yield from curve_sheets(data, KIND, width)
 
 
 def _bins(record: Record) -> list[dict[str, object]]:
-    """What was measured of a finished record, with its place."""
+    """What was measured of a finished record."""
     if record.status != "ok" or record.extrapolation is None:
         return []
-    where = {**identity(record), "train_length": record.extrapolation["train_length"]}
-    return [{**where, **each} for each in record.extrapolation["by_position"]]
+    length = record.extrapolation["train_length"]
+    return [{"train_length": length, **each} for each in record.extrapolation["by_position"]]
 
 
-def _averaged(records: Sequence[Record]) -> pd.DataFrame:
+def table(records: Sequence[Record]) -> pd.DataFrame:
     """One row per variant, knob, context and bin."""
-    import pandas as pd
-
-    groups = pd.DataFrame([each for record in records for each in _bins(record)]).groupby(BIN, dropna=False)
+    groups = placed(records, [_bins(record) for record in records]).groupby(BIN, dropna=False)
     data = groups.agg(
         seeds=("seed", "nunique"),
         n=("n", "sum"),
         **{name: ("bits_per_character", how) for name, how in NUMBERS.items()},
     )
-    return data.reset_index()
+    data = data.reset_index()
+    return data.assign(context=data["ratio"].map(lambda ratio: f"context {ratio_name(ratio).replace('x', '×')}"))
 
 
 def _title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
@@ -77,4 +74,5 @@ NUMBERS = {"bits_per_character": "mean", "low": "min", "high": "max"}
 KIND = Curves(
     panel=[*PANEL, "train_length", "label", "knob"], x="last", y="bits_per_character", low="low", high="high",
     bars=False, title=_title, furnish=_furnish, scale=lambda rows: 1.0, lines=lines_by("ratio", "context"), columns=2,
+    less_is_better=lambda rows: [True] * len(rows),
 )  # fmt: skip

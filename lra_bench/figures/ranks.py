@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.statistics import t_interval
+from lra_bench.leaderboard.ties import tie_groups
 from lra_bench.records.schema import Record
 
 from . import table_axes
@@ -23,28 +25,26 @@ if TYPE_CHECKING:
 
 Ties = Callable[["pd.DataFrame"], Sequence[Sequence[str]]]
 
+IN_TABLE = ["hardware", "variant", "modified", "hash"]
 RUN = "run lra-bench bench for two models or more on one task"
 LANE_INCHES = 0.06
 BAR_GAP_INCHES = 0.02
+MOST_LANES = 6  # more bars beside each other are no longer followed: the letters of the leaderboard say it
 ROWS_PER_PANEL = 55
 TIE_LINE: dict[str, Any] = {"color": BLACK, "linewidth": 1.8}
 TIE_THIN: dict[str, Any] = {"color": BLACK, "linewidth": 0.5}
 
 
-def overlapping(rows: pd.DataFrame) -> list[list[str]]:
-    """Groups of labels whose 95 % intervals all overlap, as large as can be; a rule of thumb, not a test.
+def not_told_apart(rows: pd.DataFrame) -> list[list[str]]:
+    """Groups of labels that share a letter in the leaderboard's ``ties``, in the order of the letters.
 
-    ``rows`` come best first, with ``label``, ``low`` and ``high``; those without an interval tie with none. Intervals
-    are those of the mean over seeds, over examples where there is one seed. Pairs that overlap may still differ by a
-    test, which knows that both saw the same examples.
+    ``rows`` come best first, with ``label``, ``score``, ``deviation`` and ``seeds``.
     """
-    known = list(rows.dropna(subset=["low", "high"])[["label", "low", "high"]].itertuples(index=False, name=None))
-    # All intervals of a group overlap where they share a point; it suffices to look at the lower ends.
-    groups = [
-        [label for label, low, high in known if low <= point <= high] for point in sorted({low for _, low, _ in known})
+    letters = tie_groups(rows["score"], rows["deviation"], rows["seeds"])
+    return [
+        [label for label, own in zip(rows["label"], letters, strict=True) if letter in own]
+        for letter in sorted(set("".join(letters)), key=ascii_letters.index)
     ]
-    sets = [frozenset(group) for group in groups if len(group) > 1]
-    return [group for group in groups if len(group) > 1 and not any(frozenset(group) < other for other in sets)]
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
@@ -52,14 +52,18 @@ def lacking(records: Sequence[Record]) -> list[str]:
     return ["" if record.score() is not None else "without a score" for record in records]
 
 
-def draw(records: Sequence[Record], width: float, ties: Ties = overlapping) -> Iterator[Sheet]:
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per variant and task, seeds together."""
+    return over_seeds(scores(records, []), [*SHEET, *PANEL, *IDENTITY])
+
+
+def draw(data: pd.DataFrame, width: float, ties: Ties = not_told_apart) -> Iterator[Sheet]:
     """A panel per task, best on top, with 95 % intervals; bars at the right join what ``ties`` calls tied.
 
     Where there are several tasks, the first panel has the mean ranks of the variants with a score on all of them, with
-    Student's interval over tasks. ``ties`` takes rows, best first, with ``label``, ``score``, ``low``, ``high`` and
-    ``seeds``, and returns groups of labels; groups need not be disjoint.
+    Student's interval over tasks, which are the unit of its ties. ``ties`` takes rows, best first, with ``label``,
+    ``score``, ``deviation``, ``low``, ``high`` and ``seeds``, and returns groups of labels, which may overlap.
     """
-    data = over_seeds(scores(records, []), [*SHEET, *PANEL, *IDENTITY])
     for parts, rows in sheets(data):
         panels = [_ranked(group, panel_title(group, rows)) for _, group in rows.groupby(PANEL, dropna=False)]
         overall = _mean_ranks(panels)
@@ -71,8 +75,9 @@ def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
     lower = group["metric"].iloc[0] == "bits_per_character"
     rank = group["score"].rank(ascending=lower)
     factor, axis = units(group["metric"].iloc[0])
-    drawn = group.assign(rank=rank, panel=title, axis=axis, **{n: factor * group[n] for n in ("score", "low", "high")})
-    return drawn.sort_values(["rank", "label"])
+    scaled = {name: factor * group[name] for name in ("score", "low", "high", "deviation")}
+    # Equal ranks in the leaderboard's order, so that its groups of ties are these.
+    return group.assign(rank=rank, panel=title, axis=axis, **scaled).sort_values(["rank", *IN_TABLE])
 
 
 def _mean_ranks(panels: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
@@ -92,6 +97,7 @@ def _mean_ranks(panels: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
             {
                 **{name: first[name] for name in (*SHEET, "model", "family", "label")},
                 "score": group["rank"].mean(),
+                "deviation": group["rank"].std(),
                 "low": max(low, 1.0),
                 "high": min(high, float(len(complete))),
             }
@@ -116,25 +122,25 @@ def _sheet(parts: tuple[str, ...], panels: Sequence[pd.DataFrame], width: float,
     cells = []
     for panel, groups in zip(panels, tied, strict=True):
         keys = list(zip(panel["model"], panel["label"], strict=True))
-        for start in range(0, len(keys), ROWS_PER_PANEL):
-            shown = keys[start : start + ROWS_PER_PANEL]
+        start = 0
+        for shown in table_axes.chunks(keys, ROWS_PER_PANEL):
             title = panel["panel"].iloc[0] + (f" (from {start + 1} on)" if start else "")
+            start += len(shown)
             painter = partial(_draw, panel=panel, keys=shown, groups=groups, rows=rows, look_of=look_of)
             cells.append(Cell(title, painter, height=rows.edges(shown)[-1]))
-    legend = [Entry("joined: not told apart", TIE_LINE)] if any(tied) else []
+    legend = (
+        [Entry("joined, or a letter shared: not told apart", TIE_LINE)]
+        if any(len(group) > 1 for groups in tied for group in groups)
+        else []
+    )
     data = pd.concat(
-        [panel.assign(tie_groups=_numbers(panel, groups)) for panel, groups in zip(panels, tied, strict=True)]
+        [
+            panel.assign(ties=panel["label"].map(_letters(panel["label"], groups)))
+            for panel, groups in zip(panels, tied, strict=True)
+        ]
     )
     frame = Frame(columns, left=rows.left, bottom=0.42)
     return Sheet(parts, pages(cells, width, frame, legend, heading(parts)), data)
-
-
-def _numbers(panel: pd.DataFrame, groups: Sequence[Sequence[str]]) -> list[str]:
-    """For each row the numbers of the groups it is in."""
-    return [
-        " ".join(str(number) for number, group in enumerate(groups, start=1) if label in group)
-        for label in panel["label"]
-    ]
 
 
 def _draw(
@@ -145,20 +151,34 @@ def _draw(
     rows: table_axes.Rows,
     look_of: Mapping[tuple[str, str], Look],
 ) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     middles = table_axes.draw(ax, rows, keys, look_of)
     extents = dict(zip(middles.values(), itertools.pairwise(rows.edges(keys)), strict=True))
-    for entry in panel[panel["label"].isin(middles)].to_dict("records"):
-        look, middle = look_of[entry["model"], entry["label"]], middles[entry["label"]]
-        ax.hlines([middle], entry["low"], entry["high"], colors=look.colour, linewidth=0.9)
-        ax.plot([entry["score"]], [middle], linestyle="none", **look.points())
+    own = panel[panel["label"].isin(middles)]
+    colours = [look_of[key].colour for key in zip(own["model"], own["label"], strict=True)]
+    ax.hlines(own["label"].map(middles), own["low"], own["high"], colors=colours, linewidth=0.9)
+    for entry in own.to_dict("records"):
+        look = look_of[entry["model"], entry["label"]]
+        ax.plot([entry["score"]], [middles[entry["label"]]], linestyle="none", **look.points())
     members = [sorted(middles[label] for label in group if label in middles) for group in groups]
     lanes = _lanes([found for found in members if len(found) > 1])
-    share = min(LANE_INCHES * (len(lanes) + 0.5) / (ax.bbox.width / ax.figure.dpi), 0.5)
+    spelled = len(lanes) > MOST_LANES
+    tags = _letters(middles, groups) if spelled else {}
+    inches = max((text_inches(tag, TINY) + 0.04 for tag in tags.values()), default=LANE_INCHES * (len(lanes) + 0.5))
+    share = min(inches / (ax.bbox.width / ax.figure.dpi), 0.5)
     low, high = extent(panel, "low", "score", "high")
     air = 0.05 * (high - low) or 0.5
-    # The bars of ties have their own part of the axes, right of all intervals.
+    # Ties have their own part of the axes, right of all intervals.
     ax.set_xlim(low - air, high + air + (high - low + 2 * air) * share / (1 - share))
+    ticks = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]).tick_values(low - air, high + air)
+    ax.set_xticks([tick for tick in ticks if low - air <= tick <= high + air])
+    ax.set_xlabel(panel["axis"].iloc[0])
     beside = ax.get_yaxis_transform()
+    for label, tag in tags.items():
+        ax.text(1 - share, middles[label], tag, transform=beside, fontsize=TINY, va="center_baseline", gid="letters")
+    if spelled:
+        return
     for lane, groups_of_lane in enumerate(lanes, start=1):
         across = 1 - share + share * lane / (len(lanes) + 0.5)
         for rows_of_group in groups_of_lane:
@@ -167,8 +187,14 @@ def _draw(
             tops, bottoms = map(list, zip(*(extents[row] for row in rows_of_group), strict=True))
             tops[0], bottoms[-1] = tops[0] + BAR_GAP_INCHES, bottoms[-1] - BAR_GAP_INCHES
             ax.vlines([across] * len(tops), tops, bottoms, transform=beside, **TIE_LINE)
-    ax.locator_params(axis="x", nbins=4)
-    ax.set_xlabel(panel["axis"].iloc[0])
+
+
+def _letters(labels: Iterable[str], groups: Sequence[Sequence[str]]) -> dict[str, str]:
+    """For each label the letters of the groups it is in."""
+    return {
+        label: "".join(letter for letter, group in zip(ascii_letters, groups, strict=False) if label in group)
+        for label in labels
+    }
 
 
 def _lanes(groups: Sequence[list[float]]) -> list[list[list[float]]]:

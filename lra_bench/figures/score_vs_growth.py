@@ -27,19 +27,23 @@ def lacking(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def draw(records: Sequence[Record], width: float) -> Iterator[Sheet]:
+def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
     """A panel per task: the score over the exponent a of N^a in training, each with its 95 % interval.
 
     Exponents of several seeds are drawn by their medians, and so are the ends of their intervals.
     """
+    yield from scatter_sheets(data, COST, width)
+
+
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per variant, seeds together."""
     import pandas as pd
 
     key = [*SHEET, *PANEL, *IDENTITY]
     fits = pd.DataFrame([_fit(record) for record in records], columns=list(FITTED), dtype=float)
     frame = pd.concat([scores(records, []), fits], axis=1)
     medians = frame.groupby(key, dropna=False)[list(FITTED)].median().reset_index()
-    data = over_seeds(frame.drop(columns=list(FITTED)), key).merge(medians, on=key)
-    yield from scatter_sheets(data, COST, width)
+    return over_seeds(frame.drop(columns=list(FITTED)), key).merge(medians, on=key)
 
 
 def _fit(record: Record) -> tuple[float | None, ...]:

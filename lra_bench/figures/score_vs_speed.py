@@ -31,18 +31,23 @@ def lacking(records: Sequence[Record]) -> list[str]:
     ]
 
 
-def draw(records: Sequence[Record], width: float) -> Iterator[Sheet]:
+def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
     """A panel per task: the score, with its 95 % interval, over tokens per second of the step benchmark in training.
 
     All at the longest length that the most records of the task, protocol and hardware measured; the area around a point
     is the peak memory there. Machines never share a sheet.
     """
+    yield from scatter_sheets(data, COST, width)
+
+
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per variant, seeds together."""
     frame = scores(records, MEASURED)
     key = [*SHEET, *TIMED, *IDENTITY]
     speed = frame.groupby(key, dropna=False)["train_tokens_per_second"].median().reset_index()
     data = over_seeds(frame.drop(columns="train_tokens_per_second"), key).merge(speed, on=key)
     data["peak_memory_bytes"] = data[MEMORY[0]].astype("Float64").fillna(data[MEMORY[1]].astype("Float64"))
-    yield from scatter_sheets(data, COST, width)
+    return data
 
 
 def _furnish(ax: Axes, rows: pd.DataFrame) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.runs import MODES
@@ -11,7 +11,7 @@ from lra_bench.records.schema import Record
 from .curves import Curves, curve_sheets
 from .layout import Sheet
 from .ticks import length_name, lengths_below, logarithmic
-from .variants import IDENTITY, PANEL, SHEET, extent, identity
+from .variants import IDENTITY, PANEL, SHEET, extent, placed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,36 +31,23 @@ def lacking(records: Sequence[Record]) -> list[str]:
     return ["" if record.speed else "without a step benchmark" for record in records]
 
 
-def draw(records: Sequence[Record], width: float) -> Iterator[Sheet]:
+def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
     """Panels of time and memory, training and inference, for each hardware, task, protocol and batch size.
 
     Lines are medians over seeds, bars p10 to p90 of the steps. The legend gives exponents a of N^a where they were
     fitted, and the first length that could not be measured, with the reason. Machines never share a sheet.
     """
-    yield from curve_sheets(step_costs(records), KIND, width)
+    yield from curve_sheets(data, KIND, width)
 
 
-def step_costs(records: Sequence[Record]) -> pd.DataFrame:
+def table(records: Sequence[Record]) -> pd.DataFrame:
     """One row per variant, quantity, mode and length: ``value`` in seconds or bytes, by the median of seeds.
 
     ``status`` is ok where any seed measured the length; ``counter`` names what the value is.
     """
     import pandas as pd
 
-    points = pd.DataFrame(
-        [
-            {
-                **where,
-                **{name: point[name] for name in ("mode", "length", "status", *TIMES, *MEMORY)},  # type: ignore[literal-required]
-                "batch": f"batch{point['batch_size']}",
-                **{f"{quantity}_exponent": growth.get(f"{quantity}_exponent") for quantity in QUANTITIES},
-            }
-            for record in records
-            for where in [identity(record)]
-            for point in record.speed
-            for growth in [_slopes(record, point["mode"])]
-        ]
-    )
+    points = placed(records, [[*_points(record)] for record in records])
     numbers = [*TIMES, *MEMORY, *(f"{quantity}_exponent" for quantity in QUANTITIES)]
     points[numbers] = points[numbers].apply(pd.to_numeric)
     data = pd.concat([_quantity(points, quantity) for quantity in QUANTITIES], ignore_index=True)
@@ -69,8 +56,14 @@ def step_costs(records: Sequence[Record]) -> pd.DataFrame:
     return data.astype({name: pd.CategoricalDtype(list(found), ordered=True) for name, found in order.items()})
 
 
-def _slopes(record: Record, mode: str) -> dict[str, Any]:
-    return dict(record.growth.get(mode, {}))
+def _points(record: Record) -> Iterator[dict[str, Any]]:
+    for point in record.speed:
+        slopes: Mapping[str, Any] = record.growth.get(point["mode"], {})
+        yield {
+            **{name: point[name] for name in ("mode", "length", "status", *TIMES, *MEMORY)},  # type: ignore[literal-required]
+            "batch": f"batch{point['batch_size']}",
+            **{f"{quantity}_exponent": slopes.get(f"{quantity}_exponent") for quantity in QUANTITIES},
+        }
 
 
 def _quantity(points: pd.DataFrame, quantity: str) -> pd.DataFrame:
@@ -138,4 +131,5 @@ def _powers(exponents: Sequence[float]) -> str:
 KIND = Curves(
     panel=("quantity", "mode"), x="length", y="value", low="low", high="high", bars=True, title=_title,
     furnish=_furnish, scale=_scale, name=_name, document=("hardware",), apart=("batch",), columns=2,
+    less_is_better=lambda rows: [True] * len(rows),
 )  # fmt: skip

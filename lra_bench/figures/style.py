@@ -140,10 +140,15 @@ def save(pages: Iterable[Figure], data: pd.DataFrame, folder: Path, name: str) -
 
     pictures = []
     try:
-        with replacing(folder / f"{name}.pdf") as path, PdfPages(path, metadata={"CreationDate": None}) as document:
+        # Fonts are written when the document is closed, so the style must last until then.
+        with (
+            style(),
+            replacing(folder / f"{name}.pdf") as path,
+            PdfPages(path, metadata={"CreationDate": None}) as document,
+        ):
             for number, page in enumerate(pages, start=1):
                 pictures.append(folder / f"{name if number == 1 else f'{name}-{number}'}.png")
-                with style(), replacing(pictures[-1]) as aside:
+                with replacing(pictures[-1]) as aside:
                     document.savefig(page)
                     # The default level takes several times as long.
                     page.savefig(aside, format="png", pil_kwargs={"compress_level": 1})

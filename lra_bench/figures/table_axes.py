@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .palette import Look
-from .style import POINTS, TINY, line_inches, text_inches, wrapped
+from .style import TINY, line_inches, text_inches, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,6 +39,14 @@ def measure(labels: Sequence[str], room: float) -> Rows:
     return Rows(names, widest + GLYPH_INCHES + GAP_INCHES + EDGE_INCHES)
 
 
+def chunks(keys: Sequence[tuple[str, str]], most: int) -> Iterator[Sequence[tuple[str, str]]]:
+    """``keys`` over as few panels as have at most ``most`` rows, all about as high."""
+    panels = -(-len(keys) // most)
+    size = -(-len(keys) // max(panels, 1))
+    for start in range(0, len(keys), max(size, 1)):
+        yield keys[start : start + size]
+
+
 def draw(
     ax: Axes, rows: Rows, keys: Sequence[tuple[str, str]], look_of: Mapping[tuple[str, str], Look]
 ) -> dict[str, float]:
@@ -48,11 +56,16 @@ def draw(
     edges = rows.edges(keys)
     middles = [(above + below) / 2 for above, below in itertools.pairwise(edges)]
     ax.set_ylim(edges[-1], 0)
-    ax.set_yticks(middles, [rows.names[label] for _, label in keys], fontsize=TINY, linespacing=1.0)
-    ax.tick_params(axis="y", length=0, pad=(GLYPH_INCHES + GAP_INCHES) * POINTS)
-    ax.grid(visible=False, axis="y")
-    aside = ScaledTranslation(-(GLYPH_INCHES / 2 + 0.02), 0, ax.figure.dpi_scale_trans)
-    beside = blended_transform_factory(ax.transAxes, ax.transData) + aside
+    ax.set_yticks([])
+    scale = ax.figure.dpi_scale_trans
+    beside = blended_transform_factory(ax.transAxes, ax.transData)
+    glyphs = beside + ScaledTranslation(-(GLYPH_INCHES / 2 + 0.02), 0, scale)
+    names = beside + ScaledTranslation(-(GLYPH_INCHES + GAP_INCHES), 0, scale)
     for key, middle in zip(keys, middles, strict=True):
-        ax.plot([0], [middle], transform=beside, clip_on=False, linestyle="none", **look_of[key].points())
+        ax.plot([0], [middle], transform=glyphs, clip_on=False, linestyle="none", **look_of[key].points())
+        # No tick labels: each would bring lines and texts of its own that are laid out and never seen.
+        ax.text(
+            0, middle, rows.names[key[1]], transform=names, fontsize=TINY, linespacing=1.0, ha="right",
+            va="center_baseline" if "\n" not in rows.names[key[1]] else "center", multialignment="right",
+        )  # fmt: skip
     return {label: middle for (_, label), middle in zip(keys, middles, strict=True)}

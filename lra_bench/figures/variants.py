@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.runs import lacks, runs
@@ -38,6 +38,17 @@ def identity(record: Record) -> dict[str, Any]:
         "hardware": record.key.hardware,
         "seed": record.key.seed,
     }
+
+
+def placed(records: Sequence[Record], rows: Sequence[Sequence[Mapping[str, Any]]]) -> pd.DataFrame:
+    """One frame of the rows of all records, beside the columns of ``identity``, which are made once per record."""
+    import numpy as np
+    import pandas as pd
+
+    places = pd.DataFrame([identity(record) for record in records])
+    of_record = np.repeat(np.arange(len(records)), [len(own) for own in rows])
+    values = pd.DataFrame([row for own in rows for row in own])
+    return pd.concat([places.iloc[of_record].reset_index(drop=True), values], axis=1)
 
 
 def scores(records: Sequence[Record], further: list[str]) -> pd.DataFrame:
@@ -80,8 +91,9 @@ def _several(rows: pd.DataFrame, names: pd.Series, column: str) -> pd.Series:
 def over_seeds(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """One row per group of ``by``: the mean score over ``seeds`` with its 95 % interval, ``low`` to ``high``.
 
-    ``interval`` names what they hold: the mean over ``seeds`` (Student) where there are two or more, else the score
-    over ``examples`` of the one seed. Other columns keep their first value. Shares stay within 0 and 1.
+    ``deviation`` is that of the seeds' scores. ``interval`` names what the ends hold: the mean over ``seeds`` (Student)
+    where there are two or more, else the score over ``examples`` of the one seed. Other columns keep their first value.
+    Shares stay within 0 and 1.
     """
     import numpy as np
     from scipy.stats import t
@@ -94,6 +106,7 @@ def over_seeds(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     low, high = spread["mean"] - half, spread["mean"] + half
     return rows.assign(
         score=spread["mean"],
+        deviation=spread["std"],
         low=low.where(~share, low.clip(lower=0)).where(several, rows["low"]),
         high=high.where(~share, high.clip(upper=1)).where(several, rows["high"]),
         seeds=spread["count"],
