@@ -129,12 +129,14 @@ def _point(task: str, model: str, score: float, ratio: float, knob: str) -> Extr
     half = 0.01 if task == "enwik8" else 1.96 * math.sqrt(max(there * (1 - there), 0.01) / 1000)
     failed = ratio == RATIOS[-1] and not knob and _share("long", model) < 0.1
     known = {"score": there, "loss": 1.0, "low": there - half, "high": there + half}
-    return {
+    point: Any = {
         "variant": "redrawn", "knob": knob, "ratio": ratio, "length": int(500 * ratio), "mean_tokens": 300.0 * ratio,
         "n": 1000, **(dict.fromkeys(known) if failed else known), "floor": floor, "floor_name": "rule",
         "floors": {"rule": floor}, "drift": {"mean_root_arity": 5.5}, "skill": None, "retention": None, "attempt": 1,
         "status": "out_of_memory" if failed else "ok", "reason": "",
-    }  # type: ignore[typeddict-item]  # fmt: skip
+    }  # fmt: skip
+    made: ExtrapolationPoint = point
+    return made
 
 
 def _bits(bits: float) -> Metric:

@@ -103,8 +103,8 @@ def test_ties_are_those_of_the_leaderboard() -> None:
         panel = ranks._ranked(rows.assign(label=rows["variant"]), task)
         groups = ranks.not_told_apart(panel)
         of_table = {
-            letter: {variant for variant, own in table[task].items() if letter in own}
-            for letter in sorted(set("".join(table[task])))
+            letter: {variant for variant, own in table.xs(task, level="task").items() if letter in own}
+            for letter in sorted(set("".join(table.xs(task, level="task"))))
         }
         assert len(groups) > 1
         assert [set(group) for group in groups] == list(of_table.values())

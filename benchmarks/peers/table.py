@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -79,8 +80,9 @@ def median_interval(values: Sequence[float]) -> tuple[float | None, float | None
 
     if not values:
         return None, None
-    low, high = quantile_test(values, p=0.5).confidence_interval(0.95)
-    return (min(values), max(values)) if math.isnan(low) or math.isnan(high) else (float(low), float(high))
+    found: Any = quantile_test(values, p=0.5).confidence_interval(0.95)
+    low, high = float(found.low), float(found.high)
+    return (min(values), max(values)) if math.isnan(low) or math.isnan(high) else (low, high)
 
 
 def as_table(rows: Sequence[Row]) -> pd.DataFrame:

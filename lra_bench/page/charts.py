@@ -77,7 +77,7 @@ def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
 def costs(records: Sequence[Record]) -> dict[Key, list[Chart]]:
     """Time and peak memory of a step over length of each cell, beside the transformer's on the same hardware."""
     timed = _usable(records, speed_vs_length.lacking(records))
-    rows = _rows(speed_vs_length.step_costs(timed)) if timed else []
+    rows = _rows(speed_vs_length.table(timed)) if timed else []
     references = _references([row for row in rows if row["mode"] == "train"], "batch", "quantity")
     found: dict[Key, list[Chart]] = {}
     for key, cell in _grouped(rows, CELL).items():
