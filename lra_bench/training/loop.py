@@ -131,25 +131,25 @@ def forward_backward(
     a ``group`` reads its own rows: loss and memory are theirs, gradients and statistics those of all rows.
     """
     parts = micro_batches(batch.size, hardware.micro_batch, group.rank, group.world)
-    if group.world == len(parts) == 1:
-        scored = None
-    else:
-        scored = scored_targets(batch).clamp(min=1).to(hardware.device, non_blocking=True)
-    begin, size = parts[0][0], batch.size
-    batch = (batch.rows(begin, parts[-1][1]) if group.world > 1 else batch).to(hardware.device)
+    begin, end = parts[0][0], parts[-1][1]
+    whole_batch = batch
+    batch = (batch if end - begin == batch.size else batch.rows(begin, end)).to(hardware.device)
     if "reset" not in batch.extra:
         memory = None
     memory = tree_map_only(Tensor, lambda tensor: _reset_rows(tensor, batch.extra["reset"]), memory)
+    if group.world == len(parts) == 1:
+        loss, memory, reported = _micro_step(model, batch, optimizer, hardware, memory)
+        return loss, memory, {name: dict(values) for name, values in reported.items()}
+    scored = scored_targets(whole_batch).clamp(min=1).to(hardware.device, non_blocking=True)
     losses: list[Tensor] = []
     memories: list[Any] = []
     statistics: dict[str, dict[str, Tensor]] = {}
     for start, stop in parts:
-        part = batch.rows(start - begin, stop - begin) if len(parts) > 1 else batch
+        part = batch.rows(start - begin, stop - begin)
         own = tree_map_only(Tensor, lambda tensor: tensor[start - begin : stop - begin], memory)  # noqa: B023
-        with group.reducing(model, last=stop == parts[-1][1]):
-            loss, after, reported = _micro_step(
-                *(model, part, optimizer, hardware, own, scored, part.size / size, group)
-            )
+        share = part.size / whole_batch.size
+        with group.reducing(model, last=stop == end):
+            loss, after, reported = _micro_step(model, part, optimizer, hardware, own, scored, share, group)
         losses.append(loss)
         memories.append(after)
         for name, values in reported.items():
@@ -166,9 +166,9 @@ def _micro_step(
     optimizer: Optimizer,
     hardware: Hardware,
     memory: Any,
-    scored: Tensor | None,
-    share: float,
-    group: Group,
+    scored: Tensor | None = None,
+    share: float = 1.0,
+    group: Group = ALONE,
 ) -> tuple[Tensor, Any, Mapping[str, Mapping[str, Tensor]]]:
     with hardware.autocast():
         output: Output = model(batch, memory)
