@@ -74,10 +74,10 @@ def _trained(case: Case, group: Group) -> dict:
 
 def in_ranks(cases: list[Case], processes: int, folder: Path) -> list[dict]:
     """What rank 0 found of every case, all run by one group of so many processes."""
-    request, answer = folder / "request.json", folder / "answer.json"
-    request.write_text(json.dumps({"cases": [asdict(case) for case in cases], "answer": str(answer)}))
+    answer = folder / "answer.json"
+    request = {"cases": [asdict(case) for case in cases], "answer": str(answer)}
     hardware = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu", processes, "ddp")
-    with running(["-m", "tests.parallel_ranks", str(request)], hardware) as lines:
+    with running("tests.parallel_ranks", request, hardware) as lines:
         said = lines.read()
     assert answer.exists(), said
     return json.loads(answer.read_text())

@@ -167,6 +167,10 @@ def shard(model: nn.Module) -> None:
                 f"hardware.strategy=fsdp: the parameter {name} is a single number without a dimension to cut; give it "
                 "the shape (1,) or set hardware.strategy=ddp"
             )
+        # Initialisers leave transposed matrices behind, which FSDP2 refuses.
+        parameter.data = parameter.data.contiguous()
+    # Blocks may end in a view of their sum; nothing changes it in place.
+    warnings.filterwarnings("ignore", "FSDP2-wrapped module")
     mesh = init_device_mesh(next(model.parameters()).device.type, (dist.get_world_size(),))
     for part in separable(model, getattr(model, "shards", ())):
         fully_shard(part, mesh=mesh)

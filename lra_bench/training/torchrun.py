@@ -76,11 +76,9 @@ def train_in_group(
     Weights lie in the folder of ``checkpoints``. Ctrl-C and SIGTERM let ranks end their step and write a checkpoint.
     Raises what a rank raised, and ``GroupFailed`` where one died; none is left then.
     """
-    with tempfile.TemporaryDirectory(prefix="lra-bench-") as folder:
-        request = Path(folder, "request.json")
-        request.write_text(json.dumps({"config": config, "folder": str(checkpoints.folder)}), encoding="utf-8")
-        with running(["-m", "lra_bench.training.rank", str(request)], hardware) as lines:
-            heard = listen(lines, log)
+    request = {"config": config, "folder": str(checkpoints.folder)}
+    with running("lra_bench.training.rank", request, hardware) as lines:
+        heard = listen(lines, log)
     if not heard.finished(hardware.processes):
         raise heard.error()
     ends = [heard.ends[rank] for rank in range(hardware.processes)]
@@ -88,11 +86,20 @@ def train_in_group(
 
 
 @contextmanager
-def running(program: list[str], hardware: Hardware) -> Iterator[IO[str]]:
-    """Run a program, as torchrun takes it, in ``hardware.processes`` ranks; yields what they write to stdout.
+def running(module: str, request: Mapping[str, Any], hardware: Hardware) -> Iterator[IO[str]]:
+    """Run a module in ``hardware.processes`` ranks, told the path of the ``request``; yields what they write to stdout.
 
     They share no terminal with this process, so that Ctrl-C does not reach them twice. All are ended with the context.
     """
+    with tempfile.TemporaryDirectory(prefix="lra-bench-") as folder:
+        told = Path(folder, "request.json")
+        told.write_text(json.dumps(request), encoding="utf-8")
+        with _agent(["--log-dir", folder, "-m", module, str(told)], hardware) as lines:
+            yield lines
+
+
+@contextmanager
+def _agent(program: Iterable[str], hardware: Hardware) -> Iterator[IO[str]]:
     agent = subprocess.Popen(
         # With --standalone the group meets on a port that is free.
         [
@@ -109,14 +116,14 @@ def running(program: list[str], hardware: Hardware) -> Iterator[IO[str]]:
     assert agent.stdout is not None
     try:
         yield agent.stdout
-        agent.wait(LAST_SECONDS)
+        with suppress(subprocess.TimeoutExpired):
+            agent.wait(LAST_SECONDS)
     finally:
         agent.terminate()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             agent.wait(LAST_SECONDS)
-        except subprocess.TimeoutExpired:
-            agent.kill()
-            agent.wait()
+        agent.kill()
+        agent.wait()
         agent.stdout.close()
 
 
