@@ -1,11 +1,12 @@
 """Several processes that train together do what one process does, and their end is understood."""
 
 import itertools
-import json
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from lra_bench.contracts import UserError
@@ -16,7 +17,6 @@ from lra_bench.training.optimizer import Optimizer
 from lra_bench.training.parallel import Group, micro_batches, separable, shard, share
 from lra_bench.training.torchrun import Heard
 from tests.parallel_ranks import Case, in_ranks, trained
-from tests.running import TINY, Folder
 from tests.test_training import RECIPE, rows, toy
 
 TOLERANCE = 1e-10
@@ -27,18 +27,17 @@ def together(strategy: str, processes: int | None = None, **changes) -> dict:
     return {**OPTIONS, "strategy": strategy, "processes": processes, **changes}
 
 
-@pytest.mark.parametrize(("count", "parts"), itertools.product([0, 1, 2, 7, 8, 33], [1, 2, 3, 4]))
-def test_shares_follow_each_other_and_are_nearly_equal(count, parts):
-    shares = [share(count, part, parts) for part in range(parts)]
-    assert [row for start, stop in shares for row in range(start, stop)] == list(range(count))
-    sizes = [stop - start for start, stop in shares]
-    assert max(sizes) - min(sizes) <= 1
+@pytest.mark.parametrize("parts", [1, 2, 3, 4])
+def test_shares_follow_each_other_and_are_nearly_equal(parts):
+    for count in range(34):
+        shares = [share(count, part, parts) for part in range(parts)]
+        assert [row for start, stop in shares for row in range(start, stop)] == list(range(count))
+        sizes = [stop - start for start, stop in shares]
+        assert max(sizes) - min(sizes) <= 1
 
 
-@pytest.mark.parametrize(("size", "cap", "world"), itertools.product(range(1, 14), [None, 1, 2, 3, 5], [1, 2, 3, 4]))
+@given(size=st.integers(4, 40), cap=st.none() | st.integers(1, 9), world=st.integers(1, 4))
 def test_ranks_read_every_row_once_in_equally_many_parts(size, cap, world):
-    if size < world:
-        return
     parts = [micro_batches(size, cap, rank, world) for rank in range(world)]
     assert [row for own in parts for start, stop in own for row in range(start, stop)] == list(range(size))
     lengths = [stop - start for own in parts for start, stop in own]
@@ -208,21 +207,3 @@ def test_a_run_of_four_resumes_bit_for_bit_and_under_other_numbers_nearly(tmp_pa
     whole, _, _, same = in_ranks(cases, 4, tmp_path)
     assert same == whole
     assert difference(trained(Case(model, folders[2])), whole) <= TOLERANCE
-
-
-def test_a_cell_of_two_processes(tmp_path):
-    folder = Folder(tmp_path)
-    command = ["bench", "model=routing", *(a for a in TINY if a != "hardware=cpu"), "tracker=none"]
-    printed = folder.run(*command, "hardware=cpu_ddp", "measure.extrapolation_ratios=[]").stderr
-    assert "Traceback" not in printed and "Warning" not in printed
-    record = folder.record()
-    assert record["status"] == "ok" and record["key"]["hardware"].endswith("-2x1t-ddp")
-    machine = record["environment"]["hardware"]
-    assert (machine["processes"], machine["strategy"], machine["threads"]) == (2, "ddp", 1)
-    training = record["training"]
-    peaks = [rank["peak_resident_growth_bytes"] for rank in training["peak_by_rank"]]
-    assert len(peaks) == 2 and training["peak_resident_growth_bytes"] == max(peaks)
-    assert training["tokens_per_second"] > 0 and training["validation_change_on_reload"] == 0
-    assert record["speed"] == [] and "one process" in record["flops"]["route"]
-    assert "one process" in printed
-    assert json.dumps(record["metrics"]["test"])

@@ -1,7 +1,7 @@
 """torchrun for the ranks of one cell: ``python -m lra_bench.training.agent`` with the options of torchrun.
 
 It starts and watches the ranks, and ends all of them when one dies. What it found is the last line on stdout, as JSON:
-the ranks that failed first, with their exit codes.
+the ranks that failed, in the order in which they did, with their exit codes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def main() -> None:
     try:
         run(parse_args(sys.argv[1:]))
     except ChildFailedError as error:
-        failures = {rank: failure.exitcode for rank, failure in error.failures.items()}
+        ordered = sorted(error.failures.items(), key=lambda item: item[1].timestamp)
+        failures = {rank: failure.exitcode for rank, failure in ordered}
     except SignalException:
         pass
     print(json.dumps({"failures": failures}), flush=True)  # noqa: T201

@@ -119,6 +119,8 @@ def main() -> None:
     try:
         work(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), voice)
     except BaseException as error:
+        # torchrun ends all ranks when one has died; this one still has to tell what it knows.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         voice.tell(**_ending(error))
         sys.stderr.flush()
         # Leaving the group would wait for ranks that do not come.

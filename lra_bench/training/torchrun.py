@@ -34,7 +34,7 @@ class GroupFailed(Exception):
 
 @dataclass
 class Heard:
-    """What the group said: how each rank ended, in the order told, and what torchrun saw fail, by exit code."""
+    """How each rank says it ended, and the exit codes of those that failed, both in the order of events."""
 
     ends: dict[int, dict[str, Any]] = field(default_factory=dict)
     failures: dict[int, int] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Heard:
         A rank that died without a word drags others down, which then speak of it; so it is named first. Else whoever
         spoke first knows best.
         """
-        silent = sorted(set(self.failures) - set(self.ends))
+        silent = [rank for rank in self.failures if rank not in self.ends]
         if silent:
             return GroupFailed(f"rank {silent[0]} {death(self.failures[silent[0]])}")
         rank, end = next(((r, e) for r, e in self.ends.items() if e["status"] != "ok"), (0, {"status": "lost"}))
