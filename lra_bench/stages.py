@@ -105,8 +105,8 @@ class Stages:
             fit, peaks = train_in_group(self.config, self.group, self.checkpoints, self.tracker.log)
             memory = {**largest(peaks), "peak_by_rank": peaks}
         else:
+            model.to(self.hardware.device)
             with peak_memory(self.hardware.device) as peak:
-                model.to(self.hardware.device)
                 fit = train(model, rows, task.spec, self.config, self.hardware, self.checkpoints, self.tracker.log)
             memory = peak.as_dict()
         self.curves = _curves(fit)

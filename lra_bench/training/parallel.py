@@ -193,18 +193,22 @@ def _uses(module: nn.Module) -> dict[nn.Parameter, int]:
 
 def whole(tree: Any) -> Any:
     """A pytree whose sharded tensors are whole; all ranks must ask at once."""
-    from torch.distributed.tensor import DTensor
-
-    return tree_map_only(DTensor, lambda tensor: tensor.full_tensor(), tree)
+    return tree_map_only(Tensor, lambda tensor: tensor.full_tensor() if _sharded(tensor) else tensor, tree)
 
 
 def cut_like(tensor: Any, mine: Tensor) -> Any:
     """The part of a whole ``tensor`` that this rank has of ``mine``, where that is sharded and of the same shape."""
+    if not _sharded(mine) or tensor.shape != mine.shape:
+        return tensor
     from torch.distributed.tensor import DTensor, distribute_tensor
 
-    if not isinstance(mine, DTensor) or tensor.shape != mine.shape:
-        return tensor
+    mine = cast(DTensor, mine)
     return distribute_tensor(tensor.to(mine.device), mine.device_mesh, mine.placements)
+
+
+def _sharded(tensor: Tensor) -> bool:
+    """Whether it is a DTensor, found without importing what training in one process needs not."""
+    return hasattr(tensor, "full_tensor")
 
 
 def named_once(model: nn.Module) -> Mapping[str, Tensor]:
