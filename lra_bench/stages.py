@@ -103,7 +103,7 @@ class Stages:
         self.stage = f"training at {task.spec.train_length:,} tokens, batch {self.config['train']['batch_size']}"
         if self.group.strategy != "none":
             fit, peaks = train_in_group(self.config, self.group, self.checkpoints, self.tracker.log)
-            memory = {**largest(peaks), "peak_by_rank": peaks}
+            memory: dict[str, Any] = {**largest(peaks), "peak_by_rank": peaks}
         else:
             model.to(self.hardware.device)
             with peak_memory(self.hardware.device) as peak:

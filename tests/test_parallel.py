@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from lra_bench.config import option_files
 from lra_bench.contracts import UserError
 from lra_bench.hardware import Hardware, check_batch, processes_of, resolve, slug
 from lra_bench.stages import largest
@@ -20,6 +21,8 @@ from tests.parallel_ranks import Case, in_ranks, trained
 from tests.test_training import RECIPE, rows, toy
 
 TOLERANCE = 1e-10
+DRAWING = {"sac", "sinkhorn", "sinkhorn_bilinear", "sortcut"}
+"""Systems that sample in training, by noise on their scores or actions."""
 OPTIONS = {"device": "cpu", "precision": "fp32", "threads": 1, "compile": False, "micro_batch": None}
 
 
@@ -191,6 +194,28 @@ def test_the_whole_smoke_run_is_the_same_for_any_number_of_processes(tmp_path, p
         expected = alone[case.overrides[0].removeprefix("model=")]
         assert len(found["loss"]) == 20
         assert difference(found, expected) <= TOLERANCE, case
+
+
+@pytest.mark.slow
+def test_every_system_trains_in_two_processes_as_in_one(tmp_path):
+    """Deviations, where there are, come from draws in training, which differ from rank to rank."""
+    few = ["train.steps=4", "train.evaluate_every=4"]
+    runs = {name: [f"model={name}"] for name in option_files("model")}
+    runs["bag_of_tokens"] += ["model.network.dropout=0"]
+    runs |= {f"position {name}": ["model=transformer", f"position={name}"] for name in ("t5", "learned", "shaw")}
+    runs |= {"uneven": ["model=luna", "backbone.depth=3", "train.batch_size=5"]}
+    runs |= {"reversible": ["model=reformer", "backbone.reversible=true", "backbone.depth=2"]}
+    cases = [
+        Case([*run, *few], str(tmp_path / f"{name}-{sharded}"), sharded)
+        for name, run in runs.items()
+        for sharded in (False, True)
+    ]
+    found = in_ranks(cases, 2, tmp_path)
+    for number, (name, run) in enumerate(runs.items()):
+        averaged, spread = found[2 * number : 2 * number + 2]
+        assert difference(averaged, spread) <= TOLERANCE, name
+        if name not in DRAWING:
+            assert difference(averaged, trained(Case([*run, *few], str(tmp_path / name)))) <= TOLERANCE, name
 
 
 @pytest.mark.slow

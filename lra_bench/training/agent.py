@@ -31,6 +31,8 @@ def main() -> None:
         failures = {rank: failure.exitcode for rank, failure in ordered}
     except SignalException:
         pass
+    # torchrun's handlers, which raise, are still there, and whoever hears the last line ends this process.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print(json.dumps({"failures": failures}), flush=True)  # noqa: T201
 
 
