@@ -87,19 +87,20 @@ def run(cell: Cell, results: Path, attempt: int) -> Record:
 
     A status tells how it ended. ``UserError`` passes through, for nothing was measured then.
     """
-    from lra_bench.hardware import resolve
+    from lra_bench.hardware import alone, resolve
     from lra_bench.records import environment, store
     from lra_bench.stages import Stages
 
     hardware = resolve(cell.config["hardware"])
-    hardware.apply()
+    own = resolve(alone(cell.config["hardware"]))
+    own.apply()
     record = blank_record(cell, attempt, environment.environment(hardware))
     folder = checkpoint_folder(cell.key)
     with holding(cell.key) as waited:
         if waited and (done := store.find(cell.key, results)) is not None and done.status in FINISHED:
             return done
         began = time.perf_counter()
-        stages = Stages(record, cell.fingerprint, hardware, results, folder)
+        stages = Stages(record, cell.fingerprint, hardware, own, results, folder)
         try:
             record.status, record.reason = _guarded(stages)
             record.finished_at = _now()

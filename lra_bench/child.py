@@ -20,6 +20,13 @@ def environment(folder: str | None = None) -> dict[str, str]:
     return {**os.environ, "PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(path)}
 
 
+def death(code: int) -> str:
+    """How a process ended that left no word: killed, or crashed inside a library."""
+    how = f"signal {-code}" if code < 0 else f"exit code {code}"
+    known = " (the machine's memory ran out, or it was killed from outside)" if code == -signal.SIGKILL else ""
+    return f"ended by {how}{known}"
+
+
 def end_with_parent(number: signal.Signals) -> None:
     """Have the kernel send this process ``number`` when its parent dies, however that dies; on Linux only."""
     with suppress(OSError, AttributeError):

@@ -105,6 +105,11 @@ def profile(
     with importable(config_dir):
         for lineup in planned:
             hardware = resolve(lineup.entrants[0].config["hardware"])
+            if hardware.strategy != "none":
+                raise UserError(
+                    f"hardware.strategy={hardware.strategy}: a profile is of one process; "
+                    f"choose hardware={hardware.device.type}"
+                )
             comparison = Comparison(lineup.entrants, lineup.spec, hardware, lineup.protocol, refused=lineup.refused)
             try:
                 found = comparison.run()

@@ -214,7 +214,7 @@ def _automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], c
 AT_LEAST_ONE = (
     *("train.steps", "train.batch_size", "train.evaluate_every", "measure.evaluation_batch_size"),
     *("backbone.depth", "backbone.width", "backbone.heads", "backbone.ff_width", "hardware.threads"),
-    *("hardware.micro_batch", "hardware.timeout_seconds", "measure.speed_batch_size"),
+    *("hardware.processes", "hardware.micro_batch", "hardware.timeout_seconds", "measure.speed_batch_size"),
 )
 
 

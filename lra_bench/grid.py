@@ -16,9 +16,9 @@ from lra_bench import config as configuration
 from lra_bench.abilities import mixer_ability
 from lra_bench.build import build_task
 from lra_bench.cell import Cell
-from lra_bench.child import environment
+from lra_bench.child import death, environment
 from lra_bench.contracts import TaskSpec, UserError
-from lra_bench.hardware import slug
+from lra_bench.hardware import check_batch, slug
 from lra_bench.progress import bar, say
 from lra_bench.records import store
 from lra_bench.records.environment import code_version
@@ -77,6 +77,7 @@ def plan(overrides: Sequence[str], results: Path, config_dir: Path | None = None
 def _plan(overrides: Sequence[str], results: Path, config_dir: Path | None) -> Planned:
     composed = configuration.compose(overrides, config_dir)
     task = build_task(composed.config)
+    check_batch(composed.config["hardware"], composed.config["train"]["batch_size"])
     fingerprint = task.fingerprint()
     key = CellKey(
         task=composed.choices["task"],
@@ -149,7 +150,7 @@ def execute(
         code = _run_in_fresh_process(each, results)
         record = store.find(each.cell.key, results) if code != 2 else None
         if code not in (0, 1, 2, 130):
-            record, code = _record_unrun(each, results, "failed", _death(code)), 1
+            record, code = _record_unrun(each, results, "failed", f"the process of the cell {death(code)}"), 1
         yield each, record, code
         if code == 130:
             raise KeyboardInterrupt
@@ -190,13 +191,6 @@ def _record_unrun(planned: Planned, results: Path, status: str, reason: str) -> 
     record = blank_record(planned.cell, planned.record.attempt + 1 if planned.record else 1, examine(None))
     record.status, record.reason = status, reason
     return store.keep_best(record, results)
-
-
-def _death(code: int) -> str:
-    """How a process ended that left no word: killed, or crashed inside a library."""
-    how = f"signal {-code}" if code < 0 else f"exit code {code}"
-    known = " (the machine's memory ran out, or it was killed from outside)" if code == -9 else ""
-    return f"the process of the cell ended by {how}{known}"
 
 
 def _forget_checkpoint(cell: Cell) -> None:

@@ -13,12 +13,17 @@ from lra_bench.processor import processor_slug
 if TYPE_CHECKING:
     import torch
 
+STRATEGIES = ("none", "ddp", "fsdp")
+CPU_PROCESSES = 2
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """Where and how numbers are computed; ``threads`` are those of one CPU process."""
+    """Where and how numbers are computed; ``threads`` are those of one CPU process.
+
+    A ``strategy`` other than ``none`` has ``processes`` train each cell together, one per card on CUDA.
+    """
 
     device: torch.device
     precision: str
@@ -26,6 +31,8 @@ class Hardware:
     compile: bool
     micro_batch: int | None
     slug: str
+    processes: int = 1
+    strategy: str = "none"
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Mixed precision for bf16 and fp16, nothing otherwise."""
@@ -58,28 +65,87 @@ def resolve(options: Mapping[str, Any]) -> Hardware:
 
     name = _device_name(str(options["device"]))
     precision = _precision(str(options["precision"]), name)
-    threads = int(options["threads"] or usable_cpus())
     return Hardware(
         device=torch.device(name),
         precision=precision,
-        threads=threads,
+        threads=_threads(options),
         compile=bool(options["compile"]),
         micro_batch=options["micro_batch"],
         slug=slug(options),
+        processes=processes_of(options),
+        strategy=_strategy(options),
     )
 
 
+def alone(options: Mapping[str, Any]) -> dict[str, Any]:
+    """``config.hardware`` for what one process does by itself: tests, other lengths."""
+    return {**options, "processes": None, "strategy": "none"}
+
+
+def processes_of(options: Mapping[str, Any]) -> int:
+    """How many processes train a cell together: one without a strategy, else by default one per card, two on a CPU.
+
+    Raises ``UserError`` where that does not go with the strategy or with the cards there are.
+    """
+    strategy, asked = _strategy(options), options.get("processes")
+    if strategy == "none":
+        if asked not in (None, 1):
+            raise UserError(f"hardware.processes={asked}: needs hardware.strategy=ddp or hardware.strategy=fsdp")
+        return 1
+    if _device_name(str(options["device"])) == "cpu":
+        return int(asked or CPU_PROCESSES)
+    import torch
+
+    cards = torch.cuda.device_count()
+    if asked is not None and asked > cards:
+        raise UserError(f"hardware.processes={asked}: one process needs a card and there are {cards}; lower it")
+    return int(asked or cards)
+
+
+def check_batch(options: Mapping[str, Any], batch_size: int) -> None:
+    """Raise ``UserError`` where a batch cannot be shared by the processes of ``config.hardware``."""
+    processes, cap = processes_of(options), options["micro_batch"]
+    if batch_size < processes:
+        raise UserError(
+            f"train.batch_size={batch_size}: leaves nothing to some of hardware.processes={processes}; "
+            "lower hardware.processes"
+        )
+    if cap == 1 and batch_size % processes and _strategy(options) == "fsdp":
+        raise UserError(
+            "hardware.micro_batch=1: under hardware.strategy=fsdp every process needs as many rows, and "
+            f"train.batch_size={batch_size} is no multiple of hardware.processes={processes}; "
+            "set hardware.micro_batch=2"
+        )
+
+
 def slug(options: Mapping[str, Any]) -> str:
-    """The short name of the hardware in a cell's key: ``cpu-epyc-2t``, ``h200-bf16``; found without torch on CPU."""
+    """The short name of the hardware in a cell's key, found without torch on a CPU.
+
+    ``cpu-epyc-2t``, ``h200-bf16``; of several processes ``cpu-epyc-2x1t-ddp``, ``h200-8x-bf16-fsdp``.
+    """
     name = _device_name(str(options["device"]))
     precision = _precision(str(options["precision"]), name)
     tail = f"{'-' + precision if precision != 'fp32' else ''}{'-compiled' if options['compile'] else ''}"
+    strategy, processes = _strategy(options), processes_of(options)
+    several, together = ("", "") if strategy == "none" else (f"{processes}x", f"-{strategy}")
     if name == "cpu":
-        return f"cpu-{processor_slug()}-{int(options['threads'] or usable_cpus())}t{tail}"
+        return f"cpu-{processor_slug()}-{several}{_threads(options)}t{tail}{together}"
     import torch
 
-    chip = torch.cuda.get_device_name().lower().replace("nvidia", "").strip().split()
-    return f"{'-'.join(chip)}{tail}" if tail else f"{'-'.join(chip)}-fp32"
+    chip = "-".join(torch.cuda.get_device_name().lower().replace("nvidia", "").strip().split())
+    return f"{chip}{several and '-' + several}{tail or '-fp32'}{together}"
+
+
+def _strategy(options: Mapping[str, Any]) -> str:
+    strategy = str(options.get("strategy") or "none")
+    if strategy not in STRATEGIES:
+        raise UserError(f"hardware.strategy={strategy}: choose {', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}")
+    return strategy
+
+
+def _threads(options: Mapping[str, Any]) -> int:
+    """Threads of one process: those asked for, or an equal part of the cores."""
+    return int(options["threads"] or max(1, usable_cpus() // processes_of(options)))
 
 
 def _device_name(wanted: str) -> str:

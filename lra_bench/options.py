@@ -83,11 +83,17 @@ class Measure:
 
 @dataclass
 class HardwareOptions:
-    """Where to compute; ``micro_batch`` caps the rows computed at once, ``timeout_seconds`` ends a cell."""
+    """Where to compute; ``micro_batch`` caps the rows computed at once, ``timeout_seconds`` ends a cell.
+
+    ``strategy`` is ``none``, ``ddp`` or ``fsdp``: with the latter two ``processes`` train a cell together, by default
+    one per CUDA device, and two on a CPU. ``threads`` and ``micro_batch`` are those of one process.
+    """
 
     device: str = "auto"
     precision: str = "auto"
     compile: bool = False
+    processes: int | None = None
+    strategy: str = "none"
     threads: int | None = None
     micro_batch: int | None = None
     timeout_seconds: int | None = None

@@ -27,6 +27,8 @@ QUIET_SECONDS = 2.0
 LINE_SECONDS = 10.0
 REDRAW_SECONDS = 0.25
 
+_silent = False
+
 _screen: Progress | None = None
 """What bars are drawn on while one is open, so that a bar within a bar stands below it."""
 
@@ -39,7 +41,9 @@ def bar(total: int, description: str, start: int = 0, unit: str = "") -> Iterato
 
     The bar appears after two seconds. Without a terminal a line is printed every ten seconds instead.
     """
-    if sys.stderr.isatty():
+    if _silent:
+        yield lambda n, doing="", /: None
+    elif sys.stderr.isatty():
         yield from _live(total, description, start, unit)
     else:
         yield from _lines(total, description, start, unit)
@@ -47,7 +51,14 @@ def bar(total: int, description: str, start: int = 0, unit: str = "") -> Iterato
 
 def say(message: str) -> None:
     """One line on stderr that says what the program is doing or waiting for."""
-    print(message, file=sys.stderr, flush=True)  # noqa: T201
+    if not _silent:
+        print(message, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def silence() -> None:
+    """Show no bars and say nothing from now on: another process does the same and tells of it."""
+    global _silent
+    _silent = True
 
 
 def _lines(total: int, description: str, start: int, unit: str) -> Iterator[Tell]:

@@ -48,7 +48,7 @@ def reevaluate(
     all are measured. Raises ``UserError`` where the checkpoint is no longer there.
     """
     from lra_bench.cell import checkpoint_folder, holding
-    from lra_bench.hardware import resolve
+    from lra_bench.hardware import alone, resolve
     from lra_bench.measure.knobs import chosen
     from lra_bench.measure.length import extrapolate
     from lra_bench.records import environment, store
@@ -62,7 +62,7 @@ def reevaluate(
         record = store.load(path)
         if record.status != "ok":
             raise UserError(f"{path}: is {record.status}, so there are no tested weights; run {record.command} first")
-        machine = resolve(_hardware_options(record, hardware, config_dir))
+        machine = resolve(alone(_hardware_options(record, hardware, config_dir)))
         machine.apply()
         task, model = _restored(record, checkpoints, machine)
         known = chosen(model, None if ALL_KNOBS in knobs else knobs, "--knobs")

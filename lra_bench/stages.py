@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,6 +23,7 @@ from lra_bench.tracking.choice import tracker
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.evaluation import Evaluation, evaluate
 from lra_bench.training.loop import Fit, train
+from lra_bench.training.torchrun import train_in_group
 
 if TYPE_CHECKING:
     from lra_bench.contracts import Task
@@ -34,10 +35,16 @@ class Incompatible(Exception):
 
 
 class Stages:
-    """The stages of one cell; ``stage`` names the one that runs, ``measure`` runs all."""
+    """The stages of one cell; ``stage`` names the one that runs, ``measure`` runs all.
 
-    def __init__(self, record: Record, fingerprint: str, hardware: Hardware, results: Path, folder: Path) -> None:
-        self.record, self.fingerprint, self.hardware, self.results = record, fingerprint, hardware, results
+    Where several processes share the work they train; everything else is done here, by this process ``alone``.
+    """
+
+    def __init__(
+        self, record: Record, fingerprint: str, hardware: Hardware, alone: Hardware, results: Path, folder: Path
+    ) -> None:
+        self.record, self.fingerprint, self.results = record, fingerprint, results
+        self.group, self.hardware = hardware, alone
         self.config = record.config
         self.checkpoints = Checkpoints(folder, self.config["hardware"]["checkpoint_seconds"])
         self.tracker = tracker(self.config["tracker"])
@@ -90,19 +97,25 @@ class Stages:
         if supports is not None and (reason := supports(task.spec)):
             raise Incompatible(reason)
         check_asked(model, task, self.config)
-        return model.to(self.hardware.device)
+        return model
 
     def _train(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> Fit:
         self.stage = f"training at {task.spec.train_length:,} tokens, batch {self.config['train']['batch_size']}"
-        with peak_memory(self.hardware.device) as peak:
-            fit = train(model, rows, task.spec, self.config, self.hardware, self.checkpoints, self.tracker.log)
+        if self.group.strategy != "none":
+            fit, peaks = train_in_group(self.config, self.group, self.checkpoints, self.tracker.log)
+            memory: dict[str, Any] = {**largest(peaks), "peak_by_rank": peaks}
+        else:
+            model.to(self.hardware.device)
+            with peak_memory(self.hardware.device) as peak:
+                fit = train(model, rows, task.spec, self.config, self.hardware, self.checkpoints, self.tracker.log)
+            memory = peak.as_dict()
         self.curves = _curves(fit)
-        self.record.training = {**fit.figures, **peak.as_dict()}
+        self.record.training = {**fit.figures, **memory}
         return fit
 
     def _finish(self, model: nn.Module, rows: dict[str, Rows]) -> None:
         self.stage = "finishing"
-        self.checkpoints.load_best(model)
+        self.checkpoints.load_best(model.to(self.hardware.device))
         finish = getattr(model, "finish", None)
         if finish is not None:
             finish(rows["train"], rows["validation"])
@@ -137,7 +150,7 @@ class Stages:
 
     def _profile(self, task: Task) -> None:
         self.stage = "measuring speed and memory"
-        measured = profile(self.config, task.spec, self.hardware)
+        measured = profile(self.config, task.spec, self.group)
         self.record.speed = measured["speed"]
         self.record.growth = measured["growth"]
         self.record.flops = measured["flops"]
@@ -152,6 +165,12 @@ class Stages:
             task.spec.train_length, found.points, found.by_position, [attempt], task.spec.higher_is_better
         )
         self.predictions = predictions_table({_whole_test(task): test, **found.evaluations})
+
+
+def largest(peaks: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:
+    """The largest of each kind of peak over ranks, None where one is unknown."""
+    found = {kind: [peak[kind] for peak in peaks] for kind in peaks[0]}
+    return {kind: None if None in values else max(filter(None, values), default=0) for kind, values in found.items()}
 
 
 def parameter_parts(model: nn.Module) -> Parameters:

@@ -159,6 +159,14 @@ class SequenceModel(nn.Module):
         """The mixer of each layer."""
         return [block.mixer if isinstance(block, Block) else block for block in self.blocks]  # type: ignore[misc]
 
+    @property
+    def shards(self) -> list[nn.Module]:
+        """The blocks whose weights nothing reads but their own forward pass, so that they may be fetched for it."""
+        if self.reversible:
+            return []
+        first = type(self.mixers[0]).prefix_rows is not Mixer.prefix_rows
+        return list(self.blocks)[first:]
+
     def parameter_parts(self) -> dict[str, int]:
         """Parameters in total and by part; what is in no other part is the body."""
         parts = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -120,11 +120,19 @@ class ShuffledBatches:
         return self._orders[epoch]
 
 
+def in_batches(lengths: Integers, batch_size: int, turns: Sequence[int] | None = None) -> Iterator[Integers]:
+    """Indices of ``lengths`` (R,) in batches, from short to long; those numbered ``turns``, or all."""
+    order = np.argsort(lengths, kind="stable")
+    for turn in range(-(-len(order) // batch_size)) if turns is None else turns:
+        yield order[turn * batch_size : (turn + 1) * batch_size]
+
+
 def evaluation_batches(
-    rows: Rows, batch_size: int, multiple: int = 64, pad_to: int | None = None
+    rows: Rows, batch_size: int, multiple: int = 64, pad_to: int | None = None, turns: Sequence[int] | None = None
 ) -> Iterator[tuple[Integers, Batch]]:
-    """Every row exactly once, as (indices, batch), from short to long so that little is padded."""
-    order = np.argsort(rows.row_lengths, kind="stable")
-    for start in range(0, len(order), batch_size):
-        indices = order[start : start + batch_size]
+    """Every row exactly once, as (indices, batch), from short to long so that little is padded.
+
+    ``turns`` are the numbers of the batches to give, None all.
+    """
+    for indices in in_batches(rows.row_lengths, batch_size, turns):
         yield indices, rows.batch(indices, pad_to=pad_to, multiple=multiple)

@@ -11,6 +11,7 @@ import torch
 
 from lra_bench.contracts import NOT_SCORED, Batch
 
+from .batches import in_batches
 from .columns import Integers
 
 if TYPE_CHECKING:
@@ -54,11 +55,14 @@ class Windows:
             targets[row, first - start : stop - start] = text[1 + first - start :]
         return Batch(torch.from_numpy(self.lengths), torch.from_numpy(targets), torch.from_numpy(tokens))
 
-    def batches(self, rows: Rows, batch_size: int) -> Iterator[tuple[Integers, Batch]]:
-        """Every window once, as (indices, batch), from short to long so that little is padded."""
-        order = np.argsort(self.lengths, kind="stable")
-        for start in range(0, len(order), batch_size):
-            indices = order[start : start + batch_size]
+    def batches(
+        self, rows: Rows, batch_size: int, turns: Sequence[int] | None = None
+    ) -> Iterator[tuple[Integers, Batch]]:
+        """Every window once, as (indices, batch), from short to long so that little is padded.
+
+        ``turns`` are the numbers of the batches to give, None all.
+        """
+        for indices in in_batches(self.lengths, batch_size, turns):
             yield indices, self.select(indices).batch(rows)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from lra_bench.contracts import TaskSpec
 from lra_bench.hardware import Hardware
-from lra_bench.progress import bar
+from lra_bench.progress import bar, say
 from lra_bench.records.schema import Energy, Flops, SpeedPoint
 
 from .entry import add_flops, unmeasured
@@ -24,6 +24,7 @@ BATCH_SIZE = {"cpu": 1, "cuda": 32}
 LIMIT_SECONDS = 25.0
 START_SECONDS = 60.0
 COMPILE_SECONDS = 600.0
+TOGETHER = "the step benchmark is of one process, so measure it with hardware.strategy=none"
 
 
 def profile(
@@ -37,8 +38,18 @@ def profile(
     Lengths and batch size come from ``config.measure``, or are those of the device. Each length runs in a process of
     its own, inference and training one after the other. A mode ends at the first length that it cannot do, with
     status and reason; ``timeout`` where the fewest steps to be timed take more than ``limit_seconds``, measured, or
-    predicted from how the step grew over the two lengths before.
+    predicted from how the step grew over the two lengths before. Nothing is measured, and why is said, where
+    ``hardware`` has several processes train together: a step of one of them says nothing about theirs.
     """
+    if hardware.strategy != "none":
+        say(f"Speed at growing lengths is left out: {TOGETHER}.")
+        ending = ("incompatible", TOGETHER)
+        return {
+            "speed": [],
+            "growth": {},
+            "flops": _unknown_flops(spec, ending),
+            "energy": _unknown_energy(spec, ending),
+        }
     kind, measure = hardware.device.type, config["measure"]
     lengths = lengths_of(config, kind)
     batch_size = measure["speed_batch_size"] or BATCH_SIZE[kind]

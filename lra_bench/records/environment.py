@@ -63,7 +63,9 @@ def _machine(hardware: Hardware | None) -> dict[str, Any]:
         "device": hardware.device.type if hardware else "cuda" if cuda else "cpu",
         "precision": hardware.precision if hardware else None,
         "compile": hardware.compile if hardware else None,
-        "threads": torch.get_num_threads(),
+        "threads": hardware.threads if hardware and hardware.strategy != "none" else torch.get_num_threads(),
+        "processes": hardware.processes if hardware else None,
+        "strategy": hardware.strategy if hardware else None,
         "gpu": _gpu() if cuda else None,
     }
 

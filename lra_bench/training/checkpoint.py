@@ -18,6 +18,7 @@ from lra_bench.files import replacing, why
 from lra_bench.progress import say
 
 from .optimizer import Optimizer
+from .parallel import ALONE, Group, cut_like, named_once, whole
 
 LAST, BEST = "last.pt", "best.safetensors"
 
@@ -55,11 +56,15 @@ class State:
 
 
 class Checkpoints:
-    """The checkpoint folder of one cell: ``last.pt`` to continue from, ``best.safetensors`` to test and keep."""
+    """The checkpoint folder of one cell: ``last.pt`` to continue from, ``best.safetensors`` to test and keep.
 
-    def __init__(self, folder: Path, every_seconds: float) -> None:
+    Files hold whole tensors, whatever the ``group`` that trains, and its first rank alone writes them.
+    """
+
+    def __init__(self, folder: Path, every_seconds: float, group: Group = ALONE) -> None:
         self.folder = folder
         self.every_seconds = every_seconds
+        self.group = group
         self._saved = time.monotonic()
 
     def due(self) -> bool:
@@ -68,32 +73,57 @@ class Checkpoints:
 
     def save(self, state: State, model: nn.Module, optimizer: Optimizer) -> None:
         """Write everything that continuing needs."""
-        content = {"state": vars(state), "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        with writing(self.folder / LAST) as path:
-            torch.save(content, path)
+        content = {
+            "state": {**vars(state), "memory": self.group.join(state.memory)},
+            "model": whole(model.state_dict()),
+            "optimizer": optimizer.state_dict(),
+        }
+        if self.group.first:
+            with writing(self.folder / LAST) as path:
+                torch.save(content, path)
         self._saved = time.monotonic()
 
     def resume(self, model: nn.Module, optimizer: Optimizer) -> State:
         """The state to continue from, with weights and optimizer loaded; a fresh one where there is none."""
         path = self.folder / LAST
-        if not path.exists():
+        content = self._read(path)
+        if content is None:
             return State()
-        try:
-            content = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:
-            say(f"The checkpoint {path} cannot be read ({type(error).__name__}); training starts again from step 0.")
-            path.unlink()
-            return State()
-        model.load_state_dict(content["model"])
+        own = model.state_dict()
+        model.load_state_dict({name: cut_like(tensor, own[name]) for name, tensor in content["model"].items()})
         optimizer.load_state_dict(content["optimizer"])
-        return State(**content["state"])
+        return State(**{**content["state"], "memory": self.group.own(content["state"]["memory"])})
+
+    def last_state(self) -> State:
+        """The state of the last checkpoint, which must be there; its weights are not read."""
+        return State(**torch.load(self.folder / LAST, map_location="cpu", weights_only=True, mmap=True)["state"])
+
+    def _read(self, path: Path) -> dict[str, Any] | None:
+        """The content of a checkpoint; None, and the file removed, where it is not there or broken."""
+        content, broken = None, ""
+        if path.exists():
+            try:
+                content = torch.load(path, map_location="cpu", weights_only=True)
+            except Exception as error:
+                broken = type(error).__name__
+        if found := next(filter(None, self.group.gather(broken)), ""):
+            say(f"The checkpoint {path} cannot be read ({found}); training starts again from step 0.")
+            path.unlink(missing_ok=True)
+            return None
+        return content
 
     def keep_best(self, model: nn.Module) -> None:
         """Write the weights that did best on validation so far."""
-        from safetensors.torch import save_model
+        from safetensors.torch import save_file, save_model
 
-        with writing(self.folder / BEST) as path:
-            save_model(model, str(path))
+        if self.group.sharded:
+            tensors = named_once(model)
+            if self.group.first:
+                with writing(self.folder / BEST) as path:
+                    save_file(dict(tensors), path)
+        elif self.group.first:
+            with writing(self.folder / BEST) as path:
+                save_model(model, str(path))
 
     def check_best(self) -> None:
         """Raise ``UserError`` where no best weights are kept."""

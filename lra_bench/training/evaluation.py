@@ -18,6 +18,8 @@ from lra_bench.data.windows import cut_all
 from lra_bench.hardware import Hardware
 from lra_bench.progress import bar
 
+from .parallel import ALONE, Group
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -39,12 +41,15 @@ class Evaluation:
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients; the mode of ``model`` is put back afterwards."""
+def evaluating(model: nn.Module, sharded: bool = False) -> Iterator[None]:
+    """Evaluation mode without gradients; the mode of ``model`` is put back afterwards.
+
+    What FSDP2 gathers of a ``sharded`` model stays for training, so it must not be made in inference mode.
+    """
     was_training = model.training
     model.eval()
     try:
-        with torch.inference_mode():
+        with torch.no_grad() if sharded else torch.inference_mode():
             yield
     finally:
         model.train(was_training)
@@ -58,20 +63,25 @@ def evaluate(
     batch_size: int,
     description: str,
     places: int | None = None,
+    group: Group = ALONE,
 ) -> Evaluation:
-    """Evaluate every row once.
+    """Evaluate every row once, in batches that do not depend on how many ranks of ``group`` share them.
 
     In language modelling documents are cut into windows of the training length that do not overlap, each read without
     memory: every token but a document's first is scored once. ``places`` stops after as many scored tokens, or up to a
     window more.
     """
-    if spec.kind == "language_modeling":
-        windows = cut_all(rows.lengths, spec.train_length, places)
-        lengths, batches, unit = windows.lengths, windows.batches(rows, batch_size), "windows"
+    language = spec.kind == "language_modeling"
+    windows = cut_all(rows.lengths, spec.train_length, places) if language else None
+    lengths, unit = (rows.lengths, "rows") if windows is None else (windows.lengths, "windows")
+    turns = group.turns(-(-len(lengths) // batch_size))
+    own = sum(min(batch_size, len(lengths) - turn * batch_size) for turn in turns)
+    if windows is None:
+        batches = evaluation_batches(rows, batch_size, turns=turns)
     else:
-        lengths, batches, unit = rows.lengths, evaluation_batches(rows, batch_size), "rows"
+        batches = windows.batches(rows, batch_size, turns)
     gathered: list[tuple[np.ndarray, Tensor]] = []
-    with evaluating(model), bar(len(lengths), description, unit=unit) as advance:
+    with evaluating(model, group.sharded), bar(own, description, unit=unit) as advance:
         for indices, batch in batches:
             batch = batch.to(hardware.device)
             with hardware.autocast():
@@ -79,8 +89,10 @@ def evaluate(
             gathered.append((indices, _row_figures(output, batch)))
             advance(len(indices))
     order = np.concatenate([indices for indices, _ in gathered])
+    found = torch.cat([values for _, values in gathered], dim=1).cpu().numpy()
     figures = np.empty((5, len(lengths)))
-    figures[:, order] = torch.cat([values for _, values in gathered], dim=1).cpu().numpy()
+    for where, values in group.gather((order, found)):
+        figures[:, where] = values
     return summarise(figures, spec, float(np.mean(lengths)))
 
 

@@ -9,12 +9,17 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+
+class Stopped(KeyboardInterrupt):
+    """Training ended after a step because of an interrupt, with its checkpoint written, on all ranks alike."""
+
+
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def deferred() -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether an interrupt came; a second one acts at once."""
+def deferred(act: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
+    """Yield a function that tells whether an interrupt came; the first one calls ``act``, a second ends at once."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
@@ -26,6 +31,7 @@ def deferred() -> Iterator[Callable[[], bool]]:
         if came:
             raise KeyboardInterrupt
         came = True
+        act()
 
     for each in SIGNALS:
         before[each] = signal.signal(each, take_note)

@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +21,11 @@ from lra_bench.progress import bar
 
 from .checkpoint import Checkpoints, State
 from .evaluation import evaluate
-from .interrupt import deferred
+from .interrupt import Stopped, deferred
 from .meter import Meter
 from .objective import objective, scored_targets
 from .optimizer import Optimizer
+from .parallel import ALONE, Group, micro_batches, whole
 
 ORDERS = ("shuffled", "stream")
 
@@ -72,27 +73,29 @@ def train(
     hardware: Hardware,
     checkpoints: Checkpoints,
     log: Callable[[int, dict[str, float]], None],
+    group: Group = ALONE,
 ) -> Fit:
     """Train ``model`` on ``rows["train"]`` by ``config.train``, keeping the weights best on ``rows["validation"]``.
 
-    ``log(step, values)`` hears of every evaluation. Raises ``Diverged`` on a loss that is not finite.
+    ``log(step, values)`` hears of every evaluation. Raises ``Diverged`` on a loss that is not finite. In a ``group``
+    each rank calls it with the same, and does its share of every batch; steps and what they lead to are the same.
     """
     recipe, seed = config["train"], config["seed"]
     batches = training_batches(rows["train"], recipe, seed)
+    run = group.wrap(model, hardware.compile)
     optimizer = Optimizer(model, recipe, hardware)
     state = checkpoints.resume(model, optimizer)
     state.memory = tree_map_only(Tensor, lambda tensor: tensor.to(hardware.device), state.memory)
-    run = cast(nn.Module, torch.compile(model)) if hardware.compile else model
-    meter = Meter(state, optimizer, hardware)
+    meter = Meter(state, optimizer, hardware, group)
     stepped = stepped_modules(model)
 
     model.train()
     label = f"Training {config['model']['label']}"
     with bar(recipe["steps"], label, start=state.step, unit="steps") as advance, deferred() as interrupted:
         for step in range(state.step, recipe["steps"]):
-            seed_everything(seed, step)
+            seed_everything(seed, step, group.rank)
             batch = meter.wait(batches, step)
-            loss, state.memory, statistics = forward_backward(run, batch, optimizer, hardware, state.memory)
+            loss, state.memory, statistics = forward_backward(run, batch, optimizer, hardware, state.memory, group)
             norm = optimizer.step(step)
             after_step(stepped, step, statistics)
             meter.update(step, loss, norm, batch)
@@ -101,41 +104,52 @@ def train(
             if state.step % recipe["evaluate_every"] == 0 or state.step == recipe["steps"]:
                 meter.check()
                 with meter.phase("evaluation"):
-                    _consider(model, rows["validation"], spec, config, hardware, checkpoints, state)
+                    _consider(model, rows["validation"], spec, config, hardware, checkpoints, state, group)
                 log(state.step, {**meter.latest(), **_latest_validation(state)})
                 model.train()
-            if checkpoints.due() or interrupted() or state.step == recipe["steps"]:
+            due, stopped = group.any(checkpoints.due(), interrupted())
+            if due or stopped or state.step == recipe["steps"]:
                 meter.check()
                 with meter.phase("checkpoint"):
                     checkpoints.save(state, model, optimizer)
-            if interrupted():
-                raise KeyboardInterrupt
+            if stopped:
+                raise Stopped
     return Fit(state, {**meter.figures(), **_outcome(model, state)})
 
 
 def forward_backward(
-    model: nn.Module, batch: Batch, optimizer: Optimizer, hardware: Hardware, memory: Any = None
+    model: nn.Module,
+    batch: Batch,
+    optimizer: Optimizer,
+    hardware: Hardware,
+    memory: Any = None,
+    group: Group = ALONE,
 ) -> tuple[Tensor, Any, dict[str, dict[str, Tensor]]]:
     """Forward and backward over the batch in micro-batches: its loss, the memory after it, summed statistics.
 
-    Only rows of a stream, which say where documents begin, are read with the ``memory`` of the batch before.
+    Only rows of a stream, which say where documents begin, are read with the ``memory`` of the batch before. A rank of
+    a ``group`` reads its own rows: loss and memory are theirs, gradients and statistics those of all rows.
     """
-    batch = batch.to(hardware.device)
-    cap = hardware.micro_batch or batch.size
+    parts = micro_batches(batch.size, hardware.micro_batch, group.rank, group.world)
+    begin, end = parts[0][0], parts[-1][1]
+    whole_batch = batch
+    batch = (batch if end - begin == batch.size else batch.rows(begin, end)).to(hardware.device)
     if "reset" not in batch.extra:
         memory = None
     memory = tree_map_only(Tensor, lambda tensor: _reset_rows(tensor, batch.extra["reset"]), memory)
-    if batch.size <= cap:
+    if group.world == len(parts) == 1:
         loss, memory, reported = _micro_step(model, batch, optimizer, hardware, memory)
         return loss, memory, {name: dict(values) for name, values in reported.items()}
-    scored = scored_targets(batch).clamp(min=1)
+    scored = scored_targets(whole_batch).clamp(min=1).to(hardware.device, non_blocking=True)
     losses: list[Tensor] = []
     memories: list[Any] = []
     statistics: dict[str, dict[str, Tensor]] = {}
-    for start in range(0, batch.size, cap):
-        part = batch.rows(start, start + cap)
-        own = tree_map_only(Tensor, lambda tensor: tensor[start : start + cap], memory)  # noqa: B023
-        loss, after, reported = _micro_step(model, part, optimizer, hardware, own, scored, part.size / batch.size)
+    for start, stop in parts:
+        part = batch.rows(start - begin, stop - begin)
+        own = tree_map_only(Tensor, lambda tensor: tensor[start - begin : stop - begin], memory)  # noqa: B023
+        share = part.size / whole_batch.size
+        with group.reducing(model, last=stop == end):
+            loss, after, reported = _micro_step(model, part, optimizer, hardware, own, scored, share, group)
         losses.append(loss)
         memories.append(after)
         for name, values in reported.items():
@@ -143,7 +157,7 @@ def forward_backward(
             for key, value in values.items():
                 sums[key] = sums[key] + value if key in sums else value
     merged = tree_map(lambda *parts: torch.cat(parts), *memories) if memories[0] is not None else None
-    return torch.stack(losses).sum(), merged, statistics
+    return torch.stack(losses).sum(), merged, group.sum_statistics(statistics)
 
 
 def _micro_step(
@@ -154,11 +168,12 @@ def _micro_step(
     memory: Any,
     scored: Tensor | None = None,
     share: float = 1.0,
+    group: Group = ALONE,
 ) -> tuple[Tensor, Any, Mapping[str, Mapping[str, Tensor]]]:
     with hardware.autocast():
         output: Output = model(batch, memory)
     loss = objective(output, batch, scored, share)
-    optimizer.backward(loss)
+    optimizer.backward(group.scaled(loss))
     after = tree_map_only(Tensor, lambda tensor: tensor.detach(), output.memory)
     return loss.detach(), after, output.statistics
 
@@ -188,10 +203,11 @@ def _consider(
     hardware: Hardware,
     checkpoints: Checkpoints,
     state: State,
+    group: Group,
 ) -> None:
     """Evaluate on validation and keep the weights if they are the best so far; the earlier of two equals stays."""
     batch_size, places = config["measure"]["evaluation_batch_size"], config["train"]["validation_tokens"]
-    result = evaluate(model, rows, spec, hardware, batch_size, "Validation", places)
+    result = evaluate(model, rows, spec, hardware, batch_size, "Validation", places, group)
     state.validations.append((state.step, result.loss, result.score))
     better = result.score > state.best_score if spec.higher_is_better else result.score < state.best_score
     if better or math.isnan(state.best_score):
@@ -206,7 +222,7 @@ def _latest_validation(state: State) -> dict[str, float]:
 
 def _outcome(model: nn.Module, state: State) -> dict[str, Any]:
     digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
+    for name, tensor in sorted(whole(model.state_dict()).items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.dim() else b"")
     return {"steps": state.step, "best_step": state.best_step, "final_weights_sha256": digest.hexdigest()}

@@ -16,6 +16,7 @@ from lra_bench.hardware import Hardware
 
 from .checkpoint import State
 from .optimizer import Optimizer
+from .parallel import ALONE, Group
 
 WARMUP_STEPS = 10
 CHECK_EVERY_STEPS = 25
@@ -28,11 +29,12 @@ class Diverged(Exception):
 class Meter:
     """Losses and times of a run, gathered without waiting for the device except where figures are looked at.
 
-    Seconds of evaluation, checkpoints and the first steps are kept apart from those of training.
+    Seconds of evaluation, checkpoints and the first steps are kept apart from those of training. Losses are those of
+    a rank's share and are summed over the ``group``; rows and tokens are those of the whole batch.
     """
 
-    def __init__(self, state: State, optimizer: Optimizer, hardware: Hardware) -> None:
-        self.state, self.optimizer, self.hardware = state, optimizer, hardware
+    def __init__(self, state: State, optimizer: Optimizer, hardware: Hardware, group: Group = ALONE) -> None:
+        self.state, self.optimizer, self.hardware, self.group = state, optimizer, hardware, group
         self.pending: list[tuple[int, int]] = []
         # One place for all: scalars kept alive one by one would cut up the memory that steps take and give back.
         self.figures_pending = torch.zeros(CHECK_EVERY_STEPS, 2, dtype=torch.float64, device=hardware.device)
@@ -69,7 +71,8 @@ class Meter:
         """Bring pending figures to the host, once for all; ``Diverged`` where one is not finite."""
         if not self.pending:
             return
-        values = self.figures_pending[: len(self.pending)].tolist()
+        losses, norms = self.figures_pending[: len(self.pending)].unbind(1)
+        values = torch.stack((self.group.sum(losses), norms), 1).tolist()
         for (step, tokens), (loss, norm) in zip(self.pending, values, strict=True):
             # The norm alone may overflow in fp16, where the scaler then skips the step.
             if not math.isfinite(loss):

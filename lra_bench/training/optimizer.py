@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from lra_bench.contracts import UserError
 from lra_bench.hardware import Hardware
 
+from .parallel import cut_like, whole
+
 SCHEDULES = ("constant", "linear", "cosine", "rsqrt")
 
 
@@ -91,17 +93,26 @@ class Optimizer:
         self.scaler.step(self.adamw)
         self.scaler.update()
         self.adamw.zero_grad(set_to_none=True)
-        return norm
+        return whole(norm)
 
     def factor(self, step: int) -> float:
         """The schedule's factor at ``step``."""
         return learning_rate_factor(self.train["schedule"], step, self.train["steps"], self.train["warmup_steps"])
 
     def state_dict(self) -> dict[str, Any]:
-        """State for a checkpoint."""
-        return {"adamw": self.adamw.state_dict(), "scaler": self.scaler.state_dict()}
+        """State for a checkpoint, its tensors whole."""
+        return {"adamw": whole(self.adamw.state_dict()), "scaler": self.scaler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take up a checkpoint's state."""
-        self.adamw.load_state_dict(state["adamw"])
+        adamw = state["adamw"]
+        numbers = [number for group in adamw["param_groups"] for number in group["params"]]
+        own = [parameter for group in self.adamw.param_groups for parameter in group["params"]]
+        # Checkpoints hold whole tensors, whatever is sharded here.
+        cut = {
+            number: {name: cut_like(value, parameter) for name, value in adamw["state"][number].items()}
+            for number, parameter in zip(numbers, own, strict=True)
+            if number in adamw["state"]
+        }
+        self.adamw.load_state_dict({**adamw, "state": cut})
         self.scaler.load_state_dict(state["scaler"])

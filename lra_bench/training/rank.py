@@ -1,0 +1,146 @@
+"""One of the processes that train a cell together: ``python -m lra_bench.training.rank REQUEST``, under torchrun.
+
+Trains and writes checkpoints, no more. What there is to say goes to stdout, a line of JSON each: rank 0's process and
+its evaluations, and of every rank how it ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from lra_bench import progress
+from lra_bench.child import end_with_parent
+from lra_bench.contracts import UserError
+
+if TYPE_CHECKING:
+    from lra_bench.hardware import Hardware
+
+    from .parallel import Group
+
+PATIENCE = timedelta(minutes=30)
+"""How long ranks wait for one that lives; torchrun sees at once that one does not."""
+
+
+@contextmanager
+def connected(hardware: Hardware) -> Iterator[tuple[Group, Hardware]]:
+    """The group, as torchrun's environment variables tell of it, and the hardware that is this process's own.
+
+    The group is left in order where the context ends without an exception, which must be so on all ranks.
+    """
+    import torch
+    import torch.distributed as dist
+
+    from .parallel import Group
+
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    cuda = hardware.device.type == "cuda"
+    if cuda:
+        hardware = replace(hardware, device=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
+        torch.cuda.set_device(hardware.device)
+    hardware.apply()
+    # What is agreed upon on the host must not wait for a device.
+    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=PATIENCE)
+    yield Group(rank, world, connected=True, sharded=hardware.strategy == "fsdp"), hardware
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+class Voice:
+    """What a rank tells the process that started the group: lines of JSON on what was its stdout."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self._stream: IO[str] = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        # What else is printed, by models or libraries, is for people.
+        os.dup2(2, 1)
+
+    def tell(self, **what: Any) -> None:
+        """Say it in one write, so that lines of ranks do not mix."""
+        self._stream.write(json.dumps({"rank": self.rank, **what}) + "\n")
+        self._stream.flush()
+
+
+def work(request: dict[str, Any], voice: Voice) -> None:
+    """Train the requested cell as one rank of the group and tell how it ended; exceptions that are its own pass."""
+    from lra_bench.build import build_model, build_task
+    from lra_bench.data.batches import Rows
+    from lra_bench.data.cache import Cache
+    from lra_bench.hardware import resolve
+    from lra_bench.measure.memory import peak_memory
+
+    from .checkpoint import Checkpoints
+    from .interrupt import Stopped
+    from .loop import train
+    from .meter import Diverged
+
+    config = request["config"]
+    with connected(resolve(config["hardware"])) as (group, hardware):
+        task = build_task(config)
+        task.prepare(Cache())
+        rows = {name: Rows(task.split(name), task.spec) for name in ("train", "validation")}
+        model = build_model(config, task.spec).to(hardware.device)
+        checkpoints = Checkpoints(Path(request["folder"]), config["hardware"]["checkpoint_seconds"], group)
+
+        def log(step: int, values: dict[str, float]) -> None:
+            if group.first:
+                voice.tell(step=step, values=values)
+
+        try:
+            with peak_memory(hardware.device) as peak:
+                fit = train(model, rows, task.spec, config, hardware, checkpoints, log, group)
+            voice.tell(status="ok", figures=fit.figures, peak=peak.as_dict())
+        except Diverged as error:
+            # Every rank has seen the same loss.
+            voice.tell(status="diverged", reason=str(error))
+        except Stopped:
+            voice.tell(status="interrupted", reason="")
+
+
+def main() -> None:
+    """Be one rank. Where this rank alone ends badly, the others are not waited for: torchrun ends them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_with_parent(signal.SIGTERM)
+    voice = Voice(int(os.environ["RANK"]))
+    if voice.rank:
+        progress.silence()
+    else:
+        voice.tell(process=os.getpid())
+    try:
+        work(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), voice)
+    except BaseException as error:
+        # torchrun ends all ranks when one has died; this one still has to tell what it knows.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        voice.tell(**_ending(error))
+        sys.stderr.flush()
+        # Leaving the group would wait for ranks that do not come.
+        os._exit(1)
+
+
+def _ending(error: BaseException) -> dict[str, str]:
+    """Status and reason of a rank that ended alone."""
+    from lra_bench.cell import debugging
+    from lra_bench.measure.bench import status_of
+
+    if isinstance(error, UserError):
+        return {"status": "mistake", "reason": str(error)}
+    if not isinstance(error, Exception):
+        return {"status": "interrupted", "reason": type(error).__name__}
+    if debugging():
+        traceback.print_exception(error)
+    status, reason = status_of(error)
+    return {"status": status, "reason": reason}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,177 @@
+"""Training by several processes: started through torchrun, listened to, stopped, and their end understood."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from lra_bench.child import death, environment
+from lra_bench.contracts import UserError
+from lra_bench.hardware import Hardware
+
+from .checkpoint import Checkpoints
+from .interrupt import deferred
+from .loop import Fit
+from .meter import Diverged
+
+LAST_SECONDS = 45.0
+"""How long ranks have to write a checkpoint when the group is ended; torchrun kills them after 30."""
+
+
+class GroupFailed(Exception):
+    """A rank died or met an error; the message says which."""
+
+
+@dataclass
+class Heard:
+    """How each rank says it ended, and the exit codes of those that failed, both in the order of events."""
+
+    ends: dict[int, dict[str, Any]] = field(default_factory=dict)
+    failures: dict[int, int] = field(default_factory=dict)
+
+    def finished(self, processes: int) -> bool:
+        """Whether every rank ended well; one that crashes afterwards, on its way out, has lost nothing."""
+        return len(self.ends) == processes and all(end["status"] == "ok" for end in self.ends.values())
+
+    def error(self) -> BaseException:
+        """The exception that the group's end amounts to.
+
+        A rank that died without a word drags others down, which then speak of it; so it is named first. Else whoever
+        spoke first knows best.
+        """
+        silent = [rank for rank in self.failures if rank not in self.ends]
+        if silent:
+            return GroupFailed(f"rank {silent[0]} {death(self.failures[silent[0]])}")
+        rank, end = next(((r, e) for r, e in self.ends.items() if e["status"] != "ok"), (0, {"status": "lost"}))
+        status, reason = end["status"], end.get("reason", "")
+        if status == "mistake":
+            return UserError(reason)
+        if status == "diverged":
+            return Diverged(reason)
+        if status == "interrupted":
+            return KeyboardInterrupt()
+        if status == "out_of_memory":
+            return MemoryError(f"rank {rank}: {reason}")
+        return GroupFailed(f"rank {rank}: {reason}" if reason else "torchrun ended without a word from the ranks")
+
+
+def train_in_group(
+    config: Mapping[str, Any],
+    hardware: Hardware,
+    checkpoints: Checkpoints,
+    log: Callable[[int, dict[str, float]], None],
+) -> tuple[Fit, list[dict[str, int | None]]]:
+    """Train a cell by ``hardware.processes`` ranks: what training leaves, and the peak memory of each rank.
+
+    Weights lie in the folder of ``checkpoints``. Ctrl-C and SIGTERM let ranks end their step and write a checkpoint.
+    Raises what a rank raised, and ``GroupFailed`` where one died; none is left then.
+    """
+    request = {"config": config, "folder": str(checkpoints.folder)}
+    with running("lra_bench.training.rank", request, hardware) as lines:
+        heard = listen(lines, log)
+    if not heard.finished(hardware.processes):
+        raise heard.error()
+    ends = [heard.ends[rank] for rank in range(hardware.processes)]
+    return Fit(checkpoints.last_state(), ends[0]["figures"]), [end["peak"] for end in ends]
+
+
+@contextmanager
+def running(module: str, request: Mapping[str, Any], hardware: Hardware) -> Iterator[IO[str]]:
+    """Run a module in ``hardware.processes`` ranks, told the path of the ``request``; yields what they write to stdout.
+
+    They share no terminal with this process, so that Ctrl-C does not reach them twice. All are ended with the context.
+    """
+    with tempfile.TemporaryDirectory(prefix="lra-bench-") as folder:
+        told = Path(folder, "request.json")
+        told.write_text(json.dumps(request), encoding="utf-8")
+        with _agent(["--log-dir", folder, "-m", module, str(told)], hardware) as lines:
+            yield lines
+
+
+@contextmanager
+def _agent(program: Iterable[str], hardware: Hardware) -> Iterator[IO[str]]:
+    agent = subprocess.Popen(
+        # With --standalone the group meets on a port that is free.
+        [
+            *(sys.executable, "-m", "lra_bench.training.agent", "--standalone", "--nnodes=1", "--max-restarts=0"),
+            *(f"--nproc-per-node={hardware.processes}", "--local-addr=localhost", *program),
+        ],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        env={**environment(), **_variables(hardware)},
+        text=True,
+        encoding="utf-8",
+        start_new_session=True,
+    )
+    assert agent.stdout is not None
+    try:
+        yield agent.stdout
+        with suppress(subprocess.TimeoutExpired):
+            agent.wait(LAST_SECONDS)
+    finally:
+        agent.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            agent.wait(LAST_SECONDS)
+        agent.kill()
+        agent.wait()
+        agent.stdout.close()
+
+
+def listen(lines: IO[str], log: Callable[[int, dict[str, float]], None]) -> Heard:
+    """Hear the group to its end, handing evaluations on to ``log``.
+
+    The first interrupt stops rank 0 after its step, and the others with it; a second acts at once. Both become
+    ``KeyboardInterrupt``.
+    """
+    heard, process = Heard(), 0
+
+    def stop() -> None:
+        if process:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGTERM)
+
+    with deferred(stop) as interrupted:
+        for message in _messages(lines):
+            if "process" in message:
+                process = message["process"]
+                if interrupted():
+                    stop()
+            elif "values" in message:
+                log(message["step"], message["values"])
+            elif "status" in message:
+                heard.ends.setdefault(message["rank"], message)
+            elif "failures" in message:
+                heard.failures = {int(rank): code for rank, code in message["failures"].items()}
+                break
+        if interrupted():
+            raise KeyboardInterrupt
+    return heard
+
+
+def _messages(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The lines that are ours; what else a process of the group prints there is nobody's."""
+    for line in lines:
+        with suppress(ValueError):
+            message = json.loads(line)
+            if isinstance(message, dict):
+                yield message
+
+
+def _variables(hardware: Hardware) -> dict[str, str]:
+    """Environment variables of the ranks, where the user has not set them."""
+    # torch warns of each model in which DDP finds every parameter used.
+    wanted = {"OMP_NUM_THREADS": str(hardware.threads), "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    if "lo" in (name for _, name in socket.if_nameindex()):
+        # Ranks of one machine need not find each other by its name, which may lead elsewhere.
+        wanted["GLOO_SOCKET_IFNAME"] = "lo"
+    return {name: os.environ.get(name, value) for name, value in wanted.items()}

@@ -1,0 +1,97 @@
+"""Training in double precision, alone or as a rank: ``python -m tests.parallel_ranks REQUEST`` under torchrun."""
+
+import json
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+
+from lra_bench import config as configuration
+from lra_bench.build import build_model, build_task
+from lra_bench.data.batches import Rows
+from lra_bench.data.cache import Cache
+from lra_bench.hardware import Hardware, resolve
+from lra_bench.training.checkpoint import Checkpoints
+from lra_bench.training.loop import train
+from lra_bench.training.parallel import ALONE, Group
+from lra_bench.training.rank import connected
+from lra_bench.training.torchrun import running
+
+SMOKE = ["protocol=smoke", "task=listops", "hardware=cpu", "hardware.threads=1", "backbone.dropout=0"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run: overrides, the folder of its checkpoints, whether weights are sharded, where it is broken off."""
+
+    overrides: list[str]
+    folder: str
+    sharded: bool = False
+    stop_after: int | None = None
+
+
+def composed(overrides: list[str]) -> dict:
+    with configuration.hydra_ready():
+        return configuration.compose([*SMOKE, *overrides]).config
+
+
+def trained(case: Case, group: Group = ALONE) -> dict:
+    """Losses, gradient norms, validation, and the digest of the weights that a run leaves."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        return _trained(case, group)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def _trained(case: Case, group: Group) -> dict:
+    config = composed(case.overrides)
+    hardware = resolve(config["hardware"])
+    task = build_task(config)
+    task.prepare(Cache())
+    rows = {name: Rows(task.split(name), task.spec) for name in ("train", "validation")}
+    checkpoints = Checkpoints(Path(case.folder), 0 if case.stop_after else 9e9, group)
+
+    def log(step: int, values: dict) -> None:
+        if step == case.stop_after:
+            raise KeyboardInterrupt
+
+    try:
+        fit = train(build_model(config, task.spec), rows, task.spec, config, hardware, checkpoints, log, group)
+    except KeyboardInterrupt:
+        return {}
+    state, figures = fit.state, fit.figures
+    return {
+        "loss": [row[0] for row in state.curve],
+        "norm": [row[2] for row in state.curve],
+        "tokens": [row[3] for row in state.curve],
+        "validation": [list(row) for row in state.validations],
+        "weights": figures["final_weights_sha256"],
+        "best_step": state.best_step,
+    }
+
+
+def in_ranks(cases: list[Case], processes: int, folder: Path) -> list[dict]:
+    """What rank 0 found of every case, all run by one group of so many processes."""
+    answer = folder / "answer.json"
+    request = {"cases": [asdict(case) for case in cases], "answer": str(answer)}
+    hardware = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu", processes, "ddp")
+    with running("tests.parallel_ranks", request, hardware) as lines:
+        said = lines.read()
+    assert answer.exists(), said
+    return json.loads(answer.read_text())
+
+
+def main() -> None:
+    request = json.loads(Path(sys.argv[1]).read_text())
+    hardware = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu", strategy="ddp")
+    with connected(hardware) as (group, _):
+        cases = [Case(**case) for case in request["cases"]]
+        found = [trained(case, replace(group, sharded=case.sharded)) for case in cases]
+        if group.first:
+            Path(request["answer"]).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
