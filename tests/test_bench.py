@@ -134,7 +134,7 @@ def test_the_mirror_is_offline_and_whole(bench):
         if entry.WhichOneof("record_type") == "summary":
             for item in entry.summary.update:
                 summary[item.key or "/".join(item.nested_key)] = json.loads(item.value_json)
-    assert summary["test/accuracy"] == folder.record()["metrics"]["test"]["accuracy"]
+    assert summary["metrics/test/accuracy"] == folder.record()["metrics"]["test"]["accuracy"]
 
 
 def test_a_cut_cache_file_is_rebuilt_and_said(bench):

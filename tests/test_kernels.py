@@ -361,13 +361,11 @@ class TestHeldWeights:
         gradients = torch.autograd.grad(few_attention(q, k, v, hold=True).sum(), (k, v))
         assert all(each.transpose(1, 2).is_contiguous() for each in gradients)
 
-    def test_weights_are_held_once_and_only_for_a_gradient(self):
+    def test_weights_are_held_once(self):
         q, k, v = (torch.randn(1, 2, n, 4, requires_grad=True) for n in (8, 64, 64))
         # Beside the weights and what was given: scaled queries and the result.
         weights, others = 2 * 8 * 64, 2 * q.numel() + k.numel() + v.numel()
         assert held_for_backward(lambda: few_attention(q, k, v, hold=True)) <= 4 * (weights + others)
-        with torch.no_grad():
-            assert few_attention(q, k, v, hold=True).equal(few_attention(q, k, v))
 
 
 class TestDropout:

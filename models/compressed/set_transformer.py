@@ -30,7 +30,7 @@ class AttentionBlock(nn.Module):
         """What x becomes by reading those rows of y that are ``visible`` (B, 1, 1, M)."""
         asks = self.query(x)
         q, k, v = (each.unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in (asks, self.key(y), self.value(y)))
-        few = x.shape[1] < y.shape[1]
+        few = self.training and x.shape[1] < y.shape[1]
         read = few_attention(q, k, v, visible=visible, dropout=drop_rate, hold=few).transpose(1, 2).flatten(2)
         o = self.read_norm(asks + dropout(read, drop_rate))
         added: Tensor = self.norm(o + dropout(F.relu(self.feed_forward(o)), drop_rate))

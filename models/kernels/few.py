@@ -27,12 +27,13 @@ def few_attention(
     (B, H, N, M); a query that sees nothing yields zeros. ``bias`` is added to scores and broadcasts likewise. ``scale``
     defaults to 1/√D. Keys and values ``beside`` count as if they stood behind the others. ``hold`` lets weights stay
     until the backward pass on CPU, with G = H: up to twice as fast where a head has no more than some hundred queries.
+    It goes with training, not with gradients: what is computed again must round as it did before.
     O(N M D) time; memory O((N + M) D), or O(N M) per head with a bias, learned or not, where weights are held, and
     where they are dropped on CPU, which the fused form cannot.
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    on_cpu, learns = q.device.type == "cpu", torch.is_grad_enabled() and q.requires_grad
-    if on_cpu and hold and learns and not dropout and bias is None and q.dtype.itemsize >= 4:
+    on_cpu = q.device.type == "cpu"
+    if on_cpu and hold and not dropout and bias is None and q.dtype.itemsize >= 4:
         hidden = None if visible is None else hiding(visible, q.dtype)
         o = held_attention(q, k, v, *(beside or ()), hidden=hidden, scale=scale)
         return o if visible is None else o * visible.any(-1, keepdim=True)

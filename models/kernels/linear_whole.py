@@ -45,9 +45,8 @@ class _Whole(torch.autograd.Function):
         """The gradients by q, k and v."""
         q, k, v, values, weights, total, near, o = ctx.saved_tensors
         gradient = gradient / total
-        by_q = gradient * o
-        by_total = by_q.sum(-1, keepdim=True).neg_().masked_fill_(near, 0)
+        by_total = (gradient * o).sum(-1, keepdim=True).neg_().masked_fill_(near, 0)
         by_values, by_weights = q.mT @ gradient, q.mT @ by_total
-        torch.matmul(gradient, values.mT, out=by_q).addcmul_(by_total, weights.mT)
+        by_q = (gradient @ values.mT).addcmul_(by_total, weights.mT)
         by_k = (v @ by_values.mT).add_(by_weights.mT)
         return by_q, by_k, k @ by_values, None

@@ -98,7 +98,7 @@ class RoutingAttention(HeadMixer):
             kept = Padding(valid.repeat(1, self.clusters), sizes * self.clusters)
         parts = [take(x[:, local:], at).flatten(1, 2) for x, at in ((own, asking), (keys, asked), (v, asked))]
         visible = None if kept is None else valid[:, None, None]
-        read = few_attention(*parts, visible=visible, dropout=self.drop_rate, hold=True)
+        read = few_attention(*parts, visible=visible, dropout=self.drop_rate, hold=self.training)
         o = read.unflatten(1, asking.shape[1:3]).flatten(2, 3)
         found.append(cluster_means(o, asking.flatten(2), q.shape[2], kept).to(v.dtype))
         return torch.cat(found, 1)
