@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra_bench.contracts import UserError
+from lra_bench.hardware import usable_cpus
 
 from . import paint
 from .variants import SHEET
@@ -32,7 +32,7 @@ def paint_all(tables: Mapping[str, pd.DataFrame], folder: Path, width: str = "tw
     A name comes once for each protocol. Where the caller stops, or is interrupted, the processes end at once.
     """
     parts = [(name, part) for name, data in tables.items() for _, part in data.groupby(SHEET, dropna=False)]
-    processes = min(PROCESSES, len(parts), _cores())
+    processes = min(PROCESSES, len(parts), usable_cpus())
     if processes < 2 or sum(map(len, tables.values())) < WORTHWHILE_ROWS:
         for name, part in parts:
             yield name, _painted(name, part, folder, width)
@@ -63,7 +63,3 @@ def _painted(name: str, part: pd.DataFrame, folder: Path, width: str) -> Outcome
 def _begin() -> None:
     # Ctrl-C reaches every process of the terminal: a child that is drawing says nothing and ends.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

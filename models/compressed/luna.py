@@ -13,7 +13,7 @@ from lra_bench.contracts import UserError
 
 from ..kernels.dropout import dropout
 from ..kernels.few import few_attention
-from ..kernels.linear import full_precision, linear_sums
+from ..kernels.linear import causal_linear_sums, full_precision
 from ..mixer import Context, HeadMixer, MixerSpec
 
 
@@ -79,6 +79,6 @@ class Luna(HeadMixer):
             scale = self.head_dim**-0.5
             weights = F.softplus(keys @ asks.mT * scale, beta=math.log(2))
             seen = torch.arange(1, q.shape[2] + 1, device=q.device, dtype=q.dtype)[:, None]
-            scores = linear_sums(q * scale, values, weights, causal=True) / seen
+            scores = causal_linear_sums(q * scale, values, weights) / seen
             shares = dropout(scores.softmax(-1), self.drop_rate)
-            return linear_sums(shares, weights, values, causal=True) / seen
+            return causal_linear_sums(shares, weights, values) / seen

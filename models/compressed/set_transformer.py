@@ -40,8 +40,9 @@ class AttentionBlock(nn.Module):
 class InducedSetAttention(Mixer):
     """ISAB(X) = MAB(X, MAB(I, X)): ``points`` learned rows I read the set, then the set reads them.
 
-    Lee et al. 2019, arXiv 1810.00825. x (B, N, E) -> (B, N, E). O(N m E) time; O(N E) memory. A block of its own, with
-    the sums, norms and feed-forward layer of each MAB; ``points`` is m.
+    Lee et al. 2019, arXiv 1810.00825. x (B, N, E) -> (B, N, E). O(N m E) time; O(N E) memory, and
+    while training on CPU N m weights per head, of what the points read. A block of its own, with the sums, norms and
+    feed-forward layer of each MAB; ``points`` is m.
     As in the authors' code, a residual is the projected query and heads are joined without another projection, which
     leaves an ISAB about as many parameters as a Transformer's block. Scores are scaled by 1/√D of a head.
     Deviates: attention weights and branches are dropped, as in all blocks here; the paper drops nothing.

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..mixer import Padding
-from .linear_whole import whole_linear_attention
+from .linear_whole import divisible, whole_linear_attention
 
 
 def full_precision(x: Tensor) -> torch.autocast:
@@ -40,43 +40,24 @@ def linear_attention(
         q, k, v = (x.float() if x.dtype.itemsize < 4 else x for x in (q, k, v))
         if padding is not None:
             k = padding.zero_heads(k)
-        if not causal and log_decay is None:
+        if not causal:
+            if log_decay is not None:
+                raise ValueError("log_decay needs causal=True")
             return whole_linear_attention(q, k, v, floor)
         # A column of ones makes the normaliser a by-product of the same matrix products.
-        summed = linear_sums(q, k, F.pad(v, (0, 1), value=1.0), causal=causal, log_decay=log_decay, chunk=chunk)
-        total = summed[..., -1:]
-        if floor:
-            total = torch.where(total.abs() < floor, torch.full_like(total, floor).copysign(total), total)
-        else:
-            total = total + (total == 0)
-        return summed[..., :-1] / total
+        summed = causal_linear_sums(q, k, F.pad(v, (0, 1), value=1.0), log_decay=log_decay, chunk=chunk)
+        return summed[..., :-1] / divisible(summed[..., -1:], floor)[0]
 
 
-def linear_sums(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    causal: bool = False,
-    log_decay: Tensor | None = None,
-    chunk: int | None = None,
+def causal_linear_sums(
+    q: Tensor, k: Tensor, v: Tensor, *, log_decay: Tensor | None = None, chunk: int | None = None
 ) -> Tensor:
-    """Σ_j (q_i · k_j) v_j as in ``linear_attention``, without normaliser, in the precision of its arguments."""
-    if causal:
-        return _causal(q, k, v, log_decay, chunk or _chunk(q.shape[-1], v.shape[-1]))
-    if log_decay is not None:
-        raise ValueError("log_decay needs causal=True")
-    return q @ (v.transpose(-1, -2) @ k).transpose(-1, -2)
+    """Σ_{j ≤ i} (q_i · k_j) v_j as in ``linear_attention``, without normaliser, in the precision of its arguments.
 
-
-def _chunk(features: int, width: int) -> int:
-    return max(16, 16 * round(math.sqrt(features * width) / 16))
-
-
-def _causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, chunk: int) -> Tensor:
-    """Within a chunk by its scores, before it by the state that the earlier chunks leave."""
+    Within a chunk by its scores, before it by the state that the earlier chunks leave.
+    """
     length = q.shape[2]
-    chunk = min(chunk, length)
+    chunk = min(chunk or _chunk(q.shape[-1], v.shape[-1]), length)
     rest = -length % chunk
     # Padded only where it must be: padding by nothing copies too.
     q, k, v = ((F.pad(x, (0, 0, 0, rest)) if rest else x).unflatten(2, (-1, chunk)) for x in (q, k, v))
@@ -100,6 +81,10 @@ def _causal(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor | None, chunk: in
             before = _decayed_states(v.transpose(-1, -2) @ (k * to_end), elapsed[..., -1].exp())
             o = o + (q * elapsed.exp()[..., None]) @ before.transpose(-1, -2)
     return o.flatten(2, 3)[:, :, :length]
+
+
+def _chunk(features: int, width: int) -> int:
+    return max(16, 16 * round(math.sqrt(features * width) / 16))
 
 
 def _decayed_states(added: Tensor, kept: Tensor) -> Tensor:

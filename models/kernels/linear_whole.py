@@ -19,6 +19,15 @@ def whole_linear_attention(q: Tensor, k: Tensor, v: Tensor, floor: float = 0.0) 
     return o
 
 
+def divisible(total: Tensor, floor: float) -> tuple[Tensor, Tensor]:
+    """Normalisers that can be divided by, moved as ``whole_linear_attention`` says, and which of them were."""
+    if floor:
+        near = total.abs() < floor
+        return torch.where(near, torch.full_like(total, floor).copysign(total), total), near
+    near = total == 0
+    return total + near, near
+
+
 class _Whole(torch.autograd.Function):
     """With values (F, D) and weights (F, 1) summed over keys, o = (q values) / (q weights)."""
 
@@ -27,12 +36,7 @@ class _Whole(torch.autograd.Function):
         """The sums, the products with them, the quotient."""
         values, weights = k.mT @ v, k.sum(-2).unsqueeze(-1)
         summed, total = q @ values, q @ weights
-        if floor:
-            near = total.abs() < floor
-            total = torch.where(near, torch.full_like(total, floor).copysign(total), total)
-        else:
-            near = total == 0
-            total = total + near
+        total, near = divisible(total, floor)
         batch, heads, length, width = summed.shape
         o = summed.new_empty(batch, length, heads, width).transpose(1, 2)
         torch.div(summed, total, out=o)

@@ -72,9 +72,9 @@ class SinkhornAttention(SortedBlocks):
         ``real`` (B, M, b) are no padding; None where nothing is hidden.
         """
         mask = None if real is None else self._mask(real).repeat(1, self.heads, 1, 1)
-        q, keys, values, *beside = (part.flatten(1, 2) for part in (q, *far, *own))
+        q, keys, values, own_keys, own_values = (part.flatten(1, 2) for part in (q, *far, *own))
         how = {"visible": mask, "scale": self.head_dim**-0.5, "dropout": self.drop_rate, "hold": self.training}
-        o = few_attention(q, keys, values, beside=(beside[0], beside[1]), **how)
+        o = few_attention(q, keys, values, beside=(own_keys, own_values), **how)
         return o.unflatten(1, (self.heads, -1)).flatten(2, 3)
 
     def _mask(self, real: Tensor) -> Tensor:

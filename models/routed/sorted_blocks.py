@@ -63,7 +63,10 @@ class SortedBlocks(HeadMixer):
         return hidden @ self.rows[:, : blocks.shape[1]].mT + self.row_bias[..., : blocks.shape[1]]
 
     def sorting(self, blocks: Tensor, real: Tensor | None) -> Tensor:
-        """The share of each block in what is sorted to each place (B, H, M, M); ``real`` (B, M) are not all padding."""
+        """The share of each block in what is sorted to each place (B, H, M, M); ``real`` (B, M) are not all padding.
+
+        None where there is no padding.
+        """
         sums = queries = blocks.sum(2)
         if self.causal:
             queries = sums.cumsum(1) - sums + blocks[:, :, 0]
