@@ -20,7 +20,7 @@ FOLDERS = {
 }
 MAY_IMPORT = {
     "lra_bench.tasks": ("lra_bench.contracts", "lra_bench.data", "lra_bench.progress"),
-    "lra_bench.models": ("lra_bench.contracts", "lra_bench.build"),
+    "lra_bench.models": ("lra_bench.contracts", "lra_bench.build", "lra_bench.data.compiled"),
 }
 CHEAP = (
     "lra_bench.contracts",
