@@ -155,6 +155,15 @@ class Mixer(nn.Module):
         """Mix x (B, N, E) into y (B, N, E)."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
+    def turn(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+        """Queries (B, H, N, D) and keys (B, G, M, D) of the first N and M rows, turned where the position does so."""
+        if self.position is None or "rotate" not in self.position.hooks:
+            return q, k
+        positions = context.counted() if self.position.by_length else context.positions
+        rows = positions.shape[-1]
+        own, others = (positions if x.shape[2] == rows else positions[..., : x.shape[2]] for x in (q, k))
+        return self.position.rotate(q, k, own, others)
+
     def prefix_rows(self, x: Tensor, context: Context) -> Tensor | None:
         """Rows (B, P, E) that the stack puts before the tokens once, when this is its first mixer; None for none."""
         return None
@@ -228,15 +237,6 @@ class HeadMixer(Mixer):
             for loss in self.head_losses:
                 context = loss(self, o, q, k, v, context)
         return self.merge(o), context
-
-    def turn(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """Queries (B, H, N, D) and keys (B, G, M, D) of the first N and M rows, turned where the position does so."""
-        if self.position is None or "rotate" not in self.position.hooks:
-            return q, k
-        positions = context.counted() if self.position.by_length else context.positions
-        rows = positions.shape[-1]
-        own, others = (positions if x.shape[2] == rows else positions[..., : x.shape[2]] for x in (q, k))
-        return self.position.rotate(q, k, own, others)
 
     def bias(self, context: Context) -> Callable[[Tensor, Tensor], Tensor] | None:
         """What the position adds to scores, for kernels of blocks: None where it adds nothing.

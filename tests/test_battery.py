@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
 from lra_bench.contracts import UserError
@@ -117,6 +118,30 @@ def test_the_future_does_not_enter(name, t):
     mixer, x = make(name, causal=True), rows(2, 61)
     changed = torch.cat((x[:, : t + 1], 30 * rows(2, 60 - t, seed=1)), 1)
     assert_close(run(mixer, x)[:, : t + 1], run(mixer, changed)[:, : t + 1])
+
+
+@pytest.mark.parametrize("name", [name for name in CAUSAL if SPECS[name].memory])
+@pytest.mark.parametrize("cuts", [(1, 2, 3), (8, 40), (17, 33, 60)])
+def test_what_is_cut_goes_on_where_it_stopped(name, cuts):
+    """Rows end anywhere, and a row that has ended keeps its state; zeros are the state before the first row."""
+    mixer, x, lengths = make(name, causal=True), rows(4, 61), [61, 40, 17, 3]
+    whole, after = mixer(x, context(61, lengths))
+    memory, parts = None, []
+    for start, stop in zip((0, *cuts), (*cuts, 61), strict=True):
+        if start == cuts[0]:
+            memory = tree_map(lambda state: torch.cat((state, torch.zeros_like(state[:1]))), memory)
+            x = torch.cat((x, x[:1].roll(-start, 1)))
+            lengths.append(61)
+        left = [min(max(length - start, 0), stop - start) for length in lengths]
+        here = context(stop - start, left)
+        y, here = mixer(x[:, start:stop], here.replace(positions=here.positions + start, memory=memory))
+        memory = here.memory
+        parts.append(real(y, left)[:4])
+    assert_close(torch.cat(parts, 1), real(whole, [61, 40, 17, 3]))
+    for ours, expected in zip(tree_leaves(memory), tree_leaves(after.memory), strict=True):
+        assert_close(ours[:4], expected)
+    first = run(mixer, x[4:, cuts[0] :])
+    assert_close(y[4], first[0, -y.shape[1] :])
 
 
 @pytest.mark.parametrize("name", CAUSAL)

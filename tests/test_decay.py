@@ -103,7 +103,7 @@ def test_any_decay_is_finite_and_exact_in_single_precision(kind, fastest):
 
 
 def test_without_decay_it_is_linear_attention():
-    q, k, v, log_decay, state = draw("scalar", 100)
+    q, k, v, log_decay, _ = draw("scalar", 100)
     o, _ = decay_attention(q, k, v, torch.zeros_like(log_decay))
     assert (o - causal_linear_sums(q, k, v)).abs().max() < 1e-11
 
@@ -136,7 +136,7 @@ def test_memory_is_linear(kind):
 
 
 def test_what_cannot_be_is_refused():
-    q, k, v, log_decay, state = draw("vector", 5)
+    q, k, v, log_decay, _ = draw("vector", 5)
     with pytest.raises(ValueError, match="strength"):
         decay_attention(q, k, v, log_decay, strength=log_decay[..., 0])
     with pytest.raises(ValueError, match="power of two"):

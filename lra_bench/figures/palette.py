@@ -69,7 +69,9 @@ FAMILIES: dict[str, Family] = {
     "stacks": Family(BROWN, 4, 19),
     "attention_free": Family(FOREST, 3, 8, ("fnet", "gmlp", "mlp_mixer", "amlp")),
     "convolution": Family(OLIVE, 3, 12, ("short_convolution",)),
-    "recurrent": Family(MAROON, 3, 18),
+    "recurrent": Family(
+        MAROON, 3, 18, ("min_gru", "min_lstm", "retnet", "gla", "delta_net", "gated_delta_net")
+    ),
 }  # fmt: skip
 PLACES = {model: (family, place) for family, found in FAMILIES.items() for place, model in enumerate(found.members)}
 

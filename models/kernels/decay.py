@@ -33,7 +33,8 @@ def decay_attention(
 
     Sums of logarithms stay inside a chunk, and no weight above one is ever made, so that any decay is exact. Sums are
     kept in single precision or better whatever autocast says. O(N (C + K) V) time, O(N (K + V + C + K V / C)) memory
-    with chunks of C rows, a power of two; the delta rule takes O(N C (C + K + V)) more (Yang et al. 2024, arXiv 2406.06484).
+    with chunks of C rows, a power of two; the delta rule (Yang et al. 2024, arXiv 2406.06484) takes O(N C (C + K + V))
+    time more.
     """
     length = q.shape[2]
     if chunk & (chunk - 1):

@@ -1,0 +1,53 @@
+"""Linear attention that corrects what a key already holds, and forgets."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..feedforward import linear
+from ..mixer import Context, MixerSpec
+from .delta_net import DeltaNet
+
+
+class GatedDeltaNet(DeltaNet):
+    """The delta rule on a state that fades first, by α_t = exp(−exp(A) softplus(w x_t + b)); a gate behind it.
+
+    Yang, Kautz, Hatamizadeh 2024, arXiv 2412.06464. x (B, N, E) -> (B, N, E). Cost, options and deviations as
+    ``DeltaNet``; keys are half as wide as values, as in the paper. exp(A) begins between 1 and 16, softplus(b) between
+    0.001 and 0.1, both as in Mamba-2.
+    """
+
+    spec = MixerSpec(
+        family="recurrent",
+        paper="Gated Delta Networks: Improving Mamba2 with Delta Rule",
+        arxiv="2412.06464",
+        causal="exact",
+        memory=True,
+    )
+
+    def __init__(
+        self, width: int, heads: int, *, key_width: int | None = None, gated: bool = True, **common: Any
+    ) -> None:
+        key_width = max(width // 2, 1) if key_width is None else key_width
+        super().__init__(width, heads, key_width=key_width, gated=gated, **common)
+        self.step = linear(width, self.streams)
+        self.log_rate = nn.Parameter(torch.empty(self.streams).uniform_(1, 16).log())
+        with torch.no_grad():
+            self.step.bias.copy_(first_steps(self.streams))
+        self.optimizer_hints = {"log_rate": {"weight_decay": 0.0}}
+
+    def decays(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
+        """log α of each head."""
+        steps = F.softplus(self.by_stream(self.step(x), context))
+        return -self.log_rate.exp()[:, None].to(steps.dtype) * steps, super().decays(x, context)[1]
+
+
+def first_steps(count: int, shortest: float = 1e-3, longest: float = 0.1) -> Tensor:
+    """Biases whose softplus lies between two step sizes, evenly by logarithm (Gu and Dao 2023, arXiv 2312.00752)."""
+    steps = torch.empty(count).uniform_(math.log(shortest), math.log(longest)).exp()
+    return steps + torch.log(-torch.expm1(-steps))

@@ -1,0 +1,163 @@
+"""Systems that carry a state: what their gates mean, and that each direction reads half of the channels."""
+
+import pytest
+import torch
+
+from lra_bench.contracts import UserError
+from lra_bench.models.kernels.linear import causal_linear_sums
+from lra_bench.models.mixer import Padding
+from lra_bench.models.recurrent.gated_delta_net import first_steps
+from lra_bench.models.recurrent.recurrence import last_rows, reverse
+from tests.mixer_cases import NODES, SPECS, context, make, rows, run
+from tests.model_cases import batch_for, model, randomise, task
+
+MATRICES = ("retnet", "gla", "delta_net", "gated_delta_net")
+LANGUAGE = task("language_modeling", "causal", classes=11)
+WITH_MEMORY = [name for name in NODES if SPECS[name].memory]
+
+
+def fill(module, value):
+    for parameter in module.parameters():
+        torch.nn.init.zeros_(parameter)
+    torch.nn.init.constant_(module.bias, value)
+
+
+class TestOrder:
+    def test_rows_are_reversed_up_to_their_ends(self):
+        x = torch.arange(1.0, 13).view(2, 6, 1)
+        padding = Padding.from_lengths(torch.tensor([6, 2]), 6)
+        assert reverse(x, padding)[..., 0].tolist() == [[6, 5, 4, 3, 2, 1], [8, 7, 9, 10, 11, 12]]
+        assert torch.equal(reverse(reverse(x, padding), padding), x)
+        assert torch.equal(reverse(x, None), x.flip(1))
+
+    def test_the_last_real_rows_are_kept_with_those_before(self):
+        x, before = torch.arange(1.0, 5).view(1, 4, 1), -torch.ones(1, 2, 1)
+        for length, kept in {0: [-1, -1], 1: [-1, 1], 2: [1, 2], 4: [3, 4]}.items():
+            assert last_rows(x, before, Padding.from_lengths(torch.tensor([length]), 4)).flatten().tolist() == kept
+        assert last_rows(x, before, None).flatten().tolist() == [3, 4]
+
+    @pytest.mark.parametrize("name", ["min_gru", "min_lstm"])
+    def test_half_of_the_channels_know_what_comes(self, name):
+        mixer, n = make(name), 20
+        x = rows(1, n).requires_grad_()
+        mixer.output = torch.nn.Identity()
+        h = run(mixer, x)
+        half = h.shape[-1] // 2
+        for part, seen in ((h[0, 7, :half], range(8)), (h[0, 7, half:], range(7, n))):
+            (gradient,) = torch.autograd.grad(part.sum(), x, retain_graph=True)
+            assert (gradient[0].norm(dim=-1) > 0).nonzero().flatten().tolist() == list(seen)
+
+    @pytest.mark.parametrize("name", WITH_MEMORY)
+    def test_a_stack_goes_on_where_it_stopped(self, name):
+        network, batch = randomise(model(LANGUAGE, name, "rope" if name == "retnet" else "none")), batch_for(LANGUAGE)
+        whole, memory, parts = network(batch).logits, None, []
+        for start, stop in ((0, 5), (5, 6), (6, 24)):
+            lengths = (batch.lengths - start).clamp(0, stop - start)
+            cut = type(batch)(lengths, batch.targets[:, start:stop], batch.tokens[:, start:stop])
+            output = network(cut, memory)
+            memory = output.memory
+            parts.append(output.logits)
+        valid = torch.arange(24) < batch.lengths[:, None]
+        assert (torch.cat(parts, 1) - whole)[valid].abs().max() < 1e-10
+
+
+class TestGates:
+    def test_min_gru_keeps_or_replaces(self):
+        mixer, x = make("min_gru", causal=True), rows(1, 9)
+        inner = mixer.output.in_features
+        mixer.output = torch.nn.Identity()
+        with torch.no_grad():
+            mixer.input.weight[:inner] = 0
+            mixer.input.bias[:inner] = 40.0
+            _, candidate = mixer.input(x).chunk(2, -1)
+            assert (
+                run(mixer, x) - torch.where(candidate >= 0, candidate + 0.5, candidate.sigmoid())
+            ).abs().max() < 1e-9
+            mixer.input.bias[:inner] = -40.0
+            assert run(mixer, x).abs().max() < 1e-9
+
+    def test_min_lstm_adds_what_it_forgets(self):
+        """Its gates sum to one, so that a constant candidate is kept, whatever they are."""
+        mixer, x = make("min_lstm", causal=True), rows(1, 200)
+        inner = mixer.output.in_features
+        mixer.output = torch.nn.Identity()
+        with torch.no_grad():
+            mixer.input.weight[2 * inner :] = 0
+            mixer.input.bias[2 * inner :] = 1.0
+        h = run(mixer, x)
+        assert (h <= 1.5 + 1e-9).all() and (h[:, 1:] >= h[:, :-1] - 1e-12).all()
+        assert (h[:, -1] - 1.5).abs().max() < 1e-3
+
+    @pytest.mark.parametrize("expansion", [0, -1])
+    def test_an_empty_state_is_refused(self, expansion):
+        with pytest.raises(UserError, match=rf"model\.mixer\.expansion={expansion}"):
+            make("min_gru", expansion=expansion)
+
+
+def heads_of(mixer, x):
+    return (mixer.split(linear(x)) for linear in (mixer.query, mixer.key, mixer.value))
+
+
+def recalled(mixer, x):
+    """What queries read, before norm and gate."""
+    q, k, v = mixer.features(*heads_of(mixer, x))
+    return mixer.recall(q, k, v, x, context(x.shape[1]), None)[0]
+
+
+class TestMatrices:
+    def test_gla_that_forgets_nothing_is_linear_attention(self):
+        mixer, x = make("gla", causal=True), rows(2, 50)
+        fill(mixer.forget[1], 1e4)
+        q, k, v = mixer.features(*heads_of(mixer, x))
+        assert (recalled(mixer, x) - causal_linear_sums(q, k, v)).abs().max() < 1e-10
+
+    def test_gla_that_forgets_alike_is_retention(self):
+        gla, retnet, x = make("gla", causal=True), make("retnet", causal=True), rows(2, 50)
+        shared = {key: value for key, value in gla.state_dict().items() if not key.startswith("forget")}
+        retnet.load_state_dict(shared)
+        fill(gla.forget[1], 0)
+        with torch.no_grad():
+            rates = (1 - 2.0 ** -torch.tensor([5.0, 6.0], dtype=x.dtype)) ** 16
+            gla.forget[1].bias.copy_(torch.logit(rates).repeat_interleave(gla.key_dim))
+        assert (run(gla, x) - run(retnet, x)).abs().max() < 1e-9
+
+    def test_gated_delta_net_that_keeps_everything_is_delta_net(self):
+        gated, plain, x = make("gated_delta_net", causal=True), make("delta_net", causal=True, key_width=8), rows(2, 50)
+        plain.load_state_dict({key: gated.state_dict()[key] for key in plain.state_dict()})
+        with torch.no_grad():
+            gated.log_rate.fill_(-1e4)
+        assert (recalled(gated, x) - recalled(plain, x)).abs().max() < 1e-12
+
+    def test_delta_net_turns_a_state_round_where_asked(self):
+        """With a strength of two, a key seen twice leaves what it held with the other sign: parity can be told."""
+        mixer = make("delta_net", causal=True, filter=0, negative=True)
+        fill(mixer.strength, 40.0)
+        x = rows(1, 1).expand(1, 6, -1)
+        with torch.no_grad():
+            mixer.value.weight.zero_()
+            mixer.value.bias.zero_()
+        k = torch.nn.functional.normalize(mixer.split(mixer.key(x)), dim=-1)
+        begun = torch.randn(1, 2, 8, 8, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
+        q, _, v = mixer.features(*heads_of(mixer, x))
+        o, _ = mixer.recall(k, k, v, x, context(6), begun)
+        signs = torch.tensor([-1.0, 1.0] * 3, dtype=x.dtype)
+        assert (o - signs[:, None] * (k @ begun)).abs().max() < 1e-9
+        assert q.shape == k.shape
+
+    def test_steps_begin_between_a_thousandth_and_a_tenth(self):
+        steps = torch.nn.functional.softplus(first_steps(1000))
+        assert 1e-3 <= steps.min() < 2e-3 and 0.05 < steps.max() <= 0.1 + 1e-6
+
+    @pytest.mark.parametrize("name", MATRICES)
+    def test_keys_that_cannot_be_shared_out_are_refused(self, name):
+        with pytest.raises(UserError, match=r"do not divide width 16 and model\.mixer\.key_width=6"):
+            make(name, key_width=6)
+        make(name, key_width=6, causal=True)
+
+    @pytest.mark.parametrize(
+        ("name", "option"), [("gla", "rank=0"), ("delta_net", "filter=-1"), ("delta_net", "key_width=0")]
+    )
+    def test_bad_sizes_are_refused(self, name, option):
+        key, value = option.split("=")
+        with pytest.raises(UserError, match=rf"model\.mixer\.{option}"):
+            make(name, **{key: int(value)})
