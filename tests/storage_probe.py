@@ -20,7 +20,9 @@ class LargestStorage(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor):
-                self.elements = max(self.elements, leaf.untyped_storage().nbytes() // leaf.element_size())
+                # Libraries ask for room in bytes and keep numbers there.
+                size = 4 if leaf.dtype == torch.uint8 else leaf.element_size()
+                self.elements = max(self.elements, leaf.untyped_storage().nbytes() // size)
         return result
 
 

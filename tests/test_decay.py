@@ -74,7 +74,8 @@ def test_goes_on_from_its_state(kind):
     parts = []
     for start, stop in ((0, 1), (1, 33), (33, 70)):
         cut = [each[:, :, start:stop] for each in (q, k, v, log_decay)]
-        o, state = chunked(*cut, state, *(each[:, :, start:stop] for each in strength))
+        own = strength[0][:, :, start:stop] if strength else None
+        o, state = decay_attention(*cut, state=state, strength=own)
         parts.append(o)
     assert_alike((torch.cat(parts, 2), state), recurrence(*inputs))
 

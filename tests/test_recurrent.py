@@ -6,8 +6,10 @@ import torch
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.linear import causal_linear_sums
 from lra_bench.models.mixer import Padding
-from lra_bench.models.recurrent.gated_delta_net import first_steps
+from lra_bench.models.recurrent.lstm import LSTM
+from lra_bench.models.recurrent.mlstm import MLSTM, running_maximum
 from lra_bench.models.recurrent.recurrence import last_rows, reverse
+from lra_bench.models.recurrent.steps import step_biases
 from tests.mixer_cases import NODES, SPECS, context, make, rows, run
 from tests.model_cases import batch_for, model, randomise, task
 
@@ -95,7 +97,7 @@ class TestGates:
 
 
 def heads_of(mixer, x):
-    return (mixer.split(linear(x)) for linear in (mixer.query, mixer.key, mixer.value))
+    return (mixer.split(linear(x), mixer.streams) for linear in (mixer.query, mixer.key, mixer.value))
 
 
 def recalled(mixer, x):
@@ -136,7 +138,7 @@ class TestMatrices:
         with torch.no_grad():
             mixer.value.weight.zero_()
             mixer.value.bias.zero_()
-        k = torch.nn.functional.normalize(mixer.split(mixer.key(x)), dim=-1)
+        k = torch.nn.functional.normalize(mixer.split(mixer.key(x), 2), dim=-1)
         begun = torch.randn(1, 2, 8, 8, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
         q, _, v = mixer.features(*heads_of(mixer, x))
         o, _ = mixer.recall(k, k, v, x, context(6), begun)
@@ -145,7 +147,7 @@ class TestMatrices:
         assert q.shape == k.shape
 
     def test_steps_begin_between_a_thousandth_and_a_tenth(self):
-        steps = torch.nn.functional.softplus(first_steps(1000))
+        steps = torch.nn.functional.softplus(step_biases(1000))
         assert 1e-3 <= steps.min() < 2e-3 and 0.05 < steps.max() <= 0.1 + 1e-6
 
     @pytest.mark.parametrize("name", MATRICES)
@@ -161,3 +163,55 @@ class TestMatrices:
         key, value = option.split("=")
         with pytest.raises(UserError, match=rf"model\.mixer\.{option}"):
             make(name, **{key: int(value)})
+
+
+class TestExponentialGates:
+    def test_the_running_maximum_is_that_of_the_recurrence(self):
+        generator = torch.Generator().manual_seed(0)
+        forget, add = -torch.rand(1, 2, 30, generator=generator), 5 * torch.randn(1, 2, 30, generator=generator)
+        first = torch.tensor([[-3.0, 2.0]])
+        m, found = first, running_maximum(forget, add, first)
+        for t in range(30):
+            m = torch.maximum(forget[..., t] + m, add[..., t])
+            assert (found[..., t] - m).abs().max() < 1e-5
+
+    def test_what_is_stored_does_not_depend_on_the_maximum(self):
+        mixer, x = make("mlstm", causal=True), rows(2, 30)
+        q, k, v = mixer.features(*heads_of(mixer, x))
+        outputs = []
+        for first in (-30.0, 0.0, 3.0):
+            state = x.new_zeros(2, 2, mixer.key_dim + 1, mixer.head_dim + 1)
+            state[:, :, -1] = first
+            outputs.append(mixer.recall(q, k, v, x, context(30), state)[0])
+        assert all((each - outputs[0]).abs().max() < 1e-12 for each in outputs)
+
+    @pytest.mark.parametrize("gate", [-500.0, 500.0])
+    def test_gates_of_any_size_are_finite(self, gate):
+        mixer, x = make("mlstm", causal=True, dtype=torch.float32), rows(1, 100, dtype=torch.float32).requires_grad_()
+        fill(mixer.add, gate)
+        y = run(mixer, x)
+        gradients = torch.autograd.grad(y.square().sum(), [x, *mixer.parameters()])
+        assert y.isfinite().all() and all(each.isfinite().all() for each in gradients)
+
+    def test_gates_begin_open_and_blind(self):
+        torch.manual_seed(0)
+        mixer = MLSTM(16, 4)
+        assert mixer.forget.bias.tolist() == pytest.approx([3, 4, 5, 6] * 2)
+        assert mixer.forget.weight.abs().max() == mixer.add.weight.abs().max() == 0
+
+
+class TestNetworks:
+    def test_forget_gates_begin_open(self):
+        (network,) = LSTM(16, 2, causal=True, hidden=6).networks
+        assert network.bias_ih_l0.tolist() == [0.0] * 6 + [1.0] * 6 + [0.0] * 12
+        assert network.bias_hh_l0.abs().max() == 0
+        for gate in network.weight_hh_l0.chunk(4):
+            assert (gate @ gate.T - torch.eye(6)).abs().max() < 1e-5
+
+    @pytest.mark.parametrize("name", ["lstm", "gru"])
+    def test_hidden_is_that_of_both_directions(self, name):
+        assert [each.hidden_size for each in make(name, hidden=10).networks] == [5, 5]
+        assert [each.hidden_size for each in make(name, hidden=7, causal=True).networks] == [7]
+        for hidden in (0, 7):
+            with pytest.raises(UserError, match=r"model\.mixer"):
+                make(name, hidden=hidden)

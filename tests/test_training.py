@@ -325,11 +325,15 @@ def test_schedules():
 
 def test_parameter_groups_follow_rule_and_hints():
     class Hinted(nn.Module):
-        optimizer_hints = {"slow": {"lr": 1e-5, "weight_decay": 0.0}}  # noqa: RUF012
+        optimizer_hints = {  # noqa: RUF012
+            "slow": {"lr": 1e-5, "weight_decay": 0.0},
+            "capped": {"max_lr": 1e-4},
+            "free": {"max_lr": 1e-2, "weight_decay": 0.0},
+        }
 
         def __init__(self):
             super().__init__()
-            self.slow = nn.Parameter(torch.ones(2, 2))
+            self.slow, self.capped, self.free = (nn.Parameter(torch.ones(2, 2)) for _ in range(3))
             self.linear = nn.Linear(2, 2)
             self.table = nn.Embedding(3, 2)
 
@@ -337,6 +341,7 @@ def test_parameter_groups_follow_rule_and_hints():
     groups = {(g["lr"], g["weight_decay"]): {id(p) for p in g["params"]} for g in parameter_groups(model, 1e-3, 0.1)}
     assert groups == {
         (1e-5, 0.0): {id(model.slow)},
+        (1e-4, 0.1): {id(model.capped)},
         (1e-3, 0.1): {id(model.linear.weight)},
-        (1e-3, 0.0): {id(model.linear.bias), id(model.table.weight)},
+        (1e-3, 0.0): {id(model.free), id(model.linear.bias), id(model.table.weight)},
     }

@@ -59,7 +59,7 @@ FAMILIES: dict[str, Family] = {
         ("talking_heads", "adaptive_span", "multiscale", "collaborative", "adaptive_span_dynamic", "capsule_dynamic",
          "capsule_em", "disagreement", "fixed_head_size", "pattern_guided"),
     ),
-    "state_space": Family(INDIGO, 2, 14),
+    "state_space": Family(INDIGO, 2, 14, ("s5", "s4d", "mamba2", "mamba")),
     "low_rank": Family(GREEN, 4, 2, ("linformer", "nystrom", "csalr", "lowrank_band")),
     "compressed": Family(
         SKY, 4, 6,
@@ -70,7 +70,8 @@ FAMILIES: dict[str, Family] = {
     "attention_free": Family(FOREST, 3, 8, ("fnet", "gmlp", "mlp_mixer", "amlp")),
     "convolution": Family(OLIVE, 3, 12, ("short_convolution",)),
     "recurrent": Family(
-        MAROON, 3, 18, ("min_gru", "min_lstm", "retnet", "gla", "delta_net", "gated_delta_net")
+        MAROON, 3, 18,
+        ("min_gru", "min_lstm", "retnet", "gla", "delta_net", "gated_delta_net", "lru", "mlstm", "lstm", "gru"),
     ),
 }  # fmt: skip
 PLACES = {model: (family, place) for family, found in FAMILIES.items() for place, model in enumerate(found.members)}

@@ -41,8 +41,8 @@ def learning_rate_factor(schedule: str, step: int, steps: int, warmup_steps: int
 def parameter_groups(model: nn.Module, lr: float, weight_decay: float) -> list[dict[str, Any]]:
     """Groups of equal learning rate and weight decay.
 
-    Biases, norm scales and embeddings do not decay. A module's ``optimizer_hints`` (parameter name to ``lr`` and
-    ``weight_decay``) come before that rule.
+    Biases, norm scales and embeddings do not decay. A module's ``optimizer_hints`` (parameter name to ``lr``, or to
+    ``max_lr``, which only lowers the rate, and ``weight_decay``) come before that rule.
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     seen: set[int] = set()
@@ -54,7 +54,8 @@ def parameter_groups(model: nn.Module, lr: float, weight_decay: float) -> list[d
             seen.add(id(parameter))
             decays = parameter.dim() >= 2 and not isinstance(module, nn.Embedding)
             hint = hints.get(name, {})
-            rates = (float(hint.get("lr", lr)), float(hint.get("weight_decay", weight_decay if decays else 0.0)))
+            rate = float(hint.get("lr", min(lr, hint.get("max_lr", lr))))
+            rates = (rate, float(hint.get("weight_decay", weight_decay if decays else 0.0)))
             groups.setdefault(rates, []).append(parameter)
     return [
         {"params": parameters, "lr": rate, "peak_lr": rate, "weight_decay": decay}

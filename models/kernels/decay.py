@@ -110,7 +110,7 @@ def _corrections(k: Tensor, v: Tensor, elapsed: Tensor, fading: Tensor, strength
     among = (strength * fading * (k @ k.mT)).tril(-1)
     wanted = torch.cat((strength * v, strength * elapsed.exp()[..., None] * k), -1)
     solved = torch.linalg.solve_triangular(among, wanted, upper=False, unitriangular=True)
-    return solved.split((v.shape[-1], k.shape[-1]), -1)  # type: ignore[return-value]
+    return solved[..., : v.shape[-1]], solved[..., v.shape[-1] :]
 
 
 def _corrected_states(
@@ -120,8 +120,7 @@ def _corrected_states(
     factors = torch.diag_embed(whole.exp().expand(*whole.shape[:-1], leaving.shape[-1])) - leaving.mT @ reading
     inputs = leaving.mT @ added
     shape = inputs.shape
-    states = matrix_scan(
-        *(x.transpose(0, 1).flatten(1, 2).contiguous() for x in (factors, inputs)), state.flatten(0, 1)
-    )
+    factors, inputs = (x.transpose(0, 1).flatten(1, 2).contiguous() for x in (factors, inputs))
+    states = matrix_scan(factors, inputs, state.flatten(0, 1))
     states = states.unflatten(1, (shape[0], shape[2])).transpose(0, 1)
     return states, torch.cat((state[:, None], states[:, :-1]), 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from ..feedforward import linear
 from ..mixer import Context, MixerSpec
 from .delta_net import DeltaNet
+from .steps import step_biases
 
 
 class GatedDeltaNet(DeltaNet):
@@ -38,16 +38,10 @@ class GatedDeltaNet(DeltaNet):
         self.step = linear(width, self.streams)
         self.log_rate = nn.Parameter(torch.empty(self.streams).uniform_(1, 16).log())
         with torch.no_grad():
-            self.step.bias.copy_(first_steps(self.streams))
+            self.step.bias.copy_(step_biases(self.streams))
         self.optimizer_hints = {"log_rate": {"weight_decay": 0.0}}
 
     def decays(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
         """log α of each head."""
         steps = F.softplus(self.by_stream(self.step(x), context))
         return -self.log_rate.exp()[:, None].to(steps.dtype) * steps, super().decays(x, context)[1]
-
-
-def first_steps(count: int, shortest: float = 1e-3, longest: float = 0.1) -> Tensor:
-    """Biases whose softplus lies between two step sizes, evenly by logarithm (Gu and Dao 2023, arXiv 2312.00752)."""
-    steps = torch.empty(count).uniform_(math.log(shortest), math.log(longest)).exp()
-    return steps + torch.log(-torch.expm1(-steps))

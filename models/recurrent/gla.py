@@ -48,4 +48,4 @@ class GLA(MatrixRecurrence):
         """log α of each channel."""
         gate = self.forget(x)
         gate = gate.float() if gate.dtype.itemsize < 4 else gate
-        return self.split(self.ordered(F.logsigmoid(gate) / TEMPERATURE, context)), None
+        return self.split(self.ordered(F.logsigmoid(gate) / TEMPERATURE, context), self.streams), None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
@@ -19,11 +20,14 @@ from .short_filter import ShortFilter
 class MatrixRecurrence(Recurrence):
     """Values are added to a state under their keys, and queries read it: x (B, N, E) -> (B, N, E).
 
-    A variant defines ``decays``, and ``features`` where queries, keys and values go through more than a projection.
-    Where both directions are seen, every head becomes two of half the width, one for each. ``key_width`` is that of
-    all queries, and of all keys, by default half the width; ``filter`` the rows that a convolution before the state
-    sees, 0 for none; ``gated`` whether a SiLU gate follows the norm of each head's output.
+    A variant defines ``decays``, or ``recall`` as a whole, and ``features`` where queries, keys and values go through
+    more than a projection. Where both directions are seen, every head becomes two of half the width, one for each.
+    ``key_width`` is that of all queries, and of all keys, by default half the width; ``filter`` the rows that a
+    convolution before the state sees, 0 for none; ``gated`` whether a SiLU gate follows the norm of each head's output.
     """
+
+    shares_keys: ClassVar[bool] = False
+    """Whether all heads of a direction have the same queries and keys."""
 
     def __init__(
         self,
@@ -38,7 +42,8 @@ class MatrixRecurrence(Recurrence):
         super().__init__(width, heads, inner=width, **common)
         key_width = max(width // 2, 1) if key_width is None else key_width
         self.streams = heads if self.causal else 2 * heads
-        if width % self.streams or key_width % self.streams or not key_width:
+        self.groups = self.streams if not self.shares_keys else 1 if self.causal else 2
+        if width % self.streams or key_width % self.groups or key_width < self.groups:
             directions = "" if self.causal else " in two directions"
             raise UserError(
                 f"backbone.heads={heads}: {self.streams} recurrences{directions} do not divide width {width} and "
@@ -46,7 +51,7 @@ class MatrixRecurrence(Recurrence):
             )
         if filter < 0:
             raise UserError(f"model.mixer.filter={filter}: must be a number of rows, or 0 for no convolution")
-        self.head_dim, self.key_dim = width // self.streams, key_width // self.streams
+        self.head_dim, self.key_dim = width // self.streams, key_width // self.groups
         self.query, self.key, self.value = linear(width, key_width), linear(width, key_width), linear(width, width)
         self.filters = nn.ModuleList(ShortFilter(size, filter) for size in (key_width, key_width, width) if filter)
         self.norm = nn.RMSNorm(self.head_dim)
@@ -62,17 +67,24 @@ class MatrixRecurrence(Recurrence):
             rows[number], memory[f"filter{number}"] = short(
                 rows[number], memory.get(f"filter{number}"), context.padding
             )
-        q, k, v = self.features(*(self.split(each) for each in rows))
+        q, k, v = self.features(*(self.split(each, count) for each, count in zip(rows, self._counts, strict=True)))
         q, k = self.turn(q, k, context)
         o, memory["state"] = self.recall(q, k, v, x, context, memory.get("state"))
-        o = self.ordered(self.norm(o.to(x.dtype)).transpose(1, 2).flatten(2), context)
-        if self.gate is not None:
-            o = o * nn.functional.silu(self.gate(x))
-        return self.finish(o), self.remember(context, **memory)
+        return self.finish(self.gated(o.to(x.dtype), x, context)), self.remember(context, **memory)
 
-    def split(self, x: Tensor) -> Tensor:
-        """(B, N, H·D) to (B, H, N, D), of all streams."""
-        return x.unflatten(-1, (self.streams, -1)).transpose(1, 2)
+    @property
+    def _counts(self) -> tuple[int, int, int]:
+        return self.groups, self.groups, self.streams
+
+    def split(self, x: Tensor, count: int) -> Tensor:
+        """(B, N, count·D) to (B, H, N, D); of all heads, which share what there are fewer of."""
+        x = x.unflatten(-1, (count, -1)).transpose(1, 2)
+        return x if count == self.streams else x.repeat_interleave(self.streams // count, 1)
+
+    def gated(self, o: Tensor, x: Tensor, context: Context) -> Tensor:
+        """What was read (B, H, N, V), of unit size in each head, behind the gate: (B, N, E)."""
+        o = self.ordered(self.norm(o).transpose(1, 2).flatten(2), context)
+        return o if self.gate is None else o * F.silu(self.gate(x))
 
     def by_stream(self, x: Tensor, context: Context) -> Tensor:
         """A number for each stream and row (B, N, H) to (B, H, N), in single precision or better."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
 
@@ -19,17 +19,17 @@ class Recurrence(Mixer):
 
     Where both directions are seen, half of the channels are read from the first token on and half from the last one
     back: two recurrences of half the width, with weights of their own. A causal form hands its state on as memory.
-    ``inner`` is the width of what is read, ``output`` the projection behind it; its rows are dropped before, for there
-    are no weights between tokens to drop.
+    ``inner`` is how many channels are read, ``output`` what stands behind them, by default a projection; rows are
+    dropped before it, for there are no weights between tokens to drop.
     """
 
-    def __init__(self, width: int, heads: int, *, inner: int, **common: Any) -> None:
+    def __init__(self, width: int, heads: int, *, inner: int, output: nn.Module | None = None, **common: Any) -> None:
         super().__init__(width, heads, **common)
         if not self.causal and inner % 2:
             raise UserError(
                 f"model.mixer: {type(self).__name__} reads {inner} channels in two directions; make it even"
             )
-        self.output = linear(inner, width)
+        self.output = linear(inner, width) if output is None else output
 
     def ordered(self, x: Tensor, context: Context) -> Tensor:
         """x (B, N, C) in the order in which its channels are read, or, the same again, back in that of the tokens."""

@@ -5,9 +5,16 @@ import torch
 from lra_bench.models.recurrent.delta_net import DeltaNet
 from lra_bench.models.recurrent.gated_delta_net import GatedDeltaNet
 from lra_bench.models.recurrent.gla import GLA
+from lra_bench.models.recurrent.gru import GRU
+from lra_bench.models.recurrent.lru import LRU
+from lra_bench.models.recurrent.lstm import LSTM
 from lra_bench.models.recurrent.min_gru import MinGRU
 from lra_bench.models.recurrent.min_lstm import MinLSTM
+from lra_bench.models.recurrent.mlstm import MLSTM
 from lra_bench.models.recurrent.retnet import RetNet
+from lra_bench.models.state_space.mamba import Mamba
+from lra_bench.models.state_space.mamba2 import Mamba2
+from lra_bench.models.state_space.s5 import S5
 
 from .positions import turned
 
@@ -64,60 +71,190 @@ def filtered(weight, rows):
     return torch.nn.functional.silu(torch.stack(sums))
 
 
-def matrices(step):
-    """Heads, step by step: ``step(mixer, x, head)`` gives what happens at a row to its state, key and value."""
+def matrices(step, gated=None):
+    """Heads, step by step: ``step`` takes the state before a row, None at first, to that after it and what is read."""
 
     def read(mixer, x, seen):
-        heads = mixer.streams
-        rows = [linear(x).unflatten(-1, (heads, -1)) for linear in (mixer.query, mixer.key, mixer.value)]
+        heads, projections = mixer.streams, (mixer.query, mixer.key, mixer.value)
+        counts = (mixer.groups, mixer.groups, heads)
+        rows = [project(x).unflatten(-1, (count, -1)) for project, count in zip(projections, counts, strict=True)]
         o = torch.zeros_like(rows[2])
         for row, head, places in orders(mixer, x, seen, heads):
             if not places:
                 continue
-            own = [each[row, places, head] for each in rows]
+            groups = [head * count // heads for count in counts]
+            own = [each[row, places, group] for each, group in zip(rows, groups, strict=True)]
             for number, short in enumerate(mixer.filters):
-                own[number] = filtered(short.weight.unflatten(-1, (heads, -1))[:, head], own[number])
+                weight = short.weight.unflatten(-1, (counts[number], -1))[:, groups[number]]
+                own[number] = filtered(weight, own[number])
             q, k, v = own
             q, k = (each[0, 0] for each in turned(mixer, q[None, None], k[None, None]))
-            state = x.new_zeros(k.shape[-1], v.shape[-1])
+            state = None
             for at, place in enumerate(places):
-                state, read = step(mixer, x[row, place], head, state, q[at], k[at], v[at])
-                o[row, place, head] = read @ state
+                state, o[row, place, head] = step(mixer, x[row, place], head, state, q[at], k[at], v[at])
+        if gated is not None:
+            return gated(mixer, o.flatten(2), x)
         o = mixer.norm(o).flatten(2)
         if mixer.gate is not None:
-            gate = mixer.gate(x)
-            o = o * gate * gate.sigmoid()
+            o = o * swish(mixer.gate(x))
         return mixer.output(o)
 
     return read
 
 
+def swish(x):
+    return x * x.sigmoid()
+
+
+def or_nothing(state, k, v):
+    return torch.zeros(len(k), len(v), dtype=v.dtype) if state is None else state
+
+
 def retention(mixer, x, head, state, q, k, v):
     rate = 1 - 2.0 ** (-5 - head % mixer.heads)
-    return rate * state + torch.outer(k, v) * mixer.key_dim**-0.5, q
+    state = rate * or_nothing(state, k, v) + torch.outer(k, v) * mixer.key_dim**-0.5
+    return state, q @ state
 
 
 def gated(mixer, x, head, state, q, k, v):
     gate = mixer.forget(x).unflatten(-1, (mixer.streams, -1))[head].sigmoid() ** (1 / 16)
-    return gate[:, None] * state + torch.outer(k, v), q * mixer.key_dim**-0.5
+    state = gate[:, None] * or_nothing(state, k, v) + torch.outer(k, v)
+    return state, q @ state * mixer.key_dim**-0.5
 
 
 def delta(mixer, x, head, state, q, k, v):
-    strength = mixer.strength(x)[head].sigmoid() * (2 if mixer.negative else 1)
+    strength, state = mixer.strength(x)[head].sigmoid() * (2 if mixer.negative else 1), or_nothing(state, k, v)
     k = k / k.norm()
-    return state + strength * torch.outer(k, v - k @ state), q / q.norm() * mixer.key_dim**-0.5
+    state = state + strength * torch.outer(k, v - k @ state)
+    return state, q / q.norm() @ state * mixer.key_dim**-0.5
+
+
+def rate(mixer, x, head):
+    step = torch.nn.functional.softplus(mixer.step(x)[head])
+    return step, (-mixer.log_rate[head].exp() * step).exp()
 
 
 def gated_delta(mixer, x, head, state, q, k, v):
-    step = torch.nn.functional.softplus(mixer.step(x)[head])
-    return delta(mixer, x, head, (-mixer.log_rate[head].exp() * step).exp() * state, q, k, v)
+    return delta(mixer, x, head, rate(mixer, x, head)[1] * or_nothing(state, k, v), q, k, v)
+
+
+def selective(mixer, x, head, state, q, k, v):
+    step, kept = rate(mixer, x, head)
+    state = kept * or_nothing(state, k, v) + step * torch.outer(k, v)
+    return state, q @ state + mixer.skip[head] * v
+
+
+def gate_first(mixer, o, x):
+    o = o * swish(mixer.gate(x))
+    return mixer.output(mixer.norm(o))
+
+
+def exponential(mixer, x, head, state, q, k, v):
+    """Without the running maximum, which small gates do not need."""
+    keep, add = mixer.forget(x)[head].sigmoid(), mixer.add(x)[head].exp()
+    cell, normaliser = (or_nothing(None, k, v), torch.zeros_like(k)) if state is None else state
+    k = k * mixer.key_dim**-0.5
+    cell, normaliser = keep * cell + add * torch.outer(k, v), keep * normaliser + add * k
+    return (cell, normaliser), q @ cell / (q @ normaliser).abs().clamp(min=1)
+
+
+def mamba(mixer, x, seen):
+    """Channels of each direction, step by step."""
+    groups, value = len(mixer.choice), mixer.value(x)
+    y, size, (rank, states, _) = torch.zeros_like(value), value.shape[-1] // groups, mixer.sizes
+    for row, group, places in orders(mixer, x, seen, groups):
+        own = slice(group * size, (group + 1) * size)
+        state = x.new_zeros(size, states)
+        us = filtered(mixer.filter.weight[:, own], value[row, places, own]) if places else ()
+        for place, u in zip(places, us, strict=True):
+            chosen = u @ mixer.choice[group]
+            step = torch.nn.functional.softplus(chosen[:rank] @ mixer.step[group] + mixer.step_bias[own])
+            kept = (-step[:, None] * mixer.log_rate[own].exp()).exp()
+            state = kept * state + torch.outer(step * u, chosen[rank : rank + states])
+            y[row, place, own] = state @ chosen[rank + states :] + mixer.skip[own] * u
+    return mixer.output(y * swish(mixer.gate(x)))
+
+
+def networks(cell):
+    """Directions, step by step."""
+
+    def read(mixer, x, seen):
+        size = mixer.networks[0].hidden_size
+        h = x.new_zeros(*x.shape[:2], len(mixer.networks) * size)
+        for row, part, places in orders(mixer, x, seen, len(mixer.networks)):
+            network, state = mixer.networks[part], (x.new_zeros(size), x.new_zeros(size))
+            for place in places:
+                by_row = network.weight_ih_l0 @ x[row, place] + network.bias_ih_l0
+                state = cell(by_row, network.weight_hh_l0 @ state[0] + network.bias_hh_l0, state)
+                h[row, place, part * size : (part + 1) * size] = state[0]
+        return mixer.output(h)
+
+    return read
+
+
+def lstm(by_row, by_state, state):
+    i, f, g, o = (by_row + by_state).chunk(4)
+    cell = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
+    return o.sigmoid() * cell.tanh(), cell
+
+
+def gru(by_row, by_state, state):
+    (r, z, n), (own_r, own_z, own_n) = by_row.chunk(3), by_state.chunk(3)
+    z = (z + own_z).sigmoid()
+    h = (1 - z) * (n + (r + own_r).sigmoid() * own_n).tanh() + z * state[0]
+    return h, h
+
+
+def complex_states(rates, transform):
+    """States of one direction, step by step: λ h + γ B x."""
+
+    def read(mixer, x, seen):
+        factors, scale = rates(mixer)
+        weight = torch.complex(mixer.input.weight[::2], mixer.input.weight[1::2])
+        inputs = x.to(weight.dtype) @ weight.mT * scale
+        h, half = torch.zeros_like(inputs), inputs.shape[-1] // 2
+        for row, part, places in orders(mixer, x, seen, 2):
+            own = slice(half) if part == 0 else slice(half, None)
+            state = torch.zeros_like(inputs[0, 0, own])
+            for place in places:
+                state = factors[own] * state + inputs[row, place, own]
+                h[row, place, own] = state
+        readout = torch.complex(mixer.readout.weight[:, ::2], -mixer.readout.weight[:, 1::2])
+        return transform(mixer.output, (h @ readout.mT).real + mixer.skip * x)
+
+    return read
+
+
+def ring(mixer):
+    return (-mixer.log_rate.exp() + 1j * mixer.log_phase.exp()).exp(), mixer.log_scale.exp()
+
+
+def held_constant(mixer):
+    pole, step = -mixer.log_decay.exp() + 1j * mixer.frequency, mixer.log_step.exp()
+    return (pole * step).exp(), 2 * ((pole * step).exp() - 1) / pole
+
+
+def gated_linear(output, y):
+    a, b = output[1](torch.nn.functional.gelu(y)).chunk(2, -1)
+    return a * b.sigmoid()
+
+
+def gated_by_itself(output, y):
+    return y * output.gate(torch.nn.functional.gelu(y)).sigmoid()
 
 
 OUTPUTS = {
+    LRU: complex_states(ring, gated_linear),
+    S5: complex_states(held_constant, gated_by_itself),
     MinGRU: scanned(min_gru),
     MinLSTM: scanned(min_lstm),
     RetNet: matrices(retention),
     GLA: matrices(gated),
     DeltaNet: matrices(delta),
     GatedDeltaNet: matrices(gated_delta),
+    Mamba: mamba,
+    Mamba2: matrices(selective, gate_first),
+    MLSTM: matrices(exponential),
+    LSTM: networks(lstm),
+    GRU: networks(gru),
 }

@@ -1,0 +1,182 @@
+"""Our recurrences against those of others: time of forward and backward pass, in turns.
+
+    python -m benchmarks.scans [--batch 2] [--length 4096] [--width 256] [--heads 4] [--blocks 15] [--threads 2]
+
+``scan`` and ``decay_attention`` on rows (B, N, D) in single precision, the latter with keys and values of D / heads,
+beside what computes the same: a loop over time of torch's operators, torch's generic associative scan and mambapy's.
+Then our layers of width D beside those of minGRU-pytorch, s5-pytorch and mambapy. Printed is the median time of each,
+and the median over neighbouring blocks of its ratio to ours. What is not installed is left out, and said; none of these
+packages is needed for anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+
+import torch
+from torch import Tensor, nn
+
+from lra_bench.models.kernels.decay import decay_attention
+from lra_bench.models.kernels.scan import scan
+
+from .peers.pair import Pair, Sizes
+from .peers.worker import alternate
+
+Contenders = dict[str, Callable[..., Tensor]]
+
+
+def loop(factors: Tensor, inputs: Tensor) -> Tensor:
+    """The recurrence as it is written."""
+    h, steps = torch.zeros_like(inputs[:, 0]), []
+    for factor, more in zip(factors.unbind(1), inputs.unbind(1), strict=True):
+        h = factor * h + more
+        steps.append(h)
+    return torch.stack(steps, 1)
+
+
+def associative(factors: Tensor, inputs: Tensor) -> Tensor:
+    """Torch's own scan, in the form that runs on CPU."""
+    from torch._higher_order_ops.associative_scan import associative_scan
+
+    def join(a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return a[0] * b[0], b[0] * a[1] + b[1]
+
+    h: Tensor = associative_scan(join, (factors, inputs), 1, combine_mode="generic")[1]
+    return h
+
+
+def blelloch(factors: Tensor, inputs: Tensor) -> Tensor:
+    """mambapy's scan, of states of one number."""
+    from mambapy.pscan import pscan
+
+    h: Tensor = pscan(factors[..., None], inputs[..., None])[..., 0]
+    return h
+
+
+def decay_loop(q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor) -> Tensor:
+    """The recurrence of matrices as it is written."""
+    state, outputs = q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1]), []
+    for query, key, value, kept in zip(*(x.unbind(2) for x in (q, k, v, log_decay.exp())), strict=True):
+        state = kept[..., None, None] * state + key[..., None] * value[..., None, :]
+        outputs.append((query[..., None, :] @ state)[..., 0, :])
+    return torch.stack(outputs, 2)
+
+
+def installed(contenders: Contenders, needs: dict[str, str]) -> Contenders:
+    """Those of ``contenders`` whose package is here; the others are named."""
+    missing = {name: package for name, package in needs.items() if find_spec(package) is None}
+    for name, package in missing.items():
+        print(f"{name}: left out, {package} is not installed")
+    return {name: each for name, each in contenders.items() if name not in missing}
+
+
+def steps(contenders: Contenders, inputs: list[Tensor]) -> dict[str, Callable[[], object]]:
+    """Forward and backward pass of each, which must all find the same."""
+    gradient, found = None, {}
+
+    def step(compute: Callable[..., Tensor]) -> tuple[Tensor, ...]:
+        y = compute(*inputs)
+        return y.detach(), *torch.autograd.grad(y, inputs, gradient if gradient is not None else torch.ones_like(y))
+
+    expected = None
+    for name, compute in contenders.items():
+        y = step(compute)
+        expected = y if expected is None else expected
+        for ours, theirs in zip(expected, y, strict=True):
+            assert (ours - theirs).abs().max() <= 1e-3 * ours.abs().max(), f"{name} finds something else"
+        found[name] = lambda compute=compute: step(compute)
+    return found
+
+
+def kernels(batch: int, sizes: Sizes) -> Iterator[tuple[str, dict[str, Callable[[], object]]]]:
+    """The kernels of each group, ours first."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.rand(batch, *shape, generator=generator)
+
+    length, heads = sizes.length, sizes.heads
+    inputs = [draw(length, sizes.width).requires_grad_() for _ in range(2)]
+    contenders = {"scan": scan, "loop": loop, "torch associative_scan": associative, "mambapy pscan": blelloch}
+    yield "scan", steps(installed(contenders, {"mambapy pscan": "mambapy"}), inputs)
+    inputs = [draw(heads, length, sizes.head_dim).requires_grad_() for _ in range(3)]
+    inputs.append((-draw(heads, length)).requires_grad_())
+    contenders = {"decay_attention": lambda *each: decay_attention(*each)[0], "loop": decay_loop}
+    yield "decay_attention", steps(contenders, inputs)
+
+
+def layers(batch: int, sizes: Sizes) -> Iterator[tuple[str, dict[str, Callable[[], object]]]]:
+    """Layers of ours beside those of others."""
+    x = torch.randn(batch, sizes.length, sizes.width, generator=torch.Generator().manual_seed(1), requires_grad=True)
+
+    def step(layer: nn.Module) -> Callable[[], object]:
+        def run() -> None:
+            y = layer(x)
+            (y[0] if isinstance(y, tuple) else y).sum().backward()
+            layer.zero_grad(set_to_none=True)
+            x.grad = None
+
+        return run
+
+    for key, (name, package, theirs) in PEERS.items():
+        ours = Pair(package, key, theirs, causal=True)
+        if find_spec(package) is None:
+            print(f"{name}: left out, {package} is not installed")
+            continue
+        yield key, {key: step(ours.layer("ours", sizes)), name: step(theirs(sizes))}
+
+
+def min_gru(sizes: Sizes) -> nn.Module:
+    """As wide inside as ours."""
+    from minGRU_pytorch import minGRU
+
+    layer: nn.Module = minGRU(sizes.width, expansion_factor=4 / 3)
+    return layer
+
+
+def s5(sizes: Sizes) -> nn.Module:
+    """As many states as ours."""
+    from s5 import S5
+
+    layer: nn.Module = S5(sizes.width, 3 * sizes.width // 2)
+    return layer
+
+
+def mamba(sizes: Sizes) -> nn.Module:
+    """A block with the inner width and the states of ours."""
+    from mambapy.mamba import MambaBlock, MambaConfig
+
+    layer: nn.Module = MambaBlock(MambaConfig(d_model=sizes.width, n_layers=1, expand_factor=1))
+    return layer
+
+
+PEERS: dict[str, tuple[str, str, Callable[[Sizes], nn.Module]]] = {
+    "min_gru": ("minGRU-pytorch minGRU", "minGRU_pytorch", min_gru),
+    "s5": ("s5-pytorch S5", "s5", s5),
+    "mamba": ("mambapy MambaBlock", "mambapy", mamba),
+}
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    defaults = {"batch": 2, "length": 4096, "width": 256, "heads": 4, "blocks": 15, "threads": 2}
+    for name, default in defaults.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    sizes = Sizes(asked.length, asked.width, asked.heads)
+    for make in (kernels, layers):
+        for group, contenders in make(asked.batch, sizes):
+            seconds = alternate(contenders, asked.blocks)
+            ours, *_ = seconds
+            for name, blocks in seconds.items():
+                ratio = statistics.median(their / our for our, their in zip(seconds[ours], blocks, strict=True))
+                print(f"{group:16} {name:24} {1e3 * statistics.median(blocks):9.1f} ms {ratio:8.2f} x ours", flush=True)
+
+
+if __name__ == "__main__":
+    main()

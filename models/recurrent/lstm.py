@@ -1,0 +1,28 @@
+"""The long short-term memory."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from ..mixer import MixerSpec
+from .network import Network
+
+
+class LSTM(Network):
+    """c_t = f ⊙ c_(t−1) + i ⊙ tanh(g), h_t = o ⊙ tanh(c_t), with gates f, i, o and g of the row and of h_(t−1).
+
+    Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000. x (B, N, E) -> (B, N, E).
+    O(N E^2) time, one row after the other; O(N E) memory. Forget gates begin with a bias of one. ``hidden`` as
+    ``Network``.
+    """
+
+    spec = MixerSpec(family="recurrent", paper="Long Short-Term Memory", causal="exact", memory=True)
+    cell = nn.LSTM
+    share = (0.6, 0.68)
+
+    def begin(self, network: nn.RNNBase) -> None:
+        """With forget gates open."""
+        super().begin(network)
+        with torch.no_grad():
+            network.bias_ih_l0[network.hidden_size : 2 * network.hidden_size] = 1

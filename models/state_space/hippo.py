@@ -1,0 +1,51 @@
+"""Matrices under which a state remembers its inputs as coefficients of polynomials, and what is near them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from lra_bench.contracts import UserError
+
+BEGINNINGS = ("legs", "lin", "inv", "real")
+
+
+def legs(size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """HiPPO-LegS of ``size`` states as A = V (Diag(λ) − p p*) V*, complex128: λ and p (size,), V (size, size).
+
+    A_nk is −√(2n + 1) √(2k + 1) for n > k and −(n + 1) for n = k; adding P Pᵀ with P_n = √(n + 1/2) makes it normal
+    (Gu, Goel, Ré 2021, arXiv 2111.00396). Eigenvalues rise in conjugate pairs, those above the real axis last.
+    """
+    number = torch.arange(size, dtype=torch.float64)
+    scale = (2 * number + 1).sqrt()
+    low_rank = (number + 0.5).sqrt()
+    a = -(scale[:, None] * scale).tril(-1) - torch.diag(number + 1)
+    # The sum is −1/2 plus a skew matrix, so that i times the latter is Hermitian and its vectors are orthogonal.
+    skew = a + low_rank[:, None] * low_rank + 0.5 * torch.eye(size, dtype=torch.float64)
+    frequencies, vectors = torch.linalg.eigh(-1j * skew)
+    return (
+        torch.complex(torch.full_like(frequencies, -0.5), frequencies),
+        vectors.mH @ low_rank.to(vectors.dtype),
+        vectors,
+    )
+
+
+def named_poles(kind: str, count: int) -> Tensor:
+    """The ``count`` poles (complex128) that one of ``BEGINNINGS`` begins with; their conjugates are left out.
+
+    ``legs`` are those of HiPPO-LegS; ``lin`` −1/2 + iπn and ``inv`` −1/2 + i (N/π) (N / (2n + 1) − 1), N = 2 ``count``,
+    come near them (Gu, Gupta, Goel, Ré 2022, arXiv 2206.11893); ``real`` are −(n + 1). Raises ``UserError`` for others.
+    """
+    number, size = torch.arange(count, dtype=torch.float64), 2 * count
+    half = torch.full_like(number, -0.5)
+    if kind == "legs":
+        return legs(size)[0][count:]
+    if kind == "lin":
+        return torch.complex(half, math.pi * number)
+    if kind == "inv":
+        return torch.complex(half, size / math.pi * (size / (2 * number + 1) - 1))
+    if kind == "real":
+        return torch.complex(-(number + 1), torch.zeros_like(number))
+    raise UserError(f"model.mixer.poles={kind}: is none of {', '.join(BEGINNINGS)}")

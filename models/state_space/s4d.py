@@ -1,0 +1,71 @@
+"""State spaces with diagonal matrices, one for each channel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lra_bench.contracts import UserError
+
+from ..mixer import MixerSpec
+from ..recurrent.steps import log_steps
+from .convolved import ConvolvedStateSpace
+from .hippo import named_poles
+
+
+class S4D(ConvolvedStateSpace):
+    """x' = Λ x + u, y = Re(C x) + D u for each channel, held constant between steps of learned size.
+
+    Gu, Gupta, Goel, Ré 2022, arXiv 2206.11893. x (B, N, E) -> (B, N, E).
+    O(N E log N + N E P) time, O(N E + E P √N) memory. ``states`` is 2 P, conjugate pairs counted twice; ``poles`` names
+    what Λ begins with: ``legs``, ``lin``, ``inv`` or ``real``. Channels have one Λ, unless ``shared`` is false, and
+    steps of their own, which begin between ``shortest`` and ``longest``. Both directions as ``ConvolvedStateSpace``.
+    Deviates: the lag of zero stands in the forward kernel alone; dropout comes before the projection, once; within a
+    block that has a feed-forward network.
+    """
+
+    spec = MixerSpec(
+        family="state_space",
+        paper="On the Parameterization and Initialization of Diagonal State Space Models",
+        arxiv="2206.11893",
+        causal="exact",
+        memory=True,
+    )
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        states: int = 64,
+        poles: str = "legs",
+        shared: bool = True,
+        shortest: float = 1e-3,
+        longest: float = 0.1,
+        **common: Any,
+    ) -> None:
+        super().__init__(width, heads, **common)
+        if states < 2 or states % 2:
+            raise UserError(f"model.mixer.states={states}: must be even and at least 2, for they come in pairs")
+        begun = named_poles(poles, states // 2).repeat(1 if shared else width, 1)
+        self.log_decay = nn.Parameter((-begun.real).log().float())
+        self.frequency = nn.Parameter(begun.imag.float())
+        self.log_step = nn.Parameter(log_steps(width, shortest, longest))
+        directions = 1 if self.causal else 2
+        self.readout = nn.Parameter(torch.randn(directions, width, states // 2, 2) * 0.5**0.5)
+        slow = {"max_lr": 1e-3, "weight_decay": 0.0}
+        self.optimizer_hints = {
+            "log_decay": slow,
+            "frequency": slow,
+            "log_step": slow,
+            "readout": {"weight_decay": 0.0},
+        }
+
+    def exponents(self) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Λ Δ, and 2 C (exp(Λ Δ) − 1) / Λ; lags below zero begin at one."""
+        pole = torch.complex(-self.log_decay.exp(), self.frequency)
+        rates = pole * self.log_step.exp()[:, None]
+        weights = 2 * torch.view_as_complex(self.readout) * (rates.exp() - 1) / pole
+        return rates, tuple(weights.unbind())
