@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 
 import torch
@@ -75,11 +76,11 @@ def installed(contenders: Contenders, needs: dict[str, str]) -> Contenders:
 
 def steps(contenders: Contenders, inputs: list[Tensor]) -> dict[str, Callable[[], object]]:
     """Forward and backward pass of each, which must all find the same."""
-    gradient, found = None, {}
+    found: dict[str, Callable[[], object]] = {}
 
     def step(compute: Callable[..., Tensor]) -> tuple[Tensor, ...]:
         y = compute(*inputs)
-        return y.detach(), *torch.autograd.grad(y, inputs, gradient if gradient is not None else torch.ones_like(y))
+        return y.detach(), *torch.autograd.grad(y, inputs, torch.ones_like(y))
 
     expected = None
     for name, compute in contenders.items():
@@ -87,7 +88,7 @@ def steps(contenders: Contenders, inputs: list[Tensor]) -> dict[str, Callable[[]
         expected = y if expected is None else expected
         for ours, theirs in zip(expected, y, strict=True):
             assert (ours - theirs).abs().max() <= 1e-3 * ours.abs().max(), f"{name} finds something else"
-        found[name] = lambda compute=compute: step(compute)
+        found[name] = partial(step, compute)
     return found
 
 
@@ -100,7 +101,12 @@ def kernels(batch: int, sizes: Sizes) -> Iterator[tuple[str, dict[str, Callable[
 
     length, heads = sizes.length, sizes.heads
     inputs = [draw(length, sizes.width).requires_grad_() for _ in range(2)]
-    contenders = {"scan": scan, "loop": loop, "torch associative_scan": associative, "mambapy pscan": blelloch}
+    contenders: Contenders = {
+        "scan": scan,
+        "loop": loop,
+        "torch associative_scan": associative,
+        "mambapy pscan": blelloch,
+    }
     yield "scan", steps(installed(contenders, {"mambapy pscan": "mambapy"}), inputs)
     inputs = [draw(heads, length, sizes.head_dim).requires_grad_() for _ in range(3)]
     inputs.append((-draw(heads, length)).requires_grad_())

@@ -31,10 +31,11 @@ def selective_scan(
         state = x.new_zeros(x.shape[0], *rates.shape)
     outputs = []
     for rows in zip(*(each.split(chunk, 1) for each in (x, steps, write, read)), strict=True):
+        inputs = (*rows, rates, state)
         if torch.is_grad_enabled():
-            y, state = checkpoint(_chunk, *rows, rates, state, use_reentrant=False, preserve_rng_state=False)
+            y, state = checkpoint(_chunk, *inputs, use_reentrant=False, preserve_rng_state=False)
         else:
-            y, state = _chunk(*rows, rates, state)
+            y, state = _chunk(*inputs)
         outputs.append(y)
     return torch.cat(outputs, 1), state
 

@@ -25,4 +25,4 @@ class LSTM(Network):
         """With forget gates open."""
         super().begin(network)
         with torch.no_grad():
-            network.bias_ih_l0[network.hidden_size : 2 * network.hidden_size] = 1
+            nn.init.ones_(network.get_parameter("bias_ih_l0")[network.hidden_size : 2 * network.hidden_size])

@@ -20,7 +20,7 @@ class Network(Recurrence):
     the system has as many weights as attention. Recurrent weights begin orthogonal, the others Xavier-uniform.
     """
 
-    cell: ClassVar[type[nn.RNNBase]]
+    cell: ClassVar[type[nn.LSTM] | type[nn.GRU]]
     share: ClassVar[tuple[float, float]]
     """Of the width, where one direction is seen and where both are."""
 
@@ -32,9 +32,10 @@ class Network(Recurrence):
             raise UserError(f"model.mixer.hidden={hidden}: must be at least 1")
         super().__init__(width, heads, inner=hidden, **common)
         own = hidden if self.causal else hidden // 2
-        self.networks = nn.ModuleList(self.cell(width, own, batch_first=True) for _ in range(1 if self.causal else 2))
-        for network in self.networks:
-            self.begin(network)  # type: ignore[arg-type]
+        networks = [self.cell(width, own, batch_first=True) for _ in range(1 if self.causal else 2)]
+        for network in networks:
+            self.begin(network)
+        self.networks, self.hidden = nn.ModuleList(networks), own
 
     def begin(self, network: nn.RNNBase) -> None:
         """Draw the weights of one direction."""
@@ -61,7 +62,7 @@ class Network(Recurrence):
         (network,) = self.networks
         before = None if context.memory is None else context.memory["state"]
         if before is None:
-            before = x.new_zeros(x.shape[0], self.parts, network.hidden_size)  # type: ignore[arg-type]
+            before = x.new_zeros(x.shape[0], self.parts, self.hidden)
         parts = tuple(part[None].contiguous().to(x.dtype) for part in before.unbind(1))
         if context.padding is None:
             h, after = network(x, parts if self.parts > 1 else parts[0])
