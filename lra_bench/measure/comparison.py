@@ -211,7 +211,7 @@ class Comparison:
     def _keep(self, found: Sequence[Measured], plan: tuple[str, int | str]) -> None:
         """Rows and summaries of one batch policy; those of the baselines only once, however many groups there are."""
         by_key = {
-            (str(entrant.baseline), one.entry["mode"], one.entry["length"]): one.entry
+            (str(entrant.baseline), one.entry["mode"], one.entry["length"]): one
             for entrant in self.baselines
             for one in found
             if one.entrant is entrant
