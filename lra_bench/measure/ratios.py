@@ -33,11 +33,21 @@ def paired_ratios(own: Sequence[float], other: Sequence[float]) -> list[float]:
     return [top / bottom for top, bottom in zip(tops, bottoms, strict=True)]
 
 
-def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of the median by order statistics; None for fewer than six values, which cannot give one."""
-    if len(values) < 6:
-        return None
+def median_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """Between which of ``values`` the true median lies 95 % of the time; of too few, the smallest and the largest."""
     from scipy.stats import quantile_test
 
+    if not values:
+        return None, None
     found = quantile_test(list(values), p=0.5).confidence_interval(0.95)
-    return float(found.low), float(found.high)
+    low, high = float(found.low), float(found.high)
+    return (min(values), max(values)) if math.isnan(low) or math.isnan(high) else (low, high)
+
+
+def spread_of(values: Sequence[float]) -> float | None:
+    """Half of the 95 % interval of the median, as a share of the median; None for fewer than three values.
+
+    A few disturbed values do not count, a machine that is busy or throttled for longer does.
+    """
+    low, high = median_interval(values)
+    return None if low is None or high is None or len(values) < 3 else (high - low) / 2 / float(numpy.median(values))

@@ -12,8 +12,7 @@ from .contest import Measured
 from .crossing import crossing
 from .entry import LARGEST
 from .growth import peak_bytes
-from .ratios import geometric_mean, median_interval, paired_ratios, ratio
-from .speed import spread_of
+from .ratios import geometric_mean, paired_ratios, ratio, spread_of
 
 BEYOND = ("out_of_memory", "timeout")
 
@@ -22,7 +21,7 @@ Baselines = Mapping[tuple[str, str, int], Measured]
 
 
 def row_of(one: Measured, keys: Iterable[str], baselines: Baselines) -> dict[str, Any]:
-    """One model at one length: its speed entry, the spread between rounds, and ratios against each baseline."""
+    """One model at one length: its speed entry with the spread of its seconds, and ratios against each baseline."""
     entry, entrant = one.entry, one.entrant
     seconds = entry["median_seconds"]
     row: dict[str, Any] = {
@@ -33,7 +32,7 @@ def row_of(one: Measured, keys: Iterable[str], baselines: Baselines) -> dict[str
         "steps_per_second": None if seconds is None else 1 / seconds,
         "peak_bytes": peak_bytes(entry),
         "round_medians_seconds": one.round_medians,
-        "spread_of_rounds": spread_of(one.round_medians),
+        "spread_of_seconds": spread_of(one.round_medians),
         "batch_stopped_by": one.stopped_by,
     }
     for key in keys:
@@ -42,27 +41,21 @@ def row_of(one: Measured, keys: Iterable[str], baselines: Baselines) -> dict[str
 
 
 def _against(one: Measured, other: Measured | None, key: str) -> dict[str, Any]:
-    """Ratios of ``one`` to exact attention ``other`` at the same length, under the ``key`` of the latter."""
+    """Ratios of ``one`` to exact attention ``other`` at the same length, under the ``key`` of the latter.
+
+    Without the name of the kernel that ran a ratio would say nothing, and without the same batch one of memory.
+    """
     entry, known = one.entry, other.entry if other is not None else None
-    found: dict[str, Any] = {
+    named = other is not None and known is not None and known["attention_backend"] is not None
+    speeds = paired_ratios(one.tokens_per_second_by_round, other.tokens_per_second_by_round) if named and other else []
+    weighed = known if named and known and known["batch_size"] == entry["batch_size"] else None
+    return {
         f"{key}_backend": known and known["attention_backend"],
         f"{key}_status": known and known["status"],
-        **dict.fromkeys([f"speed_ratio_{key}", f"speed_ratio_{key}_low", f"speed_ratio_{key}_high"]),
-        f"memory_ratio_{key}": None,
+        f"speed_ratio_{key}": statistics.median(speeds) if speeds else None,
+        f"spread_of_speed_ratio_{key}": spread_of(speeds),
+        f"memory_ratio_{key}": ratio(peak_bytes(entry), weighed and peak_bytes(weighed)),
     }
-    # Without the name of what ran, a ratio would say nothing.
-    if other is None or known is None or known["attention_backend"] is None:
-        return found
-    if speeds := paired_ratios(one.tokens_per_second_by_round, other.tokens_per_second_by_round):
-        low, high = median_interval(speeds) or (None, None)
-        found |= {
-            f"speed_ratio_{key}": statistics.median(speeds),
-            f"speed_ratio_{key}_low": low,
-            f"speed_ratio_{key}_high": high,
-        }
-    if known["batch_size"] == entry["batch_size"]:
-        found[f"memory_ratio_{key}"] = ratio(peak_bytes(entry), peak_bytes(known))
-    return found
 
 
 def summary_of(

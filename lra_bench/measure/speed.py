@@ -23,8 +23,8 @@ STEPS = 20
 SECONDS = 2.0
 SLOW_STEP_SECONDS = 0.5
 SLOW_STEPS = 5
-# An odd multiple of the slow steps: of two slow ones neither always comes first.
-ROUNDS = 25
+ROUNDS = 35
+ROUND_SECONDS = 0.09
 
 
 class TooSlow(Exception):
@@ -98,33 +98,26 @@ def alternate(
     are spread over the same time: what disturbs the machine for seconds meets all alike. The order turns round from
     round to round.
     """
-    planned = {name: _planned_steps(warm[name].step_seconds, device) for name in blocks}
+    planned = {name: min(ROUNDS, _planned_steps(warm[name].step_seconds, device)) for name in blocks}
+    sizes = {name: max(1, round(ROUND_SECONDS / max(warm[name].step_seconds, 1e-6))) for name in blocks}
     rounds: dict[str, list[list[float]]] = {name: [] for name in blocks}
     lacking = list(blocks)
     for number in itertools.count():
-        lacking = [name for name in lacking if not _complete(rounds[name], planned[name], device)]
+        lacking = [
+            name
+            for name in lacking
+            if len(rounds[name]) < planned[name] or not _enough(list(itertools.chain(*rounds[name])), device)
+        ]
         if not lacking:
             break
         for name in lacking[:: -1 if number % 2 else 1]:
-            if number % (ROUNDS // min(ROUNDS, planned[name])):
+            if (number + 1) * planned[name] // ROUNDS == number * planned[name] // ROUNDS:
                 continue
-            if durations := blocks[name](max(1, round(planned[name] / ROUNDS))):
+            if durations := blocks[name](sizes[name]):
                 rounds[name].append(durations)
             else:
                 lacking.remove(name)
     return rounds
-
-
-def spread_of(round_medians: Sequence[float]) -> float | None:
-    """How far rounds differ: the middle half of their medians, over the middle one; None for fewer than three.
-
-    A few disturbed rounds do not count, a machine that is busy or throttled for longer does. Single steps are no
-    measure of it: they scatter by more than their median does.
-    """
-    if len(round_medians) < 3:
-        return None
-    low, middle, high = numpy.percentile(round_medians, [25, 50, 75])
-    return float((high - low) / middle)
 
 
 def fewest_seconds(step_seconds: float, device: torch.device) -> float:
@@ -149,10 +142,6 @@ def _planned_steps(step_seconds: float, device: torch.device) -> int:
     if device.type != "cuda" and step_seconds > SLOW_STEP_SECONDS:
         return SLOW_STEPS
     return max(STEPS, math.ceil(1.05 * SECONDS / max(step_seconds, 1e-6)))
-
-
-def _complete(rounds: Sequence[Sequence[float]], planned: int, device: torch.device) -> bool:
-    return len(rounds) >= min(ROUNDS, planned) and _enough(list(itertools.chain(*rounds)), device)
 
 
 def _enough(durations: list[float], device: torch.device) -> bool:
