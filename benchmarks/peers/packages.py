@@ -183,8 +183,8 @@ PACKAGES = (
         "isab-pytorch",
         "isab",
         isab,
-        lambda _: {"points": FEW},
-        differs="has output projections instead of residuals, norms and feed-forward layers",
+        lambda _: {"points": FEW, "norm": False},
+        differs="has output projections instead of residuals and feed-forward layers",
     ),
     Pair(
         "memory-compressed-attention",
