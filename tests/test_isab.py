@@ -39,8 +39,8 @@ def test_as_large_as_a_block_of_a_transformer():
     assert abs(sizes["isab"] / sizes["transformer"] - 1) < 0.1
 
 
-def test_norms_can_be_left_out_as_in_the_code_of_the_authors():
-    mixer, x = make("isab", norm=False, points=3), rows(1, 9)
+def test_norms_and_biases_can_be_left_out():
+    mixer, x = make("isab", norm=False, qkv_bias=False, points=3), rows(1, 9)
 
     def block(part, x, y):
         q, k, v = part.query(x), part.key(y), part.value(y)
@@ -51,7 +51,8 @@ def test_norms_can_be_left_out_as_in_the_code_of_the_authors():
 
     expected = block(mixer.spread, x, block(mixer.gather, mixer.points, x))
     assert (run(mixer, x) - expected).abs().max() < 1e-12
-    assert not [name for name, _ in mixer.named_parameters() if "norm" in name]
+    names = " ".join(name for name, _ in mixer.named_parameters())
+    assert "norm" not in names and names.count("bias") == 2
 
 
 @pytest.mark.parametrize(
