@@ -135,8 +135,8 @@ def test_ratios_of_rounds_cancel_drift(clock) -> None:
 
 
 def test_turns_are_short_and_their_order_turns_round(clock) -> None:
-    _, turns = alternate(clock(), a=0.03, b=0.03, c=0.03)
-    assert turns[:9] == [(name, 3) for name in "abccbaabc"], "0.09 s a turn"
+    _, turns = alternate(clock(), a=0.025, b=0.025, c=0.025)
+    assert turns[:9] == [(name, 3) for name in "abccbaabc"], "0.075 s a turn"
     assert len(turns) == 3 * speed.ROUNDS
 
 

@@ -24,7 +24,6 @@ from .speed import Step, Timing, TooSlow, warm_up
 from .step import inference_step, train_step
 from .synthetic import spec_at, synthetic_batch, tokens_in
 
-MEMORY_STEPS = 2
 LONGEST_ON_CPU = 4096  # beyond it the scores of a model that has to be counted on the CPU might fill the memory
 
 
@@ -122,8 +121,7 @@ class Bench:
     def peak(self, step: Step) -> Peak:
         """The peak memory of a step that has run before."""
         with peak_memory(self.hardware.device) as peak:
-            for _ in range(MEMORY_STEPS):
-                step()
+            step()
         return peak
 
     def rest(self) -> None:

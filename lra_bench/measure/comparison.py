@@ -23,7 +23,7 @@ from .ratios import ratio
 from .rows import row_of, summary_of
 
 BATCHES: Mapping[str, tuple[int | str, ...]] = {"cpu": (1,), "cuda": (32, 1, LARGEST)}
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 50.0
 AT_ONCE = 12
 WIDE_SPREAD = 0.05
 FREE_SHARE = 0.9
