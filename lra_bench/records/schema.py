@@ -14,7 +14,7 @@ from lra_bench.contracts import UserError
 from .extrapolation import Extrapolation, complete_curves, name_length_variants
 from .values import check, hints, plain
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 STATUSES: Mapping[str, str] = {
     "ok": "finished, every figure that could be measured was",
@@ -47,7 +47,16 @@ def _describe_steps(raw: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: name_length_variants, 2: _to_version_3}
+def _describe_compiling(raw: dict[str, Any]) -> dict[str, Any]:
+    """3 to 4: speed points say what ``torch.compile`` made of the model; unknown before."""
+    return {**raw, "speed": [{"compile": None, **point} for point in raw.get("speed", [])]}
+
+
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: name_length_variants,
+    2: _to_version_3,
+    3: _describe_compiling,
+}
 """From a version to the next: each takes a raw record of its version and returns one of the version after."""
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
@@ -152,11 +161,28 @@ class Metric(Score):
     high: float | None
 
 
+class Compile(TypedDict):
+    """What ``torch.compile`` made of a model: graphs, breaks between them, functions left as they are, and ``seconds``.
+
+    ``used`` is false where nothing compiled was run. ``cache_hits`` are graphs, or parts of them, that came from an
+    earlier process, in fewer seconds. ``reason`` says why it failed, or why the graph broke first.
+    """
+
+    used: bool
+    graphs: int
+    graph_breaks: int
+    uncompiled_functions: int
+    cache_hits: int
+    seconds: float
+    reason: str
+
+
 class SpeedPoint(TypedDict):
     """The step benchmark at one length: seconds of a step of ``batch_size`` rows, ``n`` steps timed.
 
     ``batch_policy`` says how that size was chosen, ``attention_backend`` by which kernel torch's attention ran. Static
     are weights, and in training gradients and optimizer state; activations are what the peak holds beside them.
+    ``compile`` is None where the model was not to be compiled; its seconds are part of ``warmup_seconds``.
     ``utilisation`` is ``flops_per_second`` over the ceiling of matrix products that was measured on the device.
     """
 
@@ -182,6 +208,7 @@ class SpeedPoint(TypedDict):
     utilisation: float | None
     short_run: bool
     warmup_seconds: float | None
+    compile: Compile | None
 
 
 class Growth(TypedDict):
