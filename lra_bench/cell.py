@@ -68,7 +68,7 @@ class Cell:
 
 
 class TimeUp(BaseException):
-    """The cell's time limit was reached; nothing that tries something else after an ``Exception`` may take it for one."""
+    """The cell's time limit was reached; no ``Exception``, after which some code tries something else."""
 
 
 def debugging() -> bool:

@@ -50,8 +50,8 @@ class Compilation:
     def guarded(self, work: Callable[[], T], again: Callable[[], object]) -> T:
         """What ``work``, which calls ``run``, returns.
 
-        Where it fails it is done once more with the model as it is, after ``again`` has undone what was done; what fails
-        then too is the model's own fault, and passes through. So does a want of memory at once.
+        Where it fails it is done once more with the model as it is, after ``again`` has undone what was done; what
+        fails then too is the model's own fault, and passes through. So does a want of memory at once.
         """
         if not self.requested or self.failure:
             return work()
