@@ -46,14 +46,22 @@ class Composed:
 
 def extension_sources(config_dir: Path | None) -> list[str]:
     """Hydra search paths beside our own: installed extensions, then the user's folder."""
+    found = {f"pkg://{package}" for package in _installed_extensions()}
+    return [*sorted(found), *([f"file://{config_dir.resolve()}"] if config_dir else [])]
+
+
+def _installed_extensions() -> set[str]:
+    """Packages of configuration files that other distributions name as theirs."""
     from importlib.metadata import entry_points
 
-    found = {
-        f"pkg://{point.value}"
-        for group in ("lra_bench.models", "lra_bench.tasks")
-        for point in entry_points(group=group)
-    }
-    return [*sorted(found), *([f"file://{config_dir.resolve()}"] if config_dir else [])]
+    return {point.value for group in ("lra_bench.models", "lra_bench.tasks") for point in entry_points(group=group)}
+
+
+def extension_packages(config_dir: Path | None) -> set[str]:
+    """The packages whose classes belong to extensions: those installed as such, and what the user's folder holds."""
+    installed = {package.partition(".")[0] for package in _installed_extensions()}
+    held = config_dir.iterdir() if config_dir else ()
+    return installed | {path.stem for path in held if path.suffix == ".py" or path.is_dir()}
 
 
 def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypedDict
 from lra_bench.contracts import UserError
 
 from .extrapolation import Extrapolation, complete_curves, name_length_variants
-from .values import check, hints, plain
+from .values import LARGEST, check, hints, plain, shown
 
 SCHEMA_VERSION = 4
 
@@ -78,11 +78,11 @@ class CellKey:
             value = getattr(self, part)
             if not isinstance(value, str) or not _SAFE.fullmatch(value):
                 raise UserError(
-                    f"{part}={value}: becomes a folder of results, so use letters, digits and . _ + - alone, "
+                    f"{part}={shown(value)}: becomes a folder of results, so use letters, digits and . _ + - alone, "
                     "begin with a letter or digit, and stay under 100"
                 )
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise UserError(f"seed={self.seed}: set seed to a whole number from 0 on")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < LARGEST:
+            raise UserError(f"seed={shown(self.seed)}: set seed to a whole number from 0 on")
 
     def folder(self) -> PurePosixPath:
         """The cell's folder, relative to ``<results>/runs``; seeds share it."""
@@ -334,12 +334,15 @@ class Record:
                 raise UserError(f"record: {entry.name} is missing")
             check(values[entry.name], hints(cls)[entry.name], entry.name)
         if values["status"] not in STATUSES:
-            raise UserError(f"record: status {values['status']!r} is unknown (known: {', '.join(STATUSES)})")
+            raise UserError(f"record: status {shown(values['status'])} is unknown (known: {', '.join(STATUSES)})")
         key = values.get("key")
         parts = [entry.name for entry in dataclasses.fields(CellKey)]
         if not isinstance(key, Mapping) or (missing := [part for part in parts if part not in key]):
             raise UserError(f"record: key.{missing[0] if isinstance(key, Mapping) else parts[0]} is missing")
         values["key"] = CellKey(**{part: key[part] for part in parts})
+        for name, file in values["artifacts"].items():
+            if file != values["key"].file(f"{name}.parquet").name:
+                raise UserError(f"record: artifacts.{name} should be its own table beside it, is {shown(file)}")
         known = {entry.name for entry in dataclasses.fields(cls)} - {"path"}
         if unknown := sorted(set(values) - known):
             raise UserError(f"record: {unknown[0]} is no field of a version {SCHEMA_VERSION} record")
