@@ -131,9 +131,9 @@ def recorded_classes(path: Path, config_dir: Path | None, trusted: Sequence[str]
 
 def _check_config(path: Path, config: Mapping[str, Any]) -> None:
     """Raise ``UserError`` where a section that is needed to build a cell is missing."""
-    for section in ("task", "model", "position", "backbone", "train", "measure", "hardware"):
-        if not isinstance(config.get(section), Mapping):
-            raise UserError(f"{path}: its configuration has no section {section}")
+    for name in ("task", "model", "position", "backbone", "train", "measure", "hardware"):
+        if not isinstance(config.get(name), Mapping):
+            raise UserError(f"{path}: its configuration has no section {name}")
 
 
 def _wanted(record: Record, task: Task, lengths: Sequence[int], knobs: Sequence[str]) -> Wanted:

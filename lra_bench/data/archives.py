@@ -229,6 +229,9 @@ class _Bounded:
     def tell(self) -> int:
         return self._inner.tell()
 
+    def seekable(self) -> bool:
+        return True
+
     def _check(self, place: int) -> None:
         if place > self._limit:
             raise _too_dense(self._path)
