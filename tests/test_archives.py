@@ -322,5 +322,5 @@ def test_a_member_larger_than_any_data_is_refused_before_it_is_held(tmp_path, fo
     monkeypatch.setattr(archives, "LARGEST_MEMBER_BYTES", 1000)
     path = write(tmp_path / "data", form, {"large": bytes(1001), "small": bytes(1000)})
     assert dict(read_files(path, lambda name: name == "small")) == {"small": bytes(1000)}
-    with pytest.raises(UserError, match="large in .* is larger .1,001 bytes. than any file of data"):
+    with pytest.raises(UserError, match=r"large in .* is larger \(1,001 bytes\) than any"):
         list(read_files(path, everything))

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypedDict
 
 from lra_bench.contracts import UserError
+from lra_bench.private import shareable
 
 from .extrapolation import Extrapolation, complete_curves, name_length_variants
 from .values import LARGEST, check, hints, plain, shown
@@ -315,9 +316,9 @@ class Record:
         return variant_name(self.key.model, self.variant["differences"], self.variant["position"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, all of them finite; ``path`` stays out."""
+        """Plain JSON values, all of them finite, with nothing private in them; ``path`` stays out."""
         return {
-            entry.name: plain(dataclasses.asdict(value) if isinstance(value, CellKey) else value)
+            entry.name: shareable(plain(dataclasses.asdict(value) if isinstance(value, CellKey) else value))
             for entry in dataclasses.fields(self)
             if entry.name != "path"
             for value in [getattr(self, entry.name)]
