@@ -10,9 +10,8 @@ from typing import Any
 
 HIDDEN = "***"
 
-_SECRET_NAME = re.compile(
-    r"(^|_)(API_?KEY|KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)(_|$)", re.IGNORECASE
-)
+_SECRET_NAME = re.compile(r"(^|_)((API)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)(_|$)", re.IGNORECASE)
+
 _SHORTEST_SECRET = 8
 _CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"']+@")
 
@@ -25,22 +24,20 @@ def without_credentials(text: str) -> str:
 def shareable(value: Any) -> Any:
     """A plain value with its strings fit for other eyes; the names in mappings stay as they are.
 
-    Hidden are credentials in addresses and the values of environment variables that by their names are secrets. Paths in
-    the working folder become relative to it, those in the user's home begin with ``~``; others stay.
+    Hidden are credentials in addresses and the values of environment variables that by their names are secrets. Paths
+    in the working folder become relative to it, those in the user's home begin with ``~``; others stay.
     """
     secrets = sorted(_secrets(), key=len, reverse=True)
     hidden = re.compile("|".join(map(re.escape, secrets))) if secrets else None
-    folders = [(_prefix(Path.cwd()), ""), (_prefix(Path.home()), "~/")]
+    folders = [(_prefix(Path.cwd()), "", "."), (_prefix(Path.home()), "~/", "~")]
 
     def clean(text: str) -> str:
         text = without_credentials(text)
         if hidden is not None:
             text = hidden.sub(HIDDEN, text)
-        for prefix, instead in folders:
+        for prefix, inside, alone in folders:
             if prefix is not None:
-                text = prefix.sub(
-                    lambda found, instead=instead: instead if found[1] else instead.strip("/") or ".", text
-                )
+                text = prefix.sub(lambda found, both=(alone, inside): both[bool(found[1])], text)
         return text
 
     def walk(entry: Any) -> Any:

@@ -72,7 +72,7 @@ def test_credentials_in_addresses_are_hidden(monkeypatch):
 def test_nothing_private_is_written(home, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefgh")
     record = make_record(
-        command=f"lra-bench bench --config-dir {home}/work/own task.source={home}/data/listops tracker.project=hf_abcdefgh",
+        command=f"lra-bench bench --config-dir {home}/work/own task.source={home}/data tracker.project=hf_abcdefgh",
         reason=f"FileNotFoundError: {home}/work/own/x.py",
         config={"task": {"source": f"{home}/data/listops"}, "hf_abcdefgh": 1},
     )
@@ -80,9 +80,7 @@ def test_nothing_private_is_written(home, monkeypatch):
     text = path.read_text()
     assert str(home) not in text and "ada" not in text.replace("adaptive", "")
     assert "hf_abcdefgh" not in json.dumps({**json.loads(text), "config": None})
-    assert store.load(path).command == (
-        f"lra-bench bench --config-dir own task.source=~/data/listops tracker.project={HIDDEN}"
-    )
+    assert store.load(path).command == (f"lra-bench bench --config-dir own task.source=~/data tracker.project={HIDDEN}")
     told = json.dumps(summary(record))
     assert str(home) not in told and "hf_abcdefgh" not in told
 
