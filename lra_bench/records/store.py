@@ -243,7 +243,7 @@ def _table(record: Record, name: str, columns: list[str] | None = None) -> Any:
             for column in TABLES[name]:
                 if not _is_number(file.schema_arrow.field(column).type):
                     raise UserError(f"{path}: column {column} holds no numbers")
-            return file.read(columns).to_pandas()
+            return file.read(columns).to_pandas(ignore_metadata=True)  # what pandas noted there is not checked
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as a table ({str(error).strip().partition(chr(10))[0]})") from error
 

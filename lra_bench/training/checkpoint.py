@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import torch
 from torch import nn
@@ -104,6 +105,9 @@ class Checkpoints:
         content, broken = None, ""
         if path.exists():
             try:
+                with ZipFile(path) as archive:  # torch writes checksums, and does not look at them
+                    if damaged := archive.testzip():
+                        raise BadZipFile(f"{damaged} has another checksum")
                 content = torch.load(path, map_location="cpu", weights_only=True)
             except Exception as error:
                 broken = type(error).__name__
