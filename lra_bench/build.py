@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 OWN_PACKAGE = __name__.partition(".")[0]
 
-_trusted: ContextVar[tuple[str, frozenset[str]] | None] = ContextVar("trusted", default=None)
+_trusted: ContextVar[tuple[str, str, frozenset[str]] | None] = ContextVar("trusted", default=None)
 
 
 @contextmanager
@@ -29,8 +29,7 @@ def classes_of(packages: Iterable[str], origin: str, remedy: str) -> Iterator[No
     For configurations that are not the user's own words: ``origin`` says whose they are and ``remedy`` what lets a
     package in, both for the ``UserError`` that any other class raises.
     """
-    told = f"{origin} names {{}}, a class of a package that was not asked for; {remedy}"
-    token = _trusted.set((told, frozenset({OWN_PACKAGE, *packages})))
+    token = _trusted.set((origin, remedy, frozenset({OWN_PACKAGE, *packages})))
     try:
         yield
     finally:
@@ -39,9 +38,11 @@ def classes_of(packages: Iterable[str], origin: str, remedy: str) -> Iterator[No
 
 def check_trusted(target: str) -> None:
     """Raise ``UserError`` where ``target`` lies in a package whose classes are not to be loaded now."""
-    known = _trusted.get()
-    if known is not None and target.partition(".")[0] not in known[1]:
-        raise UserError(known[0].format(target))
+    if (restriction := _trusted.get()) is None:
+        return
+    origin, remedy, packages = restriction
+    if target.partition(".")[0] not in packages:
+        raise UserError(f"{origin} names {target}, a class of a package that was not asked for; {remedy}")
 
 
 def load_class(target: str, base: type[T], option: str) -> type[T]:

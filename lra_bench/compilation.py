@@ -7,6 +7,7 @@ import logging
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -30,7 +31,6 @@ class Compilation:
         self.requested = requested
         self.failure = ""
         self.run = model
-        self._taken = 0.0
         if requested:
             # What an earlier model has left counts toward the number of times that the same code may be compiled.
             torch.compiler.reset()
@@ -44,8 +44,9 @@ class Compilation:
 
     def begin(self) -> None:
         """Count from here on."""
-        self._before = _counts() if self.requested else {}
-        self._taken = self._before.get("seconds", 0.0)
+        self._began = self._taken = _clock().seconds
+        if self.requested:
+            _counters().clear()
 
     def guarded(self, work: Callable[[], T], again: Callable[[], object]) -> T:
         """What ``work``, which calls ``run``, returns.
@@ -68,25 +69,24 @@ class Compilation:
 
     def taken_seconds(self) -> float:
         """Seconds spent on compiling since this was asked last."""
-        if not self.requested:
-            return 0.0
-        before, self._taken = self._taken, _counts()["seconds"]
+        before, self._taken = self._taken, _clock().seconds
         return self._taken - before
 
     def report(self) -> Compile | None:
         """What was compiled since ``begin``; None where nothing was to be."""
         if not self.requested:
             return None
-        now = _counts()
-        found = {name: value - self._before[name] for name, value in now.items()}
+        found = _counters()
+        graphs, frames = found["stats"]["unique_graphs"], found["frames"]
         return Compile(
-            used=not self.failure and found["graphs"] > 0,
-            graphs=int(found["graphs"]),
-            graph_breaks=int(found["graph_breaks"]),
-            uncompiled_functions=int(found["functions"] - found["compiled"]),
-            cache_hits=int(found["cache_hits"]),
-            seconds=found["seconds"],
-            reason=self.failure or _break_reason(),
+            used=not self.failure and graphs > 0,
+            graphs=graphs,
+            # By place in the code: torch counts a break again each time that it comes upon it.
+            graph_breaks=len(found["resumes"]),
+            uncompiled_functions=frames["total"] - frames["ok"],
+            cache_hits=found["aot_autograd"]["autograd_cache_hit"] + found["inductor"]["fxgraph_cache_hit"],
+            seconds=_clock().seconds - self._began,
+            reason=self.failure or next((_sentence(reason, 1) for reason in found["graph_break"]), ""),
         )
 
 
@@ -133,26 +133,11 @@ def _clock() -> _Clock:
     return _Clock()
 
 
-def _counts() -> dict[str, float]:
-    """What torch has counted in this process so far."""
+def _counters() -> dict[str, Counter[str]]:
+    """What torch has counted in this process, by kind."""
     from torch._dynamo.utils import counters
 
-    return {
-        "seconds": _clock().seconds,
-        "graphs": counters["stats"]["unique_graphs"],
-        # Counted by place: torch counts a break again each time that it comes upon it.
-        "graph_breaks": len(counters["resumes"]),
-        "functions": counters["frames"]["total"],
-        "compiled": counters["frames"]["ok"],
-        "cache_hits": counters["aot_autograd"]["autograd_cache_hit"] + counters["inductor"]["fxgraph_cache_hit"],
-    }
-
-
-def _break_reason() -> str:
-    """Why the graph broke first, in torch's words; empty where it did not."""
-    from torch._dynamo.utils import counters
-
-    return next((_sentence(str(reason), 1) for reason in counters["graph_break"]), "")
+    return counters
 
 
 def _sentence(text: str, lines: int) -> str:

@@ -317,12 +317,14 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, all of them finite, with nothing private in them; ``path`` stays out."""
-        return {
-            entry.name: shareable(plain(dataclasses.asdict(value) if isinstance(value, CellKey) else value))
+        values = {
+            entry.name: plain(dataclasses.asdict(value) if isinstance(value, CellKey) else value)
             for entry in dataclasses.fields(self)
             if entry.name != "path"
             for value in [getattr(self, entry.name)]
         }
+        cleaned: dict[str, Any] = shareable(values)
+        return cleaned
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], path: Path | None = None) -> Record:
