@@ -124,8 +124,6 @@ def build_model(config: Mapping[str, Any], spec: TaskSpec) -> Any:
     model = config["model"]
     if model.get("network"):
         return build(model["network"], torch.nn.Module, "model.network", spec=spec)
-    if not model.get("mixer"):
-        raise UserError("model: the model file gives neither model.mixer nor model.network")
     # The name of a position only steers composition; by now it has become the node ``position``.
     backbone = {key: value for key, value in config["backbone"].items() if key != "position"}
     return build(

@@ -97,21 +97,22 @@ def told_of_a_class(tested, aside, target, *options, section="model"):
 @pytest.mark.parametrize("section", ["model", "task", "position", "backbone"])
 def test_a_record_cannot_have_a_strangers_class_imported(tested, aside, monkeypatch, section):
     """Not even the module is looked at, for importing it would run what stands in it."""
-    package = aside / "stranger"
+    package = aside / f"stranger_{section}"
     package.mkdir()
-    (package / "__init__.py").write_text(f"open({str(aside / 'ran')!r}, 'w')\n")
+    (package / "__init__.py").write_text(f"import pathlib\n\npathlib.Path({str(aside / 'ran')!r}).touch()\n")
     monkeypatch.syspath_prepend(str(aside))
-    sentence = told_of_a_class(tested, aside, "stranger.mixer.Mixer", section=section)
-    assert "stranger.mixer.Mixer" in sentence and "--trust" in sentence and "--config-dir" in sentence
+    target = f"{package.name}.mixer.Mixer"
+    sentence = told_of_a_class(tested, aside, target, section=section)
+    assert target in sentence and "--trust" in sentence and "--config-dir" in sentence
     assert not (aside / "ran").exists()
-    sentence = told_of_a_class(tested, aside, "stranger.mixer.Mixer", "--trust", "stranger", section=section)
+    sentence = told_of_a_class(tested, aside, target, "--trust", package.name, section=section)
     assert (aside / "ran").exists() and "cannot be imported" in sentence
 
 
 def test_the_users_folder_is_the_users_word(tested, aside):
     own = aside / "own"
     own.mkdir()
-    (own / "mine.py").write_text(f"open({str(aside / 'ran')!r}, 'w')\n")
+    (own / "mine.py").write_text(f"import pathlib\n\npathlib.Path({str(aside / 'ran')!r}).touch()\n")
     assert "cannot be imported" in told_of_a_class(tested, aside, "mine.Mixer", "--config-dir", str(own))
     assert (aside / "ran").exists()
 
