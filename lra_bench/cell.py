@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.child import end_with_parent
 from lra_bench.contracts import UserError
 from lra_bench.files import why
+from lra_bench.hardware import first_line
 from lra_bench.progress import say
 from lra_bench.records.schema import FINISHED, CellKey, Record
 
@@ -66,8 +67,8 @@ class Cell:
         )
 
 
-class TimeUp(Exception):
-    """The cell's time limit was reached."""
+class TimeUp(BaseException):
+    """The cell's time limit was reached; no ``Exception``, after which some code tries something else."""
 
 
 def debugging() -> bool:
@@ -159,14 +160,14 @@ def _guarded(stages: Stages) -> tuple[str, str]:
     except KeyboardInterrupt:
         return "interrupted", "stopped by a signal; the same command resumes"
     except (torch.cuda.OutOfMemoryError, MemoryError) as error:
-        return "out_of_memory", f"{stages.stage}: {_first_line(error)}"
+        return "out_of_memory", f"{stages.stage}: {first_line(error)}"
     except Exception as error:
         # torch raises a plain RuntimeError where the CPU's allocator finds no memory.
         if "can't allocate memory" in str(error):
-            return "out_of_memory", f"{stages.stage}: {_first_line(error)}"
+            return "out_of_memory", f"{stages.stage}: {first_line(error)}"
         if debugging():
             traceback.print_exc()
-        return "failed", f"{stages.stage}: {type(error).__name__}: {_first_line(error)}"
+        return "failed", f"{stages.stage}: {type(error).__name__}: {first_line(error)}"
     return "ok", ""
 
 
@@ -197,10 +198,6 @@ def blank_record(cell: Cell, attempt: int, machine: Any) -> Record:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 @contextmanager

@@ -149,6 +149,9 @@ def evaluate(
     write: Annotated[
         bool, typer.Option("--write/--no-write", help="Let the points join the record, or only print them")
     ] = True,
+    trust: Annotated[
+        list[str] | None, typer.Option(help="A package whose classes the record may name; lra-bench's own are trusted")
+    ] = None,
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
@@ -165,7 +168,8 @@ def evaluate(
     except ValueError as error:
         raise UserError(f"--lengths {lengths}: give whole numbers with commas, as 1000,2000") from error
     with importable(config_dir):
-        section, points = reevaluate(record, wanted, knobs.split(",") if knobs else [], hardware, config_dir, write)
+        asked = knobs.split(",") if knobs else []
+        section, points = reevaluate(record, wanted, asked, hardware, config_dir, write, trust or ())
     if as_json:
         print_json(points)
         return

@@ -46,14 +46,22 @@ class Composed:
 
 def extension_sources(config_dir: Path | None) -> list[str]:
     """Hydra search paths beside our own: installed extensions, then the user's folder."""
+    found = {f"pkg://{package}" for package in _installed_extensions()}
+    return [*sorted(found), *([f"file://{config_dir.resolve()}"] if config_dir else [])]
+
+
+def _installed_extensions() -> set[str]:
+    """Packages of configuration files that other distributions name as theirs."""
     from importlib.metadata import entry_points
 
-    found = {
-        f"pkg://{point.value}"
-        for group in ("lra_bench.models", "lra_bench.tasks")
-        for point in entry_points(group=group)
-    }
-    return [*sorted(found), *([f"file://{config_dir.resolve()}"] if config_dir else [])]
+    return {point.value for group in ("lra_bench.models", "lra_bench.tasks") for point in entry_points(group=group)}
+
+
+def extension_packages(config_dir: Path | None) -> set[str]:
+    """The packages whose classes belong to extensions: those installed as such, and what the user's folder holds."""
+    installed = {package.partition(".")[0] for package in _installed_extensions()}
+    held = config_dir.iterdir() if config_dir else ()
+    return installed | {path.stem for path in held if path.suffix == ".py" or path.is_dir()}
 
 
 def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
@@ -164,6 +172,7 @@ def _compose(overrides: Sequence[str], config_dir: Path | None) -> tuple[dict[st
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     # Quoted, for a folder's name need not obey Hydra's grammar.
     sources = ",".join(json.dumps(source, ensure_ascii=False) for source in extension_sources(config_dir))
@@ -177,6 +186,10 @@ def _compose(overrides: Sequence[str], config_dir: Path | None) -> tuple[dict[st
     except (HydraException, OmegaConfBaseException) as error:
         cause = error.__cause__ or error
         raise UserError(f"{_blamed(overrides, str(error) + str(cause))}{_first_line(cause)}") from error
+    except (YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
+        chosen = ", ".join(text for text in overrides if text.partition("=")[0] in GROUPS)
+        fault = " ".join(str(error).split())  # with file and line, each on a line of its own
+        raise UserError(f"{chosen}: a configuration file cannot be read ({fault})") from error
     assert isinstance(config, dict)
     return {str(key): value for key, value in config.items()}, choices
 
@@ -233,6 +246,8 @@ def _check_values(config: Mapping[str, Any]) -> None:
     limit = config["measure"]["memory_limit_gigabytes"]
     if limit is not None and limit <= 0:
         raise UserError(f"measure.memory_limit_gigabytes={limit:g}: must be above 0")
+    if not config["model"].get("mixer") and not config["model"].get("network"):
+        raise UserError("model: the model file gives neither model.mixer nor model.network")
     if not 0 <= config["backbone"]["dropout"] < 1:
         raise UserError(f"backbone.dropout={config['backbone']['dropout']}: must be at least 0 and below 1")
     build_task(config)

@@ -83,7 +83,11 @@ class Measure:
 
 @dataclass
 class HardwareOptions:
-    """Where to compute; ``micro_batch`` caps the rows computed at once, ``timeout_seconds`` ends a cell.
+    """Where and how to compute; ``micro_batch`` caps the rows computed at once, ``timeout_seconds`` ends a cell.
+
+    ``precision`` is ``auto``, ``fp32``, ``tf32``, ``bf16`` or ``fp16``; ``compile`` runs the model through
+    ``torch.compile``, and as it is where that fails. ``deterministic`` takes only operations that give the same bits
+    each time; a model that needs another one ends with its name.
 
     ``strategy`` is ``none``, ``ddp`` or ``fsdp``: with the latter two ``processes`` train a cell together, by default
     one per CUDA device, and two on a CPU. ``threads`` and ``micro_batch`` are those of one process.
@@ -92,6 +96,7 @@ class HardwareOptions:
     device: str = "auto"
     precision: str = "auto"
     compile: bool = False
+    deterministic: bool = False
     processes: int | None = None
     strategy: str = "none"
     threads: int | None = None

@@ -58,6 +58,12 @@ def test_points_of_older_records_gain_what_they_do_not_know() -> None:
     assert old.flops["ceiling_per_second"] is None and new.flops["ceiling_per_second"] == 1e11
 
 
+def test_what_compiling_did_is_unknown_to_older_records() -> None:
+    old, new = (store.load(STORED / f"version{version}.json") for version in (3, 4))
+    assert {json.dumps(point["compile"]) for point in old.speed} == {"null"}
+    assert [point["compile"]["graphs"] for point in new.speed if point["compile"]] == [2]
+
+
 def test_upgrades_lead_from_every_older_version_to_this_one() -> None:
     assert sorted(schema.UPGRADES) == list(range(1, schema.SCHEMA_VERSION))
 

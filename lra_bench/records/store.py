@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RUNS = "runs"
+LARGEST_BYTES = 64 * 2**20
+
+TABLES = {"curves": ("step", "validation_score"), "predictions": ("length", "row", "correct", "target")}
+"""The tables of a record, with the columns of numbers that readers need."""
 
 
 def results_root(option: str | os.PathLike[str] | None = None) -> Path:
@@ -95,6 +99,10 @@ def amend(record: Record, predictions: pd.DataFrame | None = None) -> None:
 def load(path: Path) -> Record:
     """The record in a JSON file, of whatever version; ``UserError`` names the file and what is wrong with it."""
     try:
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise UserError(f"{path}: cannot be read as a record (it is no file)")
+        if (size := path.stat().st_size) > LARGEST_BYTES:
+            raise UserError(f"{path}: is too large for a record ({size / 2**20:,.0f} MiB)")
         content = path.read_bytes()
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such record (lra-bench leaderboard lists what is there)") from error
@@ -106,7 +114,7 @@ def load(path: Path) -> Record:
 def read(content: bytes, source: str, path: Path | None = None) -> Record:
     """The record in the bytes of a JSON file; ``UserError`` names the ``source`` and what is wrong with it."""
     try:
-        return Record.from_dict(upgrade(json.loads(content)), path)
+        return Record.from_dict(upgrade(json.loads(content, parse_constant=_refuse)), path)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{source}: cannot be read as a record ({error})") from error
     except (LookupError, TypeError, AttributeError) as error:  # from an upgrade, which runs before any check
@@ -193,7 +201,7 @@ def _copy(record: Record, root: Path) -> None:
     """Copy a loaded record and its tables to their place under ``root``, the JSON last."""
     assert record.path is not None
     with _told(root):
-        for name in ("curves", "predictions"):
+        for name in TABLES:
             ours = _table_file(record.key, name, root / RUNS)
             theirs = record.path.with_name(ours.name)
             if name in record.artifacts and theirs.exists():
@@ -203,6 +211,10 @@ def _copy(record: Record, root: Path) -> None:
                 ours.unlink(missing_ok=True)
         with replacing(root / RUNS / record.key.file("json")) as path:
             shutil.copyfile(record.path, path)
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"it holds {name}, which is no JSON")
 
 
 def _text(record: Record) -> str:
@@ -219,10 +231,27 @@ def _table(record: Record, name: str, columns: list[str] | None = None) -> Any:
     path = record.path.with_name(record.artifacts[name])
     if not path.exists():
         return None
+    import pyarrow
     from pyarrow.parquet import ParquetFile
 
-    with ParquetFile(path) as file:  # pandas' own reader takes several times as long over small files
-        return file.read(columns).to_pandas()
+    if not path.is_file():
+        raise UserError(f"{path}: cannot be read as a table (it is no file)")
+    try:
+        with ParquetFile(path) as file:  # pandas' own reader takes several times as long over small files
+            if lacking := sorted({*TABLES[name], *(columns or [])} - set(file.schema_arrow.names)):
+                raise UserError(f"{path}: has no column {lacking[0]}")
+            for column in TABLES[name]:
+                if not _is_number(file.schema_arrow.field(column).type):
+                    raise UserError(f"{path}: column {column} holds no numbers")
+            return file.read(columns).to_pandas(ignore_metadata=True)  # what pandas noted there is not checked
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as a table ({str(error).strip().partition(chr(10))[0]})") from error
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
 @contextmanager

@@ -12,6 +12,17 @@ from typing import Any
 
 from lra_bench.contracts import UserError
 
+LARGEST = 2.0**63
+"""No count or figure is larger; tables hold them as 64-bit numbers."""
+
+SHOWN_CHARACTERS = 60
+
+
+def shown(value: Any) -> str:
+    """A value in an error message, not at any length."""
+    text = repr(value) if not isinstance(value, int) or abs(value) < LARGEST else "a number of very many digits"
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+
 
 def plain(value: Any) -> Any:
     """``value`` as JSON knows it: numpy scalars, arrays, tuples and paths made plain, what is not finite made None."""
@@ -60,19 +71,21 @@ def check(value: Any, hint: Any, where: str) -> None:
         _check_typed_dict(value, hint, where)
     elif origin in (dict, list):
         if not isinstance(value, origin):
-            raise UserError(f"record: {where} should be a {origin.__name__}, is {value!r}")
+            raise UserError(f"record: {where} should be a {origin.__name__}, is {shown(value)}")
         inner = _arguments(hint)[-1]
         for name, entry in value.items() if origin is dict else enumerate(value):
             check(entry, inner, f"{where}.{name}")
     elif hint is not Any:
         accepted = (int, float) if hint is float else hint
         if not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool):
-            raise UserError(f"record: {where} should be {hint.__name__}, is {value!r}")
+            raise UserError(f"record: {where} should be {hint.__name__}, is {shown(value)}")
+        if isinstance(value, int | float) and not -LARGEST <= value <= LARGEST:
+            raise UserError(f"record: {where} is beyond all that is measured ({shown(value)})")
 
 
 def _check_typed_dict(value: Any, hint: Any, where: str) -> None:
     if not isinstance(value, dict):
-        raise UserError(f"record: {where} should be a mapping, is {value!r}")
+        raise UserError(f"record: {where} should be a mapping, is {shown(value)}")
     for name, inner in hints(hint).items():
         if name in value:
             check(value[name], inner, f"{where}.{name}")

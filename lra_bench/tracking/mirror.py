@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lra_bench.private import shareable
 from lra_bench.progress import say
 from lra_bench.records.schema import FINISHED, CellKey, Record
 
@@ -105,7 +106,7 @@ class WandbTracker(Tracker):
             "name": str(key)[:NAME_CHARACTERS],
             "group": str(key.folder())[:NAME_CHARACTERS],
             "job_type": "bench",
-            "config": {**config, "key": asdict(key)},
+            "config": shareable({**config, "key": asdict(key)}),
         }
         self.run = _begun(wandb, self.mode or default_mode(), arguments)
         # Curves come whole at the end, with steps of their own: an interrupted run logs part of its steps twice.

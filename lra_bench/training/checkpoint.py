@@ -9,12 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import torch
 from torch import nn
 
 from lra_bench.contracts import UserError
 from lra_bench.files import replacing, why
+from lra_bench.hardware import first_line
 from lra_bench.progress import say
 
 from .optimizer import Optimizer
@@ -103,6 +105,9 @@ class Checkpoints:
         content, broken = None, ""
         if path.exists():
             try:
+                with ZipFile(path) as archive:  # torch writes checksums, and does not look at them
+                    if damaged := archive.testzip():
+                        raise BadZipFile(f"{damaged} has another checksum")
                 content = torch.load(path, map_location="cpu", weights_only=True)
             except Exception as error:
                 broken = type(error).__name__
@@ -132,10 +137,17 @@ class Checkpoints:
 
     def load_best(self, model: nn.Module) -> None:
         """Load the best weights back, from the file; ``UserError`` where there are none."""
+        from safetensors import SafetensorError
         from safetensors.torch import load_model
 
         self.check_best()
-        load_model(model, str(self.folder / BEST))
+        try:
+            load_model(model, str(self.folder / BEST))
+        except (SafetensorError, RuntimeError, OSError, LookupError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{self.folder / BEST}: cannot be read as weights of this model ({first_line(error)}); "
+                "run lra-bench bench --rerun for its cell"
+            ) from error
 
     def forget_last(self) -> None:
         """Drop what only continuing needs, once the record is written."""

@@ -61,11 +61,10 @@ class Group:
         """Whether this rank is the one that writes."""
         return self.rank == 0
 
-    def wrap(self, model: nn.Module, compiled: bool) -> nn.Module:
-        """What to call in training in place of ``model``, whose parameters FSDP2 replaces by their shards."""
+    def wrap(self, model: nn.Module, run: nn.Module) -> nn.Module:
+        """What to call in training in place of ``run``, which calls ``model``; FSDP2 replaces its weights by shards."""
         if self.sharded:
             shard(model)
-        run = cast(nn.Module, torch.compile(model)) if compiled else model
         if not self.connected or self.sharded:
             return run
         # Buffers change between steps alone and alike on all ranks. Looking for parameters without a gradient keeps
@@ -80,7 +79,8 @@ class Group:
     def reducing(self, run: nn.Module, last: bool) -> AbstractContextManager[Any]:
         """The context of a micro-batch: gradients are summed over ranks with those of the ``last`` alone."""
         if self.sharded:
-            run.set_requires_gradient_sync(last)  # type: ignore[operator]
+            sharded = next(module for module in run.modules() if hasattr(module, "set_requires_gradient_sync"))
+            sharded.set_requires_gradient_sync(last)  # type: ignore[operator]
         elif self.connected and not last:
             return cast(nn.parallel.DistributedDataParallel, run).no_sync()
         return nullcontext()
