@@ -51,10 +51,11 @@ def bench(
     rerun: Annotated[bool, typer.Option("--rerun", help="Measure finished cells again, from the start")] = False,
 ) -> None:
     """Measure cells: train, test, speed, memory, FLOPs, extrapolation; one record each."""
-    from lra_bench import grid
+    from lra_bench.grid.execute import execute
+    from lra_bench.grid.plan import plan
 
     root = root_of(results)
-    planned = grid.plan(with_source(overrides, source), root, config_dir)
+    planned = plan(with_source(overrides, source), root, config_dir)
     if print_config:
         import yaml
 
@@ -65,7 +66,7 @@ def bench(
         print_table([{"cell": str(each.cell.key), "status": each.status, "reason": each.reason} for each in planned])
         return
     worst = 0
-    for each, record, code in grid.execute(planned, root, rerun):
+    for each, record, code in execute(planned, root, rerun):
         worst = max(worst, code)
         if record is not None:
             _print_outcome(each, record, root)
@@ -92,8 +93,8 @@ def profile(
     output: Annotated[Path | None, typer.Option(help="Write the rows to this CSV file too")] = None,
 ) -> None:
     """Measure speed, memory and FLOPs of untrained models against exact attention, without a record."""
-    from lra_bench.grid import importable
     from lra_bench.hardware import resolve
+    from lra_bench.import_path import importable
     from lra_bench.leaderboard.profile import tables, write_csv
     from lra_bench.lineup import lineups
     from lra_bench.measure.comparison import Comparison
@@ -156,7 +157,7 @@ def evaluate(
 
     The points join the record; those measured before stay, unless they are measured again.
     """
-    from lra_bench.grid import importable
+    from lra_bench.import_path import importable
     from lra_bench.leaderboard.describe import curve_summaries, lines
     from lra_bench.reevaluate import reevaluate
 
@@ -182,7 +183,7 @@ def list_options(
     as_json: Json = False,
 ) -> None:
     """List what can be chosen."""
-    from lra_bench.grid import importable
+    from lra_bench.import_path import importable
     from lra_bench.listing import options
 
     with importable(config_dir):
