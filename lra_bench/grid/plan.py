@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lra_bench import config as configuration
 from lra_bench.build import build_task
 from lra_bench.cell import Cell
+from lra_bench.contracts import TaskSpec
 from lra_bench.hardware import check_batch, slug
 from lra_bench.import_path import importable
 from lra_bench.progress import bar
 from lra_bench.records.schema import CellKey, Record
 
+from .compose import composed
 from .expand import expand
 from .status import status_of
 
@@ -33,36 +37,59 @@ def plan(overrides: Sequence[str], results: Path, config_dir: Path | None = None
     planned: dict[CellKey, Planned] = {}
     with importable(config_dir), configuration.hydra_ready():
         cells = expand(overrides, config_dir)
+        known = _Known()
         with bar(len(cells), "Planning", unit="cells") as advance:
-            for single in cells:
-                each = _plan(single, results, config_dir)
-                planned.setdefault(each.cell.key, each)
+            for each in composed(cells, config_dir):
+                cell = _cell(each, known, config_dir)
+                if cell.key not in planned:
+                    planned[cell.key] = Planned(cell, *status_of(cell, known.task(each.config)[0], results))
                 advance(1)
     return list(planned.values())
 
 
-def _plan(overrides: Sequence[str], results: Path, config_dir: Path | None) -> Planned:
-    composed = configuration.compose(overrides, config_dir)
-    task = build_task(composed.config)
-    check_batch(composed.config["hardware"], composed.config["train"]["batch_size"])
-    fingerprint = task.fingerprint()
+class _Known:
+    """What cells have in common, found once for each of them."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, tuple[TaskSpec, str]] = {}
+        self._slugs: dict[str, str] = {}
+
+    def task(self, config: Mapping[str, Any]) -> tuple[TaskSpec, str]:
+        """The task's spec and the fingerprint of its data."""
+        name = json.dumps(config["task"], sort_keys=True)
+        if name not in self._tasks:
+            task = build_task(config)
+            self._tasks[name] = task.spec, task.fingerprint()
+        return self._tasks[name]
+
+    def slug(self, config: Mapping[str, Any]) -> str:
+        """The hardware's short name."""
+        name = json.dumps(config["hardware"], sort_keys=True)
+        if name not in self._slugs:
+            self._slugs[name] = slug(config["hardware"])
+        return self._slugs[name]
+
+
+def _cell(composed: configuration.Composed, known: _Known, config_dir: Path | None) -> Cell:
+    config = composed.config
+    check_batch(config["hardware"], config["train"]["batch_size"])
+    _, fingerprint = known.task(config)
     key = CellKey(
         task=composed.choices["task"],
         model=composed.choices["model"],
-        hardware=slug(composed.config["hardware"]),
-        protocol=composed.config["protocol"]["name"],
-        hash=configuration.config_hash(composed.config, fingerprint),
-        seed=composed.config["seed"],
+        hardware=known.slug(config),
+        protocol=config["protocol"]["name"],
+        hash=configuration.config_hash(config, fingerprint),
+        seed=config["seed"],
     )
-    chosen = [text.partition("=")[2] for text in overrides if text.startswith("position=")]
-    cell = Cell(
+    chosen = [text.partition("=")[2] for text in composed.overrides if text.startswith("position=")]
+    return Cell(
         key=key,
-        config=composed.config,
-        overrides=tuple(overrides),
+        config=config,
+        overrides=composed.overrides,
         differences=composed.differences,
         modified=composed.modified,
         position=chosen[-1] if chosen and chosen[-1] != "auto" else None,
         fingerprint=fingerprint,
         config_dir=str(config_dir.resolve()) if config_dir else None,
     )
-    return Planned(cell, *status_of(cell, task.spec, results))

@@ -9,7 +9,7 @@ from lra_bench.abilities import mixer_ability
 from lra_bench.cell import Cell
 from lra_bench.contracts import TaskSpec
 from lra_bench.records import store
-from lra_bench.records.environment import code_version
+from lra_bench.records.environment import package_version
 from lra_bench.records.schema import FINISHED, Record
 
 
@@ -17,7 +17,7 @@ def status_of(cell: Cell, spec: TaskSpec, results: Path) -> tuple[str, str, Reco
     """Status and reason of a cell against what lies under ``results``, and its record if any."""
     record = store.find(cell.key, results)
     if record is not None and record.status in FINISHED:
-        measured, current = record.code["version"], code_version()["version"]
+        measured, current = record.code["version"], package_version()
         if measured != current:
             return "stale", f"measured by lra-bench {measured}, this is {current}; --rerun measures it again", record
         if record.data is not None and record.data["version"] != spec.version:
