@@ -51,6 +51,11 @@ class Composed:
 
 def extension_sources(config_dir: Path | None) -> list[str]:
     """Hydra search paths beside our own: installed extensions, then the user's folder."""
+    return [*_installed_extensions(), *([f"file://{config_dir.resolve()}"] if config_dir else [])]
+
+
+@cache
+def _installed_extensions() -> tuple[str, ...]:
     from importlib.metadata import entry_points
 
     found = {
@@ -58,7 +63,7 @@ def extension_sources(config_dir: Path | None) -> list[str]:
         for group in ("lra_bench.models", "lra_bench.tasks")
         for point in entry_points(group=group)
     }
-    return [*sorted(found), *([f"file://{config_dir.resolve()}"] if config_dir else [])]
+    return tuple(sorted(found))
 
 
 def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
@@ -249,6 +254,7 @@ AT_LEAST_ONE = (
     *("train.steps", "train.batch_size", "train.evaluate_every", "measure.evaluation_batch_size"),
     *("backbone.depth", "backbone.width", "backbone.heads", "backbone.ff_width", "hardware.threads"),
     *("hardware.processes", "hardware.micro_batch", "hardware.timeout_seconds", "measure.speed_batch_size"),
+    *("launcher.workers", "launcher.minutes", "launcher.cpus", "launcher.at_once", "launcher.signal_seconds"),
 )
 
 
@@ -284,13 +290,18 @@ def _changed(base: Mapping[str, Any], config: Mapping[str, Any], before: str = "
     return found
 
 
+@cache
+def _defaults() -> dict[str, Any]:
+    return asdict(Bench())
+
+
 def config_hash(config: Mapping[str, Any], fingerprint: str) -> str:
     """Eight hex digits of what decides a cell's numbers, and of its data.
 
     Covers task, model, position, backbone and train; keys at the schema's default do not count, so that a new key
     leaves old hashes alone; neither do seed, labels, paths, tracker, launcher and hardware.
     """
-    defaults = asdict(Bench())
+    defaults = _defaults()
     covered = {
         section: {
             key: value

@@ -19,7 +19,8 @@ from lra_bench.records.schema import CellKey, Record
 
 from .compose import composed
 from .expand import expand
-from .status import status_of
+from .share import with_own_threads
+from .status import ELSEWHERE, record_of, status_of
 
 
 @dataclass(frozen=True)
@@ -31,18 +32,29 @@ class Planned:
     reason: str
     record: Record | None
 
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the cell the next one is, from 1 on."""
+        return self.record.attempt + 1 if self.record else 1
 
-def plan(overrides: Sequence[str], results: Path, config_dir: Path | None = None) -> list[Planned]:
-    """Every cell that the overrides name, once, with its status against what lies under ``results``."""
+
+def plan(
+    overrides: Sequence[str], results: Path, config_dir: Path | None = None, arrived: bool = False
+) -> list[Planned]:
+    """Every cell that the overrides name, once, with its status against what lies under ``results``.
+
+    A cell that is submitted has its hardware in its key only where it has ``arrived``.
+    """
     planned: dict[CellKey, Planned] = {}
     with importable(config_dir), configuration.hydra_ready():
         cells = expand(overrides, config_dir)
         known = _Known()
         with bar(len(cells), "Planning", unit="cells") as advance:
             for each in composed(cells, config_dir):
-                cell = _cell(each, known, config_dir)
+                cell = _cell(each, known, config_dir, arrived)
                 if cell.key not in planned:
-                    planned[cell.key] = Planned(cell, *status_of(cell, known.task(each.config)[0], results))
+                    record = record_of(cell, results)
+                    planned[cell.key] = Planned(cell, *status_of(cell, known.task(each.config)[0], record), record)
                 advance(1)
     return list(planned.values())
 
@@ -70,14 +82,17 @@ class _Known:
         return self._slugs[name]
 
 
-def _cell(composed: configuration.Composed, known: _Known, config_dir: Path | None) -> Cell:
-    config = composed.config
-    check_batch(config["hardware"], config["train"]["batch_size"])
+def _cell(composed: configuration.Composed, known: _Known, config_dir: Path | None, arrived: bool) -> Cell:
+    config, hardware = composed.config, ELSEWHERE
+    if arrived or config["launcher"]["name"] != "slurm":
+        config = with_own_threads(config)
+        check_batch(config["hardware"], config["train"]["batch_size"])
+        hardware = known.slug(config)
     _, fingerprint = known.task(config)
     key = CellKey(
         task=composed.choices["task"],
         model=composed.choices["model"],
-        hardware=known.slug(config),
+        hardware=hardware,
         protocol=config["protocol"]["name"],
         hash=configuration.config_hash(config, fingerprint),
         seed=config["seed"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,23 +14,44 @@ from lra_bench.records import store
 from lra_bench.records.environment import package_version
 from lra_bench.records.schema import FINISHED, Record
 
+ELSEWHERE = "elsewhere"
+"""The hardware of a cell that another machine is to run: which one, is known there."""
+PLACE = {
+    "launcher": ("name", "partition", "cpus", "gpus"),
+    "hardware": ("device", "precision", "compile", "strategy", "processes"),
+}
+"""The options that say on what machine a submitted cell runs, and how."""
 
-def status_of(cell: Cell, spec: TaskSpec, results: Path) -> tuple[str, str, Record | None]:
-    """Status and reason of a cell against what lies under ``results``, and its record if any."""
-    record = store.find(cell.key, results)
+
+def record_of(cell: Cell, results: Path) -> Record | None:
+    """The cell's record under ``results``; of a submitted cell one that was asked for by the same words."""
+    if cell.key.hardware != ELSEWHERE:
+        return store.find(cell.key, results)
+    pattern = replace(cell.key, hardware="0").file("json").as_posix().replace("/0/", "/*/", 1)
+    found = [store.load(path) for path in sorted((results / store.RUNS).glob(pattern))]
+    same = [record for record in found if _place(record.config) == _place(cell.config)]
+    return max(same, key=store.precedence, default=None)
+
+
+def _place(config: Mapping[str, Any]) -> list[Any]:
+    return [config[section].get(name) for section, names in PLACE.items() for name in names]
+
+
+def status_of(cell: Cell, spec: TaskSpec, record: Record | None) -> tuple[str, str]:
+    """Status and reason of a cell, given its record if it has one."""
     if record is not None and record.status in FINISHED:
         measured, current = record.code["version"], package_version()
         if measured != current:
-            return "stale", f"measured by lra-bench {measured}, this is {current}; --rerun measures it again", record
+            return "stale", f"measured by lra-bench {measured}, this is {current}; --rerun measures it again"
         if record.data is not None and record.data["version"] != spec.version:
             reason = f"task version {record.data['version']}, now {spec.version}; --rerun measures it again"
-            return "stale", reason, record
-        return "done", f"{record.status} on {record.finished_at[:10]}", record
+            return "stale", reason
+        return "done", f"{record.status} on {record.finished_at[:10]}"
     if refused := incompatible(cell.config, spec):
-        return "incompatible", refused, record
+        return "incompatible", refused
     if record is not None:
-        return "to run", f"{record.status} before; continues from its checkpoint", record
-    return "to run", "", None
+        return "to run", f"{record.status} before; continues from its checkpoint"
+    return "to run", ""
 
 
 def incompatible(config: dict[str, Any], spec: TaskSpec) -> str | None:

@@ -18,8 +18,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def deferred(act: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether an interrupt came; the first one calls ``act``, a second ends at once."""
+def deferred(act: Callable[[int], None] = lambda number: None) -> Iterator[Callable[[], bool]]:
+    """Yield a function that tells whether an interrupt came; the first calls ``act(number)``, a second ends at once."""
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
@@ -31,7 +31,7 @@ def deferred(act: Callable[[], None] = lambda: None) -> Iterator[Callable[[], bo
         if came:
             raise KeyboardInterrupt
         came = True
-        act()
+        act(number)
 
     for each in SIGNALS:
         before[each] = signal.signal(each, take_note)
