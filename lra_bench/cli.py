@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lra_bench import cli_data, cli_results, cli_tables
+from lra_bench import cli_data, cli_grid, cli_results, cli_tables
 from lra_bench.cli_options import (
     ConfigDir,
     Json,
@@ -35,6 +35,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(cli_data.app, name="data")
+app.add_typer(cli_grid.app, name="grid")
 app.add_typer(cli_results.app, name="results")
 
 
@@ -51,7 +52,7 @@ def bench(
     rerun: Annotated[bool, typer.Option("--rerun", help="Measure finished cells again, from the start")] = False,
 ) -> None:
     """Measure cells: train, test, speed, memory, FLOPs, extrapolation; one record each."""
-    from lra_bench.grid.execute import execute
+    from lra_bench.grid.execute import execute, submits
     from lra_bench.grid.plan import plan
 
     root = root_of(results)
@@ -65,6 +66,9 @@ def bench(
     if dry_run:
         print_table([{"cell": str(each.cell.key), "status": each.status, "reason": each.reason} for each in planned])
         return
+    if submits(planned):
+        _submit(planned, root, config_dir, rerun)
+        return
     worst = 0
     for each, record, code in execute(planned, root, rerun):
         worst = max(worst, code)
@@ -72,6 +76,21 @@ def bench(
             _print_outcome(each, record, root)
     if worst:
         raise typer.Exit(worst)
+
+
+def _submit(planned: Any, root: Path, config_dir: Path | None, rerun: bool) -> None:
+    from lra_bench.grid.execute import settle
+    from lra_bench.grid.slurm import submit
+
+    left = []
+    for each, record in settle(planned, root, rerun):
+        if record is None:
+            left.append(each)
+        else:
+            _print_outcome(each, record, root)
+    if left:
+        grid = submit(left, root, config_dir, rerun)
+        say(f"{len(left)} cells submitted; lra-bench grid status {grid.name} says how far they are.")
 
 
 def _print_outcome(each: Any, record: Any, root: Path) -> None:

@@ -1,4 +1,4 @@
-"""Several cells at once on one machine: shares of it, records that tell them, interrupts, two grids beside each other."""
+"""Several cells at once on one machine: shares of it, records that tell them, interrupts, two grids at once."""
 
 import os
 import signal
@@ -109,6 +109,7 @@ def test_an_interrupt_lets_every_cell_write_its_checkpoint_and_a_second_kills(tm
     process = folder.start(*command, "hardware.checkpoint_seconds=0")
     time.sleep(5)
     process.send_signal(number)
+    time.sleep(1)  # what follows at once is an echo
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode == 130

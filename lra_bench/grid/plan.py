@@ -19,7 +19,7 @@ from lra_bench.records.schema import CellKey, Record
 
 from .compose import composed
 from .expand import expand
-from .share import with_own_threads
+from .share import check_launcher, with_own_threads
 from .status import ELSEWHERE, record_of, status_of
 
 
@@ -84,6 +84,7 @@ class _Known:
 
 def _cell(composed: configuration.Composed, known: _Known, config_dir: Path | None, arrived: bool) -> Cell:
     config, hardware = composed.config, ELSEWHERE
+    check_launcher(config["launcher"])
     if arrived or config["launcher"]["name"] != "slurm":
         config = with_own_threads(config)
         check_batch(config["hardware"], config["train"]["batch_size"])

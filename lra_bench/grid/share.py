@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from lra_bench.contracts import UserError
-from lra_bench.hardware import on_cpu, processes_of, usable_cpus
+from lra_bench.hardware import CPU_PROCESSES, on_cpu, processes_of, usable_cpus
+
+LAUNCHERS = ("local", "slurm")
+OPTIONS_OF = {
+    "local": ("workers",),
+    "slurm": ("partition", "account", "cpus", "gpus", "memory_gigabytes", "at_once"),
+}
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ def with_own_threads(config: Mapping[str, Any]) -> dict[str, Any]:
     """
     launcher, hardware = config["launcher"], config["hardware"]
     if launcher["name"] == "slurm":
-        return _of_cores(config, launcher["cpus"]) if launcher["cpus"] else dict(config)
+        return _of_cores(config, cores_of(config))
     workers = launcher["workers"] or 1
     if workers == 1:
         return dict(config)
@@ -66,6 +72,44 @@ def shares(config: Mapping[str, Any]) -> list[Share]:
         )
         for number in range(workers)
     ]
+
+
+def cores_of(config: Mapping[str, Any]) -> int:
+    """The cores that a submitted cell gets: those asked for, else one for each thread."""
+    hardware = config["hardware"]
+    return int(config["launcher"]["cpus"] or (hardware["threads"] or 1) * _processes(hardware))
+
+
+def cards_of(config: Mapping[str, Any]) -> int:
+    """The cards that a submitted cell gets: those asked for, else one for each process.
+
+    Raises ``UserError`` where the options leave it open.
+    """
+    hardware, asked = config["hardware"], config["launcher"]["gpus"]
+    if hardware["device"] == "auto":
+        raise UserError("hardware=auto: a submitted cell must say what it needs; choose hardware=cpu or hardware=cuda")
+    if hardware["device"] == "cpu":
+        return int(asked or 0)
+    if hardware["strategy"] != "none" and not (asked or hardware["processes"]):
+        raise UserError(f"hardware.strategy={hardware['strategy']}: say how many cards; set hardware.processes")
+    return int(asked or _processes(hardware))
+
+
+def _processes(hardware: Mapping[str, Any]) -> int:
+    """The processes of a cell as far as options tell, without a look at this machine."""
+    if hardware["strategy"] == "none":
+        return 1
+    return int(hardware["processes"] or CPU_PROCESSES)
+
+
+def check_launcher(launcher: Mapping[str, Any]) -> None:
+    """Raise ``UserError`` where an option is set that the chosen launcher has no use for."""
+    if launcher["name"] not in LAUNCHERS:
+        raise UserError(f"launcher.name={launcher['name']}: choose {' or '.join(LAUNCHERS)}")
+    for other, names in OPTIONS_OF.items():
+        for name in names:
+            if launcher["name"] != other and launcher[name] is not None:
+                raise UserError(f"launcher.{name}={launcher[name]}: is an option of launcher={other}; leave it out")
 
 
 def _of_cores(config: Mapping[str, Any], cores: int) -> dict[str, Any]:

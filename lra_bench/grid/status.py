@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from lra_bench.cell import Cell
 from lra_bench.contracts import TaskSpec
 from lra_bench.records import store
 from lra_bench.records.environment import package_version
-from lra_bench.records.schema import FINISHED, Record
+from lra_bench.records.schema import FINISHED, CellKey, Record
 
 ELSEWHERE = "elsewhere"
 """The hardware of a cell that another machine is to run: which one, is known there."""
@@ -27,13 +26,19 @@ def record_of(cell: Cell, results: Path) -> Record | None:
     """The cell's record under ``results``; of a submitted cell one that was asked for by the same words."""
     if cell.key.hardware != ELSEWHERE:
         return store.find(cell.key, results)
-    pattern = replace(cell.key, hardware="0").file("json").as_posix().replace("/0/", "/*/", 1)
+    return record_at(cell.key, place_of(cell.config), results)
+
+
+def record_at(key: CellKey, place: Sequence[Any], results: Path) -> Record | None:
+    """The best record of a cell, on whatever machine, that asked for its machine by the words of ``place``."""
+    pattern = f"{key.task}/{key.model}/*/{key.protocol}-{key.hash}/seed{key.seed}.json"
     found = [store.load(path) for path in sorted((results / store.RUNS).glob(pattern))]
-    same = [record for record in found if _place(record.config) == _place(cell.config)]
+    same = [record for record in found if place_of(record.config) == list(place)]
     return max(same, key=store.precedence, default=None)
 
 
-def _place(config: Mapping[str, Any]) -> list[Any]:
+def place_of(config: Mapping[str, Any]) -> list[Any]:
+    """By which words a submitted cell asks for its machine."""
     return [config[section].get(name) for section, names in PLACE.items() for name in names]
 
 
