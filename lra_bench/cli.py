@@ -46,7 +46,7 @@ def bench(
     config_dir: ConfigDir = None,
     source: Source = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the cells with status and reason, run none")
+        bool, typer.Option("--dry-run", help="Print the cells with status, cost and reason, run none")
     ] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print each composed configuration")] = False,
     rerun: Annotated[bool, typer.Option("--rerun", help="Measure finished cells again, from the start")] = False,
@@ -64,7 +64,7 @@ def bench(
             print(f"# {each.cell.key}\n{yaml.safe_dump(each.cell.config, sort_keys=False)}", end="")
         return
     if dry_run:
-        print_table([{"cell": str(each.cell.key), "status": each.status, "reason": each.reason} for each in planned])
+        _print_plan(planned, root, rerun)
         return
     if submits(planned):
         _submit(planned, root, config_dir, rerun)
@@ -76,6 +76,27 @@ def bench(
             _print_outcome(each, record, root)
     if worst:
         raise typer.Exit(worst)
+
+
+def _print_plan(planned: Any, root: Path, rerun: bool) -> None:
+    from lra_bench.grid.cost import estimates, summary
+    from lra_bench.grid.execute import wants_run
+
+    wanted = [each for each in planned if wants_run(each, rerun)]
+    costs = dict(zip((each.cell.key for each in wanted), found := estimates(wanted, root), strict=True))
+    print_table(
+        [
+            {
+                "cell": str(each.cell.key),
+                "status": each.status,
+                "cost": costs.get(each.cell.key),
+                "reason": each.reason,
+            }
+            for each in planned
+        ]
+    )
+    if wanted:
+        say(summary(wanted, found))
 
 
 def _submit(planned: Any, root: Path, config_dir: Path | None, rerun: bool) -> None:

@@ -39,7 +39,7 @@ def record_at(key: CellKey, place: Sequence[Any], results: Path) -> Record | Non
 
 def place_of(config: Mapping[str, Any]) -> list[Any]:
     """By which words a submitted cell asks for its machine."""
-    return [config[section].get(name) for section, names in PLACE.items() for name in names]
+    return [config.get(section, {}).get(name) for section, names in PLACE.items() for name in names]
 
 
 def status_of(cell: Cell, spec: TaskSpec, record: Record | None) -> tuple[str, str]:
