@@ -62,7 +62,7 @@ def free_port() -> int:
 
 @contextmanager
 def slurm(cpus: int) -> Iterator[dict[str, str]]:
-    """Run munged, slurmctld and slurmd; yields the environment in which Slurm's commands speak to them."""
+    """Run munged, slurmctld and slurmd; yields the variables by which Slurm's commands find them."""
     # Not pytest's folder: a socket's path must be short.
     with TemporaryDirectory(prefix="slurm-", dir="/tmp") as folder, ExitStack() as daemons:
         root = Path(folder)
@@ -75,11 +75,11 @@ def slurm(cpus: int) -> Iterator[dict[str, str]]:
         host = socket.gethostname().partition(".")[0]
         ports = {"controller": free_port(), "node": free_port()}
         configuration.write_text(CONFIGURATION.format(root=root, host=host, cpus=cpus, **ports))
-        environment = {
-            **os.environ,
+        variables = {
             "SLURM_CONF": str(configuration),
             "PATH": os.environ["PATH"] + ":/usr/sbin:/usr/local/sbin",
         }
+        environment = {**os.environ, **variables}
 
         def start(*command: str) -> None:
             log = daemons.enter_context((root / f"{command[0]}.out").open("w"))
@@ -102,10 +102,11 @@ def slurm(cpus: int) -> Iterator[dict[str, str]]:
 
         wait(idle, root)
         try:
-            yield environment
+            yield variables
         finally:
+            subprocess.run(["scancel", "--signal=KILL", "--full", "--user=root"], env=environment, check=False)
             subprocess.run(["scancel", "--user=root"], env=environment, check=False)
-            subprocess.run(["scancel", "--user=root", "--signal=KILL", "--full"], env=environment, check=False)
+            wait(idle, root)
 
 
 def with_the_test() -> None:

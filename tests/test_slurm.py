@@ -10,7 +10,7 @@ from tests.one_node_slurm import lacking, slurm
 from tests.running import TINY, Folder
 
 SUBMIT = [
-    *("bench", *TINY, "tracker=none", "model=performer,local", "seed=0,1,2", "train.steps=1500"),
+    *("bench", *TINY, "tracker=none", "model=performer,local", "seed=0,1,2", "train.steps=600"),
     *("hardware.checkpoint_seconds=0", "launcher=slurm", "launcher.partition=test", "launcher.cpus=1"),
 ]
 
@@ -30,11 +30,11 @@ def wait_for_checkpoint(folder: Folder, number: int) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(bool(lacking()), reason=lacking())
 def test_six_cells_two_of_them_sent_away_while_they_run(tmp_path):
-    with slurm(cpus=2) as environment:
-        folder = Folder(tmp_path, **environment)
+    with slurm(cpus=2) as variables:
+        folder = Folder(tmp_path, **variables)
 
         def ask(*command: str) -> str:
-            return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
+            return subprocess.run(command, env=folder.environment, capture_output=True, text=True, check=False).stdout
 
         def state() -> dict:
             return json.loads(folder.run("grid", "status", "--json").stdout)

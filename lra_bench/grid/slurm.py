@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,7 +72,7 @@ def submit_cells(grid: SubmittedGrid, numbers: Sequence[int], results: Path) -> 
             CellJob(grid.cells[number].overrides, results, grid.config_dir, folder, number, grid.rerun)
             for number in together
         ]
-        with _exported(grid.config_dir):
+        with _exported(grid.config_dir), _unheard() if grid.cluster == "local" else nullcontext():
             try:
                 submitted = executor.submit_array(jobs)
             except (OSError, submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
@@ -122,6 +122,20 @@ def _exported(config_dir: str | None) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Keep processes that are started from our output, or who reads it would wait until they end."""
+    with ExitStack() as undone:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        undone.callback(os.close, nothing)
+        for number in (1, 2):
+            kept = os.dup(number)
+            undone.callback(os.close, kept)
+            undone.callback(os.dup2, kept, number)
+            os.dup2(nothing, number)
+        yield
 
 
 def cancel_jobs(cluster: str, jobs: Sequence[str]) -> None:
