@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.child import end_with_parent
+from lra_bench.child import end_with_parent, keep_to
 from lra_bench.contracts import UserError
 from lra_bench.files import why
 from lra_bench.hardware import first_line
@@ -24,6 +24,8 @@ from lra_bench.progress import say
 from lra_bench.records.schema import FINISHED, CellKey, Record
 
 if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
     from lra_bench.stages import Stages
 
 
@@ -83,6 +85,13 @@ def checkpoint_folder(key: CellKey) -> Path:
     return Cache().root / "checkpoints" / key.folder() / f"seed{key.seed}"
 
 
+def log_file(key: CellKey) -> Path:
+    """Where a cell says what it does when others run beside it: under the cache, by its key."""
+    from lra_bench.data.cache import Cache
+
+    return Cache().root / "logs" / key.file("log")
+
+
 def run(cell: Cell, results: Path, attempt: int) -> Record:
     """Measure a cell and write its record, whatever becomes of it; the record.
 
@@ -97,8 +106,8 @@ def run(cell: Cell, results: Path, attempt: int) -> Record:
     own.apply()
     record = blank_record(cell, attempt, environment.environment(hardware))
     folder = checkpoint_folder(cell.key)
-    with holding(cell.key) as waited:
-        if waited and (done := store.find(cell.key, results)) is not None and done.status in FINISHED:
+    with holding(cell.key):
+        if (done := measured_meanwhile(cell.key, results, attempt)) is not None:
             return done
         began = time.perf_counter()
         stages = Stages(record, cell.fingerprint, hardware, own, results, folder)
@@ -114,28 +123,53 @@ def run(cell: Cell, results: Path, attempt: int) -> Record:
     return record
 
 
+def measured_meanwhile(key: CellKey, results: Path, attempt: int) -> Record | None:
+    """The finished record of this attempt or a later one, which another process has made; None where there is none."""
+    from lra_bench.records import store
+
+    record = store.find(key, results)
+    return record if record is not None and record.status in FINISHED and record.attempt >= attempt else None
+
+
 @contextmanager
-def holding(key: CellKey) -> Iterator[bool]:
-    """Keep other processes from the cell's checkpoints until the context ends; whether one had to be waited for."""
-    from filelock import FileLock, Timeout
+def holding(key: CellKey) -> Iterator[None]:
+    """Keep other processes from the cell's checkpoints until the context ends."""
+    from filelock import Timeout
+
+    lock = _lock(key)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        say(f"{key} is being measured by another process; waiting for it to end.")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def held(key: CellKey) -> bool:
+    """Whether another process is measuring the cell."""
+    from filelock import Timeout
+
+    lock = _lock(key)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        return True
+    lock.release()
+    return False
+
+
+def _lock(key: CellKey) -> BaseFileLock:
+    from filelock import FileLock
 
     folder = checkpoint_folder(key)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"LRA_BENCH_CACHE: {folder} {why(error)}; set LRA_BENCH_CACHE to another folder") from error
-    lock = FileLock(folder.with_suffix(".lock"))
-    waited = False
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        say(f"{key} is being measured by another process; waiting for it to end.")
-        lock.acquire()
-        waited = True
-    try:
-        yield waited
-    finally:
-        lock.release()
+    return FileLock(folder.with_suffix(".lock"))
 
 
 def _guarded(stages: Stages) -> tuple[str, str]:
@@ -225,6 +259,7 @@ EXIT_CODES = {"ok": 0, "incompatible": 0, "interrupted": 130}
 def main() -> int:
     """Run the cell given as JSON on standard input; the exit code says how it ended."""
     request = json.load(sys.stdin)
+    keep_to(request["cores"])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     end_with_parent(signal.SIGTERM)
     try:

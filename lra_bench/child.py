@@ -6,6 +6,7 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 
 PR_SET_PDEATHSIG = 1
@@ -32,6 +33,12 @@ def death(code: int) -> str:
     how = f"signal {-code}" if code < 0 else f"exit code {code}"
     known = " (the machine's memory ran out, or it was killed from outside)" if code == -signal.SIGKILL else ""
     return f"ended by {how}{known}"
+
+
+def keep_to(cores: Sequence[int] | None) -> None:
+    """Let this process and its children run on ``cores`` alone, where the system can; None means where they like."""
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
 
 
 def end_with_parent(number: signal.Signals) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from lra_bench import cli_data, cli_results, cli_tables
+from lra_bench import cli_data, cli_grid, cli_results, cli_tables
 from lra_bench.cli_options import (
     ConfigDir,
     Json,
@@ -35,6 +35,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(cli_data.app, name="data")
+app.add_typer(cli_grid.app, name="grid")
 app.add_typer(cli_results.app, name="results")
 
 
@@ -45,16 +46,17 @@ def bench(
     config_dir: ConfigDir = None,
     source: Source = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the cells with status and reason, run none")
+        bool, typer.Option("--dry-run", help="Print the cells with status, cost and reason, run none")
     ] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print each composed configuration")] = False,
     rerun: Annotated[bool, typer.Option("--rerun", help="Measure finished cells again, from the start")] = False,
 ) -> None:
     """Measure cells: train, test, speed, memory, FLOPs, extrapolation; one record each."""
-    from lra_bench import grid
+    from lra_bench.grid.execute import execute, submits
+    from lra_bench.grid.plan import plan
 
     root = root_of(results)
-    planned = grid.plan(with_source(overrides, source), root, config_dir)
+    planned = plan(with_source(overrides, source), root, config_dir)
     if print_config:
         import yaml
 
@@ -62,15 +64,54 @@ def bench(
             print(f"# {each.cell.key}\n{yaml.safe_dump(each.cell.config, sort_keys=False)}", end="")
         return
     if dry_run:
-        print_table([{"cell": str(each.cell.key), "status": each.status, "reason": each.reason} for each in planned])
+        _print_plan(planned, root, rerun)
+        return
+    if submits(planned):
+        _submit(planned, root, config_dir, rerun)
         return
     worst = 0
-    for each, record, code in grid.execute(planned, root, rerun):
+    for each, record, code in execute(planned, root, rerun):
         worst = max(worst, code)
         if record is not None:
             _print_outcome(each, record, root)
     if worst:
         raise typer.Exit(worst)
+
+
+def _print_plan(planned: Any, root: Path, rerun: bool) -> None:
+    from lra_bench.grid.cost import estimates, summary
+    from lra_bench.grid.execute import wants_run
+
+    wanted = [each for each in planned if wants_run(each, rerun)]
+    costs = dict(zip((each.cell.key for each in wanted), found := estimates(wanted, root), strict=True))
+    print_table(
+        [
+            {
+                "cell": str(each.cell.key),
+                "status": each.status,
+                "cost": costs.get(each.cell.key),
+                "reason": each.reason,
+            }
+            for each in planned
+        ]
+    )
+    if wanted:
+        say(summary(wanted, found))
+
+
+def _submit(planned: Any, root: Path, config_dir: Path | None, rerun: bool) -> None:
+    from lra_bench.grid.execute import settle
+    from lra_bench.grid.slurm import submit
+
+    left = []
+    for each, record in settle(planned, root, rerun):
+        if record is None:
+            left.append(each)
+        else:
+            _print_outcome(each, record, root)
+    if left:
+        grid = submit(left, root, config_dir, rerun)
+        say(f"{len(left)} cells submitted; lra-bench grid status {grid.name} says how far they are.")
 
 
 def _print_outcome(each: Any, record: Any, root: Path) -> None:
@@ -92,8 +133,8 @@ def profile(
     output: Annotated[Path | None, typer.Option(help="Write the rows to this CSV file too")] = None,
 ) -> None:
     """Measure speed, memory and FLOPs of untrained models against exact attention, without a record."""
-    from lra_bench.grid import importable
     from lra_bench.hardware import resolve
+    from lra_bench.import_path import importable
     from lra_bench.leaderboard.profile import tables, write_csv
     from lra_bench.lineup import lineups
     from lra_bench.measure.comparison import Comparison
@@ -159,7 +200,7 @@ def evaluate(
 
     The points join the record; those measured before stay, unless they are measured again.
     """
-    from lra_bench.grid import importable
+    from lra_bench.import_path import importable
     from lra_bench.leaderboard.describe import curve_summaries, lines
     from lra_bench.reevaluate import reevaluate
 
@@ -186,7 +227,7 @@ def list_options(
     as_json: Json = False,
 ) -> None:
     """List what can be chosen."""
-    from lra_bench.grid import importable
+    from lra_bench.import_path import importable
     from lra_bench.listing import options
 
     with importable(config_dir):

@@ -100,7 +100,7 @@ def processes_of(options: Mapping[str, Any]) -> int:
         if asked not in (None, 1):
             raise UserError(f"hardware.processes={asked}: needs hardware.strategy=ddp or hardware.strategy=fsdp")
         return 1
-    if _device_name(str(options["device"])) == "cpu":
+    if on_cpu(options):
         return int(asked or CPU_PROCESSES)
     import torch
 
@@ -144,6 +144,11 @@ def slug(options: Mapping[str, Any]) -> str:
 
     chip = "-".join(torch.cuda.get_device_name().lower().replace("nvidia", "").strip().split())
     return f"{chip}{several and '-' + several}{tail or '-fp32'}{together}"
+
+
+def on_cpu(options: Mapping[str, Any]) -> bool:
+    """Whether ``config.hardware`` means the CPU, here."""
+    return _device_name(str(options["device"])) == "cpu"
 
 
 def _strategy(options: Mapping[str, Any]) -> str:

@@ -124,9 +124,24 @@ class TrackerOptions:
 
 @dataclass
 class LauncherOptions:
-    """Who starts the cells."""
+    """Who starts the cells: ``local``, on this machine, or ``slurm``, on a cluster.
+
+    ``workers`` cells run at once on this machine, each with cores, and cards, of its own. The others are of Slurm: what
+    ``sbatch`` is asked for, for each cell; ``cpus`` and ``gpus`` are by default those that the hardware needs, and at
+    most ``at_once`` cells run at a time. ``cluster: local`` runs the same jobs on this machine, without Slurm.
+    """
 
     name: str = "local"
+    workers: int | None = None
+    cluster: str = "slurm"
+    partition: str | None = None
+    account: str | None = None
+    minutes: int = 240
+    cpus: int | None = None
+    gpus: int | None = None
+    memory_gigabytes: float | None = None
+    at_once: int | None = None
+    signal_seconds: int = 90
 
 
 @dataclass

@@ -135,7 +135,7 @@ def listen(lines: IO[str], log: Callable[[int, dict[str, float]], None]) -> Hear
     """
     heard, process = Heard(), 0
 
-    def stop() -> None:
+    def stop(number: int = signal.SIGTERM) -> None:
         if process:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGTERM)
