@@ -48,11 +48,19 @@ def bench(
         bool, typer.Option("--dry-run", help="Print the cells with status and reason, run none")
     ] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print each composed configuration")] = False,
-    rerun: Annotated[bool, typer.Option("--rerun", help="Measure finished cells again, from the start")] = False,
+    rerun: Annotated[
+        str,
+        typer.Option(
+            metavar="never|failed|stale|all",
+            help="Which cells with a record to measure again: that failed, of an older version, all from the start",
+        ),
+    ] = "never",
 ) -> None:
     """Measure cells: train, test, speed, memory, FLOPs, extrapolation; one record each."""
     from lra_bench import grid
 
+    if rerun not in grid.RERUN:
+        raise UserError(f"--rerun {rerun}: choose {', '.join(grid.RERUN)}")
     root = root_of(results)
     planned = grid.plan(with_source(overrides, source), root, config_dir)
     if print_config:
@@ -76,7 +84,7 @@ def bench(
 def _print_outcome(each: Any, record: Any, root: Path) -> None:
     from lra_bench.leaderboard.export import row_for
 
-    if each.status in ("done", "stale") and record is each.record:
+    if each.status in ("done", "failed", "stale") and record is each.record:
         say(f"{each.cell.key}: {each.status}, {each.reason}.")
     print(row_for(record))
     protocol = record.config["protocol"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,20 +13,23 @@ from typing import Any
 
 from lra_bench import config as configuration
 from lra_bench.abilities import mixer_ability
+from lra_bench.attempt import attempt, record_incompatible
 from lra_bench.build import build_task
-from lra_bench.cell import Cell
-from lra_bench.child import death, environment
+from lra_bench.cell import Cell, exit_code, held_elsewhere
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.hardware import check_batch, slug
 from lra_bench.progress import bar, say
 from lra_bench.records import store
 from lra_bench.records.environment import code_version
-from lra_bench.records.schema import FINISHED, CellKey, Record
+from lra_bench.records.schema import FINISHED, RETRIED, CellKey, Record
+
+RERUN = {"never": (), "failed": ("failed",), "stale": ("stale",), "all": ("done", "failed", "stale")}
+"""Which cells ``--rerun`` measures again, by their status in the plan."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A cell with its status (``to run``, ``done``, ``stale``, ``incompatible``), the reason, and its record if any."""
+    """A cell with its status (``to run``, ``done``, ``failed``, ``stale``, ``incompatible``), the reason, and its record if any."""
 
     cell: Cell
     status: str
@@ -103,13 +105,15 @@ def _plan(overrides: Sequence[str], results: Path, config_dir: Path | None) -> P
 
 def _status(cell: Cell, spec: TaskSpec, results: Path) -> tuple[str, str, Record | None]:
     record = store.find(cell.key, results)
+    if record is not None and record.status in RETRIED:
+        return "failed", f"{record.status} ({record.reason}); --rerun failed tries it again", record
     if record is not None and record.status in FINISHED:
         measured, current = record.code["version"], code_version()["version"]
+        again = "--rerun stale measures it again"
         if measured != current:
-            return "stale", f"measured by lra-bench {measured}, this is {current}; --rerun measures it again", record
+            return "stale", f"measured by lra-bench {measured}, this is {current}; {again}", record
         if record.data is not None and record.data["version"] != spec.version:
-            reason = f"task version {record.data['version']}, now {spec.version}; --rerun measures it again"
-            return "stale", reason, record
+            return "stale", f"task version {record.data['version']}, now {spec.version}; {again}", record
         return "done", f"{record.status} on {record.finished_at[:10]}", record
     if refused := incompatible(cell.config, spec):
         return "incompatible", refused, record
@@ -128,77 +132,39 @@ def incompatible(config: dict[str, Any], spec: TaskSpec) -> str | None:
 
 
 def execute(
-    planned: Sequence[Planned], results: Path, rerun: bool = False
+    planned: Sequence[Planned], results: Path, rerun: str = "never"
 ) -> Iterator[tuple[Planned, Record | None, int]]:
     """Run the cells that want it, one after the other; yields each with its record and its exit code.
 
-    A cell whose input is wrong yields code 2 and no record; the others go on. Ctrl-C ends the iteration
-    after the running cell has written its checkpoint.
+    ``rerun`` is one of ``RERUN``. Cells that another process measures just now come last. A cell whose input is wrong
+    yields code 2 and no record; the others go on. Ctrl-C ends the iteration after the running cell has written its
+    checkpoint.
     """
     store.check_writable(results)
-    for number, each in enumerate(planned, start=1):
+    for number, each in enumerate(_free_first(planned, results), start=1):
         if each.status == "incompatible":
-            yield each, _record_unrun(each, results, "incompatible", each.reason), 0
+            yield each, record_incompatible(each.cell, each.record, results, each.reason), 0
             continue
-        if each.status != "to run" and not (rerun and each.status in ("done", "stale")):
-            yield each, each.record, 0
+        if each.status != "to run" and each.status not in RERUN[rerun]:
+            yield each, each.record, exit_code(each.record.status) if each.record else 0
             continue
         if len(planned) > 1:
             say(f"[{number}/{len(planned)}] {each.cell.key}")
-        if rerun:
-            _forget_checkpoint(each.cell)
-        code = _run_in_fresh_process(each, results)
-        record = store.find(each.cell.key, results) if code != 2 else None
-        if code not in (0, 1, 2, 130):
-            record, code = _record_unrun(each, results, "failed", f"the process of the cell {death(code)}"), 1
+        anew = each.status != "to run" and rerun != "failed"
+        record, code = attempt(each.cell, each.record, results, anew)
         yield each, record, code
         if code == 130:
             raise KeyboardInterrupt
 
 
-def _run_in_fresh_process(planned: Planned, results: Path) -> int:
-    """Run one cell in a process of its own, with the user's folder on its import path; its exit code."""
-    cell = planned.cell
-    request = {
-        "cell": cell.as_json(),
-        "results": str(results),
-        "attempt": planned.record.attempt + 1 if planned.record else 1,
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "lra_bench.cell"],
-        stdin=subprocess.PIPE,
-        env=environment(cell.config_dir),
-        text=True,
-    )
-    try:
-        assert process.stdin is not None
-        process.stdin.write(json.dumps(request))
-        process.stdin.close()
-        return process.wait()
-    except KeyboardInterrupt:
-        # The terminal has told the child as well; it ends at its next step, after its checkpoint.
-        process.wait()
-        return 130
-    except BrokenPipeError:
-        return process.wait()
-
-
-def _record_unrun(planned: Planned, results: Path, status: str, reason: str) -> Record:
-    """Record a cell that could not speak for itself; the record that stands."""
-    from lra_bench.cell import blank_record
-    from lra_bench.records.environment import environment as examine
-
-    record = blank_record(planned.cell, planned.record.attempt + 1 if planned.record else 1, examine(None))
-    record.status, record.reason = status, reason
-    return store.keep_best(record, results)
-
-
-def _forget_checkpoint(cell: Cell) -> None:
-    import shutil
-
-    from lra_bench.cell import checkpoint_folder
-
-    shutil.rmtree(checkpoint_folder(cell.key), ignore_errors=True)
+def _free_first(planned: Sequence[Planned], results: Path) -> Iterator[Planned]:
+    busy = []
+    for each in planned:
+        if each.status == "to run" and held_elsewhere(each.cell.key, results):
+            busy.append(each)
+        else:
+            yield each
+    yield from busy
 
 
 @contextmanager

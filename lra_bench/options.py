@@ -85,6 +85,7 @@ class Measure:
 class HardwareOptions:
     """Where to compute; ``micro_batch`` caps the rows computed at once, ``timeout_seconds`` ends a cell.
 
+    ``memory_limit_gigabytes`` (of 2³⁰ bytes) is what one process may take, of its card or of the host on a CPU.
     ``strategy`` is ``none``, ``ddp`` or ``fsdp``: with the latter two ``processes`` train a cell together, by default
     one per CUDA device, and two on a CPU. ``threads`` and ``micro_batch`` are those of one process.
     """
@@ -97,6 +98,7 @@ class HardwareOptions:
     threads: int | None = None
     micro_batch: int | None = None
     timeout_seconds: int | None = None
+    memory_limit_gigabytes: float | None = None
     checkpoint_seconds: float = 30.0
 
 
