@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from lra_bench import cli_data, cli_results, cli_tables
+from lra_bench.cli_clean import clean
 from lra_bench.cli_options import (
     ConfigDir,
     Json,
@@ -203,7 +204,7 @@ def list_options(
         print(f"{row['name']:<{width}}  {row['description']}".rstrip())
 
 
-for command in (cli_tables.leaderboard, cli_tables.compare, cli_tables.plot):
+for command in (cli_tables.leaderboard, cli_tables.compare, cli_tables.plot, clean):
     app.command()(command)
 
 
@@ -218,26 +219,6 @@ def show(record: Annotated[Path, typer.Argument(help="The JSON of a record")], a
         print_json(loaded.to_dict())
     else:
         print(describe(loaded), end="")
-
-
-@app.command()
-def clean(
-    data: Annotated[bool, typer.Option("--data", help="Also the prepared data")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove; without it, only say what would go")] = False,
-) -> None:
-    """List and remove kept checkpoints, and prepared data; records are never touched."""
-    import shutil
-
-    from lra_bench.data.cache import Cache
-
-    root = Cache().root
-    for folder in [root / "checkpoints", *([root / "data"] if data else [])]:
-        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        if yes:
-            shutil.rmtree(folder, ignore_errors=True)
-        print(f"{'removed' if yes else 'would remove'} {folder}: {size / 2**20:.1f} MiB")
-    if not yes:
-        say("Nothing removed; add --yes.")
 
 
 @app.command()

@@ -60,7 +60,9 @@ def memory_limit(gigabytes: float | None, device: torch.device) -> Iterator[None
         raise UserError("hardware.memory_limit_gigabytes: on a CPU only Linux enforces it; leave it out")
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard != resource.RLIM_INFINITY and wanted > hard:
-        raise UserError(f"hardware.memory_limit_gigabytes={gigabytes:g}: the system allows {hard / 2**30:.1f}; lower it")
+        raise UserError(
+            f"hardware.memory_limit_gigabytes={gigabytes:g}: the system allows {hard / 2**30:.1f}; lower it"
+        )
     resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
     try:
         yield

@@ -144,7 +144,7 @@ class Checkpoints:
     def _settle_best(self, digest: str) -> None:
         """Let the best weights be those that the checkpoint names; ``ValueError`` where they are not there whole."""
         if digest:
-            whole_ones = (self.folder / name for name in (BEST, NEXT) if _digest(self.folder / name) == digest)
+            whole_ones = (self.folder / name for name in (BEST, NEXT) if checksum(self.folder / name) == digest)
             if (best := next(whole_ones, None)) is None:
                 raise ValueError("its best weights are damaged or gone")
             best.replace(self.folder / BEST)
@@ -162,7 +162,7 @@ class Checkpoints:
                 save_file(dict(tensors), path)
             else:
                 save_model(model, str(path))
-            return _digest(path)
+            return checksum(path)
 
     def check_best(self) -> None:
         """Raise ``UserError`` where no best weights are kept."""
@@ -191,7 +191,7 @@ class Checkpoints:
             (self.folder / name).unlink(missing_ok=True)
 
 
-def _digest(path: Path) -> str:
+def checksum(path: Path) -> str:
     """A checksum of a file, to find damage and not deceit; empty where there is no such file."""
     if not path.exists():
         return ""

@@ -72,7 +72,7 @@ class Meter:
         if not self.pending:
             return
         losses, norms = self.figures_pending[: len(self.pending)].unbind(1)
-        values = torch.stack((self.group.sum(losses), norms), 1).tolist()
+        values = torch.stack((self.group.sum_in_order(losses), norms), 1).tolist()
         for (step, tokens), (loss, norm) in zip(self.pending, values, strict=True):
             if not math.isfinite(loss):
                 raise Diverged(f"the loss became {loss} at step {step + 1}")
