@@ -97,8 +97,8 @@ def run(
     """Measure a cell and write its record, whatever becomes of it; the record that stands, and the exit code.
 
     A status tells how it ended. Nothing is measured where another process made the ``attempt`` meanwhile. With ``anew``
-    no checkpoint of earlier attempts is taken up. ``tell`` hears of each stage. ``UserError`` passes through, for nothing
-    was measured then.
+    no checkpoint of earlier attempts is taken up. ``tell`` hears of each stage. ``UserError`` passes through, for
+    nothing was measured then.
     """
     from lra_bench.hardware import alone, resolve
     from lra_bench.records import environment, store

@@ -40,7 +40,7 @@ def memory_kills() -> int | None:
 def death(code: int, kills_before: int | None) -> tuple[str, str]:
     """Status and reason for a process that ended without a word, where ``memory_kills`` was ``kills_before``.
 
-    Who is killed from outside is ``interrupted``, who is killed for memory is ``out_of_memory``, who crashes ``failed``.
+    Killed from outside is ``interrupted``, killed for memory is ``out_of_memory``, a crash is ``failed``.
     """
     how = f"ended by signal {-code}" if code < 0 else f"ended by exit code {code}"
     if code == -signal.SIGKILL and kills_before is not None and (memory_kills() or 0) > kills_before:

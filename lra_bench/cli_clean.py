@@ -16,7 +16,7 @@ def clean(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Remove; without it, only say what would go")] = False,
 ) -> None:
-    """List and remove kept checkpoints, and prepared data; records and cells that are being measured are not touched."""
+    """List and remove kept checkpoints, and prepared data; records, and cells being measured, are not touched."""
     import shutil
 
     from lra_bench import kept

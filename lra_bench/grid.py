@@ -29,7 +29,10 @@ RERUN = {"never": (), "failed": ("failed",), "stale": ("stale",), "all": ("done"
 
 @dataclass(frozen=True)
 class Planned:
-    """A cell with its status (``to run``, ``done``, ``failed``, ``stale``, ``incompatible``), the reason, and its record if any."""
+    """A cell with its status, the reason, and its record if any.
+
+    The status is ``to run``, ``done``, ``failed``, ``stale`` or ``incompatible``.
+    """
 
     cell: Cell
     status: str

@@ -12,7 +12,7 @@ BEST = "best.safetensors"
 
 @dataclass(frozen=True)
 class Kept:
-    """A cell's checkpoint folder: bytes of its best weights, and of what only continuing needs or a kill left behind."""
+    """A cell's checkpoint folder: bytes of its best weights, and of what continuing needs or a kill left behind."""
 
     folder: Path
     best_bytes: int

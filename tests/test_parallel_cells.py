@@ -3,13 +3,12 @@
 import os
 import signal
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.faults.outcome import assert_same, outcome, wait_for_step
-from tests.running import TINY, Folder
+from tests.running import TINY, Folder, alive
 
 RANK = "lra_bench.training.rank"
 TOGETHER = [
@@ -55,10 +54,6 @@ def ranks(folder: Folder) -> dict[int, int]:
     return found
 
 
-def running(process) -> Callable[[], bool]:
-    return lambda: process.poll() is None
-
-
 def test_a_cell_of_two_processes(tmp_path):
     folder = Folder(tmp_path)
     printed = folder.run(*TOGETHER, "model=routing").stderr
@@ -81,7 +76,7 @@ def test_a_killed_rank_ends_its_cell_within_a_minute_and_the_next_one_runs(tmp_p
     folder = Folder(tmp_path)
     # The second cell is of few steps: the first has a long way to go when its rank is killed.
     process = folder.start(*TOGETHER, *LONG, "train.steps=2000,100000", "train.lr=1e-3")
-    wait_for_step(folder, running(process), 3)
+    wait_for_step(folder, alive(process), 3)
     os.kill(ranks(folder)[1], signal.SIGKILL)
     killed = time.monotonic()
     while not folder.records() and time.monotonic() < killed + 60:
@@ -89,7 +84,7 @@ def test_a_killed_rank_ends_its_cell_within_a_minute_and_the_next_one_runs(tmp_p
     (record,) = folder.records()
     assert record["status"] == "interrupted"
     assert "rank 1 ended by signal 9" in record["reason"]
-    wait_for_step(folder, running(process), 3)
+    wait_for_step(folder, alive(process), 3)
     assert process.poll() is None
     assert sorted(ranks(folder)) == [0, 1]
     os.killpg(process.pid, signal.SIGINT)
@@ -105,7 +100,7 @@ def test_an_interrupted_cell_of_two_resumes_to_the_same_record(tmp_path):
     whole, cut = Folder(tmp_path / "whole"), Folder(tmp_path / "cut")
     whole.run(*command)
     process = cut.start(*command)
-    wait_for_step(cut, running(process), 20)
+    wait_for_step(cut, alive(process), 20)
     os.killpg(process.pid, signal.SIGINT)
     printed, _ = process.communicate(timeout=120)
     assert process.returncode == 130 and "Traceback" not in printed

@@ -30,7 +30,7 @@ FINISHED = ("ok", "diverged", "out_of_memory", "incompatible")
 """The statuses that are results."""
 
 RETRIED = ("failed", "timeout", "out_of_memory")
-"""The statuses of cells that may end otherwise when they are tried again; without being asked only ``interrupted`` is."""
+"""The statuses of cells that may end otherwise when they are tried again, which is done on request alone."""
 
 
 def _to_version_3(raw: dict[str, Any]) -> dict[str, Any]:
@@ -234,8 +234,8 @@ class Record:
     """One cell, measured: everything that later tables and figures read. Sections not reached are None or empty.
 
     ``training`` holds ``steps``, ``best_step``, ``train_seconds``, ``tokens_per_second`` and their like, by unit.
-    ``floors`` are scores of rules without a model on the test split. ``last_lines`` are the last words of a process that
-    failed. ``path`` is where it was loaded from.
+    ``floors`` are scores of rules without a model on the test split. ``last_lines`` are the last words of a process
+    that failed. ``path`` is where it was loaded from.
     """
 
     schema_version: int = SCHEMA_VERSION

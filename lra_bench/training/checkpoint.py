@@ -77,7 +77,8 @@ class State:
 class Checkpoints:
     """The checkpoint folder of one cell: ``last.pt`` to continue from, ``best.safetensors`` to test and keep.
 
-    The best weights are those of the last checkpoint's state at any time: better ones wait for the next. Files hold whole tensors, whatever the ``group`` that trains, and its first rank alone writes them.
+    The best weights are those of the last checkpoint's state at any time: better ones wait for the next. Files hold
+    whole tensors, whatever the ``group`` that trains, and its first rank alone writes them.
     """
 
     def __init__(self, folder: Path, every_seconds: float, group: Group = ALONE) -> None:

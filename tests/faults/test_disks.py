@@ -99,7 +99,7 @@ def test_a_full_disk_leaves_the_earlier_record_and_its_tables(tmp_path):
             for attempt in range(2, 200):
                 store.write(make_record(seed=attempt, attempt=attempt), root, make_curves())
         assert {file.name: file.read_bytes() for file in path.parent.iterdir() if "seed0." in file.name} == before
-        assert not [file for file in root.rglob(".*-seed*")]
+        assert not list(root.rglob(".*-seed*"))
         assert len(store.load_all(root)) >= 1
 
 

@@ -168,9 +168,9 @@ def test_a_limit_that_the_system_does_not_allow_is_refused(monkeypatch):
     import torch
 
     monkeypatch.setattr(resource, "getrlimit", lambda which: (1 << 30, 1 << 30))
-    with pytest.raises(UserError, match=r"hardware\.memory_limit_gigabytes=3: the system allows 1\.0"):
-        with memory_limit(3, torch.device("cpu")):
-            raise AssertionError
+    refused = pytest.raises(UserError, match=r"hardware\.memory_limit_gigabytes=3: the system allows 1\.0")
+    with refused, memory_limit(3, torch.device("cpu")):
+        raise AssertionError
 
 
 def test_a_child_that_outlived_its_parent_before_it_could_tell_ends(monkeypatch):

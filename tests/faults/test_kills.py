@@ -26,7 +26,7 @@ from tests.faults.outcome import (
     outcome,
     wait_for_step,
 )
-from tests.running import Folder
+from tests.running import Folder, alive
 
 KILLS_IN_A_ROW = 4
 
@@ -131,7 +131,7 @@ def kill_commands(
         folder = beside(calm_folder, root / f"series{killed}")
         for _ in range(min(KILLS_IN_A_ROW, wanted - killed)):
             process = folder.start("bench", *options)
-            wait_for_step(folder, lambda process=process: process.poll() is None, moments.randint(1, STEPS // 2))
+            wait_for_step(folder, alive(process), moments.randint(1, STEPS // 2))
             if process.poll() is None:
                 kill(process, moments)
                 killed += 1
@@ -155,7 +155,7 @@ def test_a_kill_of_the_command_and_ctrl_c(calm, tmp_path, moments):
     folder = beside(calm_folder, tmp_path)
     for stop in (kill_command, press_ctrl_c):
         process = folder.start("bench", *ALONE)
-        wait_for_step(folder, lambda process=process: process.poll() is None, moments.randint(1, STEPS // 3))
+        wait_for_step(folder, alive(process), moments.randint(1, STEPS // 3))
         assert process.poll() is None
         stop(process, moments)
         printed, _ = process.communicate(timeout=600)  # its output ends when all have ended that share it

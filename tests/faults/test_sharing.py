@@ -42,9 +42,13 @@ with holding(make_record().key, Path(sys.argv[1])):
 
 
 def python(program: str, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", program, *arguments]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    started = subprocess.Popen(command, **pipes, text=True, cwd=Path(__file__).parents[2])
+    started = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
     assert started.stdout is not None and started.stdout.readline()
     return started
 
