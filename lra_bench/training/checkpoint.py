@@ -133,6 +133,8 @@ class Checkpoints:
                 content = torch.load(path, map_location="cpu", weights_only=True)
                 if self.group.first:
                     self._settle_best(content["state"].get("best_digest", ""))
+            except (OSError, MemoryError):
+                raise  # of this process or its disk, which says nothing of the checkpoint
             except Exception as error:
                 broken = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else path.name}"
         if found := next(filter(None, self.group.gather(broken)), ""):

@@ -89,6 +89,20 @@ def test_whatever_became_of_a_checkpoint_the_run_ends_the_same(tmp_path, capsys,
     assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == [BEST, LAST]
 
 
+@pytest.mark.parametrize("error", [MemoryError("no more"), OSError(5, "Input/output error")])
+def test_what_hinders_reading_costs_no_checkpoint(tmp_path, monkeypatch, error):
+    cut_short(tmp_path)
+    before = sorted(path.name for path in tmp_path.iterdir())
+
+    def hindered(*arguments, **options):
+        raise error
+
+    with monkeypatch.context() as patch, pytest.raises(type(error)):
+        patch.setattr(torch, "load", hindered)
+        fit(toy(), tmp_path, every_seconds=0, steps=STEPS, evaluate_every=3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
 def test_at_any_time_the_best_weights_are_those_of_the_last_checkpoint(tmp_path, monkeypatch):
     """Looked at after every rename, which is all that another process can see."""
     seen = []
