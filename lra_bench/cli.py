@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from lra_bench import cli_data, cli_grid, cli_results, cli_tables
+from lra_bench.cli_clean import clean
 from lra_bench.cli_options import (
     ConfigDir,
     Json,
@@ -49,12 +50,21 @@ def bench(
         bool, typer.Option("--dry-run", help="Print the cells with status, cost and reason, run none")
     ] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print each composed configuration")] = False,
-    rerun: Annotated[bool, typer.Option("--rerun", help="Measure finished cells again, from the start")] = False,
+    rerun: Annotated[
+        str,
+        typer.Option(
+            metavar="never|failed|stale|all",
+            help="Which cells with a record to measure again: that failed, of an older version, all from the start",
+        ),
+    ] = "never",
 ) -> None:
     """Measure cells: train, test, speed, memory, FLOPs, extrapolation; one record each."""
     from lra_bench.grid.execute import execute, submits
     from lra_bench.grid.plan import plan
+    from lra_bench.grid.status import RERUN
 
+    if rerun not in RERUN:
+        raise UserError(f"--rerun {rerun}: choose {', '.join(RERUN)}")
     root = root_of(results)
     planned = plan(with_source(overrides, source), root, config_dir)
     if print_config:
@@ -78,7 +88,7 @@ def bench(
         raise typer.Exit(worst)
 
 
-def _print_plan(planned: Any, root: Path, rerun: bool) -> None:
+def _print_plan(planned: Any, root: Path, rerun: str) -> None:
     from lra_bench.grid.cost import estimates, summary
     from lra_bench.grid.execute import wants_run
 
@@ -99,7 +109,7 @@ def _print_plan(planned: Any, root: Path, rerun: bool) -> None:
         say(summary(wanted, found))
 
 
-def _submit(planned: Any, root: Path, config_dir: Path | None, rerun: bool) -> None:
+def _submit(planned: Any, root: Path, config_dir: Path | None, rerun: str) -> None:
     from lra_bench.grid.execute import settle
     from lra_bench.grid.slurm import submit
 
@@ -117,7 +127,7 @@ def _submit(planned: Any, root: Path, config_dir: Path | None, rerun: bool) -> N
 def _print_outcome(each: Any, record: Any, root: Path) -> None:
     from lra_bench.leaderboard.export import row_for
 
-    if each.status in ("done", "stale") and record is each.record:
+    if each.status in ("done", "failed", "stale") and record is each.record:
         say(f"{each.cell.key}: {each.status}, {each.reason}.")
     print(row_for(record))
     protocol = record.config["protocol"]
@@ -240,7 +250,7 @@ def list_options(
         print(f"{row['name']:<{width}}  {row['description']}".rstrip())
 
 
-for command in (cli_tables.leaderboard, cli_tables.compare, cli_tables.plot):
+for command in (cli_tables.leaderboard, cli_tables.compare, cli_tables.plot, clean):
     app.command()(command)
 
 
@@ -255,26 +265,6 @@ def show(record: Annotated[Path, typer.Argument(help="The JSON of a record")], a
         print_json(loaded.to_dict())
     else:
         print(describe(loaded), end="")
-
-
-@app.command()
-def clean(
-    data: Annotated[bool, typer.Option("--data", help="Also the prepared data")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove; without it, only say what would go")] = False,
-) -> None:
-    """List and remove kept checkpoints, and prepared data; records are never touched."""
-    import shutil
-
-    from lra_bench.data.cache import Cache
-
-    root = Cache().root
-    for folder in [root / "checkpoints", *([root / "data"] if data else [])]:
-        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        if yes:
-            shutil.rmtree(folder, ignore_errors=True)
-        print(f"{'removed' if yes else 'would remove'} {folder}: {size / 2**20:.1f} MiB")
-    if not yes:
-        say("Nothing removed; add --yes.")
 
 
 @app.command()

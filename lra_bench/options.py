@@ -89,6 +89,7 @@ class HardwareOptions:
     ``torch.compile``, and as it is where that fails. ``deterministic`` takes only operations that give the same bits
     each time; a model that needs another one ends with its name.
 
+    ``memory_limit_gigabytes`` (of 2³⁰ bytes) is what one process may take, of its card or of the host on a CPU.
     ``strategy`` is ``none``, ``ddp`` or ``fsdp``: with the latter two ``processes`` train a cell together, by default
     one per CUDA device, and two on a CPU. ``threads`` and ``micro_batch`` are those of one process.
     """
@@ -102,6 +103,7 @@ class HardwareOptions:
     threads: int | None = None
     micro_batch: int | None = None
     timeout_seconds: int | None = None
+    memory_limit_gigabytes: float | None = None
     checkpoint_seconds: float = 30.0
 
 

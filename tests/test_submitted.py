@@ -60,7 +60,7 @@ def test_what_is_asked_of_slurm(overrides, wanted):
 def test_what_options_leave_open_is_asked_for(tmp_path, overrides, named):
     planned = plan(["protocol=smoke", "task=copy", "launcher=slurm", *overrides], tmp_path)
     with pytest.raises(UserError, match=named):
-        slurm.submit(planned, tmp_path, None, rerun=False)
+        slurm.submit(planned, tmp_path, None, rerun="never")
     assert not (tmp_path / "grids").exists()
 
 

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from lra_bench import grid
 from lra_bench.build import build_model, build_task, classes_of, load_class
 from lra_bench.cell import checkpoint_folder
 from lra_bench.contracts import Task, UserError
 from lra_bench.data.pickles import load_arrays
+from lra_bench.grid.plan import plan
 from lra_bench.records import store
 from lra_bench.training.checkpoint import BEST, LAST, Checkpoints
 from lra_bench.training.optimizer import Optimizer
@@ -222,7 +222,7 @@ def test_overrides_of_all_kinds_are_planned_or_refused(folder, examples):
     @settings(max_examples=examples, deadline=None, database=None, derandomize=True)
     @given(st.sampled_from(KEYS), values)
     def spoil(key, value):
-        told(lambda: grid.plan([*TINY, f"{key}={value}"], folder / "results"))
+        told(lambda: plan([*TINY, f"{key}={value}"], folder / "results"))
 
     spoil()
     assert disk(folder / "results") == before

@@ -85,7 +85,7 @@ def test_a_run_online_arrives_whole(server: Server, tmp_path: Path, capfd: pytes
     assert_tables(run, record)
     artifact = record_of(run)
     assert record.path is not None and artifact.state == "COMMITTED"
-    names = {"seed0.json", "seed0.curves.parquet"}
+    names = {"seed0.json", record.artifacts["curves"]}
     assert artifact.blobs == {name: record.path.with_name(name).read_bytes() for name in names}
 
 

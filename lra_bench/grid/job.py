@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lra_bench.cell import checkpoint_folder
-from lra_bench.child import death
+from lra_bench.attempt import WRONG_INPUT, Attempt, record_for
 from lra_bench.contracts import UserError
 
 from .execute import wants_run
-from .local import INTERRUPTED, LOOK_SECONDS, WRONG_INPUT
+from .local import LOOK_SECONDS
 from .plan import Planned, plan
 from .process import start
 from .share import Share
-from .submitted import Arrival, arrival, arrival_file
-from .unrun import record_unrun
+from .submitted import Arrival, arrival_file
 
 if TYPE_CHECKING:
     from submitit.helpers import DelayedSubmission
@@ -31,19 +27,19 @@ class CellJob:
     """Runs one cell of a submitted grid; submitit calls it, and ``checkpoint`` before the job is put back in line."""
 
     def __init__(
-        self, overrides: list[str], results: Path, config_dir: str | None, folder: Path, number: int, rerun: bool
+        self, overrides: list[str], results: Path, config_dir: str | None, folder: Path, number: int, rerun: str
     ) -> None:
         self._arguments = overrides, results, config_dir, folder, number, rerun
-        self._process: subprocess.Popen[str] | None = None
+        self._process: Attempt | None = None
 
     def __call__(self) -> int:
         """Run the cell to its end; the exit code of its process."""
         *_, folder, number, _ = self._arguments
-        path, before = arrival_file(folder, number), arrival(folder, number)
+        path = arrival_file(folder, number)
         now = Arrival(job_id())
         now.write(path)
         try:
-            now.code = self._run(now, path, again=before is not None and before.job == now.job)
+            now.code = self._run(now, path)
         except UserError as error:
             now.code, now.reason = WRONG_INPUT, str(error)
         now.write(path)
@@ -61,29 +57,23 @@ class CellJob:
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         return DelayedSubmission(CellJob(*self._arguments))
 
-    def _run(self, now: Arrival, path: Path, again: bool) -> int:
+    def _run(self, now: Arrival, path: Path) -> int:
         overrides, results, config_dir, _, _, rerun = self._arguments
         (planned,) = plan(overrides, results, Path(config_dir) if config_dir else None, arrived=True)
         now.key = str(planned.cell.key)
         now.write(path)
         if planned.status == "incompatible":
-            record_unrun(planned, results, "incompatible", planned.reason)
+            record_for(planned.cell, planned.attempt, results, "incompatible", planned.reason)
             return 0
         if not wants_run(planned, rerun):
             return 0
-        if rerun and not again:
-            shutil.rmtree(checkpoint_folder(planned.cell.key), ignore_errors=True)
-        code = self._wait(planned, results)
-        if code in (0, 1, WRONG_INPUT, INTERRUPTED):
-            return code
-        record_unrun(planned, results, "failed", f"the process of the cell {death(code)}")
-        return 1
+        return self._wait(planned, results, planned.starts_anew(rerun)).outcome()[1]
 
-    def _wait(self, planned: Planned, results: Path) -> int:
+    def _wait(self, planned: Planned, results: Path, anew: bool) -> Attempt:
         # Slurm sends its signals to all processes of a job; that for us would end the cell, which listens to SIGTERM.
         ours = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         try:
-            process = self._process = start(planned, results, Share())
+            process = self._process = start(planned, results, Share(), anew)
         finally:
             signal.signal(signal.SIGUSR2, ours)
 
@@ -92,9 +82,9 @@ class CellJob:
                 os.kill(process.pid, signal.SIGTERM)
 
         signal.signal(signal.SIGTERM, hand_on)
-        while (code := process.poll()) is None:
+        while process.poll() is None:
             time.sleep(LOOK_SECONDS)
-        return code
+        return process
 
 
 def job_id() -> str:

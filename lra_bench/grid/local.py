@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import subprocess
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -13,8 +11,8 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from lra_bench.cell import checkpoint_folder, held, log_file, measured_meanwhile
-from lra_bench.child import death
+from lra_bench.attempt import INTERRUPTED, Attempt
+from lra_bench.cell import exit_code, held_elsewhere, log_file, made_meanwhile
 from lra_bench.contracts import UserError
 from lra_bench.progress import Tell, bar, say
 from lra_bench.records import store
@@ -24,13 +22,10 @@ from lra_bench.training.interrupt import deferred
 from .plan import Planned
 from .process import start
 from .share import Share, shares
-from .unrun import record_unrun
 
 LOOK_SECONDS = 0.1
 OTHERS_SECONDS = 2.0
 """How often to look whether a cell that another process measures is free."""
-
-WRONG_INPUT, INTERRUPTED = 2, 130
 
 Outcome = tuple[Planned, Record | None, int]
 """A cell, its record, and the exit code of its process."""
@@ -40,7 +35,7 @@ Outcome = tuple[Planned, Record | None, int]
 class _Running:
     planned: Planned
     share: Share
-    process: subprocess.Popen[str]
+    process: Attempt
     told: bool = False
 
     def tell(self, number: int) -> None:
@@ -51,12 +46,11 @@ class _Running:
                 os.kill(self.process.pid, signal.SIGTERM)
 
 
-def run(planned: Sequence[Planned], results: Path, afresh: bool) -> Iterator[Outcome]:
-    """Run cells and yield each as it ends; code 0 for those that another process has measured meanwhile.
+def run(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[Outcome]:
+    """Run cells and yield each as it ends, also those that another process has measured meanwhile.
 
-    A cell that another process is measuring is left for the end. ``afresh`` forgets checkpoints first. Ctrl-C and
-    SIGTERM let running cells end their step and write a checkpoint, then raise ``KeyboardInterrupt``; a second one
-    kills them.
+    A cell that another process is measuring is left for the end. Ctrl-C and SIGTERM let running cells end their step
+    and write a checkpoint, then raise ``KeyboardInterrupt``; a second one kills them.
     """
     waiting, free, running = deque(planned), deque(_shares(planned)), list[_Running]()
     alone, number, patient = free[0].alone, 0, False
@@ -73,17 +67,16 @@ def run(planned: Sequence[Planned], results: Path, afresh: bool) -> Iterator[Out
     with deferred(stop) as stopped, _bar(len(planned), alone) as advance:
         try:
             while waiting or running:
-                while free and (each := _next(waiting)) is not None:
-                    if (record := measured_meanwhile(each.cell.key, results, each.attempt)) is not None:
+                while free and (each := _next(waiting, results)) is not None:
+                    record = store.find(each.cell.key, results)
+                    if record is not None and made_meanwhile(record, each.attempt):
                         advance(1)
-                        yield each, record, 0
+                        yield each, record, exit_code(record.status)
                         continue
                     if alone and len(planned) > 1:
                         say(f"[{len(planned) - len(waiting)}/{len(planned)}] {each.cell.key}")
-                    if afresh:
-                        shutil.rmtree(checkpoint_folder(each.cell.key), ignore_errors=True)
                     share = free.popleft()
-                    running.append(_Running(each, share, start(each, results, share)))
+                    running.append(_Running(each, share, start(each, results, share, each.starts_anew(rerun))))
                     if stopped() and not running[-1].told:
                         running[-1].tell(number)
                 if waiting and not running and not patient:
@@ -95,15 +88,14 @@ def run(planned: Sequence[Planned], results: Path, afresh: bool) -> Iterator[Out
                     running.remove(done)
                     free.append(done.share)
                     advance(1)
-                    yield _outcome(done, results)
-                    if alone and done.process.returncode == INTERRUPTED:
+                    yield (outcome := _outcome(done))
+                    if alone and outcome[2] == INTERRUPTED:
                         raise KeyboardInterrupt
                 if not ended:
                     time.sleep(LOOK_SECONDS if running else OTHERS_SECONDS)
         finally:
             for each_left in running:
                 each_left.process.kill()
-                each_left.process.wait()
         if stopped():
             raise KeyboardInterrupt
 
@@ -120,11 +112,11 @@ def _shares(planned: Sequence[Planned]) -> list[Share]:
     return list(first)
 
 
-def _next(waiting: deque[Planned]) -> Planned | None:
+def _next(waiting: deque[Planned], results: Path) -> Planned | None:
     """The first cell that no other process measures, taken out of ``waiting``; None where there is none."""
     for _ in range(len(waiting)):
         each = waiting.popleft()
-        if not held(each.cell.key):
+        if not held_elsewhere(each.cell.key, results):
             return each
         waiting.append(each)
     return None
@@ -144,14 +136,10 @@ def _name(planned: Planned) -> str:
     return f"{key.task}/{key.model} {key.seed}"
 
 
-def _outcome(ended: _Running, results: Path) -> Outcome:
-    planned, code = ended.planned, ended.process.returncode
-    key = planned.cell.key
+def _outcome(ended: _Running) -> Outcome:
+    key = ended.planned.cell.key
+    record, code = ended.process.outcome()
     if code not in (0, INTERRUPTED) and not ended.share.alone:
-        said = log_file(key).read_text(encoding="utf-8", errors="replace").splitlines()
-        say(f"{key}: {said[-1] if said else death(code)} ({log_file(key)})")
-    if code == WRONG_INPUT:
-        return planned, None, code
-    if code not in (0, 1, INTERRUPTED):
-        return planned, record_unrun(planned, results, "failed", f"the process of the cell {death(code)}"), 1
-    return planned, store.find(key, results), code
+        reason = record.reason if record is not None else next(reversed(ended.process.last_lines), "")
+        say(f"{key}: {reason} ({log_file(key)})")
+    return ended.planned, record, code

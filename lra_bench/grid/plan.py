@@ -37,6 +37,10 @@ class Planned:
         """Which attempt at the cell the next one is, from 1 on."""
         return self.record.attempt + 1 if self.record else 1
 
+    def starts_anew(self, rerun: str) -> bool:
+        """Whether it takes up no checkpoint: where ``--rerun`` asks for it, unless it failed and is to go on."""
+        return self.status != "to run" and rerun != "failed"
+
 
 def plan(
     overrides: Sequence[str], results: Path, config_dir: Path | None = None, arrived: bool = False

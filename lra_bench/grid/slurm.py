@@ -26,7 +26,7 @@ MOST_REQUEUES = 100
 """How often a cell whose time was over is put back in line; each time it has come further."""
 
 
-def submit(planned: Sequence[Planned], results: Path, config_dir: Path | None, rerun: bool) -> SubmittedGrid:
+def submit(planned: Sequence[Planned], results: Path, config_dir: Path | None, rerun: str) -> SubmittedGrid:
     """Submit cells as job arrays, one for each kind of machine they want, and return at once."""
     launchers = {json.dumps(each.cell.config["launcher"]["cluster"]) for each in planned}
     if len(launchers) > 1:

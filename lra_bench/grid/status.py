@@ -11,8 +11,10 @@ from lra_bench.cell import Cell
 from lra_bench.contracts import TaskSpec
 from lra_bench.records import store
 from lra_bench.records.environment import package_version
-from lra_bench.records.schema import FINISHED, CellKey, Record
+from lra_bench.records.schema import FINISHED, RETRIED, CellKey, Record
 
+RERUN = {"never": (), "failed": ("failed",), "stale": ("stale",), "all": ("done", "failed", "stale")}
+"""Which cells ``--rerun`` measures again, by their status in the plan."""
 ELSEWHERE = "elsewhere"
 """The hardware of a cell that another machine is to run: which one, is known there."""
 PLACE = {
@@ -44,13 +46,15 @@ def place_of(config: Mapping[str, Any]) -> list[Any]:
 
 def status_of(cell: Cell, spec: TaskSpec, record: Record | None) -> tuple[str, str]:
     """Status and reason of a cell, given its record if it has one."""
+    if record is not None and record.status in RETRIED:
+        return "failed", f"{record.status} ({record.reason}); --rerun failed tries it again"
     if record is not None and record.status in FINISHED:
+        again = "--rerun stale measures it again"
         measured, current = record.code["version"], package_version()
         if measured != current:
-            return "stale", f"measured by lra-bench {measured}, this is {current}; --rerun measures it again"
+            return "stale", f"measured by lra-bench {measured}, this is {current}; {again}"
         if record.data is not None and record.data["version"] != spec.version:
-            reason = f"task version {record.data['version']}, now {spec.version}; --rerun measures it again"
-            return "stale", reason
+            return "stale", f"task version {record.data['version']}, now {spec.version}; {again}"
         return "done", f"{record.status} on {record.finished_at[:10]}"
     if refused := incompatible(cell.config, spec):
         return "incompatible", refused

@@ -36,7 +36,7 @@ class SubmittedGrid:
     submitted_at: str
     cluster: str
     config_dir: str | None
-    rerun: bool
+    rerun: str
     cells: list[SubmittedCell] = field(default_factory=list)
 
     def folder(self, results: Path) -> Path:

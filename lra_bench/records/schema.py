@@ -23,12 +23,15 @@ STATUSES: Mapping[str, str] = {
     "out_of_memory": "the device or the machine had too little memory",
     "timeout": "the time limit of the cell was reached",
     "incompatible": "the model does not run this task, with the reason",
-    "failed": "an error ended the cell, with its first line",
+    "failed": "an error ended the cell, with its first line and the last ones of its process",
     "interrupted": "stopped from outside; the same command resumes it",
 }
 
 FINISHED = ("ok", "diverged", "out_of_memory", "incompatible")
-"""The statuses that are results; the others want the cell to be run again."""
+"""The statuses that are results."""
+
+RETRIED = ("failed", "timeout", "out_of_memory")
+"""The statuses of cells that may end otherwise when they are tried again, which is done on request alone."""
 
 
 def _to_version_3(raw: dict[str, Any]) -> dict[str, Any]:
@@ -48,15 +51,16 @@ def _describe_steps(raw: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _describe_compiling(raw: dict[str, Any]) -> dict[str, Any]:
-    """3 to 4: speed points say what ``torch.compile`` made of the model; unknown before."""
-    return {**raw, "speed": [{"compile": None, **point} for point in raw.get("speed", [])]}
+def _to_version_4(raw: dict[str, Any]) -> dict[str, Any]:
+    """3 to 4: last words of a process that failed, and what ``torch.compile`` made of the model; unknown before."""
+    speed = [{"compile": None, **point} for point in raw.get("speed", [])]
+    return {"last_lines": [], **raw, "speed": speed}
 
 
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: name_length_variants,
     2: _to_version_3,
-    3: _describe_compiling,
+    3: _to_version_4,
 }
 """From a version to the next: each takes a raw record of its version and returns one of the version after."""
 
@@ -250,12 +254,14 @@ class Record:
     """One cell, measured: everything that later tables and figures read. Sections not reached are None or empty.
 
     ``training`` holds ``steps``, ``best_step``, ``train_seconds``, ``tokens_per_second`` and their like, by unit.
-    ``floors`` are scores of rules without a model on the test split. ``path`` is where it was loaded from.
+    ``floors`` are scores of rules without a model on the test split. ``last_lines`` are the last words of a process
+    that failed. ``path`` is where it was loaded from.
     """
 
     schema_version: int = SCHEMA_VERSION
     status: str
     reason: str = ""
+    last_lines: list[str] = field(default_factory=list)
     attempt: int = 1
     key: CellKey
     variant: Variant

@@ -224,7 +224,7 @@ def _consider(
     better = result.score > state.best_score if spec.higher_is_better else result.score < state.best_score
     if better or math.isnan(state.best_score):
         state.best_score, state.best_step = result.score, state.step
-        checkpoints.keep_best(model)
+        state.best_digest = checkpoints.keep_best(model)
 
 
 def _latest_validation(state: State) -> dict[str, float]:

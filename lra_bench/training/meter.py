@@ -23,7 +23,7 @@ CHECK_EVERY_STEPS = 25
 
 
 class Diverged(Exception):
-    """The loss became infinite or not a number."""
+    """The loss or a gradient became infinite or not a number."""
 
 
 class Meter:
@@ -81,11 +81,13 @@ class Meter:
         if not self.pending:
             return
         losses, norms = self.figures_pending[: len(self.pending)].unbind(1)
-        values = torch.stack((self.group.sum(losses), norms), 1).tolist()
+        values = torch.stack((self.group.sum_in_order(losses), norms), 1).tolist()
         for (step, tokens), (loss, norm) in zip(self.pending, values, strict=True):
-            # The norm alone may overflow in fp16, where the scaler then skips the step.
             if not math.isfinite(loss):
                 raise Diverged(f"the loss became {loss} at step {step + 1}")
+            # In fp16 a gradient may overflow: the scaler skips that step.
+            if not (math.isfinite(norm) or self.optimizer.scaler.is_enabled()):
+                raise Diverged(f"the gradient became {norm} at step {step + 1}")
             rate = self.optimizer.train["lr"] * self.optimizer.factor(step)
             self.state.curve.append((loss, rate, norm, tokens))
         self.pending.clear()

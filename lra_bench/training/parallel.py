@@ -96,6 +96,19 @@ class Group:
             dist.all_reduce(tensor)
         return tensor
 
+    def sum_in_order(self, tensor: Tensor) -> Tensor:
+        """``tensor``, of any shape, summed over ranks by their order.
+
+        In ``sum`` the order depends on where in the tensor a number stands, which is not the same after a resumption.
+        """
+        if not self.connected:
+            return tensor
+        parts = [torch.empty_like(tensor) for _ in range(self.world)]
+        dist.all_gather(parts, tensor.contiguous())
+        for part in parts[1:]:
+            parts[0] += part
+        return parts[0]
+
     def sum_statistics(self, statistics: Statistics) -> Statistics:
         """Statistics of modules summed over ranks, each of which must report the same."""
         return {
