@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def shareable(value: Any) -> Any:
             text = hidden.sub(HIDDEN, text)
         for prefix, inside, alone in folders:
             if prefix is not None:
-                text = prefix.sub(lambda found, both=(alone, inside): both[bool(found[1])], text)
+                text = prefix.sub(partial(_instead, inside, alone), text)
         return text
 
     def walk(entry: Any) -> Any:
@@ -52,6 +53,10 @@ def shareable(value: Any) -> Any:
 
 def _secrets() -> set[str]:
     return {value for name, value in os.environ.items() if len(value) >= _SHORTEST_SECRET and _SECRET_NAME.search(name)}
+
+
+def _instead(inside: str, alone: str, found: re.Match[str]) -> str:
+    return inside if found[1] else alone
 
 
 def _prefix(folder: Path) -> re.Pattern[str] | None:

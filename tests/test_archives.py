@@ -286,9 +286,9 @@ def test_a_file_behind_a_way_out_is_not_opened(tmp_path):
 def bomb(path, form, size):
     """An archive of zeros that would fill ``size`` bytes, made without holding them."""
     if form == "zip":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a", "w") as member:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a", "w") as inside:
             for _ in range(size >> 20):
-                member.write(bytes(1 << 20))
+                inside.write(bytes(1 << 20))
         return path
     opener = {"w:gz": gzip.open, "w:bz2": bz2.open, "w:xz": lzma.open}[form]
     member = tarfile.TarInfo("a")

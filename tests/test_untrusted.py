@@ -63,7 +63,7 @@ def tested(folder):
     return path
 
 
-@pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [FEW // 3, pytest.param(MANY, marks=pytest.mark.slow)])
 def test_a_record_with_a_spoiled_configuration_is_refused(folder, tested, aside, examples):
     """By ``evaluate``, which builds what it says: in the end by exit code 2, whatever the configuration is."""
     raw = json.loads(tested.read_text())
