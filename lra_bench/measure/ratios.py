@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy
 
@@ -39,7 +40,7 @@ def median_interval(values: Sequence[float]) -> tuple[float | None, float | None
 
     if not values:
         return None, None
-    found = quantile_test(list(values), p=0.5).confidence_interval(0.95)
+    found: Any = quantile_test(list(values), p=0.5).confidence_interval(0.95)
     low, high = float(found.low), float(found.high)
     return (min(values), max(values)) if math.isnan(low) or math.isnan(high) else (low, high)
 
