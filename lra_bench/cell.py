@@ -262,7 +262,7 @@ EXIT_CODES = {"ok": 0, "incompatible": 0, "interrupted": 130}
 def main() -> int:
     """Run the cell given as JSON on standard input; the exit code says how it ended."""
     request = json.load(sys.stdin)
-    keep_to(request["cores"])
+    keep_to(request.get("cores"))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     end_with_parent(signal.SIGTERM)
     try:
