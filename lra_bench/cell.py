@@ -147,20 +147,25 @@ def holding(key: CellKey) -> Iterator[None]:
         lock.release()
 
 
-def held(key: CellKey) -> bool:
-    """Whether another process is measuring the cell."""
+def claim(key: CellKey) -> BaseFileLock | None:
+    """The right to start the cell, to be released when it has ended; None where another process has it or measures it.
+
+    The lock of the cell itself is taken by its own process, seconds later.
+    """
     from filelock import Timeout
 
-    lock = _lock(key)
+    claimed, measuring = _lock(key, ".claim"), _lock(key)
     try:
-        lock.acquire(timeout=0)
+        claimed.acquire(timeout=0)
+        measuring.acquire(timeout=0)
     except Timeout:
-        return True
-    lock.release()
-    return False
+        claimed.release()
+        return None
+    measuring.release()
+    return claimed
 
 
-def _lock(key: CellKey) -> BaseFileLock:
+def _lock(key: CellKey, suffix: str = ".lock") -> BaseFileLock:
     from filelock import FileLock
 
     folder = checkpoint_folder(key)
@@ -168,7 +173,7 @@ def _lock(key: CellKey) -> BaseFileLock:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"LRA_BENCH_CACHE: {folder} {why(error)}; set LRA_BENCH_CACHE to another folder") from error
-    return FileLock(folder.with_suffix(".lock"))
+    return FileLock(folder.with_suffix(suffix))
 
 
 def _guarded(stages: Stages) -> tuple[str, str]:

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lra_bench.cell import checkpoint_folder, held, log_file, measured_meanwhile
+from lra_bench.cell import checkpoint_folder, claim, log_file, measured_meanwhile
 from lra_bench.child import death
 from lra_bench.contracts import UserError
 from lra_bench.progress import Tell, bar, say
@@ -25,6 +26,9 @@ from .plan import Planned
 from .process import start
 from .share import Share, shares
 from .unrun import record_unrun
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 LOOK_SECONDS = 0.1
 OTHERS_SECONDS = 2.0
@@ -41,6 +45,7 @@ class _Running:
     planned: Planned
     share: Share
     process: subprocess.Popen[str]
+    claim: BaseFileLock
     told: bool = False
 
     def tell(self, number: int) -> None:
@@ -73,8 +78,10 @@ def run(planned: Sequence[Planned], results: Path, afresh: bool) -> Iterator[Out
     with deferred(stop) as stopped, _bar(len(planned), alone) as advance:
         try:
             while waiting or running:
-                while free and (each := _next(waiting)) is not None:
+                while free and (taken := _next(waiting)) is not None:
+                    each, claimed = taken
                     if (record := measured_meanwhile(each.cell.key, results, each.attempt)) is not None:
+                        claimed.release()
                         advance(1)
                         yield each, record, 0
                         continue
@@ -83,7 +90,7 @@ def run(planned: Sequence[Planned], results: Path, afresh: bool) -> Iterator[Out
                     if afresh:
                         shutil.rmtree(checkpoint_folder(each.cell.key), ignore_errors=True)
                     share = free.popleft()
-                    running.append(_Running(each, share, start(each, results, share)))
+                    running.append(_Running(each, share, start(each, results, share), claimed))
                     if stopped() and not running[-1].told:
                         running[-1].tell(number)
                 if waiting and not running and not patient:
@@ -93,6 +100,7 @@ def run(planned: Sequence[Planned], results: Path, afresh: bool) -> Iterator[Out
                 ended = [each for each in running if each.process.poll() is not None]
                 for done in ended:
                     running.remove(done)
+                    done.claim.release()
                     free.append(done.share)
                     advance(1)
                     yield _outcome(done, results)
@@ -120,12 +128,12 @@ def _shares(planned: Sequence[Planned]) -> list[Share]:
     return list(first)
 
 
-def _next(waiting: deque[Planned]) -> Planned | None:
-    """The first cell that no other process measures, taken out of ``waiting``; None where there is none."""
+def _next(waiting: deque[Planned]) -> tuple[Planned, BaseFileLock] | None:
+    """The first cell that no other process has, taken out of ``waiting``, and the claim to it; None without one."""
     for _ in range(len(waiting)):
         each = waiting.popleft()
-        if not held(each.cell.key):
-            return each
+        if (claimed := claim(each.cell.key)) is not None:
+            return each, claimed
         waiting.append(each)
     return None
 
