@@ -173,6 +173,20 @@ def held_elsewhere(key: CellKey, results: Path) -> bool:
     return False
 
 
+def reserve(key: CellKey, results: Path) -> BaseFileLock | None:
+    """The right to start the cell, to be released when it has ended; None where another process has it or measures it.
+
+    The locks of the cell itself are taken by its own process, seconds later.
+    """
+    from lra_bench.records.store import claim
+
+    reserved = _lock(claim(key, results).with_suffix(".reserved"), "--results")
+    if reserved.is_locked and not held_elsewhere(key, results):
+        return reserved
+    reserved.release()
+    return None
+
+
 def _locks(key: CellKey, results: Path | None) -> Iterator[tuple[Path, str]]:
     """The files whose locks keep a cell, each with the option that names where it lies; always in this order."""
     from lra_bench.records.store import claim

@@ -6,10 +6,11 @@ import time
 
 import pytest
 
-from lra_bench import config
+from lra_bench import cell, config
 from lra_bench.contracts import UserError
 from lra_bench.grid import share
 from lra_bench.hardware import usable_cpus
+from lra_bench.records.schema import CellKey
 from tests.running import TINY, Folder
 
 SHORT = [*(each for each in TINY if not each.startswith("hardware.threads")), "train.steps=10", "tracker.mode=offline"]
@@ -69,6 +70,19 @@ def test_each_worker_has_cards_of_its_own(eight_cores, four_cards):
 def test_more_than_there_is_is_refused(eight_cores, four_cards, overrides, named):
     with pytest.raises(UserError, match=named):
         share.with_own_threads(composed(*overrides))
+
+
+def test_the_right_to_start_a_cell_is_had_by_one_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
+    key = CellKey("copy", "local", "cpu-1t", "smoke", "0" * 8, 0)
+    first = cell.reserve(key, tmp_path)
+    assert first is not None and cell.reserve(key, tmp_path) is None
+    first.release()
+    with cell.holding(key, tmp_path):
+        assert cell.reserve(key, tmp_path) is None
+    again = cell.reserve(key, tmp_path)
+    assert again is not None
+    again.release()
 
 
 def cells_measured(printed: str) -> list[str]:

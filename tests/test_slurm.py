@@ -43,10 +43,11 @@ def test_six_cells_two_of_them_sent_away_while_they_run(tmp_path):
         jobs = [cell["job"] for cell in state()["cells"]]
         array = jobs[0].partition("_")[0]
         assert jobs == [f"{array}_{number}" for number in range(6)]
-        # One is told that it must go, as before its time is over; the other is taken away at once.
-        for number, command in enumerate((("scancel", "--signal=USR2"), ("scontrol", "requeue"))):
+        for number in range(2):
             wait_for_checkpoint(folder, number)
-            ask(*command, jobs[number])
+        # One is taken away at once; the other is told that it must go, as before its time is over.
+        ask("scontrol", "requeue", jobs[1])
+        ask("scancel", "--signal=USR2", jobs[0])
         until = time.monotonic() + 1500
         while any(cell["live"] for cell in state()["cells"]):
             assert time.monotonic() < until, state()

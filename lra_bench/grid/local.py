@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lra_bench.attempt import INTERRUPTED, Attempt
-from lra_bench.cell import exit_code, held_elsewhere, log_file, made_meanwhile
+from lra_bench.cell import exit_code, log_file, made_meanwhile, reserve
 from lra_bench.contracts import UserError
 from lra_bench.progress import Tell, bar, say
 from lra_bench.records import store
@@ -22,6 +23,9 @@ from lra_bench.training.interrupt import deferred
 from .plan import Planned
 from .process import start
 from .share import Share, shares
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 LOOK_SECONDS = 0.1
 OTHERS_SECONDS = 2.0
@@ -36,6 +40,7 @@ class _Running:
     planned: Planned
     share: Share
     process: Attempt
+    reserved: BaseFileLock
     told: bool = False
 
     def tell(self, number: int) -> None:
@@ -67,16 +72,19 @@ def run(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[Outco
     with deferred(stop) as stopped, _bar(len(planned), alone) as advance:
         try:
             while waiting or running:
-                while free and (each := _next(waiting, results)) is not None:
+                while free and (taken := _next(waiting, results)) is not None:
+                    each, reserved = taken
                     record = store.find(each.cell.key, results)
                     if record is not None and made_meanwhile(record, each.attempt):
+                        reserved.release()
                         advance(1)
                         yield each, record, exit_code(record.status)
                         continue
                     if alone and len(planned) > 1:
                         say(f"[{len(planned) - len(waiting)}/{len(planned)}] {each.cell.key}")
                     share = free.popleft()
-                    running.append(_Running(each, share, start(each, results, share, each.starts_anew(rerun))))
+                    process = start(each, results, share, each.starts_anew(rerun))
+                    running.append(_Running(each, share, process, reserved))
                     if stopped() and not running[-1].told:
                         running[-1].tell(number)
                 if waiting and not running and not patient:
@@ -86,6 +94,7 @@ def run(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[Outco
                 ended = [each for each in running if each.process.poll() is not None]
                 for done in ended:
                     running.remove(done)
+                    done.reserved.release()
                     free.append(done.share)
                     advance(1)
                     yield (outcome := _outcome(done))
@@ -112,12 +121,12 @@ def _shares(planned: Sequence[Planned]) -> list[Share]:
     return list(first)
 
 
-def _next(waiting: deque[Planned], results: Path) -> Planned | None:
-    """The first cell that no other process measures, taken out of ``waiting``; None where there is none."""
+def _next(waiting: deque[Planned], results: Path) -> tuple[Planned, BaseFileLock] | None:
+    """The first cell that no other process has, taken out of ``waiting``, and the right to it; None without one."""
     for _ in range(len(waiting)):
         each = waiting.popleft()
-        if not held_elsewhere(each.cell.key, results):
-            return each
+        if (reserved := reserve(each.cell.key, results)) is not None:
+            return each, reserved
         waiting.append(each)
     return None
 

@@ -350,7 +350,8 @@ class Record:
             raise UserError(f"record: key.{missing[0] if isinstance(key, Mapping) else parts[0]} is missing")
         values["key"] = CellKey(**{part: key[part] for part in parts})
         for name, file in values["artifacts"].items():
-            if file != values["key"].file(f"{name}.parquet").name:
+            own = values["key"].file(name).name
+            if not isinstance(file, str) or not re.fullmatch(re.escape(own) + r"(-[0-9a-f]{8})?\.parquet", file):
                 raise UserError(f"record: artifacts.{name} should be its own table beside it, is {shown(file)}")
         known = {entry.name for entry in dataclasses.fields(cls)} - {"path"}
         if unknown := sorted(set(values) - known):

@@ -47,7 +47,13 @@ class Forks:
 
     def start(self, cell: Cell, folder: Folder, attempt: int = 1, anew: bool = False) -> Fork:
         variables = {name: folder.environment[name] for name in ("LRA_BENCH_RESULTS", "LRA_BENCH_CACHE")}
-        request = {"cell": cell.as_json(), "results": str(folder.results), "attempt": attempt, "anew": anew, "cores": None}
+        request = {
+            "cell": cell.as_json(),
+            "results": str(folder.results),
+            "attempt": attempt,
+            "anew": anew,
+            "cores": None,
+        }
         assert self._server.stdin is not None and self._server.stdout is not None
         self._server.stdin.write(json.dumps({**request, "stages": None, "variables": variables}) + "\n")
         self._server.stdin.flush()

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -94,12 +95,16 @@ def test_a_lock_ends_with_its_holder_however_that_dies(tmp_path):
         pass
 
 
-def test_cells_that_another_process_measures_come_last(tmp_path, monkeypatch):
-    busy, free = (Planned(make_record(seed=seed), "to run", "", None) for seed in (0, 1))
-    monkeypatch.setattr(local, "held_elsewhere", lambda key, results: key == busy.cell.key)
-    waiting = deque([busy, free])
-    assert local._next(waiting, tmp_path) is free and list(waiting) == [busy]
-    assert local._next(waiting, tmp_path) is None and list(waiting) == [busy]
+def test_cells_that_another_process_has_come_last(tmp_path):
+    busy, free = (Planned(SimpleNamespace(key=make_record(seed=seed).key), "to run", "", None) for seed in (0, 1))
+    with holding(busy.cell.key, tmp_path):
+        waiting = deque([busy, free])
+        taken, reserved = local._next(waiting, tmp_path)
+        assert taken is free and list(waiting) == [busy]
+        assert local._next(waiting, tmp_path) is None and list(waiting) == [busy]
+    assert local._next(deque([free]), tmp_path) is None, "reserved"
+    reserved.release()
+    assert local._next(waiting, tmp_path)[0] is busy
 
 
 def test_a_rename_whose_answer_was_lost_on_the_network_is_a_rename(tmp_path, monkeypatch):
