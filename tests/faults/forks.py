@@ -55,7 +55,7 @@ class Forks:
             "cores": None,
         }
         assert self._server.stdin is not None and self._server.stdout is not None
-        self._server.stdin.write(json.dumps({**request, "stages": None, "variables": variables}) + "\n")
+        self._server.stdin.write(json.dumps({**request, "stages": None, "cores": None, "variables": variables}) + "\n")
         self._server.stdin.flush()
         return Fork(self._server, int(self._server.stdout.readline()))
 

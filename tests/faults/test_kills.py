@@ -199,7 +199,7 @@ def test_a_finished_cell_is_skipped_and_measured_again_on_request(calm, server):
     (found,) = plan(ALONE, calm_folder.results)
     assert found.status == "done"
     ((_, record, code),) = execute([found], calm_folder.results)
-    assert (record, code) == (plan.record, 0) and path.read_bytes() == before
+    assert (record, code) == (found.record, 0) and path.read_bytes() == before
     assert server.run(plan.cell, calm_folder, attempt=1) == 0
     assert path.read_bytes() == before, "another process had made that attempt"
     assert server.run(plan.cell, calm_folder, attempt=2, anew=True) == 0
