@@ -4,6 +4,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -21,6 +22,14 @@ TOGETHER = [*(option for option in TINY if option != "hardware=cpu"), "hardware=
 
 NOT_COMPARED = {"code", "wall_seconds", "started_at", "finished_at", "attempt", "environment", "command", "artifacts"}
 TIMED_TRAINING = ("_seconds", "_per_second", "_share", "_bytes", "_by_rank")
+
+
+class Calm(NamedTuple):
+    """A run left alone: its folder, its outcome, and the seconds that it takes when its data are there."""
+
+    folder: Folder
+    expected: dict
+    seconds: float
 
 
 def outcome(folder: Folder) -> dict:

@@ -92,14 +92,9 @@ def test_a_lock_ends_with_its_holder_however_that_dies(tmp_path):
 
 
 def test_cells_that_another_process_measures_come_last(tmp_path, monkeypatch):
-    cells = [grid.Planned(None, "to run", "", None), grid.Planned(None, "done", "", None)]
-    cells.append(grid.Planned(None, "to run", "later", None))
-    held = iter([True, False])
-    monkeypatch.setattr(grid, "held_elsewhere", lambda key, results: next(held))
-    monkeypatch.setattr(grid.Planned, "cell", make_record(), raising=False)
-    wanted = [cells[1], cells[2], cells[0]]
-    found = list(grid._free_first([grid.Planned(make_record(), c.status, c.reason, None) for c in cells], tmp_path))
-    assert [(each.status, each.reason) for each in found] == [(each.status, each.reason) for each in wanted]
+    held, done, free = (grid.Planned(make_record(seed=n), ("to run", "done")[n == 1], "", None) for n in range(3))
+    monkeypatch.setattr(grid, "held_elsewhere", lambda key, results: key == held.cell.key)
+    assert list(grid._free_first([held, done, free], tmp_path)) == [done, free, held]
 
 
 def test_a_rename_whose_answer_was_lost_on_the_network_is_a_rename(tmp_path, monkeypatch):
@@ -136,6 +131,7 @@ def test_a_file_that_was_replaced_under_a_network_reader_is_read_again(tmp_path,
     assert files.read_whole(tmp_path / "file") == b"whole"
 
 
+@pytest.mark.slow
 def test_the_same_cell_twice_at_once_is_measured_once(tmp_path):
     folder = Folder(tmp_path)
     command = ["bench", "model=bag_of_tokens", *TINY, "tracker=none", "train.steps=600"]
