@@ -49,7 +49,8 @@ class Forks:
         variables = {name: folder.environment[name] for name in ("LRA_BENCH_RESULTS", "LRA_BENCH_CACHE")}
         request = {"cell": cell.as_json(), "results": str(folder.results), "attempt": attempt, "anew": anew}
         assert self._server.stdin is not None and self._server.stdout is not None
-        self._server.stdin.write(json.dumps({**request, "stages": None, "variables": variables}) + "\n")
+        place = {"stages": None, "variables": variables, "folder": str(folder.root)}
+        self._server.stdin.write(json.dumps({**request, **place}) + "\n")
         self._server.stdin.flush()
         return Fork(self._server, int(self._server.stdout.readline()))
 
@@ -100,6 +101,7 @@ def main() -> None:
         if not process:
             request = json.loads(line)
             os.environ.update(request["variables"])
+            os.chdir(request["folder"])
             sys.path.insert(0, json.loads(request["cell"])["config_dir"] or "")
             sys.stdin = io.StringIO(line)
             try:
