@@ -22,6 +22,8 @@ class Faulty(BagOfTokens):
     def __init__(self, *, how: str, at: int = 3, **options) -> None:
         super().__init__(**options)
         self.how, self.at, self.steps = how, at, 0
+        if how == "deaf":
+            signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
     def forward(self, batch, memory=None):
         output = super().forward(batch, memory)
@@ -29,9 +31,6 @@ class Faulty(BagOfTokens):
         if not self.training or self.steps != self.at:
             return output
         return getattr(self, self.how)(output) or output
-
-    def fine(self, output):
-        pass
 
     def counted(self, output):
         with Path("counted.txt").open("a") as file:
@@ -62,7 +61,6 @@ class Faulty(BagOfTokens):
 
     def deaf(self, output):
         """Neither ends nor hears that its time is up."""
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
         time.sleep(600)
 
     def killed(self, output):

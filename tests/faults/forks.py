@@ -1,6 +1,7 @@
 """Cells in forks of a process that has imported everything, so that a kill costs no start-up.
 
-``python -m tests.faults.forks`` reads a request per line and answers with the number of the fork, then its exit code.
+``python -m tests.faults.forks`` reads a request per line and answers with the number of the fork; after a further line,
+and the end of the fork, with its exit code.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from lra_bench.cell import Cell
@@ -28,14 +29,15 @@ class Fork:
         self._server, self.process = server, process
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError):  # it may just have ended
-            os.kill(self.process, signal.SIGKILL)
+        os.kill(self.process, signal.SIGKILL)
 
     def alive(self) -> bool:
-        return Path(f"/proc/{self.process}").exists()
+        return "Z" not in Path(f"/proc/{self.process}/stat").read_text().rpartition(")")[2].split()[0]
 
     def wait(self) -> int:
-        assert self._server.stdout is not None
+        assert self._server.stdin is not None and self._server.stdout is not None
+        self._server.stdin.write("seen\n")
+        self._server.stdin.flush()
         return int(self._server.stdout.readline())
 
 
@@ -47,15 +49,10 @@ class Forks:
 
     def start(self, cell: Cell, folder: Folder, attempt: int = 1, anew: bool = False) -> Fork:
         variables = {name: folder.environment[name] for name in ("LRA_BENCH_RESULTS", "LRA_BENCH_CACHE")}
-        request = {
-            "cell": cell.as_json(),
-            "results": str(folder.results),
-            "attempt": attempt,
-            "anew": anew,
-            "cores": None,
-        }
+        request = {"cell": cell.as_json(), "results": str(folder.results), "attempt": attempt, "anew": anew}
         assert self._server.stdin is not None and self._server.stdout is not None
-        self._server.stdin.write(json.dumps({**request, "stages": None, "cores": None, "variables": variables}) + "\n")
+        place = {"stages": None, "cores": None, "variables": variables, "folder": str(folder.root)}
+        self._server.stdin.write(json.dumps({**request, **place}) + "\n")
         self._server.stdin.flush()
         return Fork(self._server, int(self._server.stdout.readline()))
 
@@ -101,11 +98,12 @@ def main() -> None:
     os.environ[PARENT] = str(os.getpid())
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    for line in sys.stdin:
+    while line := sys.stdin.readline():
         process = os.fork()
         if not process:
             request = json.loads(line)
             os.environ.update(request["variables"])
+            os.chdir(request["folder"])
             sys.path.insert(0, json.loads(request["cell"])["config_dir"] or "")
             sys.stdin = io.StringIO(line)
             try:
@@ -114,6 +112,9 @@ def main() -> None:
                 sys.stderr.flush()
             os._exit(code)
         print(process, file=answers, flush=True)
+        os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
+        # Its number stays taken until its end has been seen, so that no other process is killed in its place.
+        sys.stdin.readline()
         _, status = os.waitpid(process, 0)
         print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
 

@@ -3,7 +3,9 @@
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -21,6 +23,14 @@ TOGETHER = [*(option for option in TINY if option != "hardware=cpu"), "hardware=
 
 NOT_COMPARED = {"code", "wall_seconds", "started_at", "finished_at", "attempt", "environment", "command", "artifacts"}
 TIMED_TRAINING = ("_seconds", "_per_second", "_share", "_bytes", "_by_rank")
+
+
+class Calm(NamedTuple):
+    """A run left alone: its folder, its outcome, and the seconds that it takes when its data are there."""
+
+    folder: Folder
+    expected: dict
+    seconds: float
 
 
 def outcome(folder: Folder) -> dict:
@@ -75,14 +85,12 @@ def beside(calm: Folder, root: Path) -> Folder:
 
 
 def wait_for_step(folder: Folder, alive: Callable[[], bool], wanted: int, seconds: float = 600) -> None:
-    """Wait until at least ``wanted`` checkpoints were written, however quickly they follow each other."""
+    """Wait until at least ``wanted`` checkpoints were seen to be written; not all are, when they follow quickly."""
     seen, last, patience = 0, None, time.monotonic() + seconds
+    found: Path | None = None
     while seen < wanted and alive() and time.monotonic() < patience:
-        for path in folder.cache.glob("checkpoints/**/last.pt"):
-            try:
-                stamp = path.stat().st_ino
-            except FileNotFoundError:
-                continue
-            if stamp != last:
-                seen, last = seen + 1, stamp
-        time.sleep(0.0005)
+        time.sleep(0.003)
+        found = found or next(folder.cache.glob("checkpoints/**/last.pt"), None)
+        with suppress(FileNotFoundError):
+            stamp = found.stat().st_ino if found else None
+            seen, last = seen + (stamp != last), stamp

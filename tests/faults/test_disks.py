@@ -13,10 +13,9 @@ from lra_bench.files import system_error
 from lra_bench.grid.execute import execute
 from lra_bench.grid.plan import plan
 from lra_bench.records import store
-from tests.faults.forks import forks, planned
+from tests.faults.forks import planned
 from tests.faults.outcome import ALONE, assert_same, assert_tidy, beside, outcome
 from tests.record_factory import make_curves, make_record
-from tests.running import Folder
 
 
 @contextmanager
@@ -38,23 +37,8 @@ def remount(place: Path, option: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{option}", str(place)], check=True)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with forks(tmp_path_factory.mktemp("forks")) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def calm(server, tmp_path_factory):
-    folder = Folder(tmp_path_factory.mktemp("calm"))
-    (cell,) = planned(ALONE, folder)
-    assert server.run(cell, folder) == 0, server.output.read_text()
-    return folder, outcome(folder)
-
-
 def test_a_disk_that_fills_with_checkpoints_interrupts_the_cell(calm, server, tmp_path):
-    calm_folder, expected = calm
-    folder = beside(calm_folder, tmp_path)
+    folder = beside(calm.folder, tmp_path)
     (cell,) = planned(ALONE, folder)
     with small_disk(folder.cache / "checkpoints", 150) as disk:
         ballast = disk / "ballast"
@@ -66,13 +50,12 @@ def test_a_disk_that_fills_with_checkpoints_interrupts_the_cell(calm, server, tm
         ballast.unlink()
         remount(disk, "size=2m")
         assert server.run(cell, folder, attempt=2) == 0, server.output.read_text()
-        assert_same(outcome(folder), expected)
+        assert_same(outcome(folder), calm.expected)
         assert_tidy(folder)
 
 
 def test_results_that_are_full_or_read_only_cost_no_training(calm, server, tmp_path):
-    calm_folder, expected = calm
-    folder = beside(calm_folder, tmp_path)
+    folder = beside(calm.folder, tmp_path)
     (cell,) = planned(ALONE, folder)
     with small_disk(folder.results, 12) as disk:
         assert server.run(cell, folder) == 2
@@ -87,7 +70,7 @@ def test_results_that_are_full_or_read_only_cost_no_training(calm, server, tmp_p
         remount(disk, "rw")
         assert server.run(cell, folder) == 0, server.output.read_text()
         assert next(folder.cache.glob("checkpoints/**/best.safetensors")).stat().st_ino == best, "nothing was trained"
-        assert_same(outcome(folder), expected)
+        assert_same(outcome(folder), calm.expected)
         assert_tidy(folder)
 
 

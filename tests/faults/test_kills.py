@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -15,11 +15,12 @@ import pytest
 
 from lra_bench.grid.execute import execute
 from lra_bench.grid.plan import plan
-from tests.faults.forks import Forks, forks, planned
+from tests.faults.forks import Forks, planned
 from tests.faults.outcome import (
     ALONE,
     STEPS,
     TOGETHER,
+    Calm,
     assert_same,
     assert_sound,
     assert_tidy,
@@ -39,40 +40,18 @@ def moments() -> random.Random:
     return random.Random(seed)
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory) -> Iterator[Forks]:
-    with forks(tmp_path_factory.mktemp("forks")) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def calm(server, tmp_path_factory) -> tuple[Folder, dict, float]:
-    """A run left alone: its folder, its outcome, and the seconds that it takes when its data are there."""
-    folder = Folder(tmp_path_factory.mktemp("calm"))
-    (cell,) = planned(ALONE, folder)
-    assert server.run(cell, folder) == 0, server.output.read_text()
-    expected = outcome(folder)
-    again = beside(folder, tmp_path_factory.mktemp("again"))
-    began = time.monotonic()
-    assert server.run(cell, again) == 0
-    assert_same(outcome(again), expected)
-    assert_tidy(again)
-    return folder, expected, time.monotonic() - began
-
-
-def kill_children(server: Forks, calm, root: Path, moments: random.Random, wanted: int) -> list[str]:
+def kill_children(server: Forks, calm: Calm, root: Path, moments: random.Random, wanted: int) -> list[str]:
     """Kill the process of a cell that often, at random steps and at random times; where it was each time."""
-    calm_folder, expected, seconds = calm
     killed: list[str] = []
     while len(killed) < wanted:
-        folder = beside(calm_folder, root / f"series{len(killed)}")
+        folder = beside(calm.folder, root / f"series{len(killed)}")
         (cell,) = planned(ALONE, folder)
         for _ in range(min(KILLS_IN_A_ROW, wanted - len(killed))):
             fork = server.start(cell, folder)
             if moments.random() < 0.5:
                 wait_for_step(folder, fork.alive, moments.randint(1, STEPS))
             else:
-                time.sleep(moments.uniform(0, seconds))
+                time.sleep(moments.uniform(0, calm.seconds))
             fork.kill()
             ended = fork.wait()
             assert_sound(folder)
@@ -82,7 +61,7 @@ def kill_children(server: Forks, calm, root: Path, moments: random.Random, wante
             files = sorted(path.name for path in folder.root.rglob("*") if path.is_file() and "data" not in path.parts)
             killed.append(" ".join(name for name in files if not name.endswith(".lock")))
         assert server.run(cell, folder) == 0, server.output.read_text()
-        assert_same(outcome(folder), expected)
+        assert_same(outcome(folder), calm.expected)
         assert_tidy(folder)
     return killed
 
@@ -150,10 +129,9 @@ def test_nine_kills_of_the_process_of_a_cell(server, calm, tmp_path, moments):
     assert len(kill_children(server, calm, tmp_path, moments, 9)) == 9
 
 
-def test_a_kill_of_the_command_and_ctrl_c(calm, tmp_path, moments):
+def test_a_kill_of_the_command_and_ctrl_c(server, calm, tmp_path, moments):
     """The tenth kill. Ctrl-C leaves a record that says so, and is no end of the row."""
-    calm_folder, expected, _ = calm
-    folder = beside(calm_folder, tmp_path)
+    folder = beside(calm.folder, tmp_path)
     for stop in (kill_command, press_ctrl_c):
         process = folder.start("bench", *ALONE)
         wait_for_step(folder, alive(process), moments.randint(1, STEPS // 3))
@@ -166,9 +144,9 @@ def test_a_kill_of_the_command_and_ctrl_c(calm, tmp_path, moments):
     assert process.returncode == 130, printed
     (found,) = plan(ALONE, folder.results)
     assert found.status == "to run" and "interrupted" in found.reason
-    folder.run("bench", *ALONE, timeout=900)
+    assert server.run(found.cell, folder, attempt=3) == 0
     assert folder.record()["attempt"] == 3
-    assert_same(outcome(folder), expected)
+    assert_same(outcome(folder), calm.expected)
     assert_tidy(folder)
 
 
@@ -180,8 +158,7 @@ def test_sixty_kills_of_the_process_of_a_cell(server, calm, tmp_path, moments):
 @pytest.mark.slow
 @pytest.mark.parametrize("kill", [kill_command, kill_machine])
 def test_twelve_kills_of_the_command_and_of_all_at_once(calm, tmp_path, moments, kill):
-    folder, expected, _ = calm
-    assert kill_commands(kill, ALONE, folder, expected, tmp_path, moments, 12) == 12
+    assert kill_commands(kill, ALONE, calm.folder, calm.expected, tmp_path, moments, 12) == 12
 
 
 @pytest.mark.slow
@@ -192,16 +169,18 @@ def test_sixteen_kills_of_a_rank(tmp_path, moments):
     assert kill_commands(kill_rank, TOGETHER, calm, expected, tmp_path, moments, 16) == 16
 
 
-def test_a_finished_cell_is_skipped_and_measured_again_on_request(calm, server):
-    calm_folder, expected, _ = calm
-    (path,) = calm_folder.results.glob("runs/*/*/*/*/seed*.json")
+def test_a_finished_cell_is_skipped_and_measured_again_on_request(calm, server, tmp_path):
+    folder = beside(calm.folder, tmp_path)
+    (cell,) = planned(ALONE, folder)
+    assert server.run(cell, folder) == 0
+    (path,) = folder.results.glob("runs/*/*/*/*/seed*.json")
     before = path.read_bytes()
-    (found,) = plan(ALONE, calm_folder.results)
+    (found,) = plan(ALONE, folder.results)
     assert found.status == "done"
-    ((_, record, code),) = execute([found], calm_folder.results)
+    ((_, record, code),) = execute([found], folder.results)
     assert (record, code) == (found.record, 0) and path.read_bytes() == before
-    assert server.run(plan.cell, calm_folder, attempt=1) == 0
+    assert server.run(cell, folder, attempt=1) == 0
     assert path.read_bytes() == before, "another process had made that attempt"
-    assert server.run(plan.cell, calm_folder, attempt=2, anew=True) == 0
-    assert calm_folder.record()["attempt"] == 2
-    assert_same(outcome(calm_folder), expected)
+    assert server.run(cell, folder, attempt=2, anew=True) == 0
+    assert folder.record()["attempt"] == 2
+    assert_same(outcome(folder), calm.expected)

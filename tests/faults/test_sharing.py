@@ -141,6 +141,7 @@ def test_a_file_that_was_replaced_under_a_network_reader_is_read_again(tmp_path,
     assert files.read_whole(tmp_path / "file") == b"whole"
 
 
+@pytest.mark.slow
 def test_the_same_cell_twice_at_once_is_measured_once(tmp_path):
     folder = Folder(tmp_path)
     command = ["bench", "model=bag_of_tokens", *TINY, "tracker=none", "train.steps=600"]
