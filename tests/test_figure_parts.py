@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lra_bench.figures import palette, ranks, style
+from lra_bench.figures.curves import FAINT
 from lra_bench.figures.efficiency_length import first_better
 from lra_bench.figures.legend import Entry, lay_out
 from lra_bench.figures.palette import look, looks
@@ -37,6 +38,14 @@ def test_marker_and_line_alone_tell_all_systems_apart(systems) -> None:
         seen = look(model, family)
         other = found.setdefault((seen.marker, seen.filled, str(seen.line)), model)
         assert other == model, f"{model} and {other} look alike in grey"
+
+
+def test_no_system_is_lost_on_paper_or_among_the_faint_lines_behind_it(systems) -> None:
+    """In grey too, for the contrast is that of the luminance alone."""
+    for model, family in systems:
+        colour = look(model, family).colour
+        assert palette.contrast(colour, palette.WHITE) >= 2.2, model
+        assert palette.contrast(colour, FAINT) >= 1.4, model
 
 
 def test_families_share_a_hue_and_the_table_knows_them_right(systems) -> None:

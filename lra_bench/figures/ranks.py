@@ -13,6 +13,7 @@ from lra_bench.leaderboard.ties import tie_groups
 from lra_bench.records.schema import Record
 
 from . import table_axes
+from .intervals import score_bars
 from .layout import Cell, Frame, Sheet, pages
 from .legend import Entry
 from .palette import BLACK, Look
@@ -117,7 +118,8 @@ def _sheet(parts: tuple[str, ...], panels: Sequence[pd.DataFrame], width: float,
     long = max(text_inches(label, TINY) for label in labels) > 0.9
     columns = min(1 if width <= COLUMN_INCHES else 2 if long else 3, len(panels))
     rows = table_axes.measure(labels, 0.5 * width / columns)
-    look_of = looks_of(pd.concat(panels))
+    together = pd.concat(panels)
+    look_of = looks_of(together)
     tied = [ties(panel) for panel in panels]
     cells = []
     for panel, groups in zip(panels, tied, strict=True):
@@ -128,11 +130,9 @@ def _sheet(parts: tuple[str, ...], panels: Sequence[pd.DataFrame], width: float,
             start += len(shown)
             painter = partial(_draw, panel=panel, keys=shown, groups=groups, rows=rows, look_of=look_of)
             cells.append(Cell(title, painter, height=rows.edges(shown)[-1]))
-    legend = (
-        [Entry("joined, or a letter shared: not told apart", TIE_LINE)]
-        if any(len(group) > 1 for groups in tied for group in groups)
-        else []
-    )
+    legend = score_bars(together, "_", "; of mean ranks over tasks" if (together["axis"] == "rank").any() else "")
+    if any(len(group) > 1 for groups in tied for group in groups):
+        legend.append(Entry("joined, or a letter shared: not told apart", TIE_LINE))
     data = pd.concat(
         [
             panel.assign(ties=panel["label"].map(_letters(panel["label"], groups)))

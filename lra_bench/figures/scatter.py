@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .intervals import bar, score_bars
 from .layout import Cell, Frame, Sheet, pages
 from .legend import Entry
 from .palette import GREY, Look
@@ -60,12 +61,15 @@ def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[She
         cells = [
             Cell(
                 panel_title(group, rows),
-                partial(_draw, cost=cost, rows=group, look_of=look_of, tags=tags, largest=largest),
+                partial(_draw, cost=cost, rows=group, look_of=look_of, tags=tags, largest=largest, roomy=named),
                 height=height,
             )
             for group in panels
         ]
-        legend = [*names, Entry("no other is better in both", FRONT), *_halo_entry(largest)]
+        fitted = [bar("95 % interval of the fit", "_")] if cost.low is not None else []
+        legend = [
+            *names, Entry("no other is better in both", FRONT), *_halo_entry(largest), *score_bars(rows), *fitted,
+        ]  # fmt: skip
         yield Sheet(parts, pages(cells, width, frame, legend, heading(parts)), rows)
 
 
@@ -80,6 +84,7 @@ def _draw(
     look_of: Mapping[tuple[str, str], Look],
     tags: Mapping[tuple[str, str], str],
     largest: float | None,
+    roomy: bool,
 ) -> None:
     import numpy as np
 
@@ -102,7 +107,12 @@ def _draw(
     ax.margins(0.09)
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
     cost.furnish(ax, rows)
-    place(ax, x, y, [tags[key] for key in keys], colours)
+    lines = []
+    if roomy:  # among many points hardly a number would find a place that no line crosses
+        lines = [np.column_stack([x[front], y[front]])]
+        ends = factor * rows[["low", "high"]].astype(float).to_numpy()
+        lines += [np.column_stack([[across] * 2, own]) for across, own in zip(x, ends, strict=True)]
+    place(ax, x, y, [tags[key] for key in keys], colours, lines)
 
 
 def _front(x: Any, y: Any, less_is_better: bool) -> list[int]:
