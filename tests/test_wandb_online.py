@@ -33,7 +33,7 @@ from .wandb_server import ENTITY, KEY, Artifact, Request, Run, Server, Trouble, 
 
 PROJECT = ONLINE["project"]
 PATH = f"{ENTITY}/{PROJECT}"
-STEPS = 1500
+STEPS = 3000
 FOLLOWED = {"seed": 0, "tracker": ONLINE}
 SECRET = "swordfish-and-nothing-but-swordfish"
 
@@ -439,7 +439,7 @@ def test_a_whole_cell_interrupted_resumed_and_evaluated_again(server: Server, tm
     folder = Folder(tmp_path / "cell", WANDB_MODE="online")
     arguments = ["bench", "model=bag_of_tokens", *TINY, f"train.steps={STEPS}", "hardware.checkpoint_seconds=0"]
     child = folder.start(*arguments)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     # A checkpoint to resume from, and a run to take up; rows seen live follow only every few seconds.
     while not (server.runs and list(folder.cache.glob("checkpoints/**/last.pt"))):
         assert time.monotonic() < deadline and child.poll() is None, child.communicate()[0]

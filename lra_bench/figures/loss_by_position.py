@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.runs import ratio_name
 from lra_bench.records.schema import Record
@@ -77,7 +77,7 @@ def _legend(rows: pd.DataFrame) -> list[Entry]:
     return [*seed_band(rows), Entry(f"training length ({lengths})", {**TRAINED, "linestyle": "-"})]
 
 
-TRAINED = {"color": GREY, "linewidth": 0.8}
+TRAINED: dict[str, Any] = {"color": GREY, "linewidth": 0.8}
 NUMBERS = {"bits_per_character": "mean", "low": "min", "high": "max"}
 KIND = Curves(
     panel=[*PANEL, "train_length", "label", "knob"], x="last", y="bits_per_character", low="low", high="high",
