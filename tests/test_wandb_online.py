@@ -437,8 +437,9 @@ def test_an_error_is_one_sentence_that_names_the_option(
 @pytest.mark.slow
 def test_a_whole_cell_interrupted_resumed_and_evaluated_again(server: Server, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "cell", WANDB_MODE="online")
-    arguments = ["bench", "model=bag_of_tokens", *TINY, f"train.steps={STEPS}", "hardware.checkpoint_seconds=0"]
-    child = folder.start(*arguments)
+    arguments = ["bench", "model=bag_of_tokens", *TINY, f"train.steps={STEPS}"]
+    # A checkpoint at every step leaves time enough to interrupt it.
+    child = folder.start(*arguments, "hardware.checkpoint_seconds=0")
     deadline = time.monotonic() + 300
     # A checkpoint to resume from, and a run to take up; rows seen live follow only every few seconds.
     while not (server.runs and list(folder.cache.glob("checkpoints/**/last.pt"))):
@@ -448,7 +449,7 @@ def test_a_whole_cell_interrupted_resumed_and_evaluated_again(server: Server, tm
     child.communicate(timeout=120)
     assert folder.record()["status"] == "interrupted"
     assert server.only_run(PROJECT).summary["status"] == "interrupted"
-    folder.run(*arguments)
+    folder.run(*arguments, timeout=600)
     (record,) = store.load_all(folder.results)
     assert (record.status, record.attempt) == ("ok", 2)
     run = server.only_run(PROJECT)
