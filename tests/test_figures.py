@@ -148,7 +148,7 @@ def test_knobs_have_a_panel_for_each_trained_variant_and_stay_out_of_the_other_f
     assert [ax.get_title("left") for ax in figure.axes] == ["listops · local", "listops · performer"]
     settings = ["as trained", "model.mixer.log_n=true", "position.scaling=yarn"]
     assert [text.get_text() for text in figure.texts if text.get_gid() == "legend"] == [
-        *settings, "floor: root operator", "95 % interval over the examples of one seed",
+        *settings, "floor: root operator", "95 % interval over examples",
     ]  # fmt: skip
     own = data[data["model"] == "local"].groupby("setting")
     assert own["ratio"].apply(list).to_dict() == {setting: [1.0, 2.0, 4.0, 8.0] for setting in settings}
@@ -421,9 +421,9 @@ def test_the_legend_says_what_bars_stand_for(name: str) -> None:
 
     of_one = [make_record(model) for model in ("transformer", "performer")]
     of_two = [make_record(model, seed=seed) for model in ("transformer", "performer") for seed in range(2)]
-    assert "95 % interval over the examples of one seed" in said(of_one)
-    assert "95 % interval of the mean over seeds" in said(of_two)
-    assert "of the mean over seeds or over the examples of one seed" in said([*of_one, *of_two[2:]])
+    assert "95 % interval over examples" in said(of_one)
+    assert "95 % interval over seeds" in said(of_two)
+    assert "over seeds or examples" in said([*of_one, *of_two[2:]])
 
 
 @pytest.mark.slow
@@ -438,7 +438,7 @@ def reads_well(name: str, made: list[Record], width: float) -> None:
     for page in (page for sheet in sheets(name, made, width) for page in sheet.pages):
         with style.style():
             page.draw_without_rendering()
-        assert page.get_size_inches()[0] == width
+        assert page.get_size_inches()[0] == width and page.get_size_inches()[1] <= style.PAGE_HEIGHT_INCHES
         boxes = [(text, text.get_window_extent()) for text in shown(page) if text.get_text().strip()]
         assert len(boxes) > 5
         assert min(text.get_fontsize() for text, _ in boxes) >= 6
@@ -463,6 +463,22 @@ def shown(figure: Figure) -> Iterator[Text]:
         yield from (ax.title, ax._left_title, ax.xaxis.label, ax.yaxis.label, *ax.texts)  # type: ignore[attr-defined]
         for axis in (ax.xaxis, ax.yaxis):
             yield from (tick.label1 for tick in axis._update_ticks() if tick.label1.get_visible())  # type: ignore[attr-defined]
+
+
+def test_ranks_say_who_was_not_tested() -> None:
+    made = [make_record(model, seed=seed) for model in ("transformer", "performer") for seed in range(3)]
+    figure, _ = one("ranks", [*made, make_record("local")])
+    (mark,) = [text for text in figure.axes[0].texts if text.get_gid() == "untested"]
+    of_local = next(text for text in figure.axes[0].texts if text.get_text() == "local")
+    assert mark.get_position()[1] == of_local.get_position()[1]
+    assert "fewer than 3 seeds" in " ".join(written(figure))
+    figure, _ = one("ranks", made)
+    assert "fewer than 3 seeds" not in " ".join(written(figure))
+
+
+@pytest.mark.parametrize("width", style.WIDTHS.values(), ids=style.WIDTHS)
+def test_as_many_points_as_there_are_systems_fit_a_page(width: float) -> None:
+    reads_well("score_vs_speed", many(76, ("listops",)), width)
 
 
 def test_the_settings_of_matplotlib_are_left_alone(tmp_path: Path) -> None:

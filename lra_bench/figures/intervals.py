@@ -10,14 +10,12 @@ from .palette import GREY
 if TYPE_CHECKING:
     import pandas as pd
 
-UNITS = {"seeds": "of the mean over seeds", "examples": "over the examples of one seed"}
-
 
 def score_bars(rows: pd.DataFrame, marker: str = "|", further: str = "") -> list[Entry]:
-    """The intervals of ``over_seeds``, in the words for the units that are there; none where none is known."""
+    """The intervals of ``over_seeds``, over seeds, examples or both; none where none is known."""
     known = rows.loc[rows["low"].notna() & rows["high"].notna(), "interval"].unique()
-    units = [said for unit, said in UNITS.items() if unit in known]
-    return [bar(f"95 % interval {' or '.join(units)}{further}", marker)] if units else []
+    units = [unit for unit in ("seeds", "examples") if unit in known]
+    return [bar(f"95 % interval over {' or '.join(units)}{further}", marker)] if units else []
 
 
 def seed_band(rows: pd.DataFrame) -> list[Entry]:

@@ -133,7 +133,7 @@ def _sheet(parts: tuple[str, ...], panels: Sequence[pd.DataFrame], width: float,
             start += len(shown)
             painter = partial(_draw, panel=panel, keys=shown, groups=groups, rows=rows, look_of=look_of)
             cells.append(Cell(title, painter, height=rows.edges(shown)[-1]))
-    legend = score_bars(together, "_", "; of mean ranks over tasks" if (together["axis"] == "rank").any() else "")
+    legend = score_bars(together, "_", ", of mean ranks over tasks" if (together["axis"] == "rank").any() else "")
     if any(len(group) > 1 for groups in tied for group in groups):
         legend.append(Entry("joined, or a letter shared: not told apart", TIE_LINE))
     if any(_untested(panel, groups) for panel, groups in zip(panels, tied, strict=True)):

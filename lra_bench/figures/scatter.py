@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HALO_POINTS2 = 400.0  # the area of the largest
 REFERENCE_HALO_POINTS2 = 60.0  # the area of the one in the legend, which fits its row
-PACKED = 30  # more points than these have a wider and higher panel, and smaller areas
+PACKED = 30  # more points than these have panels as wide as the page, and smaller areas
 NAMED_SHARE = 0.4  # of a panel's width: longer names are replaced by numbers
 FRONT: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (2, 1.5))}
 
@@ -61,7 +61,7 @@ def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[She
         )
         largest = float(rows[cost.halo].max()) if cost.halo and rows[cost.halo].notna().any() else None
         height = 3.0 if columns == 1 and width > COLUMN_INCHES else 2.1 if columns < 3 else 1.75
-        if packed:
+        if packed and width > COLUMN_INCHES:  # in a column the names beneath leave no more room on a page
             height *= 1.4
         halo = HALO_POINTS2 * (0.4 if packed else 1.0)
         cells = [
