@@ -114,6 +114,7 @@ def tables_figures_and_the_record_itself_are_there(log: Path, record: Record) ->
         assert image.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_only_the_attempt_that_measured_the_cell_is_left_to_be_sent(tmp_path: Path) -> None:
     for attempt, status, kept in ((1, "interrupted", [1]), (2, "ok", [2]), (3, "failed", [2, 3])):
         if attempt > 1:
@@ -283,6 +284,7 @@ def test_names_are_what_wandb_takes(part: str) -> None:
     assert len({artifact_name(key) for key in keys}) == 2
 
 
+@pytest.mark.slow
 def test_a_run_cut_short_leaves_no_process_and_no_wait(tmp_path: Path) -> None:
     """Ctrl-C to the whole group, as a terminal sends it; then a kill."""
     program = (

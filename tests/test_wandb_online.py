@@ -204,6 +204,7 @@ def command(arguments: list[str]) -> int:
     return int(ended.value.code or 0)
 
 
+@pytest.mark.slow
 def test_a_resumed_cell_is_one_row_and_a_lesser_attempt_does_not_hide_it(server: Server, tmp_path: Path) -> None:
     mirrored(tmp_path, status="interrupted")
     run = server.only_run(PROJECT)
