@@ -177,6 +177,24 @@ def test_names_beside_points_cover_neither_points_nor_each_other(seed: int) -> N
     assert not any(box.contains(*centre) for box in boxes for centre in centres)
 
 
+def test_names_beside_points_keep_off_lines() -> None:
+    x, y = np.array([0.2, 0.5, 0.8]), np.array([0.2, 0.5, 0.3])
+    lines = [
+        np.column_stack([x, y]),
+        *(np.array([[at, up - 0.15], [at, up + 0.15]]) for at, up in zip(x, y, strict=True)),
+    ]
+    figure = style.new_figure(5, 4)
+    ax = style.panel(figure, 0.5, 0.5, 4, 3)
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    place(ax, x, y, ["performer", "nystrom", "local"], ["black"] * 3, lines)
+    figure.draw_without_rendering()
+    for line in lines:
+        shares = np.linspace(0, 1, 500)[:, None]
+        along = np.vstack([begin + shares * (end - begin) for begin, end in itertools.pairwise(line)])
+        for text in ax.texts:
+            assert text.get_window_extent().count_contains(ax.transData.transform(along)) == 0, text
+
+
 @settings(deadline=None)
 @given(st.lists(st.text("ab_ =", min_size=1, max_size=60), min_size=1, max_size=30), st.sampled_from([1.0, 3.4, 7.0]))
 def test_legends_keep_to_their_width_and_lose_no_letter(labels: list[str], inches: float) -> None:

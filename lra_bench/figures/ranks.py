@@ -62,8 +62,8 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
 def draw(data: pd.DataFrame, width: float, ties: Ties = not_told_apart) -> Iterator[Sheet]:
     """A panel per task, best on top, with 95 % intervals; bars at the right join what ``ties`` calls tied.
-    A question mark there stands for too few seeds to be tested.
 
+    A question mark there says that a variant has too few seeds to be tested, so that no bar does not mean apart.
     Where there are several tasks, the first panel has the mean ranks of the variants with a score on all of them, with
     Student's interval over tasks, which are the unit of its ties. ``ties`` takes rows, best first, with ``label``,
     ``score``, ``deviation``, ``low``, ``high`` and ``seeds``, and returns groups of labels, which may overlap.
