@@ -9,6 +9,7 @@ from lra_bench.records import store
 from lra_bench.records.schema import Record
 
 from .curves import Curves, curve_sheets, limits
+from .intervals import seed_band
 from .layout import Sheet
 from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed, units
 
@@ -63,5 +64,5 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
 
 KIND = Curves(
     panel=PANEL, x="step", y="score", low="low", high="high", bars=False, title=panel_title, furnish=_furnish,
-    scale=lambda rows: units(rows["metric"].iloc[0])[0],
+    scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=seed_band,
 )  # fmt: skip
