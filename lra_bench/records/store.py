@@ -18,6 +18,7 @@ from lra_bench.progress import say
 from .schema import FINISHED, CellKey, Record, upgrade
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 RUNS = "runs"
@@ -136,9 +137,22 @@ def find(key: CellKey, root: Path) -> Record | None:
     return load(path) if path.exists() else None
 
 
-def curves(record: Record, columns: list[str] | None = None) -> pd.DataFrame | None:
-    """Training curves by step, all ``columns`` or some, None where the record has none."""
-    return _table(record, "curves", columns)
+def curves(record: Record) -> pd.DataFrame | None:
+    """Training curves by step, None where the record has none."""
+    return _table(record, "curves")
+
+
+def validation_curve(record: Record) -> tuple[np.ndarray, np.ndarray] | None:
+    """The validated steps and their scores, (V,) each, None where the record has no curves."""
+    import numpy as np
+
+    table = _arrow(record, "curves", ["step", "validation_score"])
+    if table is None:
+        return None
+    # Without pandas, which takes longer than to read: there are thousands of small files.
+    step, score = (np.asarray(table[name].to_numpy(), dtype=float) for name in ("step", "validation_score"))
+    known = ~np.isnan(score)
+    return step[known].astype(int), score[known]
 
 
 def predictions(record: Record) -> pd.DataFrame | None:
@@ -213,7 +227,13 @@ def _table_file(key: CellKey, name: str, runs: Path = Path()) -> Path:
     return runs / key.file(f"{name}.parquet")
 
 
-def _table(record: Record, name: str, columns: list[str] | None = None) -> Any:
+def _table(record: Record, name: str) -> pd.DataFrame | None:
+    table = _arrow(record, name)
+    return None if table is None else table.to_pandas()
+
+
+def _arrow(record: Record, name: str, columns: list[str] | None = None) -> Any:
+    """A record's table of Arrow, all ``columns`` or some, None where it has none."""
     if name not in record.artifacts or record.path is None:
         return None
     path = record.path.with_name(record.artifacts[name])
@@ -222,7 +242,7 @@ def _table(record: Record, name: str, columns: list[str] | None = None) -> Any:
     from pyarrow.parquet import ParquetFile
 
     with ParquetFile(path) as file:  # pandas' own reader takes several times as long over small files
-        return file.read(columns).to_pandas()
+        return file.read(columns)
 
 
 @contextmanager
