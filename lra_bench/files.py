@@ -16,7 +16,7 @@ def replacing(target: Path) -> Iterator[Path]:
     Its folder is made. What was written is on the disk, not only in its cache, before the name changes.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f".{os.getpid()}-{target.name}")
+    aside = target.with_name(f"{_unfinished(os.getpid())}{target.name}")
     try:
         yield aside
         sync(aside)
@@ -25,6 +25,17 @@ def replacing(target: Path) -> Iterator[Path]:
         aside.unlink(missing_ok=True)
     with suppress(OSError):  # not every file system syncs folders
         sync(target.parent)
+
+
+def remove_unfinished(folder: Path, process: int) -> None:
+    """Remove what a process of this machine, by its number, had begun to write in ``folder`` when it was killed."""
+    for path in folder.glob(f"{_unfinished(process)}*"):
+        path.unlink(missing_ok=True)
+
+
+def _unfinished(process: int) -> str:
+    """How the names of files begin that a process is writing."""
+    return f".{process}-"
 
 
 def why(error: OSError) -> str:

@@ -81,7 +81,7 @@ def _fits(hint: Any) -> Test:
 
 @functools.cache
 def _kinds(hint: Any) -> frozenset[type] | None:
-    """The exact types of numbers, texts and truths that ``hint`` names, as JSON has them; None where it names others."""
+    """The exact types of JSON's numbers, texts and truths that ``hint`` names; None where it names anything else."""
     if _origin(hint) in (typing.Union, types.UnionType):
         inner = _kinds(_known(hint))
         return inner and inner | {type(None)}
