@@ -1,4 +1,4 @@
-"""All figures at once, side by side: a second process draws while this one makes tables and draws too."""
+"""All figures at once, side by side: a second process draws from the front of the list, this one from its end."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import gc
 import importlib
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import dataclass
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
-from lra_bench.child import end_with_parent
+from lra_bench.child import death, end_with_parent
 from lra_bench.contracts import UserError
 from lra_bench.files import remove_unfinished
 from lra_bench.hardware import usable_cpus
@@ -33,6 +34,8 @@ WORTHWHILE_RECORDS = 50
 """Fewer are drawn before a further process has started; that takes about 300 MiB."""
 
 Outcome = Sequence[Path] | Exception
+Drawing = tuple[str, "pd.DataFrame", Path, str]
+"""What ``paint`` takes."""
 
 
 def draw_all(
@@ -46,52 +49,83 @@ def draw_all(
     """
     width_inches(width)
     with _helper(folder, len(records)) as helper:
-        drawings = []
+        left: deque[Drawing] = deque()
         with bar(len(names), "making the tables of figures", unit="figures") as advance:
             for name in names:
-                for part in _parts(name, records):
-                    drawings.append(_Drawing(name, part, helper and helper.submit(_painted, name, part, folder, width)))
+                left.extend((name, part, folder, width) for part in _parts(name, records))
                 advance(1, name)
         records.clear()  # the numbers of figures take far less memory
-        with _settled(), bar(len(drawings), "drawing", unit="figures") as advance:
-            for name, outcome in _drawn(drawings, folder, width):
+        with _settled(), bar(len(left), "drawing", unit="figures") as advance:
+            for name, outcome in _drawn(left, helper):
                 yield name, outcome
                 advance(1, name)
 
 
-@dataclass
-class _Drawing:
-    """A figure of one protocol, and the helper's promise to draw it, where it gave one."""
+def _parts(name: str, records: Sequence[Record]) -> list[pd.DataFrame]:
+    """The numbers of one figure by protocol; none where there is nothing to draw, which is said."""
+    try:
+        return [part for _, part in tabulate(name, records).groupby(SHEET, dropna=False)]
+    except NothingToDrawError as error:
+        say(str(error))
+        return []
 
-    name: str
-    part: pd.DataFrame
-    promise: Future[Outcome] | None
+
+def _drawn(left: deque[Drawing], helper: _Helper | None) -> Iterator[tuple[str, Outcome]]:
+    """Draw all that is ``left``, whoever does it."""
+    done = helper.draw(left) if helper else None
+    while left or done:
+        with suppress(IndexError):  # the helper may have taken the last one
+            drawing = left.pop()
+            yield drawing[0], _painted(drawing)
+        while done and (not left or not done.empty()):
+            outcome = done.get()
+            if outcome is None:
+                done = None
+            else:
+                yield outcome
 
 
 class _Helper:
-    """A second process that draws. Where it was killed, which is said once, it takes no more."""
+    """A second process that draws. It loads its libraries from the start, while tables are still made."""
 
     def __init__(self) -> None:
         # Not forked: threads of numerical libraries do not survive that, and it would hold the records too.
-        self._executor = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin)
-        others = set(multiprocessing.active_children())
-        self.submit(_warm)  # it loads its libraries while this process makes tables
-        self._processes = set(multiprocessing.active_children()) - others
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self._process.start()
+        self._wanted = True
+        theirs.close()
 
-    def submit(self, function: Callable[..., Any], *arguments: Any) -> Future[Any] | None:
-        """Its promise of a result, None where it was killed."""
-        try:
-            return self._executor.submit(function, *arguments)
-        except BrokenProcessPool:
-            return None
+    def draw(self, left: deque[Drawing]) -> SimpleQueue[tuple[str, Outcome] | None]:
+        """Have it draw from the front of ``left``, aside; what it has done appears in the queue, in the end None."""
+        done: SimpleQueue[tuple[str, Outcome] | None] = SimpleQueue()
+        threading.Thread(target=self._feed, args=(left, done), daemon=True).start()
+        return done
+
+    def _feed(self, left: deque[Drawing], done: SimpleQueue[tuple[str, Outcome] | None]) -> None:
+        while left:
+            with suppress(IndexError):  # the other process may have taken the last one
+                drawing = left.popleft()
+                try:
+                    self._connection.send(drawing)
+                    done.put((drawing[0], self._connection.recv()))
+                except (EOFError, OSError):
+                    left.appendleft(drawing)
+                    if self._wanted:
+                        self._process.join()
+                        how = death(self._process.exitcode or 0)
+                        say(f"plot {drawing[0]}: the second process {how}; this one draws the rest alone")
+                    break
+        done.put(None)
 
     def end(self, folder: Path) -> None:
         """End it at once, and remove what it had begun to write."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
-        for process in self._processes:
-            process.kill()
-            process.join()
-            remove_unfinished(folder, process.pid)
+        self._wanted = False
+        self._process.kill()
+        self._process.join()
+        if self._process.pid is not None:
+            remove_unfinished(folder, self._process.pid)
 
 
 @contextmanager
@@ -107,39 +141,6 @@ def _helper(folder: Path, records: int) -> Iterator[_Helper | None]:
         helper.end(folder)
 
 
-def _parts(name: str, records: Sequence[Record]) -> list[pd.DataFrame]:
-    """The numbers of one figure by protocol; none where there is nothing to draw, which is said."""
-    try:
-        return [part for _, part in tabulate(name, records).groupby(SHEET, dropna=False)]
-    except NothingToDrawError as error:
-        say(str(error))
-        return []
-
-
-def _drawn(drawings: Sequence[_Drawing], folder: Path, width: str) -> Iterator[tuple[str, Outcome]]:
-    """What the helper has drawn, and from the last on what it has not begun."""
-    left, alone = list(drawings), False
-    while left:
-        promises = {each.promise for each in left if each.promise is not None}
-        drawing = next((each for each in left if each.promise is not None and each.promise.done()), None)
-        drawing = drawing or next((each for each in reversed(left) if not each.promise or each.promise.cancel()), None)
-        if drawing is None:
-            wait(promises, return_when=FIRST_COMPLETED)
-            continue
-        promise = drawing.promise
-        if promise is None or promise.cancelled():
-            left.remove(drawing)
-            yield drawing.name, _painted(drawing.name, drawing.part, folder, width)
-        elif isinstance(promise.exception(), BrokenProcessPool):
-            drawing.promise = None
-            if not alone:
-                say("plot: the second process was killed, as by want of memory; this one draws alone what it left")
-            alone = True
-        else:
-            left.remove(drawing)
-            yield drawing.name, promise.result()
-
-
 @contextmanager
 def _settled() -> Iterator[None]:
     """Spare the collector of garbage what is there to stay: it looks through all of it, time and again."""
@@ -151,23 +152,22 @@ def _settled() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _painted(name: str, part: pd.DataFrame, folder: Path, width: str) -> Outcome:
+def _painted(drawing: Drawing) -> Outcome:
     try:
-        return paint(name, part, folder, width)
+        return paint(*drawing)
     except UserError as error:
         return error
     except Exception as error:
         return RuntimeError(f"{type(error).__name__}: {error}")
 
 
-def _begin() -> None:
+def _serve(connection: Connection) -> None:
+    """What the second process does: draw what it is sent, until nothing more can come."""
     # Ctrl-C reaches every process of the terminal: this one says nothing, its parent ends it and tidies up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent(signal.SIGKILL)
-
-
-def _warm() -> None:
     for name in ("pandas", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf"):
         importlib.import_module(name)
-    gc.collect()
-    gc.freeze()
+    with suppress(EOFError), _settled():
+        while True:
+            connection.send(_painted(connection.recv()))
