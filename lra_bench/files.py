@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-ASIDE = re.compile(r"\.(?:[0-9a-f]{32}|[0-9]+)-(.+)")
+ASIDE = re.compile(r"\.(?:[0-9]+\.)?(?:[0-9a-f]{32}|[0-9]+)-(.+)")
 """Names of files that are being written, or were when their process ended; the group is the name they were to take."""
 
 
@@ -22,7 +22,7 @@ def replacing(target: Path) -> Iterator[Path]:
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     # Process numbers of two machines that share a folder may be equal.
-    aside = target.with_name(f".{uuid.uuid4().hex}-{target.name}")
+    aside = target.with_name(f"{_unfinished(os.getpid())}{uuid.uuid4().hex}-{target.name}")
     try:
         yield aside
         sync(aside)
@@ -60,6 +60,17 @@ def read_whole(path: Path) -> bytes:
             if last or error.errno != errno.ESTALE:
                 raise
     raise AssertionError
+
+
+def remove_unfinished(folder: Path, process: int) -> None:
+    """Remove what a process of this machine, by its number, had begun to write in ``folder`` when it was killed."""
+    for path in folder.glob(f"{_unfinished(process)}*"):
+        path.unlink(missing_ok=True)
+
+
+def _unfinished(process: int) -> str:
+    """How the names of files begin that a process is writing."""
+    return f".{process}."
 
 
 def why(error: OSError) -> str:

@@ -48,9 +48,9 @@ def reevaluate(
     At ``lengths``, by default the training length, or with ``knobs`` the longer ones of the record. ``knobs`` are
     measured beside the plain curve; ``ALL`` are those that the model declares. ``hardware`` names an option of that
     group, by default the record's own. With ``write`` the points join the record as a new attempt, in one step, after
-    all are measured, and its run of W&B is brought up to date. Raises ``UserError`` where the checkpoint is no longer
-    there, and where the record names a class that is not lra-bench's, an installed extension's, in ``config_dir``, or in
-    a package among ``trusted``.
+    all are measured, and its run of W&B is brought up to date. Raises ``UserError`` where the checkpoint is gone, and
+    where the record names a class that is not lra-bench's, an installed extension's, in ``config_dir``, or in a package
+    among ``trusted``.
     """
     from lra_bench.cell import checkpoint_folder, holding
     from lra_bench.hardware import alone, resolve

@@ -40,15 +40,21 @@ def identity(record: Record) -> dict[str, Any]:
     }
 
 
+def places(records: Sequence[Record]) -> pd.DataFrame:
+    """The columns of ``identity``, a row per record."""
+    import pandas as pd
+
+    return pd.DataFrame([identity(record) for record in records])
+
+
 def placed(records: Sequence[Record], rows: Sequence[Sequence[Mapping[str, Any]]]) -> pd.DataFrame:
     """One frame of the rows of all records, beside the columns of ``identity``, which are made once per record."""
     import numpy as np
     import pandas as pd
 
-    places = pd.DataFrame([identity(record) for record in records])
     of_record = np.repeat(np.arange(len(records)), [len(own) for own in rows])
     values = pd.DataFrame([row for own in rows for row in own])
-    return pd.concat([places.iloc[of_record].reset_index(drop=True), values], axis=1)
+    return pd.concat([places(records).iloc[of_record].reset_index(drop=True), values], axis=1)
 
 
 def scores(records: Sequence[Record], further: list[str]) -> pd.DataFrame:

@@ -21,6 +21,7 @@ from lra_bench.progress import say
 from .schema import FINISHED, CellKey, Record, upgrade
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
 RUNS = "runs"
@@ -177,9 +178,22 @@ def find(key: CellKey, root: Path) -> Record | None:
     return load(path) if path.exists() else None
 
 
-def curves(record: Record, columns: list[str] | None = None) -> pd.DataFrame | None:
-    """Training curves by step, all ``columns`` or some, None where the record has none."""
-    return _table(record, "curves", columns)
+def curves(record: Record) -> pd.DataFrame | None:
+    """Training curves by step, None where the record has none."""
+    return _table(record, "curves")
+
+
+def validation_curve(record: Record) -> tuple[np.ndarray, np.ndarray] | None:
+    """The validated steps and their scores, (V,) each, None where the record has no curves."""
+    import numpy as np
+
+    table = _arrow(record, "curves", ["step", "validation_score"])
+    if table is None:
+        return None
+    # Without pandas, which takes longer than to read: there are thousands of small files.
+    step, score = (np.asarray(table[name].to_numpy(), dtype=float) for name in ("step", "validation_score"))
+    known = ~np.isnan(score)
+    return step[known].astype(int), score[known]
 
 
 def predictions(record: Record) -> pd.DataFrame | None:
@@ -252,8 +266,14 @@ def _text(record: Record) -> str:
     return json.dumps(record.to_dict(), indent=1, allow_nan=False) + "\n"
 
 
-def _table(record: Record, name: str, columns: list[str] | None = None) -> Any:
-    """A table of a loaded record, that of a later attempt where one took the record's place meanwhile."""
+def _table(record: Record, name: str) -> pd.DataFrame | None:
+    table = _arrow(record, name)
+    # What pandas noted there is not checked.
+    return None if table is None else table.to_pandas(ignore_metadata=True)
+
+
+def _arrow(record: Record, name: str, columns: list[str] | None = None) -> Any:
+    """A table of Arrow, all ``columns`` or some, of a later attempt where one took the record's place; None without."""
     if name not in record.artifacts or record.path is None:
         return None
     try:
@@ -261,10 +281,10 @@ def _table(record: Record, name: str, columns: list[str] | None = None) -> Any:
     except FileNotFoundError:
         if not record.path.exists() or (now := load(record.path)).artifacts == record.artifacts:
             return None
-        return _table(now, name, columns)
+        return _arrow(now, name, columns)
 
 
-def _read_table(path: Path, numbers: Sequence[str], columns: list[str] | None) -> pd.DataFrame:
+def _read_table(path: Path, numbers: Sequence[str], columns: list[str] | None) -> Any:
     """A table, or ``columns`` of it; ``UserError`` where it is none, or ``numbers`` are not numbers in it."""
     import pyarrow
     from pyarrow.parquet import ParquetFile
@@ -278,9 +298,7 @@ def _read_table(path: Path, numbers: Sequence[str], columns: list[str] | None) -
             for column in numbers:
                 if not _is_number(file.schema_arrow.field(column).type):
                     raise UserError(f"{path}: column {column} holds no numbers")
-            # What pandas noted there is not checked.
-            table: pd.DataFrame = file.read(columns).to_pandas(ignore_metadata=True)
-            return table
+            return file.read(columns)
     except FileNotFoundError:
         raise
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
