@@ -45,12 +45,17 @@ def memory_kills() -> int | None:
         return None
 
 
+def ended_by(code: int) -> str:
+    """By what a process ended that left no word."""
+    return f"ended by signal {-code}" if code < 0 else f"ended by exit code {code}"
+
+
 def death(code: int, kills_before: int | None) -> tuple[str, str]:
     """Status and reason for a process that ended without a word, where ``memory_kills`` was ``kills_before``.
 
     Killed from outside is ``interrupted``, killed for memory is ``out_of_memory``, a crash is ``failed``.
     """
-    how = f"ended by signal {-code}" if code < 0 else f"ended by exit code {code}"
+    how = ended_by(code)
     if code == -signal.SIGKILL and kills_before is not None and (memory_kills() or 0) > kills_before:
         return "out_of_memory", f"{how}: the machine's memory ran out"
     if -code in FROM_OUTSIDE:

@@ -94,7 +94,7 @@ def test_figures_of_a_killed_process_are_drawn_by_the_other_which_says_so_once(
         found = [next(outcomes)]
         (helper,) = set(multiprocessing.active_children()) - before
         assert helper.pid is not None
-        (tmp_path / f".{helper.pid}-ranks-quick.pdf").write_text("%PDF")  # what it had begun
+        (tmp_path / f".{helper.pid}.0-ranks-quick.pdf").write_text("%PDF")  # what it had begun
         os.kill(helper.pid, signal.SIGKILL)
         found += outcomes
     assert sorted(name for name, _ in found) == sorted(FEW)
