@@ -130,8 +130,8 @@ def checkpoint() -> tuple[bytes, bytes]:
         optimizer = Optimizer(model, RECIPE, CPU)
         optimizer.backward(model.head.bias.sum())
         optimizer.step(0)
-        checkpoints.save(State(step=3, curve=[(1.0, 1e-3, 2.0, 30)] * 3), model, optimizer)
         checkpoints.keep_best(model)
+        checkpoints.save(State(step=3, curve=[(1.0, 1e-3, 2.0, 30)] * 3), model, optimizer)
         return Path(place, LAST).read_bytes(), Path(place, BEST).read_bytes()
 
 

@@ -21,7 +21,7 @@ from lra_bench.contracts import Task, UserError
 from lra_bench.data.pickles import load_arrays
 from lra_bench.grid.plan import plan
 from lra_bench.records import store
-from lra_bench.training.checkpoint import BEST, LAST, Checkpoints
+from lra_bench.training.checkpoint import BEST, LAST, Checkpoints, State
 from lra_bench.training.optimizer import Optimizer
 from tests.golden_losses import composed
 from tests.malformed import GARBAGE, STRANGE, as_json, command, disk, is_refused, spoiled_tree, told
@@ -59,7 +59,9 @@ def tested(folder):
     record.data = None
     path = store.write(record, folder / "tested")
     model = build_model(config, build_task(config).spec)
-    Checkpoints(checkpoint_folder(record.key), 0).keep_best(model)
+    checkpoints = Checkpoints(checkpoint_folder(record.key), 0)
+    checkpoints.keep_best(model)
+    checkpoints.save(State(), model, Optimizer(model, RECIPE, CPU))
     return path
 
 
