@@ -59,7 +59,7 @@ def of_group(group: int) -> list[int]:
 def begun(folder: Path, parent: int) -> Iterator[Path]:
     """What another process than ``parent`` is writing."""
     for path in folder.glob(".*"):
-        if not path.name.startswith(f".{parent}-"):
+        if not path.name.startswith(f".{parent}."):
             yield path
 
 

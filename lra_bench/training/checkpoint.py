@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import time
 import zlib
@@ -136,9 +137,10 @@ class Checkpoints:
                 content = torch.load(path, map_location="cpu", weights_only=True)
                 if self.group.first:
                     self._settle_best(content["state"].get("best_digest", ""))
-            except (OSError, MemoryError):
-                raise  # of this process or its disk, which says nothing of the checkpoint
             except Exception as error:
+                # Of this process or its disk, which says nothing of the checkpoint; a wrong place to read from does.
+                if isinstance(error, OSError | MemoryError) and getattr(error, "errno", None) != errno.EINVAL:
+                    raise
                 broken = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else path.name}"
         if found := next(filter(None, self.group.gather(broken)), ""):
             say(f"The checkpoint {path} cannot be read ({found}); training starts again from step 0.")
