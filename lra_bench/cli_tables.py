@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from lra_bench.cli_options import Json, Results, print_json, root_of
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
-
-if TYPE_CHECKING:
-    from lra_bench.records.schema import Record
 
 HTML = "html"
 
@@ -96,7 +93,8 @@ def plot(
     output: Annotated[Path | None, typer.Option(help="Folder; default: figures/ in the results")] = None,
 ) -> None:
     """Draw the figures from the records: PDF, PNG and the data as CSV."""
-    from lra_bench.figures import FIGURES, draw
+    from lra_bench.figures import draw
+    from lra_bench.figures.pool import draw_all
     from lra_bench.records.store import load_all
 
     root = root_of(results)
@@ -108,35 +106,14 @@ def plot(
         for path in draw(name, records, folder, width):
             print(path)
         return
-    if failed := _draw_all(FIGURES, records, folder, width):
-        raise UserError(f"plot: {', '.join(failed)} could not be drawn, as told above; the other figures are")
-
-
-def _draw_all(names: Iterable[str], records: list[Record], folder: Path, width: str) -> list[str]:
-    """Draw what can be drawn; the names of figures that failed."""
-    from lra_bench.figures import NothingToDrawError, tabulate
-    from lra_bench.figures.pool import paint_all
-    from lra_bench.figures.style import width_inches
-    from lra_bench.progress import bar
-
-    width_inches(width)
-    tables = {}
-    for name in names:
-        try:
-            tables[name] = tabulate(name, records)
-        except NothingToDrawError as error:
-            say(str(error))
-    records.clear()  # the numbers of figures take far less memory
     failed: dict[str, None] = {}
-    with bar(len(tables), "drawing", unit="figures") as advance:
-        left = set(tables)
-        for name, outcome in paint_all(tables, folder, width):
+    with closing(draw_all(records, folder, width)) as figures:
+        for figure, outcome in figures:
             if isinstance(outcome, Exception):
-                say(f"plot {name}: {outcome}")
-                failed[name] = None
+                say(f"plot {figure}: {outcome}")
+                failed[figure] = None
             else:
                 for path in outcome:
                     print(path)
-            advance(name in left, name)
-            left.discard(name)
-    return list(failed)
+    if failed:
+        raise UserError(f"plot: {', '.join(failed)} could not be drawn, as told above; the other figures are")

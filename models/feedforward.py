@@ -37,8 +37,8 @@ def activation(name: str) -> nn.Module:
     return ACTIVATIONS[name]()
 
 
-def linear(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
-    """A linear layer with Xavier-uniform weights and zero bias, as in the projections of mixers."""
+def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
+    """A linear layer with Xavier-uniform weights and zero bias or none, as in the projections of mixers."""
     layer = nn.Linear(inputs, outputs, bias=bias)
     nn.init.xavier_uniform_(layer.weight)
     if bias:

@@ -39,9 +39,11 @@ def run_of(root: Path, model: str, seed: int, right: np.ndarray, **options: obje
     return record
 
 
-def world(root: Path, gap: float, seeds: int = 5, scatter: float = 0.004, start_b: int = 0) -> list[Record]:
+def world(
+    root: Path, gap: float, seeds: int = 5, scatter: float = 0.004, start_b: int = 0, draw: int = 0
+) -> list[Record]:
     """``local`` ahead of ``performer`` by ``gap``: examples of one difficulty for both, seeds that scatter."""
-    generator = np.random.default_rng(0)
+    generator = np.random.default_rng(draw)
     hard = generator.uniform(size=ROWS)
     records = []
     for model, level, start in (("local", 0.5 + gap, 0), ("performer", 0.5, start_b)):

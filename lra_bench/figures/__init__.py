@@ -50,6 +50,8 @@ def tabulate(name: str, records: Sequence[Record]) -> pd.DataFrame:
     if lacking:
         say(f"{name}: {lacking.total():,} of {len(records):,} records left out ({told})")
     data: pd.DataFrame = module.table(usable)
+    if data.empty:
+        raise NothingToDrawError(f"plot {name}: {len(usable):,} records hold nothing to draw; {module.RUN}")
     return data
 
 

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 
 from .curves import Curves, curve_sheets, limits
+from .intervals import seed_band
 from .layout import Sheet
-from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed, units
+from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, places, units
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
 RUN = "run lra-bench bench, which writes learning curves beside each record"
-POINT = [*SHEET, *PANEL, *IDENTITY, "step"]
+CELL = [*SHEET, *PANEL, *IDENTITY]
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
@@ -33,22 +34,31 @@ def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
     """One row per variant and validated step."""
+    import numpy as np
     import pandas as pd
 
-    found = []
-    for record in records:
-        curve = store.curves(record, ["step", "validation_score"])
-        found.append([] if curve is None else _validated(curve, record.metric))
-    if not any(found):
+    curves = [store.validation_curve(record) for record in records]
+    own = [(record, *curve) for record, curve in zip(records, curves, strict=True) if curve is not None]
+    if not any(len(steps) for _, steps, _ in own):
         return pd.DataFrame()
-    groups = placed(records, found).groupby([*POINT, "metric"], dropna=False)["validation_score"]
-    return groups.agg(score="mean", low="min", high="max", seeds="count").reset_index()
-
-
-def _validated(curve: pd.DataFrame, metric: str | None) -> list[dict[str, Any]]:
-    known = curve[curve["validation_score"].notna().to_numpy()]
-    pairs = zip(known["step"].tolist(), known["validation_score"].tolist(), strict=True)
-    return [{"metric": metric, "step": step, "validation_score": score} for step, score in pairs]
+    cells = places([record for record, _, _ in own]).assign(
+        metric=np.array([record.metric for record, _, _ in own], dtype=object)
+    )
+    # Names are compared once for each record, not for each of its steps.
+    cells["cell"] = cells.groupby([*CELL, "metric"], dropna=False).ngroup()
+    points = pd.DataFrame(
+        {
+            "cell": np.repeat(cells["cell"], [len(steps) for _, steps, _ in own]),
+            "step": np.concatenate([steps for _, steps, _ in own]),
+            "validation_score": np.concatenate([scores for _, _, scores in own]),
+        }
+    )
+    groups = points.groupby(["cell", "step"])["validation_score"]
+    found = groups.agg(score="mean", low="min", high="max", seeds="count").reset_index()
+    whose = cells.drop_duplicates("cell").set_index("cell").loc[found.pop("cell")]
+    data = pd.concat([whose[CELL].reset_index(drop=True), found], axis=1)
+    data.insert(list(data.columns).index("score"), "metric", whose["metric"].to_numpy())
+    return data
 
 
 def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
@@ -63,5 +73,5 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
 
 KIND = Curves(
     panel=PANEL, x="step", y="score", low="low", high="high", bars=False, title=panel_title, furnish=_furnish,
-    scale=lambda rows: units(rows["metric"].iloc[0])[0],
+    scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=seed_band,
 )  # fmt: skip

@@ -40,15 +40,21 @@ def identity(record: Record) -> dict[str, Any]:
     }
 
 
+def places(records: Sequence[Record]) -> pd.DataFrame:
+    """The columns of ``identity``, a row per record."""
+    import pandas as pd
+
+    return pd.DataFrame([identity(record) for record in records])
+
+
 def placed(records: Sequence[Record], rows: Sequence[Sequence[Mapping[str, Any]]]) -> pd.DataFrame:
     """One frame of the rows of all records, beside the columns of ``identity``, which are made once per record."""
     import numpy as np
     import pandas as pd
 
-    places = pd.DataFrame([identity(record) for record in records])
     of_record = np.repeat(np.arange(len(records)), [len(own) for own in rows])
     values = pd.DataFrame([row for own in rows for row in own])
-    return pd.concat([places.iloc[of_record].reset_index(drop=True), values], axis=1)
+    return pd.concat([places(records).iloc[of_record].reset_index(drop=True), values], axis=1)
 
 
 def scores(records: Sequence[Record], further: list[str]) -> pd.DataFrame:
@@ -134,7 +140,8 @@ def panel_title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
 
 def heading(parts: Sequence[str]) -> str:
     """What stands above a page: the parts of its name."""
-    said = ("protocol modified" if part == "modified" else part for part in parts if part)
+    protocol, modified, *others = parts
+    said = f"protocol {protocol}{', modified' if modified else ''}", *filter(None, others)
     return " · ".join(re.sub(r"^batch(\d+)$", r"batch \1", part) for part in said)
 
 
@@ -147,5 +154,5 @@ def extent(rows: pd.DataFrame, *columns: str) -> tuple[float, float]:
 
 
 def units(metric: str | None) -> tuple[float, str]:
-    """The factor by which a score is drawn, and the name of its axis."""
-    return (1.0, "bits per character") if metric == "bits_per_character" else (100.0, "accuracy (%)")
+    """The factor by which a score is drawn, and the name of its axis; an arrow says that less is better."""
+    return (1.0, "bits per character ↓") if metric == "bits_per_character" else (100.0, "accuracy (%)")

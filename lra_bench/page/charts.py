@@ -35,12 +35,12 @@ def learning(records: Sequence[Record]) -> Chart | None:
     """Validation score over training steps, a line per seed; None where no record kept its curves."""
     series = []
     for record in records:
-        curve = store.curves(record, ["step", "validation_score"]) if record.metric else None
-        if curve is not None and len(curve := curve.dropna()):
+        curve = store.validation_curve(record) if record.metric else None
+        if curve is not None and len(curve[0]):
             factor, _ = units(record.metric)
-            every = -(-len(curve) // POINTS)
-            kept = curve.iloc[::-1].iloc[::every].iloc[::-1]  # the last step is always there
-            points = zip(kept["step"].tolist(), (factor * kept["validation_score"]).tolist(), strict=True)
+            every = -(-len(curve[0]) // POINTS)
+            steps, scores = (values[::-1][::every][::-1] for values in curve)  # the last step is always there
+            points = zip(steps.tolist(), (factor * scores).tolist(), strict=True)
             series.append(_series(f"seed {record.key.seed}", "own", points))
     if not series:
         return None

@@ -7,10 +7,22 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lra_bench.contracts import UserError
+
+LARGEST = 2.0**63
+"""No count or figure is larger; tables hold them as 64-bit numbers."""
+
+SCALARS = (bool, int, float, str)
+SHOWN_CHARACTERS = 60
+
+
+def shown(value: Any) -> str:
+    """A value in an error message, not at any length."""
+    text = repr(value) if not isinstance(value, int) or abs(value) < LARGEST else "a number of very many digits"
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
 
 def plain(value: Any) -> Any:
@@ -52,27 +64,91 @@ def _arguments(hint: Any) -> tuple[Any, ...]:
 
 def check(value: Any, hint: Any, where: str) -> None:
     """Raise ``UserError`` where ``value``, found at ``where``, is not of the type that ``hint`` names."""
+    # Thousands of records are whole: only of one that is not is it worth the time to say where.
+    if not _fits(hint)(value):
+        _refuse(value, hint, where)
+
+
+Test = Callable[[Any], bool]
+
+
+@functools.cache
+def _fits(hint: Any) -> Test:
+    """What says whether a value is of the type that ``hint`` names."""
+    kinds, origin = _kinds(hint), _origin(hint)
+    if kinds is not None:
+        return lambda value: type(value) in kinds and _measurable(value)
+    if hint is Any:
+        return lambda value: True
+    if origin in (typing.Union, types.UnionType):
+        inner = _fits(_known(hint))
+        return lambda value: value is None or inner(value)
+    if typing.is_typeddict(hint):
+        return _fits_typed_dict(hint)
+    entry = _fits(_arguments(hint)[-1])
+    if origin is dict:
+        return lambda value: isinstance(value, dict) and all(map(entry, value.values()))
+    return lambda value: isinstance(value, list) and all(map(entry, value))
+
+
+@functools.cache
+def _kinds(hint: Any) -> frozenset[type] | None:
+    """The exact types of JSON's numbers, texts and truths that ``hint`` names; None where it names anything else."""
+    if _origin(hint) in (typing.Union, types.UnionType):
+        inner = _kinds(_known(hint))
+        return inner and inner | {type(None)}
+    return frozenset((int, float) if hint is float else (hint,)) if hint in SCALARS else None
+
+
+def _measurable(value: Any) -> bool:
+    return not isinstance(value, int | float) or -LARGEST <= value <= LARGEST
+
+
+def _fits_typed_dict(hint: Any) -> Test:
+    required = frozenset(hint.__required_keys__)
+    kinds = {name: _kinds(inner) for name, inner in hints(hint).items()}
+    tests = {name: _fits(inner) for name, inner in hints(hint).items()}
+
+    def fits(value: Any) -> bool:
+        if not isinstance(value, dict) or not value.keys() >= required:
+            return False
+        for name, entry in value.items():
+            known = kinds.get(name)
+            if known is not None:
+                if type(entry) not in known or not _measurable(entry):
+                    return False
+            elif name in tests and not tests[name](entry):
+                return False
+        return True
+
+    return fits
+
+
+def _refuse(value: Any, hint: Any, where: str) -> None:
+    """Raise the sentence that names the first part of ``value`` that does not fit."""
     origin = _origin(hint)
     if origin in (typing.Union, types.UnionType):
-        if value is not None:
-            check(value, next(kind for kind in _arguments(hint) if kind is not type(None)), where)
-    elif typing.is_typeddict(hint):
-        _check_typed_dict(value, hint, where)
-    elif origin in (dict, list):
+        check(value, _known(hint), where)
+    if typing.is_typeddict(hint):
+        _refuse_typed_dict(value, hint, where)
+    if origin in (dict, list):
         if not isinstance(value, origin):
-            raise UserError(f"record: {where} should be a {origin.__name__}, is {value!r}")
-        inner = _arguments(hint)[-1]
+            raise UserError(f"record: {where} should be a {origin.__name__}, is {shown(value)}")
         for name, entry in value.items() if origin is dict else enumerate(value):
-            check(entry, inner, f"{where}.{name}")
-    elif hint is not Any:
-        accepted = (int, float) if hint is float else hint
-        if not isinstance(value, accepted) or (isinstance(value, bool) and hint is not bool):
-            raise UserError(f"record: {where} should be {hint.__name__}, is {value!r}")
+            check(entry, _arguments(hint)[-1], f"{where}.{name}")
+    if hint in SCALARS and type(value) in (_kinds(hint) or ()):
+        raise UserError(f"record: {where} is beyond all that is measured ({shown(value)})")
+    raise UserError(f"record: {where} should be {hint.__name__}, is {shown(value)}")
 
 
-def _check_typed_dict(value: Any, hint: Any, where: str) -> None:
+def _known(hint: Any) -> Any:
+    """The type of an optional value where there is one."""
+    return next(kind for kind in _arguments(hint) if kind is not type(None))
+
+
+def _refuse_typed_dict(value: Any, hint: Any, where: str) -> None:
     if not isinstance(value, dict):
-        raise UserError(f"record: {where} should be a mapping, is {value!r}")
+        raise UserError(f"record: {where} should be a mapping, is {shown(value)}")
     for name, inner in hints(hint).items():
         if name in value:
             check(value[name], inner, f"{where}.{name}")
