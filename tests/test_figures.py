@@ -149,11 +149,11 @@ def test_a_curve_that_ends_says_where_and_why_and_in_which_panels_unless_in_all(
     figure, data = one("extrapolation", made)
     said = [text.get_text().replace("\n", " ") for text in figure.texts if text.get_gid() == "legend"]
     named = [text.replace("\N{NO-BREAK SPACE}", " ") for text in said]
-    assert named[:3] == ["transformer · out of memory at 8× in listops", "local", "linformer · undefined at 2×"]
+    assert {"transformer · out of memory at 8× in listops", "local", "linformer · undefined at 2×"} < set(named)
     ended = data[data["status"] != "ok"]
     assert ended["score"].isna().all() and (ended["seeds"] == 0).all() and len(ended) == 1 + 2 * 3
     drawn = [line for line in figure.axes[0].lines if line.get_zorder() == 3.5]
-    assert [np.isfinite(line.get_ydata()).sum() for line in drawn] == [4, 5, 2]
+    assert sorted(np.isfinite(line.get_ydata()).sum() for line in drawn) == [2, 4, 5]
 
 
 def test_other_ways_to_lengthen_have_panels_of_their_own_that_share_the_training_length() -> None:
