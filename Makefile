@@ -16,7 +16,7 @@ CHOICES = $(strip $(call choice,TASK,task) $(call choice,MODEL,model) $(call cho
   $(call choice,PROTOCOL,protocol) $(call choice,HARDWARE,hardware) $(call choice,SEED,seed))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup bench profile evaluate leaderboard compare plots data test test-slow check clean
+.PHONY: help setup bench grid profile evaluate leaderboard compare plots data test test-slow check clean
 
 help: ## Show this list
 	@echo "Variables: TASK MODEL POSITION PROTOCOL HARDWARE SEED (comma lists make a grid), ARGS (further options), PYTHON"
@@ -34,6 +34,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 bench: $(INSTALLED) ## Measure a cell or a grid: MODEL=performer,local TASK=listops SEED=0,1,2
 	"$(BIN)/lra-bench" bench $(CHOICES) $(ARGS)
+
+grid: $(INSTALLED) ## Follow grids submitted with launcher=slurm: ARGS=status, ARGS="cancel GRID", ARGS="resume GRID"
+	"$(BIN)/lra-bench" grid $(or $(ARGS),status)
 
 profile: $(INSTALLED) ## Compare speed and memory over length with exact attention, without training: MODEL=performer,local
 	"$(BIN)/lra-bench" profile $(CHOICES) $(ARGS)

@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from lra_bench.build import load_class
+from lra_bench.build import check_trusted, load_class
 from lra_bench.contracts import Capability, UserError
 
 
@@ -59,6 +59,7 @@ def _module_class(target: str, option: str) -> type[Any]:
 
 def _declared(target: str, attribute: str) -> ast.Call | None:
     """The call that a class body assigns to ``attribute``; None where there is none or no source at hand."""
+    check_trusted(target)  # looking for a module imports the packages it is in
     module, _, name = target.rpartition(".")
     if module.partition(".")[0] == "torch":
         return None  # finding one of its modules would load it

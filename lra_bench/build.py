@@ -8,18 +8,48 @@ from __future__ import annotations
 import difflib
 import inspect
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 from lra_bench.contracts import Task, TaskSpec, UserError
 
 T = TypeVar("T")
 
+OWN_PACKAGE = __name__.partition(".")[0]
+
+_trusted: ContextVar[tuple[str, str, frozenset[str]] | None] = ContextVar("trusted", default=None)
+
+
+@contextmanager
+def classes_of(packages: Iterable[str], origin: str, remedy: str) -> Iterator[None]:
+    """Load classes of lra-bench and of ``packages`` alone while the context lasts, and import nothing else for them.
+
+    For configurations that are not the user's own words: ``origin`` says whose they are and ``remedy`` what lets a
+    package in, both for the ``UserError`` that any other class raises.
+    """
+    token = _trusted.set((origin, remedy, frozenset({OWN_PACKAGE, *packages})))
+    try:
+        yield
+    finally:
+        _trusted.reset(token)
+
+
+def check_trusted(target: str) -> None:
+    """Raise ``UserError`` where ``target`` lies in a package whose classes are not to be loaded now."""
+    if (restriction := _trusted.get()) is None:
+        return
+    origin, remedy, packages = restriction
+    if target.partition(".")[0] not in packages:
+        raise UserError(f"{origin} names {target}, a class of a package that was not asked for; {remedy}")
+
 
 def load_class(target: str, base: type[T], option: str) -> type[T]:
     """The class that ``target`` names, which must be a ``base``; ``option`` is named in the error."""
     from hydra.utils import get_class
 
+    check_trusted(target)
     logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # it would say a second time what is said below
     try:
         found = get_class(target)
@@ -28,6 +58,8 @@ def load_class(target: str, base: type[T], option: str) -> type[T]:
         raise UserError(f"{option}._target_={target}: cannot be imported ({_first_line(cause)})") from error
     if not issubclass(found, base):
         raise UserError(f"{option}._target_={target}: is no {base.__name__}; name a class that derives from it")
+    # A module of ours has names in it of what it imports itself.
+    check_trusted(found.__module__)
     return found
 
 
@@ -92,8 +124,6 @@ def build_model(config: Mapping[str, Any], spec: TaskSpec) -> Any:
     model = config["model"]
     if model.get("network"):
         return build(model["network"], torch.nn.Module, "model.network", spec=spec)
-    if not model.get("mixer"):
-        raise UserError("model: the model file gives neither model.mixer nor model.network")
     # The name of a position only steers composition; by now it has become the node ``position``.
     backbone = {key: value for key, value in config["backbone"].items() if key != "position"}
     return build(

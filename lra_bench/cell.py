@@ -9,20 +9,24 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.child import end_with_parent
-from lra_bench.contracts import UserError
+from lra_bench.child import end_with_parent, keep_to, last_lines, teller, yield_memory
+from lra_bench.contracts import Unwritable, UserError
 from lra_bench.files import why
+from lra_bench.hardware import first_line
+from lra_bench.limits import TimeUp, is_out_of_memory, memory_limit, time_limit
 from lra_bench.progress import say
 from lra_bench.records.schema import FINISHED, CellKey, Record
 
 if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
     from lra_bench.stages import Stages
 
 
@@ -66,8 +70,14 @@ class Cell:
         )
 
 
-class TimeUp(Exception):
-    """The cell's time limit was reached."""
+@dataclass(frozen=True)
+class Outcome:
+    """How a cell ended: status and reason of its record, the last lines of its trace, the exit code of its process."""
+
+    status: str
+    reason: str = ""
+    last_lines: tuple[str, ...] = ()
+    code: int = 0
 
 
 def debugging() -> bool:
@@ -82,92 +92,159 @@ def checkpoint_folder(key: CellKey) -> Path:
     return Cache().root / "checkpoints" / key.folder() / f"seed{key.seed}"
 
 
-def run(cell: Cell, results: Path, attempt: int) -> Record:
-    """Measure a cell and write its record, whatever becomes of it; the record.
+def log_file(key: CellKey) -> Path:
+    """Where a cell says what it does when others run beside it: under the cache, by its key."""
+    from lra_bench.data.cache import Cache
 
-    A status tells how it ended. ``UserError`` passes through, for nothing was measured then.
+    return Cache().root / "logs" / key.file("log")
+
+
+def run(
+    cell: Cell, results: Path, attempt: int, anew: bool = False, tell: Callable[[str], None] = lambda stage: None
+) -> tuple[Record, int]:
+    """Measure a cell and write its record, whatever becomes of it; the record that stands, and the exit code.
+
+    A status tells how it ended. Nothing is measured where another process made the ``attempt`` meanwhile. With ``anew``
+    no checkpoint of earlier attempts is taken up. ``tell`` hears of each stage. ``UserError`` passes through, for
+    nothing was measured then.
     """
     from lra_bench.hardware import alone, resolve
     from lra_bench.records import environment, store
     from lra_bench.stages import Stages
+    from lra_bench.training.checkpoint import writer
 
     hardware = resolve(cell.config["hardware"])
     own = resolve(alone(cell.config["hardware"]))
     own.apply()
-    record = blank_record(cell, attempt, environment.environment(hardware))
     folder = checkpoint_folder(cell.key)
-    with holding(cell.key) as waited:
-        if waited and (done := store.find(cell.key, results)) is not None and done.status in FINISHED:
-            return done
+    with holding(cell.key, results):
+        done = store.find(cell.key, results)
+        if made_meanwhile(done, attempt):
+            assert done is not None
+            return done, exit_code(done.status)
+        record = blank_record(cell, max(attempt, done.attempt + 1 if done else 1), environment.environment(hardware))
         began = time.perf_counter()
-        stages = Stages(record, cell.fingerprint, hardware, own, results, folder)
+        stages = Stages(record, cell.fingerprint, hardware, own, results, folder, tell)
+        with writer(folder):
+            if anew:
+                stages.checkpoints.begin_anew(record.attempt)
         try:
-            record.status, record.reason = _guarded(stages)
+            outcome = _guarded(stages)
+            record.status, record.reason, record.last_lines = outcome.status, outcome.reason, list(outcome.last_lines)
             record.finished_at = _now()
             record.wall_seconds = time.perf_counter() - began
-            store.keep_best(record, results, stages.curves, stages.predictions)
-            if record.status in FINISHED:
-                stages.checkpoints.forget_last()
+            stands = store.keep_best(record, results, stages.curves, stages.predictions)
+            if record.status != "interrupted":
+                stages.checkpoints.ended(record.status in FINISHED)
         finally:
             stages.close()
-    return record
+    return stands, outcome.code
+
+
+def made_meanwhile(record: Record | None, attempt: int) -> bool:
+    """Whether the record on disk is of this ``attempt`` already, made to its end by another process."""
+    return record is not None and record.attempt >= attempt and record.status != "interrupted"
 
 
 @contextmanager
-def holding(key: CellKey) -> Iterator[bool]:
-    """Keep other processes from the cell's checkpoints until the context ends; whether one had to be waited for."""
+def holding(key: CellKey, results: Path | None = None) -> Iterator[None]:
+    """Keep other processes from the cell's checkpoints until the context ends, and from its place in ``results``.
+
+    The kernel ends the hold with the process. Raises ``UserError`` where a folder cannot be written.
+    """
+    with ExitStack() as held:
+        for path, folder in _locks(key, results):
+            lock = _lock(path, folder)
+            if not lock.is_locked:
+                say(f"{key} is being measured by another process; waiting for it to end.")
+                lock.acquire(poll_interval=0.5)
+            held.callback(lock.release)
+        yield
+
+
+def held_elsewhere(key: CellKey, results: Path) -> bool:
+    """Whether another process measures the cell just now."""
+    with ExitStack() as held:
+        for path, folder in _locks(key, results):
+            lock = _lock(path, folder)
+            held.callback(lock.release)
+            if not lock.is_locked:
+                return True
+    return False
+
+
+def reserve(key: CellKey, results: Path) -> BaseFileLock | None:
+    """The right to start the cell, to be released when it has ended; None where another process has it or measures it.
+
+    The locks of the cell itself are taken by its own process, seconds later.
+    """
+    from lra_bench.records.store import claim
+
+    reserved = _lock(claim(key, results).with_suffix(".reserved"), "--results")
+    if reserved.is_locked and not held_elsewhere(key, results):
+        return reserved
+    reserved.release()
+    return None
+
+
+def _locks(key: CellKey, results: Path | None) -> Iterator[tuple[Path, str]]:
+    """The files whose locks keep a cell, each with the option that names where it lies; always in this order."""
+    from lra_bench.records.store import claim
+
+    if results is not None:
+        yield claim(key, results), "--results"
+    yield checkpoint_folder(key).with_suffix(".lock"), "LRA_BENCH_CACHE"
+
+
+def _lock(path: Path, folder: str) -> BaseFileLock:
+    """The lock of a file, held if no other process holds it."""
     from filelock import FileLock, Timeout
 
-    folder = checkpoint_folder(key)
+    lock = FileLock(path)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"LRA_BENCH_CACHE: {folder} {why(error)}; set LRA_BENCH_CACHE to another folder") from error
-    lock = FileLock(folder.with_suffix(".lock"))
-    waited = False
-    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
     except Timeout:
-        say(f"{key} is being measured by another process; waiting for it to end.")
-        lock.acquire()
-        waited = True
-    try:
-        yield waited
-    finally:
-        lock.release()
+        pass
+    except OSError as error:
+        raise Unwritable(f"{folder}: {path.parent} {why(error)}; set {folder} to another folder") from error
+    return lock
 
 
-def _guarded(stages: Stages) -> tuple[str, str]:
-    """Measure; the status that the outcome has, and its reason."""
-    import torch
-
+def _guarded(stages: Stages) -> Outcome:
+    """Measure; the outcome, whatever it is."""
     from lra_bench.stages import Incompatible
     from lra_bench.training.meter import Diverged
+    from lra_bench.training.torchrun import GroupFailed
 
-    limit = stages.config["hardware"]["timeout_seconds"]
+    options = stages.config["hardware"]
+    seconds = options["timeout_seconds"]
     try:
-        with _time_limit(limit):
+        with time_limit(seconds), memory_limit(options["memory_limit_gigabytes"], stages.hardware.device):
             stages.measure()
+    except Unwritable as error:
+        say(f"lra-bench: {error}")
+        return Outcome("interrupted", f"{stages.stage}: {error}", code=2)
     except UserError:
         raise
     except Incompatible as error:
-        return "incompatible", str(error)
+        return Outcome("incompatible", str(error))
     except Diverged as error:
-        return "diverged", str(error)
+        return Outcome("diverged", str(error), code=1)
     except TimeUp:
-        return "timeout", f"{stages.stage}: hardware.timeout_seconds={limit} were over"
+        return Outcome("timeout", f"{stages.stage}: hardware.timeout_seconds={seconds} were over", code=1)
     except KeyboardInterrupt:
-        return "interrupted", "stopped by a signal; the same command resumes"
-    except (torch.cuda.OutOfMemoryError, MemoryError) as error:
-        return "out_of_memory", f"{stages.stage}: {_first_line(error)}"
+        return Outcome("interrupted", f"{stages.stage}: stopped by a signal; the same command resumes", code=130)
+    except GroupFailed as error:
+        return Outcome(error.status, f"{stages.stage}: {error}", error.last_lines, code=1)
     except Exception as error:
-        # torch raises a plain RuntimeError where the CPU's allocator finds no memory.
-        if "can't allocate memory" in str(error):
-            return "out_of_memory", f"{stages.stage}: {_first_line(error)}"
         if debugging():
             traceback.print_exc()
-        return "failed", f"{stages.stage}: {type(error).__name__}: {_first_line(error)}"
-    return "ok", ""
+        if is_out_of_memory(error):
+            return Outcome("out_of_memory", f"{stages.stage}: {first_line(error)}", code=1)
+        reason = f"{stages.stage}: {type(error).__name__}: {first_line(error)}"
+        return Outcome("failed", reason, last_lines(error), code=1)
+    return Outcome("ok")
 
 
 def blank_record(cell: Cell, attempt: int, machine: Any) -> Record:
@@ -199,39 +276,30 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
+RECORDED = 10
+"""The exit code of a cell's process where its record tells of a bad end; Python's own for a crash is 1."""
 
 
-@contextmanager
-def _time_limit(seconds: int | None) -> Iterator[None]:
-    """Raise ``TimeUp`` in this thread once ``seconds`` are over."""
-    if not seconds:
-        yield
-        return
-
-    def over(*_: object) -> None:
-        raise TimeUp
-
-    before = signal.signal(signal.SIGALRM, over)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
-EXIT_CODES = {"ok": 0, "incompatible": 0, "interrupted": 130}
+def exit_code(status: str) -> int:
+    """What a command says of a cell whose record has this status."""
+    return 0 if status in ("ok", "incompatible") else 1
 
 
 def main() -> int:
     """Run the cell given as JSON on standard input; the exit code says how it ended."""
     request = json.load(sys.stdin)
+    keep_to(request["cores"])
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     end_with_parent(signal.SIGTERM)
+    yield_memory(500)
     try:
-        record = run(Cell.from_json(request["cell"]), Path(request["results"]), request["attempt"])
+        _, code = run(
+            Cell.from_json(request["cell"]),
+            Path(request["results"]),
+            request["attempt"],
+            request["anew"],
+            teller(request["stages"]),
+        )
     except UserError as error:
         if debugging():
             raise
@@ -239,7 +307,7 @@ def main() -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    return EXIT_CODES.get(record.status, 1)
+    return RECORDED if code == 1 else code
 
 
 if __name__ == "__main__":

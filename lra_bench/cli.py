@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from lra_bench import cli_data, cli_results, cli_tables
+from lra_bench import cli_data, cli_grid, cli_results, cli_tables
+from lra_bench.cli_clean import clean
 from lra_bench.cli_options import (
     ConfigDir,
     Json,
@@ -35,6 +36,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(cli_data.app, name="data")
+app.add_typer(cli_grid.app, name="grid")
 app.add_typer(cli_results.app, name="results")
 
 
@@ -45,16 +47,26 @@ def bench(
     config_dir: ConfigDir = None,
     source: Source = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the cells with status and reason, run none")
+        bool, typer.Option("--dry-run", help="Print the cells with status, cost and reason, run none")
     ] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="Print each composed configuration")] = False,
-    rerun: Annotated[bool, typer.Option("--rerun", help="Measure finished cells again, from the start")] = False,
+    rerun: Annotated[
+        str,
+        typer.Option(
+            metavar="never|failed|stale|all",
+            help="Which cells with a record to measure again: that failed, of an older version, all from the start",
+        ),
+    ] = "never",
 ) -> None:
     """Measure cells: train, test, speed, memory, FLOPs, extrapolation; one record each."""
-    from lra_bench import grid
+    from lra_bench.grid.execute import execute, submits
+    from lra_bench.grid.plan import plan
+    from lra_bench.grid.status import RERUN
 
+    if rerun not in RERUN:
+        raise UserError(f"--rerun {rerun}: choose {', '.join(RERUN)}")
     root = root_of(results)
-    planned = grid.plan(with_source(overrides, source), root, config_dir)
+    planned = plan(with_source(overrides, source), root, config_dir)
     if print_config:
         import yaml
 
@@ -62,10 +74,13 @@ def bench(
             print(f"# {each.cell.key}\n{yaml.safe_dump(each.cell.config, sort_keys=False)}", end="")
         return
     if dry_run:
-        print_table([{"cell": str(each.cell.key), "status": each.status, "reason": each.reason} for each in planned])
+        _print_plan(planned, root, rerun)
+        return
+    if submits(planned):
+        _submit(planned, root, config_dir, rerun)
         return
     worst = 0
-    for each, record, code in grid.execute(planned, root, rerun):
+    for each, record, code in execute(planned, root, rerun):
         worst = max(worst, code)
         if record is not None:
             _print_outcome(each, record, root)
@@ -73,10 +88,46 @@ def bench(
         raise typer.Exit(worst)
 
 
+def _print_plan(planned: Any, root: Path, rerun: str) -> None:
+    from lra_bench.grid.cost import estimates, summary
+    from lra_bench.grid.execute import wants_run
+
+    wanted = [each for each in planned if wants_run(each, rerun)]
+    costs = dict(zip((each.cell.key for each in wanted), found := estimates(wanted, root), strict=True))
+    print_table(
+        [
+            {
+                "cell": str(each.cell.key),
+                "status": each.status,
+                "cost": costs.get(each.cell.key),
+                "reason": each.reason,
+            }
+            for each in planned
+        ]
+    )
+    if wanted:
+        say(summary(wanted, found))
+
+
+def _submit(planned: Any, root: Path, config_dir: Path | None, rerun: str) -> None:
+    from lra_bench.grid.execute import settle
+    from lra_bench.grid.slurm import submit
+
+    left = []
+    for each, record in settle(planned, root, rerun):
+        if record is None:
+            left.append(each)
+        else:
+            _print_outcome(each, record, root)
+    if left:
+        grid = submit(left, root, config_dir, rerun)
+        say(f"{len(left)} cells submitted; lra-bench grid status {grid.name} says how far they are.")
+
+
 def _print_outcome(each: Any, record: Any, root: Path) -> None:
     from lra_bench.leaderboard.export import row_for
 
-    if each.status in ("done", "stale") and record is each.record:
+    if each.status in ("done", "failed", "stale") and record is each.record:
         say(f"{each.cell.key}: {each.status}, {each.reason}.")
     print(row_for(record))
     protocol = record.config["protocol"]
@@ -92,8 +143,8 @@ def profile(
     output: Annotated[Path | None, typer.Option(help="Write the rows to this CSV file too")] = None,
 ) -> None:
     """Measure speed, memory and FLOPs of untrained models against exact attention, without a record."""
-    from lra_bench.grid import importable
     from lra_bench.hardware import resolve
+    from lra_bench.import_path import importable
     from lra_bench.leaderboard.profile import tables, write_csv
     from lra_bench.lineup import lineups
     from lra_bench.measure.comparison import Comparison
@@ -149,6 +200,9 @@ def evaluate(
     write: Annotated[
         bool, typer.Option("--write/--no-write", help="Let the points join the record, or only print them")
     ] = True,
+    trust: Annotated[
+        list[str] | None, typer.Option(help="A package whose classes the record may name; lra-bench's own are trusted")
+    ] = None,
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
@@ -156,7 +210,7 @@ def evaluate(
 
     The points join the record; those measured before stay, unless they are measured again.
     """
-    from lra_bench.grid import importable
+    from lra_bench.import_path import importable
     from lra_bench.leaderboard.describe import curve_summaries, lines
     from lra_bench.reevaluate import reevaluate
 
@@ -165,7 +219,8 @@ def evaluate(
     except ValueError as error:
         raise UserError(f"--lengths {lengths}: give whole numbers with commas, as 1000,2000") from error
     with importable(config_dir):
-        section, points = reevaluate(record, wanted, knobs.split(",") if knobs else [], hardware, config_dir, write)
+        asked = knobs.split(",") if knobs else []
+        section, points = reevaluate(record, wanted, asked, hardware, config_dir, write, trust or ())
     if as_json:
         print_json(points)
         return
@@ -182,7 +237,7 @@ def list_options(
     as_json: Json = False,
 ) -> None:
     """List what can be chosen."""
-    from lra_bench.grid import importable
+    from lra_bench.import_path import importable
     from lra_bench.listing import options
 
     with importable(config_dir):
@@ -195,7 +250,7 @@ def list_options(
         print(f"{row['name']:<{width}}  {row['description']}".rstrip())
 
 
-for command in (cli_tables.leaderboard, cli_tables.compare, cli_tables.plot):
+for command in (cli_tables.leaderboard, cli_tables.compare, cli_tables.plot, clean):
     app.command()(command)
 
 
@@ -210,26 +265,6 @@ def show(record: Annotated[Path, typer.Argument(help="The JSON of a record")], a
         print_json(loaded.to_dict())
     else:
         print(describe(loaded), end="")
-
-
-@app.command()
-def clean(
-    data: Annotated[bool, typer.Option("--data", help="Also the prepared data")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove; without it, only say what would go")] = False,
-) -> None:
-    """List and remove kept checkpoints, and prepared data; records are never touched."""
-    import shutil
-
-    from lra_bench.data.cache import Cache
-
-    root = Cache().root
-    for folder in [root / "checkpoints", *([root / "data"] if data else [])]:
-        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        if yes:
-            shutil.rmtree(folder, ignore_errors=True)
-        print(f"{'removed' if yes else 'would remove'} {folder}: {size / 2**20:.1f} MiB")
-    if not yes:
-        say("Nothing removed; add --yes.")
 
 
 @app.command()

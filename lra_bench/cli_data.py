@@ -116,8 +116,9 @@ def _for_each(
 
     Raises ``UserError`` at the end where any failed.
     """
-    from lra_bench import config, grid
+    from lra_bench import config
     from lra_bench.build import build_task
+    from lra_bench.import_path import importable
 
     names, overrides = _split(tasks)
     if not names and (overrides or source):
@@ -126,7 +127,7 @@ def _for_each(
         raise UserError(f"--source: is for one task, and {' '.join(names)} are {len(names)}; name one")
     names = names or list(config.option_files("task", config_dir))
     failed = []
-    with grid.importable(config_dir), config.hydra_ready():
+    with importable(config_dir), config.hydra_ready():
         for name in names:
             try:
                 options = [f"task={name}", f"protocol={protocol}", *with_source(overrides, source)]

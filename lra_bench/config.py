@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.abilities import mixer_ability, position_hooks
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 from lra_bench.options import Bench
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 PACKAGE = "lra_bench.conf"
 GROUPS = ("task", "model", "position", "hardware", "launcher", "tracker", "protocol", "experiment")
@@ -27,6 +30,8 @@ FREE_KEYS = ("task.source", "task.allow_partial", "backbone.position")
 VARIANT_SECTIONS, VARIANT_KEYS = ("model", "position"), ("backbone.causal",)
 NOT_HASHED = {("task", "source"), ("task", "allow_partial"), ("model", "label"), ("model", "source")}
 DERIVED_GROUPS = ("recipe", "tuned")
+
+Load = Callable[[Sequence[str]], tuple[dict[str, Any], dict[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -46,14 +51,24 @@ class Composed:
 
 def extension_sources(config_dir: Path | None) -> list[str]:
     """Hydra search paths beside our own: installed extensions, then the user's folder."""
+    packages = sorted(f"pkg://{package}" for package in _installed_extensions())
+    return [*packages, *([f"file://{config_dir.resolve()}"] if config_dir else [])]
+
+
+@cache
+def _installed_extensions() -> frozenset[str]:
+    """Packages of configuration files that other distributions name as theirs."""
     from importlib.metadata import entry_points
 
-    found = {
-        f"pkg://{point.value}"
-        for group in ("lra_bench.models", "lra_bench.tasks")
-        for point in entry_points(group=group)
-    }
-    return [*sorted(found), *([f"file://{config_dir.resolve()}"] if config_dir else [])]
+    groups = ("lra_bench.models", "lra_bench.tasks")
+    return frozenset(point.value for group in groups for point in entry_points(group=group))
+
+
+def extension_packages(config_dir: Path | None) -> set[str]:
+    """The packages whose classes belong to extensions: those installed as such, and what the user's folder holds."""
+    installed = {package.partition(".")[0] for package in _installed_extensions()}
+    held = config_dir.iterdir() if config_dir else ()
+    return installed | {path.stem for path in held if path.suffix == ".py" or path.is_dir()}
 
 
 def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
@@ -125,21 +140,22 @@ def hydra_ready() -> Iterator[None]:
         yield
 
 
-def compose(overrides: Sequence[str], config_dir: Path | None = None) -> Composed:
+def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load | None = None) -> Composed:
     """Compose one cell from the user's overrides (no comma lists), inside ``hydra_ready``.
 
-    Raises ``UserError`` in one sentence where a key, an option or a value is wrong.
+    ``load`` makes a configuration of checked overrides, by default ``by_hydra``. Raises ``UserError`` in one sentence
+    where a key, an option or a value is wrong.
     """
+    load = load or partial(by_hydra, config_dir=config_dir)
     checked = [check_override(override, config_dir) for override in overrides]
-    groups = [override for override in checked if override.partition("=")[0] in GROUPS]
-    config, choices = _compose(checked, config_dir)
+    groups = [override for override in checked if chooses(override)]
+    config, choices = load(checked)
     if choices["position"] == "auto":
         position = _automatic_position(config, choices, config_dir)
         checked.append(f"position={position}")
         groups.append(f"position={position}")
-        config, choices = _compose(checked, config_dir)
-    own = [override for override in checked if override not in groups]
-    base = _compose(groups, config_dir)[0] if own else config
+        config, choices = load(checked)
+    base = load(groups)[0] if len(groups) < len(checked) else config
     changed = _changed(base, config)
     _check_values(config)
     return Composed(
@@ -159,11 +175,29 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None) -> Compose
     )
 
 
-def _compose(overrides: Sequence[str], config_dir: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
+def chooses(override: str) -> bool:
+    """Whether an override chooses an option of a group, as ``model=performer``."""
+    return override.partition("=")[0] in GROUPS
+
+
+def by_hydra(overrides: Sequence[str], config_dir: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """The plain configuration of checked overrides, and the choice of each group."""
+    from omegaconf.errors import OmegaConfBaseException
+
+    unresolved, choices = load_unresolved(overrides, config_dir)
+    try:
+        return plain(unresolved), choices
+    except OmegaConfBaseException as error:
+        raise _mistake(overrides, error) from error
+
+
+def load_unresolved(overrides: Sequence[str], config_dir: Path | None) -> tuple[DictConfig, dict[str, str]]:
+    """Hydra's configuration of checked overrides, closed to new keys, and the choice of each group."""
     from hydra import compose as hydra_compose
     from hydra.errors import HydraException
-    from omegaconf import OmegaConf
+    from omegaconf import open_dict
     from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
 
     # Quoted, for a folder's name need not obey Hydra's grammar.
     sources = ",".join(json.dumps(source, ensure_ascii=False) for source in extension_sources(config_dir))
@@ -171,14 +205,29 @@ def _compose(overrides: Sequence[str], config_dir: Path | None) -> tuple[dict[st
     try:
         composed = hydra_compose("config", [*search, *overrides], return_hydra_config=True)
         choices = {str(key): str(value) for key, value in composed.hydra.runtime.choices.items()}
-        OmegaConf.set_struct(composed, False)
-        del composed["hydra"]
-        config = OmegaConf.to_container(composed, resolve=True)
+        with open_dict(composed):
+            del composed["hydra"]
     except (HydraException, OmegaConfBaseException) as error:
-        cause = error.__cause__ or error
-        raise UserError(f"{_blamed(overrides, str(error) + str(cause))}{_first_line(cause)}") from error
+        raise _mistake(overrides, error) from error
+    except (YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
+        chosen = ", ".join(filter(chooses, overrides))
+        fault = " ".join(str(error).split())  # with file and line, each on a line of its own
+        raise UserError(f"{chosen}: a configuration file cannot be read ({fault})") from error
+    return composed, choices
+
+
+def plain(unresolved: DictConfig) -> dict[str, Any]:
+    """A configuration as dictionaries and lists, references followed."""
+    from omegaconf import OmegaConf
+
+    config = OmegaConf.to_container(unresolved, resolve=True)
     assert isinstance(config, dict)
-    return {str(key): value for key, value in config.items()}, choices
+    return {str(key): value for key, value in config.items()}
+
+
+def _mistake(overrides: Sequence[str], error: Exception) -> UserError:
+    cause = error.__cause__ or error
+    return UserError(f"{_blamed(overrides, str(error) + str(cause))}{_first_line(cause)}")
 
 
 def _first_line(error: BaseException) -> str:
@@ -215,6 +264,7 @@ AT_LEAST_ONE = (
     *("train.steps", "train.batch_size", "train.evaluate_every", "measure.evaluation_batch_size"),
     *("backbone.depth", "backbone.width", "backbone.heads", "backbone.ff_width", "hardware.threads"),
     *("hardware.processes", "hardware.micro_batch", "hardware.timeout_seconds", "measure.speed_batch_size"),
+    *("launcher.workers", "launcher.minutes", "launcher.cpus", "launcher.at_once", "launcher.signal_seconds"),
 )
 
 
@@ -233,6 +283,8 @@ def _check_values(config: Mapping[str, Any]) -> None:
     limit = config["measure"]["memory_limit_gigabytes"]
     if limit is not None and limit <= 0:
         raise UserError(f"measure.memory_limit_gigabytes={limit:g}: must be above 0")
+    if not config["model"].get("mixer") and not config["model"].get("network"):
+        raise UserError("model: the model file gives neither model.mixer nor model.network")
     if not 0 <= config["backbone"]["dropout"] < 1:
         raise UserError(f"backbone.dropout={config['backbone']['dropout']}: must be at least 0 and below 1")
     build_task(config)
@@ -250,13 +302,18 @@ def _changed(base: Mapping[str, Any], config: Mapping[str, Any], before: str = "
     return found
 
 
+@cache
+def _defaults() -> dict[str, Any]:
+    return asdict(Bench())
+
+
 def config_hash(config: Mapping[str, Any], fingerprint: str) -> str:
     """Eight hex digits of what decides a cell's numbers, and of its data.
 
     Covers task, model, position, backbone and train; keys at the schema's default do not count, so that a new key
     leaves old hashes alone; neither do seed, labels, paths, tracker, launcher and hardware.
     """
-    defaults = asdict(Bench())
+    defaults = _defaults()
     covered = {
         section: {
             key: value

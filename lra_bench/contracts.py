@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
+from lra_bench.errors import Unwritable as Unwritable
 from lra_bench.errors import UserError as UserError
 
 if TYPE_CHECKING:

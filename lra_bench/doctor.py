@@ -29,6 +29,7 @@ def examine(results: Path) -> Iterator[Finding]:
     for look in (_torch, _devices, _resident_memory, _load):
         yield look()
     yield from _folders(results)
+    yield _kept()
     yield _records(results)
     yield _mirror()
 
@@ -88,6 +89,15 @@ def _folders(results: Path) -> Iterator[Finding]:
     raw = os.environ.get("LRA_BENCH_DATA")
     if raw:
         yield Finding("raw data", raw, Path(raw).is_dir())
+
+
+def _kept() -> Finding:
+    """What cells have left in the cache, which grows with every cell."""
+    from lra_bench.data.cache import Cache
+    from lra_bench.kept import checkpoints, totals
+
+    told = (f"{what} {size / 2**20:,.1f} MiB" for what, size in totals(checkpoints(Cache().root)))
+    return Finding("checkpoints", f"{', '.join(told)} (lra-bench clean removes them)")
 
 
 def _records(results: Path) -> Finding:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+ASIDE = re.compile(r"\.(?:[0-9]+\.)?(?:[0-9a-f]{32}|[0-9]+)-(.+)")
+"""Names of files that are being written, or were when their process ended; the group is the name they were to take."""
 
 
 @contextmanager
@@ -16,15 +21,45 @@ def replacing(target: Path) -> Iterator[Path]:
     Its folder is made. What was written is on the disk, not only in its cache, before the name changes.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    aside = target.with_name(f"{_unfinished(os.getpid())}{target.name}")
+    # Process numbers of two machines that share a folder may be equal.
+    aside = target.with_name(f"{_unfinished(os.getpid())}{uuid.uuid4().hex}-{target.name}")
     try:
         yield aside
         sync(aside)
-        aside.replace(target)
+        _rename(aside, target)
     finally:
         aside.unlink(missing_ok=True)
     with suppress(OSError):  # not every file system syncs folders
         sync(target.parent)
+
+
+def _rename(aside: Path, target: Path) -> None:
+    """Rename, also where a network file system says that the file is gone: its answer to a repeated request."""
+    written = aside.stat().st_ino
+    try:
+        aside.replace(target)
+    except OSError:
+        if not target.exists() or target.stat().st_ino != written:
+            raise
+
+
+def sweep(folder: Path, prefix: str = "") -> None:
+    """Remove what writers of files with such names have left behind; no such writer may be at work."""
+    for path in folder.glob(".*"):
+        found = ASIDE.fullmatch(path.name)
+        if found and found[1].startswith(prefix):
+            path.unlink(missing_ok=True)
+
+
+def read_whole(path: Path) -> bytes:
+    """The content of a file that others may replace, also where a network file system forgot which file it was."""
+    for last in (False, False, True):
+        try:
+            return path.read_bytes()
+        except OSError as error:
+            if last or error.errno != errno.ESTALE:
+                raise
+    raise AssertionError
 
 
 def remove_unfinished(folder: Path, process: int) -> None:
@@ -35,13 +70,24 @@ def remove_unfinished(folder: Path, process: int) -> None:
 
 def _unfinished(process: int) -> str:
     """How the names of files begin that a process is writing."""
-    return f".{process}-"
+    return f".{process}."
 
 
 def why(error: OSError) -> str:
     """What the file system objects to, as the middle of a sentence."""
     what = "is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "cannot be written"
     return f"{what} ({error.strerror or error})"
+
+
+def system_error(error: BaseException) -> OSError | None:
+    """The file system's error behind that of a library which hides it, None where there is none."""
+    if isinstance(error, OSError):
+        return error
+    for behind in (error.__cause__, error.__context__):
+        if behind is not None and (found := system_error(behind)) is not None:
+            return found
+    named = re.search(r"\(os error (\d+)\)", str(error))  # as Rust prints them
+    return OSError(int(named[1]), os.strerror(int(named[1]))) if named else None
 
 
 def sync(path: Path) -> None:

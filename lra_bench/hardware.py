@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ class Hardware:
     slug: str
     processes: int = 1
     strategy: str = "none"
+    deterministic: bool = False
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Mixed precision for bf16 and fp16, nothing otherwise."""
@@ -43,8 +45,13 @@ class Hardware:
         return nullcontext()
 
     def apply(self) -> None:
-        """Set thread count and matrix precision of this process."""
+        """Set thread count, matrix precision and choice of algorithms of this process."""
         import torch
+
+        if self.deterministic:
+            # Read by cuBLAS when it starts: several streams of its own would otherwise share one workspace.
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(self.deterministic)
 
         torch.set_num_threads(self.threads)
         tf32 = self.precision == "tf32"
@@ -74,6 +81,7 @@ def resolve(options: Mapping[str, Any]) -> Hardware:
         slug=slug(options),
         processes=processes_of(options),
         strategy=_strategy(options),
+        deterministic=bool(options.get("deterministic")),
     )
 
 
@@ -92,7 +100,7 @@ def processes_of(options: Mapping[str, Any]) -> int:
         if asked not in (None, 1):
             raise UserError(f"hardware.processes={asked}: needs hardware.strategy=ddp or hardware.strategy=fsdp")
         return 1
-    if _device_name(str(options["device"])) == "cpu":
+    if on_cpu(options):
         return int(asked or CPU_PROCESSES)
     import torch
 
@@ -125,7 +133,9 @@ def slug(options: Mapping[str, Any]) -> str:
     """
     name = _device_name(str(options["device"]))
     precision = _precision(str(options["precision"]), name)
-    tail = f"{'-' + precision if precision != 'fp32' else ''}{'-compiled' if options['compile'] else ''}"
+    tail = f"-{precision}" if precision != "fp32" else ""
+    tail += "-compiled" if options["compile"] else ""
+    tail += "-deterministic" if options.get("deterministic") else ""
     strategy, processes = _strategy(options), processes_of(options)
     several, together = ("", "") if strategy == "none" else (f"{processes}x", f"-{strategy}")
     if name == "cpu":
@@ -134,6 +144,11 @@ def slug(options: Mapping[str, Any]) -> str:
 
     chip = "-".join(torch.cuda.get_device_name().lower().replace("nvidia", "").strip().split())
     return f"{chip}{several and '-' + several}{tail or '-fp32'}{together}"
+
+
+def on_cpu(options: Mapping[str, Any]) -> bool:
+    """Whether ``config.hardware`` means the CPU, here."""
+    return _device_name(str(options["device"])) == "cpu"
 
 
 def _strategy(options: Mapping[str, Any]) -> str:
@@ -174,13 +189,20 @@ def _precision(wanted: str, device: str) -> str:
         return "bf16" if device == "cuda" else "fp32"
     if wanted not in PRECISIONS:
         raise UserError(f"hardware.precision={wanted}: choose auto, {', '.join(PRECISIONS)}")
-    if device == "cpu" and wanted in ("tf32", "fp16"):
-        raise UserError(f"hardware.precision={wanted}: needs a CUDA device; choose fp32 or bf16 on a CPU")
+    if device == "cpu" and wanted == "tf32":
+        raise UserError("hardware.precision=tf32: needs a CUDA device; choose fp32, bf16 or fp16 on a CPU")
     return wanted
+
+
+def first_line(error: BaseException) -> str:
+    """What an exception says, in one line; of an operation that ``deterministic`` refuses, what to change."""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    operation, refused, _ = text.partition(" does not have a deterministic implementation")
+    if not refused:
+        return text
+    return f"{operation} has no deterministic form on this device; set hardware.deterministic=false"
 
 
 def usable_cpus() -> int:
     """How many cores this process may use."""
-    import os
-
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lra_bench import grid
 from lra_bench.build import build_task
 from lra_bench.contracts import TaskSpec, UserError
+from lra_bench.grid.plan import Planned, plan
+from lra_bench.import_path import importable
 from lra_bench.measure.backend import MATH
 from lra_bench.measure.contest import Entrant
 from lra_bench.records.schema import variant_name
@@ -28,19 +29,19 @@ class Lineup:
 
 def lineups(overrides: Sequence[str], results: Path, config_dir: Path | None = None) -> list[Lineup]:
     """One lineup for every choice beside the model; ``UserError`` where no model of one runs its task."""
-    together: dict[tuple[str, ...], list[grid.Planned]] = {}
-    for each in grid.plan(overrides, results, config_dir):
+    together: dict[tuple[str, ...], list[Planned]] = {}
+    for each in plan(overrides, results, config_dir):
         shared = tuple(text for text in each.cell.overrides if not _is_model(text))
         together.setdefault(shared, []).append(each)
-    with grid.importable(config_dir):
+    with importable(config_dir):
         return [_lineup(shared, several, results, config_dir) for shared, several in together.items()]
 
 
-def _lineup(shared: Sequence[str], planned: Sequence[grid.Planned], results: Path, config_dir: Path | None) -> Lineup:
+def _lineup(shared: Sequence[str], planned: Sequence[Planned], results: Path, config_dir: Path | None) -> Lineup:
     fit = [each for each in planned if each.status != "incompatible"]
     if not fit:
         raise UserError(f"{planned[0].cell.key}: {planned[0].reason}")
-    (standard,) = grid.plan([*shared, f"model={BASELINE}"], results, config_dir)
+    (standard,) = plan([*shared, f"model={BASELINE}"], results, config_dir)
     config = standard.cell.config
     return Lineup(
         entrants=(
@@ -63,6 +64,6 @@ def _is_model(override: str) -> bool:
     return key == "model" or key.startswith("model.")
 
 
-def _name(planned: grid.Planned) -> str:
+def _name(planned: Planned) -> str:
     """The model and what differs from its file; the position is common to all."""
     return variant_name(planned.cell.key.model, planned.cell.differences, None)

@@ -83,8 +83,13 @@ class Measure:
 
 @dataclass
 class HardwareOptions:
-    """Where to compute; ``micro_batch`` caps the rows computed at once, ``timeout_seconds`` ends a cell.
+    """Where and how to compute; ``micro_batch`` caps the rows computed at once, ``timeout_seconds`` ends a cell.
 
+    ``precision`` is ``auto``, ``fp32``, ``tf32``, ``bf16`` or ``fp16``; ``compile`` runs the model through
+    ``torch.compile``, and as it is where that fails. ``deterministic`` takes only operations that give the same bits
+    each time; a model that needs another one ends with its name.
+
+    ``memory_limit_gigabytes`` (of 2³⁰ bytes) is what one process may take, of its card or of the host on a CPU.
     ``strategy`` is ``none``, ``ddp`` or ``fsdp``: with the latter two ``processes`` train a cell together, by default
     one per CUDA device, and two on a CPU. ``threads`` and ``micro_batch`` are those of one process.
     """
@@ -92,11 +97,13 @@ class HardwareOptions:
     device: str = "auto"
     precision: str = "auto"
     compile: bool = False
+    deterministic: bool = False
     processes: int | None = None
     strategy: str = "none"
     threads: int | None = None
     micro_batch: int | None = None
     timeout_seconds: int | None = None
+    memory_limit_gigabytes: float | None = None
     checkpoint_seconds: float = 30.0
 
 
@@ -119,9 +126,24 @@ class TrackerOptions:
 
 @dataclass
 class LauncherOptions:
-    """Who starts the cells."""
+    """Who starts the cells: ``local``, on this machine, or ``slurm``, on a cluster.
+
+    ``workers`` cells run at once on this machine, each with cores, and cards, of its own. The others are of Slurm: what
+    ``sbatch`` is asked for, for each cell; ``cpus`` and ``gpus`` are by default those that the hardware needs, and at
+    most ``at_once`` cells run at a time. ``cluster: local`` runs the same jobs on this machine, without Slurm.
+    """
 
     name: str = "local"
+    workers: int | None = None
+    cluster: str = "slurm"
+    partition: str | None = None
+    account: str | None = None
+    minutes: int = 240
+    cpus: int | None = None
+    gpus: int | None = None
+    memory_gigabytes: float | None = None
+    at_once: int | None = None
+    signal_seconds: int = 90
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,9 @@ QUIET_SECONDS = 2.0
 LINE_SECONDS = 10.0
 REDRAW_SECONDS = 0.25
 
+TERMINAL_COLUMNS = "LRA_BENCH_TERMINAL_COLUMNS"
+"""The variable that tells a process whose stderr is passed on to a terminal how wide that is."""
+
 _silent = False
 
 _screen: Progress | None = None
@@ -43,10 +47,15 @@ def bar(total: int, description: str, start: int = 0, unit: str = "") -> Iterato
     """
     if _silent:
         yield lambda n, doing="", /: None
-    elif sys.stderr.isatty():
+    elif on_terminal():
         yield from _live(total, description, start, unit)
     else:
         yield from _lines(total, description, start, unit)
+
+
+def on_terminal() -> bool:
+    """Whether bars can be drawn: stderr is a terminal, or is passed on to one."""
+    return sys.stderr.isatty() or TERMINAL_COLUMNS in os.environ
 
 
 def say(message: str) -> None:
@@ -126,7 +135,7 @@ def _new_screen() -> Progress:
         MofNCompleteColumn(),
         TextColumn("{task.fields[unit]} {task.fields[rate]}"),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=Console(stderr=True, force_terminal=True, width=int(os.environ.get(TERMINAL_COLUMNS, 0)) or None),
         transient=True,
         auto_refresh=False,
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
+from lra_bench.hardware import first_line
 from lra_bench.progress import say
 from lra_bench.records.extrapolation import Extrapolation, ExtrapolationPoint, attempt_now, joined, section
 from lra_bench.records.schema import Record
@@ -39,19 +41,23 @@ def reevaluate(
     hardware: str | None = None,
     config_dir: Path | None = None,
     write: bool = True,
+    trusted: Sequence[str] = (),
 ) -> tuple[Extrapolation, list[ExtrapolationPoint]]:
     """Test the best weights of the record at ``path``: its section with what was found, and the points found now.
 
     At ``lengths``, by default the training length, or with ``knobs`` the longer ones of the record. ``knobs`` are
     measured beside the plain curve; ``ALL`` are those that the model declares. ``hardware`` names an option of that
     group, by default the record's own. With ``write`` the points join the record as a new attempt, in one step, after
-    all are measured. Raises ``UserError`` where the checkpoint is no longer there.
+    all are measured, and its run of W&B is brought up to date. Raises ``UserError`` where the checkpoint is gone, and
+    where the record names a class that is not lra-bench's, an installed extension's, in ``config_dir``, or in a package
+    among ``trusted``.
     """
     from lra_bench.cell import checkpoint_folder, holding
     from lra_bench.hardware import alone, resolve
     from lra_bench.measure.knobs import chosen
     from lra_bench.measure.length import extrapolate
     from lra_bench.records import environment, store
+    from lra_bench.tracking.update import update
     from lra_bench.training.checkpoint import Checkpoints
 
     key = store.load(path).key
@@ -62,9 +68,11 @@ def reevaluate(
         record = store.load(path)
         if record.status != "ok":
             raise UserError(f"{path}: is {record.status}, so there are no tested weights; run {record.command} first")
+        _check_config(path, record.config)
         machine = resolve(alone(_hardware_options(record, hardware, config_dir)))
         machine.apply()
-        task, model = _restored(record, checkpoints, machine)
+        with recorded_classes(path, config_dir, trusted):
+            task, model = _restored(record, checkpoints, machine)
         known = chosen(model, None if ALL_KNOBS in knobs else knobs, "--knobs")
         wanted = _wanted(record, task, lengths, known)
         ratios = [length / task.spec.train_length for length in wanted.lengths]
@@ -78,6 +86,7 @@ def reevaluate(
         after = joined(wanted.kept, found.points, found.by_position, attempt, task.spec.higher_is_better)
         if write:
             _join(record, after, found, number)
+            update(record)
     return after, _told(after, found.points)
 
 
@@ -100,6 +109,34 @@ def _restored(record: Record, checkpoints: Any, hardware: Hardware) -> tuple[Tas
     if finish is not None:
         finish(*(Rows(task.split(name), task.spec) for name in ("train", "validation")))
     return task, model
+
+
+@contextmanager
+def recorded_classes(path: Path, config_dir: Path | None, trusted: Sequence[str]) -> Iterator[None]:
+    """Build what the configuration of a record says, which may be a stranger's.
+
+    Classes come from lra-bench, installed extensions, ``config_dir`` and the packages ``trusted``. What a malformed
+    configuration leads to is a ``UserError`` that names the record at ``path``.
+    """
+    from lra_bench.build import classes_of
+    from lra_bench.config import extension_packages
+
+    packages = {*extension_packages(config_dir), *trusted}
+    remedy = "if you trust whoever made the record, give --config-dir DIR that holds it, or --trust PACKAGE"
+    try:
+        with classes_of(packages, str(path), remedy):
+            yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise UserError(
+            f"{path}: its configuration cannot be built ({type(error).__name__}: {first_line(error)})"
+        ) from error
+
+
+def _check_config(path: Path, config: Mapping[str, Any]) -> None:
+    """Raise ``UserError`` where a section that is needed to build a cell is missing."""
+    for name in ("task", "model", "position", "backbone", "train", "measure", "hardware"):
+        if not isinstance(config.get(name), Mapping):
+            raise UserError(f"{path}: its configuration has no section {name}")
 
 
 def _wanted(record: Record, task: Task, lengths: Sequence[int], knobs: Sequence[str]) -> Wanted:
@@ -125,8 +162,9 @@ def _hardware_options(record: Record, name: str | None, config_dir: Path | None)
 
     from lra_bench.build import suggest
     from lra_bench.config import option_files
+    from lra_bench.options import HardwareOptions
 
-    options: dict[str, Any] = record.config["hardware"]
+    options = {**asdict(HardwareOptions()), **record.config["hardware"]}
     if name is None:
         return options
     files = option_files("hardware", config_dir)
@@ -137,8 +175,6 @@ def _hardware_options(record: Record, name: str | None, config_dir: Path | None)
 
 def _measure_defaults() -> dict[str, Any]:
     """Options that a record may be too old to hold."""
-    from dataclasses import asdict
-
     from lra_bench.options import Measure
 
     return asdict(Measure())

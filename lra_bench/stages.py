@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -35,22 +35,40 @@ class Incompatible(Exception):
 
 
 class Stages:
-    """The stages of one cell; ``stage`` names the one that runs, ``measure`` runs all.
+    """The stages of one cell; ``stage`` names the one that runs, of which ``tell`` hears; ``measure`` runs all.
 
     Where several processes share the work they train; everything else is done here, by this process ``alone``.
     """
 
     def __init__(
-        self, record: Record, fingerprint: str, hardware: Hardware, alone: Hardware, results: Path, folder: Path
+        self,
+        record: Record,
+        fingerprint: str,
+        hardware: Hardware,
+        alone: Hardware,
+        results: Path,
+        folder: Path,
+        tell: Callable[[str], None] = lambda stage: None,
     ) -> None:
         self.record, self.fingerprint, self.results = record, fingerprint, results
         self.group, self.hardware = hardware, alone
         self.config = record.config
         self.checkpoints = Checkpoints(folder, self.config["hardware"]["checkpoint_seconds"])
         self.tracker = tracker(self.config["tracker"])
+        self.tell = tell
         self.stage = "starting"
         self.curves: pd.DataFrame | None = None
         self.predictions: pd.DataFrame | None = None
+
+    @property
+    def stage(self) -> str:
+        """What is being done."""
+        return self._stage
+
+    @stage.setter
+    def stage(self, stage: str) -> None:
+        self._stage = stage
+        self.tell(stage)
 
     def measure(self) -> None:
         """All stages in order."""

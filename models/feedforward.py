@@ -37,11 +37,12 @@ def activation(name: str) -> nn.Module:
     return ACTIVATIONS[name]()
 
 
-def linear(inputs: int, outputs: int) -> nn.Linear:
-    """A linear layer with Xavier-uniform weights and zero bias, as in the projections of mixers."""
-    layer = nn.Linear(inputs, outputs)
+def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
+    """A linear layer with Xavier-uniform weights and zero bias or none, as in the projections of mixers."""
+    layer = nn.Linear(inputs, outputs, bias=bias)
     nn.init.xavier_uniform_(layer.weight)
-    nn.init.zeros_(layer.bias)
+    if bias:
+        nn.init.zeros_(layer.bias)
     return layer
 
 

@@ -164,7 +164,8 @@ class HeadMixer(Mixer):
     """A mixer of heads: owns the projections, the split into heads and the merge.
 
     A typical variant defines ``attend`` alone: q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D).
-    ``head_dim`` need not be width / heads. Weights are drawn Xavier-uniform, biases are zero.
+    ``head_dim`` need not be width / heads. Weights are drawn Xavier-uniform, biases are zero; without ``qkv_bias``
+    queries, keys and values have none.
     ``merge`` names what takes the place of the output projection, ``head_losses`` one or more losses on what heads do;
     both are names from ``heads.choice``, or mappings of ``name`` and options.
     """
@@ -179,6 +180,7 @@ class HeadMixer(Mixer):
         *,
         head_dim: int | None = None,
         kv_heads: int | None = None,
+        qkv_bias: bool = True,
         merge: Choice | None = None,
         head_losses: Choice | Sequence[Choice] | None = None,
         **common: Any,
@@ -190,13 +192,14 @@ class HeadMixer(Mixer):
         self.kv_heads = kv_heads or heads
         if heads % self.kv_heads:
             raise UserError(f"model.mixer.kv_heads={kv_heads}: does not divide backbone.heads={heads}")
-        self.query = nn.Linear(width, heads * self.head_dim)
-        self.key = nn.Linear(width, self.kv_heads * self.head_dim)
-        self.value = nn.Linear(width, self.kv_heads * self.head_dim)
+        self.query = nn.Linear(width, heads * self.head_dim, bias=qkv_bias)
+        self.key = nn.Linear(width, self.kv_heads * self.head_dim, bias=qkv_bias)
+        self.value = nn.Linear(width, self.kv_heads * self.head_dim, bias=qkv_bias)
         self.output: nn.Module = nn.Linear(heads * self.head_dim, width)
         for linear in (self.query, self.key, self.value, self.output):
             nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
         if merge is not None:
             sizes = {"heads": heads, "head_dim": self.head_dim, "width": width}
             self.output = build(merge_node(merge), nn.Module, "model.mixer.merge", **sizes)

@@ -198,6 +198,7 @@ def make_speed(growth: float, cost: float, on_gpu: bool, failures: dict[int, str
                     "utilisation": factor * 1e6 * length / seconds / 1e11 if ok else None,
                     "short_run": False,
                     "warmup_seconds": 2.0 if ok else None,
+                    "compile": None,
                 }
             )
     return points

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "lra_bench.cli"]
@@ -18,6 +19,11 @@ TINY = [
     "measure.flops=false",
     "measure.energy=false",
 ]
+
+
+def alive(process: subprocess.Popen[str]) -> Callable[[], bool]:
+    """A function that tells whether a started command is still running."""
+    return lambda: process.poll() is None
 
 
 class Folder:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lra_bench.contracts import UserError
+from lra_bench.data import archives
 from lra_bench.data.archives import open_compressed, open_inside, read_files
 
 FILES = {"neg/10.txt": b"ten", "neg/2.txt": b"", "pos/1.txt": bytes(range(256)) * 9, "readme": b"not wanted"}
@@ -280,3 +281,46 @@ def test_a_file_behind_a_way_out_is_not_opened(tmp_path):
         add(archive, "large", b"content")
     with pytest.raises(UserError, match="leads out of the archive"), open_inside(tmp_path / "archive", everything):
         pass
+
+
+def bomb(path, form, size):
+    """An archive of zeros that would fill ``size`` bytes, made without holding them."""
+    if form == "zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a", "w") as inside:
+            for _ in range(size >> 20):
+                inside.write(bytes(1 << 20))
+        return path
+    opener = {"w:gz": gzip.open, "w:bz2": bz2.open, "w:xz": lzma.open}[form]
+    member = tarfile.TarInfo("a")
+    member.size = size
+    with opener(path, "wb") as stream:
+        stream.write(member.tobuf())
+        for _ in range(size >> 20):
+            stream.write(bytes(1 << 20))
+        stream.write(bytes(1024))
+    return path
+
+
+@pytest.mark.parametrize("form", ["w:gz", "w:bz2", "w:xz", "zip"])
+def test_what_is_packed_to_fill_the_memory_is_refused(tmp_path, form, monkeypatch):
+    monkeypatch.setattr(archives, "SMALL_BYTES", 1 << 20)
+    path = bomb(tmp_path / "bomb", form, 16 << 20)
+    refused(path, "unpacks to more than 250 times its size")  # passed over, which unpacks it too
+    with pytest.raises(UserError, match="unpacks to more"):
+        list(read_files(path, everything))
+
+
+def test_a_compressed_file_that_fills_the_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "SMALL_BYTES", 1 << 20)
+    (tmp_path / "line.gz").write_bytes(gzip.compress(bytes(16 << 20)))
+    with open_compressed(tmp_path / "line.gz") as stream, pytest.raises(UserError, match="unpacks to more"):
+        stream.readline()
+
+
+@pytest.mark.parametrize("form", ["folder", "w:", "zip"])
+def test_a_member_larger_than_any_data_is_refused_before_it_is_held(tmp_path, form, monkeypatch):
+    monkeypatch.setattr(archives, "LARGEST_MEMBER_BYTES", 1000)
+    path = write(tmp_path / "data", form, {"large": bytes(1001), "small": bytes(1000)})
+    assert dict(read_files(path, lambda name: name == "small")) == {"small": bytes(1000)}
+    with pytest.raises(UserError, match=r"large in .* is larger \(1,001 bytes\) than any"):
+        list(read_files(path, everything))

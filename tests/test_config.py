@@ -8,7 +8,8 @@ import yaml
 from lra_bench import config
 from lra_bench.build import build_task
 from lra_bench.contracts import UserError
-from lra_bench.grid import expand, incompatible
+from lra_bench.grid.expand import expand
+from lra_bench.grid.status import incompatible
 from lra_bench.listing import options
 from lra_bench.options import Bench
 

@@ -50,7 +50,8 @@ def hold(entrants: list[Entrant], modes: tuple[str, ...] = MODES, **changes: Any
 def in_process(monkeypatch: pytest.MonkeyPatch):
     """The rule in small and no processes; threads are put back."""
     monkeypatch.setattr(contest, "Live", InProcess)
-    monkeypatch.setattr(speed, "SECONDS", 0.01)
+    for name, value in {"SECONDS": 0.01, "ROUNDS": 5, "ROUND_SECONDS": 0.01}.items():
+        monkeypatch.setattr(speed, name, value)
     monkeypatch.setattr(speed, "WARM_UP_STEPS", 2)
     monkeypatch.setattr(InProcess, "commands", [])
     threads = torch.get_num_threads()

@@ -48,6 +48,7 @@ def run_as_written(document: Path, folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in folder.glob("results/runs/*/*/*/*/seed*.json")]
 
 
+@pytest.mark.slow
 def test_the_mixer_of_the_guide_runs_outside_the_repository(tmp_path: Path) -> None:
     [record] = run_as_written(ROOT / "docs" / "adding-a-model.md", tmp_path)
     assert (record["status"], record["key"]["task"], record["key"]["model"]) == ("ok", "listops", "my_mixer")

@@ -9,6 +9,7 @@ import pytest
 
 from lra_bench import reevaluate as module
 from lra_bench.contracts import UserError
+from lra_bench.records import store
 from lra_bench.reevaluate import reevaluate
 from tests.record_factory import make_record
 from tests.running import TINY, Folder
@@ -62,18 +63,19 @@ def test_new_lengths_and_knobs_join_the_record_as_an_attempt(measured, cell):
     assert [attempt["attempt"] for attempt in attempts] == [1, 2] and after["attempt"] == 2
     assert attempts[1]["hardware"].startswith("cpu-") and attempts[1]["machine"]["processor"]
     assert len(after["extrapolation"]["summary"]) == 2
-    changed = {"attempt", "extrapolation"}
+    changed = {"attempt", "extrapolation", "artifacts"}
     assert {name for name in after if after[name] != before[name]} == changed
     now = digests(cell)
-    assert {name for name in files if files[name] != now[name]} == {"seed0.json", "seed0.predictions.parquet"}
+    gone = before["artifacts"]["predictions"]
+    assert {name for name in files if files[name] != now.get(name)} == {"seed0.json", gone}
+    assert set(now) - set(files) == {after["artifacts"]["predictions"]} and gone not in now
     assert best_weights(measured) == weights
 
 
 def test_predictions_of_the_new_points_stand_beside_the_old_ones(cell):
-    table = cell.with_name("seed0.predictions.parquet")
-    before = pd.read_parquet(table)
+    before = store.predictions(store.load(cell))
     reevaluate(cell, [50, 120], ["position.scaling=yarn"])
-    after = pd.read_parquet(table)
+    after = store.predictions(store.load(cell))
     counts = after.groupby(["knob", "length"]).size().to_dict()
     assert counts == {("", 50): 24, ("", 100): 64, ("", 120): 24, ("", 200): 24, ("position.scaling=yarn", 120): 24}
     kept = after[after["length"] != 120].sort_values(["length", "row"], ignore_index=True)
@@ -81,10 +83,11 @@ def test_predictions_of_the_new_points_stand_beside_the_old_ones(cell):
 
 
 def test_predictions_without_a_column_for_knobs_are_taken_as_plain(cell):
-    table = cell.with_name("seed0.predictions.parquet")
-    pd.read_parquet(table).drop(columns="knob").to_parquet(table)
+    record = store.load(cell)
+    table = cell.with_name(record.artifacts["predictions"])
+    store.predictions(record).drop(columns="knob").to_parquet(table)
     reevaluate(cell, [120])
-    assert set(pd.read_parquet(table)["knob"]) == {""}
+    assert set(store.predictions(store.load(cell))["knob"]) == {""}
 
 
 def test_only_printing_writes_nothing(cell):

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lra_bench.figures import palette, ranks, style
+from lra_bench.figures.curves import FAINT
 from lra_bench.figures.efficiency_length import first_better
 from lra_bench.figures.legend import Entry, lay_out
 from lra_bench.figures.palette import look, looks
@@ -37,6 +38,14 @@ def test_marker_and_line_alone_tell_all_systems_apart(systems) -> None:
         seen = look(model, family)
         other = found.setdefault((seen.marker, seen.filled, str(seen.line)), model)
         assert other == model, f"{model} and {other} look alike in grey"
+
+
+def test_no_system_is_lost_on_paper_or_among_the_faint_lines_behind_it(systems) -> None:
+    """In grey too, for the contrast is that of the luminance alone."""
+    for model, family in systems:
+        colour = look(model, family).colour
+        assert palette.contrast(colour, palette.WHITE) >= 2.2, model
+        assert palette.contrast(colour, FAINT) >= 1.4, model
 
 
 def test_families_share_a_hue_and_the_table_knows_them_right(systems) -> None:
@@ -166,6 +175,24 @@ def test_names_beside_points_cover_neither_points_nor_each_other(seed: int) -> N
         assert not first.padded(-0.5).overlaps(second.padded(-0.5))
     centres = ax.transData.transform(points)
     assert not any(box.contains(*centre) for box in boxes for centre in centres)
+
+
+def test_names_beside_points_keep_off_lines() -> None:
+    x, y = np.array([0.2, 0.5, 0.8]), np.array([0.2, 0.5, 0.3])
+    lines = [
+        np.column_stack([x, y]),
+        *(np.array([[at, up - 0.15], [at, up + 0.15]]) for at, up in zip(x, y, strict=True)),
+    ]
+    figure = style.new_figure(5, 4)
+    ax = style.panel(figure, 0.5, 0.5, 4, 3)
+    ax.set(xlim=(0, 1), ylim=(0, 1))
+    place(ax, x, y, ["performer", "nystrom", "local"], ["black"] * 3, lines)
+    figure.draw_without_rendering()
+    for line in lines:
+        shares = np.linspace(0, 1, 500)[:, None]
+        along = np.vstack([begin + shares * (end - begin) for begin, end in itertools.pairwise(line)])
+        for text in ax.texts:
+            assert text.get_window_extent().count_contains(ax.transData.transform(along)) == 0, text
 
 
 @settings(deadline=None)

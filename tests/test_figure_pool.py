@@ -59,7 +59,7 @@ def of_group(group: int) -> list[int]:
 def begun(folder: Path, parent: int) -> Iterator[Path]:
     """What another process than ``parent`` is writing."""
     for path in folder.glob(".*"):
-        if not path.name.startswith(f".{parent}-"):
+        if not path.name.startswith(f".{parent}."):
             yield path
 
 
@@ -94,13 +94,13 @@ def test_figures_of_a_killed_process_are_drawn_by_the_other_which_says_so_once(
         found = [next(outcomes)]
         (helper,) = set(multiprocessing.active_children()) - before
         assert helper.pid is not None
-        (tmp_path / f".{helper.pid}-ranks-quick.pdf").write_text("%PDF")  # what it had begun
+        (tmp_path / f".{helper.pid}.0-ranks-quick.pdf").write_text("%PDF")  # what it had begun
         os.kill(helper.pid, signal.SIGKILL)
         found += outcomes
     assert sorted(name for name, _ in found) == sorted(FEW)
     assert all(not isinstance(outcome, Exception) and len(outcome) >= 3 for _, outcome in found)
     told = [line for line in capfd.readouterr().err.splitlines() if "second process" in line]
-    how = r"ended by signal 9 \(the machine's memory ran out, or it was killed from outside\)"
+    how = "ended by signal 9"
     assert len(told) == 1
     assert re.fullmatch(rf"plot \w+: the second process {how}; this one draws the rest alone", told[0])
     assert set(multiprocessing.active_children()) == before

@@ -13,12 +13,14 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from lra_bench.contracts import UserError
 from lra_bench.figures import FIGURES, NothingToDrawError, draw, style
 from lra_bench.figures.layout import Sheet
+from lra_bench.figures.palette import contrast
 from lra_bench.records import store
 from lra_bench.records.extrapolation import section
 from lra_bench.records.schema import Record
@@ -124,7 +126,8 @@ def test_extrapolation_draws_floor_training_length_and_a_line_per_variant() -> N
     )
     assert any(list(line.get_xdata()) == [1.0, 1.0] for line in ax.lines)
     assert len(ax.lines) == 2 + data["label"].nunique()
-    assert {"floor: root operator", *data["label"]} <= set(" ".join(written(figure)).split("\n")) | set(written(figure))
+    said = "".join(written(figure)).replace(" ", "").replace("\n", "")
+    assert all(name.replace(" ", "") in said for name in ("floor: root operator", *data["label"]))
 
 
 def test_other_ways_to_lengthen_have_panels_of_their_own_that_share_the_training_length() -> None:
@@ -145,7 +148,7 @@ def test_knobs_have_a_panel_for_each_trained_variant_and_stay_out_of_the_other_f
     assert [ax.get_title("left") for ax in figure.axes] == ["listops · local", "listops · performer"]
     settings = ["as trained", "model.mixer.log_n=true", "position.scaling=yarn"]
     assert [text.get_text() for text in figure.texts if text.get_gid() == "legend"] == [
-        *settings, "floor: root operator",
+        *settings, "floor: root operator", "95 % interval over examples",
     ]  # fmt: skip
     own = data[data["model"] == "local"].groupby("setting")
     assert own["ratio"].apply(list).to_dict() == {setting: [1.0, 2.0, 4.0, 8.0] for setting in settings}
@@ -215,8 +218,9 @@ def test_speed_shows_medians_and_names_failures() -> None:
     assert time.loc[2048, "value"] == points[2048]["median_seconds"]
     assert memory.loc[2048, "value"] == points[2048]["peak_resident_growth_bytes"]
     assert time.loc[16384, "status"] == "out_of_memory" and pd.isna(time.loc[16384, "value"])
-    told = " ".join(written(figure)).replace("\n", " ")
-    assert "out of memory at 16k" in told and "time limit at 1k" in told and "time N^1.00, N^1.00" in told
+    told = " ".join(written(figure)).replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ")
+    assert "out of memory at 16k" in told and "time limit at 1k" in told
+    assert "time 1.00, 1.00" in told and "exponent a of N^a (training, inference)" in told
 
 
 @pytest.mark.parametrize("name", ["speed_vs_length", "score_vs_speed"])
@@ -245,9 +249,9 @@ def test_machines_and_batch_sizes_never_share_axes() -> None:
     assert list(drawn) == ["quick-cpu-epyc-2t", "quick-h200-bf16"]
     headings = [page.texts[0].get_text() for sheet in drawn.values() for page in sheet.pages]
     assert headings == [
-        "quick · cpu-epyc-2t · listops · batch 1",
-        "quick · cpu-epyc-2t · listops · batch 32",
-        "quick · h200-bf16 · listops · batch 1",
+        "protocol quick · cpu-epyc-2t · listops · batch 1",
+        "protocol quick · cpu-epyc-2t · listops · batch 32",
+        "protocol quick · h200-bf16 · listops · batch 1",
     ]
     assert len(sheets("score_vs_speed", made)[0].pages[0].axes) == 2
 
@@ -310,12 +314,12 @@ def test_of_more_curves_than_a_panel_takes_the_best_are_drawn_before_all_others(
         assert np.isnan(faint.get_xdata()).sum() == 4
 
 
-def test_points_are_moved_aside_by_less_than_a_tenth() -> None:
+def test_points_are_moved_aside_by_less_than_a_twentieth_in_all() -> None:
     [sheet] = sheets("extrapolation", many(8, ("listops",)))
     drawn = [line.get_xdata() for ax in sheet.pages[0].axes for line in ax.lines if line.get_zorder() == 3.5]
     assert len(drawn) == 8
     for x in drawn:
-        assert np.abs(np.asarray(x) / RATIOS - 1).max() < 0.05
+        assert np.abs(np.asarray(x) / RATIOS - 1).max() < 0.022
 
 
 def test_the_heat_map_has_every_score_and_how_other_cells_ended() -> None:
@@ -326,6 +330,18 @@ def test_the_heat_map_has_every_score_and_how_other_cells_ended() -> None:
     bold = {text for text, artist in cells.items() if artist.get_weight() == "bold"}
     assert bold == {f"{100 * listops.max():.1f}"}
     assert "div: diverged" in written(figure)
+
+
+def test_numbers_of_the_heat_map_can_be_read_on_every_colour() -> None:
+    made = [make_record(f"model{number}", accuracy=0.25 + number / 30) for number in range(22)]
+    [sheet] = sheets("heat_map", made)
+    for ax in sheet.pages[0].axes:
+        behind = ax.collections[-1].get_array().reshape(-1, 4)
+        cells = [text for text in ax.texts if text.get_gid() == "tag"]
+        colours = {to_hex(colour) for colour in behind}
+        assert len(cells) == 22 and len(colours) > 10
+        for text, colour in zip(sorted(cells, key=lambda text: text.get_position()[1]), behind, strict=True):
+            assert contrast(to_hex(text.get_color()), to_hex(colour)) >= 4.5
 
 
 def test_score_over_speed_is_taken_at_one_length_with_memory_as_area() -> None:
@@ -369,6 +385,8 @@ def test_files_appear_and_rebuild_to_the_byte(name: str, tmp_path: Path) -> None
         found.append([path.read_bytes() for path in paths])
     assert found[0] == found[1]
     assert b"CreationDate" not in found[0][0]
+    # Outlines that stay text in editors; journals refuse Type 3.
+    assert b"/FontFile2" in found[0][0] and b"/Type3" not in found[0][0]
 
 
 def test_mistakes_are_told_in_one_sentence(tmp_path: Path) -> None:
@@ -389,6 +407,25 @@ def test_nothing_is_cut_off_or_written_over_something_else(name: str, cells, wid
     reads_well(name, stored(cells(), tmp_path), width)
 
 
+@pytest.mark.parametrize("name", ["score_vs_speed", "score_vs_growth", "extrapolation", "learning_curves"])
+def test_three_panels_beside_each_other_have_room_for_the_names_of_their_axes(name: str, tmp_path: Path) -> None:
+    tasks = ("copy", "image", "listops", "needle", "recall", "text", "retrieval_synthetic")
+    reads_well(name, stored(many(5, tasks), tmp_path), style.PAGE_INCHES)
+
+
+@pytest.mark.parametrize("name", ["extrapolation", "score_vs_speed", "score_vs_growth", "ranks"])
+def test_the_legend_says_what_bars_stand_for(name: str) -> None:
+    def said(made: list[Record]) -> str:
+        figure, _ = one(name, made)
+        return " ".join(text.get_text() for text in figure.texts if text.get_gid() == "legend")
+
+    of_one = [make_record(model) for model in ("transformer", "performer")]
+    of_two = [make_record(model, seed=seed) for model in ("transformer", "performer") for seed in range(2)]
+    assert "95 % interval over examples" in said(of_one)
+    assert "95 % interval over seeds" in said(of_two)
+    assert "over seeds or examples" in said([*of_one, *of_two[2:]])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", style.WIDTHS.values(), ids=style.WIDTHS)
 @pytest.mark.parametrize("name", FIGURES)
@@ -401,9 +438,14 @@ def reads_well(name: str, made: list[Record], width: float) -> None:
     for page in (page for sheet in sheets(name, made, width) for page in sheet.pages):
         with style.style():
             page.draw_without_rendering()
-        assert page.get_size_inches()[0] == width
+        assert page.get_size_inches()[0] == width and page.get_size_inches()[1] <= style.PAGE_HEIGHT_INCHES
         boxes = [(text, text.get_window_extent()) for text in shown(page) if text.get_text().strip()]
         assert len(boxes) > 5
+        assert min(text.get_fontsize() for text, _ in boxes) >= 6
+        for artist in [*page.artists, *(mark for ax in page.axes for mark in (*ax.lines, *ax.collections))]:
+            seen = artist.get_tightbbox()
+            if seen is not None and np.isfinite(seen.extents).all() and seen.width * seen.height:
+                assert page.bbox.padded(1).count_contains(seen.corners()) == 4, artist
         for text, box in boxes:
             inside = page.bbox.x0 - 1 <= box.x0 and box.x1 <= page.bbox.x1 + 1
             assert inside and page.bbox.y0 - 1 <= box.y0 and box.y1 <= page.bbox.y1 + 1, text
@@ -421,6 +463,22 @@ def shown(figure: Figure) -> Iterator[Text]:
         yield from (ax.title, ax._left_title, ax.xaxis.label, ax.yaxis.label, *ax.texts)  # type: ignore[attr-defined]
         for axis in (ax.xaxis, ax.yaxis):
             yield from (tick.label1 for tick in axis._update_ticks() if tick.label1.get_visible())  # type: ignore[attr-defined]
+
+
+def test_ranks_say_who_was_not_tested() -> None:
+    made = [make_record(model, seed=seed) for model in ("transformer", "performer") for seed in range(3)]
+    figure, _ = one("ranks", [*made, make_record("local")])
+    (mark,) = [text for text in figure.axes[0].texts if text.get_gid() == "untested"]
+    of_local = next(text for text in figure.axes[0].texts if text.get_text() == "local")
+    assert mark.get_position()[1] == of_local.get_position()[1]
+    assert "fewer than 3 seeds" in " ".join(written(figure))
+    figure, _ = one("ranks", made)
+    assert "fewer than 3 seeds" not in " ".join(written(figure))
+
+
+@pytest.mark.parametrize("width", style.WIDTHS.values(), ids=style.WIDTHS)
+def test_as_many_points_as_there_are_systems_fit_a_page(width: float) -> None:
+    reads_well("score_vs_speed", many(76, ("listops",)), width)
 
 
 def test_the_settings_of_matplotlib_are_left_alone(tmp_path: Path) -> None:

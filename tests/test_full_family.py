@@ -99,6 +99,16 @@ class TestSharedKeys:
         assert len(state["key.bias"]) == 16 and len(shared.key.bias) == 4 * kv_heads
 
 
+@pytest.mark.parametrize("name", ["transformer", "linear", "local", "nystrom", "sinkhorn", "luna"])
+def test_projections_without_biases_are_those_whose_biases_are_zero(name):
+    without, with_zeros, x = make(name, qkv_bias=False), make(name), rows(2, 32)
+    own = dict(without.named_parameters())
+    assert not {"query.bias", "key.bias", "value.bias"} & set(own) and "output.bias" in own
+    for key, parameter in with_zeros.named_parameters():
+        parameter.data = own[key].data if key in own else torch.zeros_like(parameter)
+    assert same(run(without, x), run(with_zeros, x), 0)
+
+
 class TestModern:
     def network(self, **options):
         file = node_file("model", "transformer_modern")

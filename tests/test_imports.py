@@ -27,7 +27,7 @@ CHEAP = (
     "lra_bench.build",
     "lra_bench.config",
     "lra_bench.cli",
-    "lra_bench.grid",
+    "lra_bench.grid.execute",
     "lra_bench.records.schema",
     "lra_bench.records.store",
 )

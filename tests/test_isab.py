@@ -39,6 +39,22 @@ def test_as_large_as_a_block_of_a_transformer():
     assert abs(sizes["isab"] / sizes["transformer"] - 1) < 0.1
 
 
+def test_norms_and_biases_can_be_left_out():
+    mixer, x = make("isab", norm=False, qkv_bias=False, points=3), rows(1, 9)
+
+    def block(part, x, y):
+        q, k, v = part.query(x), part.key(y), part.value(y)
+        heads = [torch.softmax(a @ b.mT / a.shape[-1] ** 0.5, -1) @ c for a, b, c in
+                 zip(*(each.chunk(mixer.heads, -1) for each in (q, k, v)), strict=True)]  # fmt: skip
+        o = q + torch.cat(heads, -1)
+        return o + torch.relu(part.feed_forward(o))
+
+    expected = block(mixer.spread, x, block(mixer.gather, mixer.points, x))
+    assert (run(mixer, x) - expected).abs().max() < 1e-12
+    names = " ".join(name for name, _ in mixer.named_parameters())
+    assert "norm" not in names and names.count("bias") == 2
+
+
 @pytest.mark.parametrize(
     ("own", "option"), [({"points": 0}, r"model\.mixer\.points=0"), ({"head_dim": 5}, r"backbone\.head_dim=5")]
 )

@@ -192,7 +192,16 @@ def test_flops_of_a_model_that_cannot_be_built_say_so(short_windows: None) -> No
     assert "fixed to 39 positions" in last["flops"]["route"]
 
 
-@pytest.mark.parametrize("model", sorted(configuration.option_files("model")))
+A_FEW = {"transformer", "linear", "local", "reformer", "sinkhorn", "luna", "nystrom", "fnet", "gmlp"}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        name if name in A_FEW else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted(configuration.option_files("model"))
+    ],
+)
 def test_every_model_of_the_house_is_measured(short_windows: None, model: str) -> None:
     with configuration.hydra_ready():
         composed = configuration.compose(

@@ -8,8 +8,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lra_bench import grid
 from lra_bench.contracts import TaskSpec, UserError
+from lra_bench.grid import status
 from lra_bench.lineup import lineups
 from lra_bench.measure.entry import LARGEST
 
@@ -56,7 +56,7 @@ def test_models_that_do_not_run_the_task_are_named_or_refused(monkeypatch: pytes
     def refused(config: dict, spec: TaskSpec) -> str | None:
         return "has no causal form" if "FNet" in config["model"]["mixer"]["_target_"] else None
 
-    monkeypatch.setattr(grid, "incompatible", refused)
+    monkeypatch.setattr(status, "incompatible", refused)
     (lineup,) = lineups([*SMALL, "model=local,fnet"], Path("results"))
     assert [entrant.name for entrant in lineup.entrants] == ["transformer", "transformer (math)", "local"]
     assert lineup.refused == (("fnet", "has no causal form"),)

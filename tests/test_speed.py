@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from lra_bench.measure import speed
+from lra_bench.measure.ratios import paired_ratios
 
 CPU = torch.device("cpu")
 
@@ -108,48 +109,53 @@ def test_a_step_over_the_limit_is_refused_after_the_warm_up(clock) -> None:
     assert speed.measure(clock().step(0.001), CPU, limit_seconds=30).n > speed.STEPS
 
 
-def test_interleaving_cancels_drift(clock) -> None:
-    drifting = clock(slowdown_per_second=0.05)
-    timings = speed.measure_interleaved({"a": drifting.step(0.01), "b": drifting.step(0.02)}, CPU)
-    ratio = timings["b"].median_seconds / timings["a"].median_seconds
-    assert ratio == pytest.approx(2, rel=0.03)
+def alternate(ticking, **seconds: float):
+    """Rounds of steps that take so long, and who had each turn with how many steps."""
+    turns: list[tuple[str, int]] = []
+
+    def blocks(name: str):
+        def take(n: int) -> list[float]:
+            turns.append((name, n))
+            return speed.block(ticking.step(seconds[name]), CPU, n)
+
+        return take
+
+    warm = {name: speed.WarmUp(1.0, each) for name, each in seconds.items()}
+    return speed.alternate({name: blocks(name) for name in seconds}, warm, CPU), turns
+
+
+def test_ratios_of_rounds_cancel_drift(clock) -> None:
+    rounds, _ = alternate(clock(slowdown_per_second=0.05), a=0.01, b=0.02)
+    medians = [[float(np.median(each)) for each in rounds[name]] for name in "ba"]
+    assert np.median(paired_ratios(*medians)) == pytest.approx(2, rel=0.01)
 
     drifting = clock(slowdown_per_second=0.05)
     one, other = (speed.measure(drifting.step(seconds), CPU).median_seconds for seconds in (0.01, 0.02))
     assert other / one > 2.1, "without drift between the two this test shows nothing"
 
 
-def test_blocks_alternate_and_their_order_turns_round(clock) -> None:
-    ticking, called = clock().step(0.06), []
-    steps = {name: (lambda name=name: (called.append(name), ticking())) for name in "abc"}
-    speed.measure_interleaved(steps, CPU)
-    window = "".join(called[3 * speed.WARM_UP_STEPS :])
-    first, second = "a" * 7 + "b" * 7 + "c" * 7, "c" * 7 + "b" * 7 + "a" * 7
-    assert window == first + second + first + second + first, "five rounds of a fifth of two seconds, 0.06 s a step"
+def test_turns_are_short_and_their_order_turns_round(clock) -> None:
+    _, turns = alternate(clock(), a=0.025, b=0.025, c=0.025)
+    assert turns[:9] == [(name, 3) for name in "abccbaabc"], "0.075 s a turn"
+    assert len(turns) == 3 * speed.ROUNDS
 
 
-def test_interleaving_keeps_the_rule_for_every_step(clock) -> None:
-    timings = speed.measure_interleaved(dict(zip("abc", map(clock().step, (0.001, 0.03, 0.8)), strict=True)), CPU)
-    for timing in timings.values():
-        assert timing.n * timing.median_seconds >= speed.SECONDS - 1e-6
-    assert [timings[name].short_run for name in "abc"] == [False, False, True]
+def test_turns_keep_the_rule_for_every_step(clock) -> None:
+    rounds, _ = alternate(clock(), a=0.001, b=0.03, c=0.3, d=0.8)
+    durations = {name: np.concatenate(rounds[name]) for name in rounds}
+    assert all(each.sum() >= speed.SECONDS for each in durations.values())
+    assert [len(durations[name]) >= speed.STEPS for name in "abcd"] == [True, True, True, False]
+    assert len(durations["d"]) == speed.SLOW_STEPS
 
 
-def test_slow_and_fast_steps_are_spread_over_the_same_rounds(clock) -> None:
-    ticking = clock()
-    sizes: dict[str, list[int]] = {"fast": [], "slow": []}
-    warm = {"fast": speed.WarmUp(0.01, 0.001), "slow": speed.WarmUp(3.0, 3.0)}
-
-    def blocks(name: str):
-        def take(n: int) -> list[float]:
-            sizes[name].append(n)
-            return speed.block(ticking.step(warm[name].step_seconds), CPU, n)
-
-        return take
-
-    rounds = speed.alternate({name: blocks(name) for name in warm}, warm, CPU)
-    assert sizes == {"fast": [420] * 5, "slow": [1] * 5}
-    assert [len(rounds[name]) for name in warm] == [5, 5]
+def test_fast_and_slow_steps_are_spread_over_the_same_time(clock) -> None:
+    _, turns = alternate(clock(), fast=0.001, middling=0.3, slow=3.0)
+    rounds = np.cumsum([name == "fast" for name, _ in turns])
+    for name, count in (("slow", speed.SLOW_STEPS), ("middling", speed.STEPS + 1)):
+        at = [number for number, (whose, _) in zip(rounds, turns, strict=True) if whose == name]
+        assert len(at) in (count, count - 1)
+        gaps = np.diff([0, *at])
+        assert gaps.max() - gaps.min() <= 2 and at[-1] >= speed.ROUNDS - 1
 
 
 def test_one_that_ends_is_left_out_and_the_others_go_on(clock) -> None:
@@ -160,20 +166,14 @@ def test_one_that_ends_is_left_out_and_the_others_go_on(clock) -> None:
         def take(n: int) -> list[float]:
             turns.append(name)
             gone = name == "b" and turns.count("b") == 2
-            return [] if gone else speed.block(ticking.step(0.1), CPU, n)
+            return [] if gone else speed.block(ticking.step(0.03), CPU, n)
 
         return take
 
-    warm = dict.fromkeys("abc", speed.WarmUp(1.0, 0.1))
+    warm = dict.fromkeys("abc", speed.WarmUp(1.0, 0.03))
     rounds = speed.alternate({name: blocks(name) for name in "abc"}, warm, CPU)
-    assert "".join(turns) == "abccbaaccaac"
-    assert [len(rounds[name]) for name in "abc"] == [5, 1, 5]
-
-
-def test_one_disturbed_round_is_no_spread_and_a_drift_is() -> None:
-    assert speed.spread_of([1.0, 1.0, 9.0, 1.0, 1.0]) == 0
-    assert speed.spread_of([1.0, 1.1, 1.2, 1.3, 1.4]) == pytest.approx(0.2 / 1.2)
-    assert speed.spread_of([1.0, 2.0]) is None
+    assert "".join(turns[:12]) == "abccbaaccaac"
+    assert [len(rounds[name]) for name in "abc"] == [speed.ROUNDS, 1, speed.ROUNDS]
 
 
 @pytest.mark.parametrize("enabled", [True, False])

@@ -69,7 +69,7 @@ def doubled(root: Path) -> None:
 
 
 def without_curves(root: Path) -> None:
-    json_of(root, 0).with_name("seed0.curves.parquet").unlink()
+    next(json_of(root, 0).parent.glob("seed0.curves-*.parquet")).unlink()
 
 
 def with_leftovers(root: Path) -> None:
@@ -83,7 +83,7 @@ def with_leftovers(root: Path) -> None:
         (from_the_future, "readable", "upgrade lra-bench"),
         (misplaced, "in their place", "seed7.json"),
         (doubled, "once each", "seed7.json"),
-        (without_curves, "curves and predictions", "seed0.curves.parquet"),
+        (without_curves, "curves and predictions", "seed0.curves-"),
         (with_leftovers, "other files", ".123-seed0.json"),
     ],
 )

@@ -24,14 +24,17 @@ from lra_bench.tracking import reading
 from lra_bench.tracking.contents import summary
 from lra_bench.tracking.mirror import WandbTracker, run_id
 from lra_bench.tracking.reading import load_project
+from lra_bench.tracking.update import update
 
 from .mirroring import OFFLINE, ONLINE, PLAIN, mirror_record
-from .record_factory import make_curves, make_record, make_speed
+from .record_factory import RATIOS, make_curves, make_extrapolation, make_point, make_record, make_speed
 from .running import TINY, Folder
 from .wandb_server import ENTITY, KEY, Artifact, Request, Run, Server, Trouble, serving
 
 PROJECT = ONLINE["project"]
 PATH = f"{ENTITY}/{PROJECT}"
+STEPS = 3000
+FOLLOWED = {"seed": 0, "tracker": ONLINE}
 SECRET = "swordfish-and-nothing-but-swordfish"
 
 
@@ -85,7 +88,7 @@ def test_a_run_online_arrives_whole(server: Server, tmp_path: Path, capfd: pytes
     assert_tables(run, record)
     artifact = record_of(run)
     assert record.path is not None and artifact.state == "COMMITTED"
-    names = {"seed0.json", "seed0.curves.parquet"}
+    names = {"seed0.json", record.artifacts["curves"]}
     assert artifact.blobs == {name: record.path.with_name(name).read_bytes() for name in names}
 
 
@@ -121,10 +124,8 @@ def assert_tables(run: Run, record: Record) -> None:
     assert image.startswith(b"\x89PNG")
 
 
-def test_nothing_secret_is_sent(server: Server, tmp_path: Path) -> None:
-    mirrored(tmp_path)
-    offline(server, tmp_path / "elsewhere", make_record("local", **PLAIN))
-    load_project(PATH)
+def assert_nothing_secret(server: Server) -> None:
+    """Neither the key nor another variable of the environment was sent, but for the header that holds the key."""
     assert len(server.received) > 20
     for request in server.received:
         headers = {name: value for name, value in request.headers.items() if name != "Authorization"}
@@ -154,7 +155,7 @@ def synced(folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_is_synced_later_is_the_same(server: Server, tmp_path: Path) -> None:
+def test_what_is_synced_later_is_the_same_and_nothing_secret_is_sent(server: Server, tmp_path: Path) -> None:
     direct = mirrored(tmp_path)
     (first,) = server.runs.values()
     later = offline(server, tmp_path / "elsewhere", make_record("local", **PLAIN))
@@ -166,25 +167,26 @@ def test_what_is_synced_later_is_the_same(server: Server, tmp_path: Path) -> Non
     assert second.config == {**later.config, "key": asdict(later.key)}
     assert set(record_of(second).blobs) == set(record_of(first).blobs)
     assert load_project(PATH) == sorted([direct, later], key=lambda record: record.key)
+    assert_nothing_secret(server)
 
 
 def test_the_leaderboard_from_there_is_that_from_disk(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for model, seed in (("transformer", 0), ("performer", 1), ("performer", 0)):
-        mirrored(tmp_path, model, seed)
+    for model in ("transformer", "performer"):
+        mirrored(tmp_path, model)
     on_disk = store.load_all(tmp_path / "results")
-    assert load_project(PATH) == on_disk and len(on_disk) == 3
+    assert load_project(PATH) == on_disk and len(on_disk) == 2
     downloads = [request for request in server.received if request.operation.startswith("GET /artifactsV2")]
-    assert len(downloads) == 3
-    for layout, form in (("long", "markdown"), ("wide", "latex"), ("long", "json")):
+    assert len(downloads) == 2
+    for layout, form in (("wide", "latex"), ("long", "json")):
         printed = [board(capsys, layout, form, *source) for source in ((), ("--from-wandb", PATH))]
         assert printed[0] == printed[1] and "erformer" in printed[0]
     frame = load_records(wandb=PATH).drop(columns="path")
-    assert frame.equals(load_records(tmp_path / "results").drop(columns="path")) and len(frame) == 3
+    assert frame.equals(load_records(tmp_path / "results").drop(columns="path")) and len(frame) == 2
     # What was read once comes from the cache, the manifest included.
     assert downloads == [request for request in server.received if request.operation.startswith("GET /artifactsV2")]
-    assert len([request for request in server.received if request.operation == "FetchArtifactManifest"]) == 3
+    assert len([request for request in server.received if request.operation == "FetchArtifactManifest"]) == 2
 
 
 def board(capsys: pytest.CaptureFixture[str], layout: str, form: str, *arguments: str) -> str:
@@ -202,6 +204,7 @@ def command(arguments: list[str]) -> int:
     return int(ended.value.code or 0)
 
 
+@pytest.mark.slow
 def test_a_resumed_cell_is_one_row_and_a_lesser_attempt_does_not_hide_it(server: Server, tmp_path: Path) -> None:
     mirrored(tmp_path, status="interrupted")
     run = server.only_run(PROJECT)
@@ -219,6 +222,50 @@ def test_a_resumed_cell_is_one_row_and_a_lesser_attempt_does_not_hide_it(server:
     assert load_project(PATH) == [done]
 
 
+def test_a_record_evaluated_again_brings_its_run_up_to_date(
+    server: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # A run of another attempt at the same cell, which is none of this record's.
+    other = mirrored(tmp_path / "elsewhere", started_at="2026-01-01T00:00:00+00:00")
+    unmoved = server.only_run(PROJECT)
+    record = mirrored(tmp_path, config=FOLLOWED)
+    run = server.runs_of(ENTITY, PROJECT)[1]
+    first, config = record_of(run), run.config
+    record.extrapolation, record.attempt = make_extrapolation([make_point(0.4, 0.02, ratio) for ratio in RATIOS]), 2
+    store.amend(record)
+    update(record)
+    assert capfd.readouterr() == ("", "")
+    assert server.runs_of(ENTITY, PROJECT) == [unmoved, run]
+    assert_figures(run, record)
+    assert_figures(unmoved, other)
+    assert_history(run)
+    assert run.config == config and run.exit_code == 0
+    table = json.loads(run.files[run.summary["tables/extrapolation"]["path"]])
+    scores = [row[table["columns"].index("score")] for row in table["data"]]
+    assert scores == [point["score"] for point in record.extrapolation["points"]]
+    assert record.path is not None and record_of(run) is not first
+    assert record_of(run).blobs["seed0.json"] == record.path.read_bytes() != first.blobs["seed0.json"]
+    assert load_project(PATH) == [record]
+
+
+def test_a_record_without_a_run_is_left_alone_in_one_line(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    quick(monkeypatch)
+    other = mirrored(tmp_path, "local")
+    record = make_record(**PLAIN, config=FOLLOWED)
+    store.write(record, tmp_path, make_curves())
+    update(record)
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1 and "no run of this record" in said
+    assert_figures(server.only_run(PROJECT), other)
+    server.trouble = lambda _: Trouble(401)
+    update(record)
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1 and "could not take up the run" in said and "the record itself is whole" in said
+
+
+@pytest.mark.slow
 def test_a_run_that_was_deleted_there_is_begun_anew(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -252,15 +299,20 @@ def uploads(request: Request) -> bool:
     return request.path.startswith("/store/")
 
 
+def slow(*values: Any) -> Any:
+    """Parameters of a case that waits for what does not come."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 @pytest.mark.parametrize(
     ("when", "trouble", "what", "told"),
     [
-        ("start", Trouble(401), everything, "the run is kept offline, and wandb sync sends it later"),
-        ("start", Trouble(seconds=1000), everything, "the run is kept offline"),
-        ("middle", Trouble(500), everything, "could not"),
+        slow("start", Trouble(401), everything, "the run is kept offline, and wandb sync sends it later"),
+        slow("start", Trouble(seconds=1000), everything, "the run is kept offline"),
+        slow("middle", Trouble(500), everything, "could not"),
         ("middle", Trouble(401), everything, "could not mirror the record"),
-        ("middle", Trouble(seconds=1000), everything, "could not"),
-        ("middle", Trouble(500), uploads, "could not end"),
+        slow("middle", Trouble(seconds=1000), everything, "could not"),
+        slow("middle", Trouble(500), uploads, "could not end"),
         ("middle", Trouble(403), uploads, "could not end"),
     ],
 )
@@ -327,6 +379,7 @@ DAMAGES: list[tuple[Callable[[Artifact, Path], None], str]] = [
 ]
 
 
+@pytest.mark.slow
 def test_what_is_no_record_is_named_and_left_out(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -383,25 +436,36 @@ def test_an_error_is_one_sentence_that_names_the_option(
 
 
 @pytest.mark.slow
-def test_a_whole_cell_interrupted_and_resumed(server: Server, tmp_path: Path) -> None:
+def test_a_whole_cell_interrupted_resumed_and_evaluated_again(server: Server, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "cell", WANDB_MODE="online")
-    arguments = ["bench", "model=bag_of_tokens", *TINY, "train.steps=1500", "hardware.checkpoint_seconds=0"]
-    child = folder.start(*arguments)
-    deadline = time.monotonic() + 120
-    while not server.runs or not any(b"live/train_loss" in r.body for r in server.received):
+    arguments = ["bench", "model=bag_of_tokens", *TINY, f"train.steps={STEPS}"]
+    # A checkpoint at every step leaves time enough to interrupt it.
+    child = folder.start(*arguments, "hardware.checkpoint_seconds=0")
+    deadline = time.monotonic() + 300
+    # A checkpoint to resume from, and a run to take up; rows seen live follow only every few seconds.
+    while not (server.runs and list(folder.cache.glob("checkpoints/**/last.pt"))):
         assert time.monotonic() < deadline and child.poll() is None, child.communicate()[0]
-        time.sleep(0.1)
+        time.sleep(0.01)
     os.killpg(child.pid, signal.SIGINT)
     child.communicate(timeout=120)
     assert folder.record()["status"] == "interrupted"
     assert server.only_run(PROJECT).summary["status"] == "interrupted"
-    folder.run(*arguments)
+    folder.run(*arguments, timeout=600)
     (record,) = store.load_all(folder.results)
     assert (record.status, record.attempt) == ("ok", 2)
     run = server.only_run(PROJECT)
     steps = [row["curves/step"] for row in run.history if "curves/step" in row]
-    assert steps == sorted(set(steps)) and steps[-1] == 1500
-    assert_figures(run, record)
+    assert steps == sorted(set(steps)) and steps[-1] == STEPS
+    assert_same_there(server, folder, record)
+    folder.run("evaluate", str(record.path), "--lengths", "70")
+    (again,) = store.load_all(folder.results)
+    assert again.attempt == 3 and again != record
+    assert_same_there(server, folder, again)
+
+
+def assert_same_there(server: Server, folder: Folder, record: Record) -> None:
+    """The one run of the project shows the record, and its leaderboard is that of the folder."""
+    assert_figures(server.only_run(PROJECT), record)
     assert load_project(PATH) == [record]
     printed = [folder.run("leaderboard", "--format", "csv", *source).stdout for source in ((), ("--from-wandb", PATH))]
     assert printed[0] == printed[1] and "bag_of_tokens" in printed[0]

@@ -222,7 +222,9 @@ class Server:
             **_project(entity, name),
             "runCount": lambda filters: len(runs),
             "readOnly": False,
-            "runs": lambda filters, after, first, order: _page([self._run(run) for run in runs], after, first),
+            "runs": lambda filters, after, first, order: _page(
+                [self._run(run) for run in runs if _passes(run, json.loads(filters))], after, first
+            ),
             "run": lambda name: self._run(self.runs[entity, runs[0].project, name]),
             "artifact": lambda name: self._find_artifact(entity, runs[0].project, name),
         }
@@ -251,7 +253,7 @@ class Server:
             "config": json.dumps(run.fields["config"]),
             "summaryMetrics": json.dumps(run.summary),
             "systemMetrics": "{}",
-            "historyKeys": {},
+            "historyKeys": None,
             "historyLineCount": len(run.history),
             "sweepName": None,
             "commit": None,
@@ -410,6 +412,11 @@ def _project(entity: str, name: str) -> dict[str, Any]:
         "name": name,
         "entity": owner,
     }
+
+
+def _passes(run: Run, filters: Mapping[str, Any]) -> bool:
+    """Whether a run has the values that are asked for; a field that is not known is an error."""
+    return all(run.fields[name] == value for name, value in filters.items())
 
 
 def _page(nodes: list[dict[str, Any]], after: str | None, first: int | None) -> dict[str, Any]:

@@ -13,6 +13,8 @@ WINDOW = 64  # keys on each side
 FEATURES = 256
 FEW = 128  # projected keys, inducing points, routed or compressed tokens that a query sees
 
+UNBIASED = {"qkv_bias": False}
+
 
 def performer(sizes: Sizes, causal: bool = False) -> nn.Module:
     """FAVOR+."""
@@ -141,56 +143,59 @@ PACKAGES = (
         causal=True,
         differs="biased directions, 0.0001 added to features, a state for each token",
     ),
-    Pair("linear-attention-transformer", "linear", linear, differs="softmax of queries and of keys"),
+    Pair(
+        "linear-attention-transformer", "linear", linear, lambda _: UNBIASED, differs="softmax of queries and of keys"
+    ),
     Pair(
         "linear-attention-transformer",
         "linear",
         partial(linear, causal=True),
+        lambda _: UNBIASED,
         causal=True,
         differs="softmax of queries, exponential of keys, a state for each token",
     ),
-    Pair("linformer", "linformer", linformer, lambda _: {"rank": FEW, "sharing": "headwise"}),
+    Pair("linformer", "linformer", linformer, lambda _: {**UNBIASED, "rank": FEW, "sharing": "headwise"}),
     Pair(
         "reformer-pytorch",
         "reformer",
         reformer,
-        lambda _: {"chunk": 64, "rounds": 2},
+        lambda _: {**UNBIASED, "chunk": 64, "rounds": 2},
         differs="pairs that meet in both rounds count twice",
     ),
     Pair(
         "routing-transformer",
         "routing",
         routing,
-        lambda sizes: {"clusters": max(1, sizes.length // FEW), "local_heads": 0},
+        lambda sizes: {**UNBIASED, "clusters": max(1, sizes.length // FEW), "local_heads": 0},
         differs="routes unit vectors but attends with others, has a loss of its own",
     ),
     Pair(
         "sinkhorn-transformer",
         "sinkhorn",
         sinkhorn,
-        lambda sizes: {"block": math.isqrt(sizes.length)},
+        lambda sizes: {**UNBIASED, "block": math.isqrt(sizes.length)},
         differs="scores blocks by one layer; sorted keys in place of sorted values",
     ),
     Pair(
         "nystrom-attention",
         "nystrom",
         nystrom,
-        lambda _: {"landmarks": 64},
+        lambda _: {**UNBIASED, "landmarks": 64},
         differs="the inverse begins from one norm for the batch",
     ),
-    Pair("local-attention", "local", local, lambda _: {"window": WINDOW}),
+    Pair("local-attention", "local", local, lambda _: {**UNBIASED, "window": WINDOW}),
     Pair(
         "isab-pytorch",
         "isab",
         isab,
-        lambda _: {"points": FEW},
-        differs="has output projections instead of residuals, norms and feed-forward layers",
+        lambda _: {**UNBIASED, "points": FEW, "norm": False},
+        differs="has output projections instead of residuals and feed-forward layers",
     ),
     Pair(
         "memory-compressed-attention",
         "memory_compressed",
         memory_compressed,
-        lambda sizes: {"stride": compression(sizes)},
+        lambda sizes: {**UNBIASED, "stride": compression(sizes)},
         differs="scales scores by the width of the model, adds an empty key",
     ),
     Pair("g-mlp-pytorch", "gmlp", gmlp, lambda sizes: {"hidden": 4 * sizes.width}),

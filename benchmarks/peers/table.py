@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pandas as pd
+
+from lra_bench.measure.ratios import median_interval
 
 from .pair import Pair, Sizes
 
@@ -72,17 +72,6 @@ class Row:
             "failure": self.failure,
             "differs": self.pair.differs,
         }
-
-
-def median_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
-    """Between which of ``values`` the true median lies 95 % of the time; of too few, the smallest and the largest."""
-    from scipy.stats import quantile_test
-
-    if not values:
-        return None, None
-    found: Any = quantile_test(values, p=0.5).confidence_interval(0.95)
-    low, high = float(found.low), float(found.high)
-    return (min(values), max(values)) if math.isnan(low) or math.isnan(high) else (low, high)
 
 
 def as_table(rows: Sequence[Row]) -> pd.DataFrame:

@@ -25,6 +25,12 @@ _GZIP, _BZIP2, _XZ, _ZIP = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", (b"PK\x03\x04",
 _FAULTS = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, NotImplementedError)
 _CHUNK = 1 << 20
 
+LARGEST_RATIO = 250
+"""More than text, tables or pictures are ever packed by; what is made to fill a disk or memory is by a thousand."""
+
+SMALL_BYTES = 64 << 20
+LARGEST_MEMBER_BYTES = 1 << 30
+
 
 def read_files(path: Path, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
     """Name and content of the files in a folder, a tar (plain, gzip, bzip2, xz) or a zip whose name is ``wanted``.
@@ -32,7 +38,8 @@ def read_files(path: Path, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
     Names are relative, with slashes. A folder is read in the order in which people count (2 before 10), an archive in
     the order in which it was written, to its end, whose checksum is held. Raises ``UserError`` where there is no such
     thing, where it is cut short or damaged, and where an archive holds a link, a device, or a name that leads out of
-    it, wanted or not; in a folder links are followed unless they lead out of it.
+    it, wanted or not; in a folder links are followed unless they lead out of it. What is larger than any file of data,
+    or packed so densely that it can only be meant to fill the memory, is refused before it is held.
     """
     if path.is_dir():
         yield from _read_folder(path, wanted)
@@ -120,6 +127,7 @@ def _read_folder(root: Path, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
                 with _named(entry):
                     if not entry.is_file():
                         raise UserError(f"task.source: {entry} is no file")
+                    _check_size(entry.stat().st_size, name, root)
                     content = entry.read_bytes()
                 yield name, content
 
@@ -129,7 +137,10 @@ def _read_folder(root: Path, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
 def _read_tar(path: Path, head: bytes, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
     for name, opened in _tar_files(path, head):
         if wanted(name):
-            yield name, opened().read()
+            member = opened()
+            _check_size(member.seek(0, io.SEEK_END), name, path)
+            member.seek(0)
+            yield name, member.read()
 
 
 def _tar_files(path: Path, head: bytes) -> Generator[tuple[str, Callable[[], IO[bytes]]]]:
@@ -167,6 +178,7 @@ def _read_zip(path: Path, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
         for member in _zip_files(archive, path):
             name = _inside(member.filename, path)
             if wanted(name):
+                _check_size(member.file_size, name, path)
                 yield name, archive.read(member)
 
 
@@ -179,6 +191,8 @@ def _zip_files(archive: zipfile.ZipFile, path: Path) -> list[zipfile.ZipInfo]:
             raise UserError(f"task.source: {path} holds {member.filename}, which is a link or device")
         if member.flag_bits & 1:
             raise UserError(f"task.source: {path} is encrypted")
+        if member.file_size > SMALL_BYTES + LARGEST_RATIO * member.compress_size:
+            raise _too_dense(path)
         if not member.is_dir():
             files.append(member)
     return files
@@ -189,7 +203,47 @@ def _decompressed(path: Path, head: bytes) -> Iterator[IO[bytes]]:
     openers = ((_GZIP, gzip.open), (_BZIP2, bz2.open), (_XZ, lzma.open))
     opener = next((opener for magic, opener in openers if head.startswith(magic)), open)
     with opener(path, "rb") as stream:
-        yield cast(IO[bytes], stream)
+        if opener is open:
+            yield cast(IO[bytes], stream)
+        else:
+            yield cast(IO[bytes], _Bounded(cast(IO[bytes], stream), path))
+
+
+class _Bounded:
+    """A decompressed stream that ends in a ``UserError`` where it grows beyond what can be meant."""
+
+    def __init__(self, inner: IO[bytes], path: Path) -> None:
+        self._inner, self._path = inner, path
+        self._limit = SMALL_BYTES + LARGEST_RATIO * path.stat().st_size
+
+    def read(self, size: int = -1) -> bytes:
+        content = self._inner.read(size if size >= 0 else self._limit + 1)
+        self._check(self._inner.tell())
+        return content
+
+    def seek(self, place: int, whence: int = io.SEEK_SET) -> int:
+        # What is skipped is decompressed too, so it is looked at first.
+        self._check(place if whence == io.SEEK_SET else self._inner.tell() + place)
+        return self._inner.seek(place, whence)
+
+    def tell(self) -> int:
+        return self._inner.tell()
+
+    def seekable(self) -> bool:
+        return True
+
+    def _check(self, place: int) -> None:
+        if place > self._limit:
+            raise _too_dense(self._path)
+
+
+def _too_dense(path: Path) -> UserError:
+    return UserError(f"task.source: {path} unpacks to more than {LARGEST_RATIO} times its size, as no data does")
+
+
+def _check_size(size: int, name: str, path: Path) -> None:
+    if size > LARGEST_MEMBER_BYTES:
+        raise UserError(f"task.source: {name} in {path} is larger ({size:,} bytes) than any file of data")
 
 
 def _inside(name: str, path: Path) -> str:

@@ -211,9 +211,24 @@ def default_root() -> Path:
 def _manifest(folder: Path) -> dict[str, Any] | None:
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    return manifest if isinstance(manifest, dict) else None
+    return manifest if _is_sound(manifest) else None
+
+
+def _is_sound(manifest: Any) -> bool:
+    """Whether a manifest has the fields of one, and files that lie in its own folder."""
+    if not isinstance(manifest, dict) or not isinstance(files := manifest.get("files"), dict):
+        return False
+    kinds = {"name": str, "key": str, "description": str, "rows": int}
+    return all(isinstance(manifest.get(field), kind) for field, kind in kinds.items()) and all(
+        isinstance(known, dict)
+        and isinstance(known.get("bytes"), int)
+        and isinstance(known.get("sha256"), str)
+        and not Path(file).is_absolute()
+        and ".." not in Path(file).parts
+        for file, known in files.items()
+    )
 
 
 def _damage(folder: Path) -> str | None:

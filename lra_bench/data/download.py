@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from lra_bench.errors import UserError
 from lra_bench.files import sync, why
+from lra_bench.private import without_credentials
 
 from .digest import sha256_of_file
 from .locks import hold
@@ -50,6 +51,11 @@ class Remote:
             raise ValueError(f"{address}: only https is fetched")
         return address
 
+    @property
+    def told(self) -> str:
+        """The address for messages: the name of a mirror may hold a password."""
+        return without_credentials(self.address)
+
     def fault(self, path: Path, memory: Path | None = None) -> str | None:
         """What is wrong with a copy of the file, or None; ``memory`` is where checksums are remembered."""
         if self.size_bytes is not None and (size := path.stat().st_size) != self.size_bytes:
@@ -70,7 +76,7 @@ class NotFetched(UserError):
     def __init__(self, remotes: Sequence[Remote], folder: Path, reason: str) -> None:
         names = " and ".join(remote.file for remote in remotes)
         wanted = " and ".join(
-            f"{remote.address}{'' if remote.address.endswith(f'/{remote.file}') else f' (as {remote.file})'}"
+            f"{remote.told}{'' if remote.address.endswith(f'/{remote.file}') else f' (as {remote.file})'}"
             for remote in remotes
         )
         super().__init__(
@@ -104,7 +110,7 @@ def download(remote: Remote, folder: Path, memory: Path | None = None) -> Path:
             raise NotFetched([remote], folder, str(error)) from error
         if fault := remote.fault(part):
             discard(part)
-            raise UserError(f"task.source: what {remote.address} sent {fault} and was thrown away; try again")
+            raise UserError(f"task.source: what {remote.told} sent {fault} and was thrown away; try again")
         with _named_in_errors(folder):
             sync(part)
             part.replace(target)

@@ -11,6 +11,7 @@ from lra_bench.records.extrapolation import ExtrapolationPoint
 from lra_bench.records.schema import Record
 
 from .curves import Curves, curve_sheets, dashed, floor_line, limits
+from .intervals import score_bars
 from .layout import Sheet
 from .legend import Entry
 from .palette import GREY
@@ -98,6 +99,10 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
     ax.set_ylabel(name)
 
 
+def _legend(rows: pd.DataFrame) -> list[Entry]:
+    return [*_floor_entry(rows), *score_bars(rows)]
+
+
 def _floor_entry(rows: pd.DataFrame) -> list[Entry]:
     """The floor of each task: named alone where all have the same."""
     named = rows.dropna(subset=["floor_name"])[["task", "floor_name"]].drop_duplicates()
@@ -110,6 +115,6 @@ def _floor_entry(rows: pd.DataFrame) -> list[Entry]:
 
 
 KIND = Curves(
-    panel=LENGTHENED, x="ratio", y="score", low="low", high="high", bars=True, aside=0.12, title=length_title,
-    furnish=_furnish, scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=_floor_entry,
+    panel=LENGTHENED, x="ratio", y="score", low="low", high="high", bars=True, aside=0.06, title=length_title,
+    furnish=_furnish, scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=_legend,
 )  # fmt: skip

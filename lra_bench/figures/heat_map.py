@@ -11,7 +11,7 @@ from lra_bench.records.schema import Record
 from . import table_axes
 from .layout import Cell, Frame, Sheet, pages
 from .legend import Entry
-from .palette import Look
+from .palette import BLACK, WHITE, Look, contrast
 from .style import TINY, line_inches, text_inches
 from .variants import IDENTITY, PANEL, SHEET, heading, looks_of, over_seeds, panel_title, scores, sheets
 
@@ -38,8 +38,8 @@ def lacking(records: Sequence[Record]) -> list[str]:
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
     """A row per variant, the best on top, a column per task; numbers are scores, colours the skill.
 
-    Skill is the share of what is left above the task's floor. Scores without an upper end have none and no colour. The
-    best score of a column is bold. A cell without a score says how it ended, an empty one was not run.
+    Skill is the share of the way from the task's floor to the best there could be; without a floor a score has none and
+    no colour. The best score of a column is bold. A cell without a score says how it ended, an empty one was not run.
     """
     for parts, rows in sheets(data):
         yield _sheet(parts, rows, width)
@@ -132,10 +132,11 @@ def _draw(
             background = _colour(entry, map_of, top)
             colours[row, column] = matplotlib.colors.to_rgba(background)
             text, weight = _text(entry), "bold" if entry["score"] == best[column] else "normal"
-            dark = colours[row, column, :3] @ (0.3, 0.59, 0.11) < 0.5
+            hexed = matplotlib.colors.to_hex(background)
             ax.text(
                 column, middles[entry["label"]], text, fontsize=TINY, ha="center", va="center_baseline",
-                weight=weight, gid="tag", color="white" if dark else "black",
+                weight=weight, gid="tag",
+                color=max((WHITE, BLACK), key=partial(contrast, hexed)),
             )  # fmt: skip
     ax.pcolormesh(np.arange(len(tasks) + 1) - 0.5, rows.edges(keys), colours, edgecolors="white", linewidth=0.8)
     ax.set_xlim(-0.5, columns - 0.5)
@@ -164,12 +165,15 @@ def _legend(rows: pd.DataFrame, top: float) -> list[Entry]:
 
     entries = []
     if rows["skill"].notna().any():
-        entries.append(_square(PALE, "at the floor or below"))
+        if (rows["skill"] <= 0).any():
+            entries.append(_square(PALE, "at the floor or below"))
+        in_bits = rows.loc[rows["skill"].notna(), "metric"] == "bits_per_character"
+        best = " or ".join([*(["100 %"] if not in_bits.all() else []), *(["0 bits"] if in_bits.any() else [])])
         for share in (0.1, 0.5, 1.0):
             colour = matplotlib.colors.to_hex(matplotlib.colormaps[COLOURS](share))
-            entries.append(_square(colour, f"{100 * share * top:.2g} % of the way from floor to 100 %"))
-    if (rows["metric"] == "bits_per_character").any():
-        entries.append(_square("white", "bits per character: no upper end"))
+            entries.append(_square(colour, f"{100 * share * top:.2g} % of the way from the floor to {best}"))
+    if (rows["score"].notna() & rows["skill"].isna()).any():
+        entries.append(_square("white", "no floor is known"))
     found = rows.loc[rows["score"].isna(), "status"].unique()
     spelled = ", ".join(f"{SHORT.get(status, status)}: {status.replace('_', ' ')}" for status in sorted(found))
     return [*entries, *([Entry(spelled, {"linestyle": "none"})] if spelled else [])]

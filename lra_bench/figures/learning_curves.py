@@ -9,6 +9,7 @@ from lra_bench.records import store
 from lra_bench.records.schema import Record
 
 from .curves import Curves, curve_sheets, limits
+from .intervals import seed_band
 from .layout import Sheet
 from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, places, units
 
@@ -40,7 +41,9 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     own = [(record, *curve) for record, curve in zip(records, curves, strict=True) if curve is not None]
     if not any(len(steps) for _, steps, _ in own):
         return pd.DataFrame()
-    cells = places([record for record, _, _ in own]).assign(metric=[record.metric for record, _, _ in own])
+    cells = places([record for record, _, _ in own]).assign(
+        metric=np.array([record.metric for record, _, _ in own], dtype=object)
+    )
     # Names are compared once for each record, not for each of its steps.
     cells["cell"] = cells.groupby([*CELL, "metric"], dropna=False).ngroup()
     points = pd.DataFrame(
@@ -54,7 +57,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     found = groups.agg(score="mean", low="min", high="max", seeds="count").reset_index()
     whose = cells.drop_duplicates("cell").set_index("cell").loc[found.pop("cell")]
     data = pd.concat([whose[CELL].reset_index(drop=True), found], axis=1)
-    data.insert(data.columns.get_loc("score"), "metric", whose["metric"].to_numpy())
+    data.insert(list(data.columns).index("score"), "metric", whose["metric"].to_numpy())
     return data
 
 
@@ -70,5 +73,5 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
 
 KIND = Curves(
     panel=PANEL, x="step", y="score", low="low", high="high", bars=False, title=panel_title, furnish=_furnish,
-    scale=lambda rows: units(rows["metric"].iloc[0])[0],
+    scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=seed_band,
 )  # fmt: skip

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.runs import ratio_name
 from lra_bench.records.schema import Record
 
 from .curves import Curves, curve_sheets, limits, lines_by
+from .intervals import seed_band
 from .layout import Sheet
+from .legend import Entry
 from .palette import GREY
 from .ticks import lengths_below
-from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed
+from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, placed, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,17 +64,23 @@ def _title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
 
 
 def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
-    ax.axvline(rows["train_length"].iloc[0], color=GREY, linewidth=0.8, zorder=1)
+    ax.axvline(rows["train_length"].iloc[0], zorder=1, **TRAINED)
     lengths_below(ax, rows["last"].unique())
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
     limits(ax, *extent(rows, "low", "high"))
     ax.set_xlabel("tokens read in the window")
-    ax.set_ylabel("bits per character")
+    ax.set_ylabel(units("bits_per_character")[1])
 
 
+def _legend(rows: pd.DataFrame) -> list[Entry]:
+    lengths = ", ".join(f"{length:,}" for length in sorted(rows["train_length"].unique()))
+    return [*seed_band(rows), Entry(f"training length ({lengths})", {**TRAINED, "linestyle": "-"})]
+
+
+TRAINED: dict[str, Any] = {"color": GREY, "linewidth": 0.8}
 NUMBERS = {"bits_per_character": "mean", "low": "min", "high": "max"}
 KIND = Curves(
     panel=[*PANEL, "train_length", "label", "knob"], x="last", y="bits_per_character", low="low", high="high",
     bars=False, title=_title, furnish=_furnish, scale=lambda rows: 1.0, lines=lines_by("ratio", "context"), columns=2,
-    less_is_better=lambda rows: [True] * len(rows),
+    less_is_better=lambda rows: [True] * len(rows), legend=_legend,
 )  # fmt: skip

@@ -9,6 +9,8 @@ from typing import Any
 
 BLACK = "#000000"
 GREY = "#767676"
+WHITE = "#FFFFFF"
+LEAST_CONTRAST = 2.5
 REFERENCE = "transformer"
 
 # Okabe and Ito's colours without the yellow that paper swallows, then darker ones that stay apart from them and from
@@ -145,7 +147,28 @@ def _line(line: int, variant: int) -> Any:
 
 
 def _shade(hue: str, step: int) -> str:
-    """The hue itself, a darker one, a lighter one."""
-    towards, share = ((0, 0.0), (0, 0.3), (255, 0.25))[step]
-    channels = (int(hue[start : start + 2], 16) for start in (1, 3, 5))
-    return "#" + "".join(f"{round(channel + share * (towards - channel)):02X}" for channel in channels)
+    """The hue itself, a darker one, a lighter one; where that would be lost on paper, one between the first two."""
+    if step == 2 and contrast(lighter := _mixed(hue, 255, 0.25), WHITE) >= LEAST_CONTRAST:
+        return lighter
+    return _mixed(hue, 0, (0.0, 0.3, 0.15)[step])
+
+
+def _mixed(colour: str, towards: int, share: float) -> str:
+    return "#" + "".join(f"{round(channel + share * (towards - channel)):02X}" for channel in _channels(colour))
+
+
+def _channels(colour: str) -> list[int]:
+    return [int(colour[start : start + 2], 16) for start in (1, 3, 5)]
+
+
+def contrast(first: str, second: str) -> float:
+    """The contrast ratio of two colours, 1 to 21, as WCAG 2.2 defines it: what is left of them in grey."""
+    dark, light = sorted(map(luminance, (first, second)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def luminance(colour: str) -> float:
+    """The relative luminance of a colour, 0 to 1, as WCAG 2.2 defines it."""
+    shares = [channel / 255 for channel in _channels(colour)]
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

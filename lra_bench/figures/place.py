@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,16 +13,17 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 POINT_INCHES = 0.045  # half of what a marker takes
+LINE_INCHES = 0.015  # half of what a piece of a line takes
 RINGS_INCHES = (0.01, 0.06, 0.12, 0.19, 0.27, 0.36, 0.46, 0.58, 0.72, 0.88)
 LEADER_INCHES = 0.09  # names farther from their point than this are joined to it by a line
 DIRECTIONS = tuple(2 * math.pi * turn / 16 for turn in (1, 15, 7, 9, 4, 12, 0, 8, 2, 14, 6, 10, 3, 13, 5, 11))
 
 
-def place(ax: Axes, x: Any, y: Any, names: Sequence[str], colours: Sequence[str]) -> None:
+def place(ax: Axes, x: Any, y: Any, names: Sequence[str], colours: Sequence[str], lines: Sequence[Any] = ()) -> None:
     """Write a name beside each point of x and y (P,), in the nearest free place inside the axes.
 
-    Free is what no point and no earlier name takes; where there is none, the place that covers least. Limits and scales
-    of the axes must stand.
+    Free is what no point, no earlier name and none of ``lines``, each of points (L, 2), takes; where there is none, the
+    place that covers least. Limits and scales of the axes must stand.
     """
     import numpy as np
     from matplotlib.patheffects import withStroke
@@ -30,7 +32,13 @@ def place(ax: Axes, x: Any, y: Any, names: Sequence[str], colours: Sequence[str]
     dpi: float = ax.figure.dpi
     points = ax.transData.transform(np.column_stack([x, y])) / dpi
     box: Any = np.array(ax.bbox.extents) / dpi
-    taken = np.hstack([points - POINT_INCHES, points + POINT_INCHES])
+    on_lines = [_along(ax.transData.transform(line) / dpi) for line in lines if np.isfinite(line).all()]
+    taken = np.vstack(
+        [
+            np.hstack([points - POINT_INCHES, points + POINT_INCHES]),
+            *(np.hstack([line - LINE_INCHES, line + LINE_INCHES]) for line in on_lines),
+        ]
+    )
     height = TINY / POINTS
     for index in np.argsort(-points[:, 1], kind="stable"):
         width = text_inches(names[index], TINY)
@@ -53,6 +61,17 @@ def place(ax: Axes, x: Any, y: Any, names: Sequence[str], colours: Sequence[str]
             end = np.clip(points[index], boxes[best][:2], boxes[best][2:])
             ends = ax.transAxes.inverted().transform(np.array([points[index], end]) * dpi)
             ax.plot(*ends.T, transform=ax.transAxes, color=colours[index], linewidth=0.4, zorder=2.5)
+
+
+def _along(corners: Any) -> Any:
+    """Points (S, 2) along a line through ``corners`` (L, 2) in inches, close enough to leave no gap for a name."""
+    import numpy as np
+
+    pieces = [
+        np.linspace(begin, end, 1 + math.ceil(math.dist(begin, end) / (2 * LINE_INCHES)))
+        for begin, end in itertools.pairwise(corners)
+    ]
+    return np.vstack([corners, *pieces])
 
 
 def _candidates(point: Any, width: float, height: float) -> tuple[Any, Any]:

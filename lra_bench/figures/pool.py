@@ -8,14 +8,14 @@ import multiprocessing
 import signal
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from lra_bench.child import death, end_with_parent
+from lra_bench.child import end_with_parent, ended_by
 from lra_bench.contracts import UserError
 from lra_bench.files import remove_unfinished
 from lra_bench.hardware import usable_cpus
@@ -40,7 +40,7 @@ Drawing = tuple[str, "pd.DataFrame", Path, str]
 
 def draw_all(
     records: list[Record], folder: Path, width: str = "two", names: Sequence[str] = FIGURES
-) -> Iterator[tuple[str, Outcome]]:
+) -> Generator[tuple[str, Outcome]]:
     """Draw figures from ``records``, which are let go; the name of each, when done, with its paths or what went wrong.
 
     A name comes once for each protocol. Figures without a record to draw are told in a line on stderr. Where the caller
@@ -114,7 +114,7 @@ class _Helper:
                     left.appendleft(drawing)
                     if self._wanted:
                         self._process.join()
-                        how = death(self._process.exitcode or 0)
+                        how = ended_by(self._process.exitcode or 0)
                         say(f"plot {drawing[0]}: the second process {how}; this one draws the rest alone")
                     break
         done.put(None)

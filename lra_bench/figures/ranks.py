@@ -8,14 +8,16 @@ from functools import partial
 from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
+from lra_bench.leaderboard.paired import MIN_SEEDS
 from lra_bench.leaderboard.statistics import t_interval
 from lra_bench.leaderboard.ties import tie_groups
 from lra_bench.records.schema import Record
 
 from . import table_axes
+from .intervals import score_bars
 from .layout import Cell, Frame, Sheet, pages
 from .legend import Entry
-from .palette import BLACK, Look
+from .palette import BLACK, GREY, Look
 from .style import COLUMN_INCHES, TINY, text_inches
 from .variants import IDENTITY, PANEL, SHEET, extent, heading, looks_of, over_seeds, panel_title, scores, sheets, units
 
@@ -29,6 +31,7 @@ IN_TABLE = ["hardware", "variant", "modified", "hash"]
 RUN = "run lra-bench bench for two models or more on one task"
 LANE_INCHES = 0.06
 BAR_GAP_INCHES = 0.02
+UNTESTED = "?"
 MOST_LANES = 6  # more bars beside each other are no longer followed: the letters of the leaderboard say it
 ROWS_PER_PANEL = 55
 TIE_LINE: dict[str, Any] = {"color": BLACK, "linewidth": 1.8}
@@ -60,6 +63,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 def draw(data: pd.DataFrame, width: float, ties: Ties = not_told_apart) -> Iterator[Sheet]:
     """A panel per task, best on top, with 95 % intervals; bars at the right join what ``ties`` calls tied.
 
+    A question mark there says that a variant has too few seeds to be tested, so that no bar does not mean apart.
     Where there are several tasks, the first panel has the mean ranks of the variants with a score on all of them, with
     Student's interval over tasks, which are the unit of its ties. ``ties`` takes rows, best first, with ``label``,
     ``score``, ``deviation``, ``low``, ``high`` and ``seeds``, and returns groups of labels, which may overlap.
@@ -117,7 +121,8 @@ def _sheet(parts: tuple[str, ...], panels: Sequence[pd.DataFrame], width: float,
     long = max(text_inches(label, TINY) for label in labels) > 0.9
     columns = min(1 if width <= COLUMN_INCHES else 2 if long else 3, len(panels))
     rows = table_axes.measure(labels, 0.5 * width / columns)
-    look_of = looks_of(pd.concat(panels))
+    together = pd.concat(panels)
+    look_of = looks_of(together)
     tied = [ties(panel) for panel in panels]
     cells = []
     for panel, groups in zip(panels, tied, strict=True):
@@ -128,11 +133,12 @@ def _sheet(parts: tuple[str, ...], panels: Sequence[pd.DataFrame], width: float,
             start += len(shown)
             painter = partial(_draw, panel=panel, keys=shown, groups=groups, rows=rows, look_of=look_of)
             cells.append(Cell(title, painter, height=rows.edges(shown)[-1]))
-    legend = (
-        [Entry("joined, or a letter shared: not told apart", TIE_LINE)]
-        if any(len(group) > 1 for groups in tied for group in groups)
-        else []
-    )
+    legend = score_bars(together, "_", ", of mean ranks over tasks" if (together["axis"] == "rank").any() else "")
+    if any(len(group) > 1 for groups in tied for group in groups):
+        legend.append(Entry("joined, or a letter shared: not told apart", TIE_LINE))
+    if any(_untested(panel, groups) for panel, groups in zip(panels, tied, strict=True)):
+        asked = {"color": GREY, "marker": f"${UNTESTED}$", "markersize": 4, "markeredgewidth": 0.2, "linestyle": "none"}
+        legend.append(Entry(f"fewer than {MIN_SEEDS} seeds: not tested against others", asked))
     data = pd.concat(
         [
             panel.assign(ties=panel["label"].map(_letters(panel["label"], groups)))
@@ -165,8 +171,11 @@ def _draw(
     lanes = _lanes([found for found in members if len(found) > 1])
     spelled = len(lanes) > MOST_LANES
     tags = _letters(middles, groups) if spelled else {}
+    untested = [label for label in _untested(panel, groups) if label in middles]
     inches = max((text_inches(tag, TINY) + 0.04 for tag in tags.values()), default=LANE_INCHES * (len(lanes) + 0.5))
-    share = min(inches / (ax.bbox.width / ax.figure.dpi), 0.5)
+    inches += LANE_INCHES * bool(untested)
+    width = ax.bbox.width / ax.figure.dpi
+    share = min(inches / width, 0.5)
     low, high = extent(panel, "low", "score", "high")
     air = 0.05 * (high - low) or 0.5
     # Ties have their own part of the axes, right of all intervals.
@@ -175,18 +184,28 @@ def _draw(
     ax.set_xticks([tick for tick in ticks if low - air <= tick <= high + air])
     ax.set_xlabel(panel["axis"].iloc[0])
     beside = ax.get_yaxis_transform()
+    for label in untested:
+        ax.text(1, middles[label], UNTESTED, transform=beside, fontsize=TINY, color=GREY, ha="right",
+                va="center_baseline", gid="untested")  # fmt: skip
     for label, tag in tags.items():
         ax.text(1 - share, middles[label], tag, transform=beside, fontsize=TINY, va="center_baseline", gid="letters")
     if spelled:
         return
+    reach = share - LANE_INCHES / width * bool(untested)
     for lane, groups_of_lane in enumerate(lanes, start=1):
-        across = 1 - share + share * lane / (len(lanes) + 0.5)
+        across = 1 - share + reach * lane / (len(lanes) + 0.5)
         for rows_of_group in groups_of_lane:
             # Thick where a row belongs to the group, thin where the bar passes one that does not.
             ax.plot([across] * 2, [rows_of_group[0], rows_of_group[-1]], transform=beside, gid="tie", **TIE_THIN)
             tops, bottoms = map(list, zip(*(extents[row] for row in rows_of_group), strict=True))
             tops[0], bottoms[-1] = tops[0] + BAR_GAP_INCHES, bottoms[-1] - BAR_GAP_INCHES
             ax.vlines([across] * len(tops), tops, bottoms, transform=beside, **TIE_LINE)
+
+
+def _untested(panel: pd.DataFrame, groups: Sequence[Sequence[str]]) -> list[str]:
+    """Labels of too few seeds to be in a group, which looks as if they were told apart from all others."""
+    few = panel.loc[panel["seeds"] < MIN_SEEDS, "label"]
+    return [label for label in few if not any(label in group for group in groups)]
 
 
 def _letters(labels: Iterable[str], groups: Sequence[Sequence[str]]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .intervals import bar, score_bars
 from .layout import Cell, Frame, Sheet, pages
 from .legend import Entry
 from .palette import GREY, Look
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 HALO_POINTS2 = 400.0  # the area of the largest
 REFERENCE_HALO_POINTS2 = 60.0  # the area of the one in the legend, which fits its row
+PACKED = 30  # more points than these have panels as wide as the page, and smaller areas
 NAMED_SHARE = 0.4  # of a panel's width: longer names are replaced by numbers
 FRONT: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (2, 1.5))}
 
@@ -47,7 +49,9 @@ def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[She
         order, look_of = in_order(rows), looks_of(rows)
         panels = [group for _, group in rows.groupby(list(cost.panel), dropna=False)]
         crowded = len(order) > CROWDED
-        columns = 1 if width <= COLUMN_INCHES or len(panels) == 1 else 2 if crowded or len(panels) < 5 else 3
+        packed = len(order) > PACKED
+        alone = width <= COLUMN_INCHES or len(panels) == 1 or packed
+        columns = 1 if alone else 2 if crowded or len(panels) < 5 else 3
         frame = Frame(columns, bottom=0.42)
         room = NAMED_SHARE * (width / columns - frame.left)
         named = not crowded and all(text_inches(label, TINY) <= room for _, label in order)
@@ -57,15 +61,23 @@ def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[She
         )
         largest = float(rows[cost.halo].max()) if cost.halo and rows[cost.halo].notna().any() else None
         height = 3.0 if columns == 1 and width > COLUMN_INCHES else 2.1 if columns < 3 else 1.75
+        if packed and width > COLUMN_INCHES:  # in a column the names beneath leave no more room on a page
+            height *= 1.4
+        halo = HALO_POINTS2 * (0.4 if packed else 1.0)
         cells = [
             Cell(
                 panel_title(group, rows),
-                partial(_draw, cost=cost, rows=group, look_of=look_of, tags=tags, largest=largest),
+                partial(
+                    _draw, cost=cost, rows=group, look_of=look_of, tags=tags, largest=largest, halo=halo, roomy=named
+                ),
                 height=height,
             )
             for group in panels
         ]
-        legend = [*names, Entry("no other is better in both", FRONT), *_halo_entry(largest)]
+        fitted = [bar("95 % interval of the fit", "_")] if cost.low is not None else []
+        legend = [
+            *names, Entry("no other is better in both", FRONT), *_halo_entry(largest, halo), *score_bars(rows), *fitted,
+        ]  # fmt: skip
         yield Sheet(parts, pages(cells, width, frame, legend, heading(parts)), rows)
 
 
@@ -80,6 +92,8 @@ def _draw(
     look_of: Mapping[tuple[str, str], Look],
     tags: Mapping[tuple[str, str], str],
     largest: float | None,
+    halo: float,
+    roomy: bool,
 ) -> None:
     import numpy as np
 
@@ -87,7 +101,7 @@ def _draw(
     x, y = rows[cost.column].to_numpy(float), factor * rows["score"].to_numpy(float)
     halos: Any = np.zeros(len(rows))
     if largest is not None and cost.halo is not None:
-        halos = HALO_POINTS2 * rows[cost.halo].astype(float).fillna(0.0).to_numpy() / largest
+        halos = halo * rows[cost.halo].astype(float).fillna(0.0).to_numpy() / largest
     keys = list(zip(rows["model"], rows["label"], strict=True))
     colours = [look_of[key].colour for key in keys]
     ax.vlines(x, factor * rows["low"], factor * rows["high"], colors=colours, linewidth=0.6, alpha=0.7, zorder=2)
@@ -102,7 +116,15 @@ def _draw(
     ax.margins(0.09)
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
     cost.furnish(ax, rows)
-    place(ax, x, y, [tags[key] for key in keys], colours)
+    lines = []
+    if roomy:  # among many points hardly a number would find a place that no line crosses
+        lines = [np.column_stack([x[front], y[front]])]
+        ends = factor * rows[["low", "high"]].astype(float).to_numpy()
+        lines += [np.column_stack([[across] * 2, own]) for across, own in zip(x, ends, strict=True)]
+        if cost.low is not None and cost.high is not None:
+            fits = rows[[cost.low, cost.high]].astype(float).to_numpy()
+            lines += [np.column_stack([own, [up] * 2]) for up, own in zip(y, fits, strict=True)]
+    place(ax, x, y, [tags[key] for key in keys], colours, lines)
 
 
 def _front(x: Any, y: Any, less_is_better: bool) -> list[int]:
@@ -115,16 +137,16 @@ def _front(x: Any, y: Any, less_is_better: bool) -> list[int]:
     return front
 
 
-def _halo_entry(largest: float | None) -> list[Entry]:
+def _halo_entry(largest: float | None, halo: float) -> list[Entry]:
     """A circle of a round number of bytes, with that number."""
     if not largest:
         return []
     import math
 
-    wanted = largest * REFERENCE_HALO_POINTS2 / HALO_POINTS2
+    wanted = largest * REFERENCE_HALO_POINTS2 / halo
     decade = 10.0 ** math.floor(math.log10(wanted))
     shown = max(step * decade for step in (1, 2, 5) if step * decade <= wanted)
-    points = math.sqrt(HALO_POINTS2 * shown / largest)
+    points = math.sqrt(halo * shown / largest)
     options = {
         "color": GREY, "marker": "o", "markersize": points, "markeredgewidth": 0, "alpha": 0.45, "linestyle": "none",
     }  # fmt: skip

@@ -9,6 +9,7 @@ from lra_bench.records.schema import Record
 
 from .layout import Sheet
 from .scatter import Cost, scatter_sheets
+from .style import SMALL
 from .variants import IDENTITY, PANEL, SHEET, over_seeds, scores
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _fit(record: Record) -> tuple[float | None, ...]:
 
 
 def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
-    ax.set_xlabel("exponent a of the time N^a in training")
+    ax.set_xlabel("exponent a of training time N^a", fontsize=SMALL)
 
 
 COST = Cost("time_exponent", "time_low", "time_high", less_is_better=True, panel=PANEL, furnish=_furnish)

@@ -9,6 +9,7 @@ from lra_bench.records.schema import Record
 
 from .layout import Sheet
 from .scatter import Cost, scatter_sheets
+from .style import SMALL
 from .ticks import length_name, logarithmic
 from .variants import IDENTITY, PANEL, SHEET, over_seeds, scores
 
@@ -54,7 +55,7 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
     first = rows.iloc[0]
     logarithmic(ax, "x")
     at = f"{length_name(int(first['speed_length']))}, batch {int(first['train_batch_size'])}"
-    ax.set_xlabel(f"training tokens per second ({at})", fontsize=7)
+    ax.set_xlabel(f"training tokens/s ({at})", fontsize=SMALL)
 
 
 COST = Cost(

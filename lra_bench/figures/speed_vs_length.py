@@ -9,7 +9,9 @@ from lra_bench.leaderboard.runs import MODES
 from lra_bench.records.schema import Record
 
 from .curves import Curves, curve_sheets
+from .intervals import bar
 from .layout import Sheet
+from .legend import Entry
 from .ticks import length_name, lengths_below, logarithmic
 from .variants import IDENTITY, PANEL, SHEET, extent, placed
 
@@ -23,6 +25,7 @@ QUANTITIES = ("time", "memory")
 TIMES = ["median_seconds", "p10_seconds", "p90_seconds"]
 MEMORY = {"peak_allocated_bytes": "peak allocated memory", "peak_resident_growth_bytes": "growth of resident memory"}
 SPOKEN = {"train": "training", "inference": "inference"}
+DOT = "\N{NO-BREAK SPACE}· "  # never at the begin of a line
 SHORT = {"out_of_memory": "out of memory", "timeout": "time limit"}
 
 
@@ -118,18 +121,26 @@ def _name(label: str, own: pd.DataFrame) -> str:
     for quantity in QUANTITIES:
         found = [powers[quantity][mode] for mode in MODES if mode in powers.get(quantity, {})]
         if any(power == power for power in found):
-            parts.append(f"{quantity} {_powers(found)}")
+            parts.append(f"{quantity}\N{NO-BREAK SPACE}{_powers(found)}")
     if len(set(ends.values())) == 1 and len(ends) == own["mode"].nunique():
-        return " · ".join([*parts, *set(ends.values())])
-    return " · ".join([*parts, *(f"{ends[mode]} in {SPOKEN[mode]}" for mode in MODES if mode in ends)])
+        return DOT.join([*parts, *set(ends.values())])
+    return DOT.join([*parts, *(f"{ends[mode]} in {SPOKEN[mode]}" for mode in MODES if mode in ends)])
 
 
 def _powers(exponents: Sequence[float]) -> str:
-    return ", ".join(f"N^{power:.2f}" if power == power else "–" for power in exponents)
+    return ",\N{NO-BREAK SPACE}".join(f"{power:.2f}" if power == power else "–" for power in exponents)
+
+
+def _legend(rows: pd.DataFrame) -> list[Entry]:
+    """What the numbers beside the names are, and the bars."""
+    modes = ", ".join(SPOKEN[mode] for mode in MODES if mode in set(rows["mode"]))
+    fitted = rows["exponent"].notna().any()
+    said = [Entry(f"numbers: exponent a of N^a ({modes})", {"linestyle": "none"})] if fitted else []
+    return [*said, *([bar("10th to 90th percentile of the steps")] if (rows["low"] < rows["high"]).any() else [])]
 
 
 KIND = Curves(
     panel=("quantity", "mode"), x="length", y="value", low="low", high="high", bars=True, title=_title,
     furnish=_furnish, scale=_scale, name=_name, document=("hardware",), apart=("batch",), columns=2,
-    less_is_better=lambda rows: [True] * len(rows),
+    less_is_better=lambda rows: [True] * len(rows), legend=_legend,
 )  # fmt: skip

@@ -140,7 +140,8 @@ def panel_title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
 
 def heading(parts: Sequence[str]) -> str:
     """What stands above a page: the parts of its name."""
-    said = ("protocol modified" if part == "modified" else part for part in parts if part)
+    protocol, modified, *others = parts
+    said = f"protocol {protocol}{', modified' if modified else ''}", *filter(None, others)
     return " · ".join(re.sub(r"^batch(\d+)$", r"batch \1", part) for part in said)
 
 
@@ -153,5 +154,5 @@ def extent(rows: pd.DataFrame, *columns: str) -> tuple[float, float]:
 
 
 def units(metric: str | None) -> tuple[float, str]:
-    """The factor by which a score is drawn, and the name of its axis."""
-    return (1.0, "bits per character") if metric == "bits_per_character" else (100.0, "accuracy (%)")
+    """The factor by which a score is drawn, and the name of its axis; an arrow says that less is better."""
+    return (1.0, "bits per character ↓") if metric == "bits_per_character" else (100.0, "accuracy (%)")

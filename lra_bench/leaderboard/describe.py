@@ -64,6 +64,8 @@ def _facts(record: Record) -> Facts:
     yield "cell", str(record.key)
     yield "command", record.command
     yield "measured", f"{record.started_at} to {record.finished_at}, attempt {record.attempt}"
+    if record.last_lines:
+        yield "last lines", ("\n" + " " * 18).join(record.last_lines)
     yield "code", _plain(record.code)
     if record.data is not None:
         data = record.data

@@ -8,7 +8,7 @@ from typing import Any
 
 from lra_bench.contracts import UserError
 from lra_bench.files import replacing, why
-from lra_bench.measure.comparison import WIDE_SPREAD, Profile
+from lra_bench.measure.comparison import Profile, uncertain
 from lra_bench.measure.crossing import AT_ONCE, CROSSES, NEVER
 from lra_bench.measure.profile import MODES
 
@@ -55,7 +55,7 @@ def _mode(profile: Profile, rows: Sequence[Row], title: str) -> Iterator[tuple[s
     speed = "tokens" if largest else "steps"
 
     def rate(row: Row) -> str:
-        return f"{_significant(row[f'{speed}_per_second'])}{_mark(row)} {_times(row[f'speed_ratio_{main}'])}"
+        return f"{_significant(row[f'{speed}_per_second'])} {_faster(row, main)}"
 
     yield f"{title} · {speed} per second, and speed × {names[main]}", _over_lengths(profile, rows, rate)
 
@@ -67,7 +67,7 @@ def _mode(profile: Profile, rows: Sequence[Row], title: str) -> Iterator[tuple[s
     for key in others:
 
         def both(row: Row, key: str = key) -> str:
-            return f"{_times(row[f'speed_ratio_{key}'])} {_times(row[f'memory_ratio_{key}'])}"
+            return f"{_faster(row, key)} {_times(row[f'memory_ratio_{key}'])}"
 
         yield f"{title} · speed and memory × {names[key]}", _over_lengths(profile, rows, both)
     if profile.ceiling_flops_per_second:
@@ -144,8 +144,8 @@ def _interval(middle: float | None, low: float | None, high: float | None) -> st
     return f"{middle:.2f} [{low:.2f}, {high:.2f}]"
 
 
-def _mark(row: Row) -> str:
-    return "~" if (row["spread_of_rounds"] or 0) > WIDE_SPREAD else ""
+def _faster(row: Row, key: str) -> str:
+    return _times(row[f"speed_ratio_{key}"]) + ("~" if uncertain(row, key) else "")
 
 
 def _significant(value: float | None) -> str:

@@ -7,6 +7,7 @@ import functools
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any
@@ -147,7 +148,7 @@ def _rows(folder: Traversable) -> Iterator[dict[str, Any]]:
         if not file.name.endswith(".csv"):
             continue
         seen: dict[tuple[str, ...], int] = {}
-        with file.open("r", encoding="utf-8") as stream:
+        with _named(file.name), file.open("r", encoding="utf-8") as stream:
             reader = csv.DictReader(stream)
             if list(reader.fieldnames or []) != list(COLUMNS):
                 raise UserError(f"{file.name}:1: its columns should be {', '.join(COLUMNS)}")
@@ -160,6 +161,15 @@ def _rows(folder: Traversable) -> Iterator[dict[str, Any]]:
                     raise UserError(f"{where}: the same number stands in line {seen[number]}")
                 seen[number] = reader.line_num
                 yield {"file": file.name.removesuffix(".csv"), "line": reader.line_num, **row}
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Faults of a file, as one sentence that names it."""
+    try:
+        yield
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"{name}: cannot be read as published numbers ({error})") from error
 
 
 def _problem(row: dict[str, Any]) -> str | None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
 from lra_bench.build import build_model
+from lra_bench.compilation import Compilation
 from lra_bench.contracts import Batch, TaskSpec, UserError
-from lra_bench.hardware import Hardware
+from lra_bench.hardware import Hardware, first_line
 from lra_bench.records.schema import SpeedPoint
 from lra_bench.training.optimizer import Optimizer
 
@@ -24,7 +26,6 @@ from .speed import Step, Timing, TooSlow, warm_up
 from .step import inference_step, train_step
 from .synthetic import spec_at, synthetic_batch, tokens_in
 
-MEMORY_STEPS = 2
 LONGEST_ON_CPU = 4096  # beyond it the scores of a model that has to be counted on the CPU might fill the memory
 
 
@@ -50,7 +51,7 @@ def spec_of(job: Mapping[str, Any]) -> TaskSpec:
 
 def status_of(error: Exception) -> tuple[str, str]:
     """The record's status and reason for what went wrong."""
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    reason = first_line(error)
     if isinstance(error, UserError):
         return "incompatible", reason
     if isinstance(error, TooSlow):
@@ -62,10 +63,10 @@ def status_of(error: Exception) -> tuple[str, str]:
 
 @dataclass
 class Bench:
-    """A model with its compiled form, a batch, and the step of the mode that was asked for last."""
+    """A model, compiled or not, a batch, and the step of the mode that was asked for last."""
 
     model: nn.Module
-    run: Any
+    compilation: Compilation
     batch: Batch
     train: Mapping[str, Any]
     hardware: Hardware
@@ -78,20 +79,25 @@ class Bench:
         """The model of a configuration with a synthetic batch, both on the device."""
         model = model_at(config, spec, length).to(hardware.device)
         batch = synthetic_batch(spec_at(spec, length), batch_size, length, hardware.device, config["seed"])
-        return cls(model, torch.compile(model) if hardware.compile else model, batch, config["train"], hardware)
+        return cls(model, Compilation(model, hardware.compile), batch, config["train"], hardware)
 
     def step(self, mode: str) -> Step:
         """A step of ``inference`` or ``train``; one mode at a time, for the model is switched to it."""
-        self.optimizer = None
+        self.optimizer, run = None, self.compilation.run
+        self.compilation.begin()
         if mode == "inference":
-            return inference_step(self.run, self.batch, self.hardware, self.model)
-        self.optimizer = Optimizer(self.model, self.train, self.hardware)
-        return train_step(self.run, self.batch, self.optimizer, self.hardware, self.model)
+            step = inference_step(run, self.batch, self.hardware, self.model)
+        else:
+            self.optimizer = Optimizer(self.model, self.train, self.hardware)
+            step = train_step(run, self.batch, self.optimizer, self.hardware, self.model)
+        again = partial(self.model.zero_grad, set_to_none=True)
+        return partial(self.compilation.guarded, step, again) if self.compilation.requested else step
 
     def entry(self, mode: str, length: int, timing: Timing, peak: Peak, policy: str = FIXED) -> SpeedPoint:
         """The speed entry of a mode that was timed, and on CUDA weighed, just now; FLOPs are not in it yet."""
         return {
             **entry_of(mode, length, self.batch.size, tokens_in(self.batch), timing, peak, policy),
+            "compile": self.compilation.report(),
             "attention_backend": self.backend(),
             **self.memory(peak),  # type: ignore[typeddict-item]
         }
@@ -122,8 +128,7 @@ class Bench:
     def peak(self, step: Step) -> Peak:
         """The peak memory of a step that has run before."""
         with peak_memory(self.hardware.device) as peak:
-            for _ in range(MEMORY_STEPS):
-                step()
+            step()
         return peak
 
     def rest(self) -> None:

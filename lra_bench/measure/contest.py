@@ -60,6 +60,12 @@ class Measured:
     flops_per_row: int | None = None
     stopped_by: str = ""
 
+    @property
+    def tokens_per_second_by_round(self) -> list[float]:
+        """Throughput of each round, empty where nothing was timed."""
+        whole, median = self.entry["tokens_per_second"], self.entry["median_seconds"]
+        return [whole * median / seconds for seconds in self.round_medians] if whole and median else []
+
 
 class _Failure(Exception):
     """An entrant could not do what it was told."""

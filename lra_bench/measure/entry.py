@@ -58,6 +58,7 @@ def unmeasured(mode: str, length: int, batch_size: int, status: str, reason: str
         utilisation=None,
         short_run=False,
         warmup_seconds=None,
+        compile=None,
     )
 
 

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from lra_bench.records.schema import Growth, SpeedPoint
+from lra_bench.records.schema import Growth
 
 from .contest import Measured
 from .crossing import crossing
 from .entry import LARGEST
 from .growth import peak_bytes
-from .ratios import geometric_mean, ratio
-from .speed import spread_of
+from .ratios import geometric_mean, paired_ratios, ratio, spread_of
 
 BEYOND = ("out_of_memory", "timeout")
 
-Baselines = Mapping[tuple[str, str, int], SpeedPoint]
-"""Entries of exact attention by key of the baseline, mode and length."""
+Baselines = Mapping[tuple[str, str, int], Measured]
+"""What was measured of exact attention by key of the baseline, mode and length."""
 
 
 def row_of(one: Measured, keys: Iterable[str], baselines: Baselines) -> dict[str, Any]:
-    """One model at one length: its speed entry, the spread between rounds, and ratios against each baseline."""
+    """One model at one length: its speed entry with the spread of its seconds, and ratios against each baseline."""
     entry, entrant = one.entry, one.entrant
     seconds = entry["median_seconds"]
     row: dict[str, Any] = {
@@ -32,21 +32,30 @@ def row_of(one: Measured, keys: Iterable[str], baselines: Baselines) -> dict[str
         "steps_per_second": None if seconds is None else 1 / seconds,
         "peak_bytes": peak_bytes(entry),
         "round_medians_seconds": one.round_medians,
-        "spread_of_rounds": spread_of(one.round_medians),
+        "spread_of_seconds": spread_of(one.round_medians),
         "batch_stopped_by": one.stopped_by,
     }
     for key in keys:
-        other = baselines.get((key, entry["mode"], entry["length"]))
-        # Without the name of what ran, a ratio would say nothing.
-        named = other is not None and other["attention_backend"] is not None
-        backend = other["attention_backend"] if other is not None else None
-        row[f"{key}_backend"] = backend
-        row[f"{key}_status"] = other["status"] if other is not None else None
-        known = other if named else None
-        weighed = known if known is not None and known["batch_size"] == entry["batch_size"] else None
-        row[f"speed_ratio_{key}"] = ratio(entry["tokens_per_second"], known and known["tokens_per_second"])
-        row[f"memory_ratio_{key}"] = ratio(row["peak_bytes"], weighed and peak_bytes(weighed))
+        row |= _against(one, baselines.get((key, entry["mode"], entry["length"])), key)
     return row
+
+
+def _against(one: Measured, other: Measured | None, key: str) -> dict[str, Any]:
+    """Ratios of ``one`` to exact attention ``other`` at the same length, under the ``key`` of the latter.
+
+    Without the name of the kernel that ran a ratio would say nothing, and without the same batch one of memory.
+    """
+    entry, known = one.entry, other.entry if other is not None else None
+    named = other is not None and known is not None and known["attention_backend"] is not None
+    speeds = paired_ratios(one.tokens_per_second_by_round, other.tokens_per_second_by_round) if named and other else []
+    weighed = known if named and known and known["batch_size"] == entry["batch_size"] else None
+    return {
+        f"{key}_backend": known and known["attention_backend"],
+        f"{key}_status": known and known["status"],
+        f"speed_ratio_{key}": statistics.median(speeds) if speeds else None,
+        f"spread_of_speed_ratio_{key}": spread_of(speeds),
+        f"memory_ratio_{key}": ratio(peak_bytes(entry), weighed and peak_bytes(weighed)),
+    }
 
 
 def summary_of(
@@ -62,9 +71,9 @@ def summary_of(
     own_times, own_peaks = _costs(rows, _seconds_per_token), _costs(rows, _peak)
     for key in keys:
         entries = [
-            entry
-            for (name, mode, _), entry in baselines.items()
-            if (name, mode) == (key, first["mode"]) and (entry["status"] != "ok" or entry["attention_backend"])
+            one.entry
+            for (name, mode, _), one in baselines.items()
+            if (name, mode) == (key, first["mode"]) and (one.entry["status"] != "ok" or one.entry["attention_backend"])
         ]
         times, peaks = _costs(entries, _seconds_per_token), {} if largest else _costs(entries, _peak)
         summary |= {

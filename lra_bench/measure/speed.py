@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import itertools
 import math
@@ -24,7 +23,8 @@ STEPS = 20
 SECONDS = 2.0
 SLOW_STEP_SECONDS = 0.5
 SLOW_STEPS = 5
-ROUNDS = 5
+ROUNDS = 35
+ROUND_SECONDS = 0.075
 
 
 class TooSlow(Exception):
@@ -88,54 +88,36 @@ def time_steps(step: Step, device: torch.device, warm: WarmUp, limit_seconds: fl
     return summary([durations], warm)
 
 
-def measure_interleaved(steps: Mapping[str, Step], device: torch.device) -> dict[str, Timing]:
-    """Time several steps in one run, in alternating blocks whose order turns round, so that drift meets all alike.
-
-    For ratios: numbers taken one after the other differ by more than what is to be compared.
-    """
-    warm = {name: warm_up(step, device) for name, step in steps.items()}
-    blocks = {name: functools.partial(block, step, device) for name, step in steps.items()}
-    with collector_off():
-        rounds = alternate(blocks, warm, device)
-    return {name: summary(rounds[name], warm[name]) for name in steps}
-
-
 def alternate(
     blocks: Mapping[str, Callable[[int], list[float]]], warm: Mapping[str, WarmUp], device: torch.device
 ) -> dict[str, list[list[float]]]:
     """Durations of steps by name and round, until each has all that the rule asks for.
 
     ``blocks`` run so many steps and return their durations; an empty list means that this one has ended, and it is left
-    out from then on. Every round gives each a fifth of its window, so that all are spread over the same time however
-    long their steps are, and turns the order round.
+    out from then on. A window is cut into many short rounds, that of slow steps into as many as it has steps, and all
+    are spread over the same time: what disturbs the machine for seconds meets all alike. The order turns round from
+    round to round.
     """
-    sizes = {name: math.ceil(_planned_steps(warm[name].step_seconds, device) / ROUNDS) for name in blocks}
+    planned = {name: min(ROUNDS, _planned_steps(warm[name].step_seconds, device)) for name in blocks}
+    sizes = {name: max(1, round(ROUND_SECONDS / max(warm[name].step_seconds, 1e-6))) for name in blocks}
     rounds: dict[str, list[list[float]]] = {name: [] for name in blocks}
-    order = list(blocks)
-    while order := [
-        name
-        for name in order
-        if len(rounds[name]) < ROUNDS or not _enough(list(itertools.chain(*rounds[name])), device)
-    ]:
-        for name in list(order):
+    lacking = list(blocks)
+    for number in itertools.count():
+        lacking = [
+            name
+            for name in lacking
+            if len(rounds[name]) < planned[name] or not _enough(list(itertools.chain(*rounds[name])), device)
+        ]
+        if not lacking:
+            break
+        for name in lacking[:: -1 if number % 2 else 1]:
+            if (number + 1) * planned[name] // ROUNDS == number * planned[name] // ROUNDS:
+                continue
             if durations := blocks[name](sizes[name]):
                 rounds[name].append(durations)
             else:
-                order.remove(name)
-        order.reverse()
+                lacking.remove(name)
     return rounds
-
-
-def spread_of(round_medians: Sequence[float]) -> float | None:
-    """How far rounds differ: the middle half of their medians, over the middle one; None for fewer than three.
-
-    One disturbed round of five does not count, a machine that is busy or throttled for longer does. Single steps are
-    no measure of it: they scatter by more than their median does.
-    """
-    if len(round_medians) < 3:
-        return None
-    low, middle, high = numpy.percentile(round_medians, [25, 50, 75])
-    return float((high - low) / middle)
 
 
 def fewest_seconds(step_seconds: float, device: torch.device) -> float:

@@ -15,7 +15,6 @@ from lra_bench.progress import bar
 from .schema import SCHEMA_VERSION, CellKey, Record
 from .store import RUNS, load
 
-TABLES = ("curves", "predictions")
 LARGE_BYTES = 64 * 2**20
 SHOWN = 10
 

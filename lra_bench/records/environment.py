@@ -35,7 +35,7 @@ def code_version() -> Code:
 
     ``git_dirty`` looks at the code alone: new results do not make a checkout dirty.
     """
-    version = _found(lambda: metadata.version("lra-bench")) or "unknown"
+    version = package_version()
     top = _git("rev-parse", "--show-toplevel")
     if top is None or not _is_own(Path(top)):
         return {"version": version, "git_sha": None, "git_dirty": None}
@@ -45,6 +45,12 @@ def code_version() -> Code:
         "git_sha": _git("rev-parse", "HEAD"),
         "git_dirty": None if changes is None else bool(changes),
     }
+
+
+@functools.cache
+def package_version() -> str:
+    """The version of lra-bench alone."""
+    return _found(lambda: metadata.version("lra-bench")) or "unknown"
 
 
 def _machine(hardware: Hardware | None) -> dict[str, Any]:

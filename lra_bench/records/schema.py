@@ -10,11 +10,12 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypedDict
 
 from lra_bench.contracts import UserError
+from lra_bench.private import shareable
 
 from .extrapolation import Extrapolation, complete_curves, name_length_variants
-from .values import check, hints, plain
+from .values import LARGEST, check, hints, plain, shown
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 STATUSES: Mapping[str, str] = {
     "ok": "finished, every figure that could be measured was",
@@ -22,12 +23,15 @@ STATUSES: Mapping[str, str] = {
     "out_of_memory": "the device or the machine had too little memory",
     "timeout": "the time limit of the cell was reached",
     "incompatible": "the model does not run this task, with the reason",
-    "failed": "an error ended the cell, with its first line",
+    "failed": "an error ended the cell, with its first line and the last ones of its process",
     "interrupted": "stopped from outside; the same command resumes it",
 }
 
 FINISHED = ("ok", "diverged", "out_of_memory", "incompatible")
-"""The statuses that are results; the others want the cell to be run again."""
+"""The statuses that are results."""
+
+RETRIED = ("failed", "timeout", "out_of_memory")
+"""The statuses of cells that may end otherwise when they are tried again, which is done on request alone."""
 
 
 def _to_version_3(raw: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +51,17 @@ def _describe_steps(raw: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: name_length_variants, 2: _to_version_3}
+def _to_version_4(raw: dict[str, Any]) -> dict[str, Any]:
+    """3 to 4: last words of a process that failed, and what ``torch.compile`` made of the model; unknown before."""
+    speed = [{"compile": None, **point} for point in raw.get("speed", [])]
+    return {"last_lines": [], **raw, "speed": speed}
+
+
+UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    1: name_length_variants,
+    2: _to_version_3,
+    3: _to_version_4,
+}
 """From a version to the next: each takes a raw record of its version and returns one of the version after."""
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
@@ -69,11 +83,11 @@ class CellKey:
             value = getattr(self, part)
             if not isinstance(value, str) or not _SAFE.fullmatch(value):
                 raise UserError(
-                    f"{part}={value}: becomes a folder of results, so use letters, digits and . _ + - alone, "
+                    f"{part}={shown(value)}: becomes a folder of results, so use letters, digits and . _ + - alone, "
                     "begin with a letter or digit, and stay under 100"
                 )
-        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < 0:
-            raise UserError(f"seed={self.seed}: set seed to a whole number from 0 on")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < LARGEST:
+            raise UserError(f"seed={shown(self.seed)}: set seed to a whole number from 0 on")
 
     def folder(self) -> PurePosixPath:
         """The cell's folder, relative to ``<results>/runs``; seeds share it."""
@@ -152,11 +166,28 @@ class Metric(Score):
     high: float | None
 
 
+class Compile(TypedDict):
+    """What ``torch.compile`` made of a model: graphs, breaks between them, functions left as they are, and ``seconds``.
+
+    ``used`` is false where nothing compiled was run. ``cache_hits`` are graphs, or parts of them, that came from an
+    earlier process, in fewer seconds. ``reason`` says why it failed, or why the graph broke first.
+    """
+
+    used: bool
+    graphs: int
+    graph_breaks: int
+    uncompiled_functions: int
+    cache_hits: int
+    seconds: float
+    reason: str
+
+
 class SpeedPoint(TypedDict):
     """The step benchmark at one length: seconds of a step of ``batch_size`` rows, ``n`` steps timed.
 
     ``batch_policy`` says how that size was chosen, ``attention_backend`` by which kernel torch's attention ran. Static
     are weights, and in training gradients and optimizer state; activations are what the peak holds beside them.
+    ``compile`` is None where the model was not to be compiled; its seconds are part of ``warmup_seconds``.
     ``utilisation`` is ``flops_per_second`` over the ceiling of matrix products that was measured on the device.
     """
 
@@ -182,6 +213,7 @@ class SpeedPoint(TypedDict):
     utilisation: float | None
     short_run: bool
     warmup_seconds: float | None
+    compile: Compile | None
 
 
 class Growth(TypedDict):
@@ -222,12 +254,14 @@ class Record:
     """One cell, measured: everything that later tables and figures read. Sections not reached are None or empty.
 
     ``training`` holds ``steps``, ``best_step``, ``train_seconds``, ``tokens_per_second`` and their like, by unit.
-    ``floors`` are scores of rules without a model on the test split. ``path`` is where it was loaded from.
+    ``floors`` are scores of rules without a model on the test split. ``last_lines`` are the last words of a process
+    that failed. ``path`` is where it was loaded from.
     """
 
     schema_version: int = SCHEMA_VERSION
     status: str
     reason: str = ""
+    last_lines: list[str] = field(default_factory=list)
     attempt: int = 1
     key: CellKey
     variant: Variant
@@ -288,13 +322,15 @@ class Record:
         return variant_name(self.key.model, self.variant["differences"], self.variant["position"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, all of them finite; ``path`` stays out."""
-        return {
+        """Plain JSON values, all of them finite, with nothing private in them; ``path`` stays out."""
+        values = {
             entry.name: plain(dataclasses.asdict(value) if isinstance(value, CellKey) else value)
             for entry in dataclasses.fields(self)
             if entry.name != "path"
             for value in [getattr(self, entry.name)]
         }
+        cleaned: dict[str, Any] = shareable(values)
+        return cleaned
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], path: Path | None = None) -> Record:
@@ -307,12 +343,16 @@ class Record:
                 raise UserError(f"record: {entry.name} is missing")
             check(values[entry.name], hints(cls)[entry.name], entry.name)
         if values["status"] not in STATUSES:
-            raise UserError(f"record: status {values['status']!r} is unknown (known: {', '.join(STATUSES)})")
+            raise UserError(f"record: status {shown(values['status'])} is unknown (known: {', '.join(STATUSES)})")
         key = values.get("key")
         parts = [entry.name for entry in dataclasses.fields(CellKey)]
         if not isinstance(key, Mapping) or (missing := [part for part in parts if part not in key]):
             raise UserError(f"record: key.{missing[0] if isinstance(key, Mapping) else parts[0]} is missing")
         values["key"] = CellKey(**{part: key[part] for part in parts})
+        for name, file in values["artifacts"].items():
+            own = values["key"].file(name).name
+            if not isinstance(file, str) or not re.fullmatch(re.escape(own) + r"(-[0-9a-f]{8})?\.parquet", file):
+                raise UserError(f"record: artifacts.{name} should be its own table beside it, is {shown(file)}")
         known = {entry.name for entry in dataclasses.fields(cls)} - {"path"}
         if unknown := sorted(set(values) - known):
             raise UserError(f"record: {unknown[0]} is no field of a version {SCHEMA_VERSION} record")

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import os
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.contracts import UserError
-from lra_bench.files import replacing, why
+from lra_bench.contracts import Unwritable, UserError
+from lra_bench.data.locks import hold
+from lra_bench.files import read_whole, replacing, sweep, why
 from lra_bench.progress import say
 
 from .schema import FINISHED, CellKey, Record, upgrade
@@ -22,6 +25,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 RUNS = "runs"
+LOCKS = ".locks"
+LARGEST_BYTES = 64 * 2**20
+
+TABLES = {"curves": ("step", "validation_score"), "predictions": ("length", "row", "correct", "target")}
+"""The tables of a record, with the columns of numbers that readers need."""
 
 
 def results_root(option: str | os.PathLike[str] | None = None) -> Path:
@@ -39,25 +47,13 @@ def check_writable(root: Path) -> None:
 def write(
     record: Record, root: Path, curves: pd.DataFrame | None = None, predictions: pd.DataFrame | None = None
 ) -> Path:
-    """Write ``record`` and its tables under ``root``; the path of the JSON, which comes last.
+    """Write ``record`` and its tables under ``root``; the path of the JSON.
 
     Takes the place of an earlier attempt at the same cell. Raises ``UserError`` where the folder cannot be written.
     """
-    runs = root / RUNS
-    tables = {"curves": curves, "predictions": predictions}
-    artifacts = {name: _table_file(record.key, name).name for name, table in tables.items() if table is not None}
-    text = _text(replace(record, artifacts=artifacts))
-    target = runs / record.key.file("json")
-    with _told(root):
-        for name, table in tables.items():
-            if table is not None:
-                with replacing(_table_file(record.key, name, runs)) as path:
-                    table.to_parquet(path, index=False)
-        with replacing(target) as path:
-            path.write_text(text, encoding="utf-8")
-        for name in tables.keys() - artifacts.keys():
-            _table_file(record.key, name, runs).unlink(missing_ok=True)
-    record.artifacts, record.path = artifacts, target
+    target = root / RUNS / record.key.file("json")
+    with _told(root), _alone(root):
+        _put(record, target, {"curves": curves, "predictions": predictions})
     return target
 
 
@@ -65,12 +61,13 @@ def keep_best(
     record: Record, root: Path, curves: pd.DataFrame | None = None, predictions: pd.DataFrame | None = None
 ) -> Record:
     """Write ``record``, unless it is unfinished and a finished one of the cell is there; the record that stands."""
-    earlier = find(record.key, root)
-    if earlier is not None and earlier.status in FINISHED and record.status not in FINISHED:
-        say(f"{record.key}: {record.status} ({record.reason}); the earlier record, {earlier.status}, stays.")
-        return earlier
-    write(record, root, curves, predictions)
-    return record
+    with _told(root), _alone(root):
+        earlier = find(record.key, root)
+        if earlier is None or earlier.status not in FINISHED or record.status in FINISHED:
+            _put(record, root / RUNS / record.key.file("json"), {"curves": curves, "predictions": predictions})
+            return record
+    say(f"{record.key}: {record.status} ({record.reason}); the earlier record, {earlier.status}, stays.")
+    return earlier
 
 
 def amend(record: Record, predictions: pd.DataFrame | None = None) -> None:
@@ -78,25 +75,69 @@ def amend(record: Record, predictions: pd.DataFrame | None = None) -> None:
 
     Raises ``UserError`` where the folder cannot be written.
     """
-    assert record.path is not None
-    name = _table_file(record.key, "predictions").name
-    if predictions is not None:
-        record.artifacts = {**record.artifacts, "predictions": name}
-    text = _text(record)
+    path = record.path
+    assert path is not None
+    root = path.parents[len(record.key.file("json").parts)]
+    at_home = root / RUNS / record.key.file("json") == path
     try:
-        if predictions is not None:
-            with replacing(record.path.with_name(name)) as path:
-                predictions.to_parquet(path, index=False)
-        with replacing(record.path) as path:
-            path.write_text(text, encoding="utf-8")
+        with _alone(root) if at_home else nullcontext():
+            _put(record, path, {"predictions": predictions}, record.artifacts)
     except OSError as error:
-        raise UserError(f"{record.path}: {why(error)}; free it or print the points alone with --no-write") from error
+        raise Unwritable(f"{path}: {why(error)}; free it or print the points alone with --no-write") from error
+
+
+def _put(
+    record: Record,
+    target: Path,
+    tables: Mapping[str, pd.DataFrame | bytes | None],
+    kept: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Write a record and its tables, and remove those of its cell that are neither written nor ``kept``.
+
+    Tables are named by their content and the JSON comes after them, so that at any time it names its own. No other
+    process must write to the cell meanwhile.
+    """
+    own = f"seed{record.key.seed}."
+    target.parent.mkdir(parents=True, exist_ok=True)
+    sweep(target.parent, own)
+    written = {
+        name: _write_table(record.key, name, table, target.parent)
+        for name, table in tables.items()
+        if table is not None
+    }
+    artifacts = {**kept, **written}
+    text = _text(replace(record, artifacts=artifacts))
+    with replacing(target) as path:
+        path.write_text(text, encoding="utf-8")
+    for path in target.parent.glob(f"{own}*.parquet"):
+        if path.name not in artifacts.values():
+            path.unlink(missing_ok=True)
+    record.artifacts, record.path = artifacts, target
+
+
+def _write_table(key: CellKey, name: str, table: pd.DataFrame | bytes, folder: Path) -> str:
+    """Write a table beside the record of its cell; its name."""
+    content = table if isinstance(table, bytes) else _parquet(table)
+    file = key.file(f"{name}-{hashlib.sha256(content).hexdigest()[:8]}.parquet").name
+    with replacing(folder / file) as path:
+        path.write_bytes(content)
+    return file
+
+
+def _parquet(table: pd.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    table.to_parquet(buffer, index=False)
+    return buffer.getvalue()
 
 
 def load(path: Path) -> Record:
     """The record in a JSON file, of whatever version; ``UserError`` names the file and what is wrong with it."""
     try:
-        content = path.read_bytes()
+        if path.exists() and not path.is_file():  # a pipe would be waited for
+            raise UserError(f"{path}: cannot be read as a record (it is no file)")
+        if (size := path.stat().st_size) > LARGEST_BYTES:
+            raise UserError(f"{path}: is too large for a record ({size / 2**20:,.0f} MiB)")
+        content = read_whole(path)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such record (lra-bench leaderboard lists what is there)") from error
     except OSError as error:
@@ -107,7 +148,7 @@ def load(path: Path) -> Record:
 def read(content: bytes, source: str, path: Path | None = None) -> Record:
     """The record in the bytes of a JSON file; ``UserError`` names the ``source`` and what is wrong with it."""
     try:
-        return Record.from_dict(upgrade(json.loads(content)), path)
+        return Record.from_dict(upgrade(json.loads(content, parse_constant=_refuse)), path)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{source}: cannot be read as a record ({error})") from error
     except (LookupError, TypeError, AttributeError) as error:  # from an upgrade, which runs before any check
@@ -174,7 +215,7 @@ def import_folder(folder: Path, root: Path) -> Imported:
     """Merge the records under ``folder``, of another machine say, into ``root``.
 
     Of two records of one cell one that is ok wins, then one whose status is a result, the later attempt, the later end;
-    the files of the winner are copied as they are. Raises ``UserError`` where there is nothing to import.
+    the winner is written as a record of this version. Raises ``UserError`` where there is nothing to import.
     """
     paths = sorted(folder.rglob("seed*.json"))
     if not paths:
@@ -183,15 +224,15 @@ def import_folder(folder: Path, root: Path) -> Imported:
     for path in paths:
         try:
             record = load(path)
-            ours = find(record.key, root)
+            ours, taken = _take(record, root)
+        except Unwritable:
+            raise
         except UserError as error:
             done.broken.append(str(error))
             continue
-        if ours is not None and precedence(ours) >= precedence(record):
+        if not taken:
             done.kept += 1
-            continue
-        _copy(record, root)
-        if ours is None:
+        elif ours is None:
             done.added += 1
         else:
             done.replaced += 1
@@ -203,46 +244,81 @@ def precedence(record: Record) -> tuple[bool, bool, int, str]:
     return record.status == "ok", record.status in FINISHED, record.attempt, record.finished_at
 
 
-def _copy(record: Record, root: Path) -> None:
-    """Copy a loaded record and its tables to their place under ``root``, the JSON last."""
-    assert record.path is not None
-    with _told(root):
-        for name in ("curves", "predictions"):
-            ours = _table_file(record.key, name, root / RUNS)
-            theirs = record.path.with_name(ours.name)
-            if name in record.artifacts and theirs.exists():
-                with replacing(ours) as path:
-                    shutil.copyfile(theirs, path)
-            else:
-                ours.unlink(missing_ok=True)
-        with replacing(root / RUNS / record.key.file("json")) as path:
-            shutil.copyfile(record.path, path)
+def _take(record: Record, root: Path) -> tuple[Record | None, bool]:
+    """Copy a loaded record and its tables to their place under ``root`` if it is the better; ours, and whether."""
+    path = record.path
+    assert path is not None
+    with _told(root), _alone(root):
+        ours = find(record.key, root)
+        if ours is not None and precedence(ours) >= precedence(record):
+            return ours, False
+        tables = {name: path.with_name(record.artifacts[name]) for name in TABLES if name in record.artifacts}
+        content = {name: read_whole(table) for name, table in tables.items() if table.exists()}
+        _put(record, root / RUNS / record.key.file("json"), content)
+    return ours, True
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"it holds {name}, which is no JSON")
 
 
 def _text(record: Record) -> str:
     return json.dumps(record.to_dict(), indent=1, allow_nan=False) + "\n"
 
 
-def _table_file(key: CellKey, name: str, runs: Path = Path()) -> Path:
-    return runs / key.file(f"{name}.parquet")
-
-
 def _table(record: Record, name: str) -> pd.DataFrame | None:
     table = _arrow(record, name)
-    return None if table is None else table.to_pandas()
+    # What pandas noted there is not checked.
+    return None if table is None else table.to_pandas(ignore_metadata=True)
 
 
 def _arrow(record: Record, name: str, columns: list[str] | None = None) -> Any:
-    """A record's table of Arrow, all ``columns`` or some, None where it has none."""
+    """A table of Arrow, all ``columns`` or some, of a later attempt where one took the record's place; None without."""
     if name not in record.artifacts or record.path is None:
         return None
-    path = record.path.with_name(record.artifacts[name])
-    if not path.exists():
-        return None
+    try:
+        return _read_table(record.path.with_name(record.artifacts[name]), TABLES[name], columns)
+    except FileNotFoundError:
+        if not record.path.exists() or (now := load(record.path)).artifacts == record.artifacts:
+            return None
+        return _arrow(now, name, columns)
+
+
+def _read_table(path: Path, numbers: Sequence[str], columns: list[str] | None) -> Any:
+    """A table, or ``columns`` of it; ``UserError`` where it is none, or ``numbers`` are not numbers in it."""
+    import pyarrow
     from pyarrow.parquet import ParquetFile
 
-    with ParquetFile(path) as file:  # pandas' own reader takes several times as long over small files
-        return file.read(columns)
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: cannot be read as a table (it is no file)")
+    try:
+        with ParquetFile(path) as file:  # pandas' own reader takes several times as long over small files
+            if lacking := sorted({*numbers, *(columns or [])} - set(file.schema_arrow.names)):
+                raise UserError(f"{path}: has no column {lacking[0]}")
+            for column in numbers:
+                if not _is_number(file.schema_arrow.field(column).type):
+                    raise UserError(f"{path}: column {column} holds no numbers")
+            return file.read(columns)
+    except FileNotFoundError:
+        raise
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as a table ({str(error).strip().partition(chr(10))[0]})") from error
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+def claim(key: CellKey, root: Path) -> Path:
+    """The file whose lock keeps a cell of a results folder for one process, of whatever machine."""
+    return root / LOCKS / key.folder() / f"seed{key.seed}.lock"
+
+
+def _alone(root: Path) -> AbstractContextManager[Any]:
+    """The right to change records under ``root``; the kernel gives it back when its holder dies."""
+    return hold(root / LOCKS / "writing", f"--results {root}")
 
 
 @contextmanager
@@ -251,4 +327,4 @@ def _told(root: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"--results {root}: {why(error)}; choose another folder with --results") from error
+        raise Unwritable(f"--results {root}: {why(error)}; choose another folder with --results") from error

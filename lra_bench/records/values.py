@@ -12,6 +12,18 @@ from typing import Any
 
 from lra_bench.contracts import UserError
 
+LARGEST = 2.0**63
+"""No count or figure is larger; tables hold them as 64-bit numbers."""
+
+SCALARS = (bool, int, float, str)
+SHOWN_CHARACTERS = 60
+
+
+def shown(value: Any) -> str:
+    """A value in an error message, not at any length."""
+    text = repr(value) if not isinstance(value, int) or abs(value) < LARGEST else "a number of very many digits"
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+
 
 def plain(value: Any) -> Any:
     """``value`` as JSON knows it: numpy scalars, arrays, tuples and paths made plain, what is not finite made None."""
@@ -65,7 +77,7 @@ def _fits(hint: Any) -> Test:
     """What says whether a value is of the type that ``hint`` names."""
     kinds, origin = _kinds(hint), _origin(hint)
     if kinds is not None:
-        return lambda value: type(value) in kinds
+        return lambda value: type(value) in kinds and _measurable(value)
     if hint is Any:
         return lambda value: True
     if origin in (typing.Union, types.UnionType):
@@ -85,7 +97,11 @@ def _kinds(hint: Any) -> frozenset[type] | None:
     if _origin(hint) in (typing.Union, types.UnionType):
         inner = _kinds(_known(hint))
         return inner and inner | {type(None)}
-    return frozenset((int, float) if hint is float else (hint,)) if hint in (bool, int, float, str) else None
+    return frozenset((int, float) if hint is float else (hint,)) if hint in SCALARS else None
+
+
+def _measurable(value: Any) -> bool:
+    return not isinstance(value, int | float) or -LARGEST <= value <= LARGEST
 
 
 def _fits_typed_dict(hint: Any) -> Test:
@@ -98,7 +114,10 @@ def _fits_typed_dict(hint: Any) -> Test:
             return False
         for name, entry in value.items():
             known = kinds.get(name)
-            if type(entry) not in known if known is not None else name in tests and not tests[name](entry):
+            if known is not None:
+                if type(entry) not in known or not _measurable(entry):
+                    return False
+            elif name in tests and not tests[name](entry):
                 return False
         return True
 
@@ -114,10 +133,12 @@ def _refuse(value: Any, hint: Any, where: str) -> None:
         _refuse_typed_dict(value, hint, where)
     if origin in (dict, list):
         if not isinstance(value, origin):
-            raise UserError(f"record: {where} should be a {origin.__name__}, is {value!r}")
+            raise UserError(f"record: {where} should be a {origin.__name__}, is {shown(value)}")
         for name, entry in value.items() if origin is dict else enumerate(value):
             check(entry, _arguments(hint)[-1], f"{where}.{name}")
-    raise UserError(f"record: {where} should be {hint.__name__}, is {value!r}")
+    if hint in SCALARS and type(value) in (_kinds(hint) or ()):
+        raise UserError(f"record: {where} is beyond all that is measured ({shown(value)})")
+    raise UserError(f"record: {where} should be {hint.__name__}, is {shown(value)}")
 
 
 def _known(hint: Any) -> Any:
@@ -127,7 +148,7 @@ def _known(hint: Any) -> Any:
 
 def _refuse_typed_dict(value: Any, hint: Any, where: str) -> None:
     if not isinstance(value, dict):
-        raise UserError(f"record: {where} should be a mapping, is {value!r}")
+        raise UserError(f"record: {where} should be a mapping, is {shown(value)}")
     for name, inner in hints(hint).items():
         if name in value:
             check(value[name], inner, f"{where}.{name}")

@@ -6,15 +6,16 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lra_bench.private import shareable
 from lra_bench.progress import say
 from lra_bench.records.schema import FINISHED, CellKey, Record
 
-from .account import default_mode, first_line, own_folders
+from .account import default_mode, first_line, has_account, own_folders
 from .contents import charts, figures, summary, tables, thinned
 from .tracker import Tracker
 
@@ -53,6 +54,8 @@ class WandbTracker(Tracker):
     and the mirror ends there.
     """
 
+    after_error = "the run goes on without it, and tracker=none turns it off"
+
     def __init__(self, project: str, mode: str | None = None) -> None:
         self.project, self.mode = project, mode
         self.run: Any = None
@@ -64,6 +67,15 @@ class WandbTracker(Tracker):
         """Begin a run; offline where the server cannot be reached."""
         self.folder = folder
         self._try("start", lambda: self._start(config, key))
+
+    def resume(self, record: Record, folder: Path) -> None:
+        """Take up the run that holds the record, for ``finish`` to bring it up to date.
+
+        Nothing is asked or said without an account or offline, for what waits there cannot be taken up.
+        """
+        if (self.mode or default_mode()) == "online" and has_account():
+            self.folder, self.after_error = folder, "the record itself is whole"
+            self._try("take up the run of the record", lambda: self._resume(record))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Log figures as ``live/…``, for the eye while the run goes on."""
@@ -89,25 +101,43 @@ class WandbTracker(Tracker):
         except Exception as error:
             self.failed = True
             if not quiet:
-                say(
-                    f"W&B could not {what} ({first_line(error)}); the run goes on without it, "
-                    "and tracker=none turns it off."
-                )
+                say(f"W&B could not {what} ({first_line(error)}); {self.after_error}.")
 
     def _start(self, config: Mapping[str, Any], key: CellKey) -> None:
         import wandb
 
+        self._follow(_begun(wandb, self.mode or default_mode(), self._arguments(config, key)))
+
+    def _resume(self, record: Record) -> None:
+        import wandb
+
+        arguments = self._arguments(record.config, record.key)
+        try:
+            runs = wandb.Api(timeout=REACH_SECONDS).runs(self.project, {"displayName": arguments["name"]})
+            found = _holding(runs, record)
+            if found is None:
+                say(f"W&B has no run of this record in the project {self.project}; nothing is updated there.")
+                return
+            arguments |= {"entity": found.entity, "id": found.id, "resume": "must"}
+            self._follow(_init(wandb, "online", arguments))
+        finally:
+            if self.run is None:
+                wandb.teardown()
+
+    def _arguments(self, config: Mapping[str, Any], key: CellKey) -> dict[str, Any]:
         (self.folder / "wandb").mkdir(parents=True, exist_ok=True)
-        arguments = {
+        return {
             "project": self.project,
             "dir": str(self.folder),
             "id": run_id(key),
             "name": str(key)[:NAME_CHARACTERS],
             "group": str(key.folder())[:NAME_CHARACTERS],
             "job_type": "bench",
-            "config": {**config, "key": asdict(key)},
+            "config": shareable({**config, "key": asdict(key)}),
         }
-        self.run = _begun(wandb, self.mode or default_mode(), arguments)
+
+    def _follow(self, run: Any) -> None:
+        self.run = run
         # Curves come whole at the end, with steps of their own: an interrupted run logs part of its steps twice.
         # Neither they nor what was seen live is a field of the record, so their last values stay out of the summary.
         self.run.define_metric("curves/step", hidden=True, summary="none")
@@ -195,6 +225,13 @@ def _online(wandb: Any, arguments: Mapping[str, Any]) -> Any:
             return run
         run.finish(exit_code=0 if run.summary["status"] == "ok" else 1)
     return _init(wandb, "online", {**arguments, "id": None})
+
+
+def _holding(runs: Iterable[Any], record: Record) -> Any:
+    """The run that mirrors this very record, not another attempt of its cell; None where there is none."""
+    key = asdict(record.key)
+    began = record.started_at
+    return next((run for run in runs if run.config.get("key") == key and run.summary.get("started_at") == began), None)
 
 
 def _init(wandb: Any, mode: str, arguments: Mapping[str, Any]) -> Any:

@@ -16,14 +16,13 @@ from lra_bench.data.cache import Cache
 from lra_bench.files import replacing
 from lra_bench.progress import bar, say
 from lra_bench.records.schema import CellKey, Record
-from lra_bench.records.store import precedence, read
+from lra_bench.records.store import LARGEST_BYTES, precedence, read
 
 from .account import first_line, has_account, own_folders
 from .mirror import REACH_SECONDS, artifact_name
 
 PATH = re.compile(r"([\w.-]+)/([^/\\#?%:\s]+)")
 RECORD = re.compile(r"seed\d+\.json")
-LARGEST_BYTES = 64 * 2**20
 
 
 def load_project(path: str, option: str = "--from-wandb", broken: Callable[[str], None] = say) -> list[Record]:

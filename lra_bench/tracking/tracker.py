@@ -13,10 +13,16 @@ if TYPE_CHECKING:
 
 
 class Tracker:
-    """Follows a run: ``start``, ``log`` at every evaluation, ``finish`` with the record. This one does nothing."""
+    """Follows a run: ``start`` or ``resume``, ``log`` at every evaluation, ``finish`` with the record.
+
+    This one does nothing.
+    """
 
     def start(self, config: Mapping[str, Any], key: CellKey, folder: Path) -> None:
         """Begin following the cell ``key``; files go under ``folder``/wandb."""
+
+    def resume(self, record: Record, folder: Path) -> None:
+        """Take up the run of a record that was evaluated again; files go under ``folder``/wandb."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Show figures of a step while the run goes on."""

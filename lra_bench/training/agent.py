@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import sys
 
-from lra_bench.child import end_with_parent
+from lra_bench.child import PARENT, end_with_parent
 
 
 def main() -> None:
     """Run the group to its end."""
     end_with_parent(signal.SIGTERM)
+    os.environ[PARENT] = str(os.getpid())
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run

@@ -6,12 +6,14 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map, tree_map_only
 
+from lra_bench.compilation import Compilation
 from lra_bench.contracts import Batch, Output, Stepped, TaskSpec, UserError
 from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.streams import StreamBatches
@@ -82,11 +84,12 @@ def train(
     """
     recipe, seed = config["train"], config["seed"]
     batches = training_batches(rows["train"], recipe, seed)
-    run = group.wrap(model, hardware.compile)
+    compilation = Compilation(model, hardware.compile)
+    run = group.wrap(model, compilation.run)
     optimizer = Optimizer(model, recipe, hardware)
     state = checkpoints.resume(model, optimizer)
     state.memory = tree_map_only(Tensor, lambda tensor: tensor.to(hardware.device), state.memory)
-    meter = Meter(state, optimizer, hardware, group)
+    meter = Meter(state, optimizer, hardware, group, compilation.taken_seconds)
     stepped = stepped_modules(model)
 
     model.train()
@@ -95,7 +98,10 @@ def train(
         for step in range(state.step, recipe["steps"]):
             seed_everything(seed, step, group.rank)
             batch = meter.wait(batches, step)
-            loss, state.memory, statistics = forward_backward(run, batch, optimizer, hardware, state.memory, group)
+            loss, state.memory, statistics = compilation.guarded(
+                partial(forward_backward, run, batch, optimizer, hardware, state.memory, group),
+                partial(_again, optimizer, seed, step, group.rank),
+            )
             norm = optimizer.step(step)
             after_step(stepped, step, statistics)
             meter.update(step, loss, norm, batch)
@@ -114,7 +120,7 @@ def train(
                     checkpoints.save(state, model, optimizer)
             if stopped:
                 raise Stopped
-    return Fit(state, {**meter.figures(), **_outcome(model, state)})
+    return Fit(state, {**meter.figures(), "compile": compilation.report(), **_outcome(model, state)})
 
 
 def forward_backward(
@@ -178,6 +184,12 @@ def _micro_step(
     return loss.detach(), after, output.statistics
 
 
+def _again(optimizer: Optimizer, seed: int, step: int, rank: int) -> None:
+    """Be as before the forward pass of ``step``."""
+    optimizer.clear()
+    seed_everything(seed, step, rank)
+
+
 def _reset_rows(tensor: Tensor, reset: Tensor) -> Tensor:
     """``tensor`` with zeros, which are the empty memory, in the rows that begin a new document."""
     return tensor.masked_fill(reset.view(-1, *[1] * (tensor.dim() - 1)), 0)
@@ -212,7 +224,7 @@ def _consider(
     better = result.score > state.best_score if spec.higher_is_better else result.score < state.best_score
     if better or math.isnan(state.best_score):
         state.best_score, state.best_step = result.score, state.step
-        checkpoints.keep_best(model)
+        state.best_digest = checkpoints.keep_best(model)
 
 
 def _latest_validation(state: State) -> dict[str, float]:

@@ -23,18 +23,27 @@ CHECK_EVERY_STEPS = 25
 
 
 class Diverged(Exception):
-    """The loss became infinite or not a number."""
+    """The loss or a gradient became infinite or not a number."""
 
 
 class Meter:
     """Losses and times of a run, gathered without waiting for the device except where figures are looked at.
 
-    Seconds of evaluation, checkpoints and the first steps are kept apart from those of training. Losses are those of
+    Seconds of evaluation, checkpoints, the first steps and ``compiling`` (those spent so since it was asked last) are
+    kept apart from those of training. Losses are those of
     a rank's share and are summed over the ``group``; rows and tokens are those of the whole batch.
     """
 
-    def __init__(self, state: State, optimizer: Optimizer, hardware: Hardware, group: Group = ALONE) -> None:
+    def __init__(
+        self,
+        state: State,
+        optimizer: Optimizer,
+        hardware: Hardware,
+        group: Group = ALONE,
+        compiling: Callable[[], float] = float,
+    ) -> None:
         self.state, self.optimizer, self.hardware, self.group = state, optimizer, hardware, group
+        self.compiling = compiling
         self.pending: list[tuple[int, int]] = []
         # One place for all: scalars kept alive one by one would cut up the memory that steps take and give back.
         self.figures_pending = torch.zeros(CHECK_EVERY_STEPS, 2, dtype=torch.float64, device=hardware.device)
@@ -72,11 +81,13 @@ class Meter:
         if not self.pending:
             return
         losses, norms = self.figures_pending[: len(self.pending)].unbind(1)
-        values = torch.stack((self.group.sum(losses), norms), 1).tolist()
+        values = torch.stack((self.group.sum_in_order(losses), norms), 1).tolist()
         for (step, tokens), (loss, norm) in zip(self.pending, values, strict=True):
-            # The norm alone may overflow in fp16, where the scaler then skips the step.
             if not math.isfinite(loss):
                 raise Diverged(f"the loss became {loss} at step {step + 1}")
+            # In fp16 a gradient may overflow: the scaler skips that step.
+            if not (math.isfinite(norm) or self.optimizer.scaler.is_enabled()):
+                raise Diverged(f"the gradient became {norm} at step {step + 1}")
             rate = self.optimizer.train["lr"] * self.optimizer.factor(step)
             self.state.curve.append((loss, rate, norm, tokens))
         self.pending.clear()
@@ -92,12 +103,15 @@ class Meter:
 
     def _close_window(self, counted: bool = True) -> None:
         self.hardware.synchronize()
-        now = time.perf_counter()
+        compiling, spent = self.compiling(), self.state.seconds
+        seconds = time.perf_counter() - self.mark - compiling
         counted = counted and self.steps_here > WARMUP_STEPS
         if counted:
-            for key, value in {**self.window, "seconds": now - self.mark, "data_wait_seconds": self.waited}.items():
+            for key, value in {**self.window, "seconds": seconds, "data_wait_seconds": self.waited}.items():
                 self.state.timed[key] = self.state.timed.get(key, 0.0) + value
-        self.state.seconds["train"] = self.state.seconds.get("train", 0.0) + now - self.mark
+        spent["train"] = spent.get("train", 0.0) + seconds
+        if compiling:
+            spent["compile"] = spent.get("compile", 0.0) + compiling
         self.window = dict.fromkeys(self.window, 0.0)
         self.waited = 0.0
         self.mark = time.perf_counter()
@@ -116,6 +130,7 @@ class Meter:
             "train_seconds": spent.get("train"),
             "evaluation_seconds": spent.get("evaluation"),
             "checkpoint_seconds": spent.get("checkpoint"),
+            "compile_seconds": spent.get("compile"),
             "tokens_seen": self.tokens,
             **self._gradients(),
             "data_wait_share": timed["data_wait_seconds"] / seconds if seconds else None,

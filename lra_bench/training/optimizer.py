@@ -77,7 +77,7 @@ class Optimizer:
             eps=train["eps"],
             fused=True,
         )
-        self.scaler = torch.amp.GradScaler(enabled=hardware.precision == "fp16")
+        self.scaler = torch.amp.GradScaler(hardware.device.type, enabled=hardware.precision == "fp16")
 
     def backward(self, loss: Tensor) -> None:
         """Add the gradients of ``loss``."""
@@ -92,8 +92,12 @@ class Optimizer:
             group["lr"] = group["peak_lr"] * factor
         self.scaler.step(self.adamw)
         self.scaler.update()
-        self.adamw.zero_grad(set_to_none=True)
+        self.clear()
         return whole(norm)
+
+    def clear(self) -> None:
+        """Forget the gathered gradients."""
+        self.adamw.zero_grad(set_to_none=True)
 
     def factor(self, step: int) -> float:
         """The schedule's factor at ``step``."""

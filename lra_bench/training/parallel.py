@@ -61,11 +61,10 @@ class Group:
         """Whether this rank is the one that writes."""
         return self.rank == 0
 
-    def wrap(self, model: nn.Module, compiled: bool) -> nn.Module:
-        """What to call in training in place of ``model``, whose parameters FSDP2 replaces by their shards."""
+    def wrap(self, model: nn.Module, run: nn.Module) -> nn.Module:
+        """What to call in training in place of ``run``, which calls ``model``; FSDP2 replaces its weights by shards."""
         if self.sharded:
             shard(model)
-        run = cast(nn.Module, torch.compile(model)) if compiled else model
         if not self.connected or self.sharded:
             return run
         # Buffers change between steps alone and alike on all ranks. Looking for parameters without a gradient keeps
@@ -80,7 +79,8 @@ class Group:
     def reducing(self, run: nn.Module, last: bool) -> AbstractContextManager[Any]:
         """The context of a micro-batch: gradients are summed over ranks with those of the ``last`` alone."""
         if self.sharded:
-            run.set_requires_gradient_sync(last)  # type: ignore[operator]
+            sharded = next(module for module in run.modules() if hasattr(module, "set_requires_gradient_sync"))
+            sharded.set_requires_gradient_sync(last)  # type: ignore[operator]
         elif self.connected and not last:
             return cast(nn.parallel.DistributedDataParallel, run).no_sync()
         return nullcontext()
@@ -95,6 +95,19 @@ class Group:
             tensor = tensor.clone()
             dist.all_reduce(tensor)
         return tensor
+
+    def sum_in_order(self, tensor: Tensor) -> Tensor:
+        """``tensor``, of any shape, summed over ranks by their order.
+
+        In ``sum`` the order depends on where in the tensor a number stands, which is not the same after a resumption.
+        """
+        if not self.connected:
+            return tensor
+        parts = [torch.empty_like(tensor) for _ in range(self.world)]
+        dist.all_gather(parts, tensor.contiguous())
+        for part in parts[1:]:
+            parts[0] += part
+        return parts[0]
 
     def sum_statistics(self, statistics: Statistics) -> Statistics:
         """Statistics of modules summed over ranks, each of which must report the same."""

@@ -12,15 +12,16 @@ import signal
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from lra_bench import progress
-from lra_bench.child import end_with_parent
-from lra_bench.contracts import UserError
+from lra_bench.child import end_with_parent, last_lines, yield_memory
+from lra_bench.contracts import Unwritable, UserError
+from lra_bench.limits import memory_limit
 
 if TYPE_CHECKING:
     from lra_bench.hardware import Hardware
@@ -78,7 +79,7 @@ def work(request: dict[str, Any], voice: Voice) -> None:
     from lra_bench.hardware import resolve
     from lra_bench.measure.memory import peak_memory
 
-    from .checkpoint import Checkpoints
+    from .checkpoint import Checkpoints, writer
     from .interrupt import Stopped
     from .loop import train
     from .meter import Diverged
@@ -89,14 +90,16 @@ def work(request: dict[str, Any], voice: Voice) -> None:
         task.prepare(Cache())
         rows = {name: Rows(task.split(name), task.spec) for name in ("train", "validation")}
         model = build_model(config, task.spec).to(hardware.device)
-        checkpoints = Checkpoints(Path(request["folder"]), config["hardware"]["checkpoint_seconds"], group)
+        folder, options = Path(request["folder"]), config["hardware"]
+        checkpoints = Checkpoints(folder, options["checkpoint_seconds"], group)
 
         def log(step: int, values: dict[str, float]) -> None:
             if group.first:
                 voice.tell(step=step, values=values)
 
+        limit = memory_limit(options["memory_limit_gigabytes"], hardware.device)
         try:
-            with peak_memory(hardware.device) as peak:
+            with writer(folder) if group.first else nullcontext(), limit, peak_memory(hardware.device) as peak:
                 fit = train(model, rows, task.spec, config, hardware, checkpoints, log, group)
             voice.tell(status="ok", figures=fit.figures, peak=peak.as_dict())
         except Diverged as error:
@@ -111,6 +114,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     end_with_parent(signal.SIGTERM)
+    yield_memory(600)
     voice = Voice(int(os.environ["RANK"]))
     if voice.rank:
         progress.silence()
@@ -125,13 +129,18 @@ def main() -> None:
         sys.stderr.flush()
         # Leaving the group would wait for ranks that do not come.
         os._exit(1)
+    sys.stderr.flush()
+    # The group is left. What threads of gloo do while Python takes itself down may abort the process.
+    os._exit(0)
 
 
-def _ending(error: BaseException) -> dict[str, str]:
-    """Status and reason of a rank that ended alone."""
+def _ending(error: BaseException) -> dict[str, Any]:
+    """Status, reason and last lines of a rank that ended alone."""
     from lra_bench.cell import debugging
     from lra_bench.measure.bench import status_of
 
+    if isinstance(error, Unwritable):
+        return {"status": "unwritable", "reason": str(error)}
     if isinstance(error, UserError):
         return {"status": "mistake", "reason": str(error)}
     if not isinstance(error, Exception):
@@ -139,7 +148,7 @@ def _ending(error: BaseException) -> dict[str, str]:
     if debugging():
         traceback.print_exception(error)
     status, reason = status_of(error)
-    return {"status": status, "reason": reason}
+    return {"status": status, "reason": reason, "last_lines": last_lines(error)}
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from lra_bench.child import death, environment
-from lra_bench.contracts import UserError
+from lra_bench.child import death, environment, memory_kills
+from lra_bench.contracts import Unwritable, UserError
 from lra_bench.hardware import Hardware
 
 from .checkpoint import Checkpoints
@@ -29,15 +29,23 @@ LAST_SECONDS = 45.0
 
 
 class GroupFailed(Exception):
-    """A rank died or met an error; the message says which."""
+    """A rank died or met an error; the message says which. With the status of the record and the rank's last lines."""
+
+    def __init__(self, reason: str, status: str = "failed", last_lines: Iterable[str] = ()) -> None:
+        super().__init__(reason)
+        self.status, self.last_lines = status, tuple(last_lines)
 
 
 @dataclass
 class Heard:
-    """How each rank says it ended, and the exit codes of those that failed, both in the order of events."""
+    """How each rank says it ended, and the exit codes of those that failed, both in the order of events.
+
+    ``kills_before`` is how many processes the kernel had killed for memory when the group was started.
+    """
 
     ends: dict[int, dict[str, Any]] = field(default_factory=dict)
     failures: dict[int, int] = field(default_factory=dict)
+    kills_before: int | None = None
 
     def finished(self, processes: int) -> bool:
         """Whether every rank ended well; one that crashes afterwards, on its way out, has lost nothing."""
@@ -51,18 +59,22 @@ class Heard:
         """
         silent = [rank for rank in self.failures if rank not in self.ends]
         if silent:
-            return GroupFailed(f"rank {silent[0]} {death(self.failures[silent[0]])}")
+            status, how = death(self.failures[silent[0]], self.kills_before)
+            return GroupFailed(f"rank {silent[0]} {how}", status)
         rank, end = next(((r, e) for r, e in self.ends.items() if e["status"] != "ok"), (0, {"status": "lost"}))
         status, reason = end["status"], end.get("reason", "")
         if status == "mistake":
             return UserError(reason)
+        if status == "unwritable":
+            return Unwritable(reason)
         if status == "diverged":
             return Diverged(reason)
         if status == "interrupted":
             return KeyboardInterrupt()
         if status == "out_of_memory":
             return MemoryError(f"rank {rank}: {reason}")
-        return GroupFailed(f"rank {rank}: {reason}" if reason else "torchrun ended without a word from the ranks")
+        told = f"rank {rank}: {reason}" if reason else "torchrun ended without a word from the ranks"
+        return GroupFailed(told, last_lines=end.get("last_lines", ()))
 
 
 def train_in_group(
@@ -77,8 +89,10 @@ def train_in_group(
     Raises what a rank raised, and ``GroupFailed`` where one died; none is left then.
     """
     request = {"config": config, "folder": str(checkpoints.folder)}
+    kills = memory_kills()
     with running("lra_bench.training.rank", request, hardware) as lines:
         heard = listen(lines, log)
+    heard.kills_before = kills
     if not heard.finished(hardware.processes):
         raise heard.error()
     ends = [heard.ends[rank] for rank in range(hardware.processes)]
@@ -135,7 +149,7 @@ def listen(lines: IO[str], log: Callable[[int, dict[str, float]], None]) -> Hear
     """
     heard, process = Heard(), 0
 
-    def stop() -> None:
+    def stop(number: int = signal.SIGTERM) -> None:
         if process:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGTERM)

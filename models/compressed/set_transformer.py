@@ -19,12 +19,12 @@ from ..mixer import Context, Mixer, MixerSpec
 class AttentionBlock(nn.Module):
     """MAB(X, Y) = norm(O + ReLU(W_o O)), where O = norm(W_q X + heads of X reading Y): x (B, N, E), y (B, M, E)."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, norm: bool, qkv_bias: bool) -> None:
         super().__init__()
         self.heads = heads
-        self.query, self.key, self.value = linear(width, width), linear(width, width), linear(width, width)
+        self.query, self.key, self.value = (linear(width, width, qkv_bias) for _ in range(3))
         self.feed_forward = linear(width, width)
-        self.read_norm, self.norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.read_norm, self.norm = (nn.LayerNorm(width) if norm else nn.Identity() for _ in range(2))
 
     def forward(self, x: Tensor, y: Tensor, visible: Tensor | None, drop_rate: float) -> Tensor:
         """What x becomes by reading those rows of y that are ``visible`` (B, 1, 1, M)."""
@@ -42,7 +42,7 @@ class InducedSetAttention(Mixer):
 
     Lee et al. 2019, arXiv 1810.00825. x (B, N, E) -> (B, N, E). O(N m E) time; O(N E) memory, and
     while training on CPU N m weights per head, of what the points read. A block of its own, with the sums, norms and
-    feed-forward layer of each MAB; ``points`` is m.
+    feed-forward layer of each MAB; ``points`` is m. ``norm=False`` leaves out the norms, as their code does by default.
     As in the authors' code, a residual is the projected query and heads are joined without another projection, which
     leaves an ISAB about as many parameters as a Transformer's block. Scores are scaled by 1/√D of a head.
     Deviates: attention weights and branches are dropped, as in all blocks here; the paper drops nothing.
@@ -56,7 +56,17 @@ class InducedSetAttention(Mixer):
         block="self_contained",
     )
 
-    def __init__(self, width: int, heads: int, *, points: int = 32, head_dim: int | None = None, **common: Any) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        points: int = 32,
+        norm: bool = True,
+        qkv_bias: bool = True,
+        head_dim: int | None = None,
+        **common: Any,
+    ) -> None:
         super().__init__(width, heads, **common)
         if points < 1:
             raise UserError(f"model.mixer.points={points}: must be at least 1")
@@ -67,7 +77,7 @@ class InducedSetAttention(Mixer):
             )
         self.points = nn.Parameter(torch.empty(1, points, width))
         nn.init.xavier_uniform_(self.points)
-        self.gather, self.spread = AttentionBlock(width, heads), AttentionBlock(width, heads)
+        self.gather, self.spread = (AttentionBlock(width, heads, norm, qkv_bias) for _ in range(2))
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """The points read the real rows, the rows read the points."""

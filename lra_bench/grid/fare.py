@@ -1,0 +1,82 @@
+"""How the cells of a submitted grid fare, by what lies on disk and what the queue knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from lra_bench.records import store
+from lra_bench.records.schema import FINISHED, CellKey, Record
+
+from .queue import states
+from .slurm import cancel_jobs, check_here, submit_cells
+from .status import ELSEWHERE, record_at
+from .submitted import SubmittedGrid, arrival, changing
+
+LIVE = ("pending", "running", "submitted", "requeued", "completing", "configuring", "suspended", "requeue_hold")
+
+
+@dataclass(frozen=True)
+class Fare:
+    """How a cell of a submitted grid fares.
+
+    ``state`` is the record's status where its job has ended, else the queue's word; ``submitted`` where the queue
+    cannot be asked, ``lost`` where a job has ended without a word, ``refused`` where its input was wrong.
+    """
+
+    cell: str
+    job: str
+    host: str | None
+    state: str
+    reason: str
+    live: bool
+
+
+def fares(grid: SubmittedGrid, results: Path) -> list[Fare]:
+    """How each cell of a grid fares."""
+    queue = states(grid.cluster, [cell.job for cell in grid.cells])
+    return [_fare(grid, number, queue, results) for number in range(len(grid.cells))]
+
+
+def cancel(results: Path, name: str | None) -> tuple[str, int]:
+    """End every job of a grid that waits or runs; the grid's name and how many those were."""
+    with changing(results, name) as grid:
+        jobs = [fare.job for fare in fares(grid, results) if fare.live]
+        if jobs:
+            cancel_jobs(grid.cluster, jobs)
+        return grid.name, len(jobs)
+
+
+def resume(results: Path, name: str | None) -> tuple[str, int]:
+    """Submit every cell again that has no result and no job; the grid's name and how many those were."""
+    with changing(results, name) as grid:
+        check_here(grid.cluster)
+        left = [
+            number for number, fare in enumerate(fares(grid, results)) if not fare.live and fare.state not in FINISHED
+        ]
+        for _ in submit_cells(grid, left, results):
+            grid.write(results)
+        return grid.name, len(left)
+
+
+def _fare(grid: SubmittedGrid, number: int, queue: dict[str, str] | None, results: Path) -> Fare:
+    cell = grid.cells[number]
+    said = arrival(grid.folder(results), number)
+    said = said if said is not None and said.job == cell.job else None
+    key = replace(CellKey(**cell.key), hardware=said.key.split("/")[2]) if said and said.key else CellKey(**cell.key)
+    record = store.find(key, results) if key.hardware != ELSEWHERE else record_at(key, cell.place, results)
+    state, reason, live = _state(cell.job, said.code if said else None, queue, record)
+    return Fare(str(key), cell.job, said.host if said else None, state, reason or (said.reason if said else ""), live)
+
+
+def _state(job: str, code: int | None, queue: dict[str, str] | None, record: Record | None) -> tuple[str, str, bool]:
+    """State, reason, and whether the job still waits or runs."""
+    if queue and job in queue and code is None:
+        return queue[job], "", True
+    if code == 2:
+        return "refused", "", False
+    if record is not None and (code is not None or queue is not None or record.status in FINISHED):
+        return record.status, record.reason, False
+    if queue is None and code is None:
+        return "submitted", "the queue cannot be asked from here", True
+    return "lost", "its job ended without a word; lra-bench grid resume submits it again", False

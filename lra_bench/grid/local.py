@@ -1,0 +1,154 @@
+"""Cells on this machine: one after the other with the terminal, or several at once, each on cores of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lra_bench.attempt import INTERRUPTED, Attempt
+from lra_bench.cell import exit_code, log_file, made_meanwhile, reserve
+from lra_bench.contracts import UserError
+from lra_bench.progress import Tell, bar, say
+from lra_bench.records import store
+from lra_bench.records.schema import Record
+from lra_bench.training.interrupt import deferred
+
+from .plan import Planned
+from .process import start
+from .share import Share, shares
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
+LOOK_SECONDS = 0.1
+OTHERS_SECONDS = 2.0
+"""How often to look whether a cell that another process measures is free."""
+
+Outcome = tuple[Planned, Record | None, int]
+"""A cell, its record, and the exit code of its process."""
+
+
+@dataclass
+class _Running:
+    planned: Planned
+    share: Share
+    process: Attempt
+    reserved: BaseFileLock
+    told: bool = False
+
+    def tell(self, number: int) -> None:
+        """Have it end its step and write a checkpoint; the terminal has told a cell that shares it of Ctrl-C."""
+        self.told = True
+        if not (self.share.alone and number == signal.SIGINT):
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGTERM)
+
+
+def run(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[Outcome]:
+    """Run cells and yield each as it ends, also those that another process has measured meanwhile.
+
+    A cell that another process is measuring is left for the end. Ctrl-C and SIGTERM let running cells end their step
+    and write a checkpoint, then raise ``KeyboardInterrupt``; a second one kills them.
+    """
+    waiting, free, running = deque(planned), deque(_shares(planned)), list[_Running]()
+    alone, number, patient = free[0].alone, 0, False
+
+    def stop(signal_number: int) -> None:
+        nonlocal number
+        number = signal_number
+        waiting.clear()
+        for each in running:
+            each.tell(number)
+        if running and not alone:
+            say("Cells end their step and write a checkpoint; Ctrl-C again kills them.")
+
+    with deferred(stop) as stopped, _bar(len(planned), alone) as advance:
+        try:
+            while waiting or running:
+                while free and (taken := _next(waiting, results)) is not None:
+                    each, reserved = taken
+                    record = store.find(each.cell.key, results)
+                    if record is not None and made_meanwhile(record, each.attempt):
+                        reserved.release()
+                        advance(1)
+                        yield each, record, exit_code(record.status)
+                        continue
+                    if alone and len(planned) > 1:
+                        say(f"[{len(planned) - len(waiting)}/{len(planned)}] {each.cell.key}")
+                    share = free.popleft()
+                    process = start(each, results, share, each.starts_anew(rerun))
+                    running.append(_Running(each, share, process, reserved))
+                    if stopped() and not running[-1].told:
+                        running[-1].tell(number)
+                if waiting and not running and not patient:
+                    say(f"{len(waiting)} cells are being measured by another process; waiting for them.")
+                    patient = True
+                advance(0, ", ".join(_name(each.planned) for each in running))
+                ended = [each for each in running if each.process.poll() is not None]
+                for done in ended:
+                    running.remove(done)
+                    done.reserved.release()
+                    free.append(done.share)
+                    advance(1)
+                    yield (outcome := _outcome(done))
+                    if alone and outcome[2] == INTERRUPTED:
+                        raise KeyboardInterrupt
+                if not ended:
+                    time.sleep(LOOK_SECONDS if running else OTHERS_SECONDS)
+        finally:
+            for each_left in running:
+                each_left.process.kill()
+        if stopped():
+            raise KeyboardInterrupt
+
+
+def _shares(planned: Sequence[Planned]) -> list[Share]:
+    """The share of each worker, which cells of one hardware alone have in common."""
+    first, *others = {tuple(shares(each.cell.config)): None for each in planned}
+    if others:
+        workers = planned[0].cell.config["launcher"]["workers"]
+        raise UserError(
+            f"launcher.workers={workers}: cells of different hardware or workers cannot share a machine; "
+            "run them one after the other"
+        )
+    return list(first)
+
+
+def _next(waiting: deque[Planned], results: Path) -> tuple[Planned, BaseFileLock] | None:
+    """The first cell that no other process has, taken out of ``waiting``, and the right to it; None without one."""
+    for _ in range(len(waiting)):
+        each = waiting.popleft()
+        if (reserved := reserve(each.cell.key, results)) is not None:
+            return each, reserved
+        waiting.append(each)
+    return None
+
+
+def _bar(total: int, alone: bool) -> AbstractContextManager[Tell]:
+    """A bar over cells; none where one cell at a time shows bars of its own."""
+    return nullcontext(_quiet) if alone else bar(total, "Measuring", unit="cells")
+
+
+def _quiet(n: int, doing: str = "", /) -> None:
+    pass
+
+
+def _name(planned: Planned) -> str:
+    key = planned.cell.key
+    return f"{key.task}/{key.model} {key.seed}"
+
+
+def _outcome(ended: _Running) -> Outcome:
+    key = ended.planned.cell.key
+    record, code = ended.process.outcome()
+    if code not in (0, INTERRUPTED) and not ended.share.alone:
+        reason = record.reason if record is not None else next(reversed(ended.process.last_lines), "")
+        say(f"{key}: {reason} ({log_file(key)})")
+    return ended.planned, record, code

@@ -1,0 +1,115 @@
+"""From overrides to cells, each with its status."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lra_bench import config as configuration
+from lra_bench.build import build_task
+from lra_bench.cell import Cell
+from lra_bench.contracts import TaskSpec
+from lra_bench.hardware import check_batch, slug
+from lra_bench.import_path import importable
+from lra_bench.progress import bar
+from lra_bench.records.schema import CellKey, Record
+
+from .compose import composed
+from .expand import expand
+from .share import check_launcher, with_own_threads
+from .status import ELSEWHERE, record_of, status_of
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A cell with its status (``to run``, ``done``, ``stale``, ``incompatible``), the reason, and its record if any."""
+
+    cell: Cell
+    status: str
+    reason: str
+    record: Record | None
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the cell the next one is, from 1 on."""
+        return self.record.attempt + 1 if self.record else 1
+
+    def starts_anew(self, rerun: str) -> bool:
+        """Whether it takes up no checkpoint: where ``--rerun`` asks for it, unless it failed and is to go on."""
+        return self.status != "to run" and rerun != "failed"
+
+
+def plan(
+    overrides: Sequence[str], results: Path, config_dir: Path | None = None, arrived: bool = False
+) -> list[Planned]:
+    """Every cell that the overrides name, once, with its status against what lies under ``results``.
+
+    A cell that is submitted has its hardware in its key only where it has ``arrived``.
+    """
+    planned: dict[CellKey, Planned] = {}
+    with importable(config_dir), configuration.hydra_ready():
+        cells = expand(overrides, config_dir)
+        known = _Known()
+        with bar(len(cells), "Planning", unit="cells") as advance:
+            for each in composed(cells, config_dir):
+                cell = _cell(each, known, config_dir, arrived)
+                if cell.key not in planned:
+                    record = record_of(cell, results)
+                    planned[cell.key] = Planned(cell, *status_of(cell, known.task(each.config)[0], record), record)
+                advance(1)
+    return list(planned.values())
+
+
+class _Known:
+    """What cells have in common, found once for each of them."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, tuple[TaskSpec, str]] = {}
+        self._slugs: dict[str, str] = {}
+
+    def task(self, config: Mapping[str, Any]) -> tuple[TaskSpec, str]:
+        """The task's spec and the fingerprint of its data."""
+        name = json.dumps(config["task"], sort_keys=True)
+        if name not in self._tasks:
+            task = build_task(config)
+            self._tasks[name] = task.spec, task.fingerprint()
+        return self._tasks[name]
+
+    def slug(self, config: Mapping[str, Any]) -> str:
+        """The hardware's short name."""
+        name = json.dumps(config["hardware"], sort_keys=True)
+        if name not in self._slugs:
+            self._slugs[name] = slug(config["hardware"])
+        return self._slugs[name]
+
+
+def _cell(composed: configuration.Composed, known: _Known, config_dir: Path | None, arrived: bool) -> Cell:
+    config, hardware = composed.config, ELSEWHERE
+    check_launcher(config["launcher"])
+    if arrived or config["launcher"]["name"] != "slurm":
+        config = with_own_threads(config)
+        check_batch(config["hardware"], config["train"]["batch_size"])
+        hardware = known.slug(config)
+    _, fingerprint = known.task(config)
+    key = CellKey(
+        task=composed.choices["task"],
+        model=composed.choices["model"],
+        hardware=hardware,
+        protocol=config["protocol"]["name"],
+        hash=configuration.config_hash(config, fingerprint),
+        seed=config["seed"],
+    )
+    chosen = [text.partition("=")[2] for text in composed.overrides if text.startswith("position=")]
+    return Cell(
+        key=key,
+        config=config,
+        overrides=composed.overrides,
+        differences=composed.differences,
+        modified=composed.modified,
+        position=chosen[-1] if chosen and chosen[-1] != "auto" else None,
+        fingerprint=fingerprint,
+        config_dir=str(config_dir.resolve()) if config_dir else None,
+    )

@@ -1,0 +1,34 @@
+"""One cell in a process of its own, on its share of the machine."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+from typing import IO
+
+from lra_bench.attempt import Attempt
+from lra_bench.cell import log_file
+from lra_bench.contracts import UserError
+from lra_bench.files import why
+
+from .plan import Planned
+from .share import Share
+
+
+def start(planned: Planned, results: Path, share: Share, anew: bool) -> Attempt:
+    """Start a cell in a fresh process, with the user's folder on its import path.
+
+    One that is ``alone`` has the terminal; of several each writes to its own log, and Ctrl-C reaches it through us.
+    """
+    with nullcontext() if share.alone else _log(planned) as log:
+        return Attempt(planned.cell, planned.attempt, results, anew, share.cores, share.cards, log)
+
+
+def _log(planned: Planned) -> IO[str]:
+    """The cell's log, emptied."""
+    path = log_file(planned.cell.key)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"LRA_BENCH_CACHE: {path} {why(error)}; set LRA_BENCH_CACHE to another folder") from error

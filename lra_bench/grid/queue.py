@@ -1,0 +1,40 @@
+"""Which jobs still wait or run."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
+
+
+def states(cluster: str, jobs: list[str]) -> dict[str, str] | None:
+    """The state of each job that waits or runs, as ``pending`` or ``running``; None where it cannot be asked."""
+    if cluster == "local":
+        return {job: "running" for job in jobs if local_job(job) is not None}
+    try:
+        # Every task of an array on a line of its own; jobs that have ended are not known any more, which is no error.
+        command = ["squeue", "--noheader", "--array", "--states=all", "--format=%F_%K %i %T"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    ended = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT")
+    found = {}
+    for line in done.stdout.splitlines():
+        task, alone, state = line.split()
+        if state not in ended:
+            found[task] = found[alone] = state.lower()
+    return {job: found[job] for job in jobs if job in found}
+
+
+def local_job(job: str) -> psutil.Process | None:
+    """The process that runs a job of submitit's local executor, None where it has ended."""
+    import psutil
+
+    try:
+        process = psutil.Process(int(job))
+        ours = any("submitit" in word for word in process.cmdline())
+        return process if ours and process.status() != psutil.STATUS_ZOMBIE else None
+    except (psutil.Error, ValueError):
+        return None

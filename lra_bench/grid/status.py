@@ -1,0 +1,72 @@
+"""What is to become of a cell: run it, or say why not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lra_bench.abilities import mixer_ability
+from lra_bench.cell import Cell
+from lra_bench.contracts import TaskSpec
+from lra_bench.records import store
+from lra_bench.records.environment import package_version
+from lra_bench.records.schema import FINISHED, RETRIED, CellKey, Record
+
+RERUN = {"never": (), "failed": ("failed",), "stale": ("stale",), "all": ("done", "failed", "stale")}
+"""Which cells ``--rerun`` measures again, by their status in the plan."""
+ELSEWHERE = "elsewhere"
+"""The hardware of a cell that another machine is to run: which one, is known there."""
+PLACE = {
+    "launcher": ("name", "partition", "cpus", "gpus"),
+    "hardware": ("device", "precision", "compile", "strategy", "processes"),
+}
+"""The options that say on what machine a submitted cell runs, and how."""
+
+
+def record_of(cell: Cell, results: Path) -> Record | None:
+    """The cell's record under ``results``; of a submitted cell one that was asked for by the same words."""
+    if cell.key.hardware != ELSEWHERE:
+        return store.find(cell.key, results)
+    return record_at(cell.key, place_of(cell.config), results)
+
+
+def record_at(key: CellKey, place: Sequence[Any], results: Path) -> Record | None:
+    """The best record of a cell, on whatever machine, that asked for its machine by the words of ``place``."""
+    pattern = f"{key.task}/{key.model}/*/{key.protocol}-{key.hash}/seed{key.seed}.json"
+    found = [store.load(path) for path in sorted((results / store.RUNS).glob(pattern))]
+    same = [record for record in found if place_of(record.config) == list(place)]
+    return max(same, key=store.precedence, default=None)
+
+
+def place_of(config: Mapping[str, Any]) -> list[Any]:
+    """By which words a submitted cell asks for its machine."""
+    return [config.get(section, {}).get(name) for section, names in PLACE.items() for name in names]
+
+
+def status_of(cell: Cell, spec: TaskSpec, record: Record | None) -> tuple[str, str]:
+    """Status and reason of a cell, given its record if it has one."""
+    if record is not None and record.status in RETRIED:
+        return "failed", f"{record.status} ({record.reason}); --rerun failed tries it again"
+    if record is not None and record.status in FINISHED:
+        again = "--rerun stale measures it again"
+        measured, current = record.code["version"], package_version()
+        if measured != current:
+            return "stale", f"measured by lra-bench {measured}, this is {current}; {again}"
+        if record.data is not None and record.data["version"] != spec.version:
+            return "stale", f"task version {record.data['version']}, now {spec.version}; {again}"
+        return "done", f"{record.status} on {record.finished_at[:10]}"
+    if refused := incompatible(cell.config, spec):
+        return "incompatible", refused
+    if record is not None:
+        return "to run", f"{record.status} before; continues from its checkpoint"
+    return "to run", ""
+
+
+def incompatible(config: dict[str, Any], spec: TaskSpec) -> str | None:
+    """Why model and task do not go together, as far as the mixer's declared abilities tell."""
+    node = config["model"].get("mixer")
+    if not node:
+        return None
+    ability = mixer_ability(str(node.get("_target_")))
+    return ability.refuses_direction(spec, config["backbone"]["causal"], str(node["_target_"]).rpartition(".")[2])

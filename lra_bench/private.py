@@ -1,0 +1,66 @@
+"""What is not for other eyes: secrets, and paths that tell who made a record and where."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+HIDDEN = "***"
+
+_SECRET_NAME = re.compile(r"(^|_)((API)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)(_|$)", re.IGNORECASE)
+
+_SHORTEST_SECRET = 8
+_CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"']+@")
+
+
+def without_credentials(text: str) -> str:
+    """``text`` with user names and passwords in its addresses hidden."""
+    return _CREDENTIALS.sub(f"{HIDDEN}@", text)
+
+
+def shareable(value: Any) -> Any:
+    """A plain value with its strings fit for other eyes; the names in mappings stay as they are.
+
+    Hidden are credentials in addresses and the values of environment variables that by their names are secrets. Paths
+    in the working folder become relative to it, those in the user's home begin with ``~``; others stay.
+    """
+    secrets = sorted(_secrets(), key=len, reverse=True)
+    hidden = re.compile("|".join(map(re.escape, secrets))) if secrets else None
+    folders = [(_prefix(Path.cwd()), "", "."), (_prefix(Path.home()), "~/", "~")]
+
+    def clean(text: str) -> str:
+        text = without_credentials(text)
+        if hidden is not None:
+            text = hidden.sub(HIDDEN, text)
+        for prefix, inside, alone in folders:
+            if prefix is not None:
+                text = prefix.sub(partial(_instead, inside, alone), text)
+        return text
+
+    def walk(entry: Any) -> Any:
+        if isinstance(entry, str):
+            return clean(entry)
+        if isinstance(entry, Mapping):
+            return {name: walk(inner) for name, inner in entry.items()}
+        return [walk(inner) for inner in entry] if isinstance(entry, list | tuple) else entry
+
+    return walk(value)
+
+
+def _secrets() -> set[str]:
+    return {value for name, value in os.environ.items() if len(value) >= _SHORTEST_SECRET and _SECRET_NAME.search(name)}
+
+
+def _instead(inside: str, alone: str, found: re.Match[str]) -> str:
+    return inside if found[1] else alone
+
+
+def _prefix(folder: Path) -> re.Pattern[str] | None:
+    """What matches ``folder`` at the beginning of a path, with the slash after it if there is one."""
+    if folder == Path(folder.anchor):
+        return None
+    return re.compile(rf"(?<![\w./~-]){re.escape(str(folder))}(?:(/)|(?![\w.-]))")

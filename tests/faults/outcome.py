@@ -1,0 +1,96 @@
+"""What a run leaves, to be compared with that of a run that was left alone, and whether a folder is sound."""
+
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from lra_bench.files import ASIDE
+from lra_bench.records import check
+from tests.running import TINY, Folder
+
+STEPS = 40
+OPTIONS = [
+    *("model=performer", "tracker=none", "hardware.checkpoint_seconds=0", f"train.steps={STEPS}"),
+    *("train.evaluate_every=7", "measure.extrapolation_ratios=[2]", "task.extrapolation_rows=16"),
+]
+ALONE = [*TINY, *OPTIONS]
+TOGETHER = [*(option for option in TINY if option != "hardware=cpu"), "hardware=cpu_ddp", *OPTIONS]
+
+NOT_COMPARED = {"code", "wall_seconds", "started_at", "finished_at", "attempt", "environment", "command", "artifacts"}
+TIMED_TRAINING = ("_seconds", "_per_second", "_share", "_bytes", "_by_rank")
+
+
+class Calm(NamedTuple):
+    """A run left alone: its folder, its outcome, and the seconds that it takes when its data are there."""
+
+    folder: Folder
+    expected: dict
+    seconds: float
+
+
+def outcome(folder: Folder) -> dict:
+    """Everything a run leaves that is not a time: record, curves, predictions, weights."""
+    (path,) = folder.results.glob("runs/*/*/*/*/seed*.json")
+    record = folder.record()
+    assert record["status"] == "ok", record["reason"]
+    training = {name: value for name, value in record["training"].items() if not name.endswith(TIMED_TRAINING)}
+    assert "final_weights_sha256" in training
+    (best,) = folder.cache.glob("checkpoints/**/best.safetensors")
+    curve = {name: value for name, value in record["extrapolation"].items() if name != "attempts"}
+    curve["points"] = [{name: value for name, value in p.items() if name != "attempt"} for p in curve["points"]]
+    kept = {name: value for name, value in record.items() if name not in NOT_COMPARED}
+    return {
+        "record": {**kept, "training": training, "extrapolation": curve},
+        "curves": pd.read_parquet(path.with_name(record["artifacts"]["curves"])).to_csv(),
+        "predictions": pd.read_parquet(path.with_name(record["artifacts"]["predictions"])).to_csv(),
+        "weights": best.read_bytes(),
+    }
+
+
+def assert_same(found: dict, expected: dict) -> None:
+    for part, value in expected.items():
+        assert found[part] == value, part
+
+
+def assert_sound(folder: Folder) -> None:
+    """No record is torn, none names a table that is not there, and what a kill left aside takes no name."""
+    if not (folder.results / "runs").exists():
+        return
+    problems = {finding.what: finding.found for finding in check.check_store(folder.results) if finding.ok is False}
+    left = problems.pop("other files", "")
+    assert not problems, problems
+    names = [path.name for path in (folder.results / "runs").rglob("*") if path.is_file()]
+    named = [name for name in names if not ASIDE.fullmatch(name) and not name.endswith((".json", ".parquet"))]
+    assert not named, left
+
+
+def assert_tidy(folder: Folder) -> None:
+    """Of a finished cell nothing is kept but its record, its tables, its best weights, and empty files of locks."""
+    files = [path for root in (folder.results, folder.cache / "checkpoints") for path in root.rglob("*")]
+    left = [path.name for path in files if path.is_file() and path.stat().st_size]
+    kinds = {name if name == "best.safetensors" else name.partition(".")[2].partition("-")[0] for name in left}
+    assert kinds == {"json", "curves", "predictions", "best.safetensors"} and len(left) == 4, left
+
+
+def beside(calm: Folder, root: Path) -> Folder:
+    """A folder of its own with the data that another run has prepared."""
+    folder = Folder(root)
+    shutil.copytree(calm.cache / "data", folder.cache / "data", dirs_exist_ok=True)
+    return folder
+
+
+def wait_for_step(folder: Folder, alive: Callable[[], bool], wanted: int, seconds: float = 600) -> None:
+    """Wait until at least ``wanted`` checkpoints were seen to be written; not all are, when they follow quickly."""
+    seen, last, patience = 0, None, time.monotonic() + seconds
+    found: Path | None = None
+    while seen < wanted and alive() and time.monotonic() < patience:
+        time.sleep(0.003)
+        found = found or next(folder.cache.glob("checkpoints/**/last.pt"), None)
+        with suppress(FileNotFoundError):
+            stamp = found.stat().st_ino if found else None
+            seen, last = seen + (stamp != last), stamp

@@ -1,0 +1,96 @@
+"""Full and read-only disks: one sentence, nothing lost, and the same command goes on when there is room."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lra_bench.contracts import Unwritable, UserError
+from lra_bench.files import system_error
+from lra_bench.grid.execute import execute
+from lra_bench.grid.plan import plan
+from lra_bench.records import store
+from tests.faults.forks import planned
+from tests.faults.outcome import ALONE, assert_same, assert_tidy, beside, outcome
+from tests.record_factory import make_curves, make_record
+
+
+@contextmanager
+def small_disk(place: Path, kibibytes: int) -> Iterator[Path]:
+    """A file system of that size in memory; the test is skipped where mounting is not allowed."""
+    place.mkdir(parents=True, exist_ok=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={kibibytes}k", "tmpfs", str(place)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"mounting is not allowed here: {mounted.stderr.strip()}")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def remount(place: Path, option: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{option}", str(place)], check=True)
+
+
+def test_a_disk_that_fills_with_checkpoints_interrupts_the_cell(calm, server, tmp_path):
+    folder = beside(calm.folder, tmp_path)
+    (cell,) = planned(ALONE, folder)
+    with small_disk(folder.cache / "checkpoints", 150) as disk:
+        ballast = disk / "ballast"
+        ballast.write_bytes(b"1" * 70 * 1024)
+        assert server.run(cell, folder) == 2
+        record = folder.record()
+        assert record["status"] == "interrupted" and "is full (No space left on device)" in record["reason"]
+        assert "LRA_BENCH_CACHE" in server.output.read_text().splitlines()[-1]
+        ballast.unlink()
+        remount(disk, "size=2m")
+        assert server.run(cell, folder, attempt=2) == 0, server.output.read_text()
+        assert_same(outcome(folder), calm.expected)
+        assert_tidy(folder)
+
+
+def test_results_that_are_full_or_read_only_cost_no_training(calm, server, tmp_path):
+    folder = beside(calm.folder, tmp_path)
+    (cell,) = planned(ALONE, folder)
+    with small_disk(folder.results, 12) as disk:
+        assert server.run(cell, folder) == 2
+        assert f"--results {folder.results}: is full" in server.output.read_text().splitlines()[-1]
+        assert not folder.records()
+        best = next(folder.cache.glob("checkpoints/**/best.safetensors")).stat().st_ino
+        remount(disk, "size=2m,ro")
+        with pytest.raises(Unwritable, match=r"--results .* cannot be written \(Read-only file system\)"):
+            list(execute(plan(ALONE, folder.results), folder.results))
+        assert server.run(cell, folder) == 2
+        assert "Read-only" in server.output.read_text().splitlines()[-1]
+        remount(disk, "rw")
+        assert server.run(cell, folder) == 0, server.output.read_text()
+        assert next(folder.cache.glob("checkpoints/**/best.safetensors")).stat().st_ino == best, "nothing was trained"
+        assert_same(outcome(folder), calm.expected)
+        assert_tidy(folder)
+
+
+def test_a_full_disk_leaves_the_earlier_record_and_its_tables(tmp_path):
+    with small_disk(tmp_path / "results", 40) as root:
+        path = store.write(make_record(), root, make_curves())
+        before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
+        (root / "ballast").write_bytes(b"1" * 100)
+        with pytest.raises(UserError, match="is full"):
+            for attempt in range(2, 200):
+                store.write(make_record(seed=attempt, attempt=attempt), root, make_curves())
+        assert {file.name: file.read_bytes() for file in path.parent.iterdir() if "seed0." in file.name} == before
+        assert not list(root.rglob(".*-seed*"))
+        assert len(store.load_all(root)) >= 1
+
+
+def test_what_libraries_say_of_a_full_disk_is_understood(tmp_path):
+    hidden = RuntimeError("PytorchStreamWriter failed")
+    hidden.__context__ = OSError(28, "No space left on device")
+    assert system_error(hidden).errno == 28
+    assert system_error(ValueError("I/O error: No space left on device (os error 28)")).errno == 28
+    assert system_error(ValueError("shapes do not match")) is None
+    assert os.strerror(28) in str(system_error(ValueError("(os error 28)")))

@@ -1,0 +1,180 @@
+"""Several processes and machines over one results folder: no record lost, doubled or torn."""
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from lra_bench import files
+from lra_bench.cell import held_elsewhere, holding
+from lra_bench.grid import local
+from lra_bench.grid.plan import Planned
+from lra_bench.records import store
+from tests.faults.outcome import assert_sound, beside
+from tests.faults.test_endings import own_models
+from tests.record_factory import make_curves, make_record
+from tests.running import TINY, Folder
+
+WRITER = """
+import sys
+from pathlib import Path
+from lra_bench.records import store
+from tests.record_factory import make_curves, make_record
+
+print("ready", flush=True)
+sys.stdin.readline()
+for attempt in range(int(sys.argv[2]), 10**6, 2):
+    store.write(make_record(attempt=attempt), Path(sys.argv[1]), make_curves().assign(attempt=attempt))
+"""
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from lra_bench.cell import holding
+from tests.record_factory import make_record
+
+with holding(make_record().key, Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def python(program: str, *arguments: str) -> subprocess.Popen[str]:
+    started = subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=Path(__file__).parents[2],
+    )
+    assert started.stdout is not None and started.stdout.readline()
+    return started
+
+
+def test_a_reader_sees_whole_records_while_two_write_and_both_are_killed(tmp_path):
+    """Of a record and its table, the table is of the same attempt or, where the record was replaced, of a later one."""
+    key = make_record().key
+    store.write(make_record(attempt=0), tmp_path, make_curves().assign(attempt=0))
+    writers = [python(WRITER, str(tmp_path), str(first)) for first in (1, 2)]
+    for writer in writers:
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    seen, same, until = set(), 0, time.monotonic() + 2
+    while time.monotonic() < until or len(seen) < 5:
+        record = store.find(key, tmp_path)
+        attempts = set(store.curves(record)["attempt"])
+        assert len(attempts) == 1
+        same += attempts == {record.attempt}
+        seen.add(record.attempt)
+    for writer in writers:
+        writer.kill()
+        writer.communicate()
+    assert same
+    assert_sound(Folder(tmp_path / "elsewhere", LRA_BENCH_RESULTS=str(tmp_path)))
+    record = store.find(key, tmp_path)
+    assert set(store.curves(record)["attempt"]) == {record.attempt}
+    store.write(make_record(attempt=9**9), tmp_path)
+    folder = tmp_path / "runs" / key.folder()
+    assert [path.name for path in folder.iterdir()] == ["seed0.json"], "what was left aside goes with the next write"
+
+
+def test_a_lock_ends_with_its_holder_however_that_dies(tmp_path):
+    key = make_record().key
+    holder = python(HOLDER, str(tmp_path))
+    assert held_elsewhere(key, tmp_path)
+    holder.kill()
+    holder.communicate()
+    assert not held_elsewhere(key, tmp_path)
+    with holding(key, tmp_path):
+        pass
+
+
+def test_cells_that_another_process_has_come_last(tmp_path):
+    busy, free = (Planned(SimpleNamespace(key=make_record(seed=seed).key), "to run", "", None) for seed in (0, 1))
+    with holding(busy.cell.key, tmp_path):
+        waiting = deque([busy, free])
+        taken, reserved = local._next(waiting, tmp_path)
+        assert taken is free and list(waiting) == [busy]
+        assert local._next(waiting, tmp_path) is None and list(waiting) == [busy]
+    assert local._next(deque([free]), tmp_path) is None, "reserved"
+    reserved.release()
+    assert local._next(waiting, tmp_path)[0] is busy
+
+
+def test_a_rename_whose_answer_was_lost_on_the_network_is_a_rename(tmp_path, monkeypatch):
+    rename = Path.replace
+
+    def done_but_denied(self, target):
+        rename(self, target)
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(Path, "replace", done_but_denied)
+    with files.replacing(tmp_path / "file") as path:
+        path.write_text("whole")
+    assert (tmp_path / "file").read_text() == "whole"
+
+    def not_done(self, target):
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(Path, "replace", not_done)
+    with pytest.raises(FileNotFoundError), files.replacing(tmp_path / "file") as path:
+        path.write_text("other")
+    assert (tmp_path / "file").read_text() == "whole" and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_file_that_was_replaced_under_a_network_reader_is_read_again(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"whole")
+    read, stale = Path.read_bytes, iter([True, True, False])
+
+    def sometimes(self):
+        if next(stale):
+            raise OSError(116, "Stale file handle")
+        return read(self)
+
+    monkeypatch.setattr(Path, "read_bytes", sometimes)
+    assert files.read_whole(tmp_path / "file") == b"whole"
+
+
+@pytest.mark.slow
+def test_the_same_cell_twice_at_once_is_measured_once(tmp_path):
+    folder = Folder(tmp_path)
+    command = ["bench", "model=bag_of_tokens", *TINY, "tracker=none", "train.steps=600"]
+    both = [folder.start(*command) for _ in range(2)]
+    printed = [process.communicate(timeout=600)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], printed
+    assert folder.record()["attempt"] == 1
+
+
+@pytest.mark.slow
+def test_two_machines_over_twelve_cells_run_each_once(tmp_path):
+    """They share the results and nothing else; a third process reads all the while."""
+    one = Folder(tmp_path / "one", LRA_BENCH_RESULTS=str(tmp_path / "results"))
+    own = own_models(one, "counted")
+    options = [*TINY, "tracker=none", "measure.extrapolation_ratios=[]"]
+    command = ["bench", "--config-dir", str(own), "model=counted", *options]
+    one.run(*command, "seed=99", timeout=900)
+    shutil.rmtree(tmp_path / "results")
+    (one.root / "counted.txt").unlink()
+    two = Folder(tmp_path / "two", LRA_BENCH_RESULTS=str(tmp_path / "results"))
+    two = beside(one, two.root)
+    two.results, two.environment["LRA_BENCH_RESULTS"] = tmp_path / "results", str(tmp_path / "results")
+    both = [folder.start(*command, "seed=0,1,2,3,4,5,6,7,8,9,10,11") for folder in (one, two)]
+    broken: list[str] = []
+    while any(process.poll() is None for process in both):
+        store.load_all(tmp_path / "results", broken.append)
+        time.sleep(0.05)
+    printed = [process.communicate()[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], printed
+    records = store.load_all(tmp_path / "results", broken.append)
+    assert sorted(record.key.seed for record in records) == list(range(12)) and not broken
+    assert {(record.status, record.attempt) for record in records} == {("ok", 1)}
+    started = [(folder.root / "counted.txt").read_text().split() for folder in (one, two)]
+    assert len(started[0]) + len(started[1]) == 12, "no cell was measured twice"
+    assert min(map(len, started)) >= 3, "both had their share"
+    assert json.loads(next((tmp_path / "results").rglob("seed3.json")).read_text())["key"]["seed"] == 3

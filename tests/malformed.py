@@ -1,0 +1,110 @@
+"""Input as it comes from a bad disk, a bad hand or a bad intent: ways to spoil bytes and JSON, and what must follow."""
+
+import copy
+import io
+import json
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+from hypothesis import strategies as st
+
+from lra_bench import cli
+from lra_bench.contracts import UserError
+
+STRANGE = [
+    *(None, True, -1, 0, 2**63, 10**400, 1e308, -1e-308, float("nan"), float("inf")),
+    *("", "x" * 5000, "\x00", "\ud800", "../../up", "a\nb", "os.system", [], {}, [[]], {"a": {"b": []}}, [1, "x"]),
+]
+
+GARBAGE = [b"", b"\x00" * 64, b"\xff\xfe\xfd" * 9, b"[" * 100_000, b"{}", b"null", b'{"a": NaN}', b"\xef\xbb\xbf{}"]
+
+
+@st.composite
+def spoiled_bytes(draw, content: bytes) -> bytes:
+    """``content`` cut short, with bits flipped, with a piece doubled or missing, or something else altogether."""
+    way = draw(st.sampled_from(["cut", "flip", "drop", "double", "insert", "garbage"]))
+    if way == "garbage":
+        return draw(st.sampled_from(GARBAGE))
+    start = draw(st.integers(0, max(0, len(content) - 1)))
+    if way == "cut":
+        return content[:start]
+    if way == "flip":
+        spoiled = bytearray(content)
+        for place in draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=8)):
+            spoiled[place] ^= 1 << draw(st.integers(0, 7))
+        return bytes(spoiled)
+    size = draw(st.integers(1, 200))
+    piece = draw(st.binary(min_size=1, max_size=40)) if way == "insert" else content[start : start + size]
+    return content[:start] + (b"" if way == "drop" else piece) + content[start + (size if way == "drop" else 0) :]
+
+
+@st.composite
+def spoiled_tree(draw, tree, beginning=()):
+    """Plain values with one of them, at or below the place ``beginning``, replaced, renamed or gone."""
+    spoiled = copy.deepcopy(tree)
+    parent, name, node = None, None, spoiled
+    for step in beginning:
+        parent, name, node = node, step, node[step]
+    while isinstance(node, dict | list) and node and (parent is None or draw(st.integers(0, 3))):
+        name = draw(st.sampled_from(sorted(node) if isinstance(node, dict) else range(len(node))))
+        parent, node = node, node[name]
+    if parent is None:
+        return draw(st.sampled_from(STRANGE))
+    way = draw(st.sampled_from(["replace", "replace", "replace", "remove", "add"]))
+    if way == "remove":
+        del parent[name]
+    elif way == "add" and isinstance(parent, dict):
+        parent["surprise"] = draw(st.sampled_from(STRANGE))
+    else:
+        parent[name] = draw(st.sampled_from(STRANGE))
+    return spoiled
+
+
+def as_json(tree) -> bytes:
+    """JSON as Python writes it, NaN and lone surrogates included."""
+    return json.dumps(tree).encode()
+
+
+def told(action) -> str:
+    """What a user would be told by ``action``: one sentence, empty where it takes its input; nothing else passes."""
+    try:
+        action()
+    except UserError as error:
+        sentence = str(error)
+        assert sentence.strip() and "\n" not in sentence and len(sentence) < 2000, sentence
+        return sentence
+    return ""
+
+
+def command(*arguments: str) -> tuple[int, str]:
+    """Exit code and stderr of a command, in this process."""
+    errors, argv = io.StringIO(), sys.argv
+    sys.argv = ["lra-bench", *map(str, arguments)]
+    try:
+        with redirect_stderr(errors), redirect_stdout(io.StringIO()):
+            cli.main()
+    except SystemExit as end:
+        return int(end.code or 0), errors.getvalue()
+    finally:
+        sys.argv = argv
+    return 0, errors.getvalue()
+
+
+def is_refused(code: int, errors: str) -> bool:
+    """Whether a command took its input for a mistake; it must then, or otherwise, have ended in order."""
+    assert code in (0, 2), (code, errors)
+    assert "Traceback" not in errors
+    if code == 2:
+        assert errors.strip().splitlines()[-1].startswith("lra-bench: "), errors
+    return code == 2
+
+
+def disk(*folders: Path) -> dict[Path, bytes | None]:
+    """Every file and folder below ``folders``, with what is in it; locks left out, for they are taken to look."""
+    return {
+        path: path.read_bytes() if path.is_file() else None
+        for folder in folders
+        for path in sorted(folder.rglob("*"))
+        if path.suffix != ".lock"
+    }

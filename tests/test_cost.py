@@ -1,0 +1,70 @@
+"""What a grid will cost: from the nearest records, scaled by steps, saying from what, or unknown."""
+
+import dataclasses
+
+import pytest
+
+from lra_bench.cell import Cell
+from lra_bench.grid.cost import Estimate, estimate, estimates, summary, told
+from lra_bench.grid.plan import Planned
+from lra_bench.records import store
+from lra_bench.records.schema import CellKey
+from tests.record_factory import make_record
+
+KEY = CellKey("listops", "performer", "cpu-epyc-2t", "quick", "0a1b2c3d", 9)
+
+
+def cell(steps=500, workers=None, **changes):
+    config = {"train": {"steps": steps, "batch_size": 32}, "launcher": {"name": "local", "workers": workers}}
+    return Cell(dataclasses.replace(KEY, **changes), config, (), {}, (), None, "f")
+
+
+def record(seconds, **changes):
+    return make_record(**{"wall_seconds": seconds, "training": {"train_seconds": seconds / 2}, **changes})
+
+
+def test_the_nearest_records_count_and_are_named():
+    far = [record(9000, model="local", protocol="small"), record(10, hardware="cpu-other-2t")]
+    others = record(500, model="local")
+    other_protocol = record(400, protocol="small")
+    changed = record(300, hash="ffffffff")
+    seeds = [record(100, seed=1), record(120, seed=2), record(200, seed=3)]
+    nearest = [
+        (seeds, 120, "3 records of the same cell of other seeds"),
+        ([changed], 300, "1 record of performer, quick"),
+        ([other_protocol], 400, "1 record of performer, other protocols"),
+        ([others], 500, "1 record of other models, quick"),
+        ([], 9000, "1 record of other models and protocols"),
+    ]
+    for number, (_, seconds, source) in enumerate(nearest):
+        at_hand = [*far, *(each for found, _, _ in nearest[number:] for each in found)]
+        assert estimate(cell(), at_hand) == Estimate(seconds, source)
+    assert str(estimate(cell(), far[1:])) == "unknown"
+
+
+def test_steps_scale_the_time_of_training_alone():
+    assert estimate(cell(steps=1500), [record(100)]).seconds == pytest.approx(50 + 3 * 50)
+
+
+def test_what_failed_tells_nothing(tmp_path):
+    store.write(make_record(status="failed"), tmp_path)
+    planned = [Planned(cell(), "to run", "", None)]
+    (found,) = estimates(planned, tmp_path)
+    assert found.seconds is None
+    assert "unknown" in summary(planned, [found])
+    store.write(make_record(seed=1), tmp_path)
+    (found,) = estimates(planned, tmp_path)
+    assert found.seconds == 301.5
+
+
+def test_all_together_are_divided_by_those_at_once():
+    found = [Estimate(3600.0, "one"), Estimate(3600.0, "one"), Estimate(None, "")]
+    alone = [Planned(cell(), "to run", "", None)] * 3
+    assert summary(alone, found) == "3 cells to run: about 2.0 h, one after the other; unknown for 1."
+    paired = [Planned(cell(workers=2), "to run", "", None)] * 3
+    assert summary(paired, found) == "3 cells to run: about 60 min, 2 at once; unknown for 1."
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(4.4, "4 s"), (89, "89 s"), (720, "12 min"), (12_240, "3.4 h")])
+def test_durations_are_said_in_their_unit(seconds, words):
+    assert told(seconds) == words

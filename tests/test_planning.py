@@ -1,0 +1,194 @@
+"""Planning many cells: each as Hydra would compose it, groups composed once, recalled while no file changes."""
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lra_bench import config
+from lra_bench.contracts import UserError
+from lra_bench.grid import remembered
+from lra_bench.grid.compose import WORTH_KEEPING
+from lra_bench.grid.loader import Loader
+from lra_bench.grid.plan import plan
+
+GROUPS = {
+    "model": ["transformer", "performer", "local", "fnet", "luna"],
+    "task": ["listops", "recall", "image"],
+    "protocol": ["smoke", "small"],
+    "position": ["auto", "rope", "none"],
+    "hardware": ["cpu"],
+}
+VALUES = [
+    *("seed=0", "seed=3", "seed=x", "train.lr=1e-3", "train.lr=0.002", "train.steps=7", "train.betas=[0.8,0.9]"),
+    *("backbone.depth=3", "backbone.causal=true", "backbone.position=rope", "backbone.position=sinusoidal"),
+    *("model.mixer.features=8", "model.label='a b, c'", "++model.mixer.window=4", "+train.steps=5", "~train.clip"),
+    *("++train.clip=2", "hardware.threads=1", "task.seed=9", "measure.speed_lengths=[64,128]", "measure.flops=false"),
+    *("train.step=3", "train.lr=many", "train.steps=1,2", "train={steps: 4}", "tracker.mode=${protocol.name}"),
+    *("hydra.verbose=true", "model.mixer={_target_: lra_bench.models.linear.performer.Performer, features: 16}"),
+]
+
+
+@st.composite
+def override_lists(draw):
+    chosen = [f"{group}={draw(st.sampled_from(names))}" for group, names in GROUPS.items() if draw(st.booleans())]
+    return draw(st.permutations([*chosen, *draw(st.lists(st.sampled_from(VALUES), max_size=4))]))
+
+
+def outcome(overrides, load=None):
+    try:
+        return config.compose(overrides, None, load)
+    except UserError as error:
+        return str(error)
+
+
+@pytest.fixture(scope="module")
+def load():
+    """One loader for all examples, so that nothing of one may stay behind in another."""
+    return Loader(None)
+
+
+def same_as_hydra(overrides, load):
+    """Compare composed cells, or the sentences where they are mistakes."""
+    with config.hydra_ready():
+        assert outcome(overrides, load) == outcome(overrides)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(overrides=override_lists())
+def test_a_cell_is_what_hydra_alone_would_make_of_it(load, overrides):
+    same_as_hydra(overrides, load)
+
+
+@pytest.mark.slow
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(overrides=override_lists())
+def test_cells_are_what_hydra_alone_would_make_of_them(load, overrides):
+    same_as_hydra(overrides, load)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("value", VALUES)
+def test_every_kind_of_value_is_what_hydra_alone_would_make_of_it(load, value):
+    same_as_hydra(["model=performer", "protocol=smoke", value, "seed=1"], load)
+
+
+GRID = ["task=recall", "protocol=smoke", "hardware=cpu", "hardware.threads=1", "model=performer,local"]
+SEEDS = f"seed=range(0,{WORTH_KEEPING // 2})"
+
+
+def count_composing(monkeypatch):
+    calls = []
+    original = config.load_unresolved
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return original(*arguments)
+
+    monkeypatch.setattr(config, "load_unresolved", counted)
+    return calls
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """A cache of its own and a folder with a model, whose file may change."""
+    monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "mine"
+    (folder / "model").mkdir(parents=True)
+    mixer = "{_target_: lra_bench.models.linear.performer.Performer}"
+    (folder / "model" / "mine.yaml").write_text(f"# @package _global_\nmodel: {{label: Mine, mixer: {mixer}}}\n")
+    return folder
+
+
+def test_groups_are_composed_once_whatever_the_number_of_seeds(own, monkeypatch, tmp_path):
+    calls = count_composing(monkeypatch)
+    assert len(plan([*GRID, SEEDS, "train.lr=1e-3,1e-4"], tmp_path)) == 2 * WORTH_KEEPING
+    # Each of two models, with its position to be found and with the one that was found.
+    assert len(calls) == 4
+
+
+def test_a_kept_plan_is_the_plan_and_composes_nothing(own, monkeypatch, tmp_path):
+    first = plan([*GRID, SEEDS], tmp_path)
+    calls = count_composing(monkeypatch)
+    assert plan([*GRID, SEEDS], tmp_path) == first
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: (folder / "model" / "mine.yaml").write_text(
+            (folder / "model" / "mine.yaml").read_text().replace("label: Mine", "label: Else")
+        ),
+        lambda folder: (folder / "model" / "other.yaml").write_text("# @package _global_\n"),
+        lambda folder: (folder / "code.py").write_text("x = 1\n"),
+    ],
+    ids=["content", "new file", "code"],
+)
+def test_a_changed_file_has_the_grid_composed_anew(own, monkeypatch, tmp_path, change):
+    arguments = ["model=mine", *GRID[:4], f"seed=range(0,{WORTH_KEEPING})"]
+    plan(arguments, tmp_path, own)
+    calls = count_composing(monkeypatch)
+    plan(arguments, tmp_path, own)
+    assert calls == []
+    change(own)
+    labels = {each.cell.config["model"]["label"] for each in plan(arguments, tmp_path, own)}
+    assert calls and labels == {"Else" if "Else" in (own / "model" / "mine.yaml").read_text() else "Mine"}
+
+
+def test_what_no_file_decides_is_not_kept(own, tmp_path, monkeypatch):
+    monkeypatch.setenv("MY_LABEL", "one")
+    (own / "model" / "mine.yaml").write_text(
+        (own / "model" / "mine.yaml").read_text().replace("label: Mine", 'label: "${oc.env:MY_LABEL}"')
+    )
+    arguments = ["model=mine", *GRID[:4], f"seed=range(0,{WORTH_KEEPING})"]
+    plan(arguments, tmp_path, own)
+    monkeypatch.setenv("MY_LABEL", "two")
+    assert {each.cell.config["model"]["label"] for each in plan(arguments, tmp_path, own)} == {"two"}
+
+
+def test_a_torn_kept_plan_is_made_again(own, tmp_path):
+    first = plan([*GRID, SEEDS], tmp_path)
+    (kept,) = (tmp_path / "cache" / "plans").glob("*.json")
+    whole = kept.read_text()
+    kept.write_text(whole[: len(whole) // 2])
+    assert plan([*GRID, SEEDS], tmp_path) == first
+    assert json.loads(kept.read_text())
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(own, tmp_path):
+    (tmp_path / "cache").mkdir(exist_ok=True)
+    (tmp_path / "cache" / "plans").write_text("in the way")
+    assert len(plan([*GRID, SEEDS], tmp_path)) == WORTH_KEEPING
+
+
+def test_many_at_once_read_and_write_one_kept_plan(own, tmp_path):
+    with config.hydra_ready():
+        cells = [["model=performer", *GRID[:4], f"seed={seed}"] for seed in range(WORTH_KEEPING)]
+        load = Loader(None)
+        made = [config.compose(cell, None, load) for cell in cells]
+    place = remembered.place_of(cells, None)
+    assert place is not None
+
+    def work() -> None:
+        for _ in range(5):
+            remembered.keep(place, made, None)
+            assert remembered.recall(place) == made
+
+    processes = [multiprocessing.get_context("fork").Process(target=work) for _ in range(3)]
+    for each in processes:
+        each.start()
+    for each in processes:
+        each.join()
+    assert [each.exitcode for each in processes] == [0, 0, 0]
+    assert [path.name for path in Path(place.parent).iterdir()] == [place.name]
+
+
+def test_old_plans_go(own, tmp_path, monkeypatch):
+    monkeypatch.setattr(remembered, "KEPT", 1)
+    for model in ("performer", "local"):
+        plan([f"model={model}", *GRID[:4], f"seed=range(0,{WORTH_KEEPING})"], tmp_path)
+    assert len(list((tmp_path / "cache" / "plans").iterdir())) == 1

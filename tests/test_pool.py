@@ -1,0 +1,144 @@
+"""Several cells at once on one machine: shares of it, records that tell them, interrupts, two grids at once."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from lra_bench import cell, config
+from lra_bench.contracts import UserError
+from lra_bench.grid import share
+from lra_bench.hardware import usable_cpus
+from lra_bench.records.schema import CellKey
+from tests.running import TINY, Folder
+
+SHORT = [*(each for each in TINY if not each.startswith("hardware.threads")), "train.steps=10", "tracker.mode=offline"]
+
+needs_two_cores = pytest.mark.skipif(usable_cpus() < 2, reason="cells at once need two cores")
+
+
+def composed(*overrides):
+    with config.hydra_ready():
+        return config.compose(["protocol=smoke", "task=copy", *overrides]).config
+
+
+@pytest.fixture
+def eight_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
+
+
+@pytest.fixture
+def four_cards(monkeypatch):
+    monkeypatch.setattr("lra_bench.hardware._has_cuda", lambda: True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+
+
+@pytest.mark.parametrize(("workers", "hardware", "threads"), [(1, "cpu", None), (2, "cpu", 4), (3, "cpu", 2)])
+def test_threads_of_all_workers_fit_the_cores(eight_cores, workers, hardware, threads):
+    own = share.with_own_threads(composed(f"hardware={hardware}", f"launcher.workers={workers}"))
+    assert own["hardware"]["threads"] == threads
+    cores = [each.cores for each in share.shares(own)]
+    if threads:
+        assert all(len(each) >= threads for each in cores)
+        assert len({core for each in cores for core in each}) == sum(map(len, cores)) <= 8
+
+
+def test_processes_of_a_cell_share_its_cores(eight_cores):
+    own = share.with_own_threads(composed("hardware=cpu_ddp", "launcher.workers=2"))
+    assert own["hardware"]["threads"] == 2
+
+
+def test_each_worker_has_cards_of_its_own(eight_cores, four_cards):
+    alone = share.with_own_threads(composed("hardware=cuda", "launcher.workers=4"))
+    assert [each.cards for each in share.shares(alone)] == ["4", "5", "6", "7"]
+    pairs = share.with_own_threads(composed("hardware=cuda_ddp", "hardware.processes=2", "launcher.workers=2"))
+    assert [each.cards for each in share.shares(pairs)] == ["4,5", "6,7"]
+    assert [len(each.cores) for each in share.shares(pairs)] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (["hardware=cpu", "launcher.workers=9"], "launcher.workers=9: this machine has 8 usable cores"),
+        (["hardware=cpu", "launcher.workers=4", "hardware.threads=3"], "hardware.threads=3"),
+        (["hardware=cuda", "launcher.workers=5"], "launcher.workers=5: cells on one card"),
+        (["hardware=cuda_ddp", "launcher.workers=2"], "set hardware.processes"),
+    ],
+)
+def test_more_than_there_is_is_refused(eight_cores, four_cards, overrides, named):
+    with pytest.raises(UserError, match=named):
+        share.with_own_threads(composed(*overrides))
+
+
+def test_the_right_to_start_a_cell_is_had_by_one_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
+    key = CellKey("copy", "local", "cpu-1t", "smoke", "0" * 8, 0)
+    first = cell.reserve(key, tmp_path)
+    assert first is not None and cell.reserve(key, tmp_path) is None
+    first.release()
+    with cell.holding(key, tmp_path):
+        assert cell.reserve(key, tmp_path) is None
+    again = cell.reserve(key, tmp_path)
+    assert again is not None
+    again.release()
+
+
+def cells_measured(printed: str) -> list[str]:
+    """The cells that a command with one worker has started, by key."""
+    return [line.split("] ")[1] for line in printed.splitlines() if line.startswith("[")]
+
+
+@pytest.mark.slow
+@needs_two_cores
+def test_two_at_once_each_on_a_core_of_its_own_as_their_records_tell(tmp_path):
+    folder = Folder(tmp_path)
+    done = folder.run("bench", *SHORT, "model=performer,local", "seed=0,1", f"launcher.workers={usable_cpus()}")
+    records = folder.records()
+    assert [record["status"] for record in records] == ["ok"] * 4
+    for record in records:
+        assert record["key"]["hardware"].endswith("-1t")
+        machine = record["environment"]["hardware"]
+        assert (machine["threads"], machine["cores_usable"]) == (1, 1)
+    assert "Measuring" in done.stderr
+    assert len(list(folder.cache.glob("logs/**/*.log"))) == 4
+    again = folder.run("bench", *SHORT, "model=performer,local", "seed=0,1", f"launcher.workers={usable_cpus()}")
+    assert again.stderr.count("done") == 4
+
+
+@pytest.mark.slow
+@needs_two_cores
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_lets_every_cell_write_its_checkpoint_and_a_second_kills(tmp_path, number):
+    folder = Folder(tmp_path)
+    command = ["bench", *SHORT, "model=performer", "seed=0,1,2", "launcher.workers=2", "train.steps=100000"]
+    process = folder.start(*command, "hardware.checkpoint_seconds=0")
+    while len(list(folder.cache.glob("checkpoints/**/last.pt"))) < 2 and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(number)
+    printed, _ = process.communicate(timeout=300)
+    assert process.returncode == 130, printed
+    assert [record["status"] for record in folder.records()] == ["interrupted"] * 2
+    process = folder.start(*command, "hardware.checkpoint_seconds=0")
+    time.sleep(5)
+    process.send_signal(number)
+    time.sleep(1)  # what follows at once is an echo
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+
+
+@pytest.mark.slow
+def test_two_grids_at_once_measure_each_of_twelve_cells_once(tmp_path):
+    folder = Folder(tmp_path)
+    command = ["bench", *SHORT, "hardware.threads=1", "model=performer,local", "seed=range(0,6)"]
+    both = [folder.start(*command) for _ in range(2)]
+    printed = [process.communicate(timeout=1200)[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0], printed
+    started = [cells_measured(each) for each in printed]
+    records = folder.records()
+    assert [record["status"] for record in records] == ["ok"] * 12
+    assert {record["attempt"] for record in records} == {1}
+    assert len(started[0] + started[1]) == 12 == len(set(started[0] + started[1]))
+    assert started[0] and started[1], "a grid that finds a cell taken goes on with the next"

@@ -1,0 +1,153 @@
+"""Every precision trains, is what it says it is, and resumes exactly; a deterministic run refuses what is not."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from lra_bench.contracts import Output, UserError
+from lra_bench.hardware import Hardware, first_line, resolve, slug
+from lra_bench.options import HardwareOptions
+from lra_bench.training import loop
+from lra_bench.training.checkpoint import Checkpoints
+from lra_bench.training.optimizer import Optimizer
+from tests.golden_losses import golden_run, kept
+from tests.test_training import RECIPE, SPEC, Toy, config, equal, fit, rows, toy, weights
+
+TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+LARGEST_SCALE = 2.0**16
+
+
+def machine(precision, device="cpu"):
+    return Hardware(torch.device(device), precision, 1, False, None, f"{device}-{precision}")
+
+
+@pytest.fixture(autouse=True)
+def as_before():
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("model", ["transformer", "performer", "local"])
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_follows_the_full_one(precision, model):
+    """The same weights and rows: losses are near those in full precision, and not the same."""
+    full, half = kept(model)[1].losses, golden_run(model, hardware=machine(precision)).losses
+    assert half == pytest.approx(full, rel=0.02)
+    assert half != pytest.approx(full, rel=1e-5)
+
+
+@pytest.mark.parametrize("precision", TYPES)
+def test_products_are_of_the_type_that_is_named(tmp_path, precision):
+    seen = set()
+
+    class Watched(Toy):
+        def forward(self, batch, memory=None):
+            output = super().forward(batch, memory)
+            seen.add(output.logits.dtype)
+            assert {parameter.dtype for parameter in self.parameters()} == {torch.float32}
+            return output
+
+    torch.manual_seed(0)
+    parts = {"train": rows(), "validation": rows(16, 1)}
+    loop.train(Watched(), parts, SPEC, config(), machine(precision), Checkpoints(tmp_path, math.inf), lambda *_: None)
+    assert seen == {TYPES[precision]}
+
+
+@pytest.mark.parametrize("precision", TYPES)
+def test_a_resumed_run_equals_the_uninterrupted_one_in_every_precision(tmp_path, precision):
+    hardware, whole, again = machine(precision), toy(), toy(seed=3)
+    fit(whole, tmp_path / "whole", hardware=hardware)
+    with pytest.raises(KeyboardInterrupt):
+        fit(toy(), tmp_path / "cut", stop_after=8, every_seconds=0, hardware=hardware)
+    fit(again, tmp_path / "cut", every_seconds=0, hardware=hardware)
+    assert equal(weights(whole), weights(again))
+
+
+def test_an_overflow_skips_the_step_and_halves_the_scale():
+    model = nn.Linear(3, 1)
+    optimizer = Optimizer(model, {**RECIPE, "warmup_steps": 0}, machine("fp16"))
+    assert optimizer.scaler.get_scale() == LARGEST_SCALE
+    before = weights(model)
+    # 65,504 is the largest number in half precision: the loss is finite, the scaled gradient is not.
+    with torch.autocast("cpu", torch.float16):
+        loss = model(torch.full((2, 3), 100.0)).float().sum()
+    optimizer.backward(loss)
+    norm = optimizer.step(0)
+    assert math.isfinite(float(loss.detach())) and not math.isfinite(float(norm))
+    assert equal(before, weights(model)) and optimizer.scaler.get_scale() == LARGEST_SCALE / 2
+    optimizer.backward(model(torch.full((2, 3), 1e-3)).sum())
+    assert math.isfinite(float(optimizer.step(1)))
+    assert not equal(before, weights(model))
+
+
+def test_the_scale_is_part_of_a_checkpoint(tmp_path):
+    hardware, model = machine("fp16"), toy()
+    optimizer = Optimizer(model, RECIPE, hardware)
+    optimizer.backward(model.head.bias.sum())
+    optimizer.scaler.update(512.0)
+    checkpoints = Checkpoints(tmp_path, 0)
+    checkpoints.save(loop.State(), model, optimizer)
+    other = Optimizer(model, RECIPE, hardware)
+    checkpoints.resume(model, other)
+    assert other.scaler.get_scale() == 512.0
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_a_cpu_takes_the_precision_and_says_so(precision):
+    options = {**vars(HardwareOptions()), "device": "cpu", "precision": precision, "threads": 1}
+    assert resolve(options).precision == precision
+    assert slug(options).endswith("-1t" if precision == "fp32" else f"-1t-{precision}")
+
+
+def test_a_cpu_has_no_tf32():
+    with pytest.raises(UserError, match=r"hardware\.precision=tf32: needs a CUDA device"):
+        resolve({**vars(HardwareOptions()), "device": "cpu", "precision": "tf32"})
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
+def test_a_card_trains_in_every_precision(precision):
+    hardware = resolve({**vars(HardwareOptions()), "device": "cuda", "precision": precision})
+    hardware.apply()
+    assert torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
+    found = golden_run("transformer", hardware=hardware)
+    assert len(found.losses) == 20 and all(map(math.isfinite, found.losses))
+
+
+class Scattering(Toy):
+    """Puts numbers into places; where two go to one place, chance decides, so torch has no deterministic form."""
+
+    def forward(self, batch, memory=None):
+        output = super().forward(batch, memory)
+        places = torch.zeros(2, dtype=torch.long)
+        put = torch.zeros(3).put_(places, torch.ones(2))
+        return Output(output.logits + 0 * put, output.losses, None, output.statistics)
+
+
+def test_what_is_not_deterministic_is_refused_by_name(tmp_path):
+    options = {**vars(HardwareOptions()), "device": "cpu", "threads": 1, "deterministic": True}
+    hardware = resolve(options)
+    assert hardware.slug.endswith("-deterministic")
+    hardware.apply()
+    parts = {"train": rows(), "validation": rows(16, 1)}
+    torch.manual_seed(0)
+    with pytest.raises(RuntimeError) as caught:
+        loop.train(Scattering(), parts, SPEC, config(), hardware, Checkpoints(tmp_path, math.inf), lambda *_: None)
+    assert first_line(caught.value) == (
+        "put_ has no deterministic form on this device; set hardware.deterministic=false"
+    )
+    resolve({**options, "deterministic": False}).apply()
+    loop.train(Scattering(), parts, SPEC, config(), hardware, Checkpoints(tmp_path, math.inf), lambda *_: None)
+
+
+def test_a_deterministic_run_sets_what_cublas_reads(monkeypatch):
+    import os
+
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    resolve({**vars(HardwareOptions()), "device": "cpu", "deterministic": True}).apply()
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8" and torch.are_deterministic_algorithms_enabled()
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    resolve({**vars(HardwareOptions()), "device": "cpu", "deterministic": True}).apply()
+    assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"

@@ -1,0 +1,94 @@
+"""Records, and what is mirrored of them, hold no secret and no path that names its owner."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from lra_bench.data.download import NotFetched, Remote
+from lra_bench.private import HIDDEN, shareable
+from lra_bench.records import environment, store
+from lra_bench.tracking.contents import summary
+from tests.record_factory import make_record
+
+ENVIRONMENT_FACTS = {
+    "hardware": {
+        "processor", "architecture", "cores_physical", "cores_logical", "cores_usable", "memory_bytes",
+        "load_average_1_minute", "device", "precision", "compile", "threads", "processes", "strategy", "gpu",
+    },
+    "software": {
+        "python", "platform", "torch", "cuda", "cudnn", "sdpa_backends", "tf32", "deterministic",
+        *environment.LIBRARIES,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """A user's home, the working folder in it."""
+    home = tmp_path / "ada"
+    (home / "work").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(home / "work")
+    return home
+
+
+def test_paths_become_relative(home):
+    told = shareable(
+        {"inside": f"{home}/work/own/x.py", "here": f"{home}/work", "home": f"{home}/data", "far": "/data"}
+    )
+    assert told == {"inside": "own/x.py", "here": ".", "home": "~/data", "far": "/data"}
+    assert shareable(f"in '{home}/work/a b' and ({home})") == "in 'a b' and (~)"
+    assert shareable([f"{home}/workshop", f"{home}s/x", f"/mnt{home}/x"]) == [
+        "~/workshop", f"{home}s/x", f"/mnt{home}/x",
+    ]  # fmt: skip
+
+
+def test_what_is_no_string_stays(home):
+    value = {"number": 1.5, "list": [1, None, True], "nested": {"tuple": (1, "x")}}
+    assert shareable(value) == {**value, "nested": {"tuple": [1, "x"]}}
+
+
+@pytest.mark.parametrize("name", ["WANDB_API_KEY", "HF_TOKEN", "aws_secret_access_key", "DB_PASSWORD", "MY_APIKEY"])
+def test_secrets_of_the_environment_are_hidden(monkeypatch, name):
+    monkeypatch.setenv(name, "s3cr3t-value")
+    assert shareable({"command": "run --key=s3cr3t-value"}) == {"command": f"run --key={HIDDEN}"}
+
+
+def test_what_is_no_secret_stays(monkeypatch):
+    monkeypatch.setenv("KEYBOARD_LAYOUT", "dvorak-programmer")
+    monkeypatch.setenv("HF_TOKEN", "short")
+    assert shareable("dvorak-programmer short") == "dvorak-programmer short"
+
+
+def test_credentials_in_addresses_are_hidden(monkeypatch):
+    assert shareable("https://ada:pw@host/x and git@host") == f"https://{HIDDEN}@host/x and git@host"
+    monkeypatch.setenv("HF_ENDPOINT", "https://ada:hunter2@mirror.example")
+    told = str(NotFetched([Remote("a", "a", repository="r", revision="1")], Path("raw"), "offline"))
+    assert "hunter2" not in told and "mirror.example" in told
+
+
+def test_nothing_private_is_written(home, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefgh")
+    record = make_record(
+        command=f"lra-bench bench --config-dir {home}/work/own task.source={home}/data tracker.project=hf_abcdefgh",
+        reason=f"FileNotFoundError: {home}/work/own/x.py",
+        config={"task": {"source": f"{home}/data/listops"}, "hf_abcdefgh": 1},
+    )
+    path = store.write(record, home / "work" / "results")
+    text = path.read_text()
+    assert str(home) not in text and "ada" not in text.replace("adaptive", "")
+    assert "hf_abcdefgh" not in json.dumps({**json.loads(text), "config": None})
+    assert store.load(path).command == (f"lra-bench bench --config-dir own task.source=~/data tracker.project={HIDDEN}")
+    told = json.dumps(summary(record))
+    assert str(home) not in told and "hf_abcdefgh" not in told
+
+
+def test_a_record_tells_these_facts_of_a_machine_and_no_others():
+    found = environment.environment()
+    assert {"hardware": set(found["hardware"]), "software": set(found["software"])} == ENVIRONMENT_FACTS
+    text = json.dumps(found)
+    for name in ("HOSTNAME", "USER", "LOGNAME"):
+        assert not (value := os.environ.get(name)) or len(value) < 5 or value not in text
+    assert os.uname().nodename not in text

@@ -1,0 +1,221 @@
+"""Grids submitted through submitit: what is asked of Slurm, what lies on disk, real jobs of its local executor."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from lra_bench import config
+from lra_bench.contracts import UserError
+from lra_bench.grid import fare, queue, share, slurm, submitted
+from lra_bench.grid.plan import plan
+from lra_bench.grid.status import ELSEWHERE
+from tests.running import TINY, Folder
+
+SUBMIT = ["bench", *TINY, "tracker=none", "launcher=slurm", "launcher.cluster=local", "model=performer,local"]
+
+
+def composed(*overrides):
+    with config.hydra_ready():
+        return config.compose(["protocol=smoke", "task=copy", "launcher=slurm", *overrides]).config
+
+
+@pytest.mark.parametrize(
+    ("overrides", "wanted"),
+    [
+        (["hardware=cpu"], {"cpus_per_task": 1}),
+        (["hardware=cpu", "hardware.threads=4"], {"cpus_per_task": 4}),
+        (["hardware=cpu_ddp", "hardware.threads=3"], {"cpus_per_task": 6}),
+        (["hardware=cuda", "launcher.cpus=8"], {"cpus_per_task": 8, "gpus_per_node": 1}),
+        (["hardware=cuda_ddp", "hardware.processes=4"], {"cpus_per_task": 4, "gpus_per_node": 4}),
+        (
+            ["hardware=cpu", "launcher.partition=long", "launcher.account=us", "launcher.memory_gigabytes=6"],
+            {"cpus_per_task": 1, "slurm_partition": "long", "slurm_account": "us", "mem_gb": 6.0},
+        ),
+        (
+            ["hardware=cpu", "launcher.minutes=30", "launcher.at_once=2", "launcher.signal_seconds=20"],
+            {"cpus_per_task": 1, "slurm_array_parallelism": 2, "slurm_signal_delay_s": 20, "timeout_min": 30},
+        ),
+    ],
+)
+def test_what_is_asked_of_slurm(overrides, wanted):
+    asked = slurm.resources(composed(*overrides))
+    assert asked == {**asked, "timeout_min": 240, "slurm_signal_delay_s": 90, **wanted}
+    assert ("gpus_per_node" in asked) == ("gpus_per_node" in wanted)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (["hardware=auto"], "hardware=auto"),
+        (["hardware=cuda_ddp"], "set hardware.processes"),
+        (["hardware=cpu", "launcher.cluster=moon"], "launcher.cluster=moon: choose slurm or local"),
+    ],
+)
+def test_what_options_leave_open_is_asked_for(tmp_path, overrides, named):
+    planned = plan(["protocol=smoke", "task=copy", "launcher=slurm", *overrides], tmp_path)
+    with pytest.raises(UserError, match=named):
+        slurm.submit(planned, tmp_path, None, rerun="never")
+    assert not (tmp_path / "grids").exists()
+
+
+@pytest.mark.parametrize(
+    ("launcher", "named"),
+    [
+        ({"name": "slurm", "workers": 2}, "launcher.workers=2: is an option of launcher=local"),
+        ({"name": "local", "partition": "long"}, "launcher.partition=long: is an option of launcher=slurm"),
+        ({"name": "moon"}, "launcher.name=moon: choose local or slurm"),
+    ],
+)
+def test_options_of_another_launcher_are_refused(launcher, named):
+    nothing = {name: None for names in share.OPTIONS_OF.values() for name in names}
+    with pytest.raises(UserError, match=named):
+        share.check_launcher({**nothing, **launcher})
+
+
+def test_a_submitted_cell_names_its_hardware_only_where_it_has_arrived(tmp_path):
+    overrides = ["protocol=smoke", "task=copy", "launcher=slurm", "hardware=cpu", "launcher.cpus=1"]
+    (there,), (here,) = plan(overrides, tmp_path), plan(overrides, tmp_path, arrived=True)
+    assert there.cell.key.hardware == ELSEWHERE and here.cell.key.hardware.endswith("-1t")
+    assert here.cell.config["hardware"]["threads"] == 1
+    assert here.cell.key.hash == there.cell.key.hash
+
+
+def test_a_card_that_is_not_here_can_be_submitted_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("lra_bench.hardware._has_cuda", lambda: False)
+    overrides = ["protocol=smoke", "task=copy", "hardware=cuda"]
+    (planned,) = plan([*overrides, "launcher=slurm"], tmp_path)
+    assert planned.status == "to run"
+    with pytest.raises(UserError, match="no CUDA device"):
+        plan(overrides, tmp_path)
+
+
+def grid_of(name, tmp_path, **cell):
+    key = {"task": "copy", "model": "local", "hardware": ELSEWHERE, "protocol": "smoke", "hash": "0" * 8, "seed": 0}
+    known = submitted.SubmittedCell(key=key, overrides=["task=copy"], place=[], resources={}, **cell)
+    grid = submitted.SubmittedGrid(name, "now", "slurm", None, False, [known])
+    grid.write(tmp_path)
+    return grid
+
+
+def test_a_grid_on_disk_is_the_grid(tmp_path):
+    first, second = submitted.new_name(tmp_path), submitted.new_name(tmp_path)
+    assert first < second
+    grid = grid_of(second, tmp_path, job="12_0")
+    assert submitted.read(tmp_path, None) == submitted.read(tmp_path, second) == grid
+    with pytest.raises(UserError, match=f"nothing: there is no such grid .*{second}"):
+        submitted.read(tmp_path, "nothing")
+    (tmp_path / "grids" / second / "grid.json").write_text("{")
+    with pytest.raises(UserError, match="cannot be read as a grid"):
+        submitted.read(tmp_path, second)
+
+
+def test_no_grid_is_said(tmp_path):
+    with pytest.raises(UserError, match="holds no submitted grid"):
+        submitted.read(tmp_path, None)
+
+
+@pytest.mark.parametrize(
+    ("queue_says", "said", "state", "live"),
+    [
+        ({"12_0": "pending"}, None, "pending", True),
+        ({"12_0": "running"}, {"code": None}, "running", True),
+        ({}, None, "lost", False),
+        ({}, {"code": None}, "lost", False),
+        ({}, {"code": 2, "reason": "no card"}, "refused", False),
+        (None, None, "submitted", True),
+        ({}, {"code": None, "job": "11_0"}, "lost", False),
+    ],
+)
+def test_how_a_cell_fares(tmp_path, monkeypatch, queue_says, said, state, live):
+    grid = grid_of("a", tmp_path, job="12_0")
+    monkeypatch.setattr(fare, "states", lambda cluster, jobs: queue_says)
+    if said:
+        submitted.Arrival(**{"job": "12_0", **said}).write(submitted.arrival_file(grid.folder(tmp_path), 0))
+    (found,) = fare.fares(grid, tmp_path)
+    assert (found.state, found.live) == (state, live)
+    assert found.reason == said["reason"] if said and "reason" in said else True
+
+
+def test_the_queue_is_read_by_task(monkeypatch):
+    printed = "12_0 13 RUNNING\n12_1 14 COMPLETED\n12_2 12 PENDING\nN/A_N/A 20 RUNNING\n"
+    done = subprocess.CompletedProcess([], 0, stdout=printed)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
+    assert queue.states("slurm", ["12_0", "12_1", "12_2", "20"]) == {
+        "12_0": "running",
+        "12_2": "pending",
+        "20": "running",
+    }
+
+
+def jobs_of(folder: Folder) -> list[str]:
+    return [cell["job"] for cell in state_of(folder)["cells"]]
+
+
+def state_of(folder: Folder) -> dict:
+    return json.loads(folder.run("grid", "status", "--json").stdout)
+
+
+def wait_for(folder: Folder, done, seconds=600):
+    end = time.monotonic() + seconds
+    while not done(state := state_of(folder)):
+        assert time.monotonic() < end, state
+        time.sleep(2)
+    return state
+
+
+def none_live(state: dict) -> bool:
+    return not any(cell["live"] for cell in state["cells"])
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A working folder whose jobs do not outlive the test."""
+    own = Folder(tmp_path / "own")
+    yield own
+    for path in own.results.glob("grids/*/grid.json"):
+        for cell in json.loads(path.read_text())["cells"]:
+            if (process := queue.local_job(cell["job"])) is not None:
+                for each in [process, *process.children(recursive=True)]:
+                    with suppress(psutil.Error):
+                        each.kill()
+
+
+@pytest.mark.slow
+def test_six_cells_one_of_them_killed_and_put_back_in_line(folder):
+    began = time.monotonic()
+    printed = folder.run(*SUBMIT, "seed=0,1,2", "train.steps=300", "hardware.checkpoint_seconds=0").stderr
+    assert "6 cells submitted" in printed
+    assert not folder.records(), f"submitting took {time.monotonic() - began:.0f} s and waited for a cell"
+    first = jobs_of(folder)
+    assert len(set(first)) == 6
+    while not list(folder.cache.glob("checkpoints/**/last.pt")):
+        time.sleep(0.1)
+    (running,) = psutil.Process(int(first[0])).children()
+    os.kill(running.pid, signal.SIGUSR2)
+    state = wait_for(folder, none_live)
+    assert [cell["state"] for cell in state["cells"]] == ["ok"] * 6
+    assert len(folder.records()) == 6
+    logs = folder.results / "grids" / state["grid"] / "logs"
+    assert "Requeued job" in (logs / f"{first[0]}_0_log.err").read_text() + (logs / f"{first[0]}_0_log.out").read_text()
+    again = folder.run(*SUBMIT, "seed=0,1,2", "train.steps=300", "hardware.checkpoint_seconds=0")
+    assert again.stderr.count("done") == 6 and "submitted" not in again.stderr
+
+
+@pytest.mark.slow
+def test_a_cancelled_grid_is_resumed(folder):
+    folder.run(*SUBMIT, "train.steps=600", "hardware.checkpoint_seconds=0")
+    while len(list(folder.cache.glob("checkpoints/**/last.pt"))) < 2:
+        time.sleep(0.1)
+    assert "2 jobs ended" in folder.run("grid", "cancel").stdout
+    state = wait_for(folder, none_live)
+    assert {cell["state"] for cell in state["cells"]} <= {"interrupted", "lost"}
+    assert "2 cells submitted again" in folder.run("grid", "resume").stdout
+    state = wait_for(folder, none_live)
+    assert [cell["state"] for cell in state["cells"]] == ["ok"] * 2
+    assert "0 cells submitted again" in folder.run("grid", "resume").stdout
