@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.runs import lacks, score_columns
+from lra_bench.leaderboard.statistics import t_quantile
 from lra_bench.records.schema import Record
 
 from .palette import Look, family_order, looks
@@ -101,12 +102,11 @@ def over_seeds(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     Shares stay within 0 and 1.
     """
     import numpy as np
-    from scipy.stats import t
 
     groups = points.sort_values([*by, "seed"]).groupby(by, dropna=False, sort=True)
     rows, spread = groups.first(), groups["score"].agg(["mean", "std", "count"])
     several = spread["count"] > 1
-    half = t.ppf(0.975, (spread["count"] - 1).clip(lower=1)) * spread["std"] / np.sqrt(spread["count"])
+    half = t_quantile(0.975, (spread["count"] - 1).clip(lower=1)) * spread["std"] / np.sqrt(spread["count"])
     share = rows["metric"] == "accuracy"
     low, high = spread["mean"] - half, spread["mean"] + half
     return rows.assign(
