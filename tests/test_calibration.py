@@ -57,20 +57,35 @@ LENGTHS = (1024, 2048, 4096)
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     folder = Folder(tmp_path_factory.mktemp("calibration"))
     (folder.root / "own" / "model").mkdir(parents=True)
     (folder.root / "own" / "known.py").write_text(MIXERS)
     for name in ("Plain", "Heavy", "Pausing", "Square"):
         (folder.root / "own" / "model" / f"{name.lower()}.yaml").write_text(MODEL.format(name=name))
+    return folder
+
+
+def profiled(folder: Folder, *options: str) -> dict[str, Any]:
     done = folder.run(
         *("profile", "--config-dir", "own", "--json", "task=listops", "protocol=smoke", "hardware=cpu"),
-        *("hardware.threads=1", "model=plain,heavy,pausing,square", "backbone.width=64", "backbone.ff_width=128"),
-        *(f"measure.speed_lengths=[{','.join(map(str, LENGTHS))}]", "measure.flops=false"),
+        *(f"measure.speed_lengths=[{','.join(map(str, LENGTHS))}]", "measure.flops=false", "hardware.threads=1"),
+        *options,
         timeout=1200,
     )
     (profile,) = json.loads(done.stdout)
     return profile
+
+
+@pytest.fixture(scope="module")
+def found(folder: Folder) -> dict[str, Any]:
+    return profiled(folder, "model=plain,heavy,square", "backbone.width=64", "backbone.ff_width=128")
+
+
+@pytest.fixture(scope="module")
+def paused(folder: Folder) -> dict[str, Any]:
+    # Two processes of one model differ by some percent of a step: a step that is short tells a pause exactly.
+    return profiled(folder, "model=plain,pausing", "backbone.width=16", "backbone.ff_width=16")
 
 
 def column(found: dict[str, Any], variant: str, mode: str, field: str) -> list[Any]:
@@ -88,8 +103,8 @@ def test_a_tensor_of_256_megabytes_shows_in_the_peak(found: dict[str, Any], mode
 
 
 @pytest.mark.parametrize("mode", ["inference", "train"])
-def test_a_pause_of_five_milliseconds_shows_in_the_step(found: dict[str, Any], mode: str) -> None:
-    rounds = (column(found, name, mode, "round_medians_seconds") for name in ("pausing", "plain"))
+def test_a_pause_of_five_milliseconds_shows_in_the_step(paused: dict[str, Any], mode: str) -> None:
+    rounds = (column(paused, name, mode, "round_medians_seconds") for name in ("pausing", "plain"))
     for length, own, other in zip(LENGTHS, *rounds, strict=True):
         pauses = [with_it - without for with_it, without in zip(own, other, strict=False)]
         assert statistics.median(pauses) == pytest.approx(5e-3, abs=1e-3), f"{length} tokens"
@@ -102,7 +117,7 @@ def test_a_hidden_matrix_shows_in_the_growth_of_memory(found: dict[str, Any], mo
     }
     assert exponents["square"] == pytest.approx(2, abs=0.15)
     assert exponents["transformer (math)"] == pytest.approx(2, abs=0.15)
-    for name in ("plain", "pausing", "transformer"):
+    for name in ("plain", "transformer"):
         assert exponents[name] == pytest.approx(1, abs=0.2), name
 
 

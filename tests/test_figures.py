@@ -130,6 +130,32 @@ def test_extrapolation_draws_floor_training_length_and_a_line_per_variant() -> N
     assert all(name.replace(" ", "") in said for name in ("floor: root operator", *data["label"]))
 
 
+def without_scores(record: Record, beyond: float, status: str) -> Record:
+    """The record with lengths from a ratio on that could not be measured."""
+    for point in record.extrapolation["points"]:
+        if point["ratio"] >= beyond:
+            point.update(score=None, low=None, high=None, status=status)
+    return record
+
+
+def test_a_curve_that_ends_says_where_and_why_and_in_which_panels_unless_in_all() -> None:
+    made = [
+        *(without_scores(make_record("transformer", seed=seed), 8, "out_of_memory") for seed in range(2)),
+        make_record("transformer", "text"),
+        *(without_scores(make_record("linformer", task), 2, "undefined") for task in ("listops", "text")),
+        without_scores(make_record("local"), 4, "not_finite"),
+        make_record("local", seed=1),
+    ]
+    figure, data = one("extrapolation", made)
+    said = [text.get_text().replace("\n", " ") for text in figure.texts if text.get_gid() == "legend"]
+    named = [text.replace("\N{NO-BREAK SPACE}", " ") for text in said]
+    assert {"transformer · out of memory at 8× in listops", "local", "linformer · undefined at 2×"} < set(named)
+    ended = data[data["status"] != "ok"]
+    assert ended["score"].isna().all() and (ended["seeds"] == 0).all() and len(ended) == 1 + 2 * 3
+    drawn = [line for line in figure.axes[0].lines if line.get_zorder() == 3.5]
+    assert sorted(np.isfinite(line.get_ydata()).sum() for line in drawn) == [2, 4, 5]
+
+
 def test_other_ways_to_lengthen_have_panels_of_their_own_that_share_the_training_length() -> None:
     record = make_record(task="text")
     points = record.extrapolation["points"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from lra_bench.records.schema import Record
 
 from . import extrapolation
-from .curves import curve_sheets, lines_by
+from .curves import Curves, curve_sheets, lines_by
 from .extrapolation import LENGTHENED, averaged, length_title, scored_points
 from .layout import Sheet
 from .variants import IDENTITY, SHEET
@@ -48,5 +48,10 @@ def _title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
 
 
 KIND = replace(
-    extrapolation.KIND, panel=[*LENGTHENED, "label"], title=_title, lines=lines_by("knob", "setting"), columns=2
+    extrapolation.KIND,
+    panel=[*LENGTHENED, "label"],
+    title=_title,
+    lines=lines_by("knob", "setting"),
+    columns=2,
+    name=Curves.name,
 )

@@ -13,7 +13,7 @@ from lra_bench.records.schema import Record
 from .curves import Curves, curve_sheets, dashed, floor_line, limits
 from .intervals import score_bars
 from .layout import Sheet
-from .legend import Entry
+from .legend import DOT, Entry, ended
 from .palette import GREY
 from .variants import IDENTITY, PANEL, SHEET, extent, over_seeds, panel_title, placed, units
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 RUN = "run lra-bench bench, which tests each model on the lengths of measure.extrapolation_ratios"
 LENGTHENED = [*PANEL, "train_length", "length_variant"]
 POINT = [*SHEET, *LENGTHENED, *IDENTITY, "knob", "ratio", "length"]
-NUMBERS = ("ratio", "length", "score", "low", "high", "floor", "floor_name")
-COLUMNS = [*POINT, "seeds", "score", "low", "high", "interval", "floor", "floor_name", "metric"]
+NUMBERS = ("ratio", "length", "score", "low", "high", "floor", "floor_name", "status")
+COLUMNS = [*POINT, "seeds", "score", "low", "high", "interval", "floor", "floor_name", "metric", "status"]
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
@@ -35,8 +35,8 @@ def lacking(records: Sequence[Record]) -> list[str]:
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per variant and length, seeds averaged."""
-    data = averaged(records)
+    """One row per variant and length, seeds averaged; ``status`` says why one has no score."""
+    data = _over_seeds(records)
     return data[data["knob"] == ""].drop(columns="knob")
 
 
@@ -44,36 +44,49 @@ def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
     """A panel per task and way to make other lengths, a line per variant.
 
     Bars are 95 % intervals: of the mean over seeds where there are two or more, else over examples. The dashed line is
-    the floor at each length, the vertical one the training length. Lengths that could not be measured are missing, and
-    curves with an option set for evaluation alone stand in ``evaluation_knobs``.
+    the floor at each length, the vertical one the training length. The legend gives the first longer rows that have no
+    score, with the reason. Curves with an option set for evaluation alone stand in ``evaluation_knobs``.
     """
     yield from curve_sheets(data, KIND, width)
 
 
 def averaged(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per variant, knob and length, seeds averaged."""
+    """One row per variant, knob and length that has a score, seeds averaged."""
+    data = _over_seeds(records)
+    return data[data["status"] == "ok"].drop(columns="status")
+
+
+def _over_seeds(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per variant, knob and length, seeds averaged; ``status`` is ok where any seed has a score."""
     import pandas as pd
 
     points = placed(records, [[*_points(record)] for record in records])
-    points[["low", "high", "floor"]] = points[["low", "high", "floor"]].apply(pd.to_numeric)
-    return over_seeds(points, POINT)[COLUMNS]
+    numbers = ["score", "low", "high", "floor"]
+    points[numbers] = points[numbers].apply(pd.to_numeric)
+    points["failure"] = points["status"].where(points["score"].isna())
+    data = over_seeds(points, POINT)
+    data["status"] = data["failure"].where(data["seeds"] == 0, "ok")
+    return data[COLUMNS]
 
 
 def _points(record: Record) -> Iterator[dict[str, Any]]:
     metric, train_length = record.metric, record.extrapolation and record.extrapolation["train_length"]
-    for variant, knob, point in scored_points(record):
+    for variant, knob, point in _all_points(record):
         numbers = {name: point[name] for name in NUMBERS}  # type: ignore[literal-required]
         yield {"train_length": train_length, "metric": metric, "length_variant": variant, "knob": knob, **numbers}
 
 
 def scored_points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint]]:
     """The way its length was made, the knob, and the point, of each that has a score, once for each of its curves."""
+    return (found for found in _all_points(record) if found[2]["score"] is not None)
+
+
+def _all_points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint]]:
     if record.status != "ok" or record.extrapolation is None:
         return
     for (variant, knob), members in curves(record.extrapolation["points"]).items():
         for point in members:
-            if point["status"] == "ok" and point["score"] is not None:
-                yield variant, knob, point
+            yield variant, knob, point
 
 
 def length_title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
@@ -89,7 +102,7 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
     ax.plot(floor.index, factor * floor, zorder=2, gid="floor", **floor_line())
     ax.set_xscale("log", base=2)
     ratios = sorted(rows["ratio"].unique())
-    ax.set_xticks(ratios, [ratio_name(ratio).replace("x", "×") for ratio in ratios])
+    ax.set_xticks(ratios, [_times(ratio) for ratio in ratios])
     ax.minorticks_off()
     ax.set_xlim(min(ratios) / 1.3, max(ratios) * 1.3)
     low, high = extent(rows, "score", "low", "high", "floor")
@@ -97,6 +110,22 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
     limits(ax, factor * low, factor * high)
     ax.set_xlabel(f"relative length (1× = {rows['train_length'].iloc[0]:,} tokens)", fontsize=7)
     ax.set_ylabel(name)
+
+
+def _name(label: str, own: pd.DataFrame) -> str:
+    """The variant, and from what length on it has no score, in which panels unless in all."""
+    ends: dict[str, list[str]] = {}
+    panels = list(own.groupby(LENGTHENED, dropna=False))
+    for _, rows in panels:
+        first = rows[(rows["ratio"] > 1) & (rows["status"] != "ok")].sort_values("ratio").head(1)
+        for status, ratio, task in first[["status", "ratio", "task"]].itertuples(index=False, name=None):
+            ends.setdefault(f"{ended(status)} at {_times(ratio)}", []).append(task)
+    said = [end if len(tasks) == len(panels) else f"{end} in {', '.join(tasks)}" for end, tasks in ends.items()]
+    return DOT.join([label, *said])
+
+
+def _times(ratio: float) -> str:
+    return ratio_name(ratio).replace("x", "×")
 
 
 def _legend(rows: pd.DataFrame) -> list[Entry]:
@@ -116,5 +145,5 @@ def _floor_entry(rows: pd.DataFrame) -> list[Entry]:
 
 KIND = Curves(
     panel=LENGTHENED, x="ratio", y="score", low="low", high="high", bars=True, aside=0.06, title=length_title,
-    furnish=_furnish, scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=_legend,
+    furnish=_furnish, scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=_legend, name=_name,
 )  # fmt: skip

@@ -50,7 +50,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     import pandas as pd
 
     key = [*SHEET, *PANEL, *IDENTITY]
-    frame = scores(records, [])
+    frame = scores(records)
     scored = over_seeds(frame[frame["score"].notna()], key)
     skill = frame.groupby(key, dropna=False)["skill"].mean().rename("skill").reset_index()
     scored = scored.drop(columns="skill").merge(skill, on=key)

@@ -17,6 +17,7 @@ BETWEEN_INCHES = 0.16
 ROW_GAP_INCHES = 0.02
 NARROWEST_INCHES = 0.95  # names are not wrapped to less, except in a single column
 MOST_COLUMNS = 6
+DOT = "\N{NO-BREAK SPACE}· "  # never at the begin of a line
 
 
 @dataclass(frozen=True)
@@ -91,3 +92,8 @@ def _in_columns(entries: Sequence[Entry], count: int, inches: float, points: flo
 def _fill(entries: Sequence[Entry], count: int) -> list[list[Entry]]:
     rows = -(-len(entries) // count)
     return [list(entries[start : start + rows]) for start in range(0, len(entries), rows)]
+
+
+def ended(status: str) -> str:
+    """Why a curve ends, in the words of a legend."""
+    return "time limit" if status == "timeout" else status.replace("_", " ")

@@ -57,7 +57,7 @@ def lacking(records: Sequence[Record]) -> list[str]:
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
     """One row per variant and task, seeds together."""
-    return over_seeds(scores(records, []), [*SHEET, *PANEL, *IDENTITY])
+    return over_seeds(scores(records), [*SHEET, *PANEL, *IDENTITY])
 
 
 def draw(data: pd.DataFrame, width: float, ties: Ties = not_told_apart) -> Iterator[Sheet]:

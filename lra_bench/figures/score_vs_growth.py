@@ -42,7 +42,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
     key = [*SHEET, *PANEL, *IDENTITY]
     fits = pd.DataFrame([_fit(record) for record in records], columns=list(FITTED), dtype=float)
-    frame = pd.concat([scores(records, []), fits], axis=1)
+    frame = pd.concat([scores(records), fits], axis=1)
     medians = frame.groupby(key, dropna=False)[list(FITTED)].median().reset_index()
     return over_seeds(frame.drop(columns=list(FITTED)), key).merge(medians, on=key)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from lra_bench.leaderboard.runs import speed_columns
 from lra_bench.records.schema import Record
 
 from .layout import Sheet
@@ -25,10 +26,10 @@ TIMED = [*PANEL, "speed_length", "train_batch_size"]
 
 def lacking(records: Sequence[Record]) -> list[str]:
     """For each record why it is not drawn, empty where it is."""
-    frame = scores(records, MEASURED)
+    timed = [speed["train_tokens_per_second"] is not None for speed in speed_columns(records)]
     return [
-        "without a score" if not scored else "" if timed else "not timed at the length that most were"
-        for scored, timed in zip(frame["score"].notna(), frame["train_tokens_per_second"].notna(), strict=True)
+        "without a score" if record.score() is None else "" if known else "not timed at the length that most were"
+        for record, known in zip(records, timed, strict=True)
     ]
 
 
@@ -43,7 +44,9 @@ def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
     """One row per variant, seeds together."""
-    frame = scores(records, MEASURED)
+    import pandas as pd
+
+    frame = pd.concat([scores(records), pd.DataFrame(speed_columns(records))[MEASURED]], axis=1)
     key = [*SHEET, *TIMED, *IDENTITY]
     speed = frame.groupby(key, dropna=False)["train_tokens_per_second"].median().reset_index()
     data = over_seeds(frame.drop(columns="train_tokens_per_second"), key).merge(speed, on=key)

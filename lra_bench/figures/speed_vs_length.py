@@ -11,7 +11,7 @@ from lra_bench.records.schema import Record
 from .curves import Curves, curve_sheets
 from .intervals import bar
 from .layout import Sheet
-from .legend import Entry
+from .legend import DOT, Entry, ended
 from .ticks import length_name, lengths_below, logarithmic
 from .variants import IDENTITY, PANEL, SHEET, extent, placed
 
@@ -25,8 +25,6 @@ QUANTITIES = ("time", "memory")
 TIMES = ["median_seconds", "p10_seconds", "p90_seconds"]
 MEMORY = {"peak_allocated_bytes": "peak allocated memory", "peak_resident_growth_bytes": "growth of resident memory"}
 SPOKEN = {"train": "training", "inference": "inference"}
-DOT = "\N{NO-BREAK SPACE}· "  # never at the begin of a line
-SHORT = {"out_of_memory": "out of memory", "timeout": "time limit"}
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
@@ -117,7 +115,7 @@ def _name(label: str, own: pd.DataFrame) -> str:
     for quantity, mode, length, status, exponent in sorted(points, key=lambda point: point[2]):
         powers.setdefault(quantity, {})[mode] = exponent
         if status != "ok":
-            ends.setdefault(mode, f"{SHORT.get(status, status)} at {length_name(length)}")
+            ends.setdefault(mode, f"{ended(status)} at {length_name(length)}")
     for quantity in QUANTITIES:
         found = [powers[quantity][mode] for mode in MODES if mode in powers.get(quantity, {})]
         if any(power == power for power in found):

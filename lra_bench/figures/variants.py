@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard.runs import lacks, runs
+from lra_bench.leaderboard.runs import lacks, score_columns
+from lra_bench.leaderboard.statistics import t_quantile
 from lra_bench.records.schema import Record
 
 from .palette import Look, family_order, looks
@@ -57,12 +58,11 @@ def placed(records: Sequence[Record], rows: Sequence[Sequence[Mapping[str, Any]]
     return pd.concat([places(records).iloc[of_record].reset_index(drop=True), values], axis=1)
 
 
-def scores(records: Sequence[Record], further: list[str]) -> pd.DataFrame:
-    """One row per record: its place, its score as leaderboards know it, and ``further`` of their columns."""
+def scores(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per record: its place, and its score as leaderboards know it."""
     import pandas as pd
 
-    measured = runs(records)[["metric", "score", "low", "high", "examples", "status", "floor", "skill", *further]]
-    return pd.concat([pd.DataFrame([identity(record) for record in records]), measured], axis=1)
+    return pd.DataFrame([identity(record) | score_columns(record) for record in records])
 
 
 def sheets(data: pd.DataFrame, *further: str) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
@@ -102,12 +102,11 @@ def over_seeds(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     Shares stay within 0 and 1.
     """
     import numpy as np
-    from scipy.stats import t
 
     groups = points.sort_values([*by, "seed"]).groupby(by, dropna=False, sort=True)
     rows, spread = groups.first(), groups["score"].agg(["mean", "std", "count"])
     several = spread["count"] > 1
-    half = t.ppf(0.975, (spread["count"] - 1).clip(lower=1)) * spread["std"] / np.sqrt(spread["count"])
+    half = t_quantile(0.975, (spread["count"] - 1).clip(lower=1)) * spread["std"] / np.sqrt(spread["count"])
     share = rows["metric"] == "accuracy"
     low, high = spread["mean"] - half, spread["mean"] + half
     return rows.assign(

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 SUFFIXES = {"markdown": "md", "latex": "tex", "csv": "csv", "json": "json"}
 FORMATS = ("terminal", *SUFFIXES)
+READ = ("terminal", "markdown", "latex")
+"""Formats for readers, which have sections; the others hold every column."""
+
 NO_RECORDS = "No records yet"
 
 
@@ -39,12 +42,20 @@ def render(frame: pd.DataFrame, format: str = "terminal", width: int | None = No
     CSV and JSON hold every column as measured; the others what a reader needs, rounded. ``UserError`` on other formats.
     """
     check_format(format)
+    sections = _sections(frame, layout) if format in READ else []
+    return _text(frame, sections, format, layout, width)
+
+
+def _sections(frame: pd.DataFrame, layout: str) -> list[Section]:
+    return [] if frame.empty else list(find_layout(layout).sections(frame))
+
+
+def _text(frame: pd.DataFrame, sections: Sequence[Section], format: str, layout: str, width: int | None = None) -> str:
     if format == "csv":
         return frame.to_csv(index=False)
     if format == "json":
         return json.dumps(rows_of(frame), indent=1, allow_nan=False) + "\n"
     kind = find_layout(layout)
-    sections = [] if frame.empty else list(kind.sections(frame))
     if format == "latex":
         return latex(sections, kind.note if sections else f"{NO_RECORDS}.")
     if format == "markdown":
@@ -60,6 +71,7 @@ def write(frame: pd.DataFrame, folder: Path, layout: str = "long") -> list[Path]
     Raises ``UserError`` where the folder cannot be written.
     """
     paths = []
+    sections = _sections(frame, layout)
     try:
         for format, suffix in {**SUFFIXES, "parquet": "parquet"}.items():
             paths.append(folder / f"{find_layout(layout).file}.{suffix}")
@@ -67,7 +79,7 @@ def write(frame: pd.DataFrame, folder: Path, layout: str = "long") -> list[Path]
                 if format == "parquet":
                     frame.to_parquet(path, index=False)
                 else:
-                    path.write_text(render(frame, format, layout=layout), encoding="utf-8")
+                    path.write_text(_text(frame, sections, format, layout), encoding="utf-8")
     except OSError as error:
         raise UserError(f"--results {folder}: {why(error)}; choose another folder with --results") from error
     return paths

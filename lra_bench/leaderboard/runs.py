@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.measure.curve import skill
@@ -25,8 +25,15 @@ def runs(records: Iterable[Record]) -> pd.DataFrame:
     import pandas as pd
 
     records = list(records)
+    return pd.DataFrame([_row(record, speed) for record, speed in zip(records, speed_columns(records), strict=True)])
+
+
+def speed_columns(records: Sequence[Record]) -> Iterator[dict[str, Any]]:
+    """The speed columns of ``runs``, for each record: its figures at the length that it shares with the others."""
     lengths = {group: _common_length(members) for group, members in _by_machine(records).items()}
-    return pd.DataFrame([_row(record, lengths[_machine(record)]) for record in records])
+    for record in records:
+        length = lengths[_machine(record)]
+        yield {"speed_length": length, **_speed_at(record, length)}
 
 
 def ratio_name(ratio: float, variant: str | None = None) -> str:
@@ -43,11 +50,9 @@ def length_points(record: Record) -> dict[str, ExtrapolationPoint]:
     }
 
 
-def _row(record: Record, length: int | None) -> dict[str, Any]:
+def _row(record: Record, speed: Mapping[str, Any]) -> dict[str, Any]:
     key, parameters, training = record.key, record.parameters, record.training or {}
     test: Mapping[str, Any] = record.metrics.get("test") or {}
-    floor_name, floor = headline_floor(record)
-    score = record.score()
     return {
         "task": key.task,
         "task_version": record.data["version"] if record.data else None,
@@ -59,21 +64,13 @@ def _row(record: Record, length: int | None) -> dict[str, Any]:
         "modified": ", ".join(record.protocol_modified),
         "hash": key.hash,
         "seed": key.seed,
-        "status": record.status,
         "reason": record.reason,
         "attempt": record.attempt,
         "finished_at": record.finished_at,
         "wall_seconds": record.wall_seconds,
-        "metric": record.metric,
-        "score": score,
-        "low": test.get("low"),
-        "high": test.get("high"),
-        "examples": test.get("n"),
+        **score_columns(record),
         "loss": test.get("loss"),
         "validation_score": record.score("validation"),
-        "floor": floor,
-        "floor_name": floor_name,
-        "skill": skill(score, floor, record.higher_is_better),
         "parameters_body": parameters["body"] if parameters else None,
         "parameters_body_active": parameters["body_active"] if parameters else None,
         "parameters_total": parameters["total"] if parameters else None,
@@ -81,14 +78,31 @@ def _row(record: Record, length: int | None) -> dict[str, Any]:
         "training_tokens_per_second": training.get("tokens_per_second"),
         "flops_per_token_forward": record.flops["per_token_forward"] if record.flops else None,
         "joules_per_step": record.energy["joules_per_step"] if record.energy else None,
-        "speed_length": length,
-        **_speed_columns(record, length),
+        **speed,
         **{
             f"{mode}_time_exponent": record.growth[mode]["time_exponent"] if mode in record.growth else None
             for mode in MODES
         },
         **{f"floor_{name}": value for name, value in record.floors.items()},
         **_length_columns(record),
+    }
+
+
+def score_columns(record: Record) -> dict[str, Any]:
+    """How a run ended, its score on the test split with its interval, and the floor beside it, as ``runs`` has them."""
+    test: Mapping[str, Any] = record.metrics.get("test") or {}
+    floor_name, floor = headline_floor(record)
+    score = record.score()
+    return {
+        "status": record.status,
+        "metric": record.metric,
+        "score": score,
+        "low": test.get("low"),
+        "high": test.get("high"),
+        "examples": test.get("n"),
+        "floor": floor,
+        "floor_name": floor_name,
+        "skill": skill(score, floor, record.higher_is_better),
     }
 
 
@@ -107,7 +121,7 @@ def headline_floor(record: Record) -> tuple[str | None, float | None]:
     return best if best is not None else (None, None)
 
 
-def _speed_columns(record: Record, length: int | None) -> dict[str, Any]:
+def _speed_at(record: Record, length: int | None) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for mode in MODES:
         points = [point for point in record.speed if point["mode"] == mode]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -14,13 +14,13 @@ def wilson(successes: float, n: float, level: float = 0.95) -> tuple[float, floa
 
     Wilson 1927, J. Amer. Statist. Assoc. 22. Raises ``ValueError`` where ``successes`` lies outside 0 to ``n``.
     """
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes of {n}")
     if n == 0:
         return 0.0, 1.0
-    z = float(norm.ppf((1 + level) / 2))
+    z = float(ndtri((1 + level) / 2))
     share = successes / n
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
     half = z / (1 + z**2 / n) * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5
@@ -52,13 +52,19 @@ def wilson_over_rows(successes: ArrayLike, counts: ArrayLike, level: float = 0.9
 def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
     """Student's interval of the mean of ``values``, such as scores of seeds; needs two of them (``ValueError``)."""
     import numpy as np
-    from scipy.stats import t
 
     if len(values) < 2:
         raise ValueError("an interval of a mean needs two values or more")
     sample = np.asarray(values, dtype=np.float64)
-    half = float(t.ppf((1 + level) / 2, len(sample) - 1)) * float(sample.std(ddof=1)) / len(sample) ** 0.5
+    half = float(t_quantile((1 + level) / 2, len(sample) - 1)) * float(sample.std(ddof=1)) / len(sample) ** 0.5
     return float(sample.mean()) - half, float(sample.mean()) + half
+
+
+def t_quantile(share: float, degrees: ArrayLike) -> Any:
+    """The quantile of Student's distribution below which a ``share`` of it lies, for each number of ``degrees``."""
+    from scipy.special import stdtrit  # scipy.stats takes a second to load
+
+    return stdtrit(degrees, share)
 
 
 def bootstrap(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.figures import extrapolation, speed_vs_length
+from lra_bench.figures.legend import ended
 from lra_bench.figures.variants import units
 from lra_bench.leaderboard.cells import spoken
 from lra_bench.leaderboard.table import REFERENCE
@@ -107,8 +108,7 @@ def _cost(rows: Rows, reference: Rows) -> Chart:
         if row["status"] != "ok":
             ends.setdefault(row["mode"], row)
     notes = [
-        f"{speed_vs_length.SPOKEN[mode]} ended at {end['length']:,} tokens: "
-        + speed_vs_length.SHORT.get(end["status"], end["status"])
+        f"{speed_vs_length.SPOKEN[mode]} ended at {end['length']:,} tokens: {ended(end['status'])}"
         for mode, end in ends.items()
     ]
     axis = (f"length in tokens, batch {first['batch'].removeprefix('batch')}", "log")

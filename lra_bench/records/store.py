@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from stat import S_ISREG
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -133,9 +134,7 @@ def _parquet(table: pd.DataFrame) -> bytes:
 def load(path: Path) -> Record:
     """The record in a JSON file, of whatever version; ``UserError`` names the file and what is wrong with it."""
     try:
-        if path.exists() and not path.is_file():  # a pipe would be waited for
-            raise UserError(f"{path}: cannot be read as a record (it is no file)")
-        if (size := path.stat().st_size) > LARGEST_BYTES:
+        if (size := _size(path, "record")) > LARGEST_BYTES:
             raise UserError(f"{path}: is too large for a record ({size / 2**20:,.0f} MiB)")
         content = read_whole(path)
     except FileNotFoundError as error:
@@ -289,9 +288,8 @@ def _read_table(path: Path, numbers: Sequence[str], columns: list[str] | None) -
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
-    if path.exists() and not path.is_file():
-        raise UserError(f"{path}: cannot be read as a table (it is no file)")
     try:
+        _size(path, "table")
         with ParquetFile(path) as file:  # pandas' own reader takes several times as long over small files
             if lacking := sorted({*numbers, *(columns or [])} - set(file.schema_arrow.names)):
                 raise UserError(f"{path}: has no column {lacking[0]}")
@@ -303,6 +301,14 @@ def _read_table(path: Path, numbers: Sequence[str], columns: list[str] | None) -
         raise
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read as a table ({str(error).strip().partition(chr(10))[0]})") from error
+
+
+def _size(path: Path, what: str) -> int:
+    """How many bytes, in one look, for others may replace the file between two; ``UserError`` where it is a pipe."""
+    found = path.stat()
+    if not S_ISREG(found.st_mode):
+        raise UserError(f"{path}: cannot be read as a {what} (it is no file)")
+    return found.st_size
 
 
 def _is_number(kind: Any) -> bool:

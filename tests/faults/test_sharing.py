@@ -62,19 +62,22 @@ def test_a_reader_sees_whole_records_while_two_write_and_both_are_killed(tmp_pat
     key = make_record().key
     store.write(make_record(attempt=0), tmp_path, make_curves().assign(attempt=0))
     writers = [python(WRITER, str(tmp_path), str(first)) for first in (1, 2)]
-    for writer in writers:
-        writer.stdin.write("go\n")
-        writer.stdin.flush()
-    seen, same, until = set(), 0, time.monotonic() + 2
-    while time.monotonic() < until or len(seen) < 5:
-        record = store.find(key, tmp_path)
-        attempts = set(store.curves(record)["attempt"])
-        assert len(attempts) == 1
-        same += attempts == {record.attempt}
-        seen.add(record.attempt)
-    for writer in writers:
-        writer.kill()
-        writer.communicate()
+    seen, same = set(), 0
+    try:
+        for writer in writers:
+            writer.stdin.write("go\n")
+            writer.stdin.flush()
+        until = time.monotonic() + 2
+        while time.monotonic() < until or len(seen) < 5:
+            record = store.find(key, tmp_path)
+            attempts = set(store.curves(record)["attempt"])
+            assert len(attempts) == 1
+            same += attempts == {record.attempt}
+            seen.add(record.attempt)
+    finally:
+        for writer in writers:
+            writer.kill()
+            writer.communicate()
     assert same
     assert_sound(Folder(tmp_path / "elsewhere", LRA_BENCH_RESULTS=str(tmp_path)))
     record = store.find(key, tmp_path)
