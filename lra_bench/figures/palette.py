@@ -76,7 +76,7 @@ FAMILIES: dict[str, Family] = {
     "recurrent": Family(
         MAROON, 3, 18,
         ("min_gru", "min_lstm", "retnet", "gla", "delta_net", "gated_delta_net", "lru", "mlstm", "lstm", "gru",
-         "rwkv7"),
+         "rwkv7", "seq2seq", "seq2seq_attention"),
     ),
 }  # fmt: skip
 PLACES = {model: (family, place) for family, found in FAMILIES.items() for place, model in enumerate(found.members)}

@@ -64,7 +64,8 @@ class Differential(HeadMixer):
         """The difference of what both halves read, of unit size in each head."""
         halves = zip(q.chunk(2, -1), k.chunk(2, -1), strict=True)
         first, second = (self._read(*self.turn(*half, context), v, context) for half in halves)
-        return self.norm(first - self.share().to(first.dtype) * second) * (1 - self.lambda_init)
+        first, second = (each.float() if each.dtype.itemsize < 4 else each for each in (first, second))
+        return (self.norm(first - self.share() * second) * (1 - self.lambda_init)).to(v.dtype)
 
     def _read(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Softmax attention of one half."""
