@@ -122,7 +122,7 @@ class TestBoth:
 class TestOwn:
     def test_dynamic_kernels_that_see_nothing_are_means(self):
         mixer = make("dynamic_conv", kernels=[5])
-        nn.init.zeros_(mixer.kernel.weight)
+        nn.init.zeros_(mixer.choice.weight)
         value = F.glu(mixer.value(rows(1, 30)), -1)
         means = F.avg_pool1d(F.pad(value.mT, (2, 2)), 5, 1).mT
         assert (run(mixer, rows(1, 30)) - mixer.output(means)).abs().max() < 1e-12

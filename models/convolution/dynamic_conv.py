@@ -17,9 +17,9 @@ class DynamicConvolution(LightConvolution):
 
     def begin(self, hidden: int) -> None:
         """The map to the scores of all heads."""
-        self.kernel = linear(hidden, self.heads * self.taps, bias=False)
+        self.choice = linear(hidden, self.heads * self.taps, bias=False)
 
     def scores(self, value: Tensor) -> Tensor:
         """Those of each row."""
-        scores: Tensor = self.kernel(value)
+        scores: Tensor = self.choice(value)
         return scores.unflatten(-1, (self.heads, -1)).transpose(1, 2)

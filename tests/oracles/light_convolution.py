@@ -33,5 +33,5 @@ def weighed(kernel):
 
 OUTPUTS = {
     LightConvolution: weighed(lambda mixer, v: mixer.kernel),
-    DynamicConvolution: weighed(lambda mixer, v: (mixer.kernel.weight @ v).unflatten(0, (mixer.heads, -1))),
+    DynamicConvolution: weighed(lambda mixer, v: (mixer.choice.weight @ v).unflatten(0, (mixer.heads, -1))),
 }
