@@ -61,8 +61,9 @@ class Seq2Seq(nn.Module):
             raise UserError(f"model.network.cell={cell}: is none of {', '.join(get_args(Cell))}")
         if hidden is not None and (hidden < 2 or hidden % 2):
             raise UserError(f"model.network.hidden={hidden}: must be even and at least 2, for two directions")
-        sizes = {"width": width, "depth": depth, "gates": GATES[cell], "attention": attention}
-        hidden = _widest(depth * width * (4 * width + 2 * ff_width), **sizes) if hidden is None else hidden
+        if hidden is None:
+            budget = depth * width * (4 * width + 2 * ff_width)
+            hidden = _widest(budget, width=width, depth=depth, gates=GATES[cell], attention=attention)
         self.spec, self.cell = spec, cell
         self.embedding, self.drop = embedding(spec, width), Dropout(dropout)
         inner = dropout if depth > 1 else 0.0
@@ -85,7 +86,8 @@ class Seq2Seq(nn.Module):
         # A row without tokens is read as one of padding, for there is nothing else to read.
         lengths = lengths.clamp(min=1)
         rows, last, cells = self.encode(self.drop(self.embedding(inputs)), lengths)
-        state, found = self.begin(last).tanh(), ()
+        state = self.begin(last).tanh()
+        found: tuple[Tensor, ...] = ()
         if self.attend is not None:
             found = (self.attend(rows, state, Padding.from_lengths(lengths, rows.shape[1])),)
         symbol = self.symbol.to(rows.dtype).expand(len(rows), -1)

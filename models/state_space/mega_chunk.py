@@ -45,7 +45,8 @@ class MegaChunk(Mega):
             moved = torch.where(places < first[:, None], places, self.chunk - 1 + places - first[:, None])
             rows = _taken(torch.cat((waiting, rows), 1), moved)
             ends = ends + first
-        o = self._within(*rows.split((width, width, v.shape[-1]), -1), ends)
+        q, k, v = rows.split((width, width, v.shape[-1]), -1)
+        o = self._within(q, k, v, ends)
         if first is not None:
             o = _taken(o, first[:, None] + torch.arange(length, device=q.device))
         if not self.causal:
