@@ -49,6 +49,7 @@ class Differential(HeadMixer):
         self.lambda_init = lambda_init
         self.for_queries, self.for_keys = (nn.Parameter(NOISE * torch.randn(2, self.head_dim // 2)) for _ in range(2))
         self.norm = nn.RMSNorm(self.head_dim, eps=1e-5)
+        self.optimizer_hints = {name: {"weight_decay": 0.0} for name in ("for_queries", "for_keys")}
 
     def share(self) -> Tensor:
         """λ."""

@@ -16,6 +16,7 @@ from ..mixer import Context, MixerSpec, Padding
 from .recurrence import Recurrence, last_rows, reverse
 
 SLOWEST = -math.exp(-0.5)  # the logarithm of what is kept of a channel at least, from row to row
+# Powers of a channel's place with which its shares of the row before begin.
 MIXED = {"receptance": 0.2, "decay": 0.9, "key": 0.7, "value": 0.7, "rate": 0.9, "gate": 0.2}
 
 
@@ -100,6 +101,7 @@ class TimeMix(nn.Module):
         self.written = nn.Parameter(torch.full((channels,), 1.02))
         self.bonus = nn.Parameter(torch.full(shape, -0.04))
         self.norm = nn.GroupNorm(heads, channels, eps=64e-5)
+        self.optimizer_hints = {name: {"weight_decay": 0.0} for name in ("shares", "bonus")}
 
     def forward(
         self, x: Tensor, first: Tensor | None, memory: dict[str, Tensor], padding: Padding | None
