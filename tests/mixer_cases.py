@@ -109,7 +109,7 @@ def run_stack(mixers, x, lengths=None):
     """The rows above mixers that follow each other, each in a residual branch, with what they hand on."""
     where = context(x.shape[1], lengths)
     for depth, mixer in enumerate(mixers):
-        y, where = mixer(x, where.replace(depth=depth))
+        y, where = mixer(x, where.replace(depth=depth, memory=None))
         x = x + y
     return x
 

@@ -174,7 +174,7 @@ def test_a_folder_of_the_users_own_adds_options(tmp_path, name):
 
 
 def test_models_tell_what_they_declare():
-    without = ("bag_of_tokens", "csalr", "gaussian_transformer", "lowrank_band")  # no paper on arXiv
+    without = ("bag_of_tokens", "csalr", "gaussian_transformer", "lowrank_band", "lstm")  # no paper on arXiv
     rows = {row["name"]: row for row in options("models", declared=True)}
     for row in rows.values():
         assert {"family", "paper", "bidirectional", "causal", "length", "growth", "positions"} <= set(row)

@@ -47,21 +47,23 @@ FAMILIES: dict[str, Family] = {
     ),
     "full": Family(
         SLATE, 0, 15,
-        ("transformer_modern", "gqa", "mqa", "score_additive", "score_bilinear", "score_dot", "score_reduced"),
+        ("transformer_modern", "gqa", "mqa", "score_additive", "score_bilinear", "score_dot", "score_reduced",
+         "differential"),
     ),
     "linear": Family(BLUE, 1, 1, ("performer", "linear", "cosformer", "rfa", "rfa_gated", "performer_relu")),
     "prior": Family(
         PINK, 1, 7,
         ("synthesizer_dense", "synthesizer_random", "realformer", "average_attention", "camtl", "gaussian_transformer",
          "hardcoded_gaussian", "lazyformer", "lazyformer_maps", "local_gaussian", "predictive",
-         "synthesizer_factorised_dense", "synthesizer_factorised_random", "synthesizer_random_fixed"),
+         "synthesizer_factorised_dense", "synthesizer_factorised_random", "synthesizer_random_fixed",
+         "forgetting"),
     ),
     "heads": Family(
         WINE, 2, 4,
         ("talking_heads", "adaptive_span", "multiscale", "collaborative", "adaptive_span_dynamic", "capsule_dynamic",
          "capsule_em", "disagreement", "fixed_head_size", "pattern_guided"),
     ),
-    "state_space": Family(INDIGO, 2, 14, ("s5", "s4d", "mamba2", "mamba")),
+    "state_space": Family(INDIGO, 2, 14, ("s5", "s4d", "mamba2", "mamba", "mega", "mega_chunk", "b2s6")),
     "low_rank": Family(GREEN, 4, 2, ("linformer", "nystrom", "csalr", "lowrank_band")),
     "compressed": Family(
         SKY, 4, 6,
@@ -70,10 +72,11 @@ FAMILIES: dict[str, Family] = {
     "routed": Family(AMBER, 4, 13, ("reformer", "routing", "sinkhorn", "sac", "sinkhorn_bilinear", "sortcut")),
     "stacks": Family(BROWN, 4, 19),
     "attention_free": Family(FOREST, 3, 8, ("fnet", "gmlp", "mlp_mixer", "amlp")),
-    "convolution": Family(OLIVE, 3, 12, ("short_convolution",)),
+    "convolution": Family(OLIVE, 3, 12, ("short_convolution", "light_conv", "dynamic_conv")),
     "recurrent": Family(
         MAROON, 3, 18,
-        ("min_gru", "min_lstm", "retnet", "gla", "delta_net", "gated_delta_net", "lru", "mlstm", "lstm", "gru"),
+        ("min_gru", "min_lstm", "retnet", "gla", "delta_net", "gated_delta_net", "lru", "mlstm", "lstm", "gru",
+         "rwkv7", "seq2seq", "seq2seq_attention"),
     ),
 }  # fmt: skip
 PLACES = {model: (family, place) for family, found in FAMILIES.items() for place, model in enumerate(found.members)}

@@ -1,4 +1,4 @@
-"""Softmax attention whose scores are no inner product: by slices of queries, each computed again for its gradient."""
+"""Attention whose scores are no inner product: by slices of queries, each computed again for its gradient."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ NUMBERS_AT_ONCE = 2**18  # in slices of short sequences: starting an operation o
 
 Score = Callable[..., Tensor]
 Use = Callable[[Tensor, int, Tensor | None], Tensor]
+Weigh = Callable[[Tensor], Tensor]
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """Weights (..., M) that sum to one."""
+    return scores.softmax(-1)
 
 
 @attention_backend("rows")
@@ -31,6 +37,7 @@ def row_attention(
     causal: bool = False,
     dropout: float = 0.0,
     numbers: int = 1,
+    weigh: Weigh = softmax,
 ) -> Tensor:
     """softmax(scores) v for scores of any kind, those of some queries at once.
 
@@ -39,7 +46,9 @@ def row_attention(
     the scores (B or 1, H, r, keys) of the queries from ``start`` on against the first ``keys`` keys; it runs again in
     the backward pass, so it must not draw. ``padding`` belongs to the keys and is right-padded; ``causal`` aligns the
     last query with the last key. A query that sees no key yields zeros. Each score takes so many ``numbers`` to
-    compute, which decides how many queries at once. O(N M) scores; memory O(M) per head, backward too.
+    compute, which decides how many queries at once. ``weigh`` may stand in place of softmax, and must make nothing of
+    scores that are the least of their type, as those of hidden keys are.
+    O(N M) scores; memory O(M) per head, backward too.
     """
 
     def read(weights: Tensor, start: int, mask: Tensor | None) -> Tensor:
@@ -53,6 +62,7 @@ def row_attention(
         causal=causal,
         numbers=numbers,
         draws=dropout > 0,
+        weigh=weigh,
     )
 
 
@@ -67,6 +77,7 @@ def weights_by_rows(
     causal: bool = False,
     numbers: int = 1,
     draws: bool = False,
+    weigh: Weigh = softmax,
 ) -> Tensor:
     """What ``use`` makes of softmax(scores), some rows of it at once; the rest is as ``row_attention`` has it.
 
@@ -84,7 +95,7 @@ def weights_by_rows(
     for number, some in enumerate(zip(*(each.split(rows, -2) for each in (queries, *beside)), strict=True)):
         start = number * rows
         last = start + some[0].shape[2] + keys - length if causal else keys
-        part = (last, None if mask is None else mask[..., :last], score, use, start, causal, *some)
+        part = (last, None if mask is None else mask[..., :last], score, weigh, use, start, causal, *some)
         parts.append(checkpoint(_use, *part, use_reentrant=False, preserve_rng_state=draws) if again else _use(*part))
     return torch.cat(parts, 2) if len(parts) > 1 else parts[0]
 
@@ -100,6 +111,7 @@ def _use(
     keys: int,
     mask: Tensor | None,
     score: Score,
+    weigh: Weigh,
     use: Use,
     start: int,
     causal: bool,
@@ -113,4 +125,4 @@ def _use(
         mask = earlier if mask is None else mask & earlier
     if mask is not None:
         scores = scores + hiding(mask, scores.dtype)
-    return use(scores.softmax(-1), start, mask)
+    return use(weigh(scores), start, mask)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -29,13 +31,27 @@ def selective_scan(
     """
     if state is None:
         state = x.new_zeros(x.shape[0], *rates.shape)
+    return by_chunks(_chunk, (x, steps, write, read), (rates,), state, chunk)
+
+
+def by_chunks(
+    run: Callable[..., tuple[Tensor, Tensor]],
+    rows: tuple[Tensor, ...],
+    weights: tuple[Tensor, ...],
+    state: Tensor,
+    chunk: int = CHUNK,
+) -> tuple[Tensor, Tensor]:
+    """What ``run(*some of rows, *weights, state)`` gives of ``chunk`` rows (B, N, ...) after the other; the last state.
+
+    Each run is computed again in the backward pass, so that only its own tensors are ever held.
+    """
     outputs = []
-    for rows in zip(*(each.split(chunk, 1) for each in (x, steps, write, read)), strict=True):
-        inputs = (*rows, rates, state)
+    for some in zip(*(each.split(chunk, 1) for each in rows), strict=True):
+        inputs = (*some, *weights, state)
         if torch.is_grad_enabled():
-            y, state = checkpoint(_chunk, *inputs, use_reentrant=False, preserve_rng_state=False)
+            y, state = checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=False)
         else:
-            y, state = _chunk(*inputs)
+            y, state = run(*inputs)
         outputs.append(y)
     return torch.cat(outputs, 1), state
 

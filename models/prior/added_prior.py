@@ -27,8 +27,11 @@ class AddedPrior(SoftmaxAttention):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Softmax attention over all keys, with the prior where there is one."""
         found = self.prior(q, k, context)
-        if found is None:
-            return super().attend(q, k, v, context)
-        prior, beside = found
+        return super().attend(q, k, v, context) if found is None else self.attend_with(*found, q, k, v, context)
+
+    def attend_with(
+        self, prior: Prior, beside: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor, context: Context
+    ) -> Tensor:
+        """Softmax attention over all keys, with a prior."""
         compared = self.compared(q, k, context)
         return attend_by_rows(self, q, k, v, context, self._products, compared, prior=prior, beside=beside)

@@ -24,5 +24,12 @@ class LSTM(Network):
     def begin(self, network: nn.RNNBase) -> None:
         """With forget gates open."""
         super().begin(network)
-        with torch.no_grad():
-            nn.init.ones_(network.get_parameter("bias_ih_l0")[network.hidden_size : 2 * network.hidden_size])
+        open_forget_gates(network)
+
+
+def open_forget_gates(network: nn.RNNBase) -> None:
+    """Give the forget gates of all layers a bias of one."""
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if name.startswith("bias_ih"):
+                nn.init.ones_(parameter[network.hidden_size : 2 * network.hidden_size])

@@ -39,12 +39,7 @@ class Network(Recurrence):
 
     def begin(self, network: nn.RNNBase) -> None:
         """Draw the weights of one direction."""
-        for name, parameter in network.named_parameters():
-            if name.startswith("bias"):
-                nn.init.zeros_(parameter)
-                continue
-            for gate in parameter.data.chunk(parameter.shape[0] // network.hidden_size):
-                (nn.init.orthogonal_ if name.startswith("weight_hh") else nn.init.xavier_uniform_)(gate)
+        draw_gates(network)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Read in each direction, project."""
@@ -79,3 +74,13 @@ class Network(Recurrence):
     def parts(self) -> int:
         """How many vectors a state has."""
         return 2 if issubclass(self.cell, nn.LSTM) else 1
+
+
+def draw_gates(network: nn.RNNBase) -> None:
+    """Draw the weights of all layers gate by gate: recurrent ones orthogonal, others Xavier-uniform, biases zero."""
+    for name, parameter in network.named_parameters():
+        if name.startswith("bias"):
+            nn.init.zeros_(parameter)
+            continue
+        for gate in parameter.data.chunk(parameter.shape[0] // network.hidden_size):
+            (nn.init.orthogonal_ if name.startswith("weight_hh") else nn.init.xavier_uniform_)(gate)

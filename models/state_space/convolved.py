@@ -13,7 +13,7 @@ from ..kernels.dropout import dropout
 from ..kernels.fft_convolution import fft_convolution
 from ..kernels.linear import full_precision
 from ..kernels.vandermonde import sum_of_exponentials, weighed_by_exponentials
-from ..mixer import Context, Mixer
+from ..mixer import Context, Mixer, Padding
 from ..recurrent.recurrence import reverse
 
 
@@ -53,9 +53,15 @@ class ConvolvedStateSpace(Mixer):
 
     def _remember(self, x: Tensor, rates: Tensor, context: Context) -> Context:
         """``context`` with the states after the last real rows, (B, E, P, 2)."""
-        state = weighed_by_exponentials(reverse(x, context.padding).mT.to(rates.real.dtype), rates)
-        if context.memory is not None:
-            ends = x.new_tensor([x.shape[1]]) if context.padding is None else context.padding.lengths
-            faded = (ends[:, None, None] * rates).exp()
-            state = state + faded * torch.view_as_complex(context.memory["state"])
+        before = None if context.memory is None else torch.view_as_complex(context.memory["state"])
+        state = states_after(x, rates, context.padding, before)
         return context.replace(memory={"state": torch.view_as_real(state)})
+
+
+def states_after(x: Tensor, rates: Tensor, padding: Padding | None, before: Tensor | None) -> Tensor:
+    """h_t = exp(rates) h_(t−1) + x_t after the last real row, (B, E, P), of x (B, N, E), which is zero at padding."""
+    state = weighed_by_exponentials(reverse(x, padding).mT.to(rates.real.dtype), rates)
+    if before is None:
+        return state
+    ends = x.new_tensor([x.shape[1]]) if padding is None else padding.lengths
+    return state + (ends[:, None, None] * rates).exp() * before

@@ -3,6 +3,7 @@
 import torch
 
 from lra_bench.models.full.additive_attention import AdditiveAttention
+from lra_bench.models.full.differential import Differential
 from lra_bench.models.full.softmax_attention import SoftmaxAttention
 
 from .softmax import heads_of, placed, softmax_of
@@ -33,4 +34,20 @@ def additive(mixer, x, seen):
     return softmax_of(placed(mixer, q, k, scores=scores), seen)
 
 
+def differential(mixer, x, seen):
+    """Two maps of weights for each head, one subtracted from the other."""
+    (q, k), half = heads_of(mixer, x), mixer.head_dim // 2
+    maps = []
+    for own in (slice(half), slice(half, None)):
+        a, b = q[..., own], k[..., own]
+        maps.append(softmax_of(placed(mixer, a, b, a, b, half**-0.5), seen))
+    a, b = mixer.for_queries, mixer.for_keys
+    share = torch.exp(a[0] @ b[0]) - torch.exp(a[1] @ b[1]) + mixer.lambda_init
+    _, _, v = mixer.project(x)
+    o = (maps[0] - share * maps[1]) @ v.repeat_interleave(mixer.heads // mixer.kv_heads, 1)
+    size = (o.square().mean(-1, keepdim=True) + 1e-5).sqrt()
+    return mixer.merge(o / size * mixer.norm.weight * (1 - mixer.lambda_init))
+
+
 ORACLES = {SoftmaxAttention: compared, AdditiveAttention: additive}
+OUTPUTS = {Differential: differential}

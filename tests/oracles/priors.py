@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 from lra_bench.models.prior.average_attention import AverageAttention
 from lra_bench.models.prior.camtl import ConditionalPrior
+from lra_bench.models.prior.forgetting import Forgetting
 from lra_bench.models.prior.gaussian_transformer import GaussianTransformer
 from lra_bench.models.prior.hardcoded_gaussian import HardcodedGaussian
 from lra_bench.models.prior.local_gaussian import LocalGaussian
@@ -104,7 +105,22 @@ def average(mixer, x, seen):
     return own * x + others * mean
 
 
-OUTPUTS = {AverageAttention: average}
+def forgotten(mixer, x, seen):
+    """Products of the gates between two tokens, of those after the key up to the query, or the same the other way."""
+    n, gates = x.shape[1], mixer.forget(x).sigmoid()
+    prior = torch.zeros(x.shape[0], mixer.heads, n, n, dtype=x.dtype)
+    for h in range(mixer.heads):
+        for i in range(n):
+            for j in range(n):
+                if i > j:
+                    prior[:, h, i, j] = gates[:, j + 1 : i + 1, h].prod(1).log()
+                elif not mixer.causal:
+                    prior[:, h, i, j] = gates[:, i:j, mixer.heads + h].prod(1).log()
+    _, _, v = mixer.project(x)
+    return mixer.merge(with_prior(mixer, x, seen, prior) @ v.repeat_interleave(mixer.heads // mixer.kv_heads, 1))
+
+
+OUTPUTS = {AverageAttention: average, Forgetting: forgotten}
 ORACLES = {
     LocalGaussian: local,
     GaussianTransformer: gaussian,

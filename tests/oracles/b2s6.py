@@ -1,0 +1,31 @@
+"""Selective state spaces in blocks, one row and one channel at a time."""
+
+import torch
+
+from lra_bench.models.state_space.b2s6 import B2S6
+
+from .recurrent import gated_linear, orders
+
+SMALL = {"b2s6": {"blocks": 4, "states": 3}}
+
+
+def blocks(mixer, x, seen):
+    count, size = mixer.choice.shape
+    rates = -mixer.log_decay.exp() + 1j * mixer.frequency
+    write, bias = (torch.complex(each[..., 0], each[..., 1]) for each in (mixer.write, mixer.bias))
+    y = mixer.skip * x
+    for row, block, places in orders(mixer, x, seen, count):
+        own = range(block * size, (block + 1) * size)
+        states = [torch.zeros_like(rates)] * size
+        for place in places:
+            u = x[row, place, block * size : (block + 1) * size]
+            for part, channel in enumerate(own):
+                step = torch.nn.functional.softplus(u @ mixer.choice[block] + mixer.step_bias[channel])
+                kept = (step * rates).exp()
+                enters = u.to(rates.dtype) @ write[block] + bias[channel]
+                states[part] = kept * states[part] + (kept - 1) / rates * enters * u[part]
+                y[row, place, channel] = y[row, place, channel] + ((u @ mixer.read[block]) * states[part].real).sum()
+    return gated_linear(mixer.output, y)
+
+
+OUTPUTS = {B2S6: blocks}

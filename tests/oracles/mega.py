@@ -1,0 +1,60 @@
+"""Gated attention behind moving averages, step by step and pair by pair."""
+
+import math
+
+import torch
+
+from lra_bench.models.state_space.mega import Mega
+from lra_bench.models.state_space.mega_chunk import MegaChunk
+
+from .recurrent import swish
+
+SMALL = {"mega": {"reach": 20}, "mega_chunk": {"chunk": 8, "reach": 6}}
+
+
+def averaged(average, x, ends):
+    """Both directions, each from the row itself on."""
+    y = x * average.skip
+    amount, damping = average.amount.sigmoid(), average.damping.sigmoid()
+    for direction, backwards in enumerate([False, True][: len(amount)]):
+        for row, end in enumerate(ends):
+            state = torch.zeros_like(amount[direction])
+            for place in range(end)[:: -1 if backwards else 1]:
+                taken = amount[direction] * average.spread[direction] * x[row, place, :, None]
+                state = taken + (1 - amount[direction] * damping[direction]) * state
+                read = (average.readout[direction] * state).sum(-1) / math.sqrt(state.shape[-1])
+                y[row, place] = y[row, place] + read
+    return swish(y)
+
+
+def weights(mixer, q, k, seen):
+    """Of rows (N, Z), pair by pair."""
+    n = len(q)
+    scores = torch.zeros(n, n, dtype=q.dtype)
+    for i in range(n):
+        for j in range(n):
+            place = mixer.places[min(max(j - i, -mixer.reach), mixer.reach) + mixer.reach]
+            scale = seen[i].sum().clamp(min=1) if mixer.function == "laplace" else math.sqrt(q.shape[-1])
+            scores[i, j] = q[i] @ k[j] / scale + place
+    if mixer.function == "softmax":
+        return scores.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num(0)
+    return torch.special.ndtr((scores - math.sqrt(1 / 2)) / math.sqrt(1 / (4 * math.pi))) * seen
+
+
+def gated(mixer, x, seen):
+    batch, n, _ = x.shape
+    seen = seen.expand(batch, 1, n, n)[:, 0]
+    if isinstance(mixer, MegaChunk):
+        chunk = torch.arange(n) // mixer.chunk
+        seen = seen & (chunk[:, None] == chunk)
+    ends = [int(row.any(0).sum()) for row in seen]
+    x = x * (torch.arange(n) < torch.tensor(ends)[:, None])[..., None]
+    moved = mixer.gates(averaged(mixer.average, x, ends))
+    update, reset, shared, own = moved.split(mixer.sizes, -1)
+    value = swish(mixer.value(x))
+    q, k = (swish(shared) * scale + shift for scale, shift in zip(mixer.scales, mixer.shifts, strict=True))
+    o = torch.stack([weights(mixer, q[row], k[row], seen[row]) @ value[row] for row in range(batch)])
+    return update.sigmoid() * (swish(own + mixer.read(o * swish(reset))) - x)
+
+
+OUTPUTS = {Mega: gated, MegaChunk: gated}

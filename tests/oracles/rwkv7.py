@@ -1,0 +1,59 @@
+"""RWKV-7, one row, one head and one direction at a time."""
+
+import math
+
+import torch
+
+from lra_bench.models.recurrent.rwkv7 import RWKV7
+
+from .recurrent import orders
+
+
+def low_rank(network, x):
+    y = network.up.weight @ network.between(network.down.weight @ x)
+    return y if network.up.bias is None else y + network.up.bias
+
+
+def mixed(mix, x, places, first):
+    """Rows (N, E) at ``places``, in this order, to what is read there (N, C), and the values."""
+    heads, size = mix.bonus.shape
+    read, values = x.new_zeros(len(x), heads * size), x.new_zeros(len(x), heads * size)
+    state, before = x.new_zeros(heads, size, size), torch.zeros_like(x[0])
+    for place in places:
+        r, w, k, v, a, g = (x[place] + share * (before - x[place]) for share in mix.shares)
+        before = x[place]
+        rate = low_rank(mix.rate, a).sigmoid()
+        keep = torch.exp(-low_rank(mix.decay, w).sigmoid() / math.sqrt(math.e))
+        gate, key, value = low_rank(mix.gate, g), mix.key.weight @ k, mix.value.weight @ v
+        values[place] = value
+        if first is not None:
+            value = value + (first[place] - value) * low_rank(mix.blend, v).sigmoid()
+        asked = (key * mix.asked).view(heads, size)
+        asked = asked / asked.norm(dim=-1, keepdim=True)
+        key = key + key * (rate - 1) * mix.written
+        lines = (mix.receptance.weight @ r, keep, key, value, rate)
+        r, keep, key, value, rate = (line.view(heads, size) for line in lines)
+        o = torch.zeros_like(value)
+        after = []
+        for h in range(heads):
+            held = asked[h] @ state[h]
+            after.append(
+                keep[h, :, None] * state[h] - torch.outer(rate[h] * asked[h], held) + torch.outer(key[h], value[h])
+            )
+            o[h] = r[h] @ after[h]
+        state = torch.stack(after)
+        o = (o - o.mean(-1, keepdim=True)) / (o.var(-1, correction=0, keepdim=True) + 64e-5).sqrt()
+        o = o * mix.norm.weight.view(heads, size) + mix.norm.bias.view(heads, size)
+        o = o + (r * key * mix.bonus).sum(-1, keepdim=True) * value
+        read[place] = o.flatten() * gate
+    return read, values
+
+
+def layers(mixer, x, seen):
+    parts = [[] for _ in mixer.mixes]
+    for row, part, places in orders(mixer, x, seen, len(mixer.mixes)):
+        parts[part].append(mixed(mixer.mixes[part], x[row], places, None)[0])
+    return mixer.output(torch.cat([torch.stack(part) for part in parts], -1))
+
+
+OUTPUTS = {RWKV7: layers}

@@ -1,0 +1,176 @@
+"""Encoder and decoder: step by step, what attention weighs, and which tasks they take."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from lra_bench import config as configuration
+from lra_bench.build import build_model
+from lra_bench.contracts import Batch, UserError
+from lra_bench.models.mixer import Padding
+from lra_bench.models.recurrent.seq2seq import AdditivePooling, Seq2Seq
+from tests.model_cases import batch_for, model, node_file, randomise, task
+
+every_form = pytest.mark.parametrize(("cell", "attention"), [(c, a) for c in ("gru", "lstm") for a in (False, True)])
+
+
+def make(spec=None, **options):
+    torch.manual_seed(0)
+    options = {"width": 8, "depth": 2, "ff_width": 12, "dropout": 0.0, "hidden": 6, **options}
+    return randomise(Seq2Seq(spec=spec or task(), **options).double().eval())
+
+
+def step(network, name, x, h, c):
+    """One step of a layer by its formula, of a row x and a state h, c."""
+    suffix = name
+    by_row = network.get_parameter(f"weight_ih_{suffix}") @ x + network.get_parameter(f"bias_ih_{suffix}")
+    by_state = network.get_parameter(f"weight_hh_{suffix}") @ h + network.get_parameter(f"bias_hh_{suffix}")
+    if isinstance(network, nn.LSTM):
+        i, f, g, o = (by_row + by_state).chunk(4)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * c.tanh(), c
+    (r, z, n), (own_r, own_z, own_n) = by_row.chunk(3), by_state.chunk(3)
+    z = (z + own_z).sigmoid()
+    return (1 - z) * (n + (r + own_r).sigmoid() * own_n).tanh() + z * h, c
+
+
+def written_out(network, tokens):
+    """Logits of one row of tokens."""
+    rows, size = network.embedding(tokens), network.encoder.hidden_size
+    for layer in range(network.encoder.num_layers):
+        found, ends = [torch.zeros(len(rows), size, dtype=rows.dtype) for _ in range(2)], []
+        for direction, suffix in enumerate(("", "_reverse")):
+            h = c = torch.zeros(size, dtype=rows.dtype)
+            for place in range(len(rows))[:: -1 if direction else 1]:
+                h, c = step(network.encoder, f"l{layer}{suffix}", rows[place], h, c)
+                found[direction][place] = h
+            ends.append((h, c))
+        rows = torch.cat(found, -1)
+    last, cells = (torch.cat([end[part] for end in ends]) for part in (0, 1))
+    state, read = network.begin(last).tanh(), [network.symbol]
+    if network.attend is not None:
+        pooling = network.attend
+        scores = [pooling.weigh(torch.tanh(pooling.for_rows(row) + pooling.for_state(state))) for row in rows]
+        read.append((torch.stack(scores).softmax(0) * rows).sum(0))
+    h, _ = step(network.decoder, "l0", torch.cat(read), state, cells)
+    return network.head(torch.cat((h, *read[1:])))
+
+
+@every_form
+def test_equals_its_definition_with_gradients(cell, attention):
+    network, batch = make(cell=cell, attention=attention), batch_for(task(), (14, 9, 1))
+    logits = network(batch).logits
+    expected = torch.stack([written_out(network, row[:n]) for row, n in zip(batch.tokens, batch.lengths, strict=True)])
+    assert (logits - expected).abs().max() < 1e-10
+    leaves = list(network.parameters())
+    for ours, theirs in zip(
+        torch.autograd.grad(logits.square().sum(), leaves),
+        torch.autograd.grad(expected.square().sum(), leaves),
+        strict=True,
+    ):
+        assert (ours - theirs).abs().max() < 1e-10 and theirs.abs().max() > 0
+
+
+@every_form
+def test_padding_does_not_matter(cell, attention):
+    network, short, long = make(cell=cell, attention=attention), batch_for(task(), (14, 9, 1)), None
+    tokens = torch.cat((short.tokens, torch.randint(11, (3, 5))), 1)
+    tokens[1, 9:] = 3
+    long = Batch(lengths=short.lengths, targets=short.targets, tokens=tokens)
+    assert (network(long).logits - network(short).logits).abs().max() < 1e-12
+    alone = Batch(lengths=torch.tensor([9]), targets=short.targets[1:2], tokens=short.tokens[1:2, :9])
+    assert (network(alone).logits[0] - network(short).logits[1]).abs().max() < 1e-12
+    empty = Batch(lengths=torch.tensor([4, 0]), targets=short.targets[:2], tokens=short.tokens[:2, :4])
+    assert network(empty).logits.isfinite().all()
+
+
+def test_attention_is_a_mean_of_real_states():
+    pooling = AdditivePooling(6).double()
+    rows, state = torch.randn(2, 10, 6, dtype=torch.float64), torch.randn(2, 6, dtype=torch.float64)
+    padding = Padding.from_lengths(torch.tensor([10, 4]), 10)
+    assert (pooling(torch.ones_like(rows), state, padding) - 1).abs().max() < 1e-12
+    nn.init.zeros_(pooling.weigh.weight)
+    expected = torch.stack((rows[0].mean(0), rows[1, :4].mean(0)))
+    assert (pooling(rows, state, padding) - expected).abs().max() < 1e-12
+
+
+def test_without_attention_all_passes_through_the_last_state():
+    """What is said of a row is a function of where the encoder ends; with attention it is not."""
+    for attention in (False, True):
+        network, batch = make(attention=attention), batch_for(task(), (12, 12))
+        rows, last, _ = network.encode(network.embedding(batch.tokens), batch.lengths)
+        network.encode = lambda x, lengths, rows=rows, last=last: (rows.flip(0), last, None)
+        changed = network(batch).logits
+        del network.encode
+        assert torch.equal(changed, network(batch).logits) is not attention
+
+
+@pytest.mark.parametrize("attention", [False, True])
+def test_pairs_and_channels(attention):
+    pairs = task("matching", classes=2)
+    assert make(pairs, attention=attention)(batch_for(pairs, ((9, 4), (3, 9)))).logits.shape == (2, 2)
+    values = task(channels=3)
+    assert make(values, attention=attention)(batch_for(values)).logits.shape == (3, 3)
+
+
+@pytest.mark.parametrize(("kind", "direction"), [("tagging", "either"), ("language_modeling", "causal")])
+def test_tasks_that_score_tokens_are_refused(kind, direction):
+    spec = task(kind, direction, classes=11)
+    assert "one answer per row" in make().supports(spec)
+    assert make().supports(task()) is None
+
+
+@every_form
+@pytest.mark.parametrize(
+    "sizes", [{"width": 64, "depth": 2, "ff_width": 128}, {"width": 64, "depth": 6, "ff_width": 256}]
+)
+def test_as_many_weights_as_a_transformer(cell, attention, sizes):
+    network = Seq2Seq(spec=task(), cell=cell, attention=attention, **sizes)
+    transformer = model(task(), heads=2, **sizes).parameter_parts()["body"]
+    parts = network.parameter_parts()
+    assert parts["body"] == pytest.approx(transformer, rel=0.1)
+    assert parts["total"] == sum(each.numel() for each in network.parameters())
+
+
+@pytest.mark.parametrize("name", ["seq2seq", "seq2seq_attention"])
+def test_sizes_are_those_of_the_recipe(name):
+    with configuration.hydra_ready():
+        config = configuration.compose(["task=listops", "protocol=small", f"model={name}", "backbone.width=32"]).config
+    network = build_model(config, task())
+    assert network.embedding.embedding_dim == 32 and network.encoder.num_layers == config["backbone"]["depth"]
+    assert (network.attend is not None) == (name == "seq2seq_attention")
+    assert node_file("model", name)["model"]["label"]
+
+
+def test_forget_gates_begin_open_in_every_layer():
+    torch.manual_seed(0)
+    network = Seq2Seq(spec=task(), width=8, depth=2, hidden=6, cell="lstm")
+    biases = [p for key, p in network.encoder.named_parameters() if key.startswith("bias_ih")]
+    assert len(biases) == 4
+    assert all(bias.tolist() == [0.0] * 3 + [1.0] * 3 + [0.0] * 6 for bias in biases)
+
+
+@pytest.mark.parametrize(("option", "value"), [("hidden", 0), ("hidden", 7), ("cell", "rnn")])
+def test_bad_options_are_refused(option, value):
+    with pytest.raises(UserError, match=rf"model\.network\.{option}={value}"):
+        make(**{option: value})
+
+
+def test_it_learns_where_a_symbol_stands():
+    """Which of two symbols comes first, at any place: an order that a bag of tokens cannot tell."""
+    torch.manual_seed(0)
+    network = Seq2Seq(spec=task(classes=2), width=16, depth=1, ff_width=16, dropout=0.0, attention=True)
+    optimizer = torch.optim.Adam(network.parameters(), 1e-2)
+    for number in range(60):
+        generator = torch.Generator().manual_seed(number)
+        tokens = torch.randint(3, 11, (32, 12), generator=generator)
+        places = torch.stack([torch.randperm(12, generator=generator)[:2] for _ in range(32)])
+        tokens.scatter_(1, places, torch.tensor([[1, 2]]).expand(32, -1))
+        targets = (places[:, 0] < places[:, 1]).long()
+        batch = Batch(lengths=torch.full((32,), 12), targets=targets, tokens=tokens)
+        loss = F.cross_entropy(network(batch).logits, targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.3
