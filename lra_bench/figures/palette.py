@@ -61,7 +61,7 @@ FAMILIES: dict[str, Family] = {
         ("talking_heads", "adaptive_span", "multiscale", "collaborative", "adaptive_span_dynamic", "capsule_dynamic",
          "capsule_em", "disagreement", "fixed_head_size", "pattern_guided"),
     ),
-    "state_space": Family(INDIGO, 2, 14, ("s5", "s4d", "mamba2", "mamba")),
+    "state_space": Family(INDIGO, 2, 14, ("s5", "s4d", "mamba2", "mamba", "s4")),
     "low_rank": Family(GREEN, 4, 2, ("linformer", "nystrom", "csalr", "lowrank_band")),
     "compressed": Family(
         SKY, 4, 6,
