@@ -2,9 +2,11 @@
 
 import torch
 
+from lra_bench.models.state_space.dss import DSS
 from lra_bench.models.state_space.s4 import S4
 from lra_bench.models.state_space.s4d import S4D
 
+from .convolution import by_lags
 from .recurrent import orders
 
 
@@ -47,4 +49,22 @@ def channels(discrete):
     return read
 
 
-OUTPUTS = {S4D: channels(diagonal), S4: channels(with_one_rank)}
+def normalised(mixer, n):
+    """Kernels of single lags: softmax over the longest row written out, or the integral of a mode over a step."""
+    step = mixer.log_step.exp()[:, None]
+    if mixer.kernel == "exp":
+        pole = -mixer.decay.exp() + 1j * mixer.frequency
+        share = ((pole * step).exp() - 1) * (torch.arange(n)[:, None, None] * pole * step).exp() / pole
+    else:
+        pole = -mixer.decay + 1j * mixer.frequency
+        powers = torch.arange(mixer.max_length)[:, None, None] * pole * step
+        powers = (powers - powers.real.amax(0)).exp()
+        share = torch.zeros(n, *powers.shape[1:], dtype=powers.dtype)
+        total = powers.sum(0)
+        # 1e-7 keeps the quotient finite.
+        total = (total * pole).conj() / ((total * pole).abs() ** 2 + 1e-7)
+        share[: mixer.max_length] = (powers * total)[:n]
+    return torch.einsum("dep,tep->det", torch.view_as_complex(mixer.readout), share).real
+
+
+OUTPUTS = {S4D: channels(diagonal), S4: channels(with_one_rank), DSS: by_lags(normalised)}
