@@ -18,6 +18,7 @@ from tests.mixer_cases import NODES, WIDTH, context, make, rows, run
 from tests.storage_probe import exponents
 
 WITH_POLES = ("s4d", "s5")
+WITH_STEPS = (*WITH_POLES, "s4")
 
 
 class TestBeginnings:
@@ -78,7 +79,7 @@ class TestExponentials:
 
 
 class TestSystems:
-    @pytest.mark.parametrize("name", WITH_POLES)
+    @pytest.mark.parametrize("name", WITH_STEPS)
     def test_what_decides_time_learns_slowly_and_does_not_decay(self, name):
         mixer = make(name)
         slow = {id(p) for g in parameter_groups(mixer, 1e-2, 0.1) if g["lr"] == 1e-3 for p in g["params"]}
@@ -86,7 +87,7 @@ class TestSystems:
         own = {id(getattr(mixer, key)) for key in ("log_decay", "frequency", "log_step")}
         assert own <= slow and not own & decaying
 
-    @pytest.mark.parametrize("name", WITH_POLES)
+    @pytest.mark.parametrize("name", WITH_STEPS)
     @pytest.mark.parametrize("steps", [(0.1, 0.01), (0.0, 0.1)])
     def test_steps_that_are_none_are_refused(self, name, steps):
         with pytest.raises(UserError, match=r"model\.mixer\.shortest="):

@@ -63,16 +63,21 @@ FAMILIES: dict[str, Family] = {
         ("talking_heads", "adaptive_span", "multiscale", "collaborative", "adaptive_span_dynamic", "capsule_dynamic",
          "capsule_em", "disagreement", "fixed_head_size", "pattern_guided"),
     ),
-    "state_space": Family(INDIGO, 2, 14, ("s5", "s4d", "mamba2", "mamba", "mega", "mega_chunk", "b2s6")),
+    "state_space": Family(
+        INDIGO, 2, 14, ("s5", "s4d", "mamba2", "mamba", "s4", "dss", "mega", "mega_chunk", "b2s6")
+    ),
     "low_rank": Family(GREEN, 4, 2, ("linformer", "nystrom", "csalr", "lowrank_band")),
     "compressed": Family(
         SKY, 4, 6,
-        ("luna", "clustered", "clustered_improved", "informer", "isab", "memory_compressed", "poolingformer"),
+        ("luna", "clustered", "clustered_improved", "informer", "isab", "memory_compressed", "poolingformer",
+         "h_transformer_1d"),
     ),
     "routed": Family(AMBER, 4, 13, ("reformer", "routing", "sinkhorn", "sac", "sinkhorn_bilinear", "sortcut")),
     "stacks": Family(BROWN, 4, 19),
     "attention_free": Family(FOREST, 3, 8, ("fnet", "gmlp", "mlp_mixer", "amlp")),
-    "convolution": Family(OLIVE, 3, 12, ("short_convolution", "light_conv", "dynamic_conv")),
+    "convolution": Family(
+        OLIVE, 3, 12, ("short_convolution", "light_conv", "dynamic_conv", "sgconv", "long_conv", "hyena")
+    ),
     "recurrent": Family(
         MAROON, 3, 18,
         ("min_gru", "min_lstm", "retnet", "gla", "delta_net", "gated_delta_net", "lru", "mlstm", "lstm", "gru",

@@ -2,66 +2,61 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..feedforward import linear
-from ..kernels.dropout import dropout
+from ..convolution.convolved import Convolved
 from ..kernels.fft_convolution import fft_convolution
-from ..kernels.linear import full_precision
 from ..kernels.vandermonde import sum_of_exponentials, weighed_by_exponentials
-from ..mixer import Context, Mixer, Padding
+from ..mixer import Context, Padding
 from ..recurrent.recurrence import reverse
 
 
-class ConvolvedStateSpace(Mixer):
+class ConvolvedStateSpace(Convolved):
     """y = k ∗ x + D ⊙ x with k_t = Re Σ_n w_n exp(t r_n) for each channel; GELU and a gated projection behind it.
 
     x (B, N, E) -> (B, N, E). A variant defines ``exponents``: r, and w for each direction. Where both are seen, k has
     lags below zero from weights of its own. A causal form hands on its states, of which the next rows hear the echo.
     """
 
-    def __init__(self, width: int, heads: int, **common: Any) -> None:
-        super().__init__(width, heads, **common)
-        self.skip = nn.Parameter(torch.randn(width))
-        self.output = linear(width, 2 * width)
-
-    def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Convolve, gate, project."""
-        if context.padding is not None:
-            x = context.padding.zero(x)
-        rows = x.mT
-        with full_precision(x):
-            rows = rows.float() if rows.dtype.itemsize < 4 else rows
-            rates, weights = self.exponents()
-            lags = [sum_of_exponentials(each, rates, x.shape[1]) for each in weights]
-            y = fft_convolution(rows, *lags)
-            if context.memory is not None:
-                state = torch.view_as_complex(context.memory["state"])
-                y = y + sum_of_exponentials(weights[0] * rates.exp() * state, rates, x.shape[1])
-            y = F.gelu(y + self.skip[:, None] * rows).mT
-            if self.causal:
-                context = self._remember(x, rates, context)
-        return F.glu(self.output(dropout(y, self.drop_rate)), -1), context
+    def respond(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
+        """k ∗ x and the echo of channels (B, E, N); a causal form's states after the last real rows (B, E, P, 2)."""
+        rates, weights = self.exponents()
+        lags = [sum_of_exponentials(each, rates, x.shape[-1]) for each in weights]
+        y, before = fft_convolution(x, *lags), begun(context)
+        if before is not None:
+            y = y + sum_of_exponentials(weights[0] * rates.exp() * before, rates, x.shape[-1])
+        if self.causal:
+            context = handed_on(states_after(x, rates, context.padding, before), context)
+        return y, context
 
     def exponents(self) -> tuple[Tensor, tuple[Tensor, ...]]:
         """r (E, P), with negative real parts, and w (E, P) for lags from zero on and, if not causal, for lags below."""
         raise NotImplementedError(f"{type(self).__name__} defines no exponents")
 
-    def _remember(self, x: Tensor, rates: Tensor, context: Context) -> Context:
-        """``context`` with the states after the last real rows, (B, E, P, 2)."""
-        before = None if context.memory is None else torch.view_as_complex(context.memory["state"])
-        state = states_after(x, rates, context.padding, before)
-        return context.replace(memory={"state": torch.view_as_real(state)})
+
+def begun(context: Context) -> Tensor | None:
+    """The states (B, E, P) before the first rows, complex; None where nothing came before."""
+    return None if context.memory is None else torch.view_as_complex(context.memory["state"])
+
+
+def handed_on(state: Tensor, context: Context) -> Context:
+    """``context`` with complex states (B, E, P) for the next rows."""
+    return context.replace(memory={"state": torch.view_as_real(state)})
 
 
 def states_after(x: Tensor, rates: Tensor, padding: Padding | None, before: Tensor | None) -> Tensor:
-    """h_t = exp(rates) h_(t−1) + x_t after the last real row, (B, E, P), of x (B, N, E), which is zero at padding."""
-    state = weighed_by_exponentials(reverse(x, padding).mT.to(rates.real.dtype), rates)
-    if before is None:
-        return state
-    ends = x.new_tensor([x.shape[1]]) if padding is None else padding.lengths
-    return state + (ends[:, None, None] * rates).exp() * before
+    """h_t = exp(r) h_(t−1) + x_t after the last real row of channels (B, E, N), zero at padding: (B, E, P)."""
+    state = faded_sums(x, rates, padding)
+    return state if before is None else state + faded(rates, x, padding) * before
+
+
+def faded_sums(x: Tensor, rates: Tensor, padding: Padding | None) -> Tensor:
+    """Σ_t x_t exp((n − 1 − t) r) over the n real rows of channels (B, E, N), zero at padding: (B, E, P)."""
+    return weighed_by_exponentials(reverse(x.mT, padding).mT.to(rates.real.dtype), rates)
+
+
+def faded(rates: Tensor, x: Tensor, padding: Padding | None) -> Tensor:
+    """exp(n r), what is left of a state after the n real rows of channels (B, E, N): (B or 1, E, P)."""
+    ends = x.new_tensor([x.shape[-1]]) if padding is None else padding.lengths
+    return (ends[:, None, None] * rates).exp()

@@ -50,7 +50,7 @@ class MovingAverage(nn.Module):
             if not others:
                 if state is not None:
                     y = y + sum_of_exponentials(weights[0] * rates[0].exp() * state, rates[0], length)
-                after = states_after(x, rates[0], padding, state)
+                after = states_after(rows, rates[0], padding, state)
             return F.silu(y + self.skip[:, None] * rows).mT.to(x.dtype), after
 
     def exponents(self) -> tuple[Tensor, Tensor]:

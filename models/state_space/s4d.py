@@ -53,8 +53,7 @@ class S4D(ConvolvedStateSpace):
         self.log_decay = nn.Parameter((-begun.real).log().float())
         self.frequency = nn.Parameter(begun.imag.float())
         self.log_step = nn.Parameter(log_steps(width, shortest, longest))
-        directions = 1 if self.causal else 2
-        self.readout = nn.Parameter(torch.randn(directions, width, states // 2, 2) * 0.5**0.5)
+        self.readout = nn.Parameter(torch.randn(self.directions, width, states // 2, 2) * 0.5**0.5)
         slow = {"max_lr": 1e-3, "weight_decay": 0.0}
         self.optimizer_hints = {
             "log_decay": slow,

@@ -6,6 +6,7 @@ import torch
 
 from lra_bench.models.compressed.clustered import ClusteredAttention
 from lra_bench.models.compressed.clustered_improved import ImprovedClusteredAttention
+from lra_bench.models.compressed.h_transformer_1d import HTransformer1D
 from lra_bench.models.compressed.informer import BLOCK, Informer
 from lra_bench.models.compressed.luna import Luna
 from lra_bench.models.compressed.memory_compressed import MemoryCompressed
@@ -15,9 +16,11 @@ from lra_bench.models.compressed.set_transformer import InducedSetAttention
 from .attention_free import normalised
 from .positions import turned
 from .routed import lengths_of
+from .softmax import heads_of, softmax_of
 
 SMALL = {
     "luna": {"packed": 5},
+    "h_transformer_1d": {"block": 4},
     "informer": {"factor": 1},
     "isab": {"points": 5},
     "memory_compressed": {"stride": 4},
@@ -199,10 +202,36 @@ def isab(mixer, x, seen):
     return attention_block(mixer.spread, x, gathered, torch.tensor(True))
 
 
+def hierarchical(mixer, x, seen):
+    """Every pair by itself: the level at which it meets, and the means of real tokens there."""
+    q, k = turned(mixer, *heads_of(mixer, x))
+    n = x.shape[1]
+    real = seen.expand(x.shape[0], 1, n, n)[:, :, -1]
+    places = torch.arange(n)
+    block, level = min(mixer.block, n + n % 2), 0
+    scores = torch.full((x.shape[0], mixer.heads, n, n), -torch.inf, dtype=x.dtype)
+    left = torch.ones(n, n, dtype=torch.bool)
+    while left.any():
+        blocks, cells = places // (block * 2**level), places // 2**level
+        met = left & ((blocks[:, None] - blocks).abs() <= 1)
+        left &= ~met
+        own = ((cells[:, None] == cells) & real[:, :, None]).to(x.dtype)
+        mean = own / own.sum(-1, keepdim=True).clamp(min=1) if level else torch.eye(n, dtype=x.dtype)
+        found = ((q if mixer.causal else mean @ q) @ (mean @ k).mT) * mixer.head_dim**-0.5
+        scores = torch.where(met, found, scores)
+        level += 1
+    return softmax_of(scores, seen)
+
+
 OUTPUTS = {
     Luna: luna,
     MemoryCompressed: memory_compressed,
     Poolingformer: poolingformer,
     InducedSetAttention: isab,
 }
-ORACLES = {ClusteredAttention: clustered, ImprovedClusteredAttention: clustered, Informer: informer}
+ORACLES = {
+    ClusteredAttention: clustered,
+    ImprovedClusteredAttention: clustered,
+    Informer: informer,
+    HTransformer1D: hierarchical,
+}

@@ -1,8 +1,101 @@
 """Mixing by convolution."""
 
+import math
+
 import torch
 
+from lra_bench.models.convolution.hyena import Hyena
+from lra_bench.models.convolution.long_conv import LongConv
+from lra_bench.models.convolution.sgconv import SGConv
 from lra_bench.models.convolution.short_convolution import ShortConvolution
+
+
+def real_rows(x, seen):
+    """Which rows (B, N, 1) are no padding."""
+    n = x.shape[1]
+    return seen.expand(x.shape[0], 1, n, n)[:, 0, -1, :, None]
+
+
+def toeplitz(ahead, behind=None):
+    """Matrices (E, N, N) of lags from zero on, and of lags from one on to the other side, (E, N) each."""
+    n = ahead.shape[-1]
+    matrix = torch.zeros(*ahead.shape, n, dtype=ahead.dtype)
+    for i in range(n):
+        for j in range(n):
+            if i >= j:
+                matrix[..., i, j] = ahead[..., i - j]
+            elif behind is not None:
+                matrix[..., i, j] = behind[..., j - i - 1]
+    return matrix
+
+
+def by_lags(kernels):
+    """``kernels`` gives what each direction has at lags from zero, or from one, on: (directions, E, N)."""
+
+    def read(mixer, x, seen):
+        matrix = toeplitz(*kernels(mixer, x.shape[1]))
+        y = torch.einsum("eij,bje->bie", matrix, x * real_rows(x, seen)) + x * mixer.skip
+        a, b = mixer.output(torch.nn.functional.gelu(y)).chunk(2, -1)
+        return a * b.sigmoid()
+
+    return read
+
+
+def pieces(mixer, n):
+    """Every lag by itself, between the two numbers of its piece that it lies between."""
+    taps, kernels = mixer.pieces.shape[-1], torch.zeros(*mixer.pieces.shape[:2], n, dtype=mixer.pieces.dtype)
+    for lag in range(n):
+        scale = 0 if lag < taps else 1 + int(math.log2(lag // taps))
+        if scale == mixer.pieces.shape[2]:
+            break
+        stretch = 2 ** max(0, scale - 1)
+        place = min(max(((lag if scale == 0 else lag - taps * stretch) + 0.5) / stretch - 0.5, 0), taps - 1)
+        low, share = int(place), place - int(place)
+        piece = mixer.pieces[:, :, scale]
+        value = (1 - share) * piece[..., low] + share * piece[..., min(low + 1, taps - 1)]
+        kernels[..., lag] = value / mixer.decay**scale
+    return kernels / mixer.norm
+
+
+def squashed(mixer, n):
+    """Lag by lag, of the average of its neighbours."""
+    half, most = mixer.smooth // 2, mixer.max_length
+    kernels = torch.zeros(*mixer.kernel.shape[:2], n, dtype=mixer.kernel.dtype)
+    for lag in range(min(n, most)):
+        near = mixer.kernel[..., max(0, lag - half) : lag + half + 1].sum(-1) / mixer.smooth
+        kernels[..., lag] = near.sign() * (near.abs() - mixer.squash).clamp(min=0)
+    return kernels
+
+
+def implicit(filters, n):
+    """Filters at lags from zero on, one lag at a time."""
+    found = []
+    for lag in range(n):
+        time, angle = lag / (filters.max_length - 1), 2 * math.pi * lag / filters.max_length
+        angles = [angle * band for band in filters.multiples.tolist()]
+        y = torch.tensor([time, *map(math.cos, angles), *(-math.sin(each) for each in angles)], dtype=torch.float64)
+        for layer in filters.layers:
+            y = torch.sin(filters.frequency * (layer.weight @ y + layer.bias))
+        found.append((filters.last.weight @ y).reshape(filters.shape) * torch.exp(-time * filters.rates))
+    return torch.stack(found, -1)
+
+
+def hyena(mixer, x, seen):
+    """Matrices of lags and of gates in turn."""
+    n, real = x.shape[1], real_rows(x, seen)
+    rows, short = mixer.input(x) * real, torch.zeros(*x.shape[:2], len(mixer.short), dtype=x.dtype)
+    for i in range(n):
+        for tap in range(3):
+            j = i + tap - (2 if mixer.causal else 1)
+            if 0 <= j < n:
+                short[:, i] += mixer.short[:, 0, tap] * rows[:, j]
+    z, *gates = (short * real).chunk(mixer.order + 1, -1)
+    filters = implicit(mixer.filters, n + 1)
+    for number, gate in enumerate(gates):
+        behind = () if mixer.causal else (filters[1, number, :, 1:],)
+        matrix = toeplitz(filters[0, number, :, :n], *behind)
+        z = gate * (torch.einsum("eij,bje->bie", matrix, z) + mixer.skip[number] * z)
+    return mixer.output(z)
 
 
 def short(mixer, x, seen):
@@ -20,4 +113,9 @@ def short(mixer, x, seen):
     return mixer.output(gate * gate.sigmoid() * mixed)
 
 
-OUTPUTS = {ShortConvolution: short}
+OUTPUTS = {
+    ShortConvolution: short,
+    SGConv: by_lags(pieces),
+    LongConv: by_lags(squashed),
+    Hyena: hyena,
+}

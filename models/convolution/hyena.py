@@ -1,0 +1,127 @@
+"""Products of projections and of long convolutions whose kernels a small network of the lag gives."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lra_bench.contracts import UserError
+
+from ..feedforward import linear
+from ..kernels.dropout import dropout
+from ..kernels.fft_convolution import fft_convolution
+from ..kernels.linear import full_precision
+from ..mixer import Context, Mixer, MixerSpec
+
+FASTEST, SLOWEST, REST = 0.3, 1.5, 1e-2
+"""After which share of the longest row the fastest and the slowest window have fallen to which rest."""
+
+
+class Hyena(Mixer):
+    """z ← g_o ⊙ (h_o ∗ z + d_o ⊙ z) for o = 1 … ``order``, from z = v to the output projection.
+
+    Poli et al. 2023, arXiv 2302.10866. x (B, N, E) -> (B, N, E). O(o N E log N + N E²) time, O(o N E) memory. v and the
+    gates g are projections that pass a depthwise convolution over three rows. ``ImplicitFilters`` give the h.
+    ``filter_width``, by default E / 4, ``filter_layers``, ``bands`` and ``frequency`` are theirs. Where both sides are
+    seen, lags below zero have filters of their own, and the short convolution is centred.
+    Deviates: there are as many long filters as gates, as the paper defines it, where the authors' code leaves out the
+    first; dropout comes before the output projection, once; within a block that has a feed-forward network.
+    """
+
+    spec = MixerSpec(
+        family="convolution",
+        paper="Hyena Hierarchy: Towards Larger Convolutional Language Models",
+        arxiv="2302.10866",
+        causal="exact",
+    )
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        order: int = 2,
+        filter_width: int | None = None,
+        filter_layers: int = 2,
+        bands: int = 16,
+        frequency: float = 14.0,
+        **common: Any,
+    ) -> None:
+        super().__init__(width, heads, **common)
+        filter_width = max(1, width // 4) if filter_width is None else filter_width
+        for name, value in (("order", order), ("filter_width", filter_width), ("bands", bands)):
+            if value < 1:
+                raise UserError(f"model.mixer.{name}={value}: must be at least 1")
+        if filter_layers < 0:
+            raise UserError(f"model.mixer.filter_layers={filter_layers}: must not be negative")
+        if frequency <= 0:
+            raise UserError(f"model.mixer.frequency={frequency}: must be positive")
+        self.order, directions = order, 1 if self.causal else 2
+        self.input, self.output = linear(width, (order + 1) * width), linear(width, width)
+        self.short = nn.Parameter(torch.empty((order + 1) * width, 1, 3).uniform_(-(3**-0.5), 3**-0.5))
+        self.skip = nn.Parameter(torch.randn(order, width))
+        self.filters = ImplicitFilters(
+            (directions, order, width), filter_width, filter_layers, bands, frequency, self.max_length
+        )
+
+    def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
+        """Project, then convolve and gate in turn, and project."""
+        rows = self.input(x)
+        if context.padding is not None:
+            rows = context.padding.zero(rows)
+        channels = F.conv1d(F.pad(rows.mT, (2, 0) if self.causal else (1, 1)), self.short, groups=len(self.short))
+        if context.padding is not None:
+            channels = context.padding.zero(channels.mT).mT
+        with full_precision(x):
+            z, *gates = (channels.float() if channels.dtype.itemsize < 4 else channels).chunk(self.order + 1, 1)
+            ahead, *behind = self.filters(x.shape[1]).unbind()
+            for number, gate in enumerate(gates):
+                # The lag of zero stands in the filter of lags from zero on.
+                lags = (ahead[number], *(each[number, :, 1:] for each in behind))
+                z = gate * (fft_convolution(z, *lags) + self.skip[number][:, None] * z)
+        return self.output(dropout(z.mT, self.drop_rate)), context
+
+
+class ImplicitFilters(nn.Module):
+    """h(t) = exp(−t r) ⊙ network(t, cos and sin of ``bands`` multiples of t), t the share of a lag in the longest row.
+
+    ``shape`` is that of the filters, channels last; to (*shape, N). The network has ``layers`` hidden layers after the
+    first, of ``width`` units sin(f ⊙ ·), f learned from ``frequency`` on and shared by the layers; r is fixed, and
+    spread over the channels so that windows fall to 0.01 within 0.3 to 1.5 of the longest row.
+    Deviates: the authors also train the features, at a rate near zero; fixed ones go on beyond the longest row.
+    """
+
+    multiples: Tensor
+    rates: Tensor
+
+    def __init__(
+        self, shape: tuple[int, ...], width: int, layers: int, bands: int, frequency: float, max_length: int
+    ) -> None:
+        super().__init__()
+        self.shape, self.max_length = shape, max_length
+        self.layers = nn.ModuleList(nn.Linear(width if after else 1 + 2 * bands, width) for after in range(layers + 1))
+        self.frequency = nn.Parameter(torch.full((width,), frequency))
+        self.last = nn.Linear(width, math.prod(shape), bias=False)
+        self.register_buffer("multiples", torch.linspace(1e-4, bands - 1, bands), persistent=False)
+        rates = -math.log(REST) * torch.linspace(1 / SLOWEST, 1 / FASTEST, shape[-1])
+        self.register_buffer("rates", rates, persistent=False)
+        slow = {"max_lr": 1e-3, "weight_decay": 0.0}
+        self.optimizer_hints = {"frequency": slow}
+        for layer in (*self.layers, self.last):
+            layer.optimizer_hints = {"weight": slow, "bias": slow}  # type: ignore[assignment]
+
+    def forward(self, length: int) -> Tensor:
+        """Filters (*shape, ``length``)."""
+        lags = torch.arange(length, device=self.rates.device, dtype=self.rates.dtype)
+        time, angles = lags / max(1, self.max_length - 1), 2 * math.pi / self.max_length * lags
+        angles = angles[:, None] * self.multiples
+        y = torch.cat((time[:, None], angles.cos(), -angles.sin()), -1)
+        for layer in self.layers:
+            y = (self.frequency * layer(y)).sin()
+        drawn = self.last(y).mT.unflatten(0, self.shape)
+        filters: Tensor = drawn * (-time * self.rates[:, None]).exp()
+        return filters

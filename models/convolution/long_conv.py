@@ -1,0 +1,78 @@
+"""Convolution with kernels whose every lag is a parameter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lra_bench.contracts import UserError
+
+from ..kernels.dropout import dropout
+from ..mixer import MixerSpec
+from .convolved import Convolved
+
+BEGINNINGS = ("random", "double_exp")
+
+
+class LongConv(Convolved):
+    """y = k ∗ x + D ⊙ x for each channel, with k_t = sign(w_t) max(|w_t| − λ, 0) learned lag by lag.
+
+    Fu et al. 2023, arXiv 2302.06646. x (B, N, E) -> (B, N, E). O(N E log N) time, O(N E) memory and parameters, for up
+    to ``max_length`` rows. ``squash`` is λ, 0.001 to 0.004 in the paper's runs; ``kernel_dropout`` zeroes lags while
+    training; ``smooth`` is the odd number of neighbouring lags that are averaged first, 1 for none. ``begin`` is what
+    w is drawn as: ``random``, small and alike at all lags, or ``double_exp``, which fades with them, at rates that
+    differ from channel to channel.
+    Deviates: where both sides are seen the kernels are as long as the row, where the authors' are twice as long, and
+    the lag of zero stands in the forward kernel alone; dropout comes before the projection, once; within a block that
+    has a feed-forward network.
+    """
+
+    spec = MixerSpec(
+        family="convolution",
+        paper="Simple Hardware-Efficient Long Convolutions for Sequence Modeling",
+        arxiv="2302.06646",
+        causal="exact",
+        length="maximum",
+    )
+
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        squash: float = 0.001,
+        kernel_dropout: float = 0.2,
+        smooth: int = 1,
+        begin: str = "random",
+        **common: Any,
+    ) -> None:
+        super().__init__(width, heads, **common)
+        if squash < 0:
+            raise UserError(f"model.mixer.squash={squash}: must not be negative")
+        if not 0 <= kernel_dropout < 1:
+            raise UserError(f"model.mixer.kernel_dropout={kernel_dropout}: must be at least 0 and below 1")
+        if smooth < 1 or smooth % 2 == 0:
+            raise UserError(f"model.mixer.smooth={smooth}: must be odd and positive")
+        if begin not in BEGINNINGS:
+            raise UserError(f"model.mixer.begin={begin}: is none of {', '.join(BEGINNINGS)}")
+        self.squash, self.kernel_dropout, self.smooth = squash, kernel_dropout, smooth
+        drawn = torch.randn(self.directions, width, self.max_length)
+        if begin == "random":
+            self.kernel = nn.Parameter(0.002 * drawn)
+        else:
+            share = torch.arange(width) / width
+            rate = max(1.0, width / 2) ** share[:, None]
+            self.kernel = nn.Parameter(0.02 * drawn * (-rate * torch.arange(self.max_length) / self.max_length).exp())
+        self.optimizer_hints = {"kernel": {"max_lr": 1e-3, "weight_decay": 0.0}}
+
+    def lags(self, length: int) -> tuple[Tensor, ...]:
+        """Kernels (E, ``length``)."""
+        half = self.smooth // 2
+        kernel = self.kernel[..., : length + half]
+        if half:
+            kernel = F.avg_pool1d(kernel, self.smooth, stride=1, padding=half)[..., :length]
+        kernel = F.softshrink(kernel, self.squash)
+        return tuple(dropout(kernel, self.kernel_dropout if self.training else 0.0).unbind())

@@ -1,0 +1,36 @@
+"""What all mixers share that convolve channels with kernels as long as the sequence."""
+
+import pytest
+import torch
+
+from lra_bench.build import load_class
+from lra_bench.models.convolution.convolved import Convolved
+from lra_bench.models.mixer import Mixer
+from tests.mixer_cases import NODES, context, make, rows, run
+
+CONVOLVED = [name for name, node in NODES.items() if issubclass(load_class(node["_target_"], Mixer, name), Convolved)]
+OF_DIRECTIONS = {"s4": "readout", "s4d": "readout", "dss": "readout", "sgconv": "pieces", "long_conv": "kernel"}
+"""The weights, by system, that a kernel has alone; directions are the first axis."""
+
+
+@pytest.mark.parametrize("name", CONVOLVED)
+class TestTwoSides:
+    def test_the_second_kernel_is_the_first_mirrored_and_begins_at_the_next_row(self, name):
+        mixer, alone, own = make(name), make(name, causal=True), OF_DIRECTIONS[name]
+        one = alone.state_dict()
+        alone.load_state_dict({name: each[-len(one[name]) :] for name, each in mixer.state_dict().items()})
+        with torch.no_grad():
+            getattr(mixer, own)[0] = 0
+        x = rows(2, 40).mT
+        behind = mixer.respond(x, context(40))[0]
+        mirrored = alone.respond(x.flip(-1), context(40))[0].flip(-1)
+        assert mirrored.abs().max() > 1e-2
+        assert (behind[..., :-1] - mirrored[..., 1:]).abs().max() < 1e-12
+        assert behind[..., -1].abs().max() < 1e-12
+
+    def test_a_row_alone_has_the_lag_of_zero_alone(self, name):
+        mixer, x = make(name), rows(2, 1)
+        before = run(mixer, x)
+        with torch.no_grad():
+            getattr(mixer, OF_DIRECTIONS[name])[1] += 1
+        assert (run(mixer, x) - before).abs().max() < 1e-12
