@@ -57,6 +57,16 @@ def test_trainings_that_differ_in_more_than_the_length_are_lines_of_their_own() 
     assert sheet.data.groupby("label").size().sort_values().tolist() == [2, 3]
 
 
+def test_a_task_that_is_lengthened_in_two_ways_has_one_point_for_each_training() -> None:
+    made = study(("performer",), ("copy",), 1)
+    for record in made:
+        assert record.extrapolation is not None
+        points = record.extrapolation["points"]
+        points += [{**point, "variant": "filled"} for point in points if point["ratio"] > 1]
+    [sheet] = sheets(NAME, made)
+    assert list(sheet.data["length"]) == [128, 256, 512]
+
+
 def test_what_was_trained_at_one_length_is_left_out() -> None:
     made = [*study(("performer",), ("copy",)), make_record("local", "copy"), trained_at(128, "transformer")]
     [sheet] = sheets(NAME, made)

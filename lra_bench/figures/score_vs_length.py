@@ -35,7 +35,9 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     Cells whose configurations differ in the length alone are one variant; ``hash`` is that of the rest.
     """
     data = averaged(records)
-    data = data[(data["knob"] == "") & (data["ratio"] == 1)].drop(columns=["knob", "ratio"])
+    # The training length belongs to every way to make others.
+    data = data[(data["knob"] == "") & (data["ratio"] == 1)].drop_duplicates([*SHEET, *PANEL, *IDENTITY, "length"])
+    data = data.drop(columns=["knob", "ratio", "length_variant", "train_length"])
     same = {(record.key.model, record.key.hash): _but_for_length(record) for record in records}
     data["hash"] = [same[pair] for pair in zip(data["model"], data["hash"], strict=True)]
     several = data.groupby([*SHEET, *PANEL, *IDENTITY], dropna=False)["length"].transform("nunique") > 1
