@@ -175,6 +175,20 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
     )
 
 
+def check_tuned(composed: Composed, config_dir: Path | None) -> None:
+    """Raise ``UserError`` where a protocol in which each system has its own recipe has none for this cell."""
+    protocol, choices = composed.config["protocol"]["name"], composed.choices
+    start = f"{protocol}_{choices['task']}_"
+    files = option_files("tuned", config_dir)
+    if not composed.config["protocol"]["tuned"] or f"{start}{choices['model']}" in files:
+        return
+    others = ",".join(name.removeprefix(start) for name in files if name.startswith(start))
+    raise UserError(
+        f"protocol={protocol}: trains each system as its own paper does, and tuned/{start}{choices['model']}.yaml is "
+        f"missing; write it, or choose {f'model={others}' if others else 'another task'}"
+    )
+
+
 def chooses(override: str) -> bool:
     """Whether an override chooses an option of a group, as ``model=performer``."""
     return override.partition("=")[0] in GROUPS

@@ -110,9 +110,14 @@ def processes_of(options: Mapping[str, Any]) -> int:
     return int(asked or cards)
 
 
-def check_batch(options: Mapping[str, Any], batch_size: int) -> None:
-    """Raise ``UserError`` where a batch cannot be shared by the processes of ``config.hardware``."""
+def check_batch(options: Mapping[str, Any], batch_size: int, norm: str = "layer") -> None:
+    """Raise ``UserError`` where a batch cannot be cut as ``config.hardware`` says."""
     processes, cap = processes_of(options), options["micro_batch"]
+    if norm == "batch" and cap and cap * processes < batch_size:
+        raise UserError(
+            f"hardware.micro_batch={cap}: backbone.norm=batch is over all rows of a batch, of which there are "
+            f"{batch_size} (train.batch_size); leave hardware.micro_batch out or share them by hardware.strategy=ddp"
+        )
     if batch_size < processes:
         raise UserError(
             f"train.batch_size={batch_size}: leaves nothing to some of hardware.processes={processes}; "

@@ -12,7 +12,8 @@ from lra_bench.build import suggest
 from lra_bench.config import GROUPS, option_files
 from lra_bench.contracts import UserError
 
-PLURALS = {**{f"{group}s": group for group in GROUPS}, "hardware": "hardware"}
+LISTED = (*GROUPS, "grid")
+PLURALS = {**{f"{group}s": group for group in LISTED}, "hardware": "hardware"}
 
 
 def describe(file: Path) -> str:
@@ -32,7 +33,7 @@ def options(kind: str, config_dir: Path | None = None, *, declared: bool = False
     Raises ``UserError`` where there is no such group.
     """
     group = PLURALS.get(kind, kind)
-    if group not in GROUPS:
+    if group not in LISTED:
         raise UserError(f"list {kind}: there is no such kind of thing{suggest(kind, set(PLURALS))}")
     return [
         {"name": name, "description": describe(file), **(abilities(file) if declared and group == "model" else {})}

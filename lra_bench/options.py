@@ -11,7 +11,11 @@ from typing import Any
 
 @dataclass
 class Backbone:
-    """The sequence model around a mixer; ``_target_`` is its class, ``causal: null`` the task's direction."""
+    """The sequence model around a mixer; ``_target_`` is its class, ``causal: null`` the task's direction.
+
+    ``norm`` is ``layer``, ``rms`` or ``batch``; the last is over the real tokens of a batch, which then is computed at
+    once. ``feed_forward: false`` leaves the feed-forward networks out of the blocks.
+    """
 
     _target_: str | None = None
     depth: int = 2
@@ -30,19 +34,22 @@ class Backbone:
     pair_features: str = "nli"
     reversible: bool = False
     feed_forward_chunks: int = 1
+    feed_forward: bool = True
 
 
 @dataclass
 class Train:
     """How a model is trained.
 
-    In language modelling ``window`` is the length of training windows, by default the task's training length, and
-    validation reads the first ``validation_tokens`` of its split, by default all.
+    ``state_lr`` takes the place of the rate that systems allow what decides their states' time (``max_lr`` of their
+    ``optimizer_hints``). In language modelling ``window`` is the length of training windows, by default the task's
+    training length, and validation reads the first ``validation_tokens`` of its split, by default all.
     """
 
     steps: int = 1000
     batch_size: int = 32
     lr: float = 1e-3
+    state_lr: float | None = None
     schedule: str = "linear"
     warmup_steps: int = 100
     weight_decay: float = 0.0
@@ -109,10 +116,14 @@ class HardwareOptions:
 
 @dataclass
 class ProtocolOptions:
-    """The rules under which numbers compare; ``next`` is the track to go on to."""
+    """The rules under which numbers compare; ``next`` is the track to go on to.
+
+    With ``tuned`` every cell needs a file of its own under ``tuned``, for task and model.
+    """
 
     name: str = "quick"
     next: str | None = None
+    tuned: bool = False
 
 
 @dataclass

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from lra_bench.build import build, known_options, load_class
 from lra_bench.contracts import Batch, Capability, Output, TaskSpec, UserError
 
+from .batch_norm import normalised
 from .block import Block, norm_layer
 from .embedding import DEVIATION, embedding
 from .feedforward import FeedForward
@@ -29,7 +30,8 @@ class SequenceModel(nn.Module):
     the mixer can, unless it is True. ``pooling`` is ``mean``, ``last``, or ``cls``, a learned row before the tokens.
     ``pair_features`` joins the vectors of two documents: ``nli`` or ``concatenation``. ``reversible`` runs blocks in
     two streams whose activations are computed back instead of kept; ``feed_forward_chunks`` is in how many parts of a
-    row, one after the other, the feed-forward networks run. Both save memory and take time.
+    row, one after the other, the feed-forward networks run. Both save memory and take time. ``feed_forward`` false
+    leaves the feed-forward networks out of the blocks.
     Raises ``UserError`` where an option does not fit.
     """
 
@@ -55,12 +57,18 @@ class SequenceModel(nn.Module):
         pair_features: str = "nli",
         reversible: bool = False,
         feed_forward_chunks: int = 1,
+        feed_forward: bool = True,
     ) -> None:
         super().__init__()
         if pooling not in POOLINGS:
             raise UserError(f"backbone.pooling={pooling}: is none of {', '.join(POOLINGS)}")
         if pair_features not in PAIR_FEATURES:
             raise UserError(f"backbone.pair_features={pair_features}: is none of {', '.join(PAIR_FEATURES)}")
+        if norm == "batch" and spec.direction == "causal":
+            raise UserError(
+                "backbone.norm=batch: means over a batch tell every token in training of those that follow it, which "
+                f"{spec.name} forbids; set backbone.norm=layer"
+            )
         self.spec, self.pooling, self.max_length = spec, pooling, max_length or spec.train_length
         kind = load_class(str(mixer.get("_target_")), Mixer, "model.mixer")
         self.capability: Capability = kind.spec
@@ -107,7 +115,7 @@ class SequenceModel(nn.Module):
             if each.spec.block == "self_contained"
             else Block(
                 each,
-                FeedForward(width, ff_width, activation, dropout),
+                FeedForward(width, ff_width, activation, dropout) if feed_forward else None,
                 width,
                 norm=norm,
                 place=norm_place,
@@ -119,7 +127,7 @@ class SequenceModel(nn.Module):
         self.remembers = kind.spec.memory and self.causal
         self.reversible = reversible
         if reversible:
-            _check_reversible(kind, norm_place, self.remembers)
+            _check_reversible(kind, norm, norm_place, feed_forward, self.remembers)
         if self.remembers and (reason := self.position.supports_length(10**9)):
             raise UserError(f"{reason} (a system with memory counts positions on without end)")
         self.norm = norm_layer(norm, width) if norm_place == "pre" else nn.Identity()
@@ -201,14 +209,14 @@ class SequenceModel(nn.Module):
 
         if self.reversible:
             x, context = run_reversibly(list(self.blocks), x, context)  # type: ignore[arg-type]
-            return self.norm(x), context, None
+            return *normalised(self.norm, x, context), None
         layers = []
         for depth, block in enumerate(self.blocks):
             own = memory["layers"][depth] if self.remembers and memory is not None else None
             x, context = block(x, context.replace(depth=depth, memory=own))
             layers.append(context.memory)
         kept = {"seen": seen + lengths, "layers": tuple(layers)} if self.remembers else None
-        return self.norm(x), context, kept
+        return *normalised(self.norm, x, context), kept
 
     def _with_prefix(self, x: Tensor, context: Context, lengths: Tensor) -> tuple[Tensor, Context]:
         """x and context with the mixer's own rows and then the CLS row before the tokens."""
@@ -241,13 +249,15 @@ def _known(options: Mapping[str, Any], node: Mapping[str, Any], base: type, opti
     return {name: value for name, value in options.items() if known is None or name in known}
 
 
-def _check_reversible(kind: type[Mixer], norm_place: str, remembers: bool) -> None:
+def _check_reversible(kind: type[Mixer], norm: str, norm_place: str, feed_forward: bool, remembers: bool) -> None:
     """Raise ``UserError`` where blocks cannot be run backwards."""
     reasons = {
         f"{kind.__name__} is a block of its own and has no branches": kind.spec.block == "self_contained",
         f"{kind.__name__} hands something from layer to layer": bool(kind.spec.carries),
         f"{kind.__name__} keeps a memory": remembers,
         "a norm after the sum cannot be undone (set backbone.norm_place=pre)": norm_place != "pre",
+        "a norm over the batch would count its rows twice (set backbone.norm=layer)": norm == "batch",
+        "there are no feed-forward networks to take turns with (set backbone.feed_forward=true)": not feed_forward,
     }
     for reason, holds in reasons.items():
         if holds:

@@ -10,10 +10,11 @@ from torch.utils.checkpoint import checkpoint
 
 from lra_bench.contracts import UserError
 
+from .batch_norm import BatchNorm, normalised
 from .kernels.dropout import Dropout
 from .mixer import Context, Mixer
 
-NORMS: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
+NORMS: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "batch": BatchNorm}
 PLACES = ("pre", "post")
 
 
@@ -29,13 +30,13 @@ class Block(nn.Module):
 
     ``place`` is ``pre``, norm before each branch (Xiong et al. 2020, arXiv 2002.04745), or ``post``, norm after each
     sum (Vaswani et al. 2017, arXiv 1706.03762). ``chunks`` is for how many parts of the rows the feed-forward network
-    runs in turn.
+    runs in turn. ``feed_forward`` None leaves its branch out.
     """
 
     def __init__(
         self,
         mixer: Mixer,
-        feed_forward: nn.Module,
+        feed_forward: nn.Module | None,
         width: int,
         *,
         norm: str,
@@ -50,24 +51,36 @@ class Block(nn.Module):
             raise UserError(f"backbone.feed_forward_chunks={chunks}: must be at least 1")
         self.pre, self.chunks = place == "pre", chunks
         self.mixer, self.feed_forward = mixer, feed_forward
-        self.mixer_norm, self.feed_forward_norm = norm_layer(norm, width), norm_layer(norm, width)
+        self.mixer_norm = norm_layer(norm, width)
+        self.feed_forward_norm = None if feed_forward is None else norm_layer(norm, width)
         self.drop = Dropout(dropout)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """x (B, N, E) to x (B, N, E), with the context that the mixer hands on."""
         y, context = self.mix(x, context)
-        x = x + y if self.pre else self.mixer_norm(x + y)
-        y = self.transform(x)
-        return x + y if self.pre else self.feed_forward_norm(x + y), context
+        x, context = self._added(self.mixer_norm, x + y, context)
+        if self.feed_forward_norm is None:
+            return x, context
+        y, context = self.transform(x, context)
+        return self._added(self.feed_forward_norm, x + y, context)
 
     def mix(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """What the mixer adds to x."""
-        y, context = self.mixer(self.mixer_norm(x) if self.pre else x, context)
+        if self.pre:
+            x, context = normalised(self.mixer_norm, x, context)
+        y, context = self.mixer(x, context)
         return self.drop(y), context
 
-    def transform(self, x: Tensor) -> Tensor:
-        """What the feed-forward network adds to x."""
-        return self.drop(in_chunks(self.feed_forward, self.feed_forward_norm(x) if self.pre else x, self.chunks))
+    def transform(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
+        """What the feed-forward network adds to x, where there is one."""
+        assert self.feed_forward is not None and self.feed_forward_norm is not None
+        if self.pre:
+            x, context = normalised(self.feed_forward_norm, x, context)
+        return self.drop(in_chunks(self.feed_forward, x, self.chunks)), context
+
+    def _added(self, norm: nn.Module, total: Tensor, context: Context) -> tuple[Tensor, Context]:
+        """The sum behind a branch, normalised where norms stand there."""
+        return (total, context) if self.pre else normalised(norm, total, context)
 
 
 def in_chunks(network: nn.Module, x: Tensor, chunks: int) -> Tensor:

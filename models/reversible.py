@@ -77,6 +77,10 @@ class _Walk:
             )
         return y
 
+    def transform(self, depth: int, x: Tensor) -> Tensor:
+        """The feed-forward network's branch."""
+        return self.blocks[depth].transform(x, self.before[depth])[0]
+
 
 class _Reversible(torch.autograd.Function):
     """Both streams in, both streams out; only what comes out is kept."""
@@ -84,11 +88,11 @@ class _Reversible(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, walk: _Walk, parameters: list[Tensor], x: Tensor, *_: Tensor) -> tuple[Tensor, Tensor]:
         first = second = x
-        for depth, block in enumerate(walk.blocks):
+        for depth in range(len(walk.blocks)):
             walk.note_draws()
             first = first + walk.mix(depth, second)
             walk.note_draws()
-            second = second + block.transform(first)
+            second = second + walk.transform(depth, first)
         ctx.walk, ctx.parameters = walk, parameters
         ctx.save_for_backward(first, second)
         return first, second
@@ -114,7 +118,7 @@ class _Reversible(torch.autograd.Function):
 
         for depth in reversed(range(len(walk.blocks))):
             block, before = walk.blocks[depth], walk.before[depth]
-            y, back = step(2 * depth + 1, block.transform, first, of_second)
+            y, back = step(2 * depth + 1, lambda at, depth=depth: walk.transform(depth, at), first, of_second)
             second, of_first = second - y, of_first + back
             y, back = step(2 * depth, lambda at, mix=block.mix, before=before: mix(at, before)[0], second, of_first)
             first, of_second = first - y, of_second + back

@@ -221,7 +221,7 @@ class TestParameters:
 
 
 class TestOptions:
-    @pytest.mark.parametrize("norm", ["layer", "rms"])
+    @pytest.mark.parametrize("norm", ["layer", "rms", "batch"])
     @pytest.mark.parametrize("place", ["pre", "post"])
     @pytest.mark.parametrize("activation", ["gelu", "relu", "silu", "swiglu", "geglu", "reglu"])
     def test_combinations_differ_and_train(self, norm, place, activation):
@@ -233,7 +233,7 @@ class TestOptions:
             assert (network(batch_for(task())).logits - plain(batch_for(task())).logits).abs().max() > 1e-6
 
     @pytest.mark.parametrize(
-        "options", [{"norm": "batch"}, {"norm_place": "middle"}, {"activation": "tanh"}, {"pooling": "max"}]
+        "options", [{"norm": "group"}, {"norm_place": "middle"}, {"activation": "tanh"}, {"pooling": "max"}]
     )
     def test_unknown_choices_name_the_known(self, options):
         ((name, value),) = options.items()

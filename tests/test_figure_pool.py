@@ -143,6 +143,7 @@ def test_a_figure_that_cannot_be_written_is_named_and_the_others_are_drawn(tmp_p
     assert {path.name.split("-")[0] for path in drawn.glob("*.csv")} == {*figures.FIGURES} - {
         "ranks",
         "loss_by_position",
+        "score_vs_length",
     }
 
 

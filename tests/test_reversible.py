@@ -6,7 +6,7 @@ import torch
 from lra_bench.contracts import UserError
 from lra_bench.measure.flops import count_flops
 from lra_bench.measure.synthetic import synthetic_batch
-from tests.mixer_cases import CASES, SPECS
+from tests.mixer_cases import CASES, SPECS, context
 from tests.model_cases import batch_for, model, randomise, task
 from tests.storage_probe import LargestStorage
 
@@ -28,7 +28,7 @@ def two_streams(network):
         for depth, block in enumerate(blocks):
             y, context = block.mix(second, context.replace(depth=depth))
             first = first + y
-            second = second + block.transform(first)
+            second = second + block.transform(first, context)[0]
         return (first + second) / 2, context
 
     return run
@@ -125,13 +125,15 @@ class TestReversible:
         plain.hidden(batch)
         (x, context), block = seen[0], network.blocks[0]
         first = x + block.mix(x, context)[0]
-        expected = network.norm((first + x + block.transform(first)) / 2)
+        expected = network.norm((first + x + block.transform(first, context)[0]) / 2)
         assert (network.hidden(batch) - expected).abs().max() < 1e-12
 
     @pytest.mark.parametrize(
         ("mixer", "options", "reason"),
         [
             ("transformer", {"norm_place": "post"}, "norm after the sum"),
+            ("transformer", {"norm": "batch"}, "norm over the batch"),
+            ("transformer", {"feed_forward": False}, "no feed-forward networks"),
             ("Accumulating", {}, "layer to layer"),
             ("Remembering", {}, "memory"),
         ],
@@ -169,11 +171,11 @@ class TestChunks:
         network = model(task(), feed_forward_chunks=3, dropout=0.3, reversible=False).train()
         x = torch.randn(2, 24, 16, dtype=torch.float64).requires_grad_()
         torch.manual_seed(0)
-        y = network.blocks[0].transform(x)
+        y = network.blocks[0].transform(x, context(24))[0]
         (gradient,) = torch.autograd.grad(y.sum(), x)
         direction, step = torch.randn_like(x), 1e-6
         torch.manual_seed(0)
-        moved = network.blocks[0].transform((x + step * direction).detach())
+        moved = network.blocks[0].transform((x + step * direction).detach(), context(24))[0]
         assert abs(((moved - y).sum() / step - (gradient * direction).sum()).item()) < 1e-4
 
     def test_only_a_part_is_held(self):

@@ -345,3 +345,6 @@ def test_parameter_groups_follow_rule_and_hints():
         (1e-3, 0.1): {id(model.linear.weight)},
         (1e-3, 0.0): {id(model.free), id(model.linear.bias), id(model.table.weight)},
     }
+    rates = {id(p): g["lr"] for g in parameter_groups(model, 1e-3, 0.1, state_lr=3e-4) for p in g["params"]}
+    assert [rates[id(p)] for p in (model.slow, model.capped, model.free)] == [1e-5, 3e-4, 3e-4]
+    assert rates[id(model.linear.weight)] == 1e-3

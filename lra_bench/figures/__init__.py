@@ -20,6 +20,7 @@ FIGURES = (
     "speed_vs_length",
     "extrapolation",
     "evaluation_knobs",
+    "score_vs_length",
     "loss_by_position",
     "learning_curves",
     "heat_map",

@@ -129,10 +129,10 @@ def _times(ratio: float) -> str:
 
 
 def _legend(rows: pd.DataFrame) -> list[Entry]:
-    return [*_floor_entry(rows), *score_bars(rows)]
+    return [*floor_entry(rows), *score_bars(rows)]
 
 
-def _floor_entry(rows: pd.DataFrame) -> list[Entry]:
+def floor_entry(rows: pd.DataFrame) -> list[Entry]:
     """The floor of each task: named alone where all have the same."""
     named = rows.dropna(subset=["floor_name"])[["task", "floor_name"]].drop_duplicates()
     names = [name.replace("_", " ") for name in named["floor_name"]]

@@ -4,15 +4,61 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from lra_bench import config as configuration
+from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
 
 def expand(overrides: Sequence[str], config_dir: Path | None = None) -> list[list[str]]:
-    """Overrides with comma lists, ranges and ``model=ALL`` as one list of single values per cell."""
+    """Overrides with comma lists, ranges, ``model=ALL`` and ``grid=NAME`` as one list of single values per cell.
+
+    A grid's file has ``parts``, each a grid of its own: a mapping of options to values, or to lists of values. ``all``
+    holds in every part. What the user says beside it takes the place of what the file says of the same option.
+    """
+    named = [text for text in overrides if text.partition("=")[0] == "grid"]
+    if not named:
+        return _expanded(overrides, config_dir)
+    own = [text for text in overrides if text not in named]
+    said = {text.partition("=")[0].lstrip("+") for text in own}
+    cells = []
+    for name in (each for text in named for each in text.partition("=")[2].split(",")):
+        for part in _parts(name, config_dir):
+            kept = [text for key, text in part.items() if key not in said]
+            cells += _expanded([*kept, *own], config_dir)
+    return cells
+
+
+def _parts(name: str, config_dir: Path | None) -> Iterator[dict[str, str]]:
+    """Of each part of a grid's file its overrides by their options."""
+    import yaml
+
+    files = configuration.option_files("grid", config_dir)
+    if name not in files:
+        raise UserError(f"grid={name}: there is no such grid{suggest(name, set(files))}")
+    try:
+        node = yaml.safe_load(files[name].read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        fault = " ".join(str(error).split())
+        raise UserError(f"grid={name}: {files[name]} cannot be read ({fault})") from error
+    common, parts = (node.get("all") or {}, node.get("parts")) if isinstance(node, Mapping) else ({}, None)
+    if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in (common, *parts)):
+        raise UserError(f"grid={name}: {files[name]} has no parts, a list of mappings of options to values")
+    for part in parts:
+        yield {str(key): f"{key}={_spelt(value)}" for key, value in {**common, **part}.items()}
+
+
+def _spelt(value: Any) -> str:
+    """A value of a grid's file as on the command line; of a list, one value after the other."""
+    if isinstance(value, list):
+        return ",".join(map(_spelt, value))
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _expanded(overrides: Sequence[str], config_dir: Path | None) -> list[list[str]]:
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 

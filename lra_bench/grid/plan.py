@@ -89,9 +89,10 @@ class _Known:
 def _cell(composed: configuration.Composed, known: _Known, config_dir: Path | None, arrived: bool) -> Cell:
     config, hardware = composed.config, ELSEWHERE
     check_launcher(config["launcher"])
+    configuration.check_tuned(composed, config_dir)
     if arrived or config["launcher"]["name"] != "slurm":
         config = with_own_threads(config)
-        check_batch(config["hardware"], config["train"]["batch_size"])
+        check_batch(config["hardware"], config["train"]["batch_size"], config["backbone"]["norm"])
         hardware = known.slug(config)
     _, fingerprint = known.task(config)
     key = CellKey(

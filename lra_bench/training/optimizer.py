@@ -38,11 +38,14 @@ def learning_rate_factor(schedule: str, step: int, steps: int, warmup_steps: int
     raise UserError(f"train.schedule={schedule}: choose one of {', '.join(SCHEDULES)}")
 
 
-def parameter_groups(model: nn.Module, lr: float, weight_decay: float) -> list[dict[str, Any]]:
+def parameter_groups(
+    model: nn.Module, lr: float, weight_decay: float, state_lr: float | None = None
+) -> list[dict[str, Any]]:
     """Groups of equal learning rate and weight decay.
 
     Biases, norm scales and embeddings do not decay. A module's ``optimizer_hints`` (parameter name to ``lr``, or to
-    ``max_lr``, which only lowers the rate, and ``weight_decay``) come before that rule.
+    ``max_lr``, which only lowers the rate, and ``weight_decay``) come before that rule; ``state_lr`` is in place of
+    every ``max_lr``.
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     seen: set[int] = set()
@@ -54,7 +57,8 @@ def parameter_groups(model: nn.Module, lr: float, weight_decay: float) -> list[d
             seen.add(id(parameter))
             decays = parameter.dim() >= 2 and not isinstance(module, nn.Embedding)
             hint = hints.get(name, {})
-            rate = float(hint.get("lr", min(lr, hint.get("max_lr", lr))))
+            most = lr if "max_lr" not in hint else hint["max_lr"] if state_lr is None else state_lr
+            rate = float(hint.get("lr", min(lr, most)))
             rates = (rate, float(hint.get("weight_decay", weight_decay if decays else 0.0)))
             groups.setdefault(rates, []).append(parameter)
     return [
@@ -73,7 +77,7 @@ class Optimizer:
         self.train = train
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.adamw = torch.optim.AdamW(
-            parameter_groups(model, train["lr"], train["weight_decay"]),
+            parameter_groups(model, train["lr"], train["weight_decay"], train.get("state_lr")),
             betas=tuple(train["betas"]),
             eps=train["eps"],
             fused=True,

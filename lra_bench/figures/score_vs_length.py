@@ -1,0 +1,85 @@
+"""Score over the length of the rows that a system is trained and tested on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from lra_bench.records.schema import Record
+
+from .curves import Curves, curve_sheets, floor_line, limits
+from .extrapolation import averaged, floor_entry, scored_points
+from .intervals import score_bars
+from .layout import Sheet
+from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, units
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+RUN = "run lra-bench bench with two lengths or more, as task=copy task.length=128,256"
+LENGTH_OPTIONS = ("length", "max_length", "window", "context")
+"""By which tasks are told how long rows of training are."""
+
+
+def lacking(records: Sequence[Record]) -> list[str]:
+    """For each record why it is not drawn, empty where it is."""
+    return ["" if _at_its_length(record) else "without a score at the training length" for record in records]
+
+
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per variant and training length, seeds averaged, of variants with several lengths.
+
+    Cells whose configurations differ in the length alone are one variant; ``hash`` is that of the rest.
+    """
+    data = averaged(records)
+    # The training length belongs to every way to make others.
+    data = data[(data["knob"] == "") & (data["ratio"] == 1)].drop_duplicates([*SHEET, *PANEL, *IDENTITY, "length"])
+    data = data.drop(columns=["knob", "ratio", "length_variant", "train_length"])
+    same = {(record.key.model, record.key.hash): _but_for_length(record) for record in records}
+    data["hash"] = [same[pair] for pair in zip(data["model"], data["hash"], strict=True)]
+    several = data.groupby([*SHEET, *PANEL, *IDENTITY], dropna=False)["length"].transform("nunique") > 1
+    return data[several].sort_values([*SHEET, *PANEL, *IDENTITY, "length"]).reset_index(drop=True)
+
+
+def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
+    """A panel per task, a line per variant: each point is a training of its own, tested at the length it had.
+
+    Bars and floors are as in ``extrapolation``, where one training is tested at many lengths.
+    """
+    yield from curve_sheets(data, KIND, width)
+
+
+def _at_its_length(record: Record) -> bool:
+    return any(not knob and point["ratio"] == 1 for _, knob, point in scored_points(record))
+
+
+def _but_for_length(record: Record) -> str:
+    """A digest of what decides a cell's numbers beside the length of rows and the seed."""
+    parts = {name: record.config.get(name) for name in ("task", "model", "position", "backbone", "train")}
+    parts["task"] = {key: value for key, value in (parts["task"] or {}).items() if key not in LENGTH_OPTIONS}
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
+    factor, name = units(rows["metric"].iloc[0])
+    floor = rows.dropna(subset=["floor"]).groupby("length")["floor"].mean()
+    ax.plot(floor.index, factor * floor, zorder=2, gid="floor", **floor_line())
+    ax.set_xscale("log", base=2)
+    lengths = sorted(rows["length"].unique())
+    ax.set_xticks(lengths, [f"{length:,}" for length in lengths])
+    ax.minorticks_off()
+    ax.set_xlim(min(lengths) / 1.3, max(lengths) * 1.3)
+    ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
+    limits(ax, *(factor * end for end in extent(rows, "score", "low", "high", "floor")))
+    ax.set_xlabel("tokens in a row, in training and test", fontsize=7)
+    ax.set_ylabel(name)
+
+
+KIND = Curves(
+    panel=PANEL, x="length", y="score", low="low", high="high", bars=True, aside=0.06, title=panel_title,
+    furnish=_furnish, scale=lambda rows: units(rows["metric"].iloc[0])[0], columns=2,
+    legend=lambda rows: [*floor_entry(rows), *score_bars(rows)],
+)  # fmt: skip

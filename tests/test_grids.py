@@ -1,0 +1,91 @@
+"""Grids kept in files: one override that stands for many cells."""
+
+import pytest
+
+from lra_bench import config
+from lra_bench.contracts import UserError
+from lra_bench.grid.expand import expand
+from lra_bench.grid.loader import Loader
+from lra_bench.listing import options
+
+FILE = """# Own.
+all: {protocol: smoke, train.steps: 3}
+parts:
+  - {task: [copy, recall], model: [local, performer], seed: [0, 1]}
+  - {task: needle, model: local, train.steps: 5, measure.speed_lengths: "[]", measure.flops: false}
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    (tmp_path / "grid").mkdir()
+    (tmp_path / "grid" / "own.yaml").write_text(FILE)
+    return tmp_path
+
+
+def configurations(cells):
+    with config.hydra_ready():
+        load = Loader(None)
+        return [config.compose(cell, None, load).config for cell in cells]
+
+
+def test_a_grid_is_what_its_parts_are(own):
+    cells = expand(["grid=own"], own)
+    assert len(cells) == 9 and len({tuple(cell) for cell in cells}) == 9
+    assert cells[0] == ["protocol=smoke", "train.steps=3", "task=copy", "model=local", "seed=0"]
+    assert set(cells[-1]) == {
+        *("protocol=smoke", "train.steps=5", "task=needle", "model=local"),
+        *("measure.speed_lengths=[]", "measure.flops=false"),
+    }
+
+
+def test_what_is_said_beside_a_grid_takes_the_place_of_what_it_says(own):
+    cells = expand(["seed=4", "grid=own", "model=linear,fnet", "tracker=none"], own)
+    assert len(cells) == 6
+    for cell in cells:
+        assert {"seed=4", "tracker=none"} <= set(cell)
+        assert [text for text in cell if text.startswith("model=")] in (["model=linear"], ["model=fnet"])
+
+
+def test_several_grids_follow_each_other(own):
+    (own / "grid" / "more.yaml").write_text("parts: [{task: copy}]\n")
+    assert expand(["grid=more,own"], own) == [["task=copy"], *expand(["grid=own"], own)]
+
+
+@pytest.mark.parametrize(
+    "text", ["- {task: copy}\n", "parts: {task: copy}\n", "all: 3\nparts: []\n", "parts: [copy]\n"]
+)
+def test_a_file_that_is_no_grid_is_named(own, text):
+    (own / "grid" / "own.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"grid=own: .*own\.yaml has no parts"):
+        expand(["grid=own"], own)
+
+
+def test_a_file_that_cannot_be_read_is_named(own):
+    (own / "grid" / "own.yaml").write_text("parts: [")
+    with pytest.raises(UserError, match=r"grid=own: .*own\.yaml cannot be read"):
+        expand(["grid=own"], own)
+
+
+def test_an_unknown_grid_names_the_known():
+    with pytest.raises(UserError, match=r"grid=bord: there is no such grid; did you mean board"):
+        expand(["grid=bord"])
+
+
+@pytest.mark.parametrize("name", [entry["name"] for entry in options("grids")])
+def test_every_cell_of_a_built_in_grid_composes(name):
+    cells = expand([f"grid={name}"])
+    assert len({tuple(sorted(cell)) for cell in cells}) == len(cells)
+    assert all(each["model"]["mixer"] for each in configurations(cells))
+
+
+def test_the_grid_of_delays_trains_all_systems_alike():
+    """All but the system, its position and the task is the same, and a figure joins its lengths."""
+    made = configurations(expand(["grid=delay"]))
+    assert len(made) == 7 * 2 * 6
+    for part in ("train", "measure"):
+        assert all(each[part] == made[0][part] for each in made), part
+    for key in ("depth", "width", "ff_width", "heads", "dropout", "causal"):
+        assert len({each["backbone"][key] for each in made}) == 1, key
+    cells = {(each["task"]["_target_"], each["model"]["label"], each["task"]["length"]) for each in made}
+    assert len(cells) == len(made)

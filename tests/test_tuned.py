@@ -1,0 +1,117 @@
+"""The track in which systems are trained as their own papers do: its files, what it refuses, what it records."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lra_bench import config
+from lra_bench.build import build_model, build_task
+from lra_bench.contracts import UserError
+from lra_bench.grid.plan import plan
+from lra_bench.listing import options
+from tests.running import Folder
+
+CONF = Path(__file__).parents[1] / "conf"
+FILES = sorted(path.stem for path in (CONF / "tuned").glob("*.yaml"))
+
+
+def cell(name):
+    """Task and model of a file's name."""
+    protocol, rest = name.split("_", 1)
+    task = max((t["name"] for t in options("tasks") if rest.startswith(f"{t['name']}_")), key=len)
+    return protocol, task, rest.removeprefix(f"{task}_")
+
+
+def chosen(name):
+    return [f"{group}={value}" for group, value in zip(("protocol", "task", "model"), cell(name), strict=True)]
+
+
+def leaves(node, before=""):
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from leaves(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+@pytest.fixture(scope="module")
+def composed():
+    with config.hydra_ready():
+        return {name: config.compose([*chosen(name), "hardware=cpu"]) for name in FILES}
+
+
+def test_there_are_recipes_of_every_task_of_long_range_arena():
+    for model in ("s4d", "s5"):
+        tasks = {cell(name)[1] for name in FILES if cell(name)[2] == model}
+        assert tasks == {"listops", "text", "retrieval", "image", "pathfinder", "pathfinder128"}
+
+
+@pytest.mark.parametrize("name", FILES)
+class TestFile:
+    def test_names_what_there_is_and_where_its_values_are_from(self, name):
+        protocol, _, model = cell(name)
+        assert yaml.safe_load((CONF / "protocol" / f"{protocol}.yaml").read_text())["protocol"]["tuned"]
+        assert model in {entry["name"] for entry in options("models")}
+        text = " ".join((CONF / "tuned" / f"{name}.yaml").read_text().replace("\n#", "").split())
+        assert text.startswith("# @package _global_") and re.search(
+            r"arXiv \d{4}\.\d{5}: \S+/\S+ at \w{7}, \S+\.", text
+        )
+
+    def test_its_values_are_the_cells(self, name, composed):
+        from omegaconf import OmegaConf
+
+        written = OmegaConf.to_container(OmegaConf.load(CONF / "tuned" / f"{name}.yaml"))
+        found = dict(leaves(composed[name].config))
+        assert {key: found[key] for key, _ in leaves(written)} == dict(leaves(written))
+        assert composed[name].modified == () and composed[name].differences == {}
+        assert {"train.steps", "train.batch_size", "train.lr", "train.state_lr", "train.warmup_steps"} <= set(found)
+
+    def test_the_system_can_be_built(self, name, composed):
+        made = composed[name].config
+        spec = build_task(made).spec
+        network = build_model(made, spec)
+        assert network.supports(spec) is None
+        assert len(network.blocks) == made["backbone"]["depth"]
+        assert not any("feed_forward" in key for key, _ in network.named_modules() if not key.startswith("head"))
+
+
+def test_what_a_user_changes_is_a_change_of_the_protocol(tmp_path):
+    (planned,) = plan(["protocol=published", "task=listops", "model=s5", "train.steps=2", "hardware=cpu"], tmp_path)
+    assert planned.cell.modified == ("train.steps",)
+    assert planned.cell.key.protocol == "published"
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        ("listops", r"tuned/published_listops_performer\.yaml is missing; write it, or choose model=.*s5"),
+        ("recall", r"tuned/published_recall_performer\.yaml is missing; write it, or choose another task"),
+    ],
+)
+def test_a_cell_without_a_file_names_it(task, words, tmp_path):
+    with pytest.raises(UserError, match=rf"protocol=published: .*{words}"):
+        plan(["protocol=published", f"task={task}", "model=performer", "hardware=cpu"], tmp_path)
+
+
+def test_a_users_own_file_is_found(tmp_path):
+    (tmp_path / "tuned").mkdir()
+    text = "# @package _global_\nbackbone: {depth: 3}\ntrain: {steps: 7}\n"
+    (tmp_path / "tuned" / "published_listops_performer.yaml").write_text(text)
+    (planned,) = plan(["protocol=published", "task=listops", "model=performer", "hardware=cpu"], tmp_path, tmp_path)
+    assert planned.cell.config["backbone"]["depth"] == 3 and planned.cell.modified == ()
+
+
+@pytest.mark.slow
+def test_a_cell_runs_from_end_to_end_and_is_marked(tmp_path):
+    folder = Folder(tmp_path)
+    few = ["train.steps=2", "train.batch_size=4", "train.evaluate_every=1", "measure.speed_lengths=[64]"]
+    rows = ["task.rows={train: 8, validation: 4, test: 4}", "task.window=[20,100]", "task.extrapolation_rows=4"]
+    machine = ["hardware=cpu", "hardware.threads=1", "tracker=none", "measure.extrapolation_ratios=[1]"]
+    folder.run("bench", "model=s5", "task=listops", "protocol=published", *few, *rows, *machine)
+    (record,) = folder.records()
+    assert record["status"] == "ok" and record["key"]["protocol"] == "published"
+    assert {"train.steps", "train.batch_size"} <= set(record["protocol_modified"])
+    refused = folder.run("bench", "model=local", "task=listops", "protocol=published", *machine, check=False)
+    assert refused.returncode == 2 and "published_listops_local.yaml" in refused.stderr.strip().splitlines()[-1]
