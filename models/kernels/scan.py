@@ -20,9 +20,8 @@ def scan(factors: Tensor, inputs: Tensor, state: Tensor | None = None) -> Tensor
     that factors may be zero, or have products that vanish. The backward pass, the same recurrence against time, keeps
     factors and h alone. O(N) time and memory.
 
-    On CPU a compiled loop over time; it takes less time than any parallel form made of torch's operators, at all of 64
-    to 16,384 tokens and 64 to 4,096 channels. Elsewhere two levels: √N steps inside all chunks of √N at once, then from
-    chunk to chunk.
+    On CPU a compiled loop over time (``benchmarks/scans.py`` measures it beside parallel forms made of torch's
+    operators). Elsewhere two levels: √N steps inside all chunks of √N at once, then from chunk to chunk.
     """
     dtype = torch.promote_types(torch.promote_types(factors.dtype, inputs.dtype), torch.float32)
     shape, trailing = inputs.shape, inputs.shape[2:]
