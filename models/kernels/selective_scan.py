@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from .scan import scan
+from .selective_blocks import selective_sums
 
 CHUNK = 64  # rows whose states are in memory at once
 
@@ -26,12 +29,23 @@ def selective_scan(
     x and steps (B, N, C), rates (C, S), write and read (B, N, G, S), which the channels of each of G groups share, and
     state (B, C, S), to y (B, N, C) and a state. States of one chunk of rows are in memory at a time: the backward pass
     computes them again. O(N C S) time, O(N (C + G S)) memory beside O(C S (chunk + N / chunk)).
+
+    On CPU compiled loops over blocks of rows and channels; elsewhere ``scan`` of one chunk after the other.
     """
     if state is None:
         state = x.new_zeros(x.shape[0], *rates.shape)
+    if x.device.type == "cpu":
+        return selective_sums(steps * x, steps, rates, write, read, state, chunk)
+    return by_chunks(x, steps, rates, write, read, state, chunk)
+
+
+def by_chunks(
+    x: Tensor, steps: Tensor, rates: Tensor, write: Tensor, read: Tensor, state: Tensor, chunk: int
+) -> tuple[Tensor, Tensor]:
+    """``selective_scan`` by operators that work on all states of a chunk at once."""
     outputs = []
     for rows in zip(*(each.split(chunk, 1) for each in (x, steps, write, read)), strict=True):
-        inputs = (*rows, rates, state)
+        inputs: tuple[Any, ...] = (*rows, rates, state)
         if torch.is_grad_enabled():
             y, state = checkpoint(_chunk, *inputs, use_reentrant=False, preserve_rng_state=False)
         else:
