@@ -75,7 +75,7 @@ def _scan(gates: Tensor, state: Tensor) -> Tensor:
         for start in walk.chunks():
             forwards(*walk.opened(start), now, out, block.row, start, block.first)
 
-    side_by_side(run, _blocks(state))
+    side_by_side(run, _blocks(state), gates.numel())
     return h
 
 
@@ -92,7 +92,7 @@ def _backward(gradient: Tensor, gates: Tensor, state: Tensor, h: Tensor) -> tupl
             backwards(*opened, later, begun, out, given, by_h, by_given, block.row, start, block.first)
         by_begun[block.row, block.channels] = later
 
-    side_by_side(run, _blocks(state))
+    side_by_side(run, _blocks(state), gates.numel())
     return by_gates, by_state
 
 

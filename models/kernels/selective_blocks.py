@@ -82,7 +82,7 @@ def _scan(
 
     batch, _, channels = inputs.shape
     groups = write.shape[2]
-    side_by_side(run, blocks(batch, channels, groups, parts(batch, channels, groups)))
+    side_by_side(run, blocks(batch, channels, groups, parts(batch, channels, groups)), inputs.numel() * rates.shape[0])
     return results
 
 
@@ -114,7 +114,7 @@ def _backward(
                 np.einsum("tsc,tc->ts", of, by[row, rows, here], out=out[block.part, row, rows, block.group])
         g_a[row, :, here], g_h[row, :, here] = own_rates, later
 
-    side_by_side(run, blocks(batch, channels, groups, count))
+    side_by_side(run, blocks(batch, channels, groups, count), inputs.numel() * rates.shape[0])
     return by_inputs, by_steps, by_rates.sum(0), by_write.sum(0), by_read.sum(0), by_state
 
 
