@@ -8,6 +8,9 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+# These ask for room in bytes and keep numbers of single precision there.
+IN_BYTES = {torch.ops.aten.mkldnn_rnn_layer.default}
+
 
 class LargestStorage(TorchDispatchMode):
     """Notes the largest storage, in elements, that any operator returns, backward pass included."""
@@ -20,8 +23,7 @@ class LargestStorage(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor):
-                # Libraries ask for room in bytes and keep numbers there.
-                size = 4 if leaf.dtype == torch.uint8 else leaf.element_size()
+                size = 4 if func in IN_BYTES and leaf.dtype == torch.uint8 else leaf.element_size()
                 self.elements = max(self.elements, leaf.untyped_storage().nbytes() // size)
         return result
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.storage_probe import exponents
+from tests.storage_probe import exponents, largest_storage
 
 LENGTHS = (256, 512, 1024)
 
@@ -46,3 +46,14 @@ def test_quadratic_backward_pass_is_seen():
 
     found, _ = exponents(lambda n: Outer.apply(torch.randn(n, requires_grad=True)), LENGTHS)
     assert min(found) >= 1.95
+
+
+def test_bytes_count_as_elements_but_where_an_operator_keeps_numbers_in_them():
+    def squares(n):
+        x = torch.randn(n, requires_grad=True)
+        return x * torch.zeros(n, n, dtype=torch.uint8).sum(0)
+
+    assert exponents(squares, LENGTHS)[1] == [n * n for n in LENGTHS]
+    network = torch.nn.LSTM(8, 8, batch_first=True)
+    room = [largest_storage(lambda n=n: network(torch.randn(1, n, 8))[0]) for n in LENGTHS]
+    assert room[2] < 256 * LENGTHS[2] and room[2] < 2.1 * room[1]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -10,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .scan_loops import backwards, forwards
+from .threads import LANES, block_edges, side_by_side
 
 
 def scan(factors: Tensor, inputs: Tensor, state: Tensor | None = None) -> Tensor:
@@ -20,9 +23,8 @@ def scan(factors: Tensor, inputs: Tensor, state: Tensor | None = None) -> Tensor
     that factors may be zero, or have products that vanish. The backward pass, the same recurrence against time, keeps
     factors and h alone. O(N) time and memory.
 
-    On CPU a compiled loop over time; it takes less time than any parallel form made of torch's operators, at all of 64
-    to 16,384 tokens and 64 to 4,096 channels. Elsewhere two levels: √N steps inside all chunks of √N at once, then from
-    chunk to chunk.
+    On CPU a compiled loop over time (``benchmarks/scans.py`` measures it beside parallel forms made of torch's
+    operators). Elsewhere two levels: √N steps inside all chunks of √N at once, then from chunk to chunk.
     """
     dtype = torch.promote_types(torch.promote_types(factors.dtype, inputs.dtype), torch.float32)
     shape, trailing = inputs.shape, inputs.shape[2:]
@@ -39,7 +41,7 @@ def scan(factors: Tensor, inputs: Tensor, state: Tensor | None = None) -> Tensor
 def _scan(factors: Tensor, inputs: Tensor, state: Tensor) -> Tensor:
     """(B or 1, N or 1, D), (B, N, D) and (B, D) to (B, N, D)."""
     h = torch.empty_like(inputs, memory_format=torch.contiguous_format)
-    forwards(*_arrays(factors, inputs, state, h))
+    _by_channels(forwards, factors, inputs, state, h)
     return h
 
 
@@ -49,12 +51,15 @@ def _scan_backward(gradient: Tensor, factors: Tensor, state: Tensor, h: Tensor) 
     by_factors = torch.zeros_like(factors, memory_format=torch.contiguous_format)
     by_inputs = gradient.clone(memory_format=torch.contiguous_format)
     by_state = torch.empty_like(state, memory_format=torch.contiguous_format)
-    backwards(*_arrays(factors, state, h, by_factors, by_inputs, by_state))
+    _by_channels(backwards, factors, state, h, by_factors, by_inputs, by_state)
     return by_factors, by_inputs, by_state
 
 
-def _arrays(*tensors: Tensor) -> list[Any]:
-    return [tensor.resolve_conj().contiguous().numpy() for tensor in tensors]
+def _by_channels(run: Callable[..., None], *tensors: Tensor) -> None:
+    """One of the loops, over blocks of channels: rows of the batch may share factors, whose gradients they add to."""
+    arrays, channels = [tensor.resolve_conj().contiguous().numpy() for tensor in tensors], tensors[-1].shape[-1]
+    edges = block_edges(channels, min(torch.get_num_threads(), channels // LANES))
+    side_by_side(lambda edge: run(*arrays, *edge), [*pairwise(edges)], max(each.numel() for each in tensors))
 
 
 @_scan.register_kernel("cuda")

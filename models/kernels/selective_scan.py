@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from .scan import scan
+from .selective_blocks import selective_sums
 
 CHUNK = 64  # rows whose states are in memory at once
 
@@ -28,9 +29,13 @@ def selective_scan(
     x and steps (B, N, C), rates (C, S), write and read (B, N, G, S), which the channels of each of G groups share, and
     state (B, C, S), to y (B, N, C) and a state. States of one chunk of rows are in memory at a time: the backward pass
     computes them again. O(N C S) time, O(N (C + G S)) memory beside O(C S (chunk + N / chunk)).
+
+    On CPU compiled loops over blocks of rows and channels; elsewhere ``scan`` of one chunk after the other.
     """
     if state is None:
         state = x.new_zeros(x.shape[0], *rates.shape)
+    if x.device.type == "cpu":
+        return selective_sums(steps * x, steps, rates, write, read, state, chunk)
     return by_chunks(_chunk, (x, steps, write, read), (rates,), state, chunk)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..mixer import MixerSpec
-from .min_gru import MinGRU, positive
+from .min_gru import MinGRU
 
 
 class MinLSTM(MinGRU):
@@ -27,8 +28,7 @@ class MinLSTM(MinGRU):
     def __init__(self, width: int, heads: int, *, expansion: float = 1.0, **common: Any) -> None:
         super().__init__(width, heads, expansion=expansion, **common)
 
-    def gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """f' and i' g."""
+    def gates(self, x: Tensor) -> Tensor:
+        """That of i', which is σ(log i − log f), and of the candidate."""
         forget, add, candidate = self.input(x).chunk(3, -1)
-        balance = F.logsigmoid(forget) - F.logsigmoid(add)
-        return balance.sigmoid(), (-balance).sigmoid() * positive(candidate)
+        return torch.cat((F.logsigmoid(add) - F.logsigmoid(forget), candidate), -1)

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
-from ..kernels.scan import scan
+from ..kernels.gated_scan import gated_scan
 from ..mixer import Context
 from .recurrence import Recurrence, last_rows
 
 
 class Scanned(Recurrence):
-    """h_t = a_t ⊙ h_(t−1) + b_t, of which a variant defines ``gates``, a and b (B, N, C), from x."""
+    """h_t = (1 − z_t) ⊙ h_(t−1) + z_t ⊙ g(a_t) with z = σ(gate), of which a variant defines ``gates`` from x."""
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Gate, scan, project."""
         if context.padding is not None:
             x = context.padding.zero(x)
-        factors, inputs = (self.ordered(each, context) for each in self.gates(x))
+        gates = self.gates(x)
+        if not self.causal:
+            gates = torch.cat([self.ordered(each, context) for each in gates.chunk(2, -1)], -1)
         state = None if context.memory is None else context.memory["state"]
-        h = scan(factors, inputs, state)
+        h = gated_scan(gates, state)
         y = self.finish(self.ordered(h, context))
         if not self.causal:
             return y, context
         begun = h.new_zeros(h[:, :1].shape) if state is None else state[:, None].to(h.dtype)
         return y, self.remember(context, state=last_rows(h, begun, context.padding)[:, 0])
 
-    def gates(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What is kept of the state, and what is added to it."""
+    def gates(self, x: Tensor) -> Tensor:
+        """Gate and a side by side (B, N, 2 C)."""
         raise NotImplementedError(f"{type(self).__name__} defines no gates")
