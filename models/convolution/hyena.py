@@ -112,7 +112,7 @@ class ImplicitFilters(nn.Module):
         slow = {"max_lr": 1e-3, "weight_decay": 0.0}
         self.optimizer_hints = {"frequency": slow}
         for layer in (*self.layers, self.last):
-            layer.optimizer_hints = {"weight": slow, "bias": slow}  # type: ignore[assignment]
+            layer.optimizer_hints = {"weight": slow, "bias": slow}
 
     def forward(self, length: int) -> Tensor:
         """Filters (*shape, ``length``)."""

@@ -100,7 +100,7 @@ class S4(Convolved):
         def series(weights: Tensor) -> Tensor:
             return sum_of_exponentials(2 * weights, system.rates, length)
 
-        # What is heard of a row passes through the loop of 1 / (1 + z loop), whose gain is that of the one rank.
+        # What the one rank hears of a row it has fed back before: the loop is closed by 1 / (1 + z loop).
         closed = reciprocal_of_one_plus(series(system.heard * system.fed))
         heard = shifted(fft_convolution(closed, series(system.heard * system.input)))
         fed = [series(each * system.fed) for each in system.read]
@@ -111,13 +111,15 @@ class S4(Convolved):
         y = fft_convolution(x, *lags)
         if not self.causal:
             return y, context
-        signal, state = fft_convolution(x, heard), 0.0
+        signal = fft_convolution(x, heard)
         if before is not None:
             echo = fft_convolution(series(system.heard * before), closed)
             y = y + series(system.read[0] * system.rates.exp() * before) - fft_convolution(echo, fed[0])
-            signal, state = signal + echo, faded(system.rates, x, context.padding) * before
+            signal = signal + echo
         if context.padding is not None:
             signal = context.padding.zero(signal.mT).mT
-        for each, weights in ((x, system.input), (signal, -system.fed)):
-            state = state + weights * faded_sums(each, system.rates, context.padding)
+        state = system.input * faded_sums(x, system.rates, context.padding)
+        state = state - system.fed * faded_sums(signal, system.rates, context.padding)
+        if before is not None:
+            state = state + faded(system.rates, x, context.padding) * before
         return y, handed_on(state, context)
