@@ -6,11 +6,23 @@ import torch
 from lra_bench.build import load_class
 from lra_bench.models.convolution.convolved import Convolved
 from lra_bench.models.mixer import Mixer
+from lra_bench.training.optimizer import parameter_groups
 from tests.mixer_cases import NODES, context, make, rows, run
 
 CONVOLVED = [name for name, node in NODES.items() if issubclass(load_class(node["_target_"], Mixer, name), Convolved)]
 OF_DIRECTIONS = {"s4": "readout", "s4d": "readout", "dss": "readout", "sgconv": "pieces", "long_conv": "kernel"}
 """The weights, by system, that a kernel has alone; directions are the first axis."""
+
+
+@pytest.mark.parametrize("name", [*CONVOLVED, "hyena"])
+def test_what_makes_kernels_learns_slowly_or_does_not_decay_as_hinted(name):
+    mixer = make(name)
+    slow = {id(p) for group in parameter_groups(mixer, 1e-2, 0.1) if group["lr"] == 1e-3 for p in group["params"]}
+    decaying = {id(p) for group in parameter_groups(mixer, 1e-2, 0.1) if group["weight_decay"] for p in group["params"]}
+    hinted = {module: module.optimizer_hints for module in mixer.modules() if hasattr(module, "optimizer_hints")}
+    found = {id(getattr(module, key)): hint for module, hints in hinted.items() for key, hint in hints.items()}
+    assert slow == {each for each, hint in found.items() if "max_lr" in hint} and slow
+    assert not decaying & {each for each, hint in found.items() if "weight_decay" in hint}
 
 
 @pytest.mark.parametrize("name", CONVOLVED)

@@ -73,6 +73,10 @@ class TestS4:
             state = turned @ state
         assert (kernel(mixer, length) - torch.stack(expected, -1)).abs().max() < 1e-10
 
+    def test_fewer_rows_have_the_first_lags_of_more(self):
+        mixer = begun(0.1, 8)
+        assert (kernel(mixer, 37) - kernel(mixer, 200)[:, :37]).abs().max() < 1e-12
+
     def test_single_precision_is_near(self):
         mixer = begun(0.03, 64)
         exact = kernel(mixer, 4096)

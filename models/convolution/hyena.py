@@ -112,7 +112,7 @@ class ImplicitFilters(nn.Module):
         slow = {"max_lr": 1e-3, "weight_decay": 0.0}
         self.optimizer_hints = {"frequency": slow}
         for layer in (*self.layers, self.last):
-            layer.optimizer_hints = {"weight": slow, "bias": slow}
+            layer.optimizer_hints = {name: slow for name, _ in layer.named_parameters()}
 
     def forward(self, length: int) -> Tensor:
         """Filters (*shape, ``length``)."""

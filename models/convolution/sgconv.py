@@ -16,7 +16,7 @@ from .convolved import Convolved
 
 
 class SGConv(Convolved):
-    """y = k ∗ x + D ⊙ x for each channel, with k of pieces, each twice as long as the one before and half as strong.
+    """y = k ∗ x + D ⊙ x for each channel, with k of pieces, the farther the longer and the weaker.
 
     Li, Cai, Zhang, Chen, Dey 2022, arXiv 2210.09298. x (B, N, E) -> (B, N, E). O(N E log N) time, O(N E) memory and
     O(E taps log N) parameters. A piece is ``taps`` numbers, stretched linearly by 1, 1, 2, 4 ... and weighed by the

@@ -13,7 +13,7 @@ from ..convolution.convolved import Convolved
 from ..kernels.vandermonde import sum_of_exponentials
 from ..mixer import MixerSpec
 from ..recurrent.steps import log_steps
-from .hippo import named_poles
+from .hippo import conjugate_pairs, named_poles
 
 KERNELS = ("softmax", "exp")
 TINY = 1e-7  # added to the squared norm of what is divided by, as the authors do
@@ -54,15 +54,14 @@ class DSS(Convolved):
         super().__init__(width, heads, **common)
         if kernel not in KERNELS:
             raise UserError(f"model.mixer.kernel={kernel}: is none of {', '.join(KERNELS)}")
-        if states < 2 or states % 2:
-            raise UserError(f"model.mixer.states={states}: must be even and at least 2, for they come in pairs")
         self.kernel = kernel
-        begun = named_poles(poles, states // 2)
+        half = conjugate_pairs(states)
+        begun = named_poles(poles, half)
         # A logarithm would settle the sign.
         self.decay = nn.Parameter((-begun.real).float() if kernel == "softmax" else (-begun.real).log().float())
         self.frequency = nn.Parameter(begun.imag.float())
         self.log_step = nn.Parameter(log_steps(width, shortest, longest))
-        self.readout = nn.Parameter(torch.randn(self.directions, width, states // 2, 2))
+        self.readout = nn.Parameter(torch.randn(self.directions, width, half, 2))
         slow = {"max_lr": 1e-3, "weight_decay": 0.0}
         self.optimizer_hints = dict.fromkeys(("decay", "frequency", "log_step", "readout"), slow)
 

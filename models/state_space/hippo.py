@@ -12,6 +12,13 @@ from lra_bench.contracts import UserError
 BEGINNINGS = ("legs", "lin", "inv", "real")
 
 
+def conjugate_pairs(states: int) -> int:
+    """How many pairs ``model.mixer.states`` are; raises ``UserError`` where they are not all in pairs."""
+    if states < 2 or states % 2:
+        raise UserError(f"model.mixer.states={states}: must be even and at least 2, for they come in pairs")
+    return states // 2
+
+
 def legs(size: int) -> tuple[Tensor, Tensor, Tensor]:
     """HiPPO-LegS of ``size`` states as A = V (Diag(λ) − p p*) V*, complex128: λ and p (size,), V (size, size).
 

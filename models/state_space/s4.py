@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lra_bench.contracts import UserError
-
 from ..convolution.convolved import Convolved
 from ..kernels.fft_convolution import fft_convolution
 from ..kernels.power_series import reciprocal_of_one_plus, shifted
@@ -16,7 +14,7 @@ from ..kernels.vandermonde import sum_of_exponentials
 from ..mixer import Context, MixerSpec
 from ..recurrent.steps import log_steps
 from .convolved import begun, faded, faded_sums, handed_on
-from .hippo import legs
+from .hippo import conjugate_pairs, legs
 
 
 class Discrete(NamedTuple):
@@ -65,9 +63,7 @@ class S4(Convolved):
         **common: Any,
     ) -> None:
         super().__init__(width, heads, **common)
-        if states < 2 or states % 2:
-            raise UserError(f"model.mixer.states={states}: must be even and at least 2, for they come in pairs")
-        copies, half = 1 if shared else width, states // 2
+        copies, half = 1 if shared else width, conjugate_pairs(states)
         poles, low_rank, _ = legs(states)
         low_rank = torch.view_as_real(low_rank[half:]).float().repeat(copies, 1, 1)
         self.log_decay = nn.Parameter((-poles.real[half:]).log().float().repeat(copies, 1))

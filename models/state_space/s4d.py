@@ -7,12 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lra_bench.contracts import UserError
-
 from ..mixer import MixerSpec
 from ..recurrent.steps import log_steps
 from .convolved import ConvolvedStateSpace
-from .hippo import named_poles
+from .hippo import conjugate_pairs, named_poles
 
 
 class S4D(ConvolvedStateSpace):
@@ -47,13 +45,12 @@ class S4D(ConvolvedStateSpace):
         **common: Any,
     ) -> None:
         super().__init__(width, heads, **common)
-        if states < 2 or states % 2:
-            raise UserError(f"model.mixer.states={states}: must be even and at least 2, for they come in pairs")
-        begun = named_poles(poles, states // 2).repeat(1 if shared else width, 1)
+        half = conjugate_pairs(states)
+        begun = named_poles(poles, half).repeat(1 if shared else width, 1)
         self.log_decay = nn.Parameter((-begun.real).log().float())
         self.frequency = nn.Parameter(begun.imag.float())
         self.log_step = nn.Parameter(log_steps(width, shortest, longest))
-        self.readout = nn.Parameter(torch.randn(self.directions, width, states // 2, 2) * 0.5**0.5)
+        self.readout = nn.Parameter(torch.randn(self.directions, width, half, 2) * 0.5**0.5)
         slow = {"max_lr": 1e-3, "weight_decay": 0.0}
         self.optimizer_hints = {
             "log_decay": slow,
