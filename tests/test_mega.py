@@ -94,6 +94,15 @@ class TestBoth:
         assert run(mixer, x).abs().max() < 1e-300
 
     @pytest.mark.parametrize("name", BOTH)
+    def test_an_open_gate_leaves_nothing_of_the_row_in_the_sum(self, name):
+        """What stands in its place has passed a SiLU, which is nowhere below −0.2785."""
+        mixer, x = make(name), 5 * rows(2, 20)
+        with torch.no_grad():
+            mixer.gates.weight[: mixer.width] = 0
+            mixer.gates.bias[: mixer.width] = 800.0
+        assert x.min() < -5 and (x + run(mixer, x)).min() > -0.2785
+
+    @pytest.mark.parametrize("name", BOTH)
     @pytest.mark.parametrize(
         ("option", "value"),
         [("averages", 0), ("query_width", 0), ("hidden", -1), ("reach", 0), ("function", "relu2")],

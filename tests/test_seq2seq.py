@@ -74,7 +74,7 @@ def test_equals_its_definition_with_gradients(cell, attention):
 
 @every_form
 def test_padding_does_not_matter(cell, attention):
-    network, short, long = make(cell=cell, attention=attention), batch_for(task(), (14, 9, 1)), None
+    network, short = make(cell=cell, attention=attention), batch_for(task(), (14, 9, 1))
     tokens = torch.cat((short.tokens, torch.randint(11, (3, 5))), 1)
     tokens[1, 9:] = 3
     long = Batch(lengths=short.lengths, targets=short.targets, tokens=tokens)
@@ -174,3 +174,12 @@ def test_it_learns_where_a_symbol_stands():
         loss.backward()
         optimizer.step()
     assert loss.item() < 0.3
+
+
+@every_form
+def test_half_precision(cell, attention):
+    network, batch = make(cell=cell, attention=attention).float(), batch_for(task(), (14, 9, 1))
+    exact = network(batch).logits
+    with torch.autocast("cpu", torch.bfloat16):
+        half = network(batch).logits
+    assert ((half.float() - exact).norm() / exact.norm()).item() < 3e-2

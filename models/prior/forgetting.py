@@ -21,7 +21,7 @@ class Forgetting(AddedPrior):
 
     FoX, Lin et al. 2025, arXiv 2503.02130. x (B, N, E) -> (B, N, E). Attention as exact as a Transformer's: O(N^2 D)
     time, O(N D) memory, by rows of scores that are computed again in the backward pass. A gate that is constant is
-    ALiBi; no other position is needed.
+    ALiBi; the paper has no position beside the gates, and nor has the model file.
     The bidirectional form, which is ours, forgets on either side, with gates of its own for keys that come after: over
     the tokens from the query to the one before its key. Each side alone is the paper's, in its order of reading.
     Deviates: no output gate, no norm and no shift of keys and values (the paper's Pro block); it is the paper's
