@@ -8,7 +8,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-
 # These ask for room in bytes and keep numbers of single precision there.
 IN_BYTES = {torch.ops.aten.mkldnn_rnn_layer.default}
 
