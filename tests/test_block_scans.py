@@ -102,7 +102,7 @@ class TestSelectiveScan:
     def test_blocks_equal_operators_with_gradients(self, n, channels):
         inputs = selective_inputs(n, channels)
         assert_alike(
-            with_gradients(selective_scan, *inputs), with_gradients(lambda *each: by_chunks(*each, 16), *inputs)
+            with_gradients(selective_scan, *inputs), with_gradients(lambda *each: by_chunks(*each, chunk=16), *inputs)
         )
 
     def test_gradients_are_those_of_differences(self):

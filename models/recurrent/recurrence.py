@@ -59,9 +59,9 @@ def reverse(x: Tensor, padding: Padding | None) -> Tensor:
 
 def last_rows(x: Tensor, before: Tensor, padding: Padding | None) -> Tensor:
     """As many rows as ``before`` (B, R, ...) has, the last real ones of it followed by x (B, N, ...)."""
-    rows = torch.cat((before, x), 1)
-    count = before.shape[1]
+    count, length = before.shape[1], x.shape[1]
     if padding is None:
-        return rows[:, rows.shape[1] - count :]
+        return torch.cat((before, x[:, max(length - count, 0) :]), 1)[:, min(length, count) :]
+    rows = torch.cat((before, x), 1)
     places = padding.lengths[:, None] + torch.arange(count, device=x.device)
     return rows.gather(1, places.reshape(*places.shape, *[1] * (x.dim() - 2)).expand(-1, -1, *x.shape[2:]))

@@ -23,7 +23,7 @@ from ..recurrent.steps import step_biases
 class Mamba(Recurrence):
     """S6: h_t = exp(Δ_t A) h_(t−1) + Δ_t B_t u_t, y_t = C_t · h_t + D u_t for each channel, behind a SiLU gate.
 
-    Gu and Dao 2023, arXiv 2312.00752. x (B, N, E) -> (B, N, E). O(N E S) time, O(N (E + S) + E S √N) memory.
+    Gu and Dao 2023, arXiv 2312.00752. x (B, N, E) -> (B, N, E). O(N E S) time, O(N (E + S)) memory.
     u is a projection of x behind a convolution over ``filter`` rows and SiLU. B and C (S,) are projections of u, Δ is
     softplus of one of rank ``rank``, by default E / 16, and begins between 0.001 and 0.1; A is −exp of a parameter that
     begins with −1 … −S. ``states`` is S. Both directions as ``Recurrence``: each chooses by its own half of u.
