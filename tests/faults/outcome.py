@@ -85,12 +85,12 @@ def beside(calm: Folder, root: Path) -> Folder:
 
 
 def wait_for_step(folder: Folder, alive: Callable[[], bool], wanted: int, seconds: float = 600) -> None:
-    """Wait until at least ``wanted`` checkpoints were seen to be written; not all are, when they follow quickly."""
-    seen, last, patience = 0, None, time.monotonic() + seconds
-    found: Path | None = None
+    """Wait until at least ``wanted`` checkpoints of any cell were seen to be written; quick ones may be missed."""
+    last: dict[Path, int] = {}
+    seen, patience = 0, time.monotonic() + seconds
     while seen < wanted and alive() and time.monotonic() < patience:
         time.sleep(0.003)
-        found = found or next(folder.cache.glob("checkpoints/**/last.pt"), None)
-        with suppress(FileNotFoundError):
-            stamp = found.stat().st_ino if found else None
-            seen, last = seen + (stamp != last), stamp
+        for path in folder.cache.glob("checkpoints/**/last.pt"):
+            with suppress(FileNotFoundError):
+                stamp = path.stat().st_ino
+                seen, last[path] = seen + (last.get(path) != stamp), stamp
