@@ -82,8 +82,9 @@ class B2S6(Recurrence):
             state = rates.new_zeros(len(x), x.shape[2], len(rates))
             if context.memory is not None:
                 state = torch.view_as_complex(context.memory["state"])
-            weights = (rates, torch.view_as_complex(self.bias))
-            rows = (u, steps, torch.view_as_complex(written.contiguous()), read)
+            # Holding inputs constant divides by Λ, here before they are as many as states.
+            weights = (rates, torch.view_as_complex(self.bias) / rates)
+            rows = (u, steps, torch.view_as_complex(written.contiguous()) / rates, read)
             y, state = by_chunks(_chunk, rows, weights, state)
             y = self.ordered(y + self.skip * u, context)
         return self.finish(y.to(x.dtype)), self.remember(context, state=torch.view_as_real(state))
@@ -92,10 +93,10 @@ class B2S6(Recurrence):
 def _chunk(
     u: Tensor, steps: Tensor, written: Tensor, read: Tensor, rates: Tensor, bias: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """u and steps (B, n, E), written and read (B, n, J, P), Λ (P,), β (E, P) and a state (B, E, P)."""
+    """u and steps (B, n, E), written and read (B, n, J, P), Λ (P,), β (E, P) and a state (B, E, P); B and β over Λ."""
     factors = (steps[..., None] * rates).exp()
     blocks = written[:, :, :, None] + bias.unflatten(0, (written.shape[2], -1))
-    inputs = (factors - 1) / rates * (u[..., None] * blocks.flatten(2, 3))
+    inputs = (factors - 1) * (u[..., None] * blocks.flatten(2, 3))
     h = scan(factors, inputs, state)
     y = (h.real.unflatten(2, (read.shape[2], -1)) @ read[..., None]).flatten(2)
     return y, h[:, -1]
