@@ -1,6 +1,7 @@
 """Recurrences in blocks of rows and channels: compiled loops against operators, on any number of threads."""
 
 import multiprocessing
+from functools import partial
 
 import pytest
 import torch
@@ -101,9 +102,7 @@ class TestSelectiveScan:
     @pytest.mark.parametrize(("n", "channels"), [(1, 2), (40, 6), (70, 2 * WIDTH + 34)])
     def test_blocks_equal_operators_with_gradients(self, n, channels):
         inputs = selective_inputs(n, channels)
-        assert_alike(
-            with_gradients(selective_scan, *inputs), with_gradients(lambda *each: by_chunks(*each, chunk=16), *inputs)
-        )
+        assert_alike(with_gradients(selective_scan, *inputs), with_gradients(partial(by_chunks, chunk=16), *inputs))
 
     def test_gradients_are_those_of_differences(self):
         inputs = selective_inputs(5, 4, states=2)
