@@ -4,6 +4,10 @@
 class UserError(Exception):
     """A mistake of the user's, told in one sentence that names the option to change (exit code 2)."""
 
+    def __str__(self) -> str:
+        # What it quotes may have several lines.
+        return " ".join(super().__str__().splitlines())
+
 
 class Unwritable(UserError):
     """A folder that takes no more, full or read-only: nothing is wrong with what was asked, and it can go on later."""

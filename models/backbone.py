@@ -60,6 +60,9 @@ class SequenceModel(nn.Module):
         feed_forward: bool = True,
     ) -> None:
         super().__init__()
+        for name, size in {"depth": depth, "width": width, "heads": heads, "ff_width": ff_width}.items():
+            if size < 1:
+                raise UserError(f"backbone.{name}={size}: must be at least 1")
         if pooling not in POOLINGS:
             raise UserError(f"backbone.pooling={pooling}: is none of {', '.join(POOLINGS)}")
         if pair_features not in PAIR_FEATURES:

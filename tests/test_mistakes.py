@@ -35,6 +35,8 @@ CASES = {
     "unknown command": (None, ["nope"]),
     "no device": (["hardware=cuda"], ["hardware.device=cuda"]),
     "heads that do not divide": (["backbone.heads=3"], ["backbone.heads=3"]),
+    "no width": (["backbone.width=-1"], ["backbone.width=-1"]),
+    "an override of two lines": (["train.lr=\n"], ["train.lr= : cannot be read as key=value"]),
     "unknown order": (["train.order=sorted"], ["train.order=sorted", "shuffled or stream"]),
     "unknown schedule": (["train.schedule=steep"], ["train.schedule=steep", "cosine"]),
 }
