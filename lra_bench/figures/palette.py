@@ -72,8 +72,8 @@ FAMILIES: dict[str, Family] = {
         ("luna", "clustered", "clustered_improved", "informer", "isab", "memory_compressed", "poolingformer",
          "h_transformer_1d"),
     ),
-    "routed": Family(AMBER, 4, 13, ("reformer", "routing", "sinkhorn", "sac", "sinkhorn_bilinear", "sortcut")),
-    "stacks": Family(BROWN, 4, 19),
+    "routed": Family(AMBER, 4, 14, ("reformer", "routing", "sinkhorn", "sac", "sinkhorn_bilinear", "sortcut")),
+    "stacks": Family(BROWN, 4, 20),
     "attention_free": Family(FOREST, 3, 8, ("fnet", "gmlp", "mlp_mixer", "amlp")),
     "convolution": Family(
         OLIVE, 3, 12, ("short_convolution", "light_conv", "dynamic_conv", "sgconv", "long_conv", "hyena")
