@@ -123,6 +123,7 @@ class TestEvaluation:
         assert torch.equal(one(batch).logits, other(batch).logits)
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one_and_a_broken_run_goes_on(tmp_path):
     """Uneven shares of rows, differently padded, and weights that are spread; checkpoints hold buffers too."""
     alone = trained(Case(SHORT, str(tmp_path / "alone")))
