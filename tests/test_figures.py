@@ -134,9 +134,10 @@ def test_extrapolation_draws_floor_training_length_and_a_line_per_variant() -> N
 
 def without_scores(record: Record, beyond: float, status: str) -> Record:
     """The record with lengths from a ratio on that could not be measured."""
-    for point in record.extrapolation["points"]:
-        if point["ratio"] >= beyond:
-            point.update(score=None, low=None, high=None, status=status)
+    assert record.extrapolation is not None
+    points = record.extrapolation["points"]
+    none = {"score": None, "low": None, "high": None, "status": status}
+    points[:] = [{**point, **none} if point["ratio"] >= beyond else point for point in points]  # type: ignore[typeddict-item]
     return record
 
 

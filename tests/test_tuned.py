@@ -43,7 +43,7 @@ def composed():
 
 
 def test_there_are_recipes_of_every_task_of_long_range_arena():
-    for model in ("s4d", "s5"):
+    for model in ("s4", "s4d", "s5"):
         tasks = {cell(name)[1] for name in FILES if cell(name)[2] == model}
         assert tasks == {"listops", "text", "retrieval", "image", "pathfinder", "pathfinder128"}
 

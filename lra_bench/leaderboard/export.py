@@ -96,7 +96,7 @@ def row_for(record: Record, width: int | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _markdown(sections: list[Section], title: str, note: str) -> str:
+def _markdown(sections: Sequence[Section], title: str, note: str) -> str:
     parts = [f"# {title}", note]
     for section in sections:
         table = section.table.map(lambda cell: cell.replace("|", "\\|").replace("\n", " "))

@@ -60,7 +60,7 @@ def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, flo
     return float(sample.mean()) - half, float(sample.mean()) + half
 
 
-def t_quantile(share: float, degrees: ArrayLike) -> Any:
+def t_quantile(share: float, degrees: Any) -> Any:
     """The quantile of Student's distribution below which a ``share`` of it lies, for each number of ``degrees``."""
     from scipy.special import stdtrit  # scipy.stats takes a second to load
 
