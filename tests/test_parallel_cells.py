@@ -54,6 +54,7 @@ def ranks(folder: Folder) -> dict[int, int]:
     return found
 
 
+@pytest.mark.slow
 def test_a_cell_of_two_processes(tmp_path):
     folder = Folder(tmp_path)
     printed = folder.run(*TOGETHER, "model=routing").stderr
