@@ -18,7 +18,8 @@ from .running import Folder
 
 CONF = Path(__file__).parent.parent / "conf"
 HEAVY = ("torch", "numba", "datasets", "pandas", "pyarrow", "scipy")
-LONG = {"image", "retrieval", "pathfinder", "pathfinder64", "pathfinder128", "pathfinder256", "copy", "needle", "retrieval_synthetic"}
+LONG = {"image", "retrieval", "pathfinder", "pathfinder64", "pathfinder128", "pathfinder256"}
+LONG |= {"copy", "needle", "retrieval_synthetic"}
 REAL = {"text", "retrieval", "image", "enwik8"}
 TASKS = [entry["name"] for entry in options("tasks")]
 QUICKLY = ["hardware=cpu", "hardware.threads=1", "tracker=none", "measure.speed_lengths=[]", "measure.energy=false"]
