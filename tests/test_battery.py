@@ -282,7 +282,7 @@ def test_memory_grows_as_declared(name, causal, dropout, padded):
         x = rows(2, n, dtype=torch.float32).requires_grad_()
         return run(mixer, x, [n, n // 2] if padded else None)
 
-    lengths = lengths_to_measure(SPECS[name])
+    lengths = lengths_to_measure(name)
     found, sizes = exponents(at, lengths)
     assert max(found) <= memory_exponent(SPECS[name]) + 0.1
     if memory_exponent(SPECS[name]) == 1:
@@ -290,9 +290,9 @@ def test_memory_grows_as_declared(name, causal, dropout, padded):
         assert sizes[-1] <= 2 * lengths[-1] * max(WIDTH, HEADS * lengths[-1] * 3 // 32)
 
 
-def lengths_to_measure(spec):
-    """Shorter ones where time is quadratic."""
-    return (512, 1024, 2048) if spec.growth < 2 else (256, 512, 1024)
+def lengths_to_measure(name):
+    """Shorter ones where time is quadratic, or where every row is some operators of torch's."""
+    return (512, 1024, 2048) if SPECS[name].growth < 2 and name != "gru" else (256, 512, 1024)
 
 
 def memory_exponent(spec):
@@ -378,7 +378,7 @@ def test_memory_grows_as_declared_with_every_position(name, place):
     def at(n):
         return run(mixer, rows(2, n, dtype=torch.float32).requires_grad_(), [n, n // 2])
 
-    shorter, longer = lengths_to_measure(SPECS[name])[:2]
+    shorter, longer = lengths_to_measure(name)[:2]
     found, _ = exponents(at, (shorter, longer))
     assert max(found) <= memory_exponent(SPECS[name]) + 0.1
     held = [held_for_backward(lambda n=n: at(n)) for n in (shorter, longer)]
