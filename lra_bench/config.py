@@ -221,7 +221,7 @@ def load_unresolved(overrides: Sequence[str], config_dir: Path | None) -> tuple[
         choices = {str(key): str(value) for key, value in composed.hydra.runtime.choices.items()}
         with open_dict(composed):
             del composed["hydra"]
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, OverflowError) as error:
         raise _mistake(overrides, error) from error
     except (YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
         chosen = ", ".join(filter(chooses, overrides))

@@ -63,6 +63,8 @@ class SequenceModel(nn.Module):
         for name, size in {"depth": depth, "width": width, "heads": heads, "ff_width": ff_width}.items():
             if size < 1:
                 raise UserError(f"backbone.{name}={size}: must be at least 1")
+        if causal is not None and not isinstance(causal, bool):
+            raise UserError(f"backbone.causal={causal}: must be true, false or null")
         if pooling not in POOLINGS:
             raise UserError(f"backbone.pooling={pooling}: is none of {', '.join(POOLINGS)}")
         if pair_features not in PAIR_FEATURES:

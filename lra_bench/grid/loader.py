@@ -47,7 +47,7 @@ class Loader:
             groups = self._of_groups(tuple(text for text in overrides if configuration.chooses(text)))
             try:
                 return _with_values(groups, [self._parse(text) for text in own]), dict(groups.choices)
-            except (_NotAValue, HydraException, OmegaConfBaseException):
+            except (_NotAValue, HydraException, OmegaConfBaseException, OverflowError):
                 pass  # Hydra knows what it is, or how to say what is wrong with it
         return configuration.by_hydra(overrides, self.config_dir)
 
