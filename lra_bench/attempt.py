@@ -15,8 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from lra_bench.cell import RECORDED, Cell, blank_record, exit_code, holding, made_meanwhile
+from lra_bench.cell import RECORDED, Cell, blank_record, exit_code, made_meanwhile
 from lra_bench.child import LAST_LINES, death, environment, memory_kills, without_folders
+from lra_bench.claims import holding
 from lra_bench.limits import MEMORY_WORDS
 from lra_bench.progress import TERMINAL_COLUMNS, on_terminal
 from lra_bench.records import store

@@ -9,24 +9,21 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.child import end_with_parent, keep_to, last_lines, teller, yield_memory
+from lra_bench.claims import checkpoint_folder, holding
 from lra_bench.contracts import Unwritable, UserError
-from lra_bench.files import why
 from lra_bench.hardware import first_line
 from lra_bench.limits import TimeUp, is_out_of_memory, memory_limit, time_limit
 from lra_bench.progress import say
 from lra_bench.records.schema import FINISHED, CellKey, Record
 
 if TYPE_CHECKING:
-    from filelock import BaseFileLock
-
     from lra_bench.stages import Stages
 
 
@@ -85,20 +82,6 @@ def debugging() -> bool:
     return bool(os.environ.get("LRA_BENCH_DEBUG"))
 
 
-def checkpoint_folder(key: CellKey) -> Path:
-    """Where a cell keeps its checkpoints: under the cache, by its key."""
-    from lra_bench.data.cache import Cache
-
-    return Cache().root / "checkpoints" / key.folder() / f"seed{key.seed}"
-
-
-def log_file(key: CellKey) -> Path:
-    """Where a cell says what it does when others run beside it: under the cache, by its key."""
-    from lra_bench.data.cache import Cache
-
-    return Cache().root / "logs" / key.file("log")
-
-
 def run(
     cell: Cell, results: Path, attempt: int, anew: bool = False, tell: Callable[[str], None] = lambda stage: None
 ) -> tuple[Record, int]:
@@ -144,71 +127,6 @@ def run(
 def made_meanwhile(record: Record | None, attempt: int) -> bool:
     """Whether the record on disk is of this ``attempt`` already, made to its end by another process."""
     return record is not None and record.attempt >= attempt and record.status != "interrupted"
-
-
-@contextmanager
-def holding(key: CellKey, results: Path | None = None) -> Iterator[None]:
-    """Keep other processes from the cell's checkpoints until the context ends, and from its place in ``results``.
-
-    The kernel ends the hold with the process. Raises ``UserError`` where a folder cannot be written.
-    """
-    with ExitStack() as held:
-        for path, folder in _locks(key, results):
-            lock = _lock(path, folder)
-            if not lock.is_locked:
-                say(f"{key} is being measured by another process; waiting for it to end.")
-                lock.acquire(poll_interval=0.5)
-            held.callback(lock.release)
-        yield
-
-
-def held_elsewhere(key: CellKey, results: Path) -> bool:
-    """Whether another process measures the cell just now."""
-    with ExitStack() as held:
-        for path, folder in _locks(key, results):
-            lock = _lock(path, folder)
-            held.callback(lock.release)
-            if not lock.is_locked:
-                return True
-    return False
-
-
-def reserve(key: CellKey, results: Path) -> BaseFileLock | None:
-    """The right to start the cell, to be released when it has ended; None where another process has it or measures it.
-
-    The locks of the cell itself are taken by its own process, seconds later.
-    """
-    from lra_bench.records.store import claim
-
-    reserved = _lock(claim(key, results).with_suffix(".reserved"), "--results")
-    if reserved.is_locked and not held_elsewhere(key, results):
-        return reserved
-    reserved.release()
-    return None
-
-
-def _locks(key: CellKey, results: Path | None) -> Iterator[tuple[Path, str]]:
-    """The files whose locks keep a cell, each with the option that names where it lies; always in this order."""
-    from lra_bench.records.store import claim
-
-    if results is not None:
-        yield claim(key, results), "--results"
-    yield checkpoint_folder(key).with_suffix(".lock"), "LRA_BENCH_CACHE"
-
-
-def _lock(path: Path, folder: str) -> BaseFileLock:
-    """The lock of a file, held if no other process holds it."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=0)
-    except Timeout:
-        pass
-    except OSError as error:
-        raise Unwritable(f"{folder}: {path.parent} {why(error)}; set {folder} to another folder") from error
-    return lock
 
 
 def _guarded(stages: Stages) -> Outcome:

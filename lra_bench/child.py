@@ -106,8 +106,7 @@ def last_lines(error: BaseException) -> tuple[str, ...]:
 
 
 def without_folders(line: str) -> str:
-    """A line without the folders of this machine: those of the import path, the working folder, the home folder."""
-    known = {entry for entry in (*sys.path, str(Path.cwd()), str(Path.home())) if len(entry) > 1}
-    for folder in sorted(known, key=len, reverse=True):
+    """A line in which files are named by their place on the import path."""
+    for folder in sorted({entry for entry in sys.path if len(entry) > 1}, key=len, reverse=True):
         line = line.replace(folder + os.sep, "")
     return line

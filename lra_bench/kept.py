@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from lra_bench.claims import lock_of, taken_if_free
+
 BEST = "best.safetensors"
 
 
@@ -43,12 +45,8 @@ def totals(found: list[Kept]) -> Iterator[tuple[str, int]]:
 
 def remove(each: Kept, keep_best: bool) -> bool:
     """Remove a folder, or all but its best weights; False, and nothing done, where a process measures the cell."""
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(each.folder.with_suffix(".lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
+    lock = taken_if_free(lock_of(each.folder), "LRA_BENCH_CACHE")
+    if not lock.is_locked:
         return False
     try:
         for path in _files(each.folder) if keep_best else ():

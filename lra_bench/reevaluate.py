@@ -52,7 +52,7 @@ def reevaluate(
     where the record names a class that is not lra-bench's, an installed extension's, in ``config_dir``, or in a package
     among ``trusted``.
     """
-    from lra_bench.cell import checkpoint_folder, holding
+    from lra_bench.claims import checkpoint_folder, holding
     from lra_bench.hardware import alone, resolve
     from lra_bench.measure.knobs import chosen
     from lra_bench.measure.length import extrapolate
@@ -184,18 +184,18 @@ def _join(record: Record, after: Extrapolation, found: Measured, number: int) ->
     """Write the record with its new section, and its predictions with the new ones in place of older."""
     import pandas as pd
 
-    from lra_bench.records import store
+    from lra_bench.records import store, tables
     from lra_bench.stages import predictions_table
 
-    tables = [predictions_table(found.evaluations)] if found.evaluations else []
-    old = store.predictions(record)
+    parts = [predictions_table(found.evaluations)] if found.evaluations else []
+    old = tables.predictions(record)
     if old is not None:
         old = old if "knob" in old else old.assign(knob="")
         again = {(place.variant, place.knob, place.length) for place in found.evaluations}
         places = zip(old["variant"], old["knob"], old["length"], strict=True)
-        tables.insert(0, old[[place not in again for place in places]])
+        parts.insert(0, old[[place not in again for place in places]])
     record.extrapolation, record.attempt = after, number
-    store.amend(record, pd.concat(tables, ignore_index=True) if tables else None)
+    store.amend(record, pd.concat(parts, ignore_index=True) if parts else None)
 
 
 def _told(after: Extrapolation, found: Sequence[ExtrapolationPoint]) -> list[ExtrapolationPoint]:

@@ -1,19 +1,16 @@
 """Recurrences in blocks of rows and channels: compiled loops against operators, on any number of threads."""
 
 import multiprocessing
+from functools import partial
 
 import pytest
 import torch
 
 from lra_bench.models.kernels.gated_scan import gated_scan, positive
 from lra_bench.models.kernels.scan import scan
-from lra_bench.models.kernels.selective_scan import _chunk, by_chunks, selective_scan
+from lra_bench.models.kernels.selective_scan import by_operators, selective_scan
 from lra_bench.models.kernels.threads import LANES, WIDTH, blocks, parts, side_by_side
 from tests.storage_probe import exponents, held_for_backward
-
-
-def operators(x, steps, rates, write, read, state):
-    return by_chunks(_chunk, (x, steps, write, read), (rates,), state, 16)
 
 
 @pytest.fixture
@@ -105,7 +102,7 @@ class TestSelectiveScan:
     @pytest.mark.parametrize(("n", "channels"), [(1, 2), (40, 6), (70, 2 * WIDTH + 34)])
     def test_blocks_equal_operators_with_gradients(self, n, channels):
         inputs = selective_inputs(n, channels)
-        assert_alike(with_gradients(selective_scan, *inputs), with_gradients(operators, *inputs))
+        assert_alike(with_gradients(selective_scan, *inputs), with_gradients(partial(by_operators, chunk=16), *inputs))
 
     def test_gradients_are_those_of_differences(self):
         inputs = selective_inputs(5, 4, states=2)

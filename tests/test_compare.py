@@ -18,7 +18,7 @@ from lra_bench.leaderboard.naming import find_variant, select
 from lra_bench.leaderboard.paired import paired_t, swap_test
 from lra_bench.leaderboard.pairing import pair
 from lra_bench.leaderboard.verdicts import report
-from lra_bench.records import store
+from lra_bench.records import store, tables
 from lra_bench.records.schema import Record
 
 from .record_factory import make_record
@@ -79,7 +79,7 @@ def test_mcnemar_of_each_seed_counts_its_own_examples(tmp_path: Path) -> None:
     a, b = ({r.key.seed: r for r in records if r.key.model == m} for m in ("local", "performer"))
     pairs = pair(a, b, [0, 1, 2])
     right = [
-        [store.predictions(side[seed]).query("length == 500")["correct"].to_numpy() for seed in range(3)]
+        [tables.predictions(side[seed]).query("length == 500")["correct"].to_numpy() for seed in range(3)]
         for side in (a, b)
     ]
     for seed in range(3):
@@ -143,7 +143,7 @@ def test_several_tasks_are_corrected_together(tmp_path: Path) -> None:
 def test_examples_that_differ_are_not_paired(tmp_path: Path, what: str) -> None:
     records = world(tmp_path, gap=0.1, seeds=3)
     last = records[-1]
-    table = store.predictions(last)
+    table = tables.predictions(last)
     if what == "rows":
         store.write(last, tmp_path, None, table[table["row"] > 0])
     elif what == "targets":

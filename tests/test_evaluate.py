@@ -9,7 +9,7 @@ import pytest
 
 from lra_bench import reevaluate as module
 from lra_bench.contracts import UserError
-from lra_bench.records import store
+from lra_bench.records import store, tables
 from lra_bench.reevaluate import reevaluate
 from tests.record_factory import make_record
 from tests.running import TINY, Folder
@@ -73,9 +73,9 @@ def test_new_lengths_and_knobs_join_the_record_as_an_attempt(measured, cell):
 
 
 def test_predictions_of_the_new_points_stand_beside_the_old_ones(cell):
-    before = store.predictions(store.load(cell))
+    before = tables.predictions(store.load(cell))
     reevaluate(cell, [50, 120], ["position.scaling=yarn"])
-    after = store.predictions(store.load(cell))
+    after = tables.predictions(store.load(cell))
     counts = after.groupby(["knob", "length"]).size().to_dict()
     assert counts == {("", 50): 24, ("", 100): 64, ("", 120): 24, ("", 200): 24, ("position.scaling=yarn", 120): 24}
     kept = after[after["length"] != 120].sort_values(["length", "row"], ignore_index=True)
@@ -85,9 +85,9 @@ def test_predictions_of_the_new_points_stand_beside_the_old_ones(cell):
 def test_predictions_without_a_column_for_knobs_are_taken_as_plain(cell):
     record = store.load(cell)
     table = cell.with_name(record.artifacts["predictions"])
-    store.predictions(record).drop(columns="knob").to_parquet(table)
+    tables.predictions(record).drop(columns="knob").to_parquet(table)
     reevaluate(cell, [120])
-    assert set(store.predictions(store.load(cell))["knob"]) == {""}
+    assert set(tables.predictions(store.load(cell))["knob"]) == {""}
 
 
 def test_only_printing_writes_nothing(cell):
@@ -142,9 +142,9 @@ def module_of_lengths():
 
 def test_what_another_process_wrote_meanwhile_stays(cell, monkeypatch):
     """The record is read under the lock, after whoever held it has written."""
-    from lra_bench import cell as cells
+    from lra_bench import claims
 
-    holding = cells.holding
+    holding = claims.holding
 
     def after_another(key):
         raw = json.loads(cell.read_text())
@@ -152,7 +152,7 @@ def test_what_another_process_wrote_meanwhile_stays(cell, monkeypatch):
         cell.write_text(json.dumps(raw))
         return holding(key)
 
-    monkeypatch.setattr(cells, "holding", after_another)
+    monkeypatch.setattr(claims, "holding", after_another)
     reevaluate(cell, [120])
     assert json.loads(cell.read_text())["attempt"] == 8
 

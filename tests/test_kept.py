@@ -2,7 +2,7 @@
 
 import pytest
 
-from lra_bench.cell import checkpoint_folder, holding
+from lra_bench.claims import checkpoint_folder, holding
 from lra_bench.cli_clean import clean
 from lra_bench.kept import checkpoints
 from tests.record_factory import make_record

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from lra_bench import cell, config
+from lra_bench import claims, config
 from lra_bench.contracts import UserError
 from lra_bench.grid import share
 from lra_bench.hardware import usable_cpus
@@ -75,12 +75,12 @@ def test_more_than_there_is_is_refused(eight_cores, four_cards, overrides, named
 def test_the_right_to_start_a_cell_is_had_by_one_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
     key = CellKey("copy", "local", "cpu-1t", "smoke", "0" * 8, 0)
-    first = cell.reserve(key, tmp_path)
-    assert first is not None and cell.reserve(key, tmp_path) is None
+    first = claims.reserve(key, tmp_path)
+    assert first is not None and claims.reserve(key, tmp_path) is None
     first.release()
-    with cell.holding(key, tmp_path):
-        assert cell.reserve(key, tmp_path) is None
-    again = cell.reserve(key, tmp_path)
+    with claims.holding(key, tmp_path):
+        assert claims.reserve(key, tmp_path) is None
+    again = claims.reserve(key, tmp_path)
     assert again is not None
     again.release()
 

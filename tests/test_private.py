@@ -28,20 +28,20 @@ ENVIRONMENT_FACTS = {
 def home(tmp_path, monkeypatch):
     """A user's home, the working folder in it."""
     home = tmp_path / "ada"
-    (home / "work").mkdir(parents=True)
+    (home / "project").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.chdir(home / "work")
+    monkeypatch.chdir(home / "project")
     return home
 
 
 def test_paths_become_relative(home):
     told = shareable(
-        {"inside": f"{home}/work/own/x.py", "here": f"{home}/work", "home": f"{home}/data", "far": "/data"}
+        {"inside": f"{home}/project/own/x.py", "here": f"{home}/project", "home": f"{home}/data", "far": "/data"}
     )
     assert told == {"inside": "own/x.py", "here": ".", "home": "~/data", "far": "/data"}
-    assert shareable(f"in '{home}/work/a b' and ({home})") == "in 'a b' and (~)"
-    assert shareable([f"{home}/workshop", f"{home}s/x", f"/mnt{home}/x"]) == [
-        "~/workshop", f"{home}s/x", f"/mnt{home}/x",
+    assert shareable(f"in '{home}/project/a b' and ({home})") == "in 'a b' and (~)"
+    assert shareable([f"{home}/project2", f"{home}s/x", f"/mnt{home}/x"]) == [
+        "~/project2", f"{home}s/x", f"/mnt{home}/x",
     ]  # fmt: skip
 
 
@@ -72,11 +72,11 @@ def test_credentials_in_addresses_are_hidden(monkeypatch):
 def test_nothing_private_is_written(home, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefgh")
     record = make_record(
-        command=f"lra-bench bench --config-dir {home}/work/own task.source={home}/data tracker.project=hf_abcdefgh",
-        reason=f"FileNotFoundError: {home}/work/own/x.py",
+        command=f"lra-bench bench --config-dir {home}/project/own task.source={home}/data tracker.project=hf_abcdefgh",
+        reason=f"FileNotFoundError: {home}/project/own/x.py",
         config={"task": {"source": f"{home}/data/listops"}, "hf_abcdefgh": 1},
     )
-    path = store.write(record, home / "work" / "results")
+    path = store.write(record, home / "project" / "results")
     text = path.read_text()
     assert str(home) not in text and "ada" not in text.replace("adaptive", "")
     assert "hf_abcdefgh" not in json.dumps({**json.loads(text), "config": None})

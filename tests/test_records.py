@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 from lra_bench.contracts import UserError
-from lra_bench.records import schema, store
+from lra_bench.records import schema, store, tables
 from lra_bench.records.schema import CellKey, Record, upgrade
 
 from .record_factory import make_curves, make_predictions, make_record
@@ -162,13 +162,13 @@ def test_tables_come_back_equal_and_vanish_with_the_attempt_that_made_them(tmp_p
     path = store.write(record, tmp_path, curves, predictions)
     loaded = store.load(path)
     assert set(loaded.artifacts) == {"curves", "predictions"}
-    pd.testing.assert_frame_equal(store.curves(loaded), curves)
-    pd.testing.assert_frame_equal(store.predictions(loaded), predictions)
+    pd.testing.assert_frame_equal(tables.curves(loaded), curves)
+    pd.testing.assert_frame_equal(tables.predictions(loaded), predictions)
     names = [file.name for file in path.parent.iterdir()]
     assert sorted(names) == sorted(["seed0.json", *loaded.artifacts.values()])
     store.write(make_record(status="failed", attempt=2), tmp_path)
     assert [file.name for file in path.parent.iterdir()] == ["seed0.json"]
-    assert store.curves(store.load(path)) is None
+    assert tables.curves(store.load(path)) is None
 
 
 def test_find(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_a_killed_writer_leaves_a_whole_record(tmp_path: Path) -> None:
     """Whatever the moment of the kill, the JSON that stands there loads."""
     program = (
         "import sys; from pathlib import Path\n"
-        "from tests.record_factory import *; from lra_bench.records import store\n"
+        "from tests.record_factory import *; from lra_bench.records import store, tables\n"
         "print('ready', flush=True)\n"
         "for attempt in range(10**6): store.write(make_record(attempt=attempt), Path(sys.argv[1]), make_curves())"
     )
@@ -236,7 +236,7 @@ def test_a_killed_writer_leaves_a_whole_record(tmp_path: Path) -> None:
                 time.sleep(0.005)
             time.sleep(pause)
             child.kill()
-        assert store.curves(store.load(path)) is not None
+        assert tables.curves(store.load(path)) is not None
     assert len(store.load_all(tmp_path)) == 1
 
 
@@ -291,8 +291,8 @@ def test_import_merges_and_the_better_record_of_a_cell_stays(tmp_path: Path) -> 
         3: (1, "ok"),
         4: (1, "diverged"),
     }
-    assert store.curves(records[0]) is not None
-    assert store.predictions(records[3]) is not None
+    assert tables.curves(records[0]) is not None
+    assert tables.predictions(records[3]) is not None
     again = store.import_folder(theirs, ours)
     assert (again.added, again.replaced, again.kept) == (0, 0, 5)
 

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from lra_bench.build import build_model, build_task, classes_of, load_class
-from lra_bench.cell import checkpoint_folder
+from lra_bench.claims import checkpoint_folder
 from lra_bench.contracts import Task, UserError
 from lra_bench.data.pickles import load_arrays
 from lra_bench.grid.plan import plan
-from lra_bench.records import store
+from lra_bench.records import store, tables
 from lra_bench.training.checkpoint import BEST, LAST, Checkpoints, State
 from lra_bench.training.optimizer import Optimizer
 from tests.golden_losses import composed
@@ -170,7 +170,7 @@ def test_a_table_that_names_a_pickled_type_is_numbers_or_refused(aside):
     named = {b"ARROW:extension:name": b"arrow.py_extension_type", b"ARROW:extension:metadata": pickle.dumps(Evil())}
     schema = pa.schema([field.with_metadata(named) for field in table.schema])
     pq.write_table(table.cast(schema), path.with_name(record.artifacts["curves"]))
-    told(lambda: store.curves(store.load(path)))
+    told(lambda: tables.curves(store.load(path)))
     assert not (aside / "ran").exists()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from lra_bench.records import store
+from lra_bench.records import tables
 from lra_bench.records.schema import Record
 
 from .curves import Curves, curve_sheets, limits
@@ -37,7 +37,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    curves = [store.validation_curve(record) for record in records]
+    curves = [tables.validation_curve(record) for record in records]
     own = [(record, *curve) for record, curve in zip(records, curves, strict=True) if curve is not None]
     if not any(len(steps) for _, steps, _ in own):
         return pd.DataFrame()

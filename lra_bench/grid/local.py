@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra_bench.attempt import INTERRUPTED, Attempt
-from lra_bench.cell import exit_code, log_file, made_meanwhile, reserve
+from lra_bench.cell import exit_code, made_meanwhile
+from lra_bench.claims import reserve
 from lra_bench.contracts import UserError
 from lra_bench.progress import Tell, bar, say
 from lra_bench.records import store
@@ -21,7 +22,7 @@ from lra_bench.records.schema import Record
 from lra_bench.training.interrupt import deferred
 
 from .plan import Planned
-from .process import start
+from .process import log_file, start
 from .share import Share, shares
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import IO
 
 from lra_bench.attempt import Attempt
-from lra_bench.cell import log_file
 from lra_bench.contracts import UserError
 from lra_bench.files import why
+from lra_bench.records.schema import CellKey
 
 from .plan import Planned
 from .share import Share
@@ -32,3 +32,10 @@ def _log(planned: Planned) -> IO[str]:
         return path.open("w", encoding="utf-8")
     except OSError as error:
         raise UserError(f"LRA_BENCH_CACHE: {path} {why(error)}; set LRA_BENCH_CACHE to another folder") from error
+
+
+def log_file(key: CellKey) -> Path:
+    """Where a cell says what it does when others run beside it: under the cache, by its key."""
+    from lra_bench.data.cache import Cache
+
+    return Cache().root / "logs" / key.file("log")

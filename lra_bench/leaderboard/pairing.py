@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from lra_bench.records import store
+from lra_bench.records import tables
 from lra_bench.records.schema import Record
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def pair(a: Mapping[int, Record], b: Mapping[int, Record], seeds: Sequence[int])
 
 def _test_rows(record: Record) -> pd.DataFrame | None:
     """Predictions on the whole test split, by row; a record's first block is that of its own length."""
-    table = store.predictions(record)
+    table = tables.predictions(record)
     if table is None or table.empty:
         return None
     blocks = [name for name in ("variant", "knob", "length") if name in table]

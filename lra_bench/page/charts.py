@@ -10,7 +10,7 @@ from lra_bench.figures.legend import ended
 from lra_bench.figures.variants import units
 from lra_bench.leaderboard.cells import spoken
 from lra_bench.leaderboard.table import REFERENCE
-from lra_bench.records import store
+from lra_bench.records import tables
 from lra_bench.records.schema import Record
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def learning(records: Sequence[Record]) -> Chart | None:
     """Validation score over training steps, a line per seed; None where no record kept its curves."""
     series = []
     for record in records:
-        curve = store.validation_curve(record) if record.metric else None
+        curve = tables.validation_curve(record) if record.metric else None
         if curve is not None and len(curve[0]):
             factor, _ = units(record.metric)
             every = -(-len(curve[0]) // POINTS)

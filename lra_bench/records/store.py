@@ -6,7 +6,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +22,6 @@ from lra_bench.progress import say
 from .schema import FINISHED, CellKey, Record, upgrade
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
 RUNS = "runs"
@@ -134,7 +133,7 @@ def _parquet(table: pd.DataFrame) -> bytes:
 def load(path: Path) -> Record:
     """The record in a JSON file, of whatever version; ``UserError`` names the file and what is wrong with it."""
     try:
-        if (size := _size(path, "record")) > LARGEST_BYTES:
+        if (size := size_of(path, "record")) > LARGEST_BYTES:
             raise UserError(f"{path}: is too large for a record ({size / 2**20:,.0f} MiB)")
         content = read_whole(path)
     except FileNotFoundError as error:
@@ -142,6 +141,14 @@ def load(path: Path) -> Record:
     except OSError as error:
         raise UserError(f"{path}: cannot be read as a record ({error})") from error
     return read(content, str(path), path)
+
+
+def size_of(path: Path, what: str) -> int:
+    """How many bytes, in one look, for others may replace the file between two; ``UserError`` where it is a pipe."""
+    found = path.stat()
+    if not S_ISREG(found.st_mode):
+        raise UserError(f"{path}: cannot be read as a {what} (it is no file)")
+    return found.st_size
 
 
 def read(content: bytes, source: str, path: Path | None = None) -> Record:
@@ -175,29 +182,6 @@ def find(key: CellKey, root: Path) -> Record | None:
     """The record of a cell, None where there is none."""
     path = root / RUNS / key.file("json")
     return load(path) if path.exists() else None
-
-
-def curves(record: Record) -> pd.DataFrame | None:
-    """Training curves by step, None where the record has none."""
-    return _table(record, "curves")
-
-
-def validation_curve(record: Record) -> tuple[np.ndarray, np.ndarray] | None:
-    """The validated steps and their scores, (V,) each, None where the record has no curves."""
-    import numpy as np
-
-    table = _arrow(record, "curves", ["step", "validation_score"])
-    if table is None:
-        return None
-    # Without pandas, which takes longer than to read: there are thousands of small files.
-    step, score = (np.asarray(table[name].to_numpy(), dtype=float) for name in ("step", "validation_score"))
-    known = ~np.isnan(score)
-    return step[known].astype(int), score[known]
-
-
-def predictions(record: Record) -> pd.DataFrame | None:
-    """Test predictions by length and row, None where the record has none."""
-    return _table(record, "predictions")
 
 
 @dataclass
@@ -263,58 +247,6 @@ def _refuse(name: str) -> None:
 
 def _text(record: Record) -> str:
     return json.dumps(record.to_dict(), indent=1, allow_nan=False) + "\n"
-
-
-def _table(record: Record, name: str) -> pd.DataFrame | None:
-    table = _arrow(record, name)
-    # What pandas noted there is not checked.
-    return None if table is None else table.to_pandas(ignore_metadata=True)
-
-
-def _arrow(record: Record, name: str, columns: list[str] | None = None) -> Any:
-    """A table of Arrow, all ``columns`` or some, of a later attempt where one took the record's place; None without."""
-    if name not in record.artifacts or record.path is None:
-        return None
-    try:
-        return _read_table(record.path.with_name(record.artifacts[name]), TABLES[name], columns)
-    except FileNotFoundError:
-        if not record.path.exists() or (now := load(record.path)).artifacts == record.artifacts:
-            return None
-        return _arrow(now, name, columns)
-
-
-def _read_table(path: Path, numbers: Sequence[str], columns: list[str] | None) -> Any:
-    """A table, or ``columns`` of it; ``UserError`` where it is none, or ``numbers`` are not numbers in it."""
-    import pyarrow
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        _size(path, "table")
-        with ParquetFile(path) as file:  # pandas' own reader takes several times as long over small files
-            if lacking := sorted({*numbers, *(columns or [])} - set(file.schema_arrow.names)):
-                raise UserError(f"{path}: has no column {lacking[0]}")
-            for column in numbers:
-                if not _is_number(file.schema_arrow.field(column).type):
-                    raise UserError(f"{path}: column {column} holds no numbers")
-            return file.read(columns)
-    except FileNotFoundError:
-        raise
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as a table ({str(error).strip().partition(chr(10))[0]})") from error
-
-
-def _size(path: Path, what: str) -> int:
-    """How many bytes, in one look, for others may replace the file between two; ``UserError`` where it is a pipe."""
-    found = path.stat()
-    if not S_ISREG(found.st_mode):
-        raise UserError(f"{path}: cannot be read as a {what} (it is no file)")
-    return found.st_size
-
-
-def _is_number(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
 def claim(key: CellKey, root: Path) -> Path:

@@ -36,6 +36,13 @@ def selective_scan(
         state = x.new_zeros(x.shape[0], *rates.shape)
     if x.device.type == "cpu":
         return selective_sums(steps * x, steps, rates, write, read, state, chunk)
+    return by_operators(x, steps, rates, write, read, state, chunk)
+
+
+def by_operators(
+    x: Tensor, steps: Tensor, rates: Tensor, write: Tensor, read: Tensor, state: Tensor, chunk: int
+) -> tuple[Tensor, Tensor]:
+    """``selective_scan`` by operators of torch's, all states of a chunk at once."""
     return by_chunks(_chunk, (x, steps, write, read), (rates,), state, chunk)
 
 

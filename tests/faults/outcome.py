@@ -85,12 +85,25 @@ def beside(calm: Folder, root: Path) -> Folder:
 
 
 def wait_for_step(folder: Folder, alive: Callable[[], bool], wanted: int, seconds: float = 600) -> None:
-    """Wait until at least ``wanted`` checkpoints of any cell were seen to be written; quick ones may be missed."""
-    last: dict[Path, int] = {}
+    """Wait until at least ``wanted`` checkpoints of any cell were seen to be written; quick ones may be missed.
+
+    One that an earlier attempt left does not count: it says nothing of how far the process that was just started is.
+    """
+    last = _checkpoints(folder)
     seen, patience = 0, time.monotonic() + seconds
     while seen < wanted and alive() and time.monotonic() < patience:
         time.sleep(0.003)
-        for path in folder.cache.glob("checkpoints/**/last.pt"):
-            with suppress(FileNotFoundError):
-                stamp = path.stat().st_ino
-                seen, last[path] = seen + (last.get(path) != stamp), stamp
+        now = _checkpoints(folder)
+        seen += sum(last.get(path) != stamp for path, stamp in now.items())
+        last.update(now)
+    assert seen >= wanted or not alive(), f"{seen} of {wanted} checkpoints after {seconds} s"
+
+
+def _checkpoints(folder: Folder) -> dict[Path, tuple[int, int]]:
+    """The last checkpoint of each cell, and what changes when it is written anew."""
+    found = {}
+    for path in folder.cache.glob("checkpoints/**/last.pt"):
+        with suppress(FileNotFoundError):
+            stat = path.stat()
+            found[path] = (stat.st_ino, stat.st_mtime_ns)
+    return found

@@ -12,10 +12,10 @@ from types import SimpleNamespace
 import pytest
 
 from lra_bench import files
-from lra_bench.cell import held_elsewhere, holding
+from lra_bench.claims import held_elsewhere, holding
 from lra_bench.grid import local
 from lra_bench.grid.plan import Planned
-from lra_bench.records import store
+from lra_bench.records import store, tables
 from tests.faults.outcome import assert_sound, beside
 from tests.faults.test_endings import own_models
 from tests.record_factory import make_curves, make_record
@@ -36,7 +36,7 @@ for attempt in range(int(sys.argv[2]), 10**6, 2):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from lra_bench.cell import holding
+from lra_bench.claims import holding
 from tests.record_factory import make_record
 
 with holding(make_record().key, Path(sys.argv[1])):
@@ -70,7 +70,7 @@ def test_a_reader_sees_whole_records_while_two_write_and_both_are_killed(tmp_pat
         until = time.monotonic() + 2
         while time.monotonic() < until or len(seen) < 5:
             record = store.find(key, tmp_path)
-            attempts = set(store.curves(record)["attempt"])
+            attempts = set(tables.curves(record)["attempt"])
             assert len(attempts) == 1
             same += attempts == {record.attempt}
             seen.add(record.attempt)
@@ -81,7 +81,7 @@ def test_a_reader_sees_whole_records_while_two_write_and_both_are_killed(tmp_pat
     assert same
     assert_sound(Folder(tmp_path / "elsewhere", LRA_BENCH_RESULTS=str(tmp_path)))
     record = store.find(key, tmp_path)
-    assert set(store.curves(record)["attempt"]) == {record.attempt}
+    assert set(tables.curves(record)["attempt"]) == {record.attempt}
     store.write(make_record(attempt=9**9), tmp_path)
     folder = tmp_path / "runs" / key.folder()
     assert [path.name for path in folder.iterdir()] == ["seed0.json"], "what was left aside goes with the next write"

@@ -1,0 +1,83 @@
+"""The tables beside a record: its learning curves, and its predictions on test rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra_bench.contracts import UserError
+
+from .schema import Record
+from .store import TABLES, load, size_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pandas as pd
+
+
+def curves(record: Record) -> pd.DataFrame | None:
+    """Training curves by step, None where the record has none."""
+    return _table(record, "curves")
+
+
+def validation_curve(record: Record) -> tuple[np.ndarray, np.ndarray] | None:
+    """The validated steps and their scores, (V,) each, None where the record has no curves."""
+    import numpy as np
+
+    table = _arrow(record, "curves", ["step", "validation_score"])
+    if table is None:
+        return None
+    # Without pandas, which takes longer than to read: there are thousands of small files.
+    step, score = (np.asarray(table[name].to_numpy(), dtype=float) for name in ("step", "validation_score"))
+    known = ~np.isnan(score)
+    return step[known].astype(int), score[known]
+
+
+def predictions(record: Record) -> pd.DataFrame | None:
+    """Test predictions by length and row, None where the record has none."""
+    return _table(record, "predictions")
+
+
+def _table(record: Record, name: str) -> pd.DataFrame | None:
+    table = _arrow(record, name)
+    # What pandas noted there is not checked.
+    return None if table is None else table.to_pandas(ignore_metadata=True)
+
+
+def _arrow(record: Record, name: str, columns: list[str] | None = None) -> Any:
+    """A table of Arrow, all ``columns`` or some, of a later attempt where one took the record's place; None without."""
+    if name not in record.artifacts or record.path is None:
+        return None
+    try:
+        return _read_table(record.path.with_name(record.artifacts[name]), TABLES[name], columns)
+    except FileNotFoundError:
+        if not record.path.exists() or (now := load(record.path)).artifacts == record.artifacts:
+            return None
+        return _arrow(now, name, columns)
+
+
+def _read_table(path: Path, numbers: Sequence[str], columns: list[str] | None) -> Any:
+    """A table, or ``columns`` of it; ``UserError`` where it is none, or ``numbers`` are not numbers in it."""
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
+    try:
+        size_of(path, "table")
+        with ParquetFile(path) as file:  # pandas' own reader takes several times as long over small files
+            if lacking := sorted({*numbers, *(columns or [])} - set(file.schema_arrow.names)):
+                raise UserError(f"{path}: has no column {lacking[0]}")
+            for column in numbers:
+                if not _is_number(file.schema_arrow.field(column).type):
+                    raise UserError(f"{path}: column {column} holds no numbers")
+            return file.read(columns)
+    except FileNotFoundError:
+        raise
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read as a table ({str(error).strip().partition(chr(10))[0]})") from error
+
+
+def _is_number(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
