@@ -20,7 +20,7 @@ from lra_bench.data.archives import read_files
 from lra_bench.data.cache import Cache
 from lra_bench.data.pickles import load_arrays
 from lra_bench.leaderboard.published import COLUMNS, load_published
-from lra_bench.records import store
+from lra_bench.records import store, tables
 from lra_bench.tasks.listops_files import read_examples
 from lra_bench.tasks.retrieval_files import find_pairs, read_pairs
 from lra_bench.training.checkpoint import BEST, LAST, Checkpoints
@@ -65,7 +65,7 @@ def spoil_table(aside, data):
         frame.to_parquet(file, index=False)
     before = disk(aside)
     loaded = store.load(path)
-    sentence = told(lambda: (store.curves if name == "curves" else store.predictions)(loaded))
+    sentence = told(lambda: (tables.curves if name == "curves" else tables.predictions)(loaded))
     assert disk(aside) == before
     return sentence
 
