@@ -60,7 +60,7 @@ class RecallTask(SyntheticTask):
             raise UserError(f"task.power={power}: must be above 0")
         self.spec = TaskSpec(
             name="recall",
-            version="1",
+            version="2",
             kind="tagging",
             direction="either",
             vocabulary_size=symbols + 2,

@@ -18,6 +18,8 @@ BLANK, SEPARATOR, FIRST_COPIED = 1, 2, 3
 FIRST_KEY = 2
 FIRST_MARKER = 1
 MARK, FIRST_SYMBOL = 1, 2
+TRIES = 32
+"""How often to draw among all places, which takes no look at each of them, before drawing among the free ones."""
 
 
 @compiled
@@ -54,13 +56,39 @@ def draw_copies(key: Any, first: int, copied: int, symbols: int, tokens: Any, ta
 
 
 @compiled
+def _share(cumulative: Any, place: int) -> float:
+    return cumulative[place] - (cumulative[place - 1] if place else 0.0)
+
+
+@compiled
+def _free_place(cumulative: Any, tokens: Any, counter: Any) -> int:
+    """One of the places (N,) that are BLANK in ``tokens``, by the shares that ``cumulative`` sums up."""
+    for _ in range(TRIES):
+        place = int(np.searchsorted(cumulative, uniform(counter), side="right"))
+        if place < len(cumulative) and tokens[place] == BLANK:  # rounding may end the sum below 1
+            return place
+    left, free = 0.0, -1
+    for place in range(len(cumulative)):
+        if tokens[place] == BLANK:
+            left += _share(cumulative, place)
+    left *= uniform(counter)
+    for place in range(len(cumulative)):
+        if tokens[place] == BLANK:
+            free = place
+            left -= _share(cumulative, place)
+            if left < 0:
+                break
+    return free
+
+
+@compiled
 def draw_recalls(
     key: Any, first: int, pairs: int, half: int, queries: int, cumulative: Any, tokens: Any, targets: Any
 ) -> None:
     """``pairs`` of one of ``half`` keys and one of ``half`` values, none twice, then ``queries`` keys among blanks.
 
-    ``cumulative`` (N − 2 pairs,) holds the probabilities of each free place or an earlier one; taken places are drawn
-    again. ``tokens`` and ``targets`` are (R, N).
+    ``cumulative`` (N − 2 pairs,) holds the probabilities of each place behind the pairs or an earlier one.
+    ``tokens`` and ``targets`` are (R, N).
     """
     counter = np.empty(1, dtype=np.uint64)
     keys, values, asked = np.empty(half, np.int64), np.empty(half, np.int64), np.empty(pairs, np.int64)
@@ -81,12 +109,7 @@ def draw_recalls(
             tokens[row, 2 * pair + 1] = FIRST_KEY + half + values[pair]
         for query in range(queries):
             pair = asked[query % pairs]
-            place = 2 * pairs
-            while True:
-                gap = np.searchsorted(cumulative, uniform(counter), side="right")
-                place = 2 * pairs + int(gap)
-                if gap < len(cumulative) and tokens[row, place] == BLANK:  # rounding may end the sum below 1
-                    break
+            place = 2 * pairs + _free_place(cumulative, tokens[row, 2 * pairs :], counter)
             tokens[row, place] = FIRST_KEY + keys[pair]
             targets[row, place] = values[pair]
 

@@ -1,5 +1,6 @@
 """Tasks drawn from a seed: each row against a plain reading of its tokens, floors and chance against closed forms."""
 
+import itertools
 from collections import Counter
 from itertools import pairwise
 from typing import Any
@@ -264,6 +265,30 @@ def test_gaps_of_recall_follow_the_power_law(cache):
 def test_all_places_can_be_asked(cache):
     task = prepared(cache, "recall", length=20, pairs=3, symbols=40, queries=14)
     assert (np.array(task.split("test")["target"][:])[:, 6:] != NOT_SCORED).all()
+
+
+def test_places_of_recall_are_drawn_one_after_the_other_among_those_that_are_free(cache):
+    """Where few likely ones are left too: with power 8 the first of the eight places has a share of 3e-7."""
+    rows = {**ROWS, "train": 6000}
+    task = prepared(cache, "recall", length=10, pairs=1, symbols=2000, queries=6, rows=rows, power=8)
+    asked = np.array(task.split("train")["target"][:])[:, 2:] != NOT_SCORED
+    weights = np.arange(1.0, 9.0) ** 7
+    expected = Counter()
+    for order in itertools.permutations(range(8), 6):
+        taken = np.cumsum([0, *weights[list(order[:-1])]])
+        expected[frozenset(order)] += float(np.prod(weights[list(order)] / (weights.sum() - taken)))
+    found = Counter(frozenset(np.flatnonzero(row).tolist()) for row in asked)
+    assert sum(expected.values()) == pytest.approx(1)
+    likely = [places for places, share in expected.items() if share > 1e-3]
+    assert len(likely) > 2
+    for places in likely:
+        mean = 6000 * expected[places]
+        assert abs(found[places] - mean) < 5 * mean**0.5, (sorted(places), found[places], mean)
+
+
+def test_queries_may_crowd_at_the_end_of_recall(cache):
+    task = prepared(cache, "recall", length=128, pairs=2, symbols=8, queries=32, power=50)
+    assert ((np.array(task.split("test")["target"][:]) != NOT_SCORED).sum(axis=1) == 32).all()
 
 
 @pytest.mark.parametrize("causal", [False, True])
