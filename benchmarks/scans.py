@@ -4,9 +4,9 @@
 
 ``scan`` and ``decay_attention`` on rows (B, N, D) in single precision, the latter with keys and values of D / heads,
 beside what computes the same: a loop over time of torch's operators, torch's generic associative scan and mambapy's.
-Then our layers of width D beside those of minGRU-pytorch, s5-pytorch and mambapy. Printed is the median time of each,
-and the median over neighbouring blocks of its ratio to ours. What is not installed is left out, and said; none of these
-packages is needed for anything else.
+Then our layers of width D beside those of minGRU-pytorch, s5-pytorch, mambapy and Mega-pytorch. Printed is the median
+time of each, and the median over neighbouring blocks of its ratio to ours. What is not installed is left out, and said;
+none of these packages is needed for anything else.
 """
 
 from __future__ import annotations
@@ -159,10 +159,22 @@ def mamba(sizes: Sizes) -> nn.Module:
     return layer
 
 
+def mega(sizes: Sizes) -> nn.Module:
+    """With the averages and the widths of ours."""
+    from mega_pytorch.mega_pytorch import MegaLayer
+
+    width = sizes.width
+    layer: nn.Module = MegaLayer(
+        dim=width, ema_heads=width // 16, attn_dim_qk=width // 4, attn_dim_value=width // 2, causal=True
+    )
+    return layer
+
+
 PEERS: dict[str, tuple[str, str, Callable[[Sizes], nn.Module]]] = {
     "min_gru": ("minGRU-pytorch minGRU", "minGRU_pytorch", min_gru),
     "s5": ("s5-pytorch S5", "s5", s5),
     "mamba": ("mambapy MambaBlock", "mambapy", mamba),
+    "mega": ("Mega-pytorch MegaLayer", "mega_pytorch", mega),
 }
 
 

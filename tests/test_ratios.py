@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lra_bench.measure.ratios import median_interval, paired_ratios, spread_of
+from lra_bench.measure.ratios import median_interval, spread_of, undisturbed_ratio
 
 
 def test_the_interval_of_a_median_holds_it_as_often_as_it_says():
@@ -13,18 +13,38 @@ def test_the_interval_of_a_median_holds_it_as_often_as_it_says():
     assert median_interval([]) == (None, None) and median_interval([2.0, 1.0, 4.0]) == (1.0, 4.0)
 
 
-def test_what_slows_both_at_a_time_cancels() -> None:
-    slow = np.repeat([1.0, 1.5, 1.0, 3.0, 1.0], 7)
-    assert paired_ratios(2 * slow, slow) == pytest.approx([2] * 35)
-    assert np.median(2 * slow) / np.median(slow[::7]) == pytest.approx(2)
+def test_what_slows_one_or_both_for_a_time_cancels() -> None:
+    calm = np.full(35, 2.0)
+    slowed = np.repeat([1.0, 0.6, 0.5, 1.0, 0.3], 7)
+    for own, other in ((3 * slowed, slowed), (3 * calm, 2 * slowed), (6 * slowed, calm), (3 * slowed[::-1], slowed)):
+        ratio, spread = undisturbed_ratio(own, other)
+        assert ratio == pytest.approx(3) and spread is not None
 
 
-def test_of_unequal_series_stretches_of_the_same_time_are_compared() -> None:
-    drift = np.linspace(1, 2, 35)
+def test_a_ratio_is_found_under_drift_and_of_series_that_are_unequally_long() -> None:
+    drift = np.linspace(2, 1, 35)
     seldom = np.array([drift[start : start + 7].mean() for start in range(0, 35, 7)])
-    assert paired_ratios(3 * drift, seldom) == pytest.approx([3] * 5)
-    assert paired_ratios(seldom, 3 * drift) == pytest.approx([1 / 3] * 5)
-    assert paired_ratios([], [1.0]) == [] == paired_ratios([1.0], [])
+    assert undisturbed_ratio(3 * drift, drift)[0] == pytest.approx(3)
+    assert undisturbed_ratio(3 * drift, seldom)[0] == pytest.approx(3, rel=0.05)
+    assert undisturbed_ratio([], [1.0]) == (None, None) == undisturbed_ratio([1.0], [])
+    assert undisturbed_ratio([2.0, 2.0], [1.0, 1.0]) == (2, None)
+
+
+def test_the_spread_of_a_ratio_is_what_it_says() -> None:
+    """Over worlds of known truth: the ratio lies within its spread about 95 % of the time, and noise widens it."""
+    generator = np.random.default_rng(0)
+
+    def world(noise: float) -> tuple[float, float]:
+        own, other = (1 / (1 + generator.exponential(noise, size=35)) for _ in range(2))
+        ratio, spread = undisturbed_ratio(own, other)
+        assert ratio is not None and spread is not None
+        return abs(ratio - 1) / spread, spread
+
+    quiet, loud = ([world(noise) for _ in range(150)] for noise in (0.02, 0.3))
+    for found in (quiet, loud):
+        assert 0.8 <= np.mean([away <= 1 for away, _ in found]) <= 1
+    assert 0.02 > np.mean([spread for _, spread in quiet]) < np.mean([spread for _, spread in loud]) / 5
+    assert undisturbed_ratio([2.0] * 35, [1.0] * 35) == (2, 0)
 
 
 def test_a_few_disturbed_rounds_are_no_spread_and_a_drift_is() -> None:

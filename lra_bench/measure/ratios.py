@@ -8,6 +8,10 @@ from typing import Any
 
 import numpy
 
+FAST = 0.9
+STRETCHES = 7
+REDRAWN = 200
+
 
 def ratio(own: float | None, other: float | None) -> float | None:
     """``own`` over ``other``; None where one of the two is unknown, never infinite."""
@@ -20,18 +24,32 @@ def geometric_mean(ratios: Iterable[float | None]) -> float | None:
     return math.exp(sum(logarithms) / len(logarithms)) if logarithms else None
 
 
-def paired_ratios(own: Sequence[float], other: Sequence[float]) -> list[float]:
-    """``own`` over ``other`` at the same time, of two series that are spread over the same time.
+def undisturbed_ratio(own: Sequence[float], other: Sequence[float]) -> tuple[float | None, float | None]:
+    """``own`` over ``other`` of two series of rates that were taken in turns, and the spread of that ratio.
 
-    Of unequal series the longer is cut into as many stretches as the shorter has values, and the median of each counts.
+    Of each the rate that one round in ten exceeds: other work on the machine only slows, and rarely both alike, so the
+    fast rounds are those that compare. The spread is half of the 95 % interval, as a share of the ratio, when stretches
+    of the time, the same of both, are drawn with replacement; None for fewer than three rounds.
     """
     fewer = min(len(own), len(other))
     if not fewer:
-        return []
-    tops, bottoms = (
-        [float(numpy.median(stretch)) for stretch in numpy.array_split(series, fewer)] for series in (own, other)
-    )
-    return [top / bottom for top, bottom in zip(tops, bottoms, strict=True)]
+        return None, None
+    ratio = _fast(own) / _fast(other)
+    if fewer < 3:
+        return ratio, None
+    stretches = [numpy.array_split(numpy.asarray(series), min(fewer, STRETCHES)) for series in (own, other)]
+    drawn = numpy.random.default_rng(0).integers(len(stretches[0]), size=(REDRAWN, len(stretches[0])))
+    redrawn = [
+        _fast(numpy.concatenate([stretches[0][place] for place in places]))
+        / _fast(numpy.concatenate([stretches[1][place] for place in places]))
+        for places in drawn
+    ]
+    low, high = numpy.quantile(redrawn, [0.025, 0.975])
+    return ratio, float(high - low) / 2 / ratio
+
+
+def _fast(rates: Any) -> float:
+    return float(numpy.quantile(rates, FAST))
 
 
 def median_interval(values: Sequence[float]) -> tuple[float | None, float | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from .contest import Measured
 from .crossing import crossing
 from .entry import LARGEST
 from .growth import peak_bytes
-from .ratios import geometric_mean, paired_ratios, ratio, spread_of
+from .ratios import geometric_mean, ratio, spread_of, undisturbed_ratio
 
 BEYOND = ("out_of_memory", "timeout")
 
@@ -47,13 +46,14 @@ def _against(one: Measured, other: Measured | None, key: str) -> dict[str, Any]:
     """
     entry, known = one.entry, other.entry if other is not None else None
     named = other is not None and known is not None and known["attention_backend"] is not None
-    speeds = paired_ratios(one.tokens_per_second_by_round, other.tokens_per_second_by_round) if named and other else []
+    rounds = (one.tokens_per_second_by_round, other.tokens_per_second_by_round) if named and other else ([], [])
+    speed_ratio, spread = undisturbed_ratio(*rounds)
     weighed = known if named and known and known["batch_size"] == entry["batch_size"] else None
     return {
         f"{key}_backend": known and known["attention_backend"],
         f"{key}_status": known and known["status"],
-        f"speed_ratio_{key}": statistics.median(speeds) if speeds else None,
-        f"spread_of_speed_ratio_{key}": spread_of(speeds),
+        f"speed_ratio_{key}": speed_ratio,
+        f"spread_of_speed_ratio_{key}": spread,
         f"memory_ratio_{key}": ratio(peak_bytes(entry), weighed and peak_bytes(weighed)),
     }
 
