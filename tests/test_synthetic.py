@@ -1,7 +1,7 @@
 """Tasks drawn from a seed: each row against a plain reading of its tokens, floors and chance against closed forms."""
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import pairwise
 from typing import Any
 
@@ -273,7 +273,7 @@ def test_places_of_recall_are_drawn_one_after_the_other_among_those_that_are_fre
     task = prepared(cache, "recall", length=10, pairs=1, symbols=2000, queries=6, rows=rows, power=8)
     asked = np.array(task.split("train")["target"][:])[:, 2:] != NOT_SCORED
     weights = np.arange(1.0, 9.0) ** 7
-    expected = Counter()
+    expected: dict[frozenset[int], float] = defaultdict(float)
     for order in itertools.permutations(range(8), 6):
         taken = np.cumsum([0, *weights[list(order[:-1])]])
         expected[frozenset(order)] += float(np.prod(weights[list(order)] / (weights.sum() - taken)))
