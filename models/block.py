@@ -13,8 +13,14 @@ from lra_bench.contracts import UserError
 from .batch_norm import BatchNorm, normalised
 from .kernels.dropout import Dropout
 from .mixer import Context, Mixer
+from .scale_norm import ScaleNorm
 
-NORMS: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm, "batch": BatchNorm}
+NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "layer": nn.LayerNorm,
+    "rms": nn.RMSNorm,
+    "scale": ScaleNorm,
+    "batch": BatchNorm,
+}
 PLACES = ("pre", "post")
 
 

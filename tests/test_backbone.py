@@ -223,7 +223,7 @@ class TestParameters:
 
 
 class TestOptions:
-    @pytest.mark.parametrize("norm", ["layer", "rms", "batch"])
+    @pytest.mark.parametrize("norm", ["layer", "rms", "scale", "batch"])
     @pytest.mark.parametrize("place", ["pre", "post"])
     @pytest.mark.parametrize("activation", ["gelu", "relu", "silu", "swiglu", "geglu", "reglu"])
     def test_combinations_differ_and_train(self, norm, place, activation):

@@ -43,7 +43,7 @@ def composed():
 
 
 def test_there_are_recipes_of_every_task_of_long_range_arena():
-    for model in ("s4", "s4d", "s5"):
+    for model in ("s4", "s4d", "s5", "mega", "mega_chunk"):
         tasks = {cell(name)[1] for name in FILES if cell(name)[2] == model}
         assert tasks == {"listops", "text", "retrieval", "image", "pathfinder", "pathfinder128"}
 
@@ -63,6 +63,9 @@ class TestFile:
         from omegaconf import OmegaConf
 
         written = OmegaConf.to_container(OmegaConf.load(CONF / "tuned" / f"{name}.yaml"))
+        for base in reversed(written.pop("defaults", [])):
+            own, written = written, OmegaConf.to_container(OmegaConf.load(CONF / "tuned" / f"{base}.yaml"))
+            written = OmegaConf.to_container(OmegaConf.merge(written, own))
         found = dict(leaves(composed[name].config))
         assert {key: found[key] for key, _ in leaves(written)} == dict(leaves(written))
         assert composed[name].modified == () and composed[name].differences == {}
@@ -74,7 +77,8 @@ class TestFile:
         network = build_model(made, spec)
         assert network.supports(spec) is None
         assert len(network.blocks) == made["backbone"]["depth"]
-        assert not any("feed_forward" in key for key, _ in network.named_modules() if not key.startswith("head"))
+        inside = [key for key, _ in network.named_modules() if not key.startswith("head")]
+        assert any("feed_forward" in key for key in inside) == made["backbone"]["feed_forward"]
 
 
 def test_what_a_user_changes_is_a_change_of_the_protocol(tmp_path):
