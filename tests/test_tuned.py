@@ -62,12 +62,12 @@ class TestFile:
     def test_its_values_are_the_cells(self, name, composed):
         from omegaconf import OmegaConf
 
-        written = OmegaConf.to_container(OmegaConf.load(CONF / "tuned" / f"{name}.yaml"))
-        for base in reversed(written.pop("defaults", [])):
-            own, written = written, OmegaConf.to_container(OmegaConf.load(CONF / "tuned" / f"{base}.yaml"))
-            written = OmegaConf.to_container(OmegaConf.merge(written, own))
+        written = OmegaConf.load(CONF / "tuned" / f"{name}.yaml")
+        for base in written.pop("defaults", []):
+            written = OmegaConf.merge(OmegaConf.load(CONF / "tuned" / f"{base}.yaml"), written)
+        expected = dict(leaves(OmegaConf.to_container(written)))
         found = dict(leaves(composed[name].config))
-        assert {key: found[key] for key, _ in leaves(written)} == dict(leaves(written))
+        assert {key: found[key] for key in expected} == expected
         assert composed[name].modified == () and composed[name].differences == {}
         assert {"train.steps", "train.batch_size", "train.lr", "train.state_lr", "train.warmup_steps"} <= set(found)
 
