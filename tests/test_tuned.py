@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -62,7 +63,7 @@ class TestFile:
     def test_its_values_are_the_cells(self, name, composed):
         from omegaconf import OmegaConf
 
-        written = OmegaConf.load(CONF / "tuned" / f"{name}.yaml")
+        written: Any = OmegaConf.load(CONF / "tuned" / f"{name}.yaml")
         for base in written.pop("defaults", []):
             written = OmegaConf.merge(OmegaConf.load(CONF / "tuned" / f"{base}.yaml"), written)
         expected = dict(leaves(OmegaConf.to_container(written)))
