@@ -57,6 +57,19 @@ def test_trainings_that_differ_in_more_than_the_length_are_lines_of_their_own() 
     assert sheet.data.groupby("label").size().sort_values().tolist() == [2, 3]
 
 
+def test_a_system_is_one_line_whatever_its_tasks_options_and_training_are() -> None:
+    made = study(("performer", "local"), seeds=1)
+    for record in made:
+        if record.key.task == "recall":
+            record.config["task"]["pairs"] = 2
+            record.config["train"]["steps"] = 1000
+            record.protocol_modified = ["task.length", "task.pairs"]
+    [sheet] = sheets(NAME, made)
+    assert sheet.data.groupby("label")["task"].nunique().to_dict() == {
+        f"{model} (task.length changed)": 2 for model in ("local", "performer")
+    }
+
+
 def test_a_task_that_is_lengthened_in_two_ways_has_one_point_for_each_training() -> None:
     made = study(("performer",), ("copy",), 1)
     for record in made:

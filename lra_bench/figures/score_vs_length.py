@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
 
@@ -32,14 +32,20 @@ def lacking(records: Sequence[Record]) -> list[str]:
 def table(records: Sequence[Record]) -> pd.DataFrame:
     """One row per variant and training length, seeds averaged, of variants with several lengths.
 
-    Cells whose configurations differ in the length alone are one variant; ``hash`` is that of the rest.
+    Cells whose configurations differ in the length alone are one variant. So are those of one system in several tasks,
+    under the changed keys that they share, unless a task has the system twice. ``hash`` tells variants apart.
     """
     data = averaged(records)
     # The training length belongs to every way to make others.
     data = data[(data["knob"] == "") & (data["ratio"] == 1)].drop_duplicates([*SHEET, *PANEL, *IDENTITY, "length"])
     data = data.drop(columns=["knob", "ratio", "length_variant", "train_length"])
-    same = {(record.key.model, record.key.hash): _but_for_length(record) for record in records}
-    data["hash"] = [same[pair] for pair in zip(data["model"], data["hash"], strict=True)]
+    digests = {(record.key.model, record.key.hash): _digests(record) for record in records}
+    found = [digests[pair] for pair in zip(data["model"], data["hash"], strict=True)]
+    data["hash"], data["whole"] = [system for system, _ in found], [whole for _, whole in found]
+    system = [*SHEET, "variant", "hash", "hardware"]
+    once = data.groupby([*PANEL, *system], dropna=False)["whole"].transform("nunique") == 1
+    data["modified"] = data["modified"].mask(once, data.groupby(system)["modified"].transform(_shared))
+    data["hash"] = data["hash"].where(once, data.pop("whole"))
     several = data.groupby([*SHEET, *PANEL, *IDENTITY], dropna=False)["length"].transform("nunique") > 1
     return data[several].sort_values([*SHEET, *PANEL, *IDENTITY, "length"]).reset_index(drop=True)
 
@@ -56,10 +62,21 @@ def _at_its_length(record: Record) -> bool:
     return any(not knob and point["ratio"] == 1 for _, knob, point in scored_points(record))
 
 
-def _but_for_length(record: Record) -> str:
-    """A digest of what decides a cell's numbers beside the length of rows and the seed."""
-    parts = {name: record.config.get(name) for name in ("task", "model", "position", "backbone", "train")}
+def _shared(modified: pd.Series) -> str:
+    """The keys that stand in all of some lists."""
+    first, *others = (keys.split(", ") for keys in modified.unique())
+    return ", ".join(key for key in first if all(key in keys for keys in others))
+
+
+def _digests(record: Record) -> tuple[str, str]:
+    """Of the system that a cell trains, and of all that decides its numbers beside the length of rows and the seed."""
+    parts = {name: record.config.get(name) for name in ("model", "position", "backbone", "train", "task")}
     parts["task"] = {key: value for key, value in (parts["task"] or {}).items() if key not in LENGTH_OPTIONS}
+    system = {name: parts[name] for name in ("model", "position", "backbone")}
+    return _digest(system), _digest(parts)
+
+
+def _digest(parts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
