@@ -45,7 +45,7 @@ class Hardware:
         return nullcontext()
 
     def apply(self) -> None:
-        """Set thread count, matrix precision and choice of algorithms of this process."""
+        """Set thread count, matrix precision and choice of algorithms of this process, before it computes."""
         import torch
 
         if self.deterministic:
@@ -53,6 +53,9 @@ class Hardware:
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(self.deterministic)
 
+        # A gradient that fades over thousands of steps ends below the smallest normal number, where products take a CPU
+        # many times as long. Threads take the setting over from the one that starts them.
+        torch.set_flush_denormal(True)
         torch.set_num_threads(self.threads)
         tf32 = self.precision == "tf32"
         torch.backends.cuda.matmul.allow_tf32 = tf32

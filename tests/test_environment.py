@@ -63,6 +63,8 @@ def test_settings_of_the_process_are_read_and_not_assumed() -> None:
 
     with sdpa_kernel(SDPBackend.MATH):
         assert environment()["software"]["sdpa_backends"] == ["math"]
+    torch.set_flush_denormal(False)
+    assert environment()["software"]["flushes_denormals"] is False
     torch.use_deterministic_algorithms(True)
     try:
         assert environment()["software"]["deterministic"] is True
@@ -152,3 +154,23 @@ def test_without_git_the_commit_is_unknown(checkout: Path, monkeypatch: pytest.M
     assert code_version()["git_sha"] is None
     assert code_version()["git_dirty"] is None
     assert code_version()["version"]
+
+
+FADED = """
+import torch
+from lra_bench.hardware import resolve
+from lra_bench.models.kernels.gated_scan import gated_scan
+from lra_bench.models.kernels.scan import scan
+
+resolve({"device": "cpu", "precision": "fp32", "compile": False, "threads": 2, "micro_batch": None}).apply()
+small = torch.full((1 << 20,), 1e-39)
+assert not (small * 2).any(), "operators on all threads"
+assert not (small.view(1024, 1024) @ torch.eye(1024)).any(), "products"
+h = scan(torch.full((4, 4096, 64), 0.9), torch.zeros(4, 4096, 64), torch.ones(4, 64))
+assert h[:, 500].min() > 0 and not h[:, 900:].any(), "compiled loops on all threads"
+"""
+
+
+def test_what_fades_below_the_normal_numbers_is_zero_on_every_thread() -> None:
+    """A step of an LRU took eight times as long for them."""
+    subprocess.run([sys.executable, "-c", FADED], check=True)

@@ -99,6 +99,7 @@ def _software() -> dict[str, Any]:
         ],
         "tf32": _found(lambda: bool(cuda.matmul.allow_tf32)),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "flushes_denormals": not torch.full((1,), 1e-39).mul(1).any().item(),
     }
 
 
