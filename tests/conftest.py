@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,3 +33,11 @@ def cache_of_the_tests(tmp_path_factory):
         folder = tmp_path_factory.mktemp("cache")
         patch.setenv("LRA_BENCH_CACHE", str(folder))
         yield folder
+
+
+@pytest.fixture(autouse=True)
+def numbers_of_the_tests():
+    """What a test sets for its process as a cell does, the next does not find: hypothesis wants numbers near zero."""
+    yield
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.set_flush_denormal(False)

@@ -18,7 +18,7 @@ ENVIRONMENT_FACTS = {
         "load_average_1_minute", "device", "precision", "compile", "threads", "processes", "strategy", "gpu",
     },
     "software": {
-        "python", "platform", "torch", "cuda", "cudnn", "sdpa_backends", "tf32", "deterministic",
+        "python", "platform", "torch", "cuda", "cudnn", "sdpa_backends", "tf32", "deterministic", "flushes_denormals",
         *environment.LIBRARIES,
     },
 }  # fmt: skip
