@@ -10,6 +10,7 @@ from lra_bench.contracts import Batch, UserError
 from lra_bench.models.backbone import SequenceModel
 from lra_bench.models.bag_of_tokens import BagOfTokens
 from lra_bench.models.map import render
+from lra_bench.models.scale_norm import ScaleNorm
 from tests.mixer_cases import NODES, SPECS
 from tests.model_cases import batch_for, model, node_file, randomise, task
 from tests.oracles import SMALL
@@ -345,3 +346,11 @@ def test_the_map_is_what_the_systems_declare():
 
     written = files("lra_bench.models").joinpath("README.md").read_text(encoding="utf-8")
     assert written == render(), "write it again: python -m lra_bench.models.map > models/README.md"
+
+
+def test_scale_norm_gives_all_rows_one_length():
+    norm = ScaleNorm(5).double()
+    norm.weight.data.fill_(0.3)
+    x = torch.randn(2, 3, 5, dtype=torch.float64)
+    assert (norm(x) - 0.3 * 5**0.5 * x / x.norm(dim=-1, keepdim=True)).abs().max() < 1e-12
+    assert sum(weight.numel() for weight in norm.parameters()) == 1

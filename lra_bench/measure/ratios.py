@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy
 
-FAST = 0.9
-STRETCHES = 7
+FAST = 0.9  # the share of rounds that are slower than a fast one
+STRETCHES = 7  # of time, within which rounds are disturbed alike
 REDRAWN = 200
 
 
@@ -34,18 +34,18 @@ def undisturbed_ratio(own: Sequence[float], other: Sequence[float]) -> tuple[flo
     fewer = min(len(own), len(other))
     if not fewer:
         return None, None
-    ratio = _fast(own) / _fast(other)
+    found = _fast(own) / _fast(other)
     if fewer < 3:
-        return ratio, None
-    stretches = [numpy.array_split(numpy.asarray(series), min(fewer, STRETCHES)) for series in (own, other)]
-    drawn = numpy.random.default_rng(0).integers(len(stretches[0]), size=(REDRAWN, len(stretches[0])))
+        return found, None
+    own_stretches, other_stretches = (numpy.array_split(series, min(fewer, STRETCHES)) for series in (own, other))
+    drawn = numpy.random.default_rng(0).integers(len(own_stretches), size=(REDRAWN, len(own_stretches)))
     redrawn = [
-        _fast(numpy.concatenate([stretches[0][place] for place in places]))
-        / _fast(numpy.concatenate([stretches[1][place] for place in places]))
+        _fast(numpy.concatenate([own_stretches[place] for place in places]))
+        / _fast(numpy.concatenate([other_stretches[place] for place in places]))
         for places in drawn
     ]
     low, high = numpy.quantile(redrawn, [0.025, 0.975])
-    return ratio, float(high - low) / 2 / ratio
+    return found, float(high - low) / 2 / found
 
 
 def _fast(rates: Any) -> float:
