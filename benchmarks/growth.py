@@ -83,6 +83,7 @@ def main() -> int:
     asked = parser.parse_args()
     if unknown := set(asked.models) - set(NODES):
         parser.error(f"no model of this name: {', '.join(sorted(unknown))} (lra-bench list models)")
+    torch.set_flush_denormal(True)  # as in every process that the product measures in
     torch.set_num_threads(asked.threads)
     torch.manual_seed(0)
     names = asked.models or [name for name, spec in SPECS.items() if spec.growth < 2]

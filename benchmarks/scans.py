@@ -185,6 +185,7 @@ def main() -> None:
     for name, default in defaults.items():
         parser.add_argument(f"--{name}", type=int, default=default)
     asked = parser.parse_args()
+    torch.set_flush_denormal(True)  # as in every process that the product measures in
     torch.set_num_threads(asked.threads)
     sizes = Sizes(asked.length, asked.width, asked.heads)
     for make in (kernels, layers):

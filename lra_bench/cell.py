@@ -21,7 +21,8 @@ from lra_bench.contracts import Unwritable, UserError
 from lra_bench.hardware import first_line
 from lra_bench.limits import TimeUp, is_out_of_memory, memory_limit, time_limit
 from lra_bench.progress import say
-from lra_bench.records.schema import FINISHED, CellKey, Record
+from lra_bench.records.key import CellKey
+from lra_bench.records.schema import FINISHED, Record
 
 if TYPE_CHECKING:
     from lra_bench.stages import Stages

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lra_bench.contracts import Unwritable
 from lra_bench.files import why
 from lra_bench.progress import say
-from lra_bench.records.schema import CellKey
+from lra_bench.records.key import CellKey
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

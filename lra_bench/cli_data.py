@@ -119,13 +119,14 @@ def _for_each(
     from lra_bench import config
     from lra_bench.build import build_task
     from lra_bench.import_path import importable
+    from lra_bench.option_files import option_files
 
     names, overrides = _split(tasks)
     if not names and (overrides or source):
         raise UserError(f"{(overrides or ['--source'])[0]}: name the task that it is for")
     if source and len(names) > 1:
         raise UserError(f"--source: is for one task, and {' '.join(names)} are {len(names)}; name one")
-    names = names or list(config.option_files("task", config_dir))
+    names = names or list(option_files("task", config_dir))
     failed = []
     with importable(config_dir), config.hydra_ready():
         for name in names:
@@ -158,13 +159,13 @@ def _split(tasks: list[str] | None) -> tuple[list[str], list[str]]:
 
 def _known(tasks: list[str] | None, config_dir: Path | None) -> list[str]:
     """Task names, none of them misspelt."""
-    from lra_bench import config
     from lra_bench.build import suggest
+    from lra_bench.option_files import option_files
 
     names, overrides = _split(tasks)
     for text in overrides:
         raise UserError(f"{text}: here only names of tasks are understood")
-    known = set(config.option_files("task", config_dir)) if names else set()
+    known = set(option_files("task", config_dir)) if names else set()
     for name in names:
         if name not in known:
             raise UserError(f"{name}: there is no such task{suggest(name, known)}")

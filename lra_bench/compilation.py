@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from lra_bench.progress import say
-from lra_bench.records.schema import Compile
+from lra_bench.records.sections import Compile
 
 T = TypeVar("T")
 

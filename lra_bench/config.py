@@ -1,13 +1,11 @@
-"""From overrides to one composed configuration: composition, the choice of position, what was modified, the hash."""
+"""From overrides to one composed configuration: composition, the choice of position, what was modified."""
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,20 +13,18 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.abilities import mixer_ability, position_hooks
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
+from lra_bench.option_files import GROUPS, PACKAGE, extension_sources, option_files
 from lra_bench.options import Bench
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-PACKAGE = "lra_bench.conf"
-GROUPS = ("task", "model", "position", "hardware", "launcher", "tracker", "protocol", "experiment")
 OPEN_GROUPS = ("task", "model", "position")
 PROTOCOL_SECTIONS = ("task", "backbone", "train")
 # What the data lacks stands in its fingerprint, and parts rankings by itself.
 FREE_KEYS = ("task.source", "task.allow_partial", "backbone.position")
 # A choice of system, not of the rules: part of a variant's name.
 VARIANT_SECTIONS, VARIANT_KEYS = ("model", "position"), ("backbone.causal",)
-NOT_HASHED = {("task", "source"), ("task", "allow_partial"), ("model", "label"), ("model", "source")}
 DERIVED_GROUPS = ("recipe", "tuned")
 
 Load = Callable[[Sequence[str]], tuple[dict[str, Any], dict[str, str]]]
@@ -47,44 +43,6 @@ class Composed:
     overrides: tuple[str, ...]
     differences: dict[str, Any]
     modified: tuple[str, ...]
-
-
-def extension_sources(config_dir: Path | None) -> list[str]:
-    """Hydra search paths beside our own: installed extensions, then the user's folder."""
-    packages = sorted(f"pkg://{package}" for package in _installed_extensions())
-    return [*packages, *([f"file://{config_dir.resolve()}"] if config_dir else [])]
-
-
-@cache
-def _installed_extensions() -> frozenset[str]:
-    """Packages of configuration files that other distributions name as theirs."""
-    from importlib.metadata import entry_points
-
-    groups = ("lra_bench.models", "lra_bench.tasks")
-    return frozenset(point.value for group in groups for point in entry_points(group=group))
-
-
-def extension_packages(config_dir: Path | None) -> set[str]:
-    """The packages whose classes belong to extensions: those installed as such, and what the user's folder holds."""
-    installed = {package.partition(".")[0] for package in _installed_extensions()}
-    held = config_dir.iterdir() if config_dir else ()
-    return installed | {path.stem for path in held if path.suffix == ".py" or path.is_dir()}
-
-
-def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
-    """Every option of a group, by name, ours and the extensions'; helper files begin with ``_`` and stay out."""
-    folders = [Path(str(importlib.import_module(PACKAGE).__path__[0])) / group]
-    for source in extension_sources(config_dir):
-        kind, _, place = source.partition("://")
-        root = Path(place) if kind == "file" else Path(str(importlib.import_module(place).__path__[0]))
-        folders.append(root / group)
-    return {
-        file.stem: file
-        for folder in folders
-        if folder.is_dir()
-        for file in sorted(folder.glob("*.yaml"))
-        if not file.stem.startswith("_")
-    }
 
 
 @cache
@@ -314,29 +272,3 @@ def _changed(base: Mapping[str, Any], config: Mapping[str, Any], before: str = "
         elif old != new:
             found[name] = new
     return found
-
-
-@cache
-def _defaults() -> dict[str, Any]:
-    return asdict(Bench())
-
-
-def config_hash(config: Mapping[str, Any], fingerprint: str) -> str:
-    """Eight hex digits of what decides a cell's numbers, and of its data.
-
-    Covers task, model, position, backbone and train; keys at the schema's default do not count, so that a new key
-    leaves old hashes alone; neither do seed, labels, paths, tracker, launcher and hardware.
-    """
-    defaults = _defaults()
-    covered = {
-        section: {
-            key: value
-            for key, value in config[section].items()
-            if (section, key) not in NOT_HASHED and not (key in defaults[section] and defaults[section][key] == value)
-        }
-        for section in ("task", "model", "position", "backbone", "train")
-    }
-    # The position itself is covered; by which name it was chosen does not matter.
-    covered["backbone"].pop("position", None)
-    text = json.dumps([covered, fingerprint], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:8]

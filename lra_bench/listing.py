@@ -9,8 +9,8 @@ import yaml
 
 from lra_bench.abilities import mixer_ability, network_ability
 from lra_bench.build import suggest
-from lra_bench.config import GROUPS, option_files
 from lra_bench.contracts import UserError
+from lra_bench.option_files import GROUPS, option_files
 
 LISTED = (*GROUPS, "grid")
 PLURALS = {**{f"{group}s": group for group in LISTED}, "hardware": "hardware"}

@@ -119,7 +119,7 @@ def recorded_classes(path: Path, config_dir: Path | None, trusted: Sequence[str]
     configuration leads to is a ``UserError`` that names the record at ``path``.
     """
     from lra_bench.build import classes_of
-    from lra_bench.config import extension_packages
+    from lra_bench.option_files import extension_packages
 
     packages = {*extension_packages(config_dir), *trusted}
     remedy = "if you trust whoever made the record, give --config-dir DIR that holds it, or --trust PACKAGE"
@@ -161,7 +161,7 @@ def _hardware_options(record: Record, name: str | None, config_dir: Path | None)
     import yaml
 
     from lra_bench.build import suggest
-    from lra_bench.config import option_files
+    from lra_bench.option_files import option_files
     from lra_bench.options import HardwareOptions
 
     options = {**asdict(HardwareOptions()), **record.config["hardware"]}

@@ -18,7 +18,8 @@ from lra_bench.measure.length import Place, check_asked, extrapolate, interval
 from lra_bench.measure.memory import peak_memory
 from lra_bench.measure.profile import profile
 from lra_bench.records.extrapolation import attempt_now, section
-from lra_bench.records.schema import Parameters, Record
+from lra_bench.records.schema import Record
+from lra_bench.records.sections import Parameters
 from lra_bench.tracking.choice import tracker
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.evaluation import Evaluation, evaluate

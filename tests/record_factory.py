@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 
 from lra_bench.records.extrapolation import Attempt, Extrapolation, ExtrapolationPoint, section
-from lra_bench.records.schema import CellKey, Growth, Metric, Record, SpeedPoint
+from lra_bench.records.key import CellKey
+from lra_bench.records.schema import Record
+from lra_bench.records.sections import Growth, Metric, SpeedPoint
 
 # Body parameters, accuracy at the training length, its loss per doubling, growth exponent, seconds per token at 1k.
 MODELS: dict[str, tuple[int, float, float, float, float]] = {

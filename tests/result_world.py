@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 
 from lra_bench.figures.palette import PLACES, REFERENCE
 from lra_bench.records.extrapolation import ExtrapolationPoint, PositionBin, section
-from lra_bench.records.schema import Metric, Record
+from lra_bench.records.schema import Record
+from lra_bench.records.sections import Metric
 
 from .record_factory import EXAMPLES, RATIOS, attempt_of, make_growth, make_metric, make_record, make_speed
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from lra_bench import cli_data, config
+from lra_bench import cli_data, option_files
 from lra_bench.contracts import UserError
 from lra_bench.data.cache import Cache
 
@@ -21,13 +21,13 @@ def cache(tmp_path, monkeypatch):
     (tmp_path / "mine" / "task" / "lacking.yaml").write_text(
         "_target_: lra_bench.tasks.listops.ListOps\nsource: official\nrows: {train: 1}\n"
     )
-    files = config.option_files
+    files = option_files.option_files
 
     def two_tasks(group, folder=None):
         found = files(group, folder)
         return {name: found[name] for name in ("listops", "lacking")} if group == "task" else found
 
-    monkeypatch.setattr(config, "option_files", two_tasks)
+    monkeypatch.setattr(option_files, "option_files", two_tasks)
     return Cache()
 
 

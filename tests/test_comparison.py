@@ -35,12 +35,14 @@ class Scripted:
     """In place of a contest: costs by formula, memory for so many bytes."""
 
     held: ClassVar[list[tuple[int, Any, list[str]]]] = []
+    visited: ClassVar[list[int]] = []
     room_bytes = 1e12
     kernels: ClassVar[dict[str, str]] = KERNELS
     noise: ClassVar[list[float]] = [1.0, 1.0, 1.0, 1.0, 1.0]
 
     def __init__(self, setting: Setting, tell: Any) -> None:
         self.setting, self.tell = setting, tell
+        self.found: list[Measured] = []
         self.flops: dict[str, Any] = {}
         self.energy: dict[str, Any] = {"linear": {"joules_per_step": 1.0, "route": "scripted"}}
         self.ceiling = 1e9 if setting.ceiling else None
@@ -56,7 +58,13 @@ class Scripted:
             self.flops[entrant.name] = {"inference": 10 * self.setting.length, "train": None, "route": "meta"}
             self.flops[entrant.name]["uncounted"] = ["sort"]
         self.held.append((self.setting.length, self.setting.batch, [one.name for one in entrants if modes[one.name]]))
-        return [self.measured(one, mode) for one in entrants for mode in modes[one.name]]
+        self.found = [self.measured(one, mode) for one in entrants for mode in modes[one.name]]
+        return self.found
+
+    def again(self) -> None:
+        self.visited.append(self.setting.length)
+        for one in self.found:
+            one.round_medians = [*one.round_medians, *one.round_medians]
 
     def measured(self, entrant: Entrant, mode: str) -> Measured:
         length, batch = self.setting.length, self.setting.batch
@@ -79,6 +87,7 @@ class Scripted:
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Scripted]]:
     monkeypatch.setattr(comparison, "Contest", Scripted)
     monkeypatch.setattr(Scripted, "held", [])
+    monkeypatch.setattr(Scripted, "visited", [])
     yield Scripted
 
 
@@ -118,6 +127,12 @@ def test_ratios_and_their_geometric_means(scripted: type[Scripted]) -> None:
     }
     assert summary["memory_crossing_default"]["interpolated"] == pytest.approx(3072)
     assert summary["memory_crossing_math"]["verdict"] == "at once"
+
+
+def test_all_lengths_are_visited_again_when_the_last_was_measured(scripted: type[Scripted]) -> None:
+    profile = compare("linear")
+    assert [length for length, _, _ in scripted.held] == LENGTHS == scripted.visited
+    assert {len(row["round_medians_seconds"]) for row in profile.rows} == {2 * len(scripted.noise)}
 
 
 def test_a_baseline_that_does_not_fit_leaves_no_ratio_and_is_beaten(scripted: type[Scripted]) -> None:

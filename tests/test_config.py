@@ -7,6 +7,7 @@ import yaml
 
 from lra_bench import config
 from lra_bench.build import build_task
+from lra_bench.config_hash import config_hash
 from lra_bench.contracts import UserError
 from lra_bench.grid.expand import expand
 from lra_bench.grid.status import incompatible
@@ -88,7 +89,7 @@ def test_the_direction_makes_a_variant_and_changes_no_rules():
     assert composed.modified == () and composed.differences == {"backbone.causal": True}
     plain = compose("task=recall")
     assert plain.config["backbone"]["causal"] is None
-    assert len({config.config_hash(each.config, "data") for each in (composed, plain)}) == 2
+    assert len({config_hash(each.config, "data") for each in (composed, plain)}) == 2
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_mistakes_are_named_in_one_sentence(override, sentence):
 
 
 def key(*overrides, fingerprint="data"):
-    return config.config_hash(compose(*overrides).config, fingerprint)
+    return config_hash(compose(*overrides).config, fingerprint)
 
 
 def test_the_hash_covers_what_decides_numbers_and_nothing_else():
@@ -162,11 +163,11 @@ def test_the_hash_covers_what_decides_numbers_and_nothing_else():
 
 def test_a_key_at_its_default_leaves_the_hash_alone(monkeypatch):
     composed = compose("model=performer").config
-    before = config.config_hash(composed, "data")
-    assert config.config_hash({**composed, "train": {**composed["train"], "order": "shuffled"}}, "data") == before
+    before = config_hash(composed, "data")
+    assert config_hash({**composed, "train": {**composed["train"], "order": "shuffled"}}, "data") == before
     without = {name: value for name, value in composed["train"].items() if name != "order"}
     assert Bench().train.order == "shuffled"
-    assert config.config_hash({**composed, "train": without}, "data") == before
+    assert config_hash({**composed, "train": without}, "data") == before
 
 
 @pytest.mark.parametrize("name", ["ideas", "my ideas, (2nd) = über"])

@@ -63,13 +63,43 @@ def test_all_are_built_then_warmed_up_then_take_turns_whose_order_turns_round(in
     names = ["Attention", "LinearAttention", "math"]
     _, found = hold([entrant("Attention"), entrant("LinearAttention"), entrant("Attention", "math")], ("train",))
     expected = [(name, command) for command in ("build", "warm_up") for name in names]
-    for number in range(speed.ROUNDS):
+    visit = -(-speed.ROUNDS // contest.VISITS["cpu"])
+    for number in range(visit):
         expected += [(name, "turn") for name in (reversed(names) if number % 2 else names)]
     assert in_process[: len(expected)] == expected
     rest = in_process[len(expected) :]
     assert [command for name, command in rest if name == "math"][-2:] == ["finish", "weigh"]
     assert [one.entry["status"] for one in found] == ["ok"] * 3
-    assert all(len(one.round_medians) >= speed.ROUNDS for one in found)
+    assert all(len(one.round_medians) >= visit for one in found)
+
+
+def test_turns_at_another_time_add_to_what_was_found(in_process: list) -> None:
+    held, found = hold([entrant("Attention"), entrant("LinearAttention")])
+    first = [dataclasses.replace(one) for one in found]
+    in_process.clear()
+    with held:
+        held.again()
+    assert {command for _, command in in_process} == {"build", "warm_up", "turn", "finish"}
+    assert held.lives == {}
+    for one, before in zip(held.found, first, strict=True):
+        assert one.round_medians[: len(before.round_medians)] == before.round_medians
+        assert len(one.round_medians) >= speed.ROUNDS > len(before.round_medians)
+        assert one.entry["n"] > before.entry["n"] and one.entry["n"] >= speed.STEPS
+        weighed = [each["peak_resident_growth_bytes"] for each in (one.entry, before.entry)]
+        assert weighed[0] == weighed[1] and one.flops_per_row == before.flops_per_row
+
+
+def test_what_fails_at_another_time_keeps_what_it_had(in_process: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    held, (one,) = hold([entrant("LinearAttention")], ("train",))
+    entry, medians = dict(one.entry), list(one.round_medians)
+
+    def full(self: contender.Contender, steps: int) -> dict:
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(contender.Contender, "turn", full)
+    with held:
+        held.again()
+    assert one.entry == entry and one.round_medians == medians
 
 
 @pytest.mark.slow

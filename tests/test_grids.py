@@ -7,6 +7,7 @@ from lra_bench.contracts import UserError
 from lra_bench.grid.expand import expand
 from lra_bench.grid.loader import Loader
 from lra_bench.listing import options
+from lra_bench.option_files import GROUPS, option_files
 
 FILE = """# Own.
 all: {protocol: smoke, train.steps: 3}
@@ -78,7 +79,7 @@ def test_cells_of_a_built_in_grid_are_what_there_is(name):
     cells = expand([f"grid={name}"])
     assert len({tuple(sorted(cell)) for cell in cells}) == len(cells)
     for group, _, value in (text.partition("=") for cell in cells for text in cell):
-        assert group not in config.GROUPS or value in config.option_files(group), f"{group}={value}"
+        assert group not in GROUPS or value in option_files(group), f"{group}={value}"
     assert all(each["model"]["mixer"] for each in configurations(cells[::7]))
 
 

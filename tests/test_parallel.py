@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from lra_bench.config import option_files
 from lra_bench.contracts import UserError
 from lra_bench.hardware import Hardware, check_batch, processes_of, resolve, slug
+from lra_bench.option_files import option_files
 from lra_bench.stages import largest
 from lra_bench.training import loop
 from lra_bench.training.optimizer import Optimizer

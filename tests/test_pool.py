@@ -10,7 +10,7 @@ from lra_bench import claims, config
 from lra_bench.contracts import UserError
 from lra_bench.grid import share
 from lra_bench.hardware import usable_cpus
-from lra_bench.records.schema import CellKey
+from lra_bench.records.key import CellKey
 from tests.running import TINY, Folder
 
 SHORT = [*(each for each in TINY if not each.startswith("hardware.threads")), "train.steps=10", "tracker.mode=offline"]

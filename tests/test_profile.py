@@ -27,7 +27,8 @@ from lra_bench.measure.processes import KEEPING_NOTHING, run_worker
 from lra_bench.measure.profile import profile
 from lra_bench.measure.step import inference_step, train_step
 from lra_bench.measure.synthetic import spec_at, synthetic_batch, tokens_in
-from lra_bench.records.schema import Energy, Flops, SpeedPoint
+from lra_bench.option_files import option_files
+from lra_bench.records.sections import Energy, Flops, SpeedPoint
 from lra_bench.training.optimizer import Optimizer
 
 from . import toy_networks as toy
@@ -197,10 +198,7 @@ A_FEW = {"transformer", "linear", "local", "reformer", "sinkhorn", "luna", "nyst
 
 @pytest.mark.parametrize(
     "model",
-    [
-        name if name in A_FEW else pytest.param(name, marks=pytest.mark.slow)
-        for name in sorted(configuration.option_files("model"))
-    ],
+    [name if name in A_FEW else pytest.param(name, marks=pytest.mark.slow) for name in sorted(option_files("model"))],
 )
 def test_every_model_of_the_house_is_measured(short_windows: None, model: str) -> None:
     with configuration.hydra_ready():

@@ -17,8 +17,10 @@ import pandas as pd
 import pytest
 
 from lra_bench.contracts import UserError
-from lra_bench.records import schema, store, tables
-from lra_bench.records.schema import CellKey, Record, upgrade
+from lra_bench.records import store, tables, upgrades
+from lra_bench.records.key import CellKey
+from lra_bench.records.schema import STATUSES, Record
+from lra_bench.records.upgrades import upgrade
 
 from .record_factory import make_curves, make_predictions, make_record
 
@@ -34,17 +36,17 @@ def test_round_trip_through_json_keeps_everything() -> None:
     assert Record.from_dict(upgrade(json.loads(json.dumps(record.to_dict())))) == record
 
 
-@pytest.mark.parametrize("status", sorted(set(schema.STATUSES) - {"ok"}))
+@pytest.mark.parametrize("status", sorted(set(STATUSES) - {"ok"}))
 def test_unfinished_cells_are_records_too(status: str, tmp_path: Path) -> None:
     record = make_record(status=status)
     assert store.load(store.write(record, tmp_path)) == record
     assert record.score() is None
 
 
-@pytest.mark.parametrize("version", range(1, schema.SCHEMA_VERSION + 1))
+@pytest.mark.parametrize("version", range(1, upgrades.SCHEMA_VERSION + 1))
 def test_a_stored_file_of_every_version_loads(version: int) -> None:
     record = store.load(STORED / f"version{version}.json")
-    assert record.schema_version == schema.SCHEMA_VERSION
+    assert record.schema_version == upgrades.SCHEMA_VERSION
     assert record.score() == 0.3815
     assert record.variant_name == "performer · features=64 · rope"
     assert record.extrapolation is not None and record.extrapolation["points"][-1]["status"] == "out_of_memory"
@@ -65,20 +67,20 @@ def test_what_compiling_did_is_unknown_to_older_records() -> None:
 
 
 def test_upgrades_lead_from_every_older_version_to_this_one() -> None:
-    assert sorted(schema.UPGRADES) == list(range(1, schema.SCHEMA_VERSION))
+    assert sorted(upgrades.UPGRADES) == list(range(1, upgrades.SCHEMA_VERSION))
 
 
 def test_an_upgrade_is_applied_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "SCHEMA_VERSION", 3)
-    monkeypatch.setitem(schema.UPGRADES, 1, lambda raw: {**raw, "trail": ["one"]})
-    monkeypatch.setitem(schema.UPGRADES, 2, lambda raw: {**raw, "trail": [*raw["trail"], "two"]})
+    monkeypatch.setattr(upgrades, "SCHEMA_VERSION", 3)
+    monkeypatch.setitem(upgrades.UPGRADES, 1, lambda raw: {**raw, "trail": ["one"]})
+    monkeypatch.setitem(upgrades.UPGRADES, 2, lambda raw: {**raw, "trail": [*raw["trail"], "two"]})
     assert upgrade({"schema_version": 1}) == {"schema_version": 3, "trail": ["one", "two"]}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema_version": schema.SCHEMA_VERSION + 1}, "upgrade lra-bench"),
+        ({"schema_version": upgrades.SCHEMA_VERSION + 1}, "upgrade lra-bench"),
         ({"schema_version": None}, "no lra-bench record"),
         ({"schema_version": 0}, "never existed"),
         ({"status": "okay"}, "status 'okay' is unknown"),

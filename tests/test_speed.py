@@ -148,6 +148,18 @@ def test_turns_keep_the_rule_for_every_step(clock) -> None:
     assert len(durations["d"]) == speed.SLOW_STEPS
 
 
+def test_two_visits_keep_the_rule_together(clock) -> None:
+    ticking = clock()
+    steps = {"short": 0.001, "middling": 0.3, "slow": 0.8}
+    warm = {name: speed.WarmUp(1.0, seconds) for name, seconds in steps.items()}
+    blocks = {name: lambda n, name=name: speed.block(ticking.step(steps[name]), CPU, n) for name in steps}
+    visits = [speed.alternate(blocks, warm, CPU, visits=2) for _ in range(2)]
+    durations = {name: np.concatenate([*visits[0][name], *visits[1][name]]) for name in steps}
+    assert durations["short"].sum() >= speed.SECONDS and len(visits[0]["short"]) == speed.ROUNDS / 2
+    assert len(durations["middling"]) == speed.STEPS
+    assert len(durations["slow"]) == speed.SLOW_STEPS + 1
+
+
 def test_fast_and_slow_steps_are_spread_over_the_same_time(clock) -> None:
     _, turns = alternate(clock(), fast=0.001, middling=0.3, slow=3.0)
     rounds = np.cumsum([name == "fast" for name, _ in turns])
@@ -173,7 +185,8 @@ def test_one_that_ends_is_left_out_and_the_others_go_on(clock) -> None:
     warm = dict.fromkeys("abc", speed.WarmUp(1.0, 0.03))
     rounds = speed.alternate({name: blocks(name) for name in "abc"}, warm, CPU)
     assert "".join(turns[:12]) == "abccbaaccaac"
-    assert [len(rounds[name]) for name in "abc"] == [speed.ROUNDS, 1, speed.ROUNDS]
+    assert len(rounds["b"]) == 1
+    assert len(rounds["a"]) == len(rounds["c"]) == np.ceil(speed.SECONDS / 0.06), "two steps a turn"
 
 
 @pytest.mark.parametrize("enabled", [True, False])

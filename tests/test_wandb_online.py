@@ -18,7 +18,8 @@ import pytest
 
 from lra_bench import cli, load_records
 from lra_bench.records import store
-from lra_bench.records.schema import SCHEMA_VERSION, Record
+from lra_bench.records.schema import Record
+from lra_bench.records.upgrades import SCHEMA_VERSION
 from lra_bench.tracking import mirror as mirroring
 from lra_bench.tracking import reading
 from lra_bench.tracking.contents import summary

@@ -24,6 +24,7 @@ CPU = torch.device("cpu")
 
 def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Seconds of each contender's blocks, or the peak of the only one; or what went wrong, and with whom."""
+    torch.set_flush_denormal(True)  # as in every process that the product measures in
     torch.set_num_threads(job["threads"])
     (pair,) = (pair for pair in PAIRS if pair.name == job["pair"])
     sizes = Sizes(**job["sizes"])

@@ -10,7 +10,8 @@ from pathlib import Path
 from lra_bench.cell import Cell
 from lra_bench.contracts import UserError
 from lra_bench.records import store
-from lra_bench.records.schema import CellKey, Record
+from lra_bench.records.key import CellKey
+from lra_bench.records.schema import Record
 
 from .plan import Planned
 from .status import ELSEWHERE, place_of

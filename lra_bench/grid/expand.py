@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lra_bench import config as configuration
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
+from lra_bench.option_files import GROUPS, option_files
 
 
 def expand(overrides: Sequence[str], config_dir: Path | None = None) -> list[list[str]]:
@@ -36,7 +36,7 @@ def _parts(name: str, config_dir: Path | None) -> Iterator[dict[str, str]]:
     """Of each part of a grid's file its overrides by their options."""
     import yaml
 
-    files = configuration.option_files("grid", config_dir)
+    files = option_files("grid", config_dir)
     if name not in files:
         raise UserError(f"grid={name}: there is no such grid{suggest(name, set(files))}")
     try:
@@ -66,8 +66,8 @@ def _expanded(overrides: Sequence[str], config_dir: Path | None) -> list[list[st
     parser = OverridesParser.create()
     for text in overrides:
         key, _, value = text.partition("=")
-        if value == "ALL" and key in configuration.GROUPS:
-            choices.append([f"{key}={name}" for name in configuration.option_files(key, config_dir)])
+        if value == "ALL" and key in GROUPS:
+            choices.append([f"{key}={name}" for name in option_files(key, config_dir)])
             continue
         if key == "task.source":
             choices.append([f"task.source={json.dumps(value)}" if value[:1] not in "'\"" else text])

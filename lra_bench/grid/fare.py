@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lra_bench.records import store
-from lra_bench.records.schema import FINISHED, CellKey, Record
+from lra_bench.records.key import CellKey
+from lra_bench.records.schema import FINISHED, Record
 
 from .queue import states
 from .slurm import cancel_jobs, check_here, submit_cells

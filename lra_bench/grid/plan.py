@@ -11,11 +11,13 @@ from typing import Any
 from lra_bench import config as configuration
 from lra_bench.build import build_task
 from lra_bench.cell import Cell
+from lra_bench.config_hash import config_hash
 from lra_bench.contracts import TaskSpec
 from lra_bench.hardware import check_batch, slug
 from lra_bench.import_path import importable
 from lra_bench.progress import bar
-from lra_bench.records.schema import CellKey, Record
+from lra_bench.records.key import CellKey
+from lra_bench.records.schema import Record
 
 from .compose import composed
 from .expand import expand
@@ -100,7 +102,7 @@ def _cell(composed: configuration.Composed, known: _Known, config_dir: Path | No
         model=composed.choices["model"],
         hardware=hardware,
         protocol=config["protocol"]["name"],
-        hash=configuration.config_hash(config, fingerprint),
+        hash=config_hash(config, fingerprint),
         seed=config["seed"],
     )
     chosen = [text.partition("=")[2] for text in composed.overrides if text.startswith("position=")]

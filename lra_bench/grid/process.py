@@ -9,7 +9,7 @@ from typing import IO
 from lra_bench.attempt import Attempt
 from lra_bench.contracts import UserError
 from lra_bench.files import why
-from lra_bench.records.schema import CellKey
+from lra_bench.records.key import CellKey
 
 from .plan import Planned
 from .share import Share

@@ -14,9 +14,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lra_bench.config import Composed, extension_sources
+from lra_bench.config import Composed
 from lra_bench.data.cache import Cache
 from lra_bench.files import replacing
+from lra_bench.option_files import extension_sources
 
 PACKAGES = ("lra_bench", "lra_bench.conf", "lra_bench.models", "lra_bench.tasks")
 LIBRARIES = ("lra-bench", "hydra-core", "omegaconf")

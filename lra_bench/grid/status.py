@@ -11,7 +11,8 @@ from lra_bench.cell import Cell
 from lra_bench.contracts import TaskSpec
 from lra_bench.records import store
 from lra_bench.records.environment import package_version
-from lra_bench.records.schema import FINISHED, RETRIED, CellKey, Record
+from lra_bench.records.key import CellKey
+from lra_bench.records.schema import FINISHED, RETRIED, Record
 
 RERUN = {"never": (), "failed": ("failed",), "stale": ("stale",), "all": ("done", "failed", "stale")}
 """Which cells ``--rerun`` measures again, by their status in the plan."""

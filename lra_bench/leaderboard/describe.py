@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lra_bench.records.extrapolation import CurveSummary, Extrapolation
-from lra_bench.records.schema import Record, SpeedPoint
+from lra_bench.records.schema import Record
+from lra_bench.records.sections import SpeedPoint
 
 from .export import row_for
 from .runs import lacks, ratio_name

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.measure.curve import skill
 from lra_bench.records.extrapolation import ExtrapolationPoint
-from lra_bench.records.schema import Record, SpeedPoint
+from lra_bench.records.schema import Record
+from lra_bench.records.sections import SpeedPoint
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ from lra_bench.build import build_model
 from lra_bench.compilation import Compilation
 from lra_bench.contracts import Batch, TaskSpec, UserError
 from lra_bench.hardware import Hardware, first_line
-from lra_bench.records.schema import SpeedPoint
+from lra_bench.records.sections import SpeedPoint
 from lra_bench.training.optimizer import Optimizer
 
 from .backend import attention_backend

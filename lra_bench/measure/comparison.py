@@ -12,9 +12,9 @@ from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.hardware import Hardware
 from lra_bench.progress import Tell, bar
 from lra_bench.records.environment import environment
-from lra_bench.records.schema import SpeedPoint
+from lra_bench.records.sections import SpeedPoint
 
-from .contest import Contest, Entrant, Measured, Setting
+from .contest import VISITS, Contest, Entrant, Measured, Setting
 from .entry import FALLBACK, FIXED, LARGEST, add_flops, unmeasured
 from .foresee import too_large, too_slow
 from .growth import growth
@@ -109,7 +109,7 @@ class Comparison:
         groups = [self.others[start : start + size] for start in range(0, len(self.others), size)] or [[]]
         lengths = self.profile.lengths
         entrants = len(self.others) + len(groups) * len(self.baselines)
-        total = entrants * len(lengths) * len(self.batches) * len(MODES)
+        total = entrants * len(lengths) * len(self.batches) * len(MODES) * VISITS[self.hardware.device.type]
         with bar(total, "Profile", unit="measurements") as advance:
             for group in groups:
                 plans = [(FIXED if batch != LARGEST else LARGEST, batch, lengths) for batch in self.batches]
@@ -128,6 +128,14 @@ class Comparison:
     ) -> list[Measured]:
         """All lengths of one batch policy; a mode of an entrant ends at the first length that it cannot do."""
         found: list[Measured] = []
+        contests: list[Contest] = []
+        told = 0
+
+        def tell(done: int, doing: str) -> None:
+            nonlocal told
+            told += done
+            advance(done, doing)
+
         modes: dict[str, list[str]] = {entrant.name: list(MODES) for entrant in entrants}
         for length in lengths:
             foreseen = [
@@ -138,16 +146,9 @@ class Comparison:
             ]
             for one in foreseen:
                 modes[one.entrant.name].remove(one.entry["mode"])
-            told = 0
-
-            def tell(done: int, doing: str) -> None:
-                nonlocal told
-                told += done
-                advance(done, doing)
-
             with Contest(self._setting(length, policy, batch), tell) as contest:
                 measured = contest.run(entrants, modes)
-            self._take(contest, measured)
+            contests.append(contest)
             found += foreseen + measured
             modes = {
                 entrant.name: [
@@ -155,7 +156,14 @@ class Comparison:
                 ]
                 for entrant in entrants
             }
-            advance(len(entrants) * len(MODES) - told, "")
+            tell(len(contests) * len(entrants) * len(MODES) - told, "")
+        for visit in range(1, VISITS[self.hardware.device.type]):
+            for number, contest in enumerate(contests, start=1):
+                with contest:
+                    contest.again()
+                tell((visit * len(contests) + number) * len(entrants) * len(MODES) - told, "")
+        for contest in contests:
+            self._take(contest)
         return found
 
     def _setting(self, length: int, policy: str, batch: int | str) -> Setting:
@@ -181,10 +189,10 @@ class Comparison:
             return "out_of_memory", large
         return None
 
-    def _take(self, contest: Contest, measured: Sequence[Measured]) -> None:
+    def _take(self, contest: Contest) -> None:
         """What a contest found beside its entries, and FLOPs into these."""
         self.profile.ceiling_flops_per_second = contest.ceiling or self.profile.ceiling_flops_per_second
-        for one in measured:
+        for one in contest.found:
             flops = None if one.flops_per_row is None else one.entry["batch_size"] * one.flops_per_row
             add_flops(one.entry, flops, self.profile.ceiling_flops_per_second)
         for section, found in (("flops", self._per_token(contest)), ("energy", contest.energy)):

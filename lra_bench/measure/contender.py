@@ -10,7 +10,7 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import IO, Any
 
@@ -52,15 +52,18 @@ class Contender:
         """The fastest matrix product of the device."""
         return {"flops_per_second": ceiling(self.hardware)}
 
-    def warm_up(self, mode: str) -> dict[str, Any]:
-        """Choose the batch where it is to be the largest, then warm the step up."""
-        batch, why = self.job["batch"], ""
+    def warm_up(self, mode: str, batch_size: int | None = None, earlier: Sequence[list[float]] = ()) -> dict[str, Any]:
+        """Choose the batch where it is to be the largest and none is given, then warm the step up.
+
+        ``earlier`` are the rounds of a visit before, which count as turns of this process.
+        """
+        batch, why = batch_size or self.job["batch"], ""
         if batch == LARGEST:
             found = largest_batch(lambda size: self._try(mode, size), self.job["memory_limit_bytes"])
             batch, why = found.size, found.stopped_by
         bench = self._bench(batch)
         self.step = bench.step(mode)
-        self.warm, self.rounds = warm_up(self.step, self.hardware.device, self.hardware.compile), []
+        self.warm, self.rounds = warm_up(self.step, self.hardware.device, self.hardware.compile), [*earlier]
         # A collection before every turn passes over what stays, and takes no time of its own.
         gc.collect()
         gc.freeze()

@@ -5,18 +5,20 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lra_bench.contracts import TaskSpec
 from lra_bench.hardware import Hardware, usable_cpus
-from lra_bench.records.schema import SpeedPoint
+from lra_bench.records.sections import SpeedPoint
 
 from .entry import LARGEST, unmeasured
 from .processes import KEEPING_NOTHING, Ended, Live
 from .speed import WarmUp, alternate, fewest_seconds
 
 MODULE = "lra_bench.measure.contender"
+VISITS: Mapping[str, int] = {"cpu": 2, "cuda": 1}
+"""How many times all take turns, minutes apart: who shares the memory of a machine may be busy for one of them."""
 START_SECONDS = 60.0
 COMPILE_SECONDS = 600.0
 # Processes that are weighed share the cores: threads that wait must not hold one.
@@ -83,7 +85,10 @@ class Contest:
 
     def __init__(self, setting: Setting, tell: Callable[[int, str], None]) -> None:
         self.setting, self.tell = setting, tell
+        self.found: list[Measured] = []
         self.lives: dict[str, Live] = {}
+        self._rounds: dict[tuple[str, str], list[list[float]]] = {}
+        self._visits = VISITS[setting.hardware.device.type]
         self.ended: dict[str, tuple[str, _Failure]] = {}
         self.flops: dict[str, Mapping[str, Any]] = {}
         self.energy: dict[str, Any] = {}
@@ -97,21 +102,44 @@ class Contest:
             live.end()
 
     def run(self, entrants: Sequence[Entrant], modes: Mapping[str, Sequence[str]]) -> list[Measured]:
-        """Measure the modes of each entrant, by its name; a mode that fails has status and reason."""
-        self._start([entrant for entrant in entrants if modes[entrant.name]])
+        """Measure the modes of each entrant, by its name; a mode that fails has status and reason.
+
+        Where turns are taken at several times this is the first of them.
+        """
+        self._start([entrant for entrant in entrants if modes[entrant.name]], self.setting.flops)
         if self.setting.ceiling and self.lives:
             self._measure_ceiling()
-        found = []
         for mode in dict.fromkeys(mode for several in modes.values() for mode in several):
-            found += self._mode(mode, [entrant for entrant in entrants if mode in modes[entrant.name]])
+            self.found += self._mode(
+                [self._blank(entrant, mode) for entrant in entrants if mode in modes[entrant.name]]
+            )
         if self.setting.energy:
             self._measure_energy()
         self._end_all()
         if self.setting.hardware.device.type == "cpu":
-            self._weigh([one for one in found if one.entry["status"] == "ok"])
-        return found
+            self._weigh([one for one in self.found if one.entry["status"] == "ok"])
+        return self.found
 
-    def _job(self, entrant: Entrant) -> dict[str, Any]:
+    def again(self) -> None:
+        """Take turns at another time too, in fresh processes, and add them to what was found.
+
+        What fails now keeps what it had.
+        """
+        timed = [one for one in self.found if one.entry["status"] == "ok"]
+        self._start(list({one.entrant.name: one.entrant for one in timed}.values()), counting=False)
+        for mode in dict.fromkeys(one.entry["mode"] for one in timed):
+            before = [one for one in timed if one.entry["mode"] == mode]
+            for one, now in zip(before, self._mode([replace(one) for one in before]), strict=True):
+                if now.entry["status"] == "ok":
+                    one.round_medians = now.round_medians
+                    one.entry = {
+                        **now.entry,
+                        "peak_resident_growth_bytes": one.entry["peak_resident_growth_bytes"],
+                        "activation_bytes": one.entry["activation_bytes"],
+                    }
+        self._end_all()
+
+    def _job(self, entrant: Entrant, counting: bool) -> dict[str, Any]:
         setting = self.setting
         return {
             "config": entrant.config,
@@ -119,31 +147,33 @@ class Contest:
             "length": setting.length,
             "batch": setting.batch,
             "attention": entrant.attention,
-            "flops": setting.flops,
+            "flops": counting,
             "memory_limit_bytes": setting.memory_limit_bytes,
         }
 
-    def _start(self, entrants: Sequence[Entrant]) -> None:
-        """All at once: while they load nobody is timed."""
+    def _start(self, entrants: Sequence[Entrant], counting: bool) -> None:
+        """All at once: while they load, and count FLOPs where they are to, nobody is timed."""
         for entrant in entrants:
             self.tell(0, f"{self.setting.length:,} tokens, starting {entrant.name}")
-            self.lives[entrant.name] = Live(MODULE, self._job(entrant))
+            self.lives[entrant.name] = Live(MODULE, self._job(entrant, counting))
             self.lives[entrant.name].tell("build")
         patience = START_SECONDS * (1 + len(entrants) / 4)
         for entrant in entrants:
             self.tell(0, f"{self.setting.length:,} tokens, waiting for {entrant.name} to be built")
             try:
-                self.flops[entrant.name] = self._hear(entrant.name, patience)["flops"]
+                counted = self._hear(entrant.name, patience)["flops"]
+                self.flops.setdefault(entrant.name, counted)
             except _Failure as failure:
                 self._lose(entrant.name, "", failure)
 
-    def _mode(self, mode: str, entrants: Sequence[Entrant]) -> list[Measured]:
+    def _mode(self, several: Sequence[Measured]) -> list[Measured]:
         """One mode of all entrants: warm-ups one after the other, then turns, then what is asked at the end."""
-        found = {entrant.name: self._blank(entrant, mode) for entrant in entrants}
+        mode = several[0].entry["mode"]
+        found = {one.entrant.name: one for one in several}
         warm: dict[str, WarmUp] = {}
-        for entrant in entrants:
-            self.tell(0, f"{self.setting.length:,} tokens, {mode}, warming up {entrant.name}")
-            self._guard(found[entrant.name], lambda name: warm.update({name: self._warm_up(name, mode, found[name])}))
+        for name, one in found.items():
+            self.tell(0, f"{self.setting.length:,} tokens, {mode}, warming up {name}")
+            self._guard(one, lambda name: warm.update({name: self._warm_up(name, mode, found[name])}))
 
         def turn(name: str) -> Callable[[int], list[float]]:
             def take(steps: int) -> list[float]:
@@ -157,13 +187,15 @@ class Contest:
 
             return take
 
-        rounds = alternate({name: turn(name) for name in warm}, warm, self.setting.hardware.device)
+        rounds = alternate({name: turn(name) for name in warm}, warm, self.setting.hardware.device, self._visits)
         for name, durations in rounds.items():
-            if found[name].entry["status"] == "ok":
-                found[name].round_medians = [statistics.median(each) for each in durations]
-                self._guard(found[name], lambda name: self._finish(mode, found[name]))
-        self.tell(len(entrants), "")
-        return list(found.values())
+            one = found[name]
+            if one.entry["status"] == "ok":
+                self._rounds[name, mode] = [*self._rounds.get((name, mode), ()), *durations]
+                one.round_medians = [*one.round_medians, *map(statistics.median, durations)]
+                self._guard(one, lambda name: self._finish(mode, found[name]))
+        self.tell(len(several), "")
+        return list(several)
 
     def _blank(self, entrant: Entrant, mode: str) -> Measured:
         """What stands until the mode is measured; with status and reason where its process has ended before."""
@@ -194,6 +226,10 @@ class Contest:
         patience = START_SECONDS + 3 * setting.limit_seconds + (COMPILE_SECONDS if setting.hardware.compile else 0.0)
         if setting.batch == LARGEST:
             patience *= 4
+        if earlier := self._rounds.get((name, mode)):
+            known = {"batch_size": one.entry["batch_size"], "earlier": earlier}
+            answer = self._ask(name, patience, "warm_up", mode=mode, **known)
+            return WarmUp(answer["seconds"], answer["step_seconds"])
         answer = self._ask(name, patience, "warm_up", mode=mode)
         one.entry["batch_size"], one.stopped_by = answer["batch_size"], answer["stopped_by"]
         warm = WarmUp(answer["seconds"], answer["step_seconds"])
@@ -238,7 +274,7 @@ class Contest:
         while waiting or running:
             while waiting and len(running) < max(2, usable_cpus()):
                 name, several = waiting.popleft()
-                live = self.lives[name] = Live(MODULE, self._job(several[0].entrant), WEIGHING)
+                live = self.lives[name] = Live(MODULE, self._job(several[0].entrant, counting=False), WEIGHING)
                 for one in several:
                     live.tell("weigh", mode=one.entry["mode"], batch_size=one.entry["batch_size"])
                 running.append((name, several))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lra_bench.records.schema import SpeedPoint
+from lra_bench.records.sections import SpeedPoint
 
 if TYPE_CHECKING:
     from .memory import Peak

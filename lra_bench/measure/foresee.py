@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lra_bench.records.schema import SpeedPoint
+from lra_bench.records.sections import SpeedPoint
 
 from .growth import peak_bytes
 from .speed import fewest_seconds

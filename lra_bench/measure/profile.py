@@ -11,7 +11,7 @@ import torch
 from lra_bench.contracts import TaskSpec
 from lra_bench.hardware import Hardware
 from lra_bench.progress import bar, say
-from lra_bench.records.schema import Energy, Flops, SpeedPoint
+from lra_bench.records.sections import Energy, Flops, SpeedPoint
 
 from .entry import add_flops, unmeasured
 from .foresee import too_slow

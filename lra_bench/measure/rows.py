@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from lra_bench.records.schema import Growth
+from lra_bench.records.sections import Growth
 
 from .contest import Measured
 from .crossing import crossing

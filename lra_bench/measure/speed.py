@@ -23,7 +23,7 @@ STEPS = 20
 SECONDS = 2.0
 SLOW_STEP_SECONDS = 0.5
 SLOW_STEPS = 5
-ROUNDS = 35
+ROUNDS = 28
 ROUND_SECONDS = 0.075
 
 
@@ -89,16 +89,20 @@ def time_steps(step: Step, device: torch.device, warm: WarmUp, limit_seconds: fl
 
 
 def alternate(
-    blocks: Mapping[str, Callable[[int], list[float]]], warm: Mapping[str, WarmUp], device: torch.device
+    blocks: Mapping[str, Callable[[int], list[float]]],
+    warm: Mapping[str, WarmUp],
+    device: torch.device,
+    visits: int = 1,
 ) -> dict[str, list[list[float]]]:
-    """Durations of steps by name and round, until each has all that the rule asks for.
+    """Durations of steps by name and round, until each has its share for one of ``visits`` of what the rule asks for.
 
     ``blocks`` run so many steps and return their durations; an empty list means that this one has ended, and it is left
     out from then on. A window is cut into many short rounds, that of slow steps into as many as it has steps, and all
     are spread over the same time: what disturbs the machine for seconds meets all alike. The order turns round from
     round to round.
     """
-    planned = {name: min(ROUNDS, _planned_steps(warm[name].step_seconds, device)) for name in blocks}
+    whole = math.ceil(ROUNDS / visits)
+    planned = {name: min(whole, math.ceil(_planned_steps(warm[name].step_seconds, device) / visits)) for name in blocks}
     sizes = {name: max(1, round(ROUND_SECONDS / max(warm[name].step_seconds, 1e-6))) for name in blocks}
     rounds: dict[str, list[list[float]]] = {name: [] for name in blocks}
     lacking = list(blocks)
@@ -106,12 +110,12 @@ def alternate(
         lacking = [
             name
             for name in lacking
-            if len(rounds[name]) < planned[name] or not _enough(list(itertools.chain(*rounds[name])), device)
+            if len(rounds[name]) < planned[name] or not _enough(list(itertools.chain(*rounds[name])), device, visits)
         ]
         if not lacking:
             break
         for name in lacking[:: -1 if number % 2 else 1]:
-            if (number + 1) * planned[name] // ROUNDS == number * planned[name] // ROUNDS:
+            if (number + 1) * planned[name] // whole == number * planned[name] // whole:
                 continue
             if durations := blocks[name](sizes[name]):
                 rounds[name].append(durations)
@@ -144,9 +148,9 @@ def _planned_steps(step_seconds: float, device: torch.device) -> int:
     return max(STEPS, math.ceil(1.05 * SECONDS / max(step_seconds, 1e-6)))
 
 
-def _enough(durations: list[float], device: torch.device) -> bool:
-    n = len(durations)
-    if n >= STEPS and sum(durations) >= SECONDS:
+def _enough(durations: list[float], device: torch.device, visits: int = 1) -> bool:
+    n = visits * len(durations)
+    if n >= STEPS and visits * sum(durations) >= SECONDS:
         return True
     slow_allowed = device.type != "cuda" and n >= SLOW_STEPS
     return slow_allowed and statistics.median(durations) > SLOW_STEP_SECONDS

@@ -18,7 +18,7 @@ from lra_bench.build import build_model
 from lra_bench.child import end_with_parent
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.hardware import resolve
-from lra_bench.records.schema import SpeedPoint
+from lra_bench.records.sections import SpeedPoint
 
 from .bench import Bench, spec_of, status_of, step_flops
 from .ceiling import ceiling

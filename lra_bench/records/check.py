@@ -12,8 +12,10 @@ from lra_bench.contracts import UserError
 from lra_bench.doctor import Finding
 from lra_bench.progress import bar
 
-from .schema import SCHEMA_VERSION, CellKey, Record
+from .key import CellKey
+from .schema import Record
 from .store import RUNS, load
+from .upgrades import SCHEMA_VERSION
 
 LARGE_BYTES = 64 * 2**20
 SHOWN = 10

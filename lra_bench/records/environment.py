@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from lra_bench.processor import processor_name
 
-from .schema import Code, Environment
+from .sections import Code, Environment
 
 if TYPE_CHECKING:
     from lra_bench.hardware import Hardware

@@ -19,7 +19,9 @@ from lra_bench.data.locks import hold
 from lra_bench.files import read_whole, replacing, sweep, why
 from lra_bench.progress import say
 
-from .schema import FINISHED, CellKey, Record, upgrade
+from .key import CellKey
+from .schema import FINISHED, Record
+from .upgrades import upgrade
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.private import shareable
 from lra_bench.progress import say
-from lra_bench.records.schema import FINISHED, CellKey, Record
+from lra_bench.records.key import CellKey
+from lra_bench.records.schema import FINISHED, Record
 
 from .account import default_mode, first_line, has_account, own_folders
 from .contents import charts, figures, summary, tables, thinned

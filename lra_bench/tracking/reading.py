@@ -15,7 +15,8 @@ from lra_bench.contracts import UserError
 from lra_bench.data.cache import Cache
 from lra_bench.files import replacing
 from lra_bench.progress import bar, say
-from lra_bench.records.schema import CellKey, Record
+from lra_bench.records.key import CellKey
+from lra_bench.records.schema import Record
 from lra_bench.records.store import LARGEST_BYTES, precedence, read
 
 from .account import first_line, has_account, own_folders

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.records.schema import CellKey, Record
+from lra_bench.records.key import CellKey
+from lra_bench.records.schema import Record
 
 if TYPE_CHECKING:
     import pandas as pd

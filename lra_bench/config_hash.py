@@ -1,0 +1,40 @@
+"""The hash of what decides a cell's numbers."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import cache
+from typing import Any
+
+from lra_bench.options import Bench
+
+NOT_HASHED = {("task", "source"), ("task", "allow_partial"), ("model", "label"), ("model", "source")}
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    return asdict(Bench())
+
+
+def config_hash(config: Mapping[str, Any], fingerprint: str) -> str:
+    """Eight hex digits of what decides a cell's numbers, and of its data.
+
+    Covers task, model, position, backbone and train; keys at the schema's default do not count, so that a new key
+    leaves old hashes alone; neither do seed, labels, paths, tracker, launcher and hardware.
+    """
+    defaults = _defaults()
+    covered = {
+        section: {
+            key: value
+            for key, value in config[section].items()
+            if (section, key) not in NOT_HASHED and not (key in defaults[section] and defaults[section][key] == value)
+        }
+        for section in ("task", "model", "position", "backbone", "train")
+    }
+    # The position itself is covered; by which name it was chosen does not matter.
+    covered["backbone"].pop("position", None)
+    text = json.dumps([covered, fingerprint], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
