@@ -11,7 +11,7 @@ from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.grid.plan import Planned, plan
 from lra_bench.import_path import importable
 from lra_bench.measure.backend import MATH
-from lra_bench.measure.contest import Entrant
+from lra_bench.measure.entrant import Entrant
 from lra_bench.records.schema import variant_name
 
 BASELINE = "transformer"

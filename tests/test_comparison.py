@@ -11,7 +11,8 @@ from lra_bench.contracts import UserError
 from lra_bench.leaderboard.profile import tables, write_csv
 from lra_bench.measure import comparison
 from lra_bench.measure.comparison import Comparison, Profile, batches_of
-from lra_bench.measure.contest import Entrant, Measured, Setting
+from lra_bench.measure.contest import Processes
+from lra_bench.measure.entrant import Entrant, Measured, Setting
 from lra_bench.measure.entry import entry_of, unmeasured
 from lra_bench.measure.memory import Peak
 from lra_bench.measure.rows import row_of, summary_of
@@ -47,13 +48,7 @@ class Scripted:
         self.energy: dict[str, Any] = {"linear": {"joules_per_step": 1.0, "route": "scripted"}}
         self.ceiling = 1e9 if setting.ceiling else None
 
-    def __enter__(self) -> "Scripted":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def run(self, entrants: list[Entrant], modes: dict[str, list[str]]) -> list[Measured]:
+    def run(self, entrants: list[Entrant], modes: dict[str, list[str]], processes: Processes) -> list[Measured]:
         for entrant in entrants:
             self.flops[entrant.name] = {"inference": 10 * self.setting.length, "train": None, "route": "meta"}
             self.flops[entrant.name]["uncounted"] = ["sort"]
@@ -61,7 +56,7 @@ class Scripted:
         self.found = [self.measured(one, mode) for one in entrants for mode in modes[one.name]]
         return self.found
 
-    def again(self) -> None:
+    def again(self, processes: Processes) -> None:
         self.visited.append(self.setting.length)
         for one in self.found:
             one.round_medians = [*one.round_medians, *one.round_medians]

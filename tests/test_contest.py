@@ -10,7 +10,8 @@ from lra_bench.hardware import resolve
 from lra_bench.measure import contender, contest, speed
 from lra_bench.measure.backend import attention_backend, forced
 from lra_bench.measure.bench import Bench, status_of
-from lra_bench.measure.contest import Contest, Entrant, Setting
+from lra_bench.measure.contest import Contest, Processes
+from lra_bench.measure.entrant import Entrant, Setting
 from lra_bench.measure.fit import largest_batch
 from lra_bench.measure.processes import Ended, Live
 
@@ -19,6 +20,7 @@ from .live import InProcess
 from .test_profile import config, hardware
 
 MODES = ("inference", "train")
+MODEL_NAMES = ("Attention", "LinearAttention")
 
 
 def entrant(network: str, attention: str | None = None, **options: Any) -> Entrant:
@@ -42,8 +44,9 @@ def setting(**changes: Any) -> Setting:
 
 
 def hold(entrants: list[Entrant], modes: tuple[str, ...] = MODES, **changes: Any) -> tuple[Contest, list]:
-    with Contest(setting(**changes), lambda done, doing: None) as held:
-        return held, held.run(entrants, {each.name: list(modes) for each in entrants})
+    held = Contest(setting(**changes), lambda done, doing: None)
+    with Processes() as processes:
+        return held, held.run(entrants, {each.name: list(modes) for each in entrants}, processes)
 
 
 @pytest.fixture
@@ -68,19 +71,34 @@ def test_all_are_built_then_warmed_up_then_take_turns_whose_order_turns_round(in
         expected += [(name, "turn") for name in (reversed(names) if number % 2 else names)]
     assert in_process[: len(expected)] == expected
     rest = in_process[len(expected) :]
-    assert [command for name, command in rest if name == "math"][-2:] == ["finish", "weigh"]
+    assert [command for name, command in rest if name == "math"][-3:] == ["finish", "build", "weigh"]
     assert [one.entry["status"] for one in found] == ["ok"] * 3
     assert all(len(one.round_medians) >= visit for one in found)
+
+
+def test_processes_go_on_to_the_next_length_without_those_that_ended(in_process: list) -> None:
+    both = [entrant("Attention"), entrant("LinearAttention")]
+    with Processes() as processes:
+        before = Contest(setting(length=64), lambda done, doing: None)
+        before.run(both, {name: ["train"] for name in MODEL_NAMES}, processes)
+        first = dict(processes.timed), dict(processes.weighed)
+        assert [set(each) for each in first] == [set(MODEL_NAMES)] * 2
+        held = Contest(setting(length=128), lambda done, doing: None)
+        (one,) = held.run(both, {"Attention": [], "LinearAttention": ["train"]}, processes)
+        assert processes.timed == {"LinearAttention": first[0]["LinearAttention"]}
+        assert processes.weighed["LinearAttention"] is first[1]["LinearAttention"]
+    assert one.entry["length"] == 128 and one.entry["status"] == "ok"
+    assert one.entry["tokens_per_second"] == pytest.approx(2 * 128 / one.entry["median_seconds"])
+    assert one.flops_per_row == held.flops["LinearAttention"]["train"]
 
 
 def test_turns_at_another_time_add_to_what_was_found(in_process: list) -> None:
     held, found = hold([entrant("Attention"), entrant("LinearAttention")])
     first = [dataclasses.replace(one) for one in found]
     in_process.clear()
-    with held:
-        held.again()
+    with Processes() as processes:
+        held.again(processes)
     assert {command for _, command in in_process} == {"build", "warm_up", "turn", "finish"}
-    assert held.lives == {}
     for one, before in zip(held.found, first, strict=True):
         assert one.round_medians[: len(before.round_medians)] == before.round_medians
         assert len(one.round_medians) >= speed.ROUNDS > len(before.round_medians)
@@ -97,8 +115,8 @@ def test_what_fails_at_another_time_keeps_what_it_had(in_process: list, monkeypa
         raise torch.OutOfMemoryError("no room")
 
     monkeypatch.setattr(contender.Contender, "turn", full)
-    with held:
-        held.again()
+    with Processes() as processes:
+        held.again(processes)
     assert one.entry == entry and one.round_medians == medians
 
 
@@ -146,11 +164,11 @@ def test_a_process_that_dies_ends_its_modes_alone() -> None:
     ]
     assert "not tried, because inference ended the process" in found[2].entry["reason"]
     assert [one.entry["status"] for one in found if one.entrant.name == "LinearAttention"] == ["ok", "ok"]
-    assert held.lives == {}
+    assert set(held.lives) == {"LinearAttention"}
 
 
 def test_a_silent_process_is_given_up_and_its_last_words_are_told() -> None:
-    job = {"config": {}, "spec": {"grid": None}, "length": 1, "batch": 1, "attention": None}
+    job = {"config": {}, "spec": {"grid": None}, "batch": 1, "attention": None}
     live = Live("lra_bench.measure.contender", job)
     with pytest.raises(Ended, match="within 0 s") as silent:
         live.hear(0.01)
@@ -250,9 +268,9 @@ def test_the_largest_batch_is_measured_within_a_limit(in_process: list) -> None:
 
 
 def test_a_turn_begins_with_a_step_that_is_not_counted_where_steps_are_short(in_process: list) -> None:
-    job = {"config": config(), "spec": dataclasses.asdict(toy.spec()), "length": 64, "batch": 1, "flops": False}
+    job = {"config": config(), "spec": dataclasses.asdict(toy.spec()), "batch": 1}
     one = contender.Contender({**job, "attention": None, "memory_limit_bytes": None})
-    one.build()
+    one.build(64, flops=False)
     one.warm_up("inference")
     calls = []
     for step_seconds, lead in ((0.01, 1), (0.2, 0)):

@@ -14,7 +14,8 @@ from lra_bench.progress import Tell, bar
 from lra_bench.records.environment import environment
 from lra_bench.records.sections import SpeedPoint
 
-from .contest import VISITS, Contest, Entrant, Measured, Setting
+from .contest import VISITS, Contest, Processes
+from .entrant import Entrant, Measured, Setting
 from .entry import FALLBACK, FIXED, LARGEST, add_flops, unmeasured
 from .foresee import too_large, too_slow
 from .growth import growth
@@ -137,31 +138,32 @@ class Comparison:
             advance(done, doing)
 
         modes: dict[str, list[str]] = {entrant.name: list(MODES) for entrant in entrants}
-        for length in lengths:
-            foreseen = [
-                Measured(entrant, unmeasured(mode, length, 1 if batch == LARGEST else int(batch), *why, policy))
-                for entrant in entrants
-                for mode in modes[entrant.name]
-                if (why := self._foresee(_entries(found, entrant), mode, length))
-            ]
-            for one in foreseen:
-                modes[one.entrant.name].remove(one.entry["mode"])
-            with Contest(self._setting(length, policy, batch), tell) as contest:
-                measured = contest.run(entrants, modes)
-            contests.append(contest)
-            found += foreseen + measured
-            modes = {
-                entrant.name: [
-                    one.entry["mode"] for one in measured if one.entrant is entrant and one.entry["status"] == "ok"
+        with Processes() as processes:
+            for length in lengths:
+                foreseen = [
+                    Measured(entrant, unmeasured(mode, length, 1 if batch == LARGEST else int(batch), *why, policy))
+                    for entrant in entrants
+                    for mode in modes[entrant.name]
+                    if (why := self._foresee(_entries(found, entrant), mode, length))
                 ]
-                for entrant in entrants
-            }
-            tell(len(contests) * len(entrants) * len(MODES) - told, "")
+                for one in foreseen:
+                    modes[one.entrant.name].remove(one.entry["mode"])
+                contest = Contest(self._setting(length, policy, batch), tell)
+                measured = contest.run(entrants, modes, processes)
+                contests.append(contest)
+                found += foreseen + measured
+                modes = {
+                    entrant.name: [
+                        one.entry["mode"] for one in measured if one.entrant is entrant and one.entry["status"] == "ok"
+                    ]
+                    for entrant in entrants
+                }
+                tell(len(contests) * len(entrants) * len(MODES) - told, "")
         for visit in range(1, VISITS[self.hardware.device.type]):
-            for number, contest in enumerate(contests, start=1):
-                with contest:
-                    contest.again()
-                tell((visit * len(contests) + number) * len(entrants) * len(MODES) - told, "")
+            with Processes() as processes:
+                for number, contest in enumerate(contests, start=1):
+                    contest.again(processes)
+                    tell((visit * len(contests) + number) * len(entrants) * len(MODES) - told, "")
         for contest in contests:
             self._take(contest)
         return found

@@ -1,4 +1,4 @@
-"""A process that holds one model at one length and measures when it is told: ``python -m lra_bench.measure.contender``.
+"""A process that holds one model and measures when it is told: ``python -m lra_bench.measure.contender``.
 
 Reads a job and then commands from stdin, a line of JSON each, and answers each with one line. While it waits it
 computes nothing, so that others can take their turns.
@@ -34,7 +34,7 @@ class Contender:
     """What the commands do; each returns its answer."""
 
     def __init__(self, job: Mapping[str, Any]) -> None:
-        self.job, self.length, self.spec = job, job["length"], spec_of(job)
+        self.job, self.spec, self.length = job, spec_of(job), 0
         self.hardware = resolve(job["config"]["hardware"])
         self.hardware.apply()
         self.bench: Bench | None = None
@@ -42,11 +42,14 @@ class Contender:
         self.warm = WarmUp(0.0, 0.0)
         self.rounds: list[list[float]] = []
 
-    def build(self) -> dict[str, Any]:
-        """Build the model and count the FLOPs of a row, while the others do so too and nobody is timed."""
+    def build(self, length: int, flops: bool) -> dict[str, Any]:
+        """Build the model for a length, in place of what there was, and count the FLOPs of a row where it is to.
+
+        The others do so too, and nobody is timed.
+        """
+        self.length, self.bench, self.step = length, None, None
         self._bench(1 if self.job["batch"] == LARGEST else self.job["batch"])
-        flops = step_flops(self.job["config"], self.spec, self.length) if self.job["flops"] else {}
-        return {"flops": flops}
+        return {"flops": step_flops(self.job["config"], self.spec, length) if flops else {}}
 
     def ceiling(self) -> dict[str, Any]:
         """The fastest matrix product of the device."""

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from lra_bench.contracts import TaskSpec
-from lra_bench.hardware import Hardware, usable_cpus
-from lra_bench.records.sections import SpeedPoint
+from lra_bench.hardware import usable_cpus
 
+from .entrant import Entrant, Measured, Setting
 from .entry import LARGEST, unmeasured
 from .processes import KEEPING_NOTHING, Ended, Live
 from .speed import WarmUp, alternate, fewest_seconds
@@ -25,50 +24,6 @@ COMPILE_SECONDS = 600.0
 WEIGHING = {**KEEPING_NOTHING, "OMP_WAIT_POLICY": "passive"}
 
 
-@dataclass(frozen=True)
-class Entrant:
-    """A model that takes part; ``attention`` is a back-end that is forced on it, ``baseline`` names it as one."""
-
-    name: str
-    model: str
-    config: Mapping[str, Any]
-    attention: str | None = None
-    baseline: str | None = None
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What all entrants share: the task, the length, rows in a batch or ``largest``, the device, and limits."""
-
-    spec: TaskSpec
-    length: int
-    batch: int | str
-    policy: str
-    hardware: Hardware
-    limit_seconds: float
-    memory_limit_bytes: int | None
-    flops: bool
-    energy: bool
-    ceiling: bool
-
-
-@dataclass
-class Measured:
-    """One mode of one entrant: the speed entry, the median of each round, and FLOPs of one row where counted."""
-
-    entrant: Entrant
-    entry: SpeedPoint
-    round_medians: list[float] = field(default_factory=list)
-    flops_per_row: int | None = None
-    stopped_by: str = ""
-
-    @property
-    def tokens_per_second_by_round(self) -> list[float]:
-        """Throughput of each round, empty where nothing was timed."""
-        whole, median = self.entry["tokens_per_second"], self.entry["median_seconds"]
-        return [whole * median / seconds for seconds in self.round_medians] if whole and median else []
-
-
 class _Failure(Exception):
     """An entrant could not do what it was told."""
 
@@ -77,8 +32,26 @@ class _Failure(Exception):
         self.status, self.reason = status, reason
 
 
+@dataclass
+class Processes:
+    """Live ones by the names of entrants: those that take turns, and those whose memory is taken; use as a context.
+
+    Starting one takes longer than most turns, so they are kept from one length to the next.
+    """
+
+    timed: dict[str, Live] = field(default_factory=dict)
+    weighed: dict[str, Live] = field(default_factory=dict)
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for live in reversed([*self.timed.values(), *self.weighed.values()]):
+            live.end()
+
+
 class Contest:
-    """Starts the processes, lets them take turns, and ends them; use as a context.
+    """Has processes take turns, and starts those that are not there.
 
     ``tell`` hears what is being waited for, and after each measured mode of an entrant that one is done.
     """
@@ -87,6 +60,7 @@ class Contest:
         self.setting, self.tell = setting, tell
         self.found: list[Measured] = []
         self.lives: dict[str, Live] = {}
+        self.weighing: dict[str, Live] = {}
         self._rounds: dict[tuple[str, str], list[list[float]]] = {}
         self._visits = VISITS[setting.hardware.device.type]
         self.ended: dict[str, tuple[str, _Failure]] = {}
@@ -94,18 +68,14 @@ class Contest:
         self.energy: dict[str, Any] = {}
         self.ceiling: float | None = None
 
-    def __enter__(self) -> Contest:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for live in self.lives.values():
-            live.end()
-
-    def run(self, entrants: Sequence[Entrant], modes: Mapping[str, Sequence[str]]) -> list[Measured]:
-        """Measure the modes of each entrant, by its name; a mode that fails has status and reason.
+    def run(
+        self, entrants: Sequence[Entrant], modes: Mapping[str, Sequence[str]], processes: Processes
+    ) -> list[Measured]:
+        """Measure the modes of each entrant, by its name, in ``processes``; a mode that fails has status and reason.
 
         Where turns are taken at several times this is the first of them.
         """
+        self.lives, self.weighing = processes.timed, processes.weighed
         self._start([entrant for entrant in entrants if modes[entrant.name]], self.setting.flops)
         if self.setting.ceiling and self.lives:
             self._measure_ceiling()
@@ -115,16 +85,16 @@ class Contest:
             )
         if self.setting.energy:
             self._measure_energy()
-        self._end_all()
         if self.setting.hardware.device.type == "cpu":
             self._weigh([one for one in self.found if one.entry["status"] == "ok"])
         return self.found
 
-    def again(self) -> None:
-        """Take turns at another time too, in fresh processes, and add them to what was found.
+    def again(self, processes: Processes) -> None:
+        """Take turns at another time too, in other processes, and add them to what was found.
 
         What fails now keeps what it had.
         """
+        self.lives, self.weighing = processes.timed, processes.weighed
         timed = [one for one in self.found if one.entry["status"] == "ok"]
         self._start(list({one.entrant.name: one.entrant for one in timed}.values()), counting=False)
         for mode in dict.fromkeys(one.entry["mode"] for one in timed):
@@ -137,31 +107,31 @@ class Contest:
                         "peak_resident_growth_bytes": one.entry["peak_resident_growth_bytes"],
                         "activation_bytes": one.entry["activation_bytes"],
                     }
-        self._end_all()
 
-    def _job(self, entrant: Entrant, counting: bool) -> dict[str, Any]:
+    def _job(self, entrant: Entrant) -> dict[str, Any]:
         setting = self.setting
         return {
             "config": entrant.config,
             "spec": asdict(setting.spec),
-            "length": setting.length,
             "batch": setting.batch,
             "attention": entrant.attention,
-            "flops": counting,
             "memory_limit_bytes": setting.memory_limit_bytes,
         }
 
     def _start(self, entrants: Sequence[Entrant], counting: bool) -> None:
         """All at once: while they load, and count FLOPs where they are to, nobody is timed."""
+        for gone in self.lives.keys() - {entrant.name for entrant in entrants}:
+            self.lives.pop(gone).end()
         for entrant in entrants:
-            self.tell(0, f"{self.setting.length:,} tokens, starting {entrant.name}")
-            self.lives[entrant.name] = Live(MODULE, self._job(entrant, counting))
-            self.lives[entrant.name].tell("build")
+            if entrant.name not in self.lives:
+                self.tell(0, f"{self.setting.length:,} tokens, starting {entrant.name}")
+                self.lives[entrant.name] = Live(MODULE, self._job(entrant))
+            self.lives[entrant.name].tell("build", length=self.setting.length, flops=counting)
         patience = START_SECONDS * (1 + len(entrants) / 4)
         for entrant in entrants:
             self.tell(0, f"{self.setting.length:,} tokens, waiting for {entrant.name} to be built")
             try:
-                counted = self._hear(entrant.name, patience)["flops"]
+                counted = _hear(self.lives, entrant.name, patience)["flops"]
                 self.flops.setdefault(entrant.name, counted)
             except _Failure as failure:
                 self._lose(entrant.name, "", failure)
@@ -263,7 +233,7 @@ class Contest:
                 self._lose(name, "energy", failure)
 
     def _weigh(self, timed: Sequence[Measured]) -> None:
-        """Resident memory of what was timed, each entrant in a fresh process, as many at once as there are cores.
+        """Resident memory of what was timed, each entrant in a process of its own, as many at once as there are cores.
 
         What is alive does not depend on who computes beside it. A peak that cannot be had stays None.
         """
@@ -274,34 +244,27 @@ class Contest:
         while waiting or running:
             while waiting and len(running) < max(2, usable_cpus()):
                 name, several = waiting.popleft()
-                live = self.lives[name] = Live(MODULE, self._job(several[0].entrant, counting=False), WEIGHING)
+                if name not in self.weighing:
+                    self.weighing[name] = Live(MODULE, self._job(several[0].entrant), WEIGHING)
+                self.weighing[name].tell("build", length=self.setting.length, flops=False)
                 for one in several:
-                    live.tell("weigh", mode=one.entry["mode"], batch_size=one.entry["batch_size"])
+                    self.weighing[name].tell("weigh", mode=one.entry["mode"], batch_size=one.entry["batch_size"])
                 running.append((name, several))
             name, several = running.popleft()
             self.tell(0, f"{self.setting.length:,} tokens, weighing {name}")
-            for one in several:
-                try:
+            try:
+                _hear(self.weighing, name, START_SECONDS)
+                for one in several:
                     patience = START_SECONDS + 60 * (one.entry["median_seconds"] or 0.0)
-                    one.entry.update(self._hear(name, patience)["memory"])
-                except _Failure:
-                    break
-            if name in self.lives:
-                self.lives.pop(name).end()
+                    one.entry.update(_hear(self.weighing, name, patience)["memory"])
+            except _Failure:
+                # Whatever it has not answered yet is not to be taken for an answer at the next length.
+                if name in self.weighing:
+                    self.weighing.pop(name).end()
 
     def _ask(self, name: str, patience: float, command: str, **arguments: Any) -> dict[str, Any]:
         self.lives[name].tell(command, **arguments)
-        return self._hear(name, patience)
-
-    def _hear(self, name: str, patience: float) -> dict[str, Any]:
-        try:
-            answer = self.lives[name].hear(patience)
-        except Ended as ended:
-            self.lives.pop(name).end()
-            raise _Failure(ended.status, ended.reason) from ended
-        if "failed" in answer:
-            raise _Failure(*answer["failed"])
-        return answer
+        return _hear(self.lives, name, patience)
 
     def _lose(self, name: str, where: str, failure: _Failure) -> None:
         """Remember why a process is gone, or of no more use because its model cannot be built."""
@@ -310,7 +273,14 @@ class Contest:
         if name not in self.lives:
             self.ended[name] = (where, failure)
 
-    def _end_all(self) -> None:
-        for live in self.lives.values():
-            live.end()
-        self.lives.clear()
+
+def _hear(lives: dict[str, Live], name: str, patience: float) -> dict[str, Any]:
+    """The answer of one of the processes, which is ended where none comes."""
+    try:
+        answer = lives[name].hear(patience)
+    except Ended as ended:
+        lives.pop(name).end()
+        raise _Failure(ended.status, ended.reason) from ended
+    if "failed" in answer:
+        raise _Failure(*answer["failed"])
+    return answer

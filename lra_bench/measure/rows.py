@@ -7,8 +7,8 @@ from typing import Any
 
 from lra_bench.records.sections import Growth
 
-from .contest import Measured
 from .crossing import crossing
+from .entrant import Measured
 from .entry import LARGEST
 from .growth import peak_bytes
 from .ratios import geometric_mean, ratio, spread_of, undisturbed_ratio

@@ -1,0 +1,55 @@
+"""Who is timed beside others, under what, and what was found of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lra_bench.contracts import TaskSpec
+from lra_bench.hardware import Hardware
+from lra_bench.records.sections import SpeedPoint
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A model that takes part; ``attention`` is a back-end that is forced on it, ``baseline`` names it as one."""
+
+    name: str
+    model: str
+    config: Mapping[str, Any]
+    attention: str | None = None
+    baseline: str | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all entrants share: the task, the length, rows in a batch or ``largest``, the device, and limits."""
+
+    spec: TaskSpec
+    length: int
+    batch: int | str
+    policy: str
+    hardware: Hardware
+    limit_seconds: float
+    memory_limit_bytes: int | None
+    flops: bool
+    energy: bool
+    ceiling: bool
+
+
+@dataclass
+class Measured:
+    """One mode of one entrant: the speed entry, the median of each round, and FLOPs of one row where counted."""
+
+    entrant: Entrant
+    entry: SpeedPoint
+    round_medians: list[float] = field(default_factory=list)
+    flops_per_row: int | None = None
+    stopped_by: str = ""
+
+    @property
+    def tokens_per_second_by_round(self) -> list[float]:
+        """Throughput of each round, empty where nothing was timed."""
+        whole, median = self.entry["tokens_per_second"], self.entry["median_seconds"]
+        return [whole * median / seconds for seconds in self.round_medians] if whole and median else []
