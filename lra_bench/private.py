@@ -11,6 +11,9 @@ from typing import Any
 
 HIDDEN = "***"
 
+NAMED_FOLDERS = ("LRA_BENCH_DATA", "LRA_BENCH_CACHE")
+"""Variables that name folders, by which whoever reads a record may find their own."""
+
 _SECRET_NAME = re.compile(r"(^|_)((API)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)(_|$)", re.IGNORECASE)
 
 _SHORTEST_SECRET = 8
@@ -26,11 +29,14 @@ def shareable(value: Any) -> Any:
     """A plain value with its strings fit for other eyes; the names in mappings stay as they are.
 
     Hidden are credentials in addresses and the values of environment variables that by their names are secrets. Paths
-    in the working folder become relative to it, those in the user's home begin with ``~``; others stay.
+    in the working folder become relative to it, those in the folders that ``NAMED_FOLDERS`` name begin with the
+    variable, those in the user's home with ``~``; others stay.
     """
     secrets = sorted(_secrets(), key=len, reverse=True)
     hidden = re.compile("|".join(map(re.escape, secrets))) if secrets else None
-    folders = [(_prefix(Path.cwd()), "", "."), (_prefix(Path.home()), "~/", "~")]
+    named = [(Path(os.environ[name]).absolute(), f"${name}") for name in NAMED_FOLDERS if os.environ.get(name)]
+    folders = [(_prefix(Path.cwd()), "", ".")]
+    folders += [(_prefix(folder), f"{sign}/", sign) for folder, sign in [*named, (Path.home(), "~")]]
 
     def clean(text: str) -> str:
         text = without_credentials(text)

@@ -59,7 +59,7 @@ class Scripted:
     def again(self, processes: Processes) -> None:
         self.visited.append(self.setting.length)
         for one in self.found:
-            one.round_medians = [*one.round_medians, *one.round_medians]
+            one.rounds = [*one.rounds, *one.rounds]
 
     def measured(self, entrant: Entrant, mode: str) -> Measured:
         length, batch = self.setting.length, self.setting.batch
@@ -75,7 +75,7 @@ class Scripted:
         entry = entry_of(mode, length, rows, rows * length, timing, peak, self.setting.policy)
         entry["attention_backend"] = self.kernels.get(entrant.name)
         noise = self.noise if not entrant.baseline else [1.0] * len(self.noise)
-        return Measured(entrant, entry, [timing.median_seconds * each for each in noise], flops_per_row=length)
+        return Measured(entrant, entry, [[timing.median_seconds * each] for each in noise], flops_per_row=length)
 
 
 @pytest.fixture

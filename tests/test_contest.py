@@ -120,6 +120,25 @@ def test_what_fails_at_another_time_keeps_what_it_had(in_process: list, monkeypa
     assert one.entry == entry and one.round_medians == medians
 
 
+def test_a_process_that_dies_at_another_time_keeps_what_all_its_modes_had(
+    in_process: list, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, found = hold([entrant("Attention"), entrant("LinearAttention")])
+    before = [(dict(one.entry), one.rounds) for one in found if one.entrant.name == "Attention"]
+    hear = InProcess.hear
+
+    def dying(self: InProcess, seconds: float) -> dict[str, Any]:
+        if in_process[-1] == ("Attention", "turn"):
+            raise Ended("out_of_memory", "killed")
+        return hear(self, seconds)
+
+    monkeypatch.setattr(InProcess, "hear", dying)
+    with Processes() as processes:
+        held.again(processes)
+    assert [(one.entry, one.rounds) for one in found if one.entrant.name == "Attention"] == before
+    assert all(len(one.rounds) >= speed.ROUNDS for one in found if one.entrant.name == "LinearAttention")
+
+
 @pytest.mark.slow
 def test_entries_say_which_kernel_ran_and_what_a_row_costs(in_process: list) -> None:
     _, found = hold([entrant("Attention"), entrant("LinearAttention")])
@@ -164,7 +183,7 @@ def test_a_process_that_dies_ends_its_modes_alone() -> None:
     ]
     assert "not tried, because inference ended the process" in found[2].entry["reason"]
     assert [one.entry["status"] for one in found if one.entrant.name == "LinearAttention"] == ["ok", "ok"]
-    assert set(held.lives) == {"LinearAttention"}
+    assert set(held.processes.timed) == {"LinearAttention"}
 
 
 def test_a_silent_process_is_given_up_and_its_last_words_are_told() -> None:

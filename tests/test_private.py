@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from lra_bench.private import HIDDEN, shareable
 from lra_bench.records import environment, store
 from lra_bench.tracking.contents import summary
 from tests.record_factory import make_record
+
+COMMITTED = Path(__file__).parent.parent / "results" / "runs"
+ABSOLUTE = re.compile(r"(?<![\w./~$:-])(?:/[\w.-]+){2,}")
 
 ENVIRONMENT_FACTS = {
     "hardware": {
@@ -43,6 +47,21 @@ def test_paths_become_relative(home):
     assert shareable([f"{home}/project2", f"{home}s/x", f"/mnt{home}/x"]) == [
         "~/project2", f"{home}s/x", f"/mnt{home}/x",
     ]  # fmt: skip
+
+
+def test_paths_in_folders_that_variables_name_begin_with_the_variable(home, monkeypatch):
+    monkeypatch.setenv("LRA_BENCH_DATA", "/mnt/ada/data/")
+    monkeypatch.setenv("LRA_BENCH_CACHE", f"{home}/cache")
+    told = shareable(["files of /mnt/ada/data/imdb", "/mnt/ada/data", "/mnt/ada/database", f"{home}/cache/raw"])
+    assert told == [
+        "files of $LRA_BENCH_DATA/imdb", "$LRA_BENCH_DATA", "/mnt/ada/database", "$LRA_BENCH_CACHE/raw",
+    ]  # fmt: skip
+
+
+def test_committed_records_name_no_folder_of_the_machine_that_made_them():
+    texts = [path.read_text(encoding="utf-8") for path in sorted(COMMITTED.glob("**/*.json"))]
+    folders = {folder for text in texts for folder in ABSOLUTE.findall(text)}
+    assert texts and folders <= {"/sys/class/powercap"}, "the kernel's folder for counters of energy is everyone's"
 
 
 def test_what_is_no_string_stays(home):

@@ -59,10 +59,7 @@ class Contest:
     def __init__(self, setting: Setting, tell: Callable[[int, str], None]) -> None:
         self.setting, self.tell = setting, tell
         self.found: list[Measured] = []
-        self.lives: dict[str, Live] = {}
-        self.weighing: dict[str, Live] = {}
-        self._rounds: dict[tuple[str, str], list[list[float]]] = {}
-        self._visits = VISITS[setting.hardware.device.type]
+        self.processes = Processes()
         self.ended: dict[str, tuple[str, _Failure]] = {}
         self.flops: dict[str, Mapping[str, Any]] = {}
         self.energy: dict[str, Any] = {}
@@ -75,9 +72,9 @@ class Contest:
 
         Where turns are taken at several times this is the first of them.
         """
-        self.lives, self.weighing = processes.timed, processes.weighed
+        self.processes = processes
         self._start([entrant for entrant in entrants if modes[entrant.name]], self.setting.flops)
-        if self.setting.ceiling and self.lives:
+        if self.setting.ceiling and self.processes.timed:
             self._measure_ceiling()
         for mode in dict.fromkeys(mode for several in modes.values() for mode in several):
             self.found += self._mode(
@@ -94,14 +91,14 @@ class Contest:
 
         What fails now keeps what it had.
         """
-        self.lives, self.weighing = processes.timed, processes.weighed
+        self.processes = processes
         timed = [one for one in self.found if one.entry["status"] == "ok"]
         self._start(list({one.entrant.name: one.entrant for one in timed}.values()), counting=False)
         for mode in dict.fromkeys(one.entry["mode"] for one in timed):
             before = [one for one in timed if one.entry["mode"] == mode]
             for one, now in zip(before, self._mode([replace(one) for one in before]), strict=True):
                 if now.entry["status"] == "ok":
-                    one.round_medians = now.round_medians
+                    one.rounds = now.rounds
                     one.entry = {
                         **now.entry,
                         "peak_resident_growth_bytes": one.entry["peak_resident_growth_bytes"],
@@ -120,18 +117,18 @@ class Contest:
 
     def _start(self, entrants: Sequence[Entrant], counting: bool) -> None:
         """All at once: while they load, and count FLOPs where they are to, nobody is timed."""
-        for gone in self.lives.keys() - {entrant.name for entrant in entrants}:
-            self.lives.pop(gone).end()
+        for gone in self.processes.timed.keys() - {entrant.name for entrant in entrants}:
+            self.processes.timed.pop(gone).end()
         for entrant in entrants:
-            if entrant.name not in self.lives:
+            if entrant.name not in self.processes.timed:
                 self.tell(0, f"{self.setting.length:,} tokens, starting {entrant.name}")
-                self.lives[entrant.name] = Live(MODULE, self._job(entrant))
-            self.lives[entrant.name].tell("build", length=self.setting.length, flops=counting)
+                self.processes.timed[entrant.name] = Live(MODULE, self._job(entrant))
+            self.processes.timed[entrant.name].tell("build", length=self.setting.length, flops=counting)
         patience = START_SECONDS * (1 + len(entrants) / 4)
         for entrant in entrants:
             self.tell(0, f"{self.setting.length:,} tokens, waiting for {entrant.name} to be built")
             try:
-                counted = _hear(self.lives, entrant.name, patience)["flops"]
+                counted = _hear(self.processes.timed, entrant.name, patience)["flops"]
                 self.flops.setdefault(entrant.name, counted)
             except _Failure as failure:
                 self._lose(entrant.name, "", failure)
@@ -157,12 +154,12 @@ class Contest:
 
             return take
 
-        rounds = alternate({name: turn(name) for name in warm}, warm, self.setting.hardware.device, self._visits)
+        device = self.setting.hardware.device
+        rounds = alternate({name: turn(name) for name in warm}, warm, device, VISITS[device.type])
         for name, durations in rounds.items():
             one = found[name]
             if one.entry["status"] == "ok":
-                self._rounds[name, mode] = [*self._rounds.get((name, mode), ()), *durations]
-                one.round_medians = [*one.round_medians, *map(statistics.median, durations)]
+                one.rounds = [*one.rounds, *durations]
                 self._guard(one, lambda name: self._finish(mode, found[name]))
         self.tell(len(several), "")
         return list(several)
@@ -196,8 +193,8 @@ class Contest:
         patience = START_SECONDS + 3 * setting.limit_seconds + (COMPILE_SECONDS if setting.hardware.compile else 0.0)
         if setting.batch == LARGEST:
             patience *= 4
-        if earlier := self._rounds.get((name, mode)):
-            known = {"batch_size": one.entry["batch_size"], "earlier": earlier}
+        if one.rounds:
+            known = {"batch_size": one.entry["batch_size"], "earlier": one.rounds}
             answer = self._ask(name, patience, "warm_up", mode=mode, **known)
             return WarmUp(answer["seconds"], answer["step_seconds"])
         answer = self._ask(name, patience, "warm_up", mode=mode)
@@ -217,7 +214,7 @@ class Contest:
         one.entry = self._ask(name, patience, "finish", mode=mode, policy=self.setting.policy)["entry"]
 
     def _measure_ceiling(self) -> None:
-        name = next(iter(self.lives))
+        name = next(iter(self.processes.timed))
         self.tell(0, "measuring the fastest matrix product")
         try:
             self.ceiling = self._ask(name, START_SECONDS, "ceiling")["flops_per_second"]
@@ -225,7 +222,7 @@ class Contest:
             self._lose(name, "the matrix product", failure)
 
     def _measure_energy(self) -> None:
-        for name in list(self.lives):
+        for name in list(self.processes.timed):
             self.tell(0, f"measuring the energy of {name}")
             try:
                 self.energy[name] = self._ask(name, 4 * START_SECONDS, "energy")["energy"]
@@ -244,33 +241,36 @@ class Contest:
         while waiting or running:
             while waiting and len(running) < max(2, usable_cpus()):
                 name, several = waiting.popleft()
-                if name not in self.weighing:
-                    self.weighing[name] = Live(MODULE, self._job(several[0].entrant), WEIGHING)
-                self.weighing[name].tell("build", length=self.setting.length, flops=False)
+                if name not in self.processes.weighed:
+                    self.processes.weighed[name] = Live(MODULE, self._job(several[0].entrant), WEIGHING)
+                live = self.processes.weighed[name]
+                live.tell("build", length=self.setting.length, flops=False)
                 for one in several:
-                    self.weighing[name].tell("weigh", mode=one.entry["mode"], batch_size=one.entry["batch_size"])
+                    live.tell("weigh", mode=one.entry["mode"], batch_size=one.entry["batch_size"])
                 running.append((name, several))
             name, several = running.popleft()
             self.tell(0, f"{self.setting.length:,} tokens, weighing {name}")
             try:
-                _hear(self.weighing, name, START_SECONDS)
+                _hear(self.processes.weighed, name, START_SECONDS)
                 for one in several:
                     patience = START_SECONDS + 60 * (one.entry["median_seconds"] or 0.0)
-                    one.entry.update(_hear(self.weighing, name, patience)["memory"])
+                    one.entry.update(_hear(self.processes.weighed, name, patience)["memory"])
             except _Failure:
                 # Whatever it has not answered yet is not to be taken for an answer at the next length.
-                if name in self.weighing:
-                    self.weighing.pop(name).end()
+                if name in self.processes.weighed:
+                    self.processes.weighed.pop(name).end()
 
     def _ask(self, name: str, patience: float, command: str, **arguments: Any) -> dict[str, Any]:
-        self.lives[name].tell(command, **arguments)
-        return _hear(self.lives, name, patience)
+        if name not in self.processes.timed:
+            raise self.ended[name][1]
+        self.processes.timed[name].tell(command, **arguments)
+        return _hear(self.processes.timed, name, patience)
 
     def _lose(self, name: str, where: str, failure: _Failure) -> None:
         """Remember why a process is gone, or of no more use because its model cannot be built."""
-        if not where and name in self.lives:
-            self.lives.pop(name).end()
-        if name not in self.lives:
+        if not where and name in self.processes.timed:
+            self.processes.timed.pop(name).end()
+        if name not in self.processes.timed:
             self.ended[name] = (where, failure)
 
 

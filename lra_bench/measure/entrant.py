@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -40,13 +41,18 @@ class Setting:
 
 @dataclass
 class Measured:
-    """One mode of one entrant: the speed entry, the median of each round, and FLOPs of one row where counted."""
+    """One mode of one entrant: the speed entry, seconds of each step by round, and FLOPs of one row where counted."""
 
     entrant: Entrant
     entry: SpeedPoint
-    round_medians: list[float] = field(default_factory=list)
+    rounds: list[list[float]] = field(default_factory=list)
     flops_per_row: int | None = None
     stopped_by: str = ""
+
+    @property
+    def round_medians(self) -> list[float]:
+        """The median of each round in seconds."""
+        return [statistics.median(durations) for durations in self.rounds]
 
     @property
     def tokens_per_second_by_round(self) -> list[float]:
