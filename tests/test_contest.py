@@ -1,6 +1,8 @@
 """Models at one length that take turns: who is timed when, what is found, and what the end of one means."""
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from lra_bench.measure import contender, contest, speed
 from lra_bench.measure.backend import attention_backend, forced
 from lra_bench.measure.bench import Bench, status_of
 from lra_bench.measure.contest import Contest, Processes
-from lra_bench.measure.entrant import Entrant, Setting
+from lra_bench.measure.entrant import Entrant, Measured, Setting
 from lra_bench.measure.fit import largest_batch
 from lra_bench.measure.processes import Ended, Live
 
@@ -43,10 +45,18 @@ def setting(**changes: Any) -> Setting:
     return dataclasses.replace(known, **changes)
 
 
-def hold(entrants: list[Entrant], modes: tuple[str, ...] = MODES, **changes: Any) -> tuple[Contest, list]:
-    held = Contest(setting(**changes), lambda done, doing: None)
+@contextmanager
+def visited(
+    entrants: list[Entrant], modes: tuple[str, ...] = MODES, **changes: Any
+) -> Iterator[tuple[Contest, list[Measured]]]:
     with Processes() as processes:
-        return held, held.run(entrants, {each.name: list(modes) for each in entrants}, processes)
+        held = Contest(setting(**changes), processes, lambda done, doing: None)
+        yield held, held.run(entrants, {each.name: list(modes) for each in entrants})
+
+
+def hold(*arguments: Any, **changes: Any) -> tuple[Contest, list[Measured]]:
+    with visited(*arguments, **changes) as (held, found):
+        return held, found
 
 
 @pytest.fixture
@@ -79,12 +89,12 @@ def test_all_are_built_then_warmed_up_then_take_turns_whose_order_turns_round(in
 def test_processes_go_on_to_the_next_length_without_those_that_ended(in_process: list) -> None:
     both = [entrant("Attention"), entrant("LinearAttention")]
     with Processes() as processes:
-        before = Contest(setting(length=64), lambda done, doing: None)
-        before.run(both, {name: ["train"] for name in MODEL_NAMES}, processes)
+        before = Contest(setting(length=64), processes, lambda done, doing: None)
+        before.run(both, {name: ["train"] for name in MODEL_NAMES})
         first = dict(processes.timed), dict(processes.weighed)
         assert [set(each) for each in first] == [set(MODEL_NAMES)] * 2
-        held = Contest(setting(length=128), lambda done, doing: None)
-        (one,) = held.run(both, {"Attention": [], "LinearAttention": ["train"]}, processes)
+        held = Contest(setting(length=128), processes, lambda done, doing: None)
+        (one,) = held.run(both, {"Attention": [], "LinearAttention": ["train"]})
         assert processes.timed == {"LinearAttention": first[0]["LinearAttention"]}
         assert processes.weighed["LinearAttention"] is first[1]["LinearAttention"]
     assert one.entry["length"] == 128 and one.entry["status"] == "ok"
@@ -92,39 +102,41 @@ def test_processes_go_on_to_the_next_length_without_those_that_ended(in_process:
     assert one.flops_per_row == held.flops["LinearAttention"]["train"]
 
 
-def test_turns_at_another_time_add_to_what_was_found(in_process: list) -> None:
-    held, found = hold([entrant("Attention"), entrant("LinearAttention")])
-    first = [dataclasses.replace(one) for one in found]
-    in_process.clear()
-    with Processes() as processes:
-        held.again(processes)
-    assert {command for _, command in in_process} == {"build", "warm_up", "turn", "finish"}
-    for one, before in zip(held.found, first, strict=True):
-        assert one.round_medians[: len(before.round_medians)] == before.round_medians
-        assert len(one.round_medians) >= speed.ROUNDS > len(before.round_medians)
-        assert one.entry["n"] > before.entry["n"] and one.entry["n"] >= speed.STEPS
-        weighed = [each["peak_resident_growth_bytes"] for each in (one.entry, before.entry)]
-        assert weighed[0] == weighed[1] and one.flops_per_row == before.flops_per_row
+def test_turns_at_other_times_add_to_what_was_found(in_process: list) -> None:
+    whole = contest.VISITS["cpu"]
+    with visited([entrant("Attention"), entrant("LinearAttention")]) as (held, found):
+        for visit in range(2, whole + 1):
+            first = [dataclasses.replace(one) for one in found]
+            in_process.clear()
+            held.again()
+            assert {command for _, command in in_process} == {"build", "resume", "turn", "rest"}
+            for one, before in zip(held.found, first, strict=True):
+                assert one.rounds[: len(before.rounds)] == before.rounds
+                assert len(one.rounds) >= speed.ROUNDS * visit / whole > len(before.rounds) - 1
+                assert one.entry["n"] == sum(map(len, one.rounds)) > before.entry["n"]
+                known = dict(before.entry)
+                same = {name for name, value in one.entry.items() if value == known[name]}
+                assert {"peak_resident_growth_bytes", "warmup_seconds", "attention_backend", "batch_size"} <= same
+    assert all(one.entry["n"] >= speed.STEPS and len(one.rounds) >= speed.ROUNDS for one in found)
 
 
 def test_what_fails_at_another_time_keeps_what_it_had(in_process: list, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, (one,) = hold([entrant("LinearAttention")], ("train",))
-    entry, medians = dict(one.entry), list(one.round_medians)
-
     def full(self: contender.Contender, steps: int) -> dict:
         raise torch.OutOfMemoryError("no room")
 
-    monkeypatch.setattr(contender.Contender, "turn", full)
-    with Processes() as processes:
-        held.again(processes)
-    assert one.entry == entry and one.round_medians == medians
+    with visited([entrant("LinearAttention")], ("train",)) as (held, (one,)):
+        entry, rounds = dict(one.entry), one.rounds
+        with monkeypatch.context() as patched:
+            patched.setattr(contender.Contender, "turn", full)
+            held.again()
+        assert one.entry == entry and one.rounds == rounds
+        held.again()
+        assert one.entry["status"] == "ok" and len(one.rounds) > len(rounds)
 
 
 def test_a_process_that_dies_at_another_time_keeps_what_all_its_modes_had(
     in_process: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held, found = hold([entrant("Attention"), entrant("LinearAttention")])
-    before = [(dict(one.entry), one.rounds) for one in found if one.entrant.name == "Attention"]
     hear = InProcess.hear
 
     def dying(self: InProcess, seconds: float) -> dict[str, Any]:
@@ -132,11 +144,17 @@ def test_a_process_that_dies_at_another_time_keeps_what_all_its_modes_had(
             raise Ended("out_of_memory", "killed")
         return hear(self, seconds)
 
-    monkeypatch.setattr(InProcess, "hear", dying)
-    with Processes() as processes:
-        held.again(processes)
-    assert [(one.entry, one.rounds) for one in found if one.entrant.name == "Attention"] == before
-    assert all(len(one.rounds) >= speed.ROUNDS for one in found if one.entrant.name == "LinearAttention")
+    with visited([entrant("Attention"), entrant("LinearAttention")]) as (held, found):
+        before = {one.entrant.name: (dict(one.entry), one.rounds) for one in found if one.entry["mode"] == "train"}
+        with monkeypatch.context() as patched:
+            patched.setattr(InProcess, "hear", dying)
+            held.again()
+        after = {one.entrant.name: (dict(one.entry), one.rounds) for one in found if one.entry["mode"] == "train"}
+        assert after["Attention"] == before["Attention"]
+        assert len(after["LinearAttention"][1]) > len(before["LinearAttention"][1])
+        held.again()
+    for one in found:
+        assert one.entry["status"] == "ok" and len(one.rounds) > len(before[one.entrant.name][1])
 
 
 @pytest.mark.slow

@@ -148,16 +148,19 @@ def test_turns_keep_the_rule_for_every_step(clock) -> None:
     assert len(durations["d"]) == speed.SLOW_STEPS
 
 
-def test_two_visits_keep_the_rule_together(clock) -> None:
+@pytest.mark.parametrize("visits", [1, 2, 3, 4])
+def test_several_visits_keep_the_rule_together(clock, visits: int) -> None:
     ticking = clock()
     steps = {"short": 0.001, "middling": 0.3, "slow": 0.8}
     warm = {name: speed.WarmUp(1.0, seconds) for name, seconds in steps.items()}
     blocks = {name: lambda n, name=name: speed.block(ticking.step(steps[name]), CPU, n) for name in steps}
-    visits = [speed.alternate(blocks, warm, CPU, visits=2) for _ in range(2)]
-    durations = {name: np.concatenate([*visits[0][name], *visits[1][name]]) for name in steps}
-    assert durations["short"].sum() >= speed.SECONDS and len(visits[0]["short"]) == speed.ROUNDS / 2
-    assert len(durations["middling"]) == speed.STEPS
-    assert len(durations["slow"]) == speed.SLOW_STEPS + 1
+    rounds: dict[str, list[list[float]]] = {}
+    for visit in range(1, visits + 1):
+        before, rounds = rounds, speed.alternate(blocks, warm, CPU, visit / visits, rounds)
+        for name, whole in (("short", speed.ROUNDS), ("middling", speed.STEPS), ("slow", speed.SLOW_STEPS)):
+            assert rounds[name][: len(before.get(name, ()))] == before.get(name, [])
+            assert len(rounds[name]) == np.ceil(whole * visit / visits), "each visit has its share"
+    assert np.concatenate(rounds["short"]).sum() >= speed.SECONDS
 
 
 def test_fast_and_slow_steps_are_spread_over_the_same_time(clock) -> None:

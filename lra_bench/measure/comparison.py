@@ -148,8 +148,8 @@ class Comparison:
                 ]
                 for one in foreseen:
                     modes[one.entrant.name].remove(one.entry["mode"])
-                contest = Contest(self._setting(length, policy, batch), tell)
-                measured = contest.run(entrants, modes, processes)
+                contest = Contest(self._setting(length, policy, batch), processes, tell)
+                measured = contest.run(entrants, modes)
                 contests.append(contest)
                 found += foreseen + measured
                 modes = {
@@ -159,10 +159,9 @@ class Comparison:
                     for entrant in entrants
                 }
                 tell(len(contests) * len(entrants) * len(MODES) - told, "")
-        for visit in range(1, VISITS[self.hardware.device.type]):
-            with Processes() as processes:
+            for visit in range(1, VISITS[self.hardware.device.type]):
                 for number, contest in enumerate(contests, start=1):
-                    contest.again(processes)
+                    contest.again()
                     tell((visit * len(contests) + number) * len(entrants) * len(MODES) - told, "")
         for contest in contests:
             self._take(contest)

@@ -10,7 +10,7 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import IO, Any
 
@@ -24,7 +24,7 @@ from .ceiling import ceiling
 from .entry import LARGEST
 from .fit import largest_batch
 from .memory import Peak
-from .speed import Step, WarmUp, block, collector_off, summary, warm_up
+from .speed import Step, WarmUp, block, collector_off, first_steps, summary, warm_up
 from .worker import settle
 
 LEAD_SECONDS = 0.03
@@ -55,23 +55,23 @@ class Contender:
         """The fastest matrix product of the device."""
         return {"flops_per_second": ceiling(self.hardware)}
 
-    def warm_up(self, mode: str, batch_size: int | None = None, earlier: Sequence[list[float]] = ()) -> dict[str, Any]:
-        """Choose the batch where it is to be the largest and none is given, then warm the step up.
-
-        ``earlier`` are the rounds of a visit before, which count as turns of this process.
-        """
-        batch, why = batch_size or self.job["batch"], ""
+    def warm_up(self, mode: str) -> dict[str, Any]:
+        """Choose the batch where it is to be the largest, then warm the step of a mode up."""
+        batch, why = self.job["batch"], ""
         if batch == LARGEST:
             found = largest_batch(lambda size: self._try(mode, size), self.job["memory_limit_bytes"])
             batch, why = found.size, found.stopped_by
-        bench = self._bench(batch)
-        self.step = bench.step(mode)
-        self.warm, self.rounds = warm_up(self.step, self.hardware.device, self.hardware.compile), [*earlier]
-        # A collection before every turn passes over what stays, and takes no time of its own.
-        gc.collect()
-        gc.freeze()
-        self._give_back()
+        self.step = self._bench(batch).step(mode)
+        self.warm, self.rounds = warm_up(self.step, self.hardware.device, self.hardware.compile), []
+        self._settle()
         return {**asdict(self.warm), "batch_size": batch, "stopped_by": why}
+
+    def resume(self, mode: str, batch_size: int, step_seconds: float) -> dict[str, Any]:
+        """Take the step of a mode up that was warmed up and timed at another time."""
+        self.step, self.warm = self._bench(batch_size).step(mode), WarmUp(0.0, step_seconds)
+        block(self.step, self.hardware.device, first_steps(self.hardware.device, self.hardware.compile))
+        self._settle()
+        return {}
 
     def turn(self, steps: int) -> dict[str, Any]:
         """Seconds of each of so many steps.
@@ -95,13 +95,14 @@ class Contender:
         self.rest()
         return {"entry": entry}
 
-    def rest(self) -> None:
+    def rest(self) -> dict[str, Any]:
         """Let go what the mode measured last held on to."""
         self.step = None
         gc.unfreeze()
         if self.bench is not None:
             self.bench.rest()
         self._give_back()
+        return {}
 
     def weigh(self, mode: str, batch_size: int) -> dict[str, Any]:
         """Peak of resident memory; asked of a process with an allocator that keeps nothing."""
@@ -129,6 +130,12 @@ class Contender:
         bench.rest()
         kinds = (peak.peak_allocated_bytes, peak.peak_resident_growth_bytes)
         return next((kind for kind in kinds if kind is not None), None), seconds
+
+    def _settle(self) -> None:
+        """A collection before every turn passes over what stays, and takes no time of its own."""
+        gc.collect()
+        gc.freeze()
+        self._give_back()
 
     def _give_back(self) -> None:
         """What CUDA's allocator keeps for later belongs to whoever has the next turn."""

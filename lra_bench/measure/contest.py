@@ -11,12 +11,12 @@ from typing import Any
 from lra_bench.hardware import usable_cpus
 
 from .entrant import Entrant, Measured, Setting
-from .entry import LARGEST, unmeasured
+from .entry import LARGEST, retimed, unmeasured
 from .processes import KEEPING_NOTHING, Ended, Live
-from .speed import WarmUp, alternate, fewest_seconds
+from .speed import WarmUp, alternate, fewest_seconds, summary
 
 MODULE = "lra_bench.measure.contender"
-VISITS: Mapping[str, int] = {"cpu": 2, "cuda": 1}
+VISITS: Mapping[str, int] = {"cpu": 4, "cuda": 1}
 """How many times all take turns, minutes apart: who shares the memory of a machine may be busy for one of them."""
 START_SECONDS = 60.0
 COMPILE_SECONDS = 600.0
@@ -36,7 +36,7 @@ class _Failure(Exception):
 class Processes:
     """Live ones by the names of entrants: those that take turns, and those whose memory is taken; use as a context.
 
-    Starting one takes longer than most turns, so they are kept from one length to the next.
+    Starting one takes longer than most turns, so they are kept from length to length and from visit to visit.
     """
 
     timed: dict[str, Live] = field(default_factory=dict)
@@ -50,60 +50,54 @@ class Processes:
             live.end()
 
 
+_Work = Callable[[Measured], object]
+"""Something that is done for one mode of one entrant, and may fail."""
+
+
 class Contest:
-    """Has processes take turns, and starts those that are not there.
+    """Has ``processes`` take turns, and starts those that are not there.
 
     ``tell`` hears what is being waited for, and after each measured mode of an entrant that one is done.
     """
 
-    def __init__(self, setting: Setting, tell: Callable[[int, str], None]) -> None:
-        self.setting, self.tell = setting, tell
+    def __init__(self, setting: Setting, processes: Processes, tell: Callable[[int, str], None]) -> None:
+        self.setting, self.processes, self.tell = setting, processes, tell
+        self.visits = 0
         self.found: list[Measured] = []
-        self.processes = Processes()
         self.ended: dict[str, tuple[str, _Failure]] = {}
         self.flops: dict[str, Mapping[str, Any]] = {}
         self.energy: dict[str, Any] = {}
         self.ceiling: float | None = None
 
-    def run(
-        self, entrants: Sequence[Entrant], modes: Mapping[str, Sequence[str]], processes: Processes
-    ) -> list[Measured]:
-        """Measure the modes of each entrant, by its name, in ``processes``; a mode that fails has status and reason.
+    def run(self, entrants: Sequence[Entrant], modes: Mapping[str, Sequence[str]]) -> list[Measured]:
+        """Measure the modes of each entrant, by its name; a mode that fails has status and reason.
 
         Where turns are taken at several times this is the first of them.
         """
-        self.processes = processes
+        self.visits = 1
         self._start([entrant for entrant in entrants if modes[entrant.name]], self.setting.flops)
         if self.setting.ceiling and self.processes.timed:
             self._measure_ceiling()
         for mode in dict.fromkeys(mode for several in modes.values() for mode in several):
-            self.found += self._mode(
-                [self._blank(entrant, mode) for entrant in entrants if mode in modes[entrant.name]]
-            )
+            blank = [self._blank(entrant, mode) for entrant in entrants if mode in modes[entrant.name]]
+            self.found += self._mode(blank, self._warm_up, self._finish)
         if self.setting.energy:
             self._measure_energy()
         if self.setting.hardware.device.type == "cpu":
             self._weigh([one for one in self.found if one.entry["status"] == "ok"])
         return self.found
 
-    def again(self, processes: Processes) -> None:
-        """Take turns at another time too, in other processes, and add them to what was found.
-
-        What fails now keeps what it had.
-        """
-        self.processes = processes
+    def again(self) -> None:
+        """Take turns at another time too, and add them to what was found; what fails now keeps what it had."""
+        self.visits += 1
         timed = [one for one in self.found if one.entry["status"] == "ok"]
         self._start(list({one.entrant.name: one.entrant for one in timed}.values()), counting=False)
         for mode in dict.fromkeys(one.entry["mode"] for one in timed):
             before = [one for one in timed if one.entry["mode"] == mode]
-            for one, now in zip(before, self._mode([replace(one) for one in before]), strict=True):
-                if now.entry["status"] == "ok":
-                    one.rounds = now.rounds
-                    one.entry = {
-                        **now.entry,
-                        "peak_resident_growth_bytes": one.entry["peak_resident_growth_bytes"],
-                        "activation_bytes": one.entry["activation_bytes"],
-                    }
+            now = self._mode([replace(one) for one in before], self._resume, self._rest)
+            for one, same in zip(before, now, strict=True):
+                if same.entry["status"] == "ok":
+                    one.rounds, one.entry = same.rounds, same.entry
 
     def _job(self, entrant: Entrant) -> dict[str, Any]:
         setting = self.setting
@@ -133,14 +127,14 @@ class Contest:
             except _Failure as failure:
                 self._lose(entrant.name, "", failure)
 
-    def _mode(self, several: Sequence[Measured]) -> list[Measured]:
-        """One mode of all entrants: warm-ups one after the other, then turns, then what is asked at the end."""
+    def _mode(self, several: Sequence[Measured], prepare: _Work, conclude: _Work) -> list[Measured]:
+        """One mode of all entrants: each is prepared, one after the other, then turns, then each is concluded."""
         mode = several[0].entry["mode"]
         found = {one.entrant.name: one for one in several}
-        warm: dict[str, WarmUp] = {}
         for name, one in found.items():
             self.tell(0, f"{self.setting.length:,} tokens, {mode}, warming up {name}")
-            self._guard(one, lambda name: warm.update({name: self._warm_up(name, mode, found[name])}))
+            self._guard(one, prepare)
+        warm = {name: one.warm for name, one in found.items() if one.warm and one.entry["status"] == "ok"}
 
         def turn(name: str) -> Callable[[int], list[float]]:
             def take(steps: int) -> list[float]:
@@ -148,19 +142,23 @@ class Contest:
                 durations: list[float] = []
                 patience = START_SECONDS + 10 * (steps + 1) * warm[name].step_seconds
                 self._guard(
-                    found[name], lambda _: durations.extend(self._ask(name, patience, "turn", steps=steps)["seconds"])
+                    found[name],
+                    lambda one: durations.extend(self._ask(name, patience, "turn", steps=steps)["seconds"]),
                 )
                 return durations
 
             return take
 
         device = self.setting.hardware.device
-        rounds = alternate({name: turn(name) for name in warm}, warm, device, VISITS[device.type])
+        earlier = {name: found[name].rounds for name in warm}
+        rounds = alternate(
+            {name: turn(name) for name in warm}, warm, device, self.visits / VISITS[device.type], earlier
+        )
         for name, durations in rounds.items():
             one = found[name]
             if one.entry["status"] == "ok":
-                one.rounds = [*one.rounds, *durations]
-                self._guard(one, lambda name: self._finish(mode, found[name]))
+                one.rounds = durations
+                self._guard(one, conclude)
         self.tell(len(several), "")
         return list(several)
 
@@ -176,42 +174,53 @@ class Contest:
         entry = unmeasured(mode, self.setting.length, batch, status, reason, self.setting.policy)
         return Measured(entrant, entry, flops_per_row=self.flops.get(entrant.name, {}).get(mode))
 
-    def _guard(self, one: Measured, work: Callable[[str], object]) -> None:
+    def _guard(self, one: Measured, work: _Work) -> None:
         """Do something for an entrant that is still in; what goes wrong becomes status and reason of its entry."""
         if one.entry["status"] != "ok":
             return
         mode, name = one.entry["mode"], one.entrant.name
         try:
-            work(name)
+            work(one)
         except _Failure as failure:
             known = (one.entry["batch_size"], failure.status, failure.reason, self.setting.policy)
             one.entry = unmeasured(mode, self.setting.length, *known)
             self._lose(name, mode, failure)
 
-    def _warm_up(self, name: str, mode: str, one: Measured) -> WarmUp:
+    def _warm_up(self, one: Measured) -> None:
         setting = self.setting
-        patience = START_SECONDS + 3 * setting.limit_seconds + (COMPILE_SECONDS if setting.hardware.compile else 0.0)
+        patience = self._first_patience + 3 * setting.limit_seconds
         if setting.batch == LARGEST:
             patience *= 4
-        if one.rounds:
-            known = {"batch_size": one.entry["batch_size"], "earlier": one.rounds}
-            answer = self._ask(name, patience, "warm_up", mode=mode, **known)
-            return WarmUp(answer["seconds"], answer["step_seconds"])
-        answer = self._ask(name, patience, "warm_up", mode=mode)
+        answer = self._ask(one.entrant.name, patience, "warm_up", mode=one.entry["mode"])
         one.entry["batch_size"], one.stopped_by = answer["batch_size"], answer["stopped_by"]
-        warm = WarmUp(answer["seconds"], answer["step_seconds"])
-        if (needed := fewest_seconds(warm.step_seconds, setting.hardware.device)) > setting.limit_seconds:
+        one.warm = WarmUp(answer["seconds"], answer["step_seconds"])
+        step_seconds = one.warm.step_seconds
+        if (needed := fewest_seconds(step_seconds, setting.hardware.device)) > setting.limit_seconds:
             raise _Failure(
                 "timeout",
-                f"a step takes {warm.step_seconds:.3g} s; timing it would take {needed:.0f} s, the limit is "
+                f"a step takes {step_seconds:.3g} s; timing it would take {needed:.0f} s, the limit is "
                 f"{setting.limit_seconds:g} s",
             )
-        return warm
 
-    def _finish(self, mode: str, one: Measured) -> None:
-        name = one.entrant.name
+    def _finish(self, one: Measured) -> None:
         patience = START_SECONDS + 20 * statistics.median(one.round_medians)
-        one.entry = self._ask(name, patience, "finish", mode=mode, policy=self.setting.policy)["entry"]
+        known = {"mode": one.entry["mode"], "policy": self.setting.policy}
+        one.entry = self._ask(one.entrant.name, patience, "finish", **known)["entry"]
+
+    def _resume(self, one: Measured) -> None:
+        assert one.warm is not None
+        step_seconds = one.warm.step_seconds
+        known = {"mode": one.entry["mode"], "batch_size": one.entry["batch_size"], "step_seconds": step_seconds}
+        self._ask(one.entrant.name, self._first_patience + 30 * step_seconds, "resume", **known)
+
+    def _rest(self, one: Measured) -> None:
+        assert one.warm is not None
+        self._ask(one.entrant.name, START_SECONDS, "rest")
+        one.entry = retimed(one.entry, summary(one.rounds, one.warm))
+
+    @property
+    def _first_patience(self) -> float:
+        return START_SECONDS + (COMPILE_SECONDS if self.setting.hardware.compile else 0.0)
 
     def _measure_ceiling(self) -> None:
         name = next(iter(self.processes.timed))

@@ -11,6 +11,8 @@ from lra_bench.contracts import TaskSpec
 from lra_bench.hardware import Hardware
 from lra_bench.records.sections import SpeedPoint
 
+from .speed import WarmUp
+
 
 @dataclass(frozen=True)
 class Entrant:
@@ -41,13 +43,14 @@ class Setting:
 
 @dataclass
 class Measured:
-    """One mode of one entrant: the speed entry, seconds of each step by round, and FLOPs of one row where counted."""
+    """One mode of one entrant: speed entry, seconds of each step by round, FLOPs of one row where counted, warm-up."""
 
     entrant: Entrant
     entry: SpeedPoint
     rounds: list[list[float]] = field(default_factory=list)
     flops_per_row: int | None = None
     stopped_by: str = ""
+    warm: WarmUp | None = None
 
     @property
     def round_medians(self) -> list[float]:

@@ -18,16 +18,29 @@ def entry_of(
     mode: str, length: int, batch_size: int, tokens: int, timing: Timing, peak: Peak, policy: str = FIXED
 ) -> SpeedPoint:
     """The entry of a step on ``tokens`` tokens that was measured."""
-    return {
+    weighed: SpeedPoint = {
         **unmeasured(mode, length, batch_size, "ok", "", policy),
+        "peak_allocated_bytes": peak.peak_allocated_bytes,
+        "peak_reserved_bytes": peak.peak_reserved_bytes,
+        "peak_resident_growth_bytes": peak.peak_resident_growth_bytes,
+    }
+    return _timed(weighed, tokens, timing)
+
+
+def retimed(entry: SpeedPoint, timing: Timing) -> SpeedPoint:
+    """The entry of a step that was measured, with the figures of another ``timing`` of the same step."""
+    assert entry["tokens_per_second"] is not None and entry["median_seconds"] is not None
+    return _timed(entry, round(entry["tokens_per_second"] * entry["median_seconds"]), timing)
+
+
+def _timed(entry: SpeedPoint, tokens: int, timing: Timing) -> SpeedPoint:
+    return {
+        **entry,
         "n": timing.n,
         "median_seconds": timing.median_seconds,
         "p10_seconds": timing.p10_seconds,
         "p90_seconds": timing.p90_seconds,
         "tokens_per_second": tokens / timing.median_seconds,
-        "peak_allocated_bytes": peak.peak_allocated_bytes,
-        "peak_reserved_bytes": peak.peak_reserved_bytes,
-        "peak_resident_growth_bytes": peak.peak_resident_growth_bytes,
         "short_run": timing.short_run,
         "warmup_seconds": timing.warmup_seconds,
     }

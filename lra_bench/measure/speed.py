@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy
 import torch
@@ -64,13 +65,19 @@ def measure(step: Step, device: torch.device, limit_seconds: float | None = None
 def warm_up(step: Step, device: torch.device, compiled: bool = False) -> WarmUp:
     """Run ``step`` ten times or for two seconds, whichever ends first.
 
-    At least once; three times where a first call may spend seconds on compiling or on starting the device.
+    At least as often as ``first_steps`` says.
     """
-    fewest = FIRST_STEPS if compiled or device.type == "cuda" else 1
     durations: list[float] = []
-    while len(durations) < fewest or (len(durations) < WARM_UP_STEPS and sum(durations) < WARM_UP_SECONDS):
+    while len(durations) < first_steps(device, compiled) or (
+        len(durations) < WARM_UP_STEPS and sum(durations) < WARM_UP_SECONDS
+    ):
         durations += _host_block(step, device)
     return WarmUp(sum(durations), statistics.median(durations[len(durations) // 2 :]))
+
+
+def first_steps(device: torch.device, compiled: bool) -> int:
+    """How many steps at least go before those that count: more where one may compile or start the device."""
+    return FIRST_STEPS if compiled or device.type == "cuda" else 1
 
 
 def time_steps(step: Step, device: torch.device, warm: WarmUp, limit_seconds: float | None = None) -> Timing:
@@ -92,30 +99,32 @@ def alternate(
     blocks: Mapping[str, Callable[[int], list[float]]],
     warm: Mapping[str, WarmUp],
     device: torch.device,
-    visits: int = 1,
+    share: float = 1.0,
+    earlier: Mapping[str, Sequence[list[float]]] = MappingProxyType({}),
 ) -> dict[str, list[list[float]]]:
-    """Durations of steps by name and round, until each has its share for one of ``visits`` of what the rule asks for.
+    """Durations of steps by name and round, those of ``earlier`` first, until there is ``share`` of what the rule asks.
 
     ``blocks`` run so many steps and return their durations; an empty list means that this one has ended, and it is left
     out from then on. A window is cut into many short rounds, that of slow steps into as many as it has steps, and all
     are spread over the same time: what disturbs the machine for seconds meets all alike. The order turns round from
     round to round.
     """
-    whole = math.ceil(ROUNDS / visits)
-    planned = {name: min(whole, math.ceil(_planned_steps(warm[name].step_seconds, device) / visits)) for name in blocks}
+    rounds = {name: [*earlier.get(name, ())] for name in blocks}
+    whole = {name: math.ceil(share * min(ROUNDS, _planned_steps(warm[name].step_seconds, device))) for name in blocks}
+    turns = {name: max(1, whole[name] - len(rounds[name])) for name in blocks}
+    most = max(turns.values(), default=1)
     sizes = {name: max(1, round(ROUND_SECONDS / max(warm[name].step_seconds, 1e-6))) for name in blocks}
-    rounds: dict[str, list[list[float]]] = {name: [] for name in blocks}
     lacking = list(blocks)
     for number in itertools.count():
         lacking = [
             name
             for name in lacking
-            if len(rounds[name]) < planned[name] or not _enough(list(itertools.chain(*rounds[name])), device, visits)
+            if len(rounds[name]) < whole[name] or not _enough(list(itertools.chain(*rounds[name])), device, share)
         ]
         if not lacking:
             break
         for name in lacking[:: -1 if number % 2 else 1]:
-            if (number + 1) * planned[name] // whole == number * planned[name] // whole:
+            if (number + 1) * turns[name] // most == number * turns[name] // most:
                 continue
             if durations := blocks[name](sizes[name]):
                 rounds[name].append(durations)
@@ -148,11 +157,11 @@ def _planned_steps(step_seconds: float, device: torch.device) -> int:
     return max(STEPS, math.ceil(1.05 * SECONDS / max(step_seconds, 1e-6)))
 
 
-def _enough(durations: list[float], device: torch.device, visits: int = 1) -> bool:
-    n = visits * len(durations)
-    if n >= STEPS and visits * sum(durations) >= SECONDS:
+def _enough(durations: list[float], device: torch.device, share: float = 1.0) -> bool:
+    n = len(durations)
+    if n >= share * STEPS and sum(durations) >= share * SECONDS:
         return True
-    slow_allowed = device.type != "cuda" and n >= SLOW_STEPS
+    slow_allowed = device.type != "cuda" and n >= share * SLOW_STEPS
     return slow_allowed and statistics.median(durations) > SLOW_STEP_SECONDS
 
 
