@@ -15,6 +15,7 @@ from lra_bench.measure.bench import Bench, status_of
 from lra_bench.measure.contest import Contest, Processes
 from lra_bench.measure.entrant import Entrant, Measured, Setting
 from lra_bench.measure.fit import largest_batch
+from lra_bench.measure.memory import Peak
 from lra_bench.measure.processes import Ended, Live
 
 from . import toy_networks as toy
@@ -302,6 +303,22 @@ def test_the_largest_batch_is_measured_within_a_limit(in_process: list) -> None:
     assert one.entry["status"] == "ok" and one.entry["batch_policy"] == "largest" and one.stopped_by
     assert size > 1 and size & (size - 1) == 0
     assert one.entry["tokens_per_second"] == pytest.approx(size * 4096 / one.entry["median_seconds"])
+
+
+@pytest.mark.parametrize(("peaks", "told"), [([3, 1, 5, 2, 9], 3), ([64], 64), ([None], None)])
+def test_of_small_peaks_the_middle_counts(monkeypatch: pytest.MonkeyPatch, peaks: list, told: int | None) -> None:
+    found = iter(peaks)
+
+    def peak(*_: Any) -> Peak:
+        megabytes = next(found)
+        return Peak(peak_resident_growth_bytes=megabytes and megabytes << 20)
+
+    monkeypatch.setattr(Bench, "peak", peak)
+    job = {"config": config(), "spec": dataclasses.asdict(toy.spec()), "batch": 1}
+    one = contender.Contender({**job, "attention": None, "memory_limit_bytes": None})
+    one.build(64, flops=False)
+    assert one.weigh("inference", 1)["memory"]["peak_resident_growth_bytes"] == (told and told << 20)
+    assert not list(found)
 
 
 def test_a_turn_begins_with_a_step_that_is_not_counted_where_steps_are_short(in_process: list) -> None:

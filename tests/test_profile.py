@@ -22,8 +22,9 @@ from lra_bench.contracts import TaskSpec
 from lra_bench.hardware import Hardware, resolve
 from lra_bench.measure import bench, energy, foresee, speed, worker
 from lra_bench.measure import profile as profiling
+from lra_bench.measure.allocator import KEEPING_ALL, KEEPING_NOTHING
 from lra_bench.measure.entry import unmeasured
-from lra_bench.measure.processes import KEEPING_NOTHING, run_worker
+from lra_bench.measure.processes import run_worker
 from lra_bench.measure.profile import profile
 from lra_bench.measure.step import inference_step, train_step
 from lra_bench.measure.synthetic import spec_at, synthetic_batch, tokens_in
@@ -270,6 +271,7 @@ class Workers:
             self.weighed.append((request["length"], request["modes"]))
             weighed = {"peak_resident_growth_bytes": 1000 * request["length"], "activation_bytes": None}
             return [{"memory": [mode, weighed]} for mode in request["modes"]], ("failed", "no more")
+        assert variables == KEEPING_ALL
         self.jobs.append(request)
         found = []
         for mode in request["modes"]:

@@ -18,6 +18,7 @@ import torch
 
 from lra_bench.hardware import resolve
 
+from .allocator import hand_back
 from .backend import forced
 from .bench import Bench, spec_of, status_of, step_flops
 from .ceiling import ceiling
@@ -101,6 +102,7 @@ class Contender:
         gc.unfreeze()
         if self.bench is not None:
             self.bench.rest()
+        hand_back()
         self._give_back()
         return {}
 

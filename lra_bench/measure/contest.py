@@ -10,9 +10,10 @@ from typing import Any
 
 from lra_bench.hardware import usable_cpus
 
+from .allocator import KEEPING_ALL, KEEPING_NOTHING
 from .entrant import Entrant, Measured, Setting
 from .entry import LARGEST, retimed, unmeasured
-from .processes import KEEPING_NOTHING, Ended, Live
+from .processes import Ended, Live
 from .speed import WarmUp, alternate, fewest_seconds, summary
 
 MODULE = "lra_bench.measure.contender"
@@ -116,7 +117,7 @@ class Contest:
         for entrant in entrants:
             if entrant.name not in self.processes.timed:
                 self.tell(0, f"{self.setting.length:,} tokens, starting {entrant.name}")
-                self.processes.timed[entrant.name] = Live(MODULE, self._job(entrant))
+                self.processes.timed[entrant.name] = Live(MODULE, self._job(entrant), KEEPING_ALL)
             self.processes.timed[entrant.name].tell("build", length=self.setting.length, flops=counting)
         patience = START_SECONDS * (1 + len(entrants) / 4)
         for entrant in entrants:

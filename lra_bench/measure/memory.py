@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ import torch
 from torch import nn
 
 from lra_bench.training.optimizer import Optimizer
+
+from .allocator import hand_back
 
 RESET_HIGH_WATER_MARK = "5"
 SLACK_BYTES = 4 << 20
@@ -100,11 +101,11 @@ def _lower_high_water_mark() -> int | None:
         return None
     try:
         # Memory that was freed but kept by the allocator would hide the first allocations of the same size.
-        ctypes.CDLL(None).malloc_trim(0)
+        hand_back()
         Path("/proc/self/clear_refs").write_text(RESET_HIGH_WATER_MARK)
         start = _status_bytes("VmRSS")
         lowered = _status_bytes("VmHWM") <= start + SLACK_BYTES
-    except (OSError, AttributeError, KeyError):
+    except (OSError, KeyError):
         return None
     return start if lowered else None
 

@@ -17,9 +17,6 @@ from typing import IO, Any
 
 from lra_bench.child import environment
 
-KEEPING_NOTHING = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-"""Variables under which glibc gives large blocks back as they are freed, so that what is resident is what is alive."""
-
 
 class Ended(Exception):
     """A process ended, or was ended for its silence; ``status`` and ``reason`` as in a record."""

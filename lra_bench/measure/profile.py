@@ -13,10 +13,11 @@ from lra_bench.hardware import Hardware
 from lra_bench.progress import bar, say
 from lra_bench.records.sections import Energy, Flops, SpeedPoint
 
+from .allocator import KEEPING_ALL, KEEPING_NOTHING
 from .entry import add_flops, unmeasured
 from .foresee import too_slow
 from .growth import growth
-from .processes import KEEPING_NOTHING, run_worker
+from .processes import run_worker
 
 MODES = ("inference", "train")
 LENGTHS = {"cpu": (1024, 2048, 4096, 8192, 16384), "cuda": (1024, 2048, 3072, 4096, 8192, 16384)}
@@ -77,7 +78,7 @@ def profile(
                 "energy": measure["energy"] and length == lengths[0],
             }
             if job["modes"]:
-                answers, ending = run_worker(job, _patience(job, hardware))
+                answers, ending = run_worker(job, _patience(job, hardware), KEEPING_ALL)
                 entries += _completed([answer["speed"] for answer in answers if "speed" in answer], job, ending)
                 for section, unknown in (("flops", _unknown_flops), ("energy", _unknown_energy)):
                     if job[section]:
@@ -100,7 +101,7 @@ def _fill_in_memory(entries: list[SpeedPoint], job: Mapping[str, Any], hardware:
     glibc keeps freed blocks and splits them, so that resident memory grows with the number of allocations to many
     times what is alive at once. With a fixed low threshold from the start every large block goes back to the system
     when it is freed: the peak is what is alive, as allocated bytes are on CUDA. Steps are slower so, which is why the
-    process that times them keeps the usual allocator. A peak that cannot be had stays None.
+    process that times them keeps what it frees. A peak that cannot be had stays None.
     """
     timed = {entry["mode"]: entry for entry in entries if entry["status"] == "ok"}
     if not timed:
