@@ -391,6 +391,15 @@ def test_score_over_speed_is_taken_at_one_length_with_memory_as_area() -> None:
             assert row.train_tokens_per_second not in on_it
 
 
+def test_one_seed_that_was_timed_speaks_for_those_that_were_not() -> None:
+    made = [make_record("performer", seed=seed, **({} if seed == 0 else {"speed": []})) for seed in range(3)]
+    _, data = one("score_vs_speed", made)
+    (row,) = data.itertuples()
+    assert row.seeds == 3 and row.score == pytest.approx(np.mean([record.score() for record in made]))
+    _, alone = one("score_vs_speed", made[:1])
+    assert row.train_tokens_per_second == alone["train_tokens_per_second"].item()
+
+
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
 def test_records_that_lack_what_is_shown_are_told_in_one_line(name: str, tmp_path: Path, capsys) -> None:
     whole = stored([make_record("transformer"), make_record("performer")], tmp_path / "whole")

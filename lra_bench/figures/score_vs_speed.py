@@ -25,11 +25,20 @@ TIMED = [*PANEL, "speed_length", "train_batch_size"]
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
-    """For each record why it is not drawn, empty where it is."""
-    timed = [speed["train_tokens_per_second"] is not None for speed in speed_columns(records)]
+    """For each record why it is not drawn, empty where it is; one seed that was timed speaks for the others."""
+    speeds = speed_columns(records)
+    timed = {
+        record.key.folder()
+        for record, speed in zip(records, speeds, strict=True)
+        if speed["train_tokens_per_second"] is not None
+    }
     return [
-        "without a score" if record.score() is None else "" if known else "not timed at the length that most were"
-        for record, known in zip(records, timed, strict=True)
+        "without a score"
+        if record.score() is None
+        else ""
+        if record.key.folder() in timed
+        else "not timed at the length that most were"
+        for record in records
     ]
 
 
@@ -46,10 +55,13 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     """One row per variant, seeds together."""
     import pandas as pd
 
-    frame = pd.concat([scores(records), pd.DataFrame(speed_columns(records))[MEASURED]], axis=1)
-    key = [*SHEET, *TIMED, *IDENTITY]
-    speed = frame.groupby(key, dropna=False)["train_tokens_per_second"].median().reset_index()
-    data = over_seeds(frame.drop(columns="train_tokens_per_second"), key).merge(speed, on=key)
+    variant = [*SHEET, *PANEL, *IDENTITY]
+    frame = scores(records)
+    timed = pd.concat([frame[variant], pd.DataFrame(speed_columns(records))[MEASURED]], axis=1)
+    timed = timed[timed["train_tokens_per_second"].notna()]
+    of_speeds = {"train_tokens_per_second": "median", **dict.fromkeys(MEMORY, "first")}
+    speed = timed.groupby([*variant, "speed_length", "train_batch_size"], dropna=False).agg(of_speeds).reset_index()
+    data = over_seeds(frame, variant).merge(speed, on=variant)
     data["peak_memory_bytes"] = data[MEMORY[0]].astype("Float64").fillna(data[MEMORY[1]].astype("Float64"))
     return data
 
