@@ -391,13 +391,14 @@ def test_score_over_speed_is_taken_at_one_length_with_memory_as_area() -> None:
             assert row.train_tokens_per_second not in on_it
 
 
-def test_one_seed_that_was_timed_speaks_for_those_that_were_not() -> None:
-    made = [make_record("performer", seed=seed, **({} if seed == 0 else {"speed": []})) for seed in range(3)]
-    _, data = one("score_vs_speed", made)
-    (row,) = data.itertuples()
-    assert row.seeds == 3 and row.score == pytest.approx(np.mean([record.score() for record in made]))
-    _, alone = one("score_vs_speed", made[:1])
-    assert row.train_tokens_per_second == alone["train_tokens_per_second"].item()
+@pytest.mark.parametrize(
+    ("name", "cost"), [("score_vs_speed", "train_tokens_per_second"), ("score_vs_growth", "time_exponent")]
+)
+def test_one_seed_that_was_measured_speaks_for_those_that_were_not(name: str, cost: str) -> None:
+    made = [make_record("performer"), *(make_record("performer", seed=seed, speed=[], growth={}) for seed in (1, 2))]
+    (row,) = one(name, made)[1].to_dict("records")
+    assert row["seeds"] == 3 and row["score"] == pytest.approx(np.mean([record.score() for record in made]))
+    assert row[cost] == one(name, made[:1])[1][cost].item()
 
 
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)

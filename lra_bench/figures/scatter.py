@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from lra_bench.records.schema import Record
+
 from .intervals import bar, score_bars
 from .layout import Cell, Frame, Sheet, pages
 from .legend import Entry
@@ -41,6 +43,20 @@ class Cost:
     panel: Sequence[str]
     furnish: Callable[[Axes, pd.DataFrame], None]
     halo: str | None = None
+
+
+def lacking_cost(records: Sequence[Record], known: Sequence[bool], otherwise: str) -> list[str]:
+    """For each record why it is not drawn, empty where it is: without a score, or ``otherwise`` where no cost is known.
+
+    A cost does not depend on the seed, so one seed that was measured speaks for the others of its variant.
+    """
+    measured = {
+        record.key.folder() for record, one in zip(records, known, strict=True) if one and record.score() is not None
+    }
+    reasons = {True: "", False: otherwise}
+    return [
+        "without a score" if record.score() is None else reasons[record.key.folder() in measured] for record in records
+    ]
 
 
 def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[Sheet]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lra_bench.records.schema import Record
 
 from .layout import Sheet
-from .scatter import Cost, scatter_sheets
+from .scatter import Cost, lacking_cost, scatter_sheets
 from .style import SMALL
 from .variants import IDENTITY, PANEL, SHEET, over_seeds, scores
 
@@ -22,10 +22,7 @@ FITTED = ("time_exponent", "time_low", "time_high")
 
 def lacking(records: Sequence[Record]) -> list[str]:
     """For each record why it is not drawn, empty where it is."""
-    return [
-        "without a score" if record.score() is None else "" if _fit(record)[0] is not None else "without an exponent"
-        for record in records
-    ]
+    return lacking_cost(records, [_fit(record)[0] is not None for record in records], "without an exponent")
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:

@@ -9,7 +9,7 @@ from lra_bench.leaderboard.runs import speed_columns
 from lra_bench.records.schema import Record
 
 from .layout import Sheet
-from .scatter import Cost, scatter_sheets
+from .scatter import Cost, lacking_cost, scatter_sheets
 from .style import SMALL
 from .ticks import length_name, logarithmic
 from .variants import IDENTITY, PANEL, SHEET, over_seeds, scores
@@ -25,21 +25,9 @@ TIMED = [*PANEL, "speed_length", "train_batch_size"]
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
-    """For each record why it is not drawn, empty where it is; one seed that was timed speaks for the others."""
-    speeds = speed_columns(records)
-    timed = {
-        record.key.folder()
-        for record, speed in zip(records, speeds, strict=True)
-        if speed["train_tokens_per_second"] is not None
-    }
-    return [
-        "without a score"
-        if record.score() is None
-        else ""
-        if record.key.folder() in timed
-        else "not timed at the length that most were"
-        for record in records
-    ]
+    """For each record why it is not drawn, empty where it is."""
+    timed = [speed["train_tokens_per_second"] is not None for speed in speed_columns(records)]
+    return lacking_cost(records, timed, "not timed at the length that most were")
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
@@ -60,7 +48,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     timed = pd.concat([frame[variant], pd.DataFrame(speed_columns(records))[MEASURED]], axis=1)
     timed = timed[timed["train_tokens_per_second"].notna()]
     of_speeds = {"train_tokens_per_second": "median", **dict.fromkeys(MEMORY, "first")}
-    speed = timed.groupby([*variant, "speed_length", "train_batch_size"], dropna=False).agg(of_speeds).reset_index()
+    speed = timed.groupby([*SHEET, *TIMED, *IDENTITY], dropna=False).agg(of_speeds).reset_index()
     data = over_seeds(frame, variant).merge(speed, on=variant)
     data["peak_memory_bytes"] = data[MEMORY[0]].astype("Float64").fillna(data[MEMORY[1]].astype("Float64"))
     return data
