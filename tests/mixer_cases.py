@@ -55,12 +55,12 @@ def make(
     depth=1,
     **own,
 ):
-    """A small mixer with random weights and biases, the same for the same ``weights``."""
+    """A small mixer with random weights and biases, the same for the same ``weights``; None: as it begins."""
     node = {**NODES[name], **SMALL.get(name, {}), **own}
-    torch.manual_seed(weights)
+    torch.manual_seed(weights or 0)
     common = {"width": WIDTH, "heads": HEADS, "max_length": max_length, "dropout": dropout}
     mixer = build(node, Mixer, "mixer", causal=causal, seed=seed, layer=layer, depth=depth, **common)
-    for parameter in mixer.parameters():
+    for parameter in mixer.parameters() if weights is not None else ():
         torch.nn.init.normal_(parameter, std=parameter.shape[-1] ** -0.5)
     name_modules(mixer)
     return mixer.to(dtype).train(dropout > 0)

@@ -224,11 +224,26 @@ def test_the_seed_of_the_draws_matters_where_declared(name):
     assert same is not SPECS[name].stochastic
 
 
+HALVES = pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+
+
 @every_case
-def test_half_precision(name, causal):
+@HALVES
+def test_gradients_are_finite_in_half_precision_as_training_begins(name, causal, dtype):
+    # Biases are still zero, and with them whatever is projected from padding.
+    mixer, x = make(name, causal=causal, dtype=torch.float32, weights=None), rows(2, 61, dtype=torch.float32)
+    with torch.autocast("cpu", dtype):
+        half = run(mixer, x.requires_grad_(), [61, 30])
+    half.float().sum().backward()
+    assert half.isfinite().all() and x.grad.isfinite().all()
+
+
+@every_case
+@HALVES
+def test_half_precision(name, causal, dtype):
     mixer, x = make(name, causal=causal, dtype=torch.float32), rows(2, 61, dtype=torch.float32)
     exact = run(mixer, x, [61, 30])
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast("cpu", dtype):
         half = run(mixer, x, [61, 30])
     assert half.isfinite().all()
     if SPECS[name].family == "routed" or SPECS[name].causal == "pseudo" or name.startswith("clustered"):

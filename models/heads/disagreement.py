@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from lra_bench.contracts import UserError
 
+from ..kernels.unit import unit
 from ..mixer import Context, HeadMixer
 from .head_loss import HeadLoss, mean_of_tokens
 
@@ -38,7 +38,7 @@ class Disagreement(HeadLoss):
         if self.of == "position":
             alike = mixer.use_weights(q, k, context, _overlap)[:, 0, :, 0]
         else:
-            alike = F.normalize(v if self.of == "subspace" else o, dim=-1).mean(1).square().sum(-1)
+            alike = unit(v if self.of == "subspace" else o).mean(1).square().sum(-1)
         return mean_of_tokens(alike, None if context.padding is None else context.padding.valid)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..feedforward import linear
+from ..kernels.unit import unit
 from ..mixer import Context, MixerSpec
 from .matrix_recurrence import MatrixRecurrence
 
@@ -49,7 +49,7 @@ class DeltaNet(MatrixRecurrence):
 
     def features(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys of unit length, queries scaled by K^(−1/2)."""
-        return F.normalize(q, dim=-1) * self.key_dim**-0.5, F.normalize(k, dim=-1), v
+        return unit(q) * self.key_dim**-0.5, unit(k), v
 
     def decays(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
         """Nothing fades."""

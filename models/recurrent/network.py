@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
 
+from ..kernels.linear import full_precision
 from ..mixer import Context
 from .recurrence import Recurrence, reverse
 
@@ -45,11 +47,13 @@ class Network(Recurrence):
         """Read in each direction, project."""
         if context.padding is not None:
             x = context.padding.zero(x)
-        if self.causal:
-            h, state = self.read(x, context)
-            return self.finish(h), self.remember(context, state=state)
-        ahead, back = self.networks
-        h = torch.cat((ahead(x)[0], reverse(back(reverse(x, context.padding))[0], context.padding)), -1)
+        with computable(x):
+            if self.causal:
+                h, state = self.read(x, context)
+                context = self.remember(context, state=state)
+            else:
+                ahead, back = self.networks
+                h = torch.cat((ahead(x)[0], reverse(back(reverse(x, context.padding))[0], context.padding)), -1)
         return self.finish(h), context
 
     def read(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor]:
@@ -74,6 +78,12 @@ class Network(Recurrence):
     def parts(self) -> int:
         """How many vectors a state has."""
         return 2 if issubclass(self.cell, nn.LSTM) else 1
+
+
+def computable(x: Tensor) -> AbstractContextManager[Any]:
+    """Where torch's networks can read x: not in half precision on a CPU, which has them of some sizes only."""
+    half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.float16
+    return full_precision(x) if half and x.device.type == "cpu" else nullcontext()
 
 
 def draw_gates(network: nn.RNNBase) -> None:

@@ -15,6 +15,7 @@ from ..kernels.dropout import dropout
 from ..kernels.hashing import DIRECTIONS, angular_buckets
 from ..kernels.linear import full_precision
 from ..kernels.sorting import stable_order, take
+from ..kernels.unit import unit
 from ..mixer import Context, MixerSpec
 
 TO_ITSELF = -5e4  # added to the score of a token with itself: chosen only where there is nothing else
@@ -60,7 +61,7 @@ class Reformer(RandomDirections):
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, the same as keys of unit length, and values."""
         q = self.split(self.query(x))
-        return q, F.normalize(q, dim=-1), self.split(self.value(x))
+        return q, unit(q), self.split(self.value(x))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Hash, sort, attend by chunks, sort back, join the rounds."""
