@@ -204,7 +204,7 @@ def test_what_a_reader_sees(scripted: type[Scripted]) -> None:
     assert shares["linear"]["1,024"] == f"{100 * 1024 / 0.02 / 1e9:.2g} %"
 
 
-@pytest.mark.parametrize(("noise", "marked"), [([1] * 30 + [5] * 5, False), ([1 + i / 50 for i in range(35)], True)])
+@pytest.mark.parametrize(("noise", "marked"), [([1] * 30 + [5] * 5, False), ([1 + i / 25 for i in range(35)], True)])
 def test_ratios_that_are_badly_known_are_marked_and_told(
     scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch, noise: list[float], marked: bool
 ) -> None:

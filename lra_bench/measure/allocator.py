@@ -10,7 +10,8 @@ KEEPING_ALL = {"MALLOC_MMAP_MAX_": "0"}
 
 Else such a block is handed back at every step, unless steps before left a hole of its size, and fetching its pages anew
 takes longer than computing what goes into them: what was timed would depend on what the process did before. The
-price is memory: a process may hold half as much again as its tensors need.
+price is memory, in holes that are a little too small for the next block: training attention by ``math`` at 8,192 tokens
+held 6.1 GB instead of 4.0.
 """
 
 KEEPING_NOTHING = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}

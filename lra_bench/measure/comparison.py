@@ -159,6 +159,7 @@ class Comparison:
                     for entrant in entrants
                 }
                 tell(len(contests) * len(entrants) * len(MODES) - told, "")
+            processes.end_weighed()
             for visit in range(1, VISITS[self.hardware.device.type]):
                 for number, contest in enumerate(contests, start=1):
                     contest.again()

@@ -64,14 +64,14 @@ class Contender:
             batch, why = found.size, found.stopped_by
         self.step = self._bench(batch).step(mode)
         self.warm, self.rounds = warm_up(self.step, self.hardware.device, self.hardware.compile), []
-        self._settle()
+        self._freeze()
         return {**asdict(self.warm), "batch_size": batch, "stopped_by": why}
 
     def resume(self, mode: str, batch_size: int, step_seconds: float) -> dict[str, Any]:
         """Take the step of a mode up that was warmed up and timed at another time."""
         self.step, self.warm = self._bench(batch_size).step(mode), WarmUp(0.0, step_seconds)
         block(self.step, self.hardware.device, first_steps(self.hardware.device, self.hardware.compile))
-        self._settle()
+        self._freeze()
         return {}
 
     def turn(self, steps: int) -> dict[str, Any]:
@@ -133,7 +133,7 @@ class Contender:
         kinds = (peak.peak_allocated_bytes, peak.peak_resident_growth_bytes)
         return next((kind for kind in kinds if kind is not None), None), seconds
 
-    def _settle(self) -> None:
+    def _freeze(self) -> None:
         """A collection before every turn passes over what stays, and takes no time of its own."""
         gc.collect()
         gc.freeze()

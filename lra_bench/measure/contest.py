@@ -17,7 +17,7 @@ from .processes import Ended, Live
 from .speed import WarmUp, alternate, fewest_seconds, summary
 
 MODULE = "lra_bench.measure.contender"
-VISITS: Mapping[str, int] = {"cpu": 4, "cuda": 1}
+VISITS: Mapping[str, int] = {"cpu": 5, "cuda": 1}
 """How many times all take turns, minutes apart: who shares the memory of a machine may be busy for one of them."""
 START_SECONDS = 60.0
 COMPILE_SECONDS = 600.0
@@ -35,20 +35,26 @@ class _Failure(Exception):
 
 @dataclass
 class Processes:
-    """Live ones by the names of entrants: those that take turns, and those whose memory is taken; use as a context.
+    """Live ones by the name of the entrant, those that are weighed by the mode too; use as a context.
 
     Starting one takes longer than most turns, so they are kept from length to length and from visit to visit.
     """
 
     timed: dict[str, Live] = field(default_factory=dict)
-    weighed: dict[str, Live] = field(default_factory=dict)
+    weighed: dict[tuple[str, str], Live] = field(default_factory=dict)
 
     def __enter__(self) -> Processes:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for live in reversed([*self.timed.values(), *self.weighed.values()]):
+        self.end_weighed()
+        for live in reversed(self.timed.values()):
             live.end()
+
+    def end_weighed(self) -> None:
+        """Let go those that are weighed, once no length is new."""
+        while self.weighed:
+            self.weighed.popitem()[1].end()
 
 
 _Work = Callable[[Measured], object]
@@ -240,35 +246,31 @@ class Contest:
                 self._lose(name, "energy", failure)
 
     def _weigh(self, timed: Sequence[Measured]) -> None:
-        """Resident memory of what was timed, each entrant in a process of its own, as many at once as there are cores.
+        """Resident memory of what was timed, each mode in a process of its own, as many at once as there are cores.
 
-        What is alive does not depend on who computes beside it. A peak that cannot be had stays None.
+        What is alive does not depend on who computes beside it, but where it lies does on what was there before: among
+        holes that training had left a forward pass took up to a quarter more. A peak that cannot be had stays None.
         """
-        by_name: dict[str, list[Measured]] = {}
-        for one in timed:
-            by_name.setdefault(one.entrant.name, []).append(one)
-        waiting, running = deque(by_name.items()), deque[tuple[str, list[Measured]]]()
+        waiting = deque(((one.entrant.name, one.entry["mode"]), one) for one in timed)
+        running, weighed = deque[tuple[tuple[str, str], Measured]](), self.processes.weighed
         while waiting or running:
             while waiting and len(running) < max(2, usable_cpus()):
-                name, several = waiting.popleft()
-                if name not in self.processes.weighed:
-                    self.processes.weighed[name] = Live(MODULE, self._job(several[0].entrant), WEIGHING)
-                live = self.processes.weighed[name]
-                live.tell("build", length=self.setting.length, flops=False)
-                for one in several:
-                    live.tell("weigh", mode=one.entry["mode"], batch_size=one.entry["batch_size"])
-                running.append((name, several))
-            name, several = running.popleft()
-            self.tell(0, f"{self.setting.length:,} tokens, weighing {name}")
+                name, one = waiting.popleft()
+                if name not in weighed:
+                    weighed[name] = Live(MODULE, self._job(one.entrant), WEIGHING)
+                weighed[name].tell("build", length=self.setting.length, flops=False)
+                weighed[name].tell("weigh", mode=one.entry["mode"], batch_size=one.entry["batch_size"])
+                running.append((name, one))
+            name, one = running.popleft()
+            self.tell(0, f"{self.setting.length:,} tokens, weighing {', '.join(name)}")
             try:
-                _hear(self.processes.weighed, name, START_SECONDS)
-                for one in several:
-                    patience = START_SECONDS + 60 * (one.entry["median_seconds"] or 0.0)
-                    one.entry.update(_hear(self.processes.weighed, name, patience)["memory"])
+                _hear(weighed, name, START_SECONDS)
+                patience = START_SECONDS + 60 * (one.entry["median_seconds"] or 0.0)
+                one.entry.update(_hear(weighed, name, patience)["memory"])
             except _Failure:
                 # Whatever it has not answered yet is not to be taken for an answer at the next length.
-                if name in self.processes.weighed:
-                    self.processes.weighed.pop(name).end()
+                if name in weighed:
+                    weighed.pop(name).end()
 
     def _ask(self, name: str, patience: float, command: str, **arguments: Any) -> dict[str, Any]:
         if name not in self.processes.timed:
@@ -284,7 +286,7 @@ class Contest:
             self.ended[name] = (where, failure)
 
 
-def _hear(lives: dict[str, Live], name: str, patience: float) -> dict[str, Any]:
+def _hear(lives: dict[Any, Live], name: object, patience: float) -> dict[str, Any]:
     """The answer of one of the processes, which is ended where none comes."""
     try:
         answer = lives[name].hear(patience)

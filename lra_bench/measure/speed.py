@@ -25,6 +25,7 @@ SECONDS = 2.0
 SLOW_STEP_SECONDS = 0.5
 SLOW_STEPS = 5
 ROUNDS = 28
+SLOW_ROUNDS = 10  # of slow steps, where others take turns: the fast one of five is chance
 ROUND_SECONDS = 0.075
 
 
@@ -110,7 +111,8 @@ def alternate(
     round to round.
     """
     rounds = {name: [*earlier.get(name, ())] for name in blocks}
-    whole = {name: math.ceil(share * min(ROUNDS, _planned_steps(warm[name].step_seconds, device))) for name in blocks}
+    planned = {name: _planned_steps(warm[name].step_seconds, device) for name in blocks}
+    whole = {name: math.ceil(share * min(ROUNDS, max(SLOW_ROUNDS, planned[name]))) for name in blocks}
     turns = {name: max(1, whole[name] - len(rounds[name])) for name in blocks}
     most = max(turns.values(), default=1)
     sizes = {name: max(1, round(ROUND_SECONDS / max(warm[name].step_seconds, 1e-6))) for name in blocks}
