@@ -156,6 +156,14 @@ class Adjustable(Protocol):
         """Options by their name in the configuration, each with the values to try beside the present one."""
 
 
+@runtime_checkable
+class Accelerable(Protocol):
+    """A module that can compute the same by the kernels of another package."""
+
+    def accelerate(self) -> None:
+        """Take those kernels from now on."""
+
+
 @dataclass(frozen=True)
 class Capability:
     """What a system can do and what it costs, as far as the leaderboard must know without importing it.

@@ -6,13 +6,15 @@ import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.contracts import UserError
+from lra_bench.contracts import Accelerable, UserError
 from lra_bench.processor import processor_slug
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
 
 STRATEGIES = ("none", "ddp", "fsdp")
 CPU_PROCESSES = 2
@@ -35,6 +37,7 @@ class Hardware:
     processes: int = 1
     strategy: str = "none"
     deterministic: bool = False
+    accelerated: bool = False
 
     def autocast(self) -> AbstractContextManager[Any]:
         """Mixed precision for bf16 and fp16, nothing otherwise."""
@@ -61,6 +64,14 @@ class Hardware:
         torch.backends.cuda.matmul.allow_tf32 = tf32
         torch.backends.cudnn.allow_tf32 = tf32
 
+    def place(self, model: nn.Module) -> nn.Module:
+        """``model`` on the device, with the kernels of other packages where they were asked for and it knows them."""
+        if self.accelerated:
+            for module in model.modules():
+                if isinstance(module, Accelerable):
+                    module.accelerate()
+        return model.to(self.device)
+
     def synchronize(self) -> None:
         """Wait until the device has done what it was asked."""
         import torch
@@ -85,6 +96,7 @@ def resolve(options: Mapping[str, Any]) -> Hardware:
         processes=processes_of(options),
         strategy=_strategy(options),
         deterministic=bool(options.get("deterministic")),
+        accelerated=_accelerated(options, name, precision),
     )
 
 
@@ -144,6 +156,7 @@ def slug(options: Mapping[str, Any]) -> str:
     tail = f"-{precision}" if precision != "fp32" else ""
     tail += "-compiled" if options["compile"] else ""
     tail += "-deterministic" if options.get("deterministic") else ""
+    tail += "-accelerated" if _accelerated(options, name, precision) else ""
     strategy, processes = _strategy(options), processes_of(options)
     several, together = ("", "") if strategy == "none" else (f"{processes}x", f"-{strategy}")
     if name == "cpu":
@@ -200,6 +213,18 @@ def _precision(wanted: str, device: str) -> str:
     if device == "cpu" and wanted == "tf32":
         raise UserError("hardware.precision=tf32: needs a CUDA device; choose fp32, bf16 or fp16 on a CPU")
     return wanted
+
+
+def _accelerated(options: Mapping[str, Any], device: str, precision: str) -> bool:
+    if not options.get("accelerated"):
+        return False
+    if device != "cuda":
+        raise UserError("hardware.accelerated=true: needs a CUDA device; leave it out")
+    if precision not in ("bf16", "fp16"):
+        raise UserError("hardware.accelerated=true: its kernels multiply 16 bits; set hardware.precision=bf16")
+    if find_spec("fla") is None:
+        raise UserError("hardware.accelerated=true: wants flash-linear-attention; pip install 'lra-bench[accelerated]'")
+    return True
 
 
 def first_line(error: BaseException) -> str:

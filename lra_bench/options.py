@@ -94,7 +94,8 @@ class HardwareOptions:
 
     ``precision`` is ``auto``, ``fp32``, ``tf32``, ``bf16`` or ``fp16``; ``compile`` runs the model through
     ``torch.compile``, and as it is where that fails. ``deterministic`` takes only operations that give the same bits
-    each time; a model that needs another one ends with its name.
+    each time; a model that needs another one ends with its name. ``accelerated`` takes the kernels of other packages
+    where a model has a route through them.
 
     ``memory_limit_gigabytes`` (of 2³⁰ bytes) is what one process may take, of its card or of the host on a CPU.
     ``strategy`` is ``none``, ``ddp`` or ``fsdp``: with the latter two ``processes`` train a cell together, by default
@@ -105,6 +106,7 @@ class HardwareOptions:
     precision: str = "auto"
     compile: bool = False
     deterministic: bool = False
+    accelerated: bool = False
     processes: int | None = None
     strategy: str = "none"
     threads: int | None = None

@@ -103,7 +103,7 @@ def _restored(record: Record, checkpoints: Any, hardware: Hardware) -> tuple[Tas
             f"{record.path}: was measured on other data (task {task.spec.name}: fingerprint "
             f"{record.data['fingerprint']}, here {task.fingerprint()}); give the same data or run the cell anew"
         )
-    model: nn.Module = build_model(record.config, task.spec).to(hardware.device)
+    model = hardware.place(build_model(record.config, task.spec))
     checkpoints.load_best(model)
     finish = getattr(model, "finish", None)
     if finish is not None:

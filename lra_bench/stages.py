@@ -124,7 +124,7 @@ class Stages:
             fit, peaks = train_in_group(self.config, self.group, self.checkpoints, self.tracker.log)
             memory: dict[str, Any] = {**largest(peaks), "peak_by_rank": peaks}
         else:
-            model.to(self.hardware.device)
+            self.hardware.place(model)
             with peak_memory(self.hardware.device) as peak:
                 fit = train(model, rows, task.spec, self.config, self.hardware, self.checkpoints, self.tracker.log)
             memory = peak.as_dict()
@@ -134,7 +134,7 @@ class Stages:
 
     def _finish(self, model: nn.Module, rows: dict[str, Rows]) -> None:
         self.stage = "finishing"
-        self.checkpoints.load_best(model.to(self.hardware.device))
+        self.checkpoints.load_best(self.hardware.place(model))
         finish = getattr(model, "finish", None)
         if finish is not None:
             finish(rows["train"], rows["validation"])

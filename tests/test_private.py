@@ -19,7 +19,8 @@ ABSOLUTE = re.compile(r"(?<![\w./~$:-])(?:/[\w.-]+){2,}")
 ENVIRONMENT_FACTS = {
     "hardware": {
         "processor", "architecture", "cores_physical", "cores_logical", "cores_usable", "memory_bytes",
-        "load_average_1_minute", "device", "precision", "compile", "threads", "processes", "strategy", "gpu",
+        "load_average_1_minute", "device", "precision", "compile", "accelerated", "threads", "processes", "strategy",
+        "gpu",
     },
     "software": {
         "python", "platform", "torch", "cuda", "cudnn", "sdpa_backends", "tf32", "deterministic", "flushes_denormals",

@@ -1,4 +1,4 @@
-"""Which kernel of exact attention a step runs, found by watching one forward pass."""
+"""Which kernels of attention a step runs, found by watching one forward pass."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def forced(backend: str | None) -> AbstractContextManager[Any]:
 
 
 def attention_backend(model: nn.Module, batch: Batch, hardware: Hardware) -> str | None:
-    """The back-ends that exact attention goes through in a forward pass of ``model``, in the mode that it is in.
+    """The back-ends that attention goes through in a forward pass of ``model``, in the mode that it is in.
 
     ``fused`` or ``math`` on a CPU, ``flash``, ``efficient``, ``cudnn`` or ``math`` on CUDA; a kernel of another name
-    where a function says so by its attribute ``attention_backend``. Several are joined by a plus. None where nothing
-    was seen: the model has attention of its own kind, or none.
+    where a function says so by its attribute ``attention_backend``, be it of exact attention or of another package.
+    Several are joined by a plus. None where nothing was seen: the model has attention of its own kind, or none.
     """
     with _Watch() as watch, hardware.autocast(), torch.set_grad_enabled(model.training):
         model(batch)

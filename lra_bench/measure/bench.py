@@ -79,7 +79,7 @@ class Bench:
         cls, config: Mapping[str, Any], spec: TaskSpec, length: int, batch_size: int, hardware: Hardware
     ) -> Bench:
         """The model of a configuration with a synthetic batch, both on the device."""
-        model = model_at(config, spec, length).to(hardware.device)
+        model = hardware.place(model_at(config, spec, length))
         batch = synthetic_batch(spec_at(spec, length), batch_size, length, hardware.device, config["seed"])
         return cls(model, Compilation(model, hardware.compile), batch, config["train"], hardware)
 

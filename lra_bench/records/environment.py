@@ -22,7 +22,17 @@ T = TypeVar("T")
 
 PACKAGE = Path(__file__).resolve().parent.parent
 CODE_PATHS = ("lra_bench", "models", "tasks", "conf", "pyproject.toml")
-LIBRARIES = ("numpy", "hydra-core", "datasets", "pyarrow", "pandas", "numba", "scipy", "wandb")
+LIBRARIES = (
+    "numpy",
+    "hydra-core",
+    "datasets",
+    "pyarrow",
+    "pandas",
+    "numba",
+    "scipy",
+    "wandb",
+    "flash-linear-attention",
+)
 
 
 def environment(hardware: Hardware | None = None) -> Environment:
@@ -69,6 +79,7 @@ def _machine(hardware: Hardware | None) -> dict[str, Any]:
         "device": hardware.device.type if hardware else "cuda" if cuda else "cpu",
         "precision": hardware.precision if hardware else None,
         "compile": hardware.compile if hardware else None,
+        "accelerated": hardware.accelerated if hardware else None,
         "threads": hardware.threads if hardware and hardware.strategy != "none" else torch.get_num_threads(),
         "processes": hardware.processes if hardware else None,
         "strategy": hardware.strategy if hardware else None,

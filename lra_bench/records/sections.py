@@ -89,7 +89,7 @@ class Compile(TypedDict):
 class SpeedPoint(TypedDict):
     """The step benchmark at one length: seconds of a step of ``batch_size`` rows, ``n`` steps timed.
 
-    ``batch_policy`` says how that size was chosen, ``attention_backend`` by which kernel torch's attention ran. Static
+    ``batch_policy`` says how that size was chosen, ``attention_backend`` by which kernels attention ran. Static
     are weights, and in training gradients and optimizer state; activations are what the peak holds beside them.
     ``compile`` is None where the model was not to be compiled; its seconds are part of ``warmup_seconds``.
     ``utilisation`` is ``flops_per_second`` over the ceiling of matrix products that was measured on the device.

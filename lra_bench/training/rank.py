@@ -89,7 +89,7 @@ def work(request: dict[str, Any], voice: Voice) -> None:
         task = build_task(config)
         task.prepare(Cache())
         rows = {name: Rows(task.split(name), task.spec) for name in ("train", "validation")}
-        model = build_model(config, task.spec).to(hardware.device)
+        model = hardware.place(build_model(config, task.spec))
         folder, options = Path(request["folder"]), config["hardware"]
         checkpoints = Checkpoints(folder, options["checkpoint_seconds"], group)
 

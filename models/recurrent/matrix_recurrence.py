@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from lra_bench.contracts import UserError
 
 from ..feedforward import linear
+from ..kernels.accelerated import accelerable, accelerated_decay_attention
 from ..kernels.decay import decay_attention
 from ..mixer import Context, Padding
 from .recurrence import Recurrence
@@ -56,6 +57,11 @@ class MatrixRecurrence(Recurrence):
         self.filters = nn.ModuleList(ShortFilter(size, filter) for size in (key_width, key_width, width) if filter)
         self.norm = nn.RMSNorm(self.head_dim)
         self.gate = linear(width, width) if gated else None
+        self.accelerated = False
+
+    def accelerate(self) -> None:
+        """Let the state fade and be read by the kernels of flash-linear-attention."""
+        self.accelerated = True
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project, recall, gate, project."""
@@ -107,7 +113,12 @@ class MatrixRecurrence(Recurrence):
         if context.padding is not None:
             k, log_decay = context.padding.zero_heads(k), still(log_decay, context.padding)
             strength = None if strength is None else still(strength, context.padding)
-        return decay_attention(q, k, v, log_decay, strength=strength, state=state)
+        return self.decay_attention(q, k, v, log_decay, strength=strength, state=state)
+
+    def decay_attention(self, q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, **more: Any) -> tuple[Tensor, Tensor]:
+        """The kernel of that name, or its accelerated form."""
+        kernel = accelerated_decay_attention if self.accelerated and accelerable(q, v) else decay_attention
+        return kernel(q, k, v, log_decay, **more)
 
 
 def still(x: Tensor, padding: Padding) -> Tensor:

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..feedforward import linear
-from ..kernels.decay import decay_attention
 from ..mixer import Context, MixerSpec
 from .matrix_recurrence import MatrixRecurrence, still
 
@@ -59,7 +58,7 @@ class MLSTM(MatrixRecurrence):
         highest = running_maximum(log_forget, log_add, first)
         before = torch.cat((first[..., None], highest[..., :-1]), -1)
         k = k * (log_add - highest).exp()[..., None] * self.key_dim**-0.5
-        o, cell = decay_attention(q, k, F.pad(v, (0, 1), value=1.0), log_forget + before - highest, state=cell)
+        o, cell = self.decay_attention(q, k, F.pad(v, (0, 1), value=1.0), log_forget + before - highest, state=cell)
         o = o[..., :-1] / torch.maximum(o[..., -1:].abs(), (-highest).exp()[..., None])
         last = highest[..., -1, None, None].expand(-1, -1, 1, cell.shape[-1])
         return o, torch.cat((cell, last), 2)

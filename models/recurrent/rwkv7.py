@@ -6,12 +6,13 @@ import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
 
+from ..kernels.accelerated import accelerable, accelerated_corrected_decay_attention
 from ..kernels.corrected_decay import corrected_decay_attention
+from ..kernels.unit import unit
 from ..mixer import Context, MixerSpec, Padding
 from .recurrence import Recurrence, last_rows, reverse
 
@@ -102,6 +103,11 @@ class TimeMix(nn.Module):
         self.bonus = nn.Parameter(torch.full(shape, -0.04))
         self.norm = nn.GroupNorm(heads, channels, eps=64e-5)
         self.optimizer_hints = {name: {"weight_decay": 0.0} for name in ("shares", "bonus")}
+        self.accelerated = False
+
+    def accelerate(self) -> None:
+        """Let the state be corrected and read by the kernels of flash-linear-attention."""
+        self.accelerated = True
 
     def forward(
         self, x: Tensor, first: Tensor | None, memory: dict[str, Tensor], padding: Padding | None
@@ -114,15 +120,16 @@ class TimeMix(nn.Module):
         if first is not None and self.blend is not None:
             v = v + (first - v) * self.blend(mixed["value"]).sigmoid()
         log_decay = SLOWEST * self.decay(mixed["decay"]).sigmoid()
-        rate, asked = self.rate(mixed["rate"]).sigmoid(), self._split(k * self.asked)
+        rate, asked = self.rate(mixed["rate"]).sigmoid(), unit(self._split(k * self.asked))
         k = k * (1 + (rate - 1) * self.written)
-        asked = F.normalize(asked.float() if asked.dtype.itemsize < 4 else asked, dim=-1)
         r, k, log_decay, rate = (self._split(each) for each in (r, k, log_decay, rate))
         written = -rate * asked
         if padding is not None:
             k, log_decay, written = (padding.zero_heads(each) for each in (k, log_decay, written))
         values = self._split(v)
-        o, state = corrected_decay_attention(r, k, values, log_decay, asked, written, state=memory.get("state"))
+        fast = self.accelerated and accelerable(r, values)
+        kernel = accelerated_corrected_decay_attention if fast else corrected_decay_attention
+        o, state = kernel(r, k, values, log_decay, asked, written, state=memory.get("state"))
         bonus = (r * k * self.bonus[:, None]).sum(-1, keepdim=True) * values
         read = self.norm(o.transpose(1, 2).flatten(0, 1).flatten(1)).unflatten(0, x.shape[:2])
         read = (read + bonus.transpose(1, 2).flatten(2)).to(x.dtype) * self.gate(mixed["gate"])

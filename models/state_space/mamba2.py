@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..feedforward import linear
-from ..kernels.decay import decay_attention
 from ..mixer import Context, MixerSpec
 from ..recurrent.matrix_recurrence import MatrixRecurrence, still
 from ..recurrent.steps import step_biases
@@ -54,7 +53,7 @@ class Mamba2(MatrixRecurrence):
         if context.padding is not None:
             steps = still(steps, context.padding)
         log_decay = -self.log_rate.exp()[:, None] * steps
-        o, state = decay_attention(q, k, v * steps[..., None], log_decay, state=state)
+        o, state = self.decay_attention(q, k, v * steps[..., None], log_decay, state=state)
         return o + self.skip[:, None, None] * v, state
 
     def gated(self, o: Tensor, x: Tensor, context: Context) -> Tensor:
