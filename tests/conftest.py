@@ -1,5 +1,6 @@
 """Fixtures that every test may use."""
 
+import gc
 import os
 import signal
 import sys
@@ -16,6 +17,12 @@ with suppress(ValueError):  # not in the main thread
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED_DATA = Path(os.environ.get("LRA_BENCH_DATA") or Path(__file__).parents[2] / "shared" / "data")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of collected tests stay to the end: whoever collects garbage need not pass over them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
