@@ -132,7 +132,12 @@ def layers(batch: int, sizes: Sizes) -> Iterator[tuple[str, dict[str, Callable[[
         if find_spec(package) is None:
             print(f"{name}: left out, {package} is not installed")
             continue
-        yield key, {key: step(ours.layer("ours", sizes)), name: step(theirs(sizes))}
+        try:
+            other = theirs(sizes)
+        except ModuleNotFoundError as error:
+            print(f"{name}: left out, {package} wants {error.name}, which is not installed")
+            continue
+        yield key, {key: step(ours.layer("ours", sizes)), name: step(other)}
 
 
 def min_gru(sizes: Sizes) -> nn.Module:

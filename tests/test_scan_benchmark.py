@@ -25,6 +25,15 @@ def test_contenders_find_the_same_or_are_refused(monkeypatch, capsys):
         scans.steps({"scan": scans.scan, "wrong": torch.mul}, [torch.rand(1, 4, 2, requires_grad=True) for _ in "ab"])
 
 
+def test_a_package_that_lacks_another_is_left_out(monkeypatch, capsys):
+    def lacking(sizes):
+        raise ModuleNotFoundError("No module named 'einops'", name="einops")
+
+    monkeypatch.setattr(scans, "PEERS", {"s5": ("Other", "json", lacking)})
+    assert dict(scans.layers(2, SIZES)) == {}
+    assert "Other: left out, json wants einops, which is not installed" in capsys.readouterr().out
+
+
 def test_ratios_are_to_ours(monkeypatch, capsys):
     monkeypatch.setattr(scans, "find_spec", lambda package: None)
     monkeypatch.setattr(scans, "alternate", lambda steps, blocks: {name: [0.25, 0.5] for name in steps})
