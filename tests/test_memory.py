@@ -1,7 +1,9 @@
 """Peak memory against allocations of known size."""
 
-import gc
+import multiprocessing
 import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -24,54 +26,72 @@ def touch(megabytes: float) -> np.ndarray:
     return np.ones(int(megabytes * MB) // 8)
 
 
-def growth(work) -> int:
-    gc.collect()  # what earlier tests left may be let go at any time, and would hide as much
+def fill(megabytes: float) -> torch.Tensor:
+    return torch.ones(int(megabytes * MB) // 4)
+
+
+def growth(work: Callable[..., object], *arguments: float) -> int:
     with peak_memory(CPU) as peak:
-        kept = work()
+        kept = work(*arguments)
     del kept
     assert peak.peak_allocated_bytes is None and peak.peak_reserved_bytes is None
     assert peak.peak_resident_growth_bytes is not None
     return peak.peak_resident_growth_bytes
 
 
+@pytest.fixture(scope="module")
+def alone() -> Iterator[Callable[..., int]]:
+    """Calls in a fresh process: what other tests left here may be let go at any time, and would hide as much."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        yield lambda *call: process.submit(*call).result()
+
+
 @linux
 @pytest.mark.parametrize("megabytes", [50, 200, 500])
-def test_a_known_allocation_is_seen(megabytes: int) -> None:
-    assert growth(lambda: touch(megabytes)) == pytest.approx(megabytes * MB, rel=0.05)
+@pytest.mark.parametrize("work", [touch, fill])
+def test_a_known_allocation_is_seen(alone: Callable[..., int], work: Callable[..., object], megabytes: int) -> None:
+    assert alone(growth, work, megabytes) == pytest.approx(megabytes * MB, rel=0.05)
+
+
+def peak_in_the_middle() -> None:
+    one = touch(150)
+    other = touch(100)
+    del one, other
+    touch(60)
 
 
 @linux
-def test_a_known_tensor_is_seen() -> None:
-    assert growth(lambda: torch.ones(50 * MB, dtype=torch.float32)) == pytest.approx(200 * MB, rel=0.05)
+def test_the_peak_counts_and_not_the_end(alone: Callable[..., int]) -> None:
+    assert alone(growth, peak_in_the_middle) == pytest.approx(250 * MB, rel=0.05)
 
 
-@linux
-def test_the_peak_counts_and_not_the_end() -> None:
-    def work() -> None:
-        one = touch(150)
-        other = touch(100)
-        del one, other
-        touch(60)
-
-    assert growth(work) == pytest.approx(250 * MB, rel=0.05)
-
-
-@linux
-def test_what_was_there_before_and_greater_peaks_before_do_not_count() -> None:
+def growth_beside_what_was_before() -> int:
     kept = touch(150)
     touch(400)
-    assert growth(lambda: touch(100)) == pytest.approx(100 * MB, rel=0.05)
+    grown = growth(touch, 100)
     assert kept.size
+    return grown
 
 
 @linux
-def test_memory_freed_into_the_heap_does_not_hide_the_next_use_of_it() -> None:
-    def small_pieces() -> list[bytes]:  # each too small for a mapping of its own
-        return [b"x" * size for size in [60_000] * 2000]
+def test_what_was_there_before_and_greater_peaks_before_do_not_count(alone: Callable[..., int]) -> None:
+    assert alone(growth_beside_what_was_before) == pytest.approx(100 * MB, rel=0.05)
 
+
+def small_pieces() -> list[bytes]:
+    return [b"x" * size for size in [60_000] * 2000]  # each too small for a mapping of its own
+
+
+def growth_into_a_hole_of_the_heap() -> int:
     topmost = small_pieces().pop()  # holds the heap's end, so that freeing alone gives nothing back
-    assert growth(small_pieces) == pytest.approx(120 * MB, rel=0.1)
+    grown = growth(small_pieces)
     assert topmost
+    return grown
+
+
+@linux
+def test_memory_freed_into_the_heap_does_not_hide_the_next_use_of_it(alone: Callable[..., int]) -> None:
+    assert alone(growth_into_a_hole_of_the_heap) == pytest.approx(120 * MB, rel=0.1)
 
 
 def test_what_lasts_is_computed_from_the_tensors() -> None:

@@ -23,11 +23,17 @@ from tests.test_training import RECIPE, rows, toy
 TOLERANCE = 1e-10
 DRAWING = {"sac", "sinkhorn", "sinkhorn_bilinear", "sortcut"}
 """Systems that sample in training, by noise on their scores or actions."""
+OWN = {"routing": ["position=sinusoidal"]}
+"""Rotated inside the mixer alone, equal tokens are equally near to a centroid: rounding says which of them it takes."""
 OPTIONS = {"device": "cpu", "precision": "fp32", "threads": 1, "compile": False, "micro_batch": None}
 
 
 def together(strategy: str, processes: int | None = None, **changes) -> dict:
     return {**OPTIONS, "strategy": strategy, "processes": processes, **changes}
+
+
+def system(name: str) -> list[str]:
+    return [f"model={name}", *OWN.get(name, [])]
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4])
@@ -166,7 +172,7 @@ def difference(found: dict, expected: dict) -> float:
 def test_two_processes_train_as_one(tmp_path):
     """With statistics (routing), uneven shares in micro-batches, weights that are spread, and a change of strategy."""
     few = ["train.steps=6", "train.evaluate_every=3", "train.batch_size=7"]
-    routing, parts = [*few, "model=routing"], [*few, "model=transformer", "hardware.micro_batch=2"]
+    routing, parts = [*few, *system("routing")], [*few, *system("transformer"), "hardware.micro_batch=2"]
     alone = {"routing": trained(Case(routing, str(tmp_path / "a"))), "parts": trained(Case(parts, str(tmp_path / "b")))}
     cases = {
         ("routing", "ddp"): Case(routing, str(tmp_path / "1")),
@@ -186,10 +192,10 @@ def test_two_processes_train_as_one(tmp_path):
 def test_the_whole_smoke_run_is_the_same_for_any_number_of_processes(tmp_path, processes):
     names = ("transformer", "performer", "local", "routing")
     cases = [
-        Case([f"model={name}"], str(tmp_path / f"{name}-{sharded}"), sharded)
+        Case(system(name), str(tmp_path / f"{name}-{sharded}"), sharded)
         for name, sharded in itertools.product(names, [False, True])
     ]
-    alone = {name: trained(Case([f"model={name}"], str(tmp_path / name))) for name in names}
+    alone = {name: trained(Case(system(name), str(tmp_path / name))) for name in names}
     for case, found in zip(cases, in_ranks(cases, processes, tmp_path), strict=True):
         expected = alone[case.overrides[0].removeprefix("model=")]
         assert len(found["loss"]) == 20
@@ -200,7 +206,7 @@ def test_the_whole_smoke_run_is_the_same_for_any_number_of_processes(tmp_path, p
 def test_every_system_trains_in_two_processes_as_in_one(tmp_path):
     """Deviations, where there are, come from draws in training, which differ from rank to rank."""
     few = ["train.steps=4", "train.evaluate_every=4"]
-    runs = {name: [f"model={name}"] for name in option_files("model")}
+    runs = {name: system(name) for name in option_files("model")}
     runs["bag_of_tokens"] += ["model.network.dropout=0"]
     runs |= {f"position {name}": ["model=transformer", f"position={name}"] for name in ("t5", "learned", "shaw")}
     runs |= {"uneven": ["model=luna", "backbone.depth=3", "train.batch_size=5"]}
@@ -221,7 +227,7 @@ def test_every_system_trains_in_two_processes_as_in_one(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("sharded", [False, True])
 def test_a_run_of_four_resumes_bit_for_bit_and_under_other_numbers_nearly(tmp_path, sharded):
-    model = ["model=routing", "train.evaluate_every=10"]
+    model = [*system("routing"), "train.evaluate_every=10"]
     folders = [str(tmp_path / name) for name in ("whole", "same", "other")]
     cases = [
         Case(model, folders[0], sharded),

@@ -26,6 +26,7 @@ class RoutingAttention(HeadMixer):
     Roy et al. 2021, arXiv 2003.05997. q, k, v (B, H, N, D) -> (B, H, N, D). The first ``local_heads``, by default half,
     see a sliding ``window``; the others route normalised queries and keys by ``clusters``, by default √N of the longest
     row, N / clusters of each to a centroid. What a token reads in several clusters is averaged, in none it is zero.
+    Of tokens that are equally near, as equal ones are where positions only turn queries and keys, any may be taken.
     Centroids are moving means, by ``decay``, of the queries and keys nearest to them in training. O(N^1.5 D) time,
     O(N^1.5) memory. The causal form would only be pseudo: who is routed together depends on later tokens.
     Deviates: scores are divided by √D; there is no loss that draws tokens to their centroids (weight 0.0001 in the
