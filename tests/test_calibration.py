@@ -11,6 +11,7 @@ from .running import Folder
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.alone,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc"),
 ]
 

@@ -1,5 +1,6 @@
 """Composition: what wins over what, what is named when it is wrong, what the hash covers."""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,15 @@ def test_every_built_in_pair_of_protocol_and_task_has_a_recipe_that_cites():
             assert "allow_partial" not in text, f"{recipe.name} takes less than the whole data without being asked"
 
 
-@pytest.mark.parametrize("protocol", [entry["name"] for entry in options("protocols")])
-@pytest.mark.parametrize("model", [entry["name"] for entry in options("models")])
+def every_model_under_every_protocol():
+    """The fast tests take every model and every protocol once, the slow ones every pair."""
+    models, protocols = ([entry["name"] for entry in options(kind)] for kind in ("models", "protocols"))
+    for model, protocol in itertools.product(models, protocols):
+        first = protocol == "quick" or model == "transformer"
+        yield pytest.param(model, protocol, marks=() if first else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("model", "protocol"), every_model_under_every_protocol())
 def test_every_model_composes_under_every_protocol(model, protocol):
     composed = compose(f"model={model}", f"protocol={protocol}", "hardware=cpu")
     assert composed.config["protocol"]["name"] == protocol

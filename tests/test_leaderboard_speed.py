@@ -46,6 +46,7 @@ def fill(root: Path, models: int) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_five_thousand_records_are_exported_in_half_a_minute_and_a_gibibyte(tmp_path: Path) -> None:
     assert fill(tmp_path, 50) == 5000
     program = [sys.executable, "-m", "lra_bench.cli", "leaderboard", "--write", "--results", str(tmp_path)]
@@ -83,6 +84,7 @@ def used_by(*arguments: str) -> tuple[float, int, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize(
     ("seeds", "protocols", "count", "most_seconds"),
     [(1, ("quick",), 532, 100), (5, ("quick", "small"), 5320, 200)],

@@ -64,7 +64,7 @@ def test_a_cell_is_what_hydra_alone_would_make_of_it(load, overrides):
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(overrides=override_lists())
 def test_cells_are_what_hydra_alone_would_make_of_them(load, overrides):
     same_as_hydra(overrides, load)

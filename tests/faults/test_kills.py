@@ -151,14 +151,16 @@ def test_a_kill_of_the_command_and_ctrl_c(server, calm, tmp_path, moments):
 
 
 @pytest.mark.slow
-def test_sixty_kills_of_the_process_of_a_cell(server, calm, tmp_path, moments):
-    assert len(kill_children(server, calm, tmp_path, moments, 60)) == 60
+@pytest.mark.parametrize("part", range(4))
+def test_sixty_kills_of_the_process_of_a_cell(server, calm, tmp_path, moments, part):
+    assert len(kill_children(server, calm, tmp_path, moments, 15)) == 15
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("part", range(2))
 @pytest.mark.parametrize("kill", [kill_command, kill_machine])
-def test_twelve_kills_of_the_command_and_of_all_at_once(calm, tmp_path, moments, kill):
-    assert kill_commands(kill, ALONE, calm.folder, calm.expected, tmp_path, moments, 12) == 12
+def test_twelve_kills_of_the_command_and_of_all_at_once(calm, tmp_path, moments, kill, part):
+    assert kill_commands(kill, ALONE, calm.folder, calm.expected, tmp_path, moments, 6) == 6
 
 
 @pytest.mark.slow
