@@ -41,8 +41,8 @@ def predictions(record: Record) -> pd.DataFrame | None:
 
 def _table(record: Record, name: str) -> pd.DataFrame | None:
     table = _arrow(record, name)
-    # What pandas noted there is not checked.
-    return None if table is None else table.to_pandas(ignore_metadata=True)
+    # What pandas noted there is not checked, and is read even where it is to be ignored.
+    return None if table is None else table.replace_schema_metadata(None).to_pandas()
 
 
 def _arrow(record: Record, name: str, columns: list[str] | None = None) -> Any:

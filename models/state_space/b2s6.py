@@ -17,7 +17,7 @@ from ..mixer import Context, MixerSpec
 from ..recurrent.complex_recurrence import GatedLinear
 from ..recurrent.recurrence import Recurrence
 from ..recurrent.steps import step_biases
-from .hippo import named_poles
+from .hippo import named_poles, trained
 
 
 class B2S6(Recurrence):
@@ -53,8 +53,8 @@ class B2S6(Recurrence):
             raise UserError(f"model.mixer.blocks={blocks}: do not share out width {width}{either}")
         size = width // blocks
         begun = named_poles(poles, states)
-        self.log_decay = nn.Parameter((-begun.real).log().float())
-        self.frequency = nn.Parameter(begun.imag.float())
+        self.log_decay = trained((-begun.real).log())
+        self.frequency = trained(begun.imag)
         self.choice = nn.Parameter(torch.randn(blocks, size) * size**-0.5)
         self.step_bias = nn.Parameter(step_biases(width))
         self.write = nn.Parameter(torch.randn(blocks, size, states, 2) * (2 * size) ** -0.5)

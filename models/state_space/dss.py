@@ -13,7 +13,7 @@ from ..convolution.convolved import Convolved
 from ..kernels.vandermonde import sum_of_exponentials
 from ..mixer import MixerSpec
 from ..recurrent.steps import log_steps
-from .hippo import conjugate_pairs, named_poles
+from .hippo import conjugate_pairs, named_poles, trained
 
 KERNELS = ("softmax", "exp")
 TINY = 1e-7  # added to the squared norm of what is divided by, as the authors do
@@ -58,8 +58,8 @@ class DSS(Convolved):
         half = conjugate_pairs(states)
         begun = named_poles(poles, half)
         # A logarithm would settle the sign.
-        self.decay = nn.Parameter((-begun.real).float() if kernel == "softmax" else (-begun.real).log().float())
-        self.frequency = nn.Parameter(begun.imag.float())
+        self.decay = trained(-begun.real if kernel == "softmax" else (-begun.real).log())
+        self.frequency = trained(begun.imag)
         self.log_step = nn.Parameter(log_steps(width, shortest, longest))
         self.readout = nn.Parameter(torch.randn(self.directions, width, half, 2))
         slow = {"max_lr": 1e-3, "weight_decay": 0.0}

@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
 
 BEGINNINGS = ("legs", "lin", "inv", "real")
+
+
+def trained(x: Tensor) -> nn.Parameter:
+    """What begins as x, which was computed in double precision, as a parameter of torch's default type."""
+    return nn.Parameter(x.to(torch.get_default_dtype()))
 
 
 def conjugate_pairs(states: int) -> int:

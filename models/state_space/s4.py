@@ -14,7 +14,7 @@ from ..kernels.vandermonde import sum_of_exponentials
 from ..mixer import Context, MixerSpec
 from ..recurrent.steps import log_steps
 from .convolved import begun, faded, faded_sums, handed_on
-from .hippo import conjugate_pairs, legs
+from .hippo import conjugate_pairs, legs, trained
 
 
 class Discrete(NamedTuple):
@@ -65,12 +65,12 @@ class S4(Convolved):
         super().__init__(width, heads, **common)
         copies, half = 1 if shared else width, conjugate_pairs(states)
         poles, low_rank, _ = legs(states)
-        low_rank = torch.view_as_real(low_rank[half:]).float().repeat(copies, 1, 1)
-        self.log_decay = nn.Parameter((-poles.real[half:]).log().float().repeat(copies, 1))
-        self.frequency = nn.Parameter(poles.imag[half:].float().repeat(copies, 1))
-        self.low_rank = nn.Parameter(low_rank)
+        low_rank = torch.view_as_real(low_rank[half:]).repeat(copies, 1, 1)
+        self.log_decay = trained((-poles.real[half:]).log().repeat(copies, 1))
+        self.frequency = trained(poles.imag[half:].repeat(copies, 1))
+        self.low_rank = trained(low_rank)
         # B of HiPPO-LegS is √(2n + 1), as p is √(n + 1/2).
-        self.input = nn.Parameter(2**0.5 * low_rank)
+        self.input = nn.Parameter(2**0.5 * self.low_rank.detach())
         self.log_step = nn.Parameter(log_steps(width, shortest, longest))
         self.readout = nn.Parameter(torch.randn(self.directions, width, half, 2) * 0.5**0.5)
         slow = {"max_lr": 1e-3, "weight_decay": 0.0}

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..mixer import MixerSpec
 from ..recurrent.steps import log_steps
 from .convolved import ConvolvedStateSpace
-from .hippo import conjugate_pairs, named_poles
+from .hippo import conjugate_pairs, named_poles, trained
 
 
 class S4D(ConvolvedStateSpace):
@@ -47,8 +47,8 @@ class S4D(ConvolvedStateSpace):
         super().__init__(width, heads, **common)
         half = conjugate_pairs(states)
         begun = named_poles(poles, half).repeat(1 if shared else width, 1)
-        self.log_decay = nn.Parameter((-begun.real).log().float())
-        self.frequency = nn.Parameter(begun.imag.float())
+        self.log_decay = trained((-begun.real).log())
+        self.frequency = trained(begun.imag)
         self.log_step = nn.Parameter(log_steps(width, shortest, longest))
         self.readout = nn.Parameter(torch.randn(self.directions, width, half, 2) * 0.5**0.5)
         slow = {"max_lr": 1e-3, "weight_decay": 0.0}

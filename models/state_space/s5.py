@@ -12,7 +12,7 @@ from lra_bench.contracts import UserError
 from ..mixer import MixerSpec
 from ..recurrent.complex_recurrence import ComplexRecurrence, GatedByItself
 from ..recurrent.steps import log_steps
-from .hippo import legs, named_poles
+from .hippo import legs, named_poles, trained
 
 
 class S5(ComplexRecurrence):
@@ -56,8 +56,8 @@ class S5(ComplexRecurrence):
                 "in each direction"
             )
         begun = named_poles(poles, states // parts).repeat(parts)
-        self.log_decay = nn.Parameter((-begun.real).log().float())
-        self.frequency = nn.Parameter(begun.imag.float())
+        self.log_decay = trained((-begun.real).log())
+        self.frequency = trained(begun.imag)
         self.log_step = nn.Parameter(log_steps(states, shortest, longest))
         if poles == "legs":
             self._into_eigenvectors(states // parts)
