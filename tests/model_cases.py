@@ -36,15 +36,20 @@ def batch_for(spec, lengths=(24, 17, 1), width=None, seed=0):
     return Batch(lengths=lengths, targets=targets, tokens=tokens, values=values)
 
 
-def model(spec, mixer="transformer", position="sinusoidal", weights=0, own=None, **options):
-    """A small model in double precision and evaluation mode; ``mixer`` is a model's key or a test system's class."""
+def begun(spec, mixer="transformer", position="sinusoidal", weights=0, own=None, **options):
+    """A small model as it is built; ``mixer`` is a model's key or a test system's class."""
     node = NODES.get(mixer) or {"_target_": f"tests.port_systems.{mixer}"}
     stack = node_file("model", mixer).get("backbone", {}).get("_target_") if mixer in NODES else None
     kind = load_class(stack, SequenceModel, "backbone") if stack else SequenceModel
     place = node_file("position", position) if isinstance(position, str) else position
     options = {"depth": 2, "width": 16, "heads": 2, "ff_width": 24, "dropout": 0.0, **options}
     torch.manual_seed(weights)
-    return kind(spec=spec, mixer={**node, **(own or {})}, position=place, **options).double().eval()
+    return kind(spec=spec, mixer={**node, **(own or {})}, position=place, **options)
+
+
+def model(*setting, **options):
+    """What ``begun`` gives, in double precision and evaluation mode."""
+    return begun(*setting, **options).double().eval()
 
 
 def randomise(network, seed=0):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from safetensors.torch import save_model
 from torch import nn
 
 from lra_bench.contracts import Output, UserError
@@ -13,6 +14,8 @@ from lra_bench.training import loop
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.optimizer import Optimizer
 from tests.golden_losses import golden_run, kept
+from tests.mixer_cases import NODES
+from tests.model_cases import begun, task
 from tests.test_training import RECIPE, SPEC, Toy, config, equal, fit, rows, toy, weights
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -27,6 +30,7 @@ def machine(precision, device="cpu"):
 def as_before():
     yield
     torch.use_deterministic_algorithms(False)
+    torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.parametrize("model", ["transformer", "performer", "local"])
@@ -63,6 +67,16 @@ def test_a_resumed_run_equals_the_uninterrupted_one_in_every_precision(tmp_path,
         fit(toy(), tmp_path / "cut", stop_after=8, every_seconds=0, hardware=hardware)
     fit(again, tmp_path / "cut", every_seconds=0, hardware=hardware)
     assert equal(weights(whole), weights(again))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", NODES)
+def test_weights_are_of_the_default_type_and_can_be_kept(tmp_path, name, dtype):
+    """Sharding wants one type, and safetensors no view of another tensor."""
+    torch.set_default_dtype(dtype)
+    model = begun(task(), name)
+    assert {parameter.dtype for parameter in model.parameters()} == {dtype}
+    save_model(model, str(tmp_path / "weights.safetensors"))
 
 
 def test_an_overflow_skips_the_step_and_halves_the_scale():

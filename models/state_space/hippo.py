@@ -14,7 +14,7 @@ BEGINNINGS = ("legs", "lin", "inv", "real")
 
 def trained(x: Tensor) -> nn.Parameter:
     """What begins as x, which was computed in double precision, as a parameter of torch's default type."""
-    return nn.Parameter(x.to(torch.get_default_dtype()))
+    return nn.Parameter(x.to(torch.get_default_dtype(), copy=True))
 
 
 def conjugate_pairs(states: int) -> int:
