@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from lra_bench.contracts import UserError
@@ -16,7 +17,7 @@ from lra_bench.measure.entrant import Entrant, Measured, Setting
 from lra_bench.measure.entry import entry_of, unmeasured
 from lra_bench.measure.memory import Peak
 from lra_bench.measure.rows import row_of, summary_of
-from lra_bench.measure.speed import Timing
+from lra_bench.measure.speed import Timing, WarmUp, summary
 
 from . import toy_networks as toy
 from .test_profile import config, hardware
@@ -122,6 +123,21 @@ def test_ratios_and_their_geometric_means(scripted: type[Scripted]) -> None:
     }
     assert summary["memory_crossing_default"]["interpolated"] == pytest.approx(3072)
     assert summary["memory_crossing_math"]["verdict"] == "at once"
+
+
+def test_a_ratio_is_that_of_the_fast_steps_that_stand_in_the_table() -> None:
+    generator = np.random.default_rng(0)
+
+    def measured(name: str, seconds: float, rows: int, baseline: str | None = None) -> Measured:
+        rounds = (seconds * (1 + generator.exponential(0.3, size=(28, 3)))).tolist()
+        entry = entry_of("train", 64, rows, rows * 64, summary(rounds, WarmUp(1.0, seconds)), Peak())
+        entry["attention_backend"] = KERNELS.get(name)
+        return Measured(Entrant(name, name, config(), baseline=baseline), entry, rounds)
+
+    own, exact = measured("linear", 0.02, 4), measured("transformer", 0.01, 1, "default")
+    row = row_of(own, ["default"], {("default", "train", 64): exact})
+    assert row["speed_ratio_default"] == pytest.approx(4 * exact.entry["p10_seconds"] / row["p10_seconds"])
+    assert row["speed_ratio_default"] == pytest.approx(2, rel=0.1)
 
 
 def test_all_lengths_are_visited_again_when_the_last_was_measured(scripted: type[Scripted]) -> None:

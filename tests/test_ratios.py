@@ -1,5 +1,7 @@
 """Ratios of two series of rounds, and how well a median is known."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -13,21 +15,26 @@ def test_the_interval_of_a_median_holds_it_as_often_as_it_says():
     assert median_interval([]) == (None, None) and median_interval([2.0, 1.0, 4.0]) == (1.0, 4.0)
 
 
+def ratio_of(own: Sequence[float], other: Sequence[float]) -> tuple[float | None, float | None]:
+    """Of rates, in rounds of one step each."""
+    return undisturbed_ratio([[1 / rate] for rate in own], [[1 / rate] for rate in other])
+
+
 def test_what_slows_one_or_both_for_a_time_cancels() -> None:
     calm = np.full(35, 2.0)
     slowed = np.repeat([1.0, 0.6, 0.5, 1.0, 0.3], 7)
     for own, other in ((3 * slowed, slowed), (3 * calm, 2 * slowed), (6 * slowed, calm), (3 * slowed[::-1], slowed)):
-        ratio, spread = undisturbed_ratio(own, other)
+        ratio, spread = ratio_of(own, other)
         assert ratio == pytest.approx(3) and spread is not None
 
 
 def test_a_ratio_is_found_under_drift_and_of_series_that_are_unequally_long() -> None:
     drift = np.linspace(2, 1, 35)
     seldom = np.array([drift[start : start + 7].mean() for start in range(0, 35, 7)])
-    assert undisturbed_ratio(3 * drift, drift)[0] == pytest.approx(3)
-    assert undisturbed_ratio(3 * drift, seldom)[0] == pytest.approx(3, rel=0.05)
-    assert undisturbed_ratio([], [1.0]) == (None, None) == undisturbed_ratio([1.0], [])
-    assert undisturbed_ratio([2.0, 2.0], [1.0, 1.0]) == (2, None)
+    assert ratio_of(3 * drift, drift)[0] == pytest.approx(3)
+    assert ratio_of(3 * drift, seldom)[0] == pytest.approx(3, rel=0.05)
+    assert ratio_of([], [1.0]) == (None, None) == ratio_of([1.0], [])
+    assert ratio_of([2.0, 2.0], [1.0, 1.0]) == (2, None)
 
 
 def test_the_spread_of_a_ratio_is_what_it_says() -> None:
@@ -36,7 +43,7 @@ def test_the_spread_of_a_ratio_is_what_it_says() -> None:
 
     def world(noise: float) -> tuple[float, float]:
         own, other = (1 / (1 + generator.exponential(noise, size=35)) for _ in range(2))
-        ratio, spread = undisturbed_ratio(own, other)
+        ratio, spread = ratio_of(own, other)
         assert ratio is not None and spread is not None
         return abs(ratio - 1) / spread, spread
 
@@ -44,7 +51,7 @@ def test_the_spread_of_a_ratio_is_what_it_says() -> None:
     for found in (quiet, loud):
         assert 0.8 <= np.mean([away <= 1 for away, _ in found]) <= 1
     assert 0.02 > np.mean([spread for _, spread in quiet]) < np.mean([spread for _, spread in loud]) / 5
-    assert undisturbed_ratio([2.0] * 35, [1.0] * 35) == (2, 0)
+    assert ratio_of([2.0] * 35, [1.0] * 35) == (2, 0)
 
 
 def test_a_few_disturbed_rounds_are_no_spread_and_a_drift_is() -> None:

@@ -58,7 +58,9 @@ class Measured:
         return [statistics.median(durations) for durations in self.rounds]
 
     @property
-    def tokens_per_second_by_round(self) -> list[float]:
-        """Throughput of each round, empty where nothing was timed."""
+    def seconds_per_token_by_round(self) -> list[list[float]]:
+        """What a token took in each step of each round, empty where nothing was timed."""
         whole, median = self.entry["tokens_per_second"], self.entry["median_seconds"]
-        return [whole * median / seconds for seconds in self.round_medians] if whole and median else []
+        if not whole or not median:
+            return []
+        return [[seconds / (whole * median) for seconds in durations] for durations in self.rounds]

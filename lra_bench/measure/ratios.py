@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy
 
-FAST = 0.9  # the share of rounds that are slower than a fast one
+FAST = 0.1  # the share of steps that are as fast or faster; a speed entry's p10_seconds
 STRETCHES = 7  # of time, within which rounds are disturbed alike
 REDRAWN = 200
 
@@ -24,32 +25,37 @@ def geometric_mean(ratios: Iterable[float | None]) -> float | None:
     return math.exp(sum(logarithms) / len(logarithms)) if logarithms else None
 
 
-def undisturbed_ratio(own: Sequence[float], other: Sequence[float]) -> tuple[float | None, float | None]:
-    """``own`` over ``other`` of two series of rates that were taken in turns, and the spread of that ratio.
+def undisturbed_ratio(
+    own: Sequence[Sequence[float]], other: Sequence[Sequence[float]]
+) -> tuple[float | None, float | None]:
+    """How many times as fast ``own`` is as ``other``, and the spread of that ratio.
 
-    Of each the rate that one round in ten exceeds: other work on the machine only slows, and rarely both alike, so the
-    fast rounds are those that compare. The spread is half of the 95 % interval, as a share of the ratio, when stretches
-    of the time, the same of both, are drawn with replacement; None for fewer than three rounds.
+    Both are seconds of steps, for as much work, in rounds that were taken in turns. Of each the time that one step in
+    ten undercuts: other work on the machine only slows, and rarely both alike, so the fast steps are those that
+    compare. The spread is half of the 95 % interval, as a share of the ratio, when stretches of the time, the same of
+    both, are drawn with replacement; None for fewer than three rounds.
     """
     fewer = min(len(own), len(other))
     if not fewer:
         return None, None
-    found = _fast(own) / _fast(other)
+    found = _fast(other) / _fast(own)
     if fewer < 3:
         return found, None
-    own_stretches, other_stretches = (numpy.array_split(series, min(fewer, STRETCHES)) for series in (own, other))
-    drawn = numpy.random.default_rng(0).integers(len(own_stretches), size=(REDRAWN, len(own_stretches)))
-    redrawn = [
-        _fast(numpy.concatenate([own_stretches[place] for place in places]))
-        / _fast(numpy.concatenate([other_stretches[place] for place in places]))
-        for places in drawn
-    ]
+    several = min(fewer, STRETCHES)
+    drawn = numpy.random.default_rng(0).integers(several, size=(REDRAWN, several))
+    redrawn = [_redrawn(other, places) / _redrawn(own, places) for places in drawn]
     low, high = numpy.quantile(redrawn, [0.025, 0.975])
     return found, float(high - low) / 2 / found
 
 
-def _fast(rates: Any) -> float:
-    return float(numpy.quantile(rates, FAST))
+def _fast(rounds: Iterable[Sequence[float]]) -> float:
+    return float(numpy.quantile(list(itertools.chain(*rounds)), FAST))
+
+
+def _redrawn(rounds: Sequence[Sequence[float]], places: Sequence[int]) -> float:
+    """What is fast of the stretches at ``places``, of as many as there are places."""
+    ends = [len(rounds) * end // len(places) for end in range(len(places) + 1)]
+    return _fast(itertools.chain(*(rounds[ends[place] : ends[place + 1]] for place in places)))
 
 
 def median_interval(values: Sequence[float]) -> tuple[float | None, float | None]:

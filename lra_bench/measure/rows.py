@@ -46,7 +46,7 @@ def _against(one: Measured, other: Measured | None, key: str) -> dict[str, Any]:
     """
     entry, known = one.entry, other.entry if other is not None else None
     named = other is not None and known is not None and known["attention_backend"] is not None
-    rounds = (one.tokens_per_second_by_round, other.tokens_per_second_by_round) if named and other else ([], [])
+    rounds = (one.seconds_per_token_by_round, other.seconds_per_token_by_round) if named and other else ([], [])
     speed_ratio, spread = undisturbed_ratio(*rounds)
     weighed = known if named and known and known["batch_size"] == entry["batch_size"] else None
     return {
