@@ -88,7 +88,10 @@ def test_all_are_built_then_warmed_up_then_take_turns_whose_order_turns_round(in
     assert all(len(one.round_medians) >= visit for one in found)
 
 
-def test_processes_go_on_to_the_next_length_without_those_that_ended(in_process: list) -> None:
+@pytest.mark.parametrize("visits", [1, 5])
+def test_processes_go_on_to_the_next_length(in_process: list, monkeypatch: pytest.MonkeyPatch, visits: int) -> None:
+    """Those that have no turn there stay where shorter lengths are visited again."""
+    monkeypatch.setattr(contest, "VISITS", {"cpu": visits})
     both = [entrant("Attention"), entrant("LinearAttention")]
     with Processes() as processes:
         before = Contest(setting(length=64), processes, lambda done, doing: None)
@@ -97,10 +100,11 @@ def test_processes_go_on_to_the_next_length_without_those_that_ended(in_process:
         assert set(first[0]) == set(MODEL_NAMES) and set(first[1]) == {(name, "train") for name in MODEL_NAMES}
         held = Contest(setting(length=128), processes, lambda done, doing: None)
         (one,) = held.run(both, {"Attention": [], "LinearAttention": ["train"]})
-        assert processes.timed == {"LinearAttention": first[0]["LinearAttention"]}
+        staying = {"LinearAttention"} if visits == 1 else set(MODEL_NAMES)
+        assert processes.timed == {name: first[0][name] for name in staying}
         assert processes.weighed == first[1]
         processes.end_weighed()
-        assert not processes.weighed and len(processes.timed) == 1
+        assert not processes.weighed and processes.timed
     assert one.entry["length"] == 128 and one.entry["status"] == "ok"
     assert one.entry["tokens_per_second"] == pytest.approx(2 * 128 / one.entry["median_seconds"])
     assert one.flops_per_row == held.flops["LinearAttention"]["train"]
@@ -122,6 +126,26 @@ def test_turns_at_other_times_add_to_what_was_found(in_process: list) -> None:
                 same = {name for name, value in one.entry.items() if value == known[name]}
                 assert {"peak_resident_growth_bytes", "warmup_seconds", "attention_backend", "batch_size"} <= same
     assert all(one.entry["n"] >= speed.STEPS and len(one.rounds) >= speed.ROUNDS for one in found)
+
+
+def test_slow_steps_are_spared_every_second_time(in_process: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All have their rounds in the end, and a process that has no turn stays for the next."""
+    whole = contest.VISITS["cpu"]
+    with visited([entrant("Attention"), entrant("LinearAttention")], ("train",)) as (held, (slow, fast)):
+        slow.warm = speed.WarmUp(1.0, 2 * speed.SLOW_STEP_SECONDS)
+        processes = dict(held.processes.timed)
+        for visit in range(2, whole + 1):
+            before = len(slow.rounds), len(fast.rounds)
+            in_process.clear()
+            held.again()
+            assert (len(slow.rounds) > before[0]) == (("Attention", "build") in in_process) == (visit % 2 == 1)
+            assert len(fast.rounds) > before[1] and held.processes.timed == processes
+    assert len(slow.rounds) >= speed.SLOW_ROUNDS
+    with visited([entrant("Attention")], ("train",)) as (held, (slow,)):
+        slow.warm = speed.WarmUp(1.0, 2 * speed.SLOW_STEP_SECONDS)
+        in_process.clear()
+        held.again()
+        assert not in_process
 
 
 def test_what_fails_at_another_time_keeps_what_it_had(in_process: list, monkeypatch: pytest.MonkeyPatch) -> None:

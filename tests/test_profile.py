@@ -278,7 +278,8 @@ class Workers:
             if ending := self.endings.get((mode, request["length"])):
                 return found, ending
             entry = unmeasured(mode, request["length"], request["batch_size"], "ok", "")
-            found.append({"speed": {**entry, "median_seconds": self.seconds(mode, request["length"])}})
+            seconds = self.seconds(mode, request["length"])
+            found.append({"speed": {**entry, "median_seconds": seconds, "p10_seconds": seconds}})
         if request["flops"]:
             found.append({"flops": {"length": request["length"], "ceiling_per_second": 1e9}})
         return found, ("failed", "ended without an answer")
@@ -469,7 +470,7 @@ def is_running(pid: int) -> bool:
 
 def test_prediction_follows_a_power_law() -> None:
     for power in np.linspace(0, 2.5, 6):
-        entries = [{**unmeasured("train", n, 1, "ok", ""), "median_seconds": (n / 1024) ** power} for n in (1024, 2048)]
+        entries = [{**unmeasured("train", n, 1, "ok", ""), "p10_seconds": (n / 1024) ** power} for n in (1024, 2048)]
         reason = foresee.too_slow(entries, "train", 8192, CPU, limit_seconds=0.001)
         assert reason is not None and f"take {8**power:.3g} s" in reason
 

@@ -64,14 +64,16 @@ class Contender:
             batch, why = found.size, found.stopped_by
         self.step = self._bench(batch).step(mode)
         self.warm, self.rounds = warm_up(self.step, self.hardware.device, self.hardware.compile), []
-        self._freeze()
+        gc.freeze()
+        self._give_back()
         return {**asdict(self.warm), "batch_size": batch, "stopped_by": why}
 
     def resume(self, mode: str, batch_size: int, step_seconds: float) -> dict[str, Any]:
         """Take the step of a mode up that was warmed up and timed at another time."""
         self.step, self.warm = self._bench(batch_size).step(mode), WarmUp(0.0, step_seconds)
         block(self.step, self.hardware.device, first_steps(self.hardware.device, self.hardware.compile))
-        self._freeze()
+        gc.freeze()
+        self._give_back()
         return {}
 
     def turn(self, steps: int) -> dict[str, Any]:
@@ -99,7 +101,6 @@ class Contender:
     def rest(self) -> dict[str, Any]:
         """Let go what the mode measured last held on to."""
         self.step = None
-        gc.unfreeze()
         if self.bench is not None:
             self.bench.rest()
         hand_back()
@@ -117,7 +118,11 @@ class Contender:
 
     def _bench(self, batch_size: int) -> Bench:
         if self.bench is None or self.bench.batch.size != batch_size:
+            # Garbage is looked for here, through all that torch is made of: nobody is timed. The collections before
+            # turns pass over what a first step was taken with, which is frozen.
             self.bench = self.step = None
+            gc.unfreeze()
+            gc.collect()
             self._give_back()
             self.bench = Bench.build(self.job["config"], self.spec, self.length, batch_size, self.hardware)
         return self.bench
@@ -132,12 +137,6 @@ class Contender:
         bench.rest()
         kinds = (peak.peak_allocated_bytes, peak.peak_resident_growth_bytes)
         return next((kind for kind in kinds if kind is not None), None), seconds
-
-    def _freeze(self) -> None:
-        """A collection before every turn passes over what stays, and takes no time of its own."""
-        gc.collect()
-        gc.freeze()
-        self._give_back()
 
     def _give_back(self) -> None:
         """What CUDA's allocator keeps for later belongs to whoever has the next turn."""

@@ -95,9 +95,14 @@ class Contest:
         return self.found
 
     def again(self) -> None:
-        """Take turns at another time too, and add them to what was found; what fails now keeps what it had."""
+        """Take turns at another time too, and add them to what was found; what fails now keeps what it had.
+
+        Slow steps are spared every second time: the one that is not counted costs as much as half of those that are.
+        """
         self.visits += 1
-        timed = [one for one in self.found if one.entry["status"] == "ok"]
+        timed = [one for one in self.found if one.entry["status"] == "ok" and (self.visits % 2 or not one.slow)]
+        if not timed:
+            return
         self._start(list({one.entrant.name: one.entrant for one in timed}.values()), counting=False)
         for mode in dict.fromkeys(one.entry["mode"] for one in timed):
             before = [one for one in timed if one.entry["mode"] == mode]
@@ -118,8 +123,9 @@ class Contest:
 
     def _start(self, entrants: Sequence[Entrant], counting: bool) -> None:
         """All at once: while they load, and count FLOPs where they are to, nobody is timed."""
-        for gone in self.processes.timed.keys() - {entrant.name for entrant in entrants}:
-            self.processes.timed.pop(gone).end()
+        if self.visits == VISITS[self.setting.hardware.device.type]:  # else they have turns to come at shorter lengths
+            for gone in self.processes.timed.keys() - {entrant.name for entrant in entrants}:
+                self.processes.timed.pop(gone).end()
         for entrant in entrants:
             if entrant.name not in self.processes.timed:
                 self.tell(0, f"{self.setting.length:,} tokens, starting {entrant.name}")

@@ -16,8 +16,8 @@ from .speed import fewest_seconds
 def too_slow(
     entries: Sequence[SpeedPoint], mode: str, length: int, device: torch.device, limit_seconds: float
 ) -> str | None:
-    """Why ``mode`` at ``length`` would take too long; None to try."""
-    known = [(entry["length"], entry["median_seconds"]) for entry in entries if entry["mode"] == mode]
+    """Why ``mode`` at ``length`` would take too long; None to try. Fast steps foretell it: others were disturbed."""
+    known = [(entry["length"], entry["p10_seconds"]) for entry in entries if entry["mode"] == mode]
     if (found := _predict(known, length)) is None:
         return None
     predicted, between = found
