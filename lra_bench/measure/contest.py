@@ -17,8 +17,10 @@ from .processes import Ended, Live
 from .speed import WarmUp, alternate, fewest_seconds, summary
 
 MODULE = "lra_bench.measure.contender"
-VISITS: Mapping[str, int] = {"cpu": 5, "cuda": 1}
-"""How many times all take turns, minutes apart: who shares the memory of a machine may be busy for one of them."""
+VISITS: Mapping[str, int] = {"cpu": 7, "cuda": 1}
+"""How many times all take turns, minutes apart: who shares a machine may be busy for some of them."""
+SLOW_VISITS = 3
+"""Slow steps are taken at every so many of them, the first and the last included."""
 START_SECONDS = 60.0
 COMPILE_SECONDS = 600.0
 # Processes that are weighed share the cores: threads that wait must not hold one.
@@ -97,10 +99,11 @@ class Contest:
     def again(self) -> None:
         """Take turns at another time too, and add them to what was found; what fails now keeps what it had.
 
-        Slow steps are spared every second time: the one that is not counted costs as much as half of those that are.
+        Slow steps are spared two times of three: the one that is not counted costs as much as half of those that are.
         """
+        again_slow = self.visits % SLOW_VISITS == 0
         self.visits += 1
-        timed = [one for one in self.found if one.entry["status"] == "ok" and (self.visits % 2 or not one.slow)]
+        timed = [one for one in self.found if one.entry["status"] == "ok" and (again_slow or not one.slow)]
         if not timed:
             return
         self._start(list({one.entrant.name: one.entrant for one in timed}.values()), counting=False)

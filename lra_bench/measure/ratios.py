@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy
 
-FAST = 0.1  # the share of steps that are as fast or faster; a speed entry's p10_seconds
+FAST = 0.02  # the share of steps that are as fast or faster than a fast one
 STRETCHES = 7  # of time, within which rounds are disturbed alike
 REDRAWN = 200
 
@@ -31,14 +31,14 @@ def undisturbed_ratio(
     """How many times as fast ``own`` is as ``other``, and the spread of that ratio.
 
     Both are seconds of steps, for as much work, in rounds that were taken in turns. Of each the time that one step in
-    ten undercuts: other work on the machine only slows, and rarely both alike, so the fast steps are those that
+    fifty undercuts: other work on the machine only slows, and rarely both alike, so the fast steps are those that
     compare. The spread is half of the 95 % interval, as a share of the ratio, when stretches of the time, the same of
     both, are drawn with replacement; None for fewer than three rounds.
     """
     fewer = min(len(own), len(other))
     if not fewer:
         return None, None
-    found = _fast(other) / _fast(own)
+    found = fast(other) / fast(own)
     if fewer < 3:
         return found, None
     several = min(fewer, STRETCHES)
@@ -48,14 +48,15 @@ def undisturbed_ratio(
     return found, float(high - low) / 2 / found
 
 
-def _fast(rounds: Iterable[Sequence[float]]) -> float:
+def fast(rounds: Iterable[Sequence[float]]) -> float:
+    """The time that one step in fifty of all rounds undercuts."""
     return float(numpy.quantile(list(itertools.chain(*rounds)), FAST))
 
 
 def _redrawn(rounds: Sequence[Sequence[float]], places: Sequence[int]) -> float:
     """What is fast of the stretches at ``places``, of as many as there are places."""
     ends = [len(rounds) * end // len(places) for end in range(len(places) + 1)]
-    return _fast(itertools.chain(*(rounds[ends[place] : ends[place + 1]] for place in places)))
+    return fast(itertools.chain(*(rounds[ends[place] : ends[place + 1]] for place in places)))
 
 
 def median_interval(values: Sequence[float]) -> tuple[float | None, float | None]:

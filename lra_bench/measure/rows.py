@@ -11,7 +11,7 @@ from .crossing import crossing
 from .entrant import Measured
 from .entry import LARGEST
 from .growth import peak_bytes
-from .ratios import geometric_mean, ratio, spread_of, undisturbed_ratio
+from .ratios import fast, geometric_mean, ratio, spread_of, undisturbed_ratio
 
 BEYOND = ("out_of_memory", "timeout")
 
@@ -30,6 +30,7 @@ def row_of(one: Measured, keys: Iterable[str], baselines: Baselines) -> dict[str
         **entry,
         "steps_per_second": None if seconds is None else 1 / seconds,
         "peak_bytes": peak_bytes(entry),
+        "fast_seconds": fast(one.rounds) if one.rounds else None,
         "round_medians_seconds": one.round_medians,
         "spread_of_seconds": spread_of(one.round_medians),
         "batch_stopped_by": one.stopped_by,
