@@ -475,6 +475,11 @@ def test_prediction_follows_a_power_law() -> None:
         assert reason is not None and f"take {8**power:.3g} s" in reason
 
 
+def test_a_length_that_was_disturbed_foretells_no_cube() -> None:
+    entries = [{**unmeasured("train", n, 1, "ok", ""), "p10_seconds": (n / 1024) ** 3} for n in (1024, 2048)]
+    assert f"take {8 * 2**2.5:.3g} s" in str(foresee.too_slow(entries, "train", 4096, CPU, limit_seconds=30))
+
+
 def test_memory_is_foreseen_in_the_same_way() -> None:
     entries = [
         {**unmeasured("train", n, 1, "ok", ""), "peak_resident_growth_bytes": 1e9 * (n / 1024) ** 2}

@@ -156,7 +156,7 @@ def test_several_visits_keep_the_rule_together(clock, visits: int) -> None:
     rounds: dict[str, list[list[float]]] = {}
     for visit in range(1, visits + 1):
         before, rounds = rounds, speed.alternate(blocks, warm, CPU, visit / visits, rounds)
-        for name, whole in (("short", speed.ROUNDS), ("middling", speed.STEPS), ("slow", speed.SLOW_ROUNDS)):
+        for name, whole in (("short", speed.ROUNDS), ("middling", speed.ROUNDS), ("slow", speed.SLOW_ROUNDS)):
             assert rounds[name][: len(before.get(name, ()))] == before.get(name, [])
             assert len(rounds[name]) == np.ceil(whole * visit / visits), "each visit has its share"
     assert np.concatenate(rounds["short"]).sum() >= speed.SECONDS
@@ -165,7 +165,7 @@ def test_several_visits_keep_the_rule_together(clock, visits: int) -> None:
 def test_fast_and_slow_steps_are_spread_over_the_same_time(clock) -> None:
     _, turns = alternate(clock(), fast=0.001, middling=0.3, slow=3.0)
     rounds = np.cumsum([name == "fast" for name, _ in turns])
-    for name, count in (("slow", speed.SLOW_ROUNDS), ("middling", speed.STEPS + 1)):
+    for name, count in (("slow", speed.SLOW_ROUNDS), ("middling", speed.ROUNDS)):
         at = [number for number, (whose, _) in zip(rounds, turns, strict=True) if whose == name]
         assert len(at) in (count, count - 1)
         gaps = np.diff([0, *at])

@@ -12,13 +12,16 @@ from lra_bench.records.sections import SpeedPoint
 from .growth import peak_bytes
 from .speed import fewest_seconds
 
+STEEPEST = 2.5
+"""The exponent of the steepest growth of time that is believed: more of it is a disturbed length, or a wait at worst."""
+
 
 def too_slow(
     entries: Sequence[SpeedPoint], mode: str, length: int, device: torch.device, limit_seconds: float
 ) -> str | None:
     """Why ``mode`` at ``length`` would take too long; None to try. Fast steps foretell it: others were disturbed."""
     known = [(entry["length"], entry["p10_seconds"]) for entry in entries if entry["mode"] == mode]
-    if (found := _predict(known, length)) is None:
+    if (found := _predict(known, length, STEEPEST)) is None:
         return None
     predicted, between = found
     needed = fewest_seconds(predicted, device)
@@ -42,10 +45,13 @@ def too_large(entries: Sequence[SpeedPoint], mode: str, length: int, limit_bytes
     )
 
 
-def _predict(points: Sequence[tuple[int, float | None]], length: int) -> tuple[float, str] | None:
+def _predict(
+    points: Sequence[tuple[int, float | None]], length: int, steepest: float = math.inf
+) -> tuple[float, str] | None:
     """The value at ``length`` by the power law through the last two known ones, and their lengths."""
     known = [(at, value) for at, value in points if value][-2:]
     if len(known) < 2:
         return None
     (before, less), (last, more) = known
-    return more * (length / last) ** (math.log(more / less) / math.log(last / before)), f"{before} and {last}"
+    power = min(steepest, math.log(more / less) / math.log(last / before))
+    return more * (length / last) ** power, f"{before} and {last}"

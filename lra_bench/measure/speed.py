@@ -106,13 +106,12 @@ def alternate(
     """Durations of steps by name and round, those of ``earlier`` first, until there is ``share`` of what the rule asks.
 
     ``blocks`` run so many steps and return their durations; an empty list means that this one has ended, and it is left
-    out from then on. A window is cut into many short rounds, that of slow steps into as many as it has steps, and all
-    are spread over the same time: what disturbs the machine for seconds meets all alike. The order turns round from
-    round to round.
+    out from then on. A window is cut into many short rounds, of a single step where it is long, and all are spread over
+    the same time: what disturbs the machine for seconds meets all alike. The order turns round from round to round.
     """
     rounds = {name: [*earlier.get(name, ())] for name in blocks}
     planned = {name: _planned_steps(warm[name].step_seconds, device) for name in blocks}
-    whole = {name: math.ceil(share * min(ROUNDS, max(SLOW_ROUNDS, planned[name]))) for name in blocks}
+    whole = {name: math.ceil(share * (ROUNDS if planned[name] >= STEPS else SLOW_ROUNDS)) for name in blocks}
     turns = {name: max(1, whole[name] - len(rounds[name])) for name in blocks}
     most = max(turns.values(), default=1)
     sizes = {name: max(1, round(ROUND_SECONDS / max(warm[name].step_seconds, 1e-6))) for name in blocks}
