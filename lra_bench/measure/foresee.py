@@ -13,7 +13,7 @@ from .growth import peak_bytes
 from .speed import fewest_seconds
 
 STEEPEST = 2.5
-"""The exponent of the steepest growth of time that is believed: more of it is a disturbed length, or a wait at worst."""
+"""The steepest growth of time that is believed: more of it is a length that was disturbed, or one step too many."""
 
 
 def too_slow(
