@@ -19,7 +19,7 @@ from .speed import WarmUp, alternate, fewest_seconds, summary
 MODULE = "lra_bench.measure.contender"
 VISITS: Mapping[str, int] = {"cpu": 7, "cuda": 1}
 """How many times all take turns, minutes apart: who shares a machine may be busy for some of them."""
-SLOW_VISITS = 3
+SLOW_VISITS = 2
 """Slow steps are taken at every so many of them, the first and the last included."""
 START_SECONDS = 60.0
 COMPILE_SECONDS = 600.0
@@ -99,7 +99,7 @@ class Contest:
     def again(self) -> None:
         """Take turns at another time too, and add them to what was found; what fails now keeps what it had.
 
-        Slow steps are spared two times of three: the one that is not counted costs as much as half of those that are.
+        Slow steps are spared every second time: the one that is not counted costs as much as half of those that are.
         """
         again_slow = self.visits % SLOW_VISITS == 0
         self.visits += 1
