@@ -12,10 +12,11 @@ from lra_bench.contracts import UserError
 from lra_bench.leaderboard.profile import tables, write_csv
 from lra_bench.measure import comparison
 from lra_bench.measure.comparison import Comparison, Profile, batches_of
-from lra_bench.measure.contest import VISITS, Processes
+from lra_bench.measure.contest import VISITS
 from lra_bench.measure.entrant import Entrant, Measured, Setting
 from lra_bench.measure.entry import entry_of, unmeasured
 from lra_bench.measure.memory import Peak
+from lra_bench.measure.processes import Processes
 from lra_bench.measure.ratios import fast
 from lra_bench.measure.rows import row_of, summary_of
 from lra_bench.measure.speed import Timing, WarmUp, summary

@@ -12,11 +12,11 @@ from lra_bench.hardware import resolve
 from lra_bench.measure import contender, contest, speed
 from lra_bench.measure.backend import attention_backend, forced
 from lra_bench.measure.bench import Bench, status_of
-from lra_bench.measure.contest import Contest, Processes
+from lra_bench.measure.contest import Contest
 from lra_bench.measure.entrant import Entrant, Measured, Setting
 from lra_bench.measure.fit import largest_batch
 from lra_bench.measure.memory import Peak
-from lra_bench.measure.processes import Ended, Live
+from lra_bench.measure.processes import Ended, Live, Processes
 
 from . import toy_networks as toy
 from .live import InProcess

@@ -14,11 +14,12 @@ from lra_bench.progress import Tell, bar
 from lra_bench.records.environment import environment
 from lra_bench.records.sections import SpeedPoint
 
-from .contest import VISITS, Contest, Processes
+from .contest import VISITS, Contest
 from .entrant import Entrant, Measured, Setting
 from .entry import FALLBACK, FIXED, LARGEST, add_flops, unmeasured
 from .foresee import too_large, too_slow
 from .growth import growth
+from .processes import Processes
 from .profile import MODES, lengths_of
 from .ratios import ratio
 from .rows import row_of, summary_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from lra_bench.hardware import usable_cpus
@@ -13,8 +13,8 @@ from lra_bench.hardware import usable_cpus
 from .allocator import KEEPING_ALL, KEEPING_NOTHING
 from .entrant import Entrant, Measured, Setting
 from .entry import LARGEST, retimed, unmeasured
-from .processes import Ended, Live
-from .speed import WarmUp, alternate, fewest_seconds, summary
+from .processes import Ended, Live, Processes
+from .speed import WarmUp, alternate, fewest_seconds, is_slow, summary
 
 MODULE = "lra_bench.measure.contender"
 VISITS: Mapping[str, int] = {"cpu": 7, "cuda": 1}
@@ -33,30 +33,6 @@ class _Failure(Exception):
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
         self.status, self.reason = status, reason
-
-
-@dataclass
-class Processes:
-    """Live ones by the name of the entrant, those that are weighed by the mode too; use as a context.
-
-    Starting one takes longer than most turns, so they are kept from length to length and from visit to visit.
-    """
-
-    timed: dict[str, Live] = field(default_factory=dict)
-    weighed: dict[tuple[str, str], Live] = field(default_factory=dict)
-
-    def __enter__(self) -> Processes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.end_weighed()
-        for live in reversed(self.timed.values()):
-            live.end()
-
-    def end_weighed(self) -> None:
-        """Let go those that are weighed, once no length is new."""
-        while self.weighed:
-            self.weighed.popitem()[1].end()
 
 
 _Work = Callable[[Measured], object]
@@ -101,9 +77,13 @@ class Contest:
 
         Slow steps are spared every second time: the one that is not counted costs as much as half of those that are.
         """
-        again_slow = self.visits % SLOW_VISITS == 0
+        with_slow, device = self.visits % SLOW_VISITS == 0, self.setting.hardware.device
         self.visits += 1
-        timed = [one for one in self.found if one.entry["status"] == "ok" and (again_slow or not one.slow)]
+        timed = [
+            one
+            for one in self.found
+            if one.entry["status"] == "ok" and one.warm and (with_slow or not is_slow(one.warm.step_seconds, device))
+        ]
         if not timed:
             return
         self._start(list({one.entrant.name: one.entrant for one in timed}.values()), counting=False)

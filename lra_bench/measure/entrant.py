@@ -11,7 +11,7 @@ from lra_bench.contracts import TaskSpec
 from lra_bench.hardware import Hardware
 from lra_bench.records.sections import SpeedPoint
 
-from .speed import SLOW_STEP_SECONDS, WarmUp
+from .speed import WarmUp
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,6 @@ class Measured:
     flops_per_row: int | None = None
     stopped_by: str = ""
     warm: WarmUp | None = None
-
-    @property
-    def slow(self) -> bool:
-        """Whether few steps of a CPU do."""
-        return self.warm is not None and self.warm.step_seconds > SLOW_STEP_SECONDS
 
     @property
     def round_medians(self) -> list[float]:

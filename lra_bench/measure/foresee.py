@@ -13,7 +13,7 @@ from .growth import peak_bytes
 from .speed import fewest_seconds
 
 STEEPEST = 2.5
-"""The steepest growth of time that is believed: more of it is a length that was disturbed, or one step too many."""
+"""Time that grew faster is taken for that of a disturbed length; where it is not, a step is tried in vain."""
 
 
 def too_slow(

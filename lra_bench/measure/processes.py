@@ -1,4 +1,4 @@
-"""Processes that measure: one that works off a job and ends, and one that lives on and does as it is told."""
+"""Processes that measure: one that works off a job and ends, one that lives on and does as told, and several of these."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -118,6 +119,30 @@ def ending(returncode: int, late: bool, timeout_seconds: float, output: str) -> 
         return "out_of_memory", "the kernel killed the process, as it does when memory runs out"
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return "failed", lines[-1] if lines else f"the process ended with code {returncode}"
+
+
+@dataclass
+class Processes:
+    """Live ones by the name of the entrant, those that are weighed by the mode too; use as a context.
+
+    Starting one takes longer than most turns, so they are kept from length to length and from visit to visit.
+    """
+
+    timed: dict[str, Live] = field(default_factory=dict)
+    weighed: dict[tuple[str, str], Live] = field(default_factory=dict)
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end_weighed()
+        for live in reversed(self.timed.values()):
+            live.end()
+
+    def end_weighed(self) -> None:
+        """Let go those that are weighed, once no length is new."""
+        while self.weighed:
+            self.weighed.popitem()[1].end()
 
 
 def _start(module: str, variables: Mapping[str, str] | None, stdout: Any, stderr: IO[str]) -> subprocess.Popen[bytes]:

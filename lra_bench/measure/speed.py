@@ -110,8 +110,8 @@ def alternate(
     the same time: what disturbs the machine for seconds meets all alike. The order turns round from round to round.
     """
     rounds = {name: [*earlier.get(name, ())] for name in blocks}
-    planned = {name: _planned_steps(warm[name].step_seconds, device) for name in blocks}
-    whole = {name: math.ceil(share * (ROUNDS if planned[name] >= STEPS else SLOW_ROUNDS)) for name in blocks}
+    slow = {name: is_slow(warm[name].step_seconds, device) for name in blocks}
+    whole = {name: math.ceil(share * (SLOW_ROUNDS if slow[name] else ROUNDS)) for name in blocks}
     turns = {name: max(1, whole[name] - len(rounds[name])) for name in blocks}
     most = max(turns.values(), default=1)
     sizes = {name: max(1, round(ROUND_SECONDS / max(warm[name].step_seconds, 1e-6))) for name in blocks}
@@ -134,6 +134,11 @@ def alternate(
     return rounds
 
 
+def is_slow(step_seconds: float, device: torch.device) -> bool:
+    """Whether steps are so slow that few of them do, as on a CPU alone."""
+    return device.type != "cuda" and step_seconds > SLOW_STEP_SECONDS
+
+
 def fewest_seconds(step_seconds: float, device: torch.device) -> float:
     """Seconds that the shortest window takes which the rule permits for steps of ``step_seconds``."""
     return _planned_steps(step_seconds, device) * step_seconds
@@ -153,7 +158,7 @@ def collector_off() -> Iterator[None]:
 
 
 def _planned_steps(step_seconds: float, device: torch.device) -> int:
-    if device.type != "cuda" and step_seconds > SLOW_STEP_SECONDS:
+    if is_slow(step_seconds, device):
         return SLOW_STEPS
     return max(STEPS, math.ceil(1.05 * SECONDS / max(step_seconds, 1e-6)))
 
@@ -162,8 +167,7 @@ def _enough(durations: list[float], device: torch.device, share: float = 1.0) ->
     n = len(durations)
     if n >= share * STEPS and sum(durations) >= share * SECONDS:
         return True
-    slow_allowed = device.type != "cuda" and n >= share * SLOW_STEPS
-    return slow_allowed and statistics.median(durations) > SLOW_STEP_SECONDS
+    return n >= share * SLOW_STEPS and is_slow(statistics.median(durations), device)
 
 
 def block(step: Step, device: torch.device, n: int) -> list[float]:
