@@ -1,4 +1,4 @@
-"""Processes that measure: one that works off a job and ends, one that lives on and does as told, and several of these."""
+"""Processes that measure: one that works off a job and ends, one that lives on and does as it is told, and several."""
 
 from __future__ import annotations
 
