@@ -1,14 +1,18 @@
 """Models at one length that take turns: who is timed when, what is found, and what the end of one means."""
 
 import dataclasses
+import threading
+import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from lra_bench.hardware import resolve
+from lra_bench.hardware import resolve, usable_cpus
 from lra_bench.measure import contender, contest, speed
 from lra_bench.measure.backend import attention_backend, forced
 from lra_bench.measure.bench import Bench, status_of
@@ -17,6 +21,7 @@ from lra_bench.measure.entrant import Entrant, Measured, Setting
 from lra_bench.measure.fit import largest_batch
 from lra_bench.measure.memory import Peak
 from lra_bench.measure.processes import Ended, Live, Processes
+from lra_bench.measure.quiet import wait_for_quiet
 
 from . import toy_networks as toy
 from .live import InProcess
@@ -334,7 +339,7 @@ def test_the_largest_batch_is_measured_within_a_limit(in_process: list) -> None:
     assert one.entry["tokens_per_second"] == pytest.approx(size * 4096 / one.entry["median_seconds"])
 
 
-@pytest.mark.parametrize(("peaks", "told"), [([3, 1, 5, 2, 9], 3), ([64], 64), ([None], None)])
+@pytest.mark.parametrize(("peaks", "told"), [([3, 1, 5, 2, 9], 3), ([32], 32), ([None], None)])
 def test_of_small_peaks_the_middle_counts(monkeypatch: pytest.MonkeyPatch, peaks: list, told: int | None) -> None:
     found = iter(peaks)
 
@@ -361,3 +366,49 @@ def test_a_turn_begins_with_a_step_that_is_not_counted_where_steps_are_short(in_
         calls.clear()
         assert len(one.turn(3)["seconds"]) == 3
         assert len(calls) == 3 + lead
+
+
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell what threads ran")
+@pytest.mark.skipif(usable_cpus() < 2, reason="needs two cores")
+def test_who_has_had_a_turn_leaves_the_cores_to_the_next() -> None:
+    """Threads of OpenMP spin for tens of milliseconds after a step."""
+    both = {**config(), "hardware": {**config()["hardware"], "threads": 2}}
+    job = {"config": both, "spec": dataclasses.asdict(toy.spec()), "batch": 32}
+    live = Live("lra_bench.measure.contender", {**job, "attention": None, "memory_limit_bytes": None})
+    try:
+        live.ask(60, "build", length=1024, flops=False)
+        live.ask(60, "warm_up", mode="train")
+        ran = []
+        for _ in range(5):
+            live.ask(60, "turn", steps=2)
+            before = seconds_run(live)
+            time.sleep(0.05)
+            ran.append(seconds_run(live) - before)
+    finally:
+        live.end()
+    assert sorted(ran)[2] < 0.002
+
+
+def seconds_run(live: Live) -> float:
+    """Of all threads of a process."""
+    tasks = Path(f"/proc/{live._process.pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+
+def test_quiet_is_waited_for_but_not_for_ever() -> None:
+    for busy_seconds, limit_seconds in ((0.2, 5.0), (0.6, 0.1)):
+        end = time.monotonic() + busy_seconds
+        thread = threading.Thread(target=spin, args=(end,))
+        thread.start()
+        begun = time.monotonic()
+        wait_for_quiet(limit_seconds)
+        waited = time.monotonic() - begun
+        thread.join()
+        expected = min(busy_seconds, limit_seconds)
+        assert 0.8 * expected < waited < expected + 0.3
+
+
+def spin(end: float) -> None:
+    """Without the interpreter's lock, as threads of OpenMP do."""
+    while time.monotonic() < end:
+        zlib.crc32(bytes(64 << 20))

@@ -26,7 +26,7 @@ from .speed import Step, Timing, TooSlow, warm_up
 from .step import inference_step, train_step
 from .synthetic import spec_at, synthetic_batch, tokens_in
 
-FEW_BYTES = 64 << 20
+FEW_BYTES = 32 << 20
 WINDOWS = 5
 LONGEST_ON_CPU = 4096  # beyond it the scores of a model that has to be counted on the CPU might fill the memory
 

@@ -25,6 +25,7 @@ from .ceiling import ceiling
 from .entry import LARGEST
 from .fit import largest_batch
 from .memory import Peak
+from .quiet import wait_for_quiet
 from .speed import Step, WarmUp, block, collector_off, first_steps, summary, warm_up
 from .worker import settle
 
@@ -109,7 +110,9 @@ class Contender:
 
     def weigh(self, mode: str, batch_size: int) -> dict[str, Any]:
         """Peak of resident memory; asked of a process with an allocator that keeps nothing."""
-        return {"memory": self._bench(batch_size).weigh(mode)}
+        bench = self._bench(batch_size)
+        gc.freeze()
+        return {"memory": bench.weigh(mode)}
 
     def energy(self) -> dict[str, Any]:
         """Joules of a training step."""
@@ -139,9 +142,11 @@ class Contender:
         return next((kind for kind in kinds if kind is not None), None), seconds
 
     def _give_back(self) -> None:
-        """What CUDA's allocator keeps for later belongs to whoever has the next turn."""
+        """Leave what CUDA's allocator keeps for later, or the cores, to whoever has the next turn."""
         if self.hardware.device.type == "cuda":
             torch.cuda.empty_cache()
+        else:
+            wait_for_quiet()
 
 
 def answers(commands: IO[str]) -> Iterator[dict[str, Any]]:
