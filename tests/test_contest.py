@@ -359,7 +359,7 @@ def test_a_turn_begins_with_a_step_that_is_not_counted_where_steps_are_short(in_
     job = {"config": config(), "spec": dataclasses.asdict(toy.spec()), "batch": 1}
     one = contender.Contender({**job, "attention": None, "memory_limit_bytes": None})
     one.build(64, flops=False)
-    one.warm_up("inference")
+    one.warm_up("inference", limit_seconds=30.0)
     calls = []
     for step_seconds, lead in ((0.01, 1), (0.2, 0)):
         one.step, one.warm = (lambda: calls.append(1)), speed.WarmUp(1.0, step_seconds)
@@ -377,7 +377,7 @@ def test_who_has_had_a_turn_leaves_the_cores_to_the_next() -> None:
     live = Live("lra_bench.measure.contender", {**job, "attention": None, "memory_limit_bytes": None})
     try:
         live.ask(60, "build", length=1024, flops=False)
-        live.ask(60, "warm_up", mode="train")
+        live.ask(60, "warm_up", mode="train", limit_seconds=30.0)
         ran = []
         for _ in range(5):
             live.ask(60, "turn", steps=2)

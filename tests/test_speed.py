@@ -104,9 +104,19 @@ def test_a_step_over_the_limit_is_refused_after_the_warm_up(clock) -> None:
     step = clock().step(7.0)
     with pytest.raises(speed.TooSlow, match="7 s"):
         speed.measure(step, CPU, limit_seconds=30)
-    assert step.calls == 1
+    assert step.calls == 2
+    longer = clock().step(31.0)
+    with pytest.raises(speed.TooSlow, match="31 s"):
+        speed.measure(longer, CPU, limit_seconds=30)
+    assert longer.calls == 1, "the limit would pass before a second step ended"
     assert speed.measure(clock().step(5.9), CPU, limit_seconds=30).n == speed.SLOW_STEPS
     assert speed.measure(clock().step(0.001), CPU, limit_seconds=30).n > speed.STEPS
+
+
+def test_a_first_step_that_fetches_its_memory_is_not_taken_for_one_over_the_limit(clock) -> None:
+    timing = speed.measure(clock().step(11.5, 3.4), CPU, limit_seconds=30)
+    assert (timing.n, timing.warmup_seconds) == (speed.SLOW_STEPS, pytest.approx(14.9))
+    assert timing.p90_seconds == pytest.approx(3.4)
 
 
 def alternate(ticking, **seconds: float):

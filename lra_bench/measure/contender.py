@@ -57,14 +57,15 @@ class Contender:
         """The fastest matrix product of the device."""
         return {"flops_per_second": ceiling(self.hardware)}
 
-    def warm_up(self, mode: str) -> dict[str, Any]:
+    def warm_up(self, mode: str, limit_seconds: float) -> dict[str, Any]:
         """Choose the batch where it is to be the largest, then warm the step of a mode up."""
         batch, why = self.job["batch"], ""
         if batch == LARGEST:
             found = largest_batch(lambda size: self._try(mode, size), self.job["memory_limit_bytes"])
             batch, why = found.size, found.stopped_by
         self.step = self._bench(batch).step(mode)
-        self.warm, self.rounds = warm_up(self.step, self.hardware.device, self.hardware.compile), []
+        self.warm = warm_up(self.step, self.hardware.device, self.hardware.compile, limit_seconds)
+        self.rounds = []
         gc.freeze()
         self._give_back()
         return {**asdict(self.warm), "batch_size": batch, "stopped_by": why}

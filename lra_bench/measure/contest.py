@@ -187,7 +187,9 @@ class Contest:
         patience = self._first_patience + 3 * setting.limit_seconds
         if setting.batch == LARGEST:
             patience *= 4
-        answer = self._ask(one.entrant.name, patience, "warm_up", mode=one.entry["mode"])
+        answer = self._ask(
+            one.entrant.name, patience, "warm_up", mode=one.entry["mode"], limit_seconds=setting.limit_seconds
+        )
         one.entry["batch_size"], one.stopped_by = answer["batch_size"], answer["stopped_by"]
         one.warm = WarmUp(answer["seconds"], answer["step_seconds"])
         step_seconds = one.warm.step_seconds

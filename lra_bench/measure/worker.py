@@ -62,7 +62,8 @@ def _entry(bench: Bench, mode: str, length: int, limit_seconds: float) -> SpeedP
     device = bench.hardware.device
     try:
         step = bench.step(mode)
-        timing = time_steps(step, device, warm_up(step, device, bench.hardware.compile), limit_seconds)
+        warm = warm_up(step, device, bench.hardware.compile, limit_seconds)
+        timing = time_steps(step, device, warm, limit_seconds)
         return bench.entry(mode, length, timing, bench.peak(step) if device.type == "cuda" else Peak())
     except Exception as error:
         return unmeasured(mode, length, bench.batch.size, *status_of(error))
