@@ -23,6 +23,7 @@ from lra_bench.limits import TimeUp, is_out_of_memory, memory_limit, time_limit
 from lra_bench.progress import say
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import FINISHED, Record
+from lra_bench.training.interrupt import deferred, raise_once
 
 if TYPE_CHECKING:
     from lra_bench.stages import Stages
@@ -117,9 +118,12 @@ def run(
             record.status, record.reason, record.last_lines = outcome.status, outcome.reason, list(outcome.last_lines)
             record.finished_at = _now()
             record.wall_seconds = time.perf_counter() - began
-            stands = store.keep_best(record, results, stages.curves, stages.predictions)
-            if record.status != "interrupted":
-                stages.checkpoints.ended(record.status in FINISHED)
+            with deferred() as interrupted:
+                stands = store.keep_best(record, results, stages.curves, stages.predictions)
+                if record.status != "interrupted":
+                    stages.checkpoints.ended(record.status in FINISHED)
+            if interrupted():
+                raise KeyboardInterrupt
         finally:
             stages.close()
     return stands, outcome.code
@@ -208,7 +212,7 @@ def main() -> int:
     """Run the cell given as JSON on standard input; the exit code says how it ended."""
     request = json.load(sys.stdin)
     keep_to(request["cores"])
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    raise_once(signal.SIGINT, signal.SIGTERM)
     end_with_parent(signal.SIGTERM)
     yield_memory(500)
     try:

@@ -23,6 +23,8 @@ from lra_bench.child import end_with_parent, last_lines, yield_memory
 from lra_bench.contracts import Unwritable, UserError
 from lra_bench.limits import memory_limit
 
+from .interrupt import Stopped, raise_once
+
 if TYPE_CHECKING:
     from lra_bench.hardware import Hardware
 
@@ -80,7 +82,6 @@ def work(request: dict[str, Any], voice: Voice) -> None:
     from lra_bench.measure.memory import peak_memory
 
     from .checkpoint import Checkpoints, writer
-    from .interrupt import Stopped
     from .loop import train
     from .meter import Diverged
 
@@ -112,7 +113,7 @@ def work(request: dict[str, Any], voice: Voice) -> None:
 def main() -> None:
     """Be one rank. Where this rank alone ends badly, the others are not waited for: torchrun ends them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    raise_once(signal.SIGTERM)
     end_with_parent(signal.SIGTERM)
     yield_memory(600)
     voice = Voice(int(os.environ["RANK"]))

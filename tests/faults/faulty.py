@@ -12,6 +12,7 @@ import torch
 from lra_bench import cell
 from lra_bench.contracts import UserError
 from lra_bench.models.bag_of_tokens import BagOfTokens
+from lra_bench.records import store
 
 BLOCK_NUMBERS = 1 << 25  # 128 MiB
 
@@ -76,6 +77,19 @@ class Faulty(BagOfTokens):
         """As C++ ends where nothing catches that there is no memory."""
         os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n")
         os.abort()
+
+    def ctrl_c_while_the_record_is_written(self, output):
+        put = store._put
+
+        def interrupted(*arguments, **options):
+            os.kill(os.getpid(), signal.SIGINT)
+            put(*arguments, **options)
+
+        store._put = interrupted
+
+    def told_to_stop_again_while_the_record_is_written(self, output):
+        self.ctrl_c_while_the_record_is_written(output)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def clock(self, output):
         """The clock of the wall falls back to another century."""

@@ -70,6 +70,16 @@ def test_what_a_cell_sees_of_its_own_end(folder, server: Forks, how):
     assert found.status == ("done" if status == "diverged" else "failed")
 
 
+@pytest.mark.parametrize(
+    ("how", "status"),
+    [("ctrl_c_while_the_record_is_written", "ok"), ("told_to_stop_again_while_the_record_is_written", "interrupted")],
+)
+def test_a_record_is_written_to_its_end(folder, server: Forks, how, status):
+    (cell,) = planned([*OPTIONS, f"model={how}"], folder, own_models(folder, how))
+    assert server.run(cell, folder) == 130, server.output.read_text()
+    assert store.find(cell.key, folder.results).status == status
+
+
 def test_a_mistake_is_no_record(folder, server: Forks):
     (cell,) = planned([*OPTIONS, "model=mistake"], folder, own_models(folder, "mistake"))
     assert server.run(cell, folder) == 2
