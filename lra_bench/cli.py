@@ -17,6 +17,8 @@ from lra_bench.cli_options import (
     ConfigDir,
     Json,
     Overrides,
+    RecordName,
+    Reference,
     Results,
     print_findings,
     print_json,
@@ -92,7 +94,7 @@ def _print_profile(found: Any, tables: Iterable[tuple[str, list[dict[str, Any]]]
 
 @app.command()
 def evaluate(
-    record: Annotated[Path, typer.Argument(help="The JSON of a record")],
+    record: RecordName,
     lengths: Annotated[
         str | None, typer.Option(help="Lengths in tokens, as 1000,2000; default: that of training")
     ] = None,
@@ -108,6 +110,7 @@ def evaluate(
     trust: Annotated[
         list[str] | None, typer.Option(help="A package whose classes the record may name; lra-bench's own are trusted")
     ] = None,
+    results: Results = None,
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
@@ -117,22 +120,27 @@ def evaluate(
     """
     from lra_bench.import_path import importable
     from lra_bench.leaderboard.describe import curve_summaries, lines
+    from lra_bench.records.names import find_path
+    from lra_bench.records.reference import reference_root
     from lra_bench.reevaluate import reevaluate
 
+    path, boards = find_path(record, root_of(results)), reference_root()
+    if boards is not None and path.resolve().is_relative_to(boards.resolve()):
+        raise UserError(f"{record}: belongs to a reference board, which stays as it is; measure the cell first")
     try:
         wanted = [int(length) for length in lengths.split(",")] if lengths else []
     except ValueError as error:
         raise UserError(f"--lengths {lengths}: give whole numbers with commas, as 1000,2000") from error
     with importable(config_dir):
         asked = knobs.split(",") if knobs else []
-        section, points = reevaluate(record, wanted, asked, hardware, config_dir, write, trust or ())
+        section, points = reevaluate(path, wanted, asked, hardware, config_dir, write, trust or ())
     if as_json:
         print_json(points)
         return
     shown = ("variant", "knob", "length", "n", "score", "low", "high", "floor_name", "floor", "skill", "retention")
     print_table([{name: rounded(dict(point)[name]) for name in (*shown, "status", "reason")} for point in points])
     print(lines(curve_summaries(section)), end="")
-    say(f"{len(points)} points joined {record}." if write else "Nothing written.")
+    say(f"{len(points)} points joined {path}." if write else "Nothing written.")
 
 
 @app.command("list")
@@ -160,12 +168,14 @@ for command in (cli_tables.leaderboard, cli_tables.compare, cli_tables.plot, cle
 
 
 @app.command()
-def show(record: Annotated[Path, typer.Argument(help="The JSON of a record")], as_json: Json = False) -> None:
+def show(record: RecordName, results: Results = None, reference: Reference = None, as_json: Json = False) -> None:
     """Show one record."""
     from lra_bench.leaderboard.describe import describe
+    from lra_bench.records.names import find_path
+    from lra_bench.records.reference import reference_root
     from lra_bench.records.store import load
 
-    loaded = load(record)
+    loaded = load(find_path(record, root_of(results), reference_root(reference)))
     if as_json:
         print_json(loaded.to_dict())
     else:

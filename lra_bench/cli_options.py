@@ -6,11 +6,14 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lra_bench.doctor import Finding
+
+if TYPE_CHECKING:
+    from lra_bench.records.schema import Record
 
 Overrides = Annotated[
     list[str] | None,
@@ -18,6 +21,20 @@ Overrides = Annotated[
 ]
 Results = Annotated[Path | None, typer.Option("--results", help="Results folder ($LRA_BENCH_RESULTS, ./results)")]
 ConfigDir = Annotated[Path | None, typer.Option("--config-dir", help="Your folder of model/, task/ … YAML and code")]
+RecordName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECORD",
+        help="A record: its cell as printed, the path of its JSON, a folder with one, a hash or its beginning, or last",
+    ),
+]
+Reference = Annotated[
+    Path | None,
+    typer.Option(
+        "--reference",
+        help="Folder of reference boards ($LRA_BENCH_REFERENCE, else results/reference of the checkout), or none",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
 Source = Annotated[str | None, typer.Option("--source", help="Raw data, instead of task.source=…")]
 
@@ -27,6 +44,15 @@ def root_of(results: Path | None) -> Path:
     from lra_bench.records.store import results_root
 
     return results_root(results)
+
+
+def records_of(results: Path | None, reference: Path | None) -> tuple[Path, list[Record]]:
+    """The results folder, and the records in it followed by those of the reference boards."""
+    from lra_bench.records.reference import load_reference, reference_root
+    from lra_bench.records.store import load_all
+
+    root = root_of(results)
+    return root, [*load_all(root), *load_reference(reference_root(reference), root)]
 
 
 def with_source(overrides: list[str] | None, source: str | None) -> list[str]:

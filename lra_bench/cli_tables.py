@@ -8,17 +8,20 @@ from typing import Annotated
 
 import typer
 
-from lra_bench.cli_options import Json, Results, print_json, root_of
+from lra_bench.cli_options import Json, Reference, Results, print_json, records_of, root_of
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
 
 HTML = "html"
+Protocol = Annotated[str | None, typer.Option(help="One protocol alone; smoke is shown only if it is named")]
+Task = Annotated[str | None, typer.Option(help="One task alone")]
 
 
 def leaderboard(
     results: Results = None,
-    protocol: Annotated[str | None, typer.Option(help="One protocol alone")] = None,
-    task: Annotated[str | None, typer.Option(help="One task alone")] = None,
+    reference: Reference = None,
+    protocol: Protocol = None,
+    task: Task = None,
     layout: Annotated[
         str | None,
         typer.Option(help="long (the default): a row per task; wide: a column per task; published: numbers of others"),
@@ -39,15 +42,16 @@ def leaderboard(
     from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
     from lra_bench.leaderboard.naming import select
     from lra_bench.page.page import page, write_page
-    from lra_bench.records.store import load_all
     from lra_bench.tracking.reading import load_project
 
-    root = root_of(results)
     chosen = find_layout(layout or "long")
     text_format = export.check_format("json" if as_json else format, (*export.FORMATS, HTML))
     if text_format == HTML and layout:
         raise UserError(f"--layout {layout}: an HTML page holds every layout; leave --layout out")
-    found = load_all(root) if from_wandb is None else load_project(from_wandb)
+    if from_wandb is None:
+        root, found = records_of(results, reference)
+    else:
+        root, found = root_of(results), load_project(from_wandb)
     records = select(found, task, protocol)
     whole = write or text_format == HTML
     frames = {name: each.make(records) for name, each in LAYOUTS.items() if whole or each is chosen}
@@ -63,23 +67,35 @@ def leaderboard(
 
 
 def compare(
-    a: Annotated[str, typer.Argument(metavar="A", help='A variant, as performer or "performer features=64 rope"')],
+    a: Annotated[
+        str,
+        typer.Argument(
+            metavar="A",
+            help='A variant, as performer or "performer features=64 rope", or a record of it: cell, hash, folder, last',
+        ),
+    ],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one")],
     results: Results = None,
-    task: Annotated[str | None, typer.Option(help="One task alone")] = None,
-    protocol: Annotated[str | None, typer.Option(help="One protocol alone")] = None,
+    reference: Reference = None,
+    task: Task = None,
+    protocol: Protocol = None,
     as_json: Json = False,
 ) -> None:
     """Compare two variants: paired over seeds and over test examples, and what their records allow to claim."""
     from lra_bench.leaderboard import comparison
     from lra_bench.leaderboard.verdicts import report
-    from lra_bench.records.store import load_all
+    from lra_bench.records.names import find_paths
+    from lra_bench.records.reference import reference_root
 
-    root = root_of(results)
-    records = load_all(root)
+    root, records = records_of(results, reference)
     if not records:
         raise UserError(f"--results {root}: holds no records yet; run lra-bench bench first")
-    name_a, name_b, found = comparison.compare(records, a, b, task, protocol)
+    models = {record.key.model for record in records}
+
+    def paths(text: str) -> list[Path]:
+        return [] if text in models else find_paths(text, root, reference_root(reference))
+
+    name_a, name_b, found = comparison.compare(records, a, b, task, protocol, paths)
     if as_json:
         print_json([{"a": name_a, "b": name_b, **each.as_dict()} for each in found])
     else:
@@ -89,18 +105,21 @@ def compare(
 def plot(
     name: Annotated[str, typer.Argument(help="One figure, as ranks or speed_vs_length; all draws each")] = "all",
     results: Results = None,
+    reference: Reference = None,
+    task: Task = None,
+    protocol: Protocol = None,
     width: Annotated[str, typer.Option(help="Columns of a paper: one or two")] = "two",
     output: Annotated[Path | None, typer.Option(help="Folder; default: figures/ in the results")] = None,
 ) -> None:
     """Draw the figures from the records: PDF, PNG and the data as CSV."""
     from lra_bench.figures import draw
     from lra_bench.figures.pool import draw_all
-    from lra_bench.records.store import load_all
+    from lra_bench.leaderboard.naming import select
 
-    root = root_of(results)
-    records = load_all(root)
+    root, found = records_of(results, reference)
+    records = select(found, task, protocol)
     if not records:
-        raise UserError(f"--results {root}: holds no records yet; run lra-bench bench first")
+        raise UserError(f"--results {root}: holds no records to draw; run lra-bench bench first")
     folder = output or root / "figures"
     if name != "all":
         for path in draw(name, records, folder, width):

@@ -8,10 +8,28 @@ import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
+
+_writes_cache: ContextVar[bool] = ContextVar("writes_cache", default=True)
 
 ASIDE = re.compile(r"\.(?:[0-9]+\.)?(?:[0-9a-f]{32}|[0-9]+)-(.+)")
 """Names of files that are being written, or were when their process ended; the group is the name they were to take."""
+
+
+@contextmanager
+def cache_read_only() -> Iterator[None]:
+    """Write nothing to the cache while the context lasts: what it lacks is computed and held in memory."""
+    token = _writes_cache.set(False)
+    try:
+        yield
+    finally:
+        _writes_cache.reset(token)
+
+
+def writes_cache() -> bool:
+    """Whether the cache may be written now; false inside ``cache_read_only``."""
+    return _writes_cache.get()
 
 
 @contextmanager

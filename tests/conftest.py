@@ -35,10 +35,11 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_the_tests(tmp_path_factory):
-    """No test reads or writes the user's own cache."""
+    """No test reads or writes the user's own cache, or shows the reference boards unless it asks for them."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
         patch.setenv("LRA_BENCH_CACHE", str(folder))
+        patch.setenv("LRA_BENCH_REFERENCE", "none")
         yield folder
 
 

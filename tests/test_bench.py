@@ -1,6 +1,7 @@
 """The main job, end to end, at its smallest: from a command to record, row, leaderboard, figures and mirror."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pandas as pd
@@ -92,7 +93,19 @@ def test_a_row_is_printed_with_interval_and_floor(bench):
     assert f"{100 * record['metrics']['test']['accuracy']:.1f}" in done.stdout
     assert "root operator" in done.stdout
     assert f"{100 * record['floors']['root_operator']:.1f}" in done.stdout
-    assert "protocol=quick" in done.stderr
+    assert done.stdout.count("protocol=quick") == 1
+
+
+def test_the_path_of_the_record_and_what_to_run_next_are_printed(bench):
+    folder, done = bench
+    (path,) = folder.results.glob("runs/*/*/*/*/seed*.json")
+    assert f"Record: {path.relative_to(folder.root)}\n" in done.stdout
+    shown = folder.run("show", "last").stdout
+    assert f"cell              {path.relative_to(folder.results / 'runs').with_suffix('')}\n" in shown
+    commands = [line.partition("lra-bench ")[2] for line in done.stdout.splitlines() if "  lra-bench " in line]
+    assert [command.split()[0] for command in commands] == ["show", "leaderboard", "bench"]
+    for command in commands:
+        folder.run(*shlex.split(command), *(["--dry-run"] if command.startswith("bench") else []))
 
 
 def test_leaderboard_show_list_and_plot_read_it(bench):

@@ -23,23 +23,39 @@ def record(seconds, **changes):
     return make_record(**{"wall_seconds": seconds, "training": {"train_seconds": seconds / 2}, **changes})
 
 
+@pytest.fixture(autouse=True)
+def any_machine(monkeypatch):
+    """Let records of the factory count as measured on the machine that runs the tests."""
+    monkeypatch.setattr("lra_bench.grid.status.host", dict)
+
+
 def test_the_nearest_records_count_and_are_named():
-    far = [record(9000, model="local", protocol="small"), record(10, hardware="cpu-other-2t")]
+    far = [
+        record(9000, protocol="small"),
+        record(8000, task="text"),
+        record(7000, model="local", protocol="small"),
+        record(10, hardware="cpu-other-2t"),
+    ]
     others = record(500, model="local")
-    other_protocol = record(400, protocol="small")
     changed = record(300, hash="ffffffff")
     seeds = [record(100, seed=1), record(120, seed=2), record(200, seed=3)]
     nearest = [
         (seeds, 120, "3 records of the same cell of other seeds"),
-        ([changed], 300, "1 record of performer, quick"),
-        ([other_protocol], 400, "1 record of performer, other protocols"),
-        ([others], 500, "1 record of other models, quick"),
-        ([], 9000, "1 record of other models and protocols"),
+        ([changed], 300, "1 record of performer"),
+        ([others], 500, "1 record of other models"),
+        ([], None, "no record of this task and protocol on this machine"),
     ]
     for number, (_, seconds, source) in enumerate(nearest):
         at_hand = [*far, *(each for found, _, _ in nearest[number:] for each in found)]
         assert estimate(cell(), at_hand) == Estimate(seconds, source)
-    assert str(estimate(cell(), far[1:])) == "unknown"
+    assert str(estimate(cell(), far)) == "unknown"
+
+
+def test_records_of_another_machine_do_not_count(monkeypatch):
+    monkeypatch.setattr("lra_bench.grid.status.host", lambda: {"processor": "AMD EPYC"})
+    assert estimate(cell(), [record(500)]).seconds == 500
+    monkeypatch.setattr("lra_bench.grid.status.host", lambda: {"processor": "another"})
+    assert estimate(cell(), [record(500)]).seconds is None
 
 
 def test_steps_scale_the_time_of_training_alone():

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.errors import UserError
-from lra_bench.files import replacing, sync, why
+from lra_bench.files import replacing, sync, why, writes_cache
 from lra_bench.progress import Advance as Advance
 from lra_bench.progress import bar, say
 
@@ -76,11 +76,15 @@ class Cache:
         What is made is a data set, or tables one after another, of which only one at a time need be in memory.
 
         ``total`` and ``description`` are for the progress display. One process builds, others wait for it. A folder
-        with a missing or cut file is rebuilt, and stderr says so.
+        with a missing or cut file is rebuilt, and stderr says so. Inside ``cache_read_only`` the data set is made in
+        memory.
         """
         folder = self.path(name, key)
         if (found := _open(folder)) is not None:
             return found
+        if not writes_cache():
+            with bar(total, description) as advance:
+                return _in_memory(make(advance))
         with self._lock(folder, description):
             if (found := _open(folder)) is not None:
                 return found
@@ -110,6 +114,8 @@ class Cache:
         except (OSError, ValueError, AttributeError, TypeError):
             pass  # unknown, or cut short: computed again
         figures = dict(make())
+        if not writes_cache():
+            return figures
         with self._named_in_errors(), replacing(path) as aside:
             aside.write_text(json.dumps(figures))
         return figures
@@ -257,6 +263,13 @@ def _open(folder: Path) -> datasets.Dataset | None:
     if not isinstance(opened, datasets.Dataset):
         return None
     return opened
+
+
+def _in_memory(made: datasets.Dataset | Iterator[pyarrow.Table]) -> datasets.Dataset:
+    import datasets
+    import pyarrow
+
+    return datasets.Dataset(pyarrow.concat_tables(made)) if isinstance(made, Iterator) else made
 
 
 def _save(dataset: datasets.Dataset, aside: Path) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lra_bench.files import replacing
+from lra_bench.files import replacing, writes_cache
 
 
 def sha256_of_file(path: Path, memory: Path | None = None) -> str:
@@ -30,6 +30,8 @@ def sha256_of_file(path: Path, memory: Path | None = None) -> str:
     except (OSError, ValueError, KeyError, TypeError):
         pass  # unknown, or cut short: read the file again
     digest = _digest(path)
+    if not writes_cache():
+        return digest
     with suppress(OSError), replacing(note) as aside:
         aside.write_text(json.dumps({"state": state, "sha256": digest}))
     return digest

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from lra_bench.errors import UserError
-from lra_bench.files import sync, why
+from lra_bench.files import sync, why, writes_cache
 from lra_bench.private import without_credentials
 
 from .digest import sha256_of_file
@@ -99,6 +99,8 @@ def download(remote: Remote, folder: Path, memory: Path | None = None) -> Path:
     for name in OFFLINE_VARIABLES:
         if os.environ.get(name, "").strip().lower() in ("1", "true", "yes", "on"):
             raise NotFetched([remote], folder, f"{name} keeps the network off")
+    if not writes_cache():
+        raise NotFetched([remote], folder, "a dry run fetches nothing")
     with _lock(target):
         if is_whole(remote, folder, memory):
             return target

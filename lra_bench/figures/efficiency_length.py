@@ -73,7 +73,7 @@ def _lacks(record: Record, reference: set[tuple[str, ...]], others: set[tuple[st
 
 
 def _beside(record: Record) -> tuple[str, ...]:
-    return record.key.task, record.key.protocol, record.key.hardware, *record.protocol_modified
+    return record.key.task, record.key.protocol, record.machine, *record.protocol_modified
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:

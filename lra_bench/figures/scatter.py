@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
@@ -50,13 +51,13 @@ def lacking_cost(records: Sequence[Record], known: Sequence[bool], otherwise: st
 
     A cost does not depend on the seed, so one seed that was measured speaks for the others of its variant.
     """
-    measured = {
-        record.key.folder() for record, one in zip(records, known, strict=True) if one and record.score() is not None
-    }
+    measured = {_cell(record) for record, one in zip(records, known, strict=True) if one and record.score() is not None}
     reasons = {True: "", False: otherwise}
-    return [
-        "without a score" if record.score() is None else reasons[record.key.folder() in measured] for record in records
-    ]
+    return ["without a score" if record.score() is None else reasons[_cell(record) in measured] for record in records]
+
+
+def _cell(record: Record) -> tuple[str, PurePosixPath]:
+    return record.machine, record.key.folder()
 
 
 def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[Sheet]:

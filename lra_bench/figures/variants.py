@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 SHEET = ["protocol", "section"]
 PANEL = ["task", "version", "data_lacks"]
-IDENTITY = ["model", "family", "variant", "modified", "hash", "hardware"]
+IDENTITY = ["model", "family", "variant", "modified", "hash", "hardware", "reference"]
 NAMED = 2  # of more changed keys than this only the number is told, and the hash where that leaves two alike
+MARK = " (reference)"
 CROWDED = 8
 """More variants than these are not told apart as curves in one panel."""
 
@@ -36,7 +37,8 @@ def identity(record: Record) -> dict[str, Any]:
         "variant": record.variant_name,
         "modified": ", ".join(record.protocol_modified),
         "hash": record.key.hash,
-        "hardware": record.key.hardware,
+        "hardware": record.machine,
+        "reference": record.reference,
         "seed": record.key.seed,
     }
 
@@ -74,11 +76,13 @@ def sheets(data: pd.DataFrame, *further: str) -> Iterator[tuple[tuple[str, ...],
 
 
 def labels(rows: pd.DataFrame) -> pd.Series:
-    """A name for each row: the variant and what was modified; hardware and hash where that leaves two of a task alike.
+    """A name for each row: the variant, what was modified, and ``(reference)`` for rows of a reference board.
 
-    A variant that ran on several machines names them in every panel; its hash, which holds for one task, only there.
+    If two rows of a task would have the same name, the hardware is added in every panel, and the hash, which holds for
+    one task, in that panel alone.
     """
     names = rows["variant"] + rows["modified"].map(_changed)
+    names += rows["reference"].map(lambda board: MARK if board else "")
     twice = set(names[_several(rows, names, "hardware")])
     names = names.where(~names.isin(twice), names + " @ " + rows["hardware"])
     return names.where(~_several(rows, names, "hash"), names + " #" + rows["hash"])

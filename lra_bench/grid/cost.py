@@ -14,7 +14,7 @@ from lra_bench.records.key import CellKey
 from lra_bench.records.schema import Record
 
 from .plan import Planned
-from .status import ELSEWHERE, place_of
+from .status import ELSEWHERE, measured_here, place_of
 
 
 @dataclass(frozen=True)
@@ -38,23 +38,25 @@ def estimates(planned: Sequence[Planned], results: Path) -> list[Estimate]:
 def estimate(cell: Cell, records: Iterable[Record]) -> Estimate:
     """The median over the nearest of ``records``: of the same settings, else model, else of any model.
 
-    Steps and batch size scale the time of training, the rest stays; records of other protocols serve where none of
-    the cell's own is there.
+    Only records of the cell's own task and protocol on this machine count. Steps and batch size scale the time of
+    training, the rest stays.
     """
-    here = [record for record in records if _same_machine(cell, record)]
     key = cell.key
+    here = [
+        record
+        for record in records
+        if (record.key.task, record.key.protocol) == (key.task, key.protocol) and _same_machine(cell, record)
+    ]
     tiers: tuple[tuple[str, Callable[[Record], bool]], ...] = (
         ("the same cell of other seeds", lambda r: _settings(r.key) == _settings(key)),
-        (f"{key.model}, {key.protocol}", lambda r: (r.key.model, r.key.protocol) == (key.model, key.protocol)),
-        (f"{key.model}, other protocols", lambda r: r.key.model == key.model),
-        (f"other models, {key.protocol}", lambda r: r.key.protocol == key.protocol),
-        ("other models and protocols", lambda r: True),
+        (key.model, lambda r: r.key.model == key.model),
+        ("other models", lambda r: True),
     )
     for name, fits in tiers:
         if found := [_scaled(record, cell) for record in here if fits(record)]:
             count = f"{len(found)} record{'s' if len(found) > 1 else ''}"
             return Estimate(statistics.median(found), f"{count} of {name}")
-    return Estimate(None, "no record of this task on this hardware")
+    return Estimate(None, "no record of this task and protocol on this machine")
 
 
 def summary(planned: Sequence[Planned], found: Sequence[Estimate]) -> str:
@@ -63,7 +65,8 @@ def summary(planned: Sequence[Planned], found: Sequence[Estimate]) -> str:
     missing = f"; unknown for {len(found) - len(known)}" if len(known) < len(found) else ""
     if not known:
         return (
-            f"{len(found)} cells to run; what they take is unknown, without a record of their tasks on this hardware."
+            f"{len(found)} cells to run; their cost is unknown, since this machine has no record of their tasks under "
+            "their protocol."
         )
     launcher = planned[0].cell.config["launcher"]
     workers = launcher["workers"] or 1
@@ -93,7 +96,7 @@ def _finished(results: Path, task: str) -> Iterable[Record]:
 def _same_machine(cell: Cell, record: Record) -> bool:
     if cell.key.hardware == ELSEWHERE:
         return place_of(record.config) == place_of(cell.config)
-    return record.key.hardware == cell.key.hardware
+    return record.key.hardware == cell.key.hardware and measured_here(record)
 
 
 def _settings(key: CellKey) -> tuple[str, str, str]:

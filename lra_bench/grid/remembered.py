@@ -16,7 +16,7 @@ from typing import Any
 
 from lra_bench.config import Composed
 from lra_bench.data.cache import Cache
-from lra_bench.files import replacing
+from lra_bench.files import replacing, writes_cache
 from lra_bench.option_files import extension_sources
 
 PACKAGES = ("lra_bench", "lra_bench.conf", "lra_bench.models", "lra_bench.tasks")
@@ -48,6 +48,8 @@ def recall(place: Path) -> list[Composed] | None:
 
 def keep(place: Path, composed: Sequence[Composed], config_dir: Path | None) -> None:
     """Keep composed cells for the next time, where the files of the digest alone decide them; if it can be written."""
+    if not writes_cache():
+        return
     if not all(_is_digested(target, config_dir) for each in composed for target in _targets(each.config)):
         return
     text = json.dumps([asdict(each) for each in composed], separators=(",", ":"))

@@ -10,7 +10,7 @@ from lra_bench.abilities import mixer_ability
 from lra_bench.cell import Cell
 from lra_bench.contracts import TaskSpec
 from lra_bench.records import store
-from lra_bench.records.environment import package_version
+from lra_bench.records.environment import host, host_name, package_version, same_host
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import FINISHED, RETRIED, Record
 
@@ -46,22 +46,35 @@ def place_of(config: Mapping[str, Any]) -> list[Any]:
 
 
 def status_of(cell: Cell, spec: TaskSpec, record: Record | None) -> tuple[str, str]:
-    """Status and reason of a cell, given its record if it has one."""
+    """Status and reason of a cell, given its record if it has one.
+
+    Only a record that was measured on this machine counts; another machine with the same short name may have left one
+    here.
+    """
+    if record is not None and cell.key.hardware != ELSEWHERE and not measured_here(record):
+        machine = host_name(record.environment["hardware"])
+        return "to run", f"the record here is of another machine ({machine}); it is kept under another name"
     if record is not None and record.status in RETRIED:
         return "failed", f"{record.status} ({record.reason}); --rerun failed tries it again"
     if record is not None and record.status in FINISHED:
         again = "--rerun stale measures it again"
+        when = record.finished_at[:16].replace("T", " ")
         measured, current = record.code["version"], package_version()
         if measured != current:
             return "stale", f"measured by lra-bench {measured}, this is {current}; {again}"
         if record.data is not None and record.data["version"] != spec.version:
             return "stale", f"task version {record.data['version']}, now {spec.version}; {again}"
-        return "done", f"{record.status} on {record.finished_at[:10]}"
+        return "done", f"measured here on {when} UTC ({record.status}); --rerun all measures it again"
     if refused := incompatible(cell.config, spec):
         return "incompatible", refused
     if record is not None:
         return "to run", f"{record.status} before; continues from its checkpoint"
     return "to run", ""
+
+
+def measured_here(record: Record) -> bool:
+    """Whether a record was measured on a machine like this one."""
+    return same_host(record.environment["hardware"], host())
 
 
 def incompatible(config: dict[str, Any], spec: TaskSpec) -> str | None:

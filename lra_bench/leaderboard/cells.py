@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TEXT_COLUMNS = (
-    "variant", "model", "over", "status", "comparable", "hardware", "ended", "modified", "citation", "flags", "unit",
-    "verdict",
+    "variant", "model", "source", "over", "status", "comparable", "hardware", "ended", "modified", "citation", "flags",
+    "unit", "verdict",
 )  # fmt: skip
 
 
@@ -107,6 +107,11 @@ def at_length(value: int | None) -> str:
 def spoken(name: str) -> str:
     """A name of a field as words."""
     return name.replace("_", " ")
+
+
+def source(board: str | None) -> str:
+    """Who measured a row: ``reference`` and the board's name, nothing for the user's own."""
+    return f"reference {board}" if board else ""
 
 
 def yes_or_no(value: bool | None) -> str:

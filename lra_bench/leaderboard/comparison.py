@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from lra_bench.contracts import UserError
@@ -63,14 +64,21 @@ class Comparison:
 
 
 def compare(
-    records: Iterable[Record], a: str, b: str, task: str | None = None, protocol: str | None = None
+    records: Iterable[Record],
+    a: str,
+    b: str,
+    task: str | None = None,
+    protocol: str | None = None,
+    paths: Callable[[str], Collection[Path]] = lambda text: (),
 ) -> tuple[str, str, list[Comparison]]:
     """The names of the variants that ``a`` and ``b`` mean, and their comparison on every task that both finished.
 
-    Raises ``UserError`` where a name means no variant or several, or where the two share no task and protocol.
+    ``paths`` gives the paths of the records that a text names, if it names records instead of a variant. Raises
+    ``UserError`` where a name means no variant or several, or where the two share no task and protocol.
     """
     chosen = select(list(records), task, protocol)
-    (name_a, all_a), (name_b, all_b) = find_variant(chosen, a, "A"), find_variant(chosen, b, "B")
+    name_a, all_a = find_variant(chosen, a, "A", paths(a))
+    name_b, all_b = find_variant(chosen, b, "B", paths(b))
     if name_a == name_b:
         raise UserError(f"A={a} B={b}: are the same variant, {name_a}; name two")
     places_a, places_b = _by_place(all_a, name_a), _by_place(all_b, name_b)

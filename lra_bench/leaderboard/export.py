@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ FORMATS = ("terminal", *SUFFIXES)
 READ = ("terminal", "markdown", "latex")
 """Formats for readers, which have sections; the others hold every column."""
 
+SCORE_COLUMNS = ("rank", "variant", "source", "score", "ties", "over")
 NO_RECORDS = "No records yet"
 
 
@@ -94,6 +96,16 @@ def row_for(record: Record, width: int | None = None) -> str:
     if record.status != "ok":
         lines.append(f"Status {record.status}: {record.reason or STATUSES[record.status]}")
     return "\n".join(lines) + "\n"
+
+
+def score_table(records: Sequence[Record], width: int | None = None) -> str:
+    """The ranked scores of records on a terminal, without costs; rows of a changed protocol are left out."""
+    unchanged = [record for record in records if not record.protocol_modified]
+    sections = [
+        replace(section, table=section.table[[name for name in SCORE_COLUMNS if name in section.table]])
+        for section in _sections(leaderboard(unchanged), "long")
+    ]
+    return terminal(sections, width or shutil.get_terminal_size().columns)
 
 
 def _markdown(sections: Sequence[Section], title: str, note: str) -> str:

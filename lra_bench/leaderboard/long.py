@@ -15,6 +15,7 @@ from .cells import (
     rows_of,
     score,
     score_with_interval,
+    source,
     spoken,
     without_empty,
     yes_or_no,
@@ -67,6 +68,7 @@ def _scores(row: dict[str, Any], metric: str | None, floor_names: set[str]) -> d
     return {
         "rank": count(row["rank"]),
         "variant": row["variant"],
+        "source": source(row["reference"]),
         "score": score_with_interval(row, metric),
         "ties": row["ties"] or "",
         f"{spoken(next(iter(floor_names)))} floor" if shared else "floor": score(row["floor"], metric) + floor_name,

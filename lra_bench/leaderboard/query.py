@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
+from lra_bench.records.reference import load_reference, reference_root
 from lra_bench.records.schema import Record
 from lra_bench.records.store import load_all, results_root
 
@@ -23,7 +24,8 @@ IDENTITY: Mapping[str, str] = {
     "data_lacks": "what the data lacks against the whole task, empty where nothing",
     "model": "model",
     "variant": "model and what differs from its file",
-    "hardware": "hardware that ran it",
+    "hardware": "hardware that ran it; of a reference board followed by @ and the board's name",
+    "reference": "the reference board that the row belongs to, empty for your own",
     "hash": "what decides the numbers of a cell",
     "seed": "seed",
 }
@@ -94,19 +96,26 @@ SPEED: Mapping[str, str] = {
 
 
 def load_records(
-    results: str | os.PathLike[str] | None = None, table: str = "runs", *, wandb: str | None = None
+    results: str | os.PathLike[str] | None = None,
+    table: str = "runs",
+    *,
+    wandb: str | None = None,
+    reference: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
     """The records of a results folder as a tidy table; the columns are documented in ``TABLES``.
 
     ``runs`` has a row per run, ``lengths`` one per run and length that it was evaluated on, ``speed`` one per run, mode
-    and length that was timed. ``results`` is the folder, else ``$LRA_BENCH_RESULTS``, else ``./results``. Unknown
-    values are missing. With ``wandb="ENTITY/PROJECT"`` the records are those of a project of W&B instead. Raises
-    ``UserError`` where there is no such table, or no such project.
+    and length that was timed. ``results`` is the folder, else ``$LRA_BENCH_RESULTS``, else ``./results``; rows of the
+    boards in ``reference`` follow (else ``$LRA_BENCH_REFERENCE``, else those of the checkout; ``"none"`` for no such
+    rows) with the board's name in the column ``reference``. Unknown values are missing. With
+    ``wandb="ENTITY/PROJECT"`` the records are those of a project of W&B instead. Raises ``UserError`` if there is no
+    such table, folder of boards, or project.
     """
     if table not in TABLES:
         raise UserError(f"table={table}: choose {', '.join(TABLES)}")
     if wandb is None:
-        return tidy(load_all(results_root(results)), table)
+        root = results_root(results)
+        return tidy([*load_all(root), *load_reference(reference_root(reference), root)], table)
     from lra_bench.tracking.reading import load_project
 
     return tidy(load_project(wandb, "wandb="), table)
@@ -131,7 +140,8 @@ def _identity(record: Record) -> dict[str, Any]:
         "data_lacks": lacks(record),
         "model": key.model,
         "variant": record.variant_name,
-        "hardware": key.hardware,
+        "hardware": record.machine,
+        "reference": record.reference,
         "hash": key.hash,
         "seed": key.seed,
     }

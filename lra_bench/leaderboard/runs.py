@@ -60,7 +60,8 @@ def _row(record: Record, speed: Mapping[str, Any]) -> dict[str, Any]:
         "data_lacks": lacks(record),
         "model": key.model,
         "variant": record.variant_name,
-        "hardware": key.hardware,
+        "hardware": record.machine,
+        "reference": record.reference,
         "protocol": key.protocol,
         "modified": ", ".join(record.protocol_modified),
         "hash": key.hash,
@@ -155,7 +156,7 @@ def _length_columns(record: Record) -> dict[str, Any]:
 
 
 def _machine(record: Record) -> tuple[str, str, str]:
-    return record.key.task, record.key.protocol, record.key.hardware
+    return record.key.task, record.key.protocol, record.machine
 
 
 def _by_machine(records: Sequence[Record]) -> dict[tuple[str, str, str], list[Record]]:

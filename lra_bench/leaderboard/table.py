@@ -25,7 +25,8 @@ ONE_ROW = [*TIMED_TOGETHER, "variant", "modified", "hash"]
 WHOLE = ("parameters_", "speed_length", "train_batch_size", "inference_batch_size")
 PER_SEED = ("seed", "score", "low", "high", "examples", "status", "reason", "attempt", "finished_at")
 FIRST_COLUMNS = [
-    "task", "task_version", "protocol", "data_lacks", "section", "rank", "variant", "model", "hardware", "seeds",
+    "task", "task_version", "protocol", "data_lacks", "section", "rank", "variant", "model", "hardware", "reference",
+    "seeds",
     "statuses", "metric", "score", "low", "high", "interval", "floor", "floor_name", "skill", "comparable",
     "parameters_body", "parameters_body_active", "parameters_total", "speed_rank", "speed_length",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ SECTIONS = ("ranked", "modified")
 ONE_ROW = ["section", "variant", "modified", "hardware"]
 ONE_CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
 PER_TASK = ("metric", "score", "low", "high", "seeds", "ties", "status", "detectable")
-FIRST_COLUMNS = ["protocol", "section", "kind", "variant", "model", "modified", "hardware"]
+FIRST_COLUMNS = ["protocol", "section", "kind", "variant", "model", "modified", "hardware", "reference"]
 LAST_COLUMNS = [
     *(f"{name}{tail}" for name in ("avg5", "avg6_fail50") for tail in ("", "_low", "_high", "_seeds")),
     "relative_speed", "relative_memory", "speed_length", "time_exponent", f"retention_{RETENTION}",
@@ -113,7 +113,9 @@ def _measured(group: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int
     """The row of one variant on one hardware from its rows by task."""
     rows = [{str(name): _known(value) for name, value in row.items()} for row in group.to_dict("records")]
     first = rows[0]
-    row: dict[str, Any] = {name: first[name] for name in ("section", "variant", "model", "modified", "hardware")}
+    row: dict[str, Any] = {
+        name: first[name] for name in ("section", "variant", "model", "modified", "hardware", "reference")
+    }
     for entry in rows:
         values = {**entry, "status": ", ".join(badges(entry, RETENTION))}
         row |= {f"{name}_{entry['label']}": values[name] for name in PER_TASK}

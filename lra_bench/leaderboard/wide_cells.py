@@ -12,6 +12,7 @@ from .cells import (
     difference,
     rows_of,
     score_with_half_width,
+    source,
     times,
     without_empty,
     yes_or_no,
@@ -58,6 +59,7 @@ def _cells(row: dict[str, Any], labels: list[str], at: str | None) -> dict[str, 
     low, high = row["parameters_min"], row["parameters_max"]
     return {
         "variant": f"{row['variant']}{kind}",
+        "source": source(row["reference"]),
         **{label: _score(row, label) for label in labels},
         "avg5": _average(row, "avg5"),
         "avg6_fail50": _average(row, "avg6_fail50"),

@@ -66,7 +66,10 @@ EMPTY = Cell()
 
 @dataclass(frozen=True)
 class Row:
-    """One row: ``details`` are the places of its cells of the grid, ``look`` is the class of its colour."""
+    """One row: ``details`` are the places of its cells of the grid, ``look`` is the class of its colour.
+
+    ``source`` is empty for the user's own rows and names the reference board of others.
+    """
 
     id: str
     kind: Literal["measured", "floor", "published"]
@@ -76,6 +79,7 @@ class Row:
     look: str = ""
     family: str = ""
     hardware: str = ""
+    source: str = ""
     details: Sequence[int] = ()
 
 

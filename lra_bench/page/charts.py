@@ -29,7 +29,7 @@ Chart = dict[str, Any]
 def key_of(record: Record) -> Key:
     """What seeds of one cell share, in the order of ``CELL``."""
     key = record.key
-    return key.task, key.model, key.protocol, key.hardware, ", ".join(record.protocol_modified), key.hash
+    return key.task, key.model, key.protocol, record.machine, ", ".join(record.protocol_modified), key.hash
 
 
 def learning(records: Sequence[Record]) -> Chart | None:

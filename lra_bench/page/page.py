@@ -73,7 +73,7 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame]) -> str:
         choices={
             "track": [(track.id, track.title) for track in tracks],
             "task": [(task, task) for task in sorted({record.key.task for record in records})],
-            "hardware": [(machine, machine) for machine in sorted({record.key.hardware for record in records})],
+            "hardware": [(machine, machine) for machine in sorted({record.machine for record in records})],
             "family": [(family, spoken(family)) for family in colours.family_classes(families.values())],
         },
         families=colours.family_classes(families.values()),

@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard.cells import score, score_with_half_width, yes_or_no
+from lra_bench.leaderboard.cells import score, score_with_half_width, source, yes_or_no
 
 from .cells import Cell
 
@@ -53,6 +53,7 @@ def identity(row: Mapping[str, Any], family: str, look: str, parts: Iterable[Any
         "family": family,
         "look": look,
         "hardware": row["hardware"] or "",
+        "source": source(row.get("reference")),
     }
 
 

@@ -6,7 +6,7 @@ import functools
 import os
 import platform
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 PACKAGE = Path(__file__).resolve().parent.parent
 CODE_PATHS = ("lra_bench", "models", "tasks", "conf", "pyproject.toml")
+HOST = ("processor", "architecture", "cores_physical", "cores_logical", "memory_bytes")
+MEMORY_TOLERANCE = 0.1
 LIBRARIES = (
     "numpy",
     "hydra-core",
@@ -38,6 +40,44 @@ LIBRARIES = (
 def environment(hardware: Hardware | None = None) -> Environment:
     """The machine, as ``hardware`` uses it, and the versions of what runs on it."""
     return {"hardware": _machine(hardware), "software": _software()}
+
+
+def host() -> dict[str, Any]:
+    """What tells this machine from others, found without torch: processor, architecture, cores, bytes of memory."""
+    import psutil
+
+    return {
+        "processor": processor_name(),
+        "architecture": platform.machine(),
+        "cores_physical": psutil.cpu_count(logical=False),
+        "cores_logical": psutil.cpu_count(logical=True),
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+
+
+def same_host(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two descriptions in the words of ``host`` fit one machine; unknown values fit any.
+
+    Sizes of memory may differ by ``MEMORY_TOLERANCE``, since the kernel keeps a varying part of it to itself.
+    """
+    for name in HOST:
+        first, second = one.get(name), other.get(name)
+        if first is None or second is None or first == second:
+            continue
+        if name != "memory_bytes" or abs(first - second) > MEMORY_TOLERANCE * max(first, second):
+            return False
+    return True
+
+
+def host_name(described: Mapping[str, Any]) -> str:
+    """A machine in a few words: ``AMD EPYC, 2 cores, 23.6 GiB``."""
+    cores, memory = described.get("cores_logical"), described.get("memory_bytes")
+    parts = (
+        described.get("processor"),
+        cores and f"{cores} cores",
+        memory and f"{memory / 2**30:.1f} GiB",
+    )
+    return ", ".join(filter(None, parts)) or "unknown"
 
 
 def code_version() -> Code:
@@ -64,17 +104,12 @@ def package_version() -> str:
 
 
 def _machine(hardware: Hardware | None) -> dict[str, Any]:
-    import psutil
     import torch
 
     cuda = torch.cuda.is_available() and (hardware is None or hardware.device.type == "cuda")
     return {
-        "processor": processor_name(),
-        "architecture": platform.machine(),
-        "cores_physical": psutil.cpu_count(logical=False),
-        "cores_logical": psutil.cpu_count(logical=True),
+        **host(),
         "cores_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
-        "memory_bytes": psutil.virtual_memory().total,
         "load_average_1_minute": _found(lambda: os.getloadavg()[0]),
         "device": hardware.device.type if hardware else "cuda" if cuda else "cpu",
         "precision": hardware.precision if hardware else None,

@@ -35,13 +35,18 @@ RETRIED = ("failed", "timeout", "out_of_memory")
 """The statuses of cells that may end otherwise when they are tried again, which is done on request alone."""
 
 
+NOT_STORED = frozenset(("path", "reference"))
+"""Fields that say where a record was loaded from; its JSON does not hold them."""
+
+
 @dataclass(kw_only=True)
 class Record:
     """One cell, measured: everything that later tables and figures read. Sections not reached are None or empty.
 
     ``training`` holds ``steps``, ``best_step``, ``train_seconds``, ``tokens_per_second`` and their like, by unit.
     ``floors`` are scores of rules without a model on the test split. ``last_lines`` are the last words of a process
-    that failed. ``path`` is where it was loaded from.
+    that failed. ``path`` is where it was loaded from, ``reference`` the name of the reference board that it belongs to,
+    empty for the user's own.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -72,6 +77,7 @@ class Record:
     capability: dict[str, Any] | None = None
     artifacts: dict[str, str] = field(default_factory=dict)
     path: Path | None = field(default=None, compare=False, repr=False)
+    reference: str = field(default="", compare=False, repr=False)
 
     @property
     def metric(self) -> Literal["accuracy", "bits_per_character"] | None:
@@ -103,16 +109,24 @@ class Record:
         return name, floors[name]
 
     @property
+    def machine(self) -> str:
+        """The hardware as tables and figures name it; a reference board's is followed by ``@`` and the board's name.
+
+        Rows of the user's and of a board never share a machine, even if their hardware has the same name.
+        """
+        return f"{self.key.hardware}@{self.reference}" if self.reference else self.key.hardware
+
+    @property
     def variant_name(self) -> str:
         """The model and what differs from its file: ``performer · features=64 · rope``."""
         return variant_name(self.key.model, self.variant["differences"], self.variant["position"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, all of them finite, with nothing private in them; ``path`` stays out."""
+        """Plain JSON values, all of them finite, with nothing private in them; ``NOT_STORED`` stay out."""
         values = {
             entry.name: plain(dataclasses.asdict(value) if isinstance(value, CellKey) else value)
             for entry in dataclasses.fields(self)
-            if entry.name != "path"
+            if entry.name not in NOT_STORED
             for value in [getattr(self, entry.name)]
         }
         cleaned: dict[str, Any] = shareable(values)
@@ -123,7 +137,7 @@ class Record:
         """The record in ``raw``, which ``upgrade`` brought to this version; ``UserError`` names what is wrong."""
         values = dict(raw)
         for entry in dataclasses.fields(cls):
-            if entry.name in ("key", "path"):
+            if entry.name in ("key", *NOT_STORED):
                 continue
             if entry.name not in values:
                 raise UserError(f"record: {entry.name} is missing")
@@ -139,7 +153,7 @@ class Record:
             own = values["key"].file(name).name
             if not isinstance(file, str) or not re.fullmatch(re.escape(own) + r"(-[0-9a-f]{8})?\.parquet", file):
                 raise UserError(f"record: artifacts.{name} should be its own table beside it, is {shown(file)}")
-        known = {entry.name for entry in dataclasses.fields(cls)} - {"path"}
+        known = {entry.name for entry in dataclasses.fields(cls)} - NOT_STORED
         if unknown := sorted(set(values) - known):
             raise UserError(f"record: {unknown[0]} is no field of a version {SCHEMA_VERSION} record")
         return cls(**values, path=path)

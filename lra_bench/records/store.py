@@ -19,6 +19,7 @@ from lra_bench.data.locks import hold
 from lra_bench.files import read_whole, replacing, sweep, why
 from lra_bench.progress import say
 
+from .environment import HOST, host_name, same_host
 from .key import CellKey
 from .schema import FINISHED, Record
 from .upgrades import upgrade
@@ -62,14 +63,33 @@ def write(
 def keep_best(
     record: Record, root: Path, curves: pd.DataFrame | None = None, predictions: pd.DataFrame | None = None
 ) -> Record:
-    """Write ``record``, unless it is unfinished and a finished one of the cell is there; the record that stands."""
+    """Write ``record``, unless it is unfinished and a finished one of the cell is there; the record that stands.
+
+    An earlier record of another machine, whose hardware has the same short name, is moved to a name of its own.
+    """
     with _told(root), _alone(root):
         earlier = find(record.key, root)
+        if earlier is not None and not same_host(earlier.environment["hardware"], record.environment["hardware"]):
+            _set_aside(earlier, root)
+            earlier = None
         if earlier is None or earlier.status not in FINISHED or record.status in FINISHED:
             _put(record, root / RUNS / record.key.file("json"), {"curves": curves, "predictions": predictions})
             return record
     say(f"{record.key}: {record.status} ({record.reason}); the earlier record, {earlier.status}, stays.")
     return earlier
+
+
+def _set_aside(record: Record, root: Path) -> None:
+    """Move a record to a hardware name that ends in a digest of its machine, unless a better one is there already."""
+    machine = record.environment["hardware"]
+    rounded = {**machine, "memory_bytes": round((machine.get("memory_bytes") or 0) / 2**30)}
+    described = json.dumps([rounded.get(name) for name in HOST])
+    hardware = f"{record.key.hardware}-{hashlib.sha256(described.encode()).hexdigest()[:6]}"
+    moved = replace(record, key=replace(record.key, hardware=hardware))
+    there = find(moved.key, root)
+    if there is None or precedence(there) < precedence(moved):
+        _put(moved, root / RUNS / moved.key.file("json"), _stored_tables(record))
+    say(f"{record.key}: the record of another machine ({host_name(machine)}) is now {moved.key}.")
 
 
 def amend(record: Record, predictions: pd.DataFrame | None = None) -> None:
@@ -231,16 +251,19 @@ def precedence(record: Record) -> tuple[bool, bool, int, str]:
 
 def _take(record: Record, root: Path) -> tuple[Record | None, bool]:
     """Copy a loaded record and its tables to their place under ``root`` if it is the better; ours, and whether."""
-    path = record.path
-    assert path is not None
     with _told(root), _alone(root):
         ours = find(record.key, root)
         if ours is not None and precedence(ours) >= precedence(record):
             return ours, False
-        tables = {name: path.with_name(record.artifacts[name]) for name in TABLES if name in record.artifacts}
-        content = {name: read_whole(table) for name, table in tables.items() if table.exists()}
-        _put(record, root / RUNS / record.key.file("json"), content)
+        _put(record, root / RUNS / record.key.file("json"), _stored_tables(record))
     return ours, True
+
+
+def _stored_tables(record: Record) -> dict[str, bytes]:
+    """The tables beside a loaded record, by name."""
+    assert record.path is not None
+    tables = {name: record.path.with_name(record.artifacts[name]) for name in TABLES if name in record.artifacts}
+    return {name: read_whole(table) for name, table in tables.items() if table.exists()}
 
 
 def _refuse(name: str) -> None:

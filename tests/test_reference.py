@@ -1,0 +1,214 @@
+"""Reference boards: shown beside the user's records, marked everywhere, and never taken for them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from lra_bench.contracts import UserError
+from lra_bench.figures.variants import labels, places
+from lra_bench.grid.plan import plan
+from lra_bench.leaderboard import export
+from lra_bench.leaderboard.comparison import compare
+from lra_bench.leaderboard.layouts import LAYOUTS
+from lra_bench.leaderboard.naming import find_variant, select
+from lra_bench.leaderboard.query import load_records
+from lra_bench.leaderboard.relative import with_relative_costs
+from lra_bench.leaderboard.table import leaderboard
+from lra_bench.page.page import page
+from lra_bench.records import environment, reference, store
+from lra_bench.records.schema import Record
+from tests.record_factory import make_curves, make_predictions, make_record, make_speed
+from tests.running import TINY, Folder
+
+ROOT = Path(__file__).resolve().parent.parent
+CELL = [*TINY, "model=performer"]
+
+
+def host(**changes):
+    return {"hardware": {**environment.host(), **changes}, "software": {}}
+
+
+@pytest.fixture
+def beside(tmp_path):
+    """A user's performer and transformer, and a board of the same hardware name with both and a local one."""
+    own, board = tmp_path / "results", tmp_path / "reference" / "board"
+    for model in ("performer", "transformer"):
+        store.write(make_record(model), own, make_curves())
+    for model in ("performer", "transformer", "local"):
+        for seed in range(3):
+            fast = make_speed(1.0, 1e-6, False, {})
+            store.write(make_record(model, seed=seed, accuracy=0.9, speed=fast), board, make_curves())
+    return store.load_all(own), reference.load_reference(tmp_path / "reference", own), tmp_path
+
+
+def test_the_folder_is_that_of_the_checkout_the_option_or_none(monkeypatch, tmp_path):
+    monkeypatch.delenv("LRA_BENCH_REFERENCE", raising=False)
+    assert reference.reference_root() == ROOT / "results" / "reference"
+    assert [name for name, _ in reference.boards(reference.reference_root())] == ["board"]
+    monkeypatch.setattr(reference, "CHECKOUT", tmp_path)  # as in a wheel
+    assert reference.reference_root() is None
+    assert reference.load_reference(None) == []
+    monkeypatch.setenv("LRA_BENCH_REFERENCE", str(tmp_path))
+    assert reference.reference_root() == tmp_path
+    assert reference.reference_root("none") is None
+    with pytest.raises(UserError, match=r"--reference .*/absent: no such folder"):
+        reference.reference_root(tmp_path / "absent")
+
+
+def test_committed_records_are_those_of_boards_alone():
+    listed = subprocess.run(["git", "ls-files", "results"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("no checkout with git here")
+    folders = {tuple(Path(line).parts[:2]) for line in listed.stdout.splitlines()}
+    assert folders == {("results", "reference"), ("results", "published")}
+    ignored = subprocess.run(["git", "check-ignore", "results/runs/listops/x.json"], cwd=ROOT, capture_output=True)
+    assert ignored.returncode == 0
+    assert len(reference.load_reference(ROOT / "results" / "reference")) == 96
+
+
+def test_a_record_of_the_board_does_not_make_a_cell_done(tmp_path, monkeypatch):
+    results, boards = tmp_path / "results", tmp_path / "reference"
+    monkeypatch.setenv("LRA_BENCH_REFERENCE", str(boards))
+    (planned,) = plan(CELL, results)
+    own = dataclasses.replace(make_record(), key=planned.cell.key, environment=host())
+    store.write(own, boards / "board")
+    (planned,) = plan(CELL, results)
+    assert planned.status == "to run"
+    store.write(own, results)
+    (planned,) = plan(CELL, results)
+    assert planned.status in ("stale", "done")
+
+
+def test_only_a_record_of_this_machine_counts_and_the_other_is_kept(tmp_path, capsys):
+    (planned,) = plan(CELL, tmp_path)
+    data = {**make_record().data, "version": "1"}
+    machines = {"here": host(), "there": host(cores_logical=96, cores_physical=48)}
+    records = {
+        name: dataclasses.replace(
+            make_record(accuracy=0.5), key=planned.cell.key, environment=machine, data=data,
+            code={**make_record().code, "version": environment.package_version()},
+        )
+        for name, machine in machines.items()
+    }  # fmt: skip
+    store.write(records["here"], tmp_path)
+    (planned,) = plan(CELL, tmp_path)
+    assert (planned.status, planned.reason) == (
+        "done",
+        "measured here on 2026-11-20 09:05 UTC (ok); --rerun all measures it again",
+    )
+    store.write(records["there"], tmp_path, make_curves(), make_predictions())
+    (planned,) = plan(CELL, tmp_path)
+    assert planned.status == "to run"
+    assert "another machine" in planned.reason and "96 cores" in planned.reason
+
+    interrupted = dataclasses.replace(records["here"], status="interrupted", metrics={})
+    assert store.keep_best(interrupted, tmp_path) is interrupted
+    kept, written = sorted(store.load_all(tmp_path), key=lambda record: record.status, reverse=True)
+    assert (written.status, written.key) == ("interrupted", planned.cell.key)
+    assert kept.key.hardware.startswith(f"{planned.cell.key.hardware}-") and kept.score() == 0.5
+    assert all(kept.path.with_name(name).exists() for name in kept.artifacts.values()) and len(kept.artifacts) == 2
+    assert str(kept.key) in capsys.readouterr().err
+
+
+def test_memory_may_differ_by_what_the_kernel_keeps():
+    here = environment.host()
+    assert environment.same_host(here, {**here, "memory_bytes": int(here["memory_bytes"] * 0.97)})
+    assert not environment.same_host(here, {**here, "memory_bytes": here["memory_bytes"] // 2})
+    assert environment.same_host(here, {"processor": here["processor"]})
+    assert not environment.same_host(here, {"processor": "another"})
+
+
+def test_rows_are_never_averaged_and_costs_compare_within_one_source(beside):
+    own, others, _ = beside
+    board = with_relative_costs(leaderboard([*own, *others]))
+    rows = board.set_index(["variant", "reference"])
+    assert rows.loc[("performer", ""), "seeds"] == 1
+    assert rows.loc[("performer", "board"), "seeds"] == 3
+    assert rows.loc[("performer", ""), "score"] < 0.5 < rows.loc[("performer", "board"), "score"]
+    assert rows.loc[("performer", "board"), "hardware"] == "cpu-epyc-2t@board"
+    alone = with_relative_costs(leaderboard(own)).set_index("variant")
+    assert rows.loc[("performer", ""), "relative_speed"] == alone.loc["performer", "relative_speed"]
+    assert rows.loc[("performer", "board"), "relative_speed"] == 1.0
+
+
+@pytest.mark.parametrize("layout", ["long", "wide"])
+@pytest.mark.parametrize("format", ["terminal", "markdown", "latex"])
+def test_tables_mark_them(beside, layout, format):
+    own, others, _ = beside
+    text = export.render(LAYOUTS[layout].make([*own, *others]), format, 200, layout)
+    lines = [line for line in text.splitlines() if "local" in line]
+    assert lines and all("reference board" in line for line in lines[:1])
+    assert "reference board" not in export.render(LAYOUTS[layout].make(own), format, 200, layout)
+
+
+def test_page_figures_and_data_mark_them(beside, monkeypatch):
+    own, others, folder = beside
+    records = [*own, *others]
+    html = page(records, {name: each.make(records) for name, each in LAYOUTS.items()})
+    assert html.count(">reference board</span>") == 2 * 3  # in the table of all tasks and in that of listops
+    assert set(labels(places(records))) == {
+        "performer", "transformer", "performer (reference)", "transformer (reference)", "local (reference)",
+    }  # fmt: skip
+    frame = load_records(folder / "results", reference=folder / "reference")
+    assert frame["reference"].value_counts().to_dict() == {"board": 9, "": 2}
+    assert len(load_records(folder / "results", reference="none")) == 2
+
+
+def test_a_name_means_the_users_own_variant_first(beside):
+    own, others, _ = beside
+    records = [*own, *others]
+    assert {record.reference for record in find_variant(records, "performer", "A")[1]} == {""}
+    assert {record.reference for record in find_variant(records, "performer reference", "A")[1]} == {"board"}
+    assert {record.reference for record in find_variant(records, "local", "A")[1]} == {"board"}
+    a, b, _ = compare(records, "performer", "performer reference")
+    assert (a, b) == ("performer", "performer · reference")
+
+
+def test_results_that_are_a_board_are_no_reference_to_themselves(beside):
+    _, _, folder = beside
+    assert reference.load_reference(folder / "reference", folder / "reference" / "board") == []
+
+
+def test_smoke_is_shown_only_if_it_is_named(capsys):
+    records = [make_record(), make_record("local", protocol="smoke")]
+    assert [record.key.model for record in select(records)] == ["performer"]
+    assert [record.key.model for record in select(records, protocol="smoke")] == ["local"]
+    assert select(records[1:]) == []
+    assert "--protocol smoke shows them" in capsys.readouterr().err
+
+
+def test_commands_show_the_reference_beside_what_was_measured(tmp_path):
+    folder = Folder(tmp_path / "work", LRA_BENCH_REFERENCE=str(tmp_path / "reference"))
+    board = tmp_path / "reference" / "board"
+    for seed in range(3):
+        store.write(make_record("transformer", seed=seed, protocol="smoke"), board)
+    arguments = [text for text in CELL if not text.startswith("measure")]
+    done = folder.run("bench", *arguments, "measure.speed_lengths=[]", "tracker=none")
+    table = done.stdout.partition("Beside the reference boards")[2]
+    assert "transformer  reference board" in table and "performer" in table.partition("Next:")[0]
+    again = folder.run("bench", *arguments, "measure.speed_lengths=[]", "tracker=none")
+    assert "measured here on" in again.stderr and "--rerun all measures it again" in again.stderr
+    assert "transformer" not in folder.run("leaderboard", "--reference", "none", "--protocol", "smoke").stdout
+    folder.run("plot", "heat_map", "--protocol", "smoke")
+    csv = pd.read_csv(next((folder.results / "figures").glob("heat_map*.csv")))
+    assert set(csv["reference"].fillna("")) == {"", "board"}
+    refused = folder.run("evaluate", str(board), check=False)
+    assert refused.returncode == 2
+    shutil.rmtree(folder.results / "figures")
+    path = next(board.rglob("seed0.json"))
+    refused = folder.run("evaluate", str(path), check=False)
+    assert refused.returncode == 2 and "reference board" in refused.stderr
+    assert json.loads(path.read_text())["attempt"] == 1
+
+
+def test_a_record_does_not_store_where_it_came_from():
+    record = make_record()
+    record.reference = "board"
+    assert Record.from_dict(record.to_dict()).reference == ""
