@@ -67,7 +67,7 @@ class Enwik8(Task):
     def fingerprint(self) -> str:
         """A digest of the text: the same for the same bytes, in whatever file they are.
 
-        The whole text, if it is still to be fetched, is the official one.
+        Text that is still to be fetched is taken to be the official one.
         """
         return settings_digest(DATA_VERSION, self._md5_at_hand())
 
@@ -167,17 +167,18 @@ class Enwik8(Task):
         return self._text
 
     def _md5_at_hand(self) -> str:
-        """The md5 of the text; of the official one, without fetching it, if it is nowhere nearer and used whole."""
+        """The md5 of the text; of the official one, without fetching it, if it is known and the file is not here."""
         from lra_bench.data.cache import Cache
         from lra_bench.data.sources import locate
 
-        from .enwik8_files import MISSING, WHOLE_MD5, find_text
+        from .enwik8_files import MISSING, OFFICIAL_MD5, find_text
 
-        if self._text is None and self.first_bytes is None and self.source in (None, "official"):
+        official = OFFICIAL_MD5.get(self.first_bytes)
+        if self._text is None and official is not None and self.source in (None, "official"):
             try:
                 locate("enwik8", self.source, self.source_folders, find_text, [], self._cache or Cache(), MISSING)
             except UserError:
-                return WHOLE_MD5
+                return official
         return self._examined().md5
 
     def _span(self, split: str) -> tuple[int, int]:

@@ -110,20 +110,21 @@ def test_the_path_of_the_record_and_what_to_run_next_are_printed(bench):
 
 def test_leaderboard_show_list_and_plot_read_it(bench):
     folder, _ = bench
-    rows = json.loads(folder.run("leaderboard", "--json").stdout)
+    assert json.loads(folder.run("leaderboard", "--json").stdout) == []  # smoke is shown only if it is named
+    rows = json.loads(folder.run("leaderboard", "--protocol", "smoke", "--json").stdout)
     assert len(rows) == 1
     (path,) = folder.results.glob("runs/*/*/*/*/seed*.json")
     assert json.loads(folder.run("show", str(path), "--json").stdout) == folder.record()
     assert "performer" in folder.run("show", str(path)).stdout
-    assert "performer" in folder.run("leaderboard", "--write").stdout
+    assert "performer" in folder.run("leaderboard", "--protocol", "smoke", "--write").stdout
     for suffix in ("md", "csv", "json"):
         assert "performer" in (folder.results / f"leaderboard.{suffix}").read_text().lower()
-    plotted = folder.run("plot")
+    plotted = folder.run("plot", "--protocol", "smoke")
     drawn = {Path(path).name for path in plotted.stdout.split()}
     alone = {f"{figure}-smoke.{suffix}" for figure in ("extrapolation", "heat_map") for suffix in ("pdf", "png", "csv")}
     assert alone <= drawn
     assert "plot efficiency_length" in plotted.stderr and "model=transformer" in plotted.stderr
-    asked = folder.run("plot", "efficiency_length", check=False)
+    asked = folder.run("plot", "efficiency_length", "--protocol", "smoke", check=False)
     assert (asked.returncode, asked.stdout) == (2, "") and "model=transformer" in asked.stderr
     assert len(json.loads(folder.run("results", "list", "--json").stdout)) == 1
 

@@ -348,3 +348,11 @@ def test_the_first_pages_of_the_real_text(shared_data, tmp_path, monkeypatch):
     assert floors["majority"] == pytest.approx(5.12, abs=0.01)
     assert floors["order_1"] == pytest.approx(3.88, abs=0.01)
     assert floors["order_2"] == pytest.approx(3.08, abs=0.01)
+
+
+def test_the_md5_of_official_prefixes_are_those_of_the_file(shared_data):
+    with gzip.open(shared_data / "enwik8" / "enwik8_first4154399.gz") as stream:
+        content = stream.read()
+    for size, md5 in enwik8_files.OFFICIAL_MD5.items():
+        if size is not None:
+            assert hashlib.md5(content[:size]).hexdigest() == md5

@@ -13,7 +13,7 @@ from lra_bench.records import environment, store
 from lra_bench.tracking.contents import summary
 from tests.record_factory import make_record
 
-COMMITTED = Path(__file__).parent.parent / "results" / "runs"
+COMMITTED = Path(__file__).parent.parent / "results" / "reference"
 ABSOLUTE = re.compile(r"(?<![\w./~$:-])(?:/[\w.-]+){2,}")
 
 ENVIRONMENT_FACTS = {
