@@ -23,6 +23,13 @@ def find_paths(text: str, root: Path, reference: Path | None = None) -> list[Pat
     (``listops/performer/cpu-epyc-2t/quick-0a1b2c3d/seed0``), the first four or more digits of a hash (``0a1b``,
     ``quick-0a1b/seed0``), a model if it has a record, or ``last`` for the record written last. Empty if it names none.
     """
+    try:
+        return _find(text, root, reference)
+    except (OSError, ValueError):  # no path can have this name: too long, or with a null byte
+        return []
+
+
+def _find(text: str, root: Path, reference: Path | None) -> list[Path]:
     given = Path(text).expanduser()
     if given.is_file():
         return [given.absolute()]
