@@ -54,7 +54,9 @@ class Hardware:
         if self.deterministic:
             # Read by cuBLAS when it starts: several streams of its own would otherwise share one workspace.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(self.deterministic)
+        # Setting it imports torch's compiler, which takes more than a second in every process.
+        if torch.are_deterministic_algorithms_enabled() != self.deterministic:
+            torch.use_deterministic_algorithms(self.deterministic)
 
         # A gradient that fades over thousands of steps ends below the smallest normal number, where products take a CPU
         # many times as long. Threads take the setting over from the one that starts them.

@@ -41,7 +41,8 @@ LAYOUTS = {
         "Leaderboard",
         "Score with its 95 % interval, over seeds where there are two or more, else over examples. Rows are ranked by "
         "score within a task and protocol; rows that share a letter under ties were not told apart, rows without one "
-        "have too few seeds for a claim. Speed and memory belong to the named hardware and length. Comparable: "
+        "have too few seeds for a claim. Rows with a source are of a reference board that the project measured; the "
+        "others are your own. Speed and memory belong to the named hardware and length. Comparable: "
         "protocol unmodified and within 10 % of the transformer's body parameters.",
     ),
     "wide": Layout(
@@ -53,7 +54,8 @@ LAYOUTS = {
         "one seed the interval is over examples. Letters: rows that share one were not told apart, rows without one "
         "have too few seeds for a claim. avg5 leaves Path-X out, avg6_fail50 counts a Path-X that failed as 50 %; both "
         "stand only where every task was run. Speed and memory are those of a training step relative to the "
-        "transformer on the same hardware; published rows were not run here and have none. Long Range Arena's scores "
+        "transformer on the same hardware; published rows were not run here and have none. Rows with a source are of a "
+        "reference board that the project measured; the others are your own. Long Range Arena's scores "
         "depend on budget and pretraining (arXiv 2310.02980), and short-range dependencies explain much of them (arXiv "
         "2501.14850): read them beside the floors and what is kept on longer inputs.",
     ),
