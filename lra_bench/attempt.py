@@ -22,11 +22,15 @@ from lra_bench.limits import MEMORY_WORDS
 from lra_bench.progress import TERMINAL_COLUMNS, on_terminal
 from lra_bench.records import store
 from lra_bench.records.schema import Record
+from lra_bench.training.interrupt import blocked
 
 WRONG_INPUT, INTERRUPTED = 2, 130
 
 GRACE_SECONDS = 60.0
 """How long a cell may take after its time limit to stop by itself and write its record."""
+
+STARTING = "starting"
+"""The stage before the first one that the process of a cell tells of."""
 
 TAIL_BYTES = 1 << 14
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -62,7 +66,7 @@ class Attempt:
     ) -> None:
         self.cell, self.number, self.results = cell, number, results
         self.limit: float | None = cell.config["hardware"]["timeout_seconds"]
-        self.stage, self.late = "starting", False
+        self.stage, self.late, self.asked = STARTING, False, False
         self._tail = b""
         self._timer: threading.Timer | None = None
         self._kills = memory_kills()
@@ -74,17 +78,18 @@ class Attempt:
             variables["CUDA_VISIBLE_DEVICES"] = cards
         if log is None and on_terminal():
             variables[TERMINAL_COLUMNS] = str(shutil.get_terminal_size().columns)
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "lra_bench.cell"],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=told,
-            env=variables,
-            # It holds the reading end too: where this process dies, it can still say what it has to say.
-            pass_fds=(stage, heard),
-            process_group=None if log is None else 0,
-            text=True,
-        )
+        with blocked():  # until it has imported what it needs and handles them
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "lra_bench.cell"],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=told,
+                env=variables,
+                # It holds the reading end too: where this process dies, it can still say what it has to say.
+                pass_fds=(stage, heard),
+                process_group=None if log is None else 0,
+                text=True,
+            )
         os.close(told)
         os.close(stage)
         self._listeners = [
@@ -108,6 +113,14 @@ class Attempt:
         """The exit code, None while it runs."""
         return self._process.poll()
 
+    def stop(self, number: signal.Signals) -> None:
+        """Ask it to stop: by SIGINT after its step, by SIGTERM at once; SIGKILL ends it whatever it does.
+
+        One that is still starting is killed, for there is nothing to be kept.
+        """
+        self.asked = True
+        self._process.send_signal(signal.SIGKILL if self.stage == STARTING else number)
+
     def kill(self) -> None:
         """End it, whatever it does."""
         self._process.kill()
@@ -125,19 +138,24 @@ class Attempt:
             # What it started may live on and keep the pipe open.
             listener.join(timeout=1)
         key = self.cell.key
-        if code in (0, WRONG_INPUT, INTERRUPTED, RECORDED):
+        if code in (0, WRONG_INPUT, RECORDED):
             return (None if code == WRONG_INPUT else store.find(key, self.results)), 1 if code == RECORDED else code
+        stopped = code == INTERRUPTED or (self.asked and code == -signal.SIGKILL)
         with holding(key, self.results):
             # It may have died after its record was written.
             record = store.find(key, self.results)
-            if made_meanwhile(record, self.number):
-                assert record is not None
-                return record, exit_code(record.status)
-            status, reason = self._ending(code)
-            return record_for(self.cell, self.number, self.results, status, reason, self.last_lines), 1
+            if record is not None and (
+                made_meanwhile(record, self.number) or (stopped and record.attempt >= self.number)
+            ):
+                return record, INTERRUPTED if stopped else exit_code(record.status)
+            status, reason = self._ending(code, stopped)
+            record = record_for(self.cell, self.number, self.results, status, reason, self.last_lines)
+            return record, INTERRUPTED if stopped else 1
 
-    def _ending(self, code: int) -> tuple[str, str]:
+    def _ending(self, code: int, stopped: bool) -> tuple[str, str]:
         """Status and reason for a process that left no record of its own."""
+        if stopped:
+            return "interrupted", f"{self.stage}: stopped by a signal; the same command resumes"
         if self.late:
             return "timeout", f"{self.stage}: hardware.timeout_seconds={self.limit} were over, and it did not stop"
         status, reason = death(code, self._kills)

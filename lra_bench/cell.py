@@ -23,7 +23,7 @@ from lra_bench.limits import TimeUp, is_out_of_memory, memory_limit, time_limit
 from lra_bench.progress import say
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import FINISHED, Record
-from lra_bench.training.interrupt import deferred, raise_once
+from lra_bench.training.interrupt import deferred, ignore, raise_once, unblock
 
 if TYPE_CHECKING:
     from lra_bench.stages import Stages
@@ -118,7 +118,7 @@ def run(
             record.status, record.reason, record.last_lines = outcome.status, outcome.reason, list(outcome.last_lines)
             record.finished_at = _now()
             record.wall_seconds = time.perf_counter() - began
-            with deferred() as interrupted:
+            with deferred(again=ignore) as interrupted:
                 stands = store.keep_best(record, results, stages.curves, stages.predictions)
                 if record.status != "interrupted":
                     stages.checkpoints.ended(record.status in FINISHED)
@@ -216,6 +216,10 @@ def main() -> int:
     end_with_parent(signal.SIGTERM)
     yield_memory(500)
     try:
+        # Imported while signals are blocked: an exception from a handler may be taken for an import that failed.
+        import lra_bench.stages  # noqa: F401
+
+        unblock()
         _, code = run(
             Cell.from_json(request["cell"]),
             Path(request["results"]),

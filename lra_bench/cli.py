@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,6 +30,7 @@ from lra_bench.cli_options import (
 )
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
+from lra_bench.training.interrupt import SIGNALS
 
 app = typer.Typer(
     name="lra-bench",
@@ -196,6 +199,8 @@ def main() -> None:
     if "--debug" in sys.argv[1:]:
         os.environ["LRA_BENCH_DEBUG"] = "1"
     debug = bool(os.environ.get("LRA_BENCH_DEBUG"))
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt, as SIGINT does
     try:
         code = app(args=arguments, standalone_mode=False)
     except UserError as error:
@@ -204,6 +209,9 @@ def main() -> None:
         say(f"lra-bench: {error}")
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
+        with suppress(ValueError):
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_IGN)  # a further one must not change the exit code
         say("lra-bench: interrupted; the same command continues where it stopped.")
         sys.exit(130)
     except Exception as error:

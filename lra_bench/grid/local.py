@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,35 +41,36 @@ class _Running:
     share: Share
     process: Attempt
     reserved: BaseFileLock
-    told: bool = False
-
-    def tell(self, number: int) -> None:
-        """Have it end its step and write a checkpoint; the terminal has told a cell that shares it of Ctrl-C."""
-        self.told = True
-        if not (self.share.alone and number == signal.SIGINT):
-            with suppress(ProcessLookupError):
-                os.kill(self.process.pid, signal.SIGTERM)
 
 
 def run(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[Outcome]:
     """Run cells and yield each as it ends, also those that another process has measured meanwhile.
 
-    A cell that another process is measuring is left for the end. Ctrl-C and SIGTERM let running cells end their step
-    and write a checkpoint, then raise ``KeyboardInterrupt``; a second one kills them.
+    A cell that another process is measuring is left for the end. SIGINT and SIGTERM let running cells end their step
+    and write a checkpoint, then raise ``KeyboardInterrupt``. A later SIGTERM has them stop without ending their step, a
+    second SIGINT kills them; either way their records are written first. A third SIGINT raises at once.
     """
     waiting, free, running = deque(planned), deque(_shares(planned)), list[_Running]()
-    alone, number, patient = free[0].alone, 0, False
+    alone, asked, patient = free[0].alone, signal.SIGINT, False
 
-    def stop(signal_number: int) -> None:
-        nonlocal number
-        number = signal_number
+    def stop(number: int) -> None:
+        """Pass the request on as SIGINT, which a cell that the terminal has told already takes for the same one."""
         waiting.clear()
         for each in running:
-            each.tell(number)
+            each.process.stop(signal.SIGINT)
         if running and not alone:
             say("Cells end their step and write a checkpoint; Ctrl-C again kills them.")
 
-    with deferred(stop) as stopped, _bar(len(planned), alone) as advance:
+    def stop_now(number: int) -> None:
+        nonlocal asked
+        if asked == signal.SIGKILL and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if asked != signal.SIGKILL:
+            asked = signal.SIGKILL if number == signal.SIGINT else signal.SIGTERM
+        for each in running:
+            each.process.stop(asked)
+
+    with deferred(stop, stop_now) as stopped, _bar(len(planned), alone) as advance:
         try:
             while waiting or running:
                 while free and (taken := _next(waiting, results)) is not None:
@@ -86,8 +86,8 @@ def run(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[Outco
                     share = free.popleft()
                     process = start(each, results, share, each.starts_anew(rerun))
                     running.append(_Running(each, share, process, reserved))
-                    if stopped() and not running[-1].told:
-                        running[-1].tell(number)
+                    if stopped() and not process.asked:
+                        process.stop(asked)
                 if waiting and not running and not patient:
                     say(f"{len(waiting)} cells are being measured by another process; waiting for them.")
                     patient = True

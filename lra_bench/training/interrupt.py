@@ -28,21 +28,30 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _heeded = [-math.inf]
 """When the last wish to stop was told first; signals belong to the process, whatever part of it listens."""
 
+_supervised = [False]
+"""Whether a parent passes SIGINT on to this process, see ``raise_once``."""
 
-def _is_echo() -> bool:
+
+def _is_echo(number: int) -> bool:
     """Whether a signal that comes now tells what was heeded already; if not, it is heeded now."""
     now = time.monotonic()
-    if now - _heeded[0] <= ECHO_SECONDS:
+    passed_on = _supervised[0] and number == signal.SIGINT and _heeded[0] > -math.inf
+    if passed_on or now - _heeded[0] <= ECHO_SECONDS:
         return True
     _heeded[0] = now
     return False
 
 
 def raise_once(*numbers: signal.Signals) -> None:
-    """Let these signals raise ``KeyboardInterrupt``, once for one wish to stop."""
+    """Let these signals raise ``KeyboardInterrupt``, once for one wish to stop.
+
+    For processes whose parent passes SIGINT on: after the first request SIGINT has no effect, however late it comes,
+    since the parent itself kills the process on a second Ctrl-C. SIGTERM raises again.
+    """
+    _supervised[0] = True
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if not _is_echo():
+        if not _is_echo(number):
             raise KeyboardInterrupt
 
     for number in numbers:
@@ -50,8 +59,37 @@ def raise_once(*numbers: signal.Signals) -> None:
 
 
 @contextmanager
-def deferred(act: Callable[[int], None] = lambda number: None) -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether an interrupt came; the first calls ``act(number)``, a second ends at once."""
+def blocked() -> Iterator[None]:
+    """Block ``SIGNALS`` in this thread; processes started meanwhile inherit that until they call ``unblock``."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def unblock() -> None:
+    """Deliver ``SIGNALS`` to this thread, pending ones now."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
+def ignore(number: int) -> None:
+    """Do nothing on a signal."""
+
+
+def interrupt(number: int) -> None:
+    """Raise ``KeyboardInterrupt`` on a signal."""
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def deferred(
+    act: Callable[[int], None] = ignore, again: Callable[[int], None] = interrupt
+) -> Iterator[Callable[[], bool]]:
+    """Yield a function that tells whether a signal came; the first calls ``act(number)``, later ones ``again(number)``.
+
+    Check it after the context too: a signal may come between the last check and the end.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
@@ -60,10 +98,11 @@ def deferred(act: Callable[[int], None] = lambda number: None) -> Iterator[Calla
 
     def take_note(number: int, frame: FrameType | None) -> None:
         nonlocal came
-        if _is_echo():
+        if _is_echo(number):
             return
         if came:
-            raise KeyboardInterrupt
+            again(number)
+            return
         came = True
         act(number)
 

@@ -120,6 +120,9 @@ def train(
                     checkpoints.save(state, model, optimizer)
             if stopped:
                 raise Stopped
+    if interrupted() and not group.connected:
+        # It came while the last checkpoint was written. Of a group, the process that listens to it raises.
+        raise Stopped
     return Fit(state, {**meter.figures(), "compile": compilation.report(), **_outcome(model, state)})
 
 

@@ -91,6 +91,22 @@ class Faulty(BagOfTokens):
         self.ctrl_c_while_the_record_is_written(output)
         os.kill(os.getpid(), signal.SIGTERM)
 
+    def a_long_step(self, output):
+        """Wait for ten minutes, once a file tells that the step has begun."""
+        Path("begun.txt").touch()
+        time.sleep(600)
+
+    def a_long_record(self, output):
+        """Interrupt training, and take three seconds to write the record."""
+        put = store._put
+
+        def slowly(*arguments, **options):
+            Path("begun.txt").touch()
+            time.sleep(3)
+            put(*arguments, **options)
+
+        store._put = slowly
+
     def clock(self, output):
         """The clock of the wall falls back to another century."""
         past = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)

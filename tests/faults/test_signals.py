@@ -1,0 +1,190 @@
+"""SIGINT and SIGTERM at each stage of a cell, to the command alone and to its process group: always a record."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.faults.outcome import beside, wait_for_step
+from tests.faults.test_endings import OPTIONS, own_models
+from tests.faults.test_kills import cell_processes
+from tests.running import TINY, Folder, alive
+
+CELL, WORKER = "lra_bench.cell", "lra_bench.measure.worker"
+LONG = ["train.steps=100000", "train.evaluate_every=100000", "hardware.checkpoint_seconds=0"]
+MEASURED = [each for each in TINY if not each.startswith("measure.speed_lengths")]
+
+INT, TERM = signal.SIGINT, signal.SIGTERM
+SEQUENCES = [[INT], [INT, 0.05, TERM], [INT, 0.6, TERM], [INT, 2, TERM], [INT, 5, TERM], [TERM]]
+TARGETS = {"command": os.kill, "group": os.killpg}
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory) -> Folder:
+    """A folder whose cache holds the data of the task."""
+    folder = Folder(tmp_path_factory.mktemp("prepared"))
+    folder.run("data", "prepare", "listops", "--protocol", "smoke")
+    return folder
+
+
+def in_start_up(process, folder: Folder) -> None:
+    """Wait until the process of the cell exists; its imports take seconds."""
+    wait_for(lambda: cell_processes(psutil.Process(process.pid), CELL), process)
+    time.sleep(0.3)
+
+
+def in_training(process, folder: Folder) -> None:
+    wait_for_step(folder, alive(process), 3)
+
+
+def in_measuring(process, folder: Folder) -> None:
+    wait_for(lambda: cell_processes(psutil.Process(process.pid), WORKER), process)
+
+
+STAGES: dict[str, tuple[Callable, list[str], str]] = {
+    "starting": (in_start_up, [*TINY, *LONG], "starting: "),
+    "training": (in_training, [*TINY, *LONG], "training at "),
+    "measuring": (in_measuring, [*MEASURED, "measure.speed_lengths=[128,256,512]"], "measuring speed and memory: "),
+}
+
+
+def wait_for(found: Callable[[], object], process, seconds: float = 120) -> None:
+    patience = time.monotonic() + seconds
+    while not found():
+        assert process.poll() is None and time.monotonic() < patience
+        time.sleep(0.005)
+
+
+def send(process, sequence: Iterable[float], target: str) -> None:
+    """Send signals to the command or to its group, with pauses in seconds between them."""
+    for each in sequence:
+        if not isinstance(each, signal.Signals):
+            time.sleep(each)
+        elif process.poll() is None:
+            TARGETS[target](process.pid, each)
+
+
+def left_behind(folder: Folder) -> list[str]:
+    """The processes that were started for the folder and are still there after a few seconds."""
+    mark, patience = f"LRA_BENCH_RESULTS={folder.results}", time.monotonic() + 5
+    while found := [path.parent.name for path in Path("/proc").glob("[0-9]*/environ") if mark in variables(path)]:
+        if time.monotonic() > patience:
+            return found
+        time.sleep(0.1)
+    return []
+
+
+def variables(path: Path) -> list[str]:
+    try:
+        return path.read_text().split("\0")
+    except OSError:
+        return []
+
+
+def assert_interrupted(process, folder: Folder, stage: str, seconds: float = 60) -> None:
+    """The command ends by itself with code 130, a record, and nothing that still runs."""
+    try:
+        printed, _ = process.communicate(timeout=seconds)
+    finally:
+        process.kill()
+    assert process.returncode == 130, (process.returncode, printed)
+    assert "Traceback" not in printed, printed
+    record = folder.record()
+    assert record["status"] == "interrupted"
+    assert record["reason"].startswith(stage) and "the same command resumes" in record["reason"], record["reason"]
+    assert not left_behind(folder)
+
+
+def stop(prepared: Folder, root: Path, stage: str, sequence: list, target: str) -> Folder:
+    wait, options, reason = STAGES[stage]
+    folder = beside(prepared, root)
+    process = folder.start("bench", "model=bag_of_tokens", "tracker=none", *options)
+    wait(process, folder)
+    send(process, sequence, target)
+    assert_interrupted(process, folder, reason)
+    return folder
+
+
+def named(sequence: list) -> str:
+    return " ".join(str(getattr(each, "name", each)) for each in sequence)
+
+
+@pytest.mark.parametrize(
+    ("stage", "sequence", "target"),
+    [
+        ("starting", [INT], "command"),
+        ("starting", [INT], "group"),
+        ("training", [INT], "command"),
+        ("training", [INT, 0.6, TERM], "group"),
+        ("measuring", [INT], "command"),
+        ("measuring", [INT, 0.05, TERM], "command"),
+    ],
+    ids=str,
+)
+def test_signals_leave_a_record(prepared, tmp_path, stage, sequence, target):
+    stop(prepared, tmp_path, stage, sequence, target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("sequence", SEQUENCES, ids=named)
+@pytest.mark.parametrize("stage", STAGES)
+def test_signals_in_any_order_leave_a_record(prepared, tmp_path, stage, sequence, target):
+    stop(prepared, tmp_path, stage, sequence, target)
+
+
+def faulty(prepared: Folder, root: Path, how: str):
+    """Start a cell that goes wrong in one way, and wait until it does."""
+    folder = beside(prepared, root)
+    process = folder.start("bench", "--config-dir", str(own_models(folder, how)), *OPTIONS, f"model={how}")
+    wait_for((root / "begun.txt").exists, process)
+    return process, folder
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "pause", [0.6, pytest.param(2, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow)]
+)
+def test_sigterm_after_sigint_does_not_wait_for_the_end_of_a_step(prepared, tmp_path, pause, target):
+    process, folder = faulty(prepared, tmp_path, "a_long_step")
+    send(process, [INT, pause, TERM], target)
+    assert_interrupted(process, folder, "training at ")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_record_is_written_to_its_end_whatever_signals_come(prepared, tmp_path, target):
+    folder = beside(prepared, tmp_path)
+    process = folder.start(
+        "bench", "--config-dir", str(own_models(folder, "a_long_record")), *OPTIONS, *LONG, "model=a_long_record"
+    )
+    in_training(process, folder)
+    TARGETS[target](process.pid, INT)
+    wait_for((tmp_path / "begun.txt").exists, process)
+    send(process, [0.6, TERM, 0.6, TERM], target)
+    assert_interrupted(process, folder, "training at ")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_second_ctrl_c_kills_at_once_and_leaves_a_record(prepared, tmp_path, target):
+    process, folder = faulty(prepared, tmp_path, "a_long_step")
+    send(process, [INT, 0.8], target)
+    assert process.poll() is None, "the first one waits for the end of the step"
+    send(process, [INT], target)
+    assert_interrupted(process, folder, "training at ", seconds=10)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_ctrl_c_stops_once_and_the_same_command_resumes(prepared, tmp_path, target):
+    """Training ends with the checkpoint of its last step, which a second request would have kept from being written."""
+    folder = stop(prepared, tmp_path, "training", [INT], target)
+    (checkpoint,) = folder.cache.glob("checkpoints/**/last.pt")
+    written = checkpoint.stat().st_mtime_ns
+    process = folder.start("bench", "model=bag_of_tokens", "tracker=none", *TINY, *LONG)
+    wait_for(lambda: checkpoint.stat().st_mtime_ns != written, process)
+    send(process, [INT], target)
+    assert_interrupted(process, folder, "training at ")
+    assert folder.record()["attempt"] == 2
