@@ -77,8 +77,9 @@ def in_ranks(cases: list[Case], processes: int, folder: Path) -> list[dict]:
     answer = folder / "answer.json"
     request = {"cases": [asdict(case) for case in cases], "answer": str(answer)}
     hardware = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu", processes, "ddp")
-    with running("tests.parallel_ranks", request, hardware) as lines:
-        said = lines.read()
+    with running("tests.parallel_ranks", request, hardware) as agent:
+        assert agent.stdout is not None
+        said = agent.stdout.read()
     assert answer.exists(), said
     return json.loads(answer.read_text())
 

@@ -129,6 +129,13 @@ def test_what_ended_a_group_is_found(ends, failures, kind, words):
     assert words in str(error)
 
 
+def test_a_killed_torchrun_is_an_end_from_outside_whatever_ranks_told():
+    heard = Heard({0: {"status": "interrupted", "reason": ""}}, agent_code=-9)
+    error = heard.error()
+    assert type(error).__name__ == "GroupFailed" and error.status == "interrupted"
+    assert str(error).startswith("torchrun ended by signal 9, from outside")
+
+
 def test_a_crash_on_the_way_out_loses_nothing():
     assert Heard({rank: {"status": "ok"} for rank in range(2)}, {1: -6}).finished(2)
 

@@ -114,7 +114,8 @@ def main() -> None:
     """Be one rank. Where this rank alone ends badly, the others are not waited for: torchrun ends them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise_once(signal.SIGTERM)
-    end_with_parent(signal.SIGTERM)
+    # Where torchrun is killed nobody watches the ranks, and one may wait for its store without hearing SIGTERM.
+    end_with_parent(signal.SIGKILL)
     yield_memory(600)
     voice = Voice(int(os.environ["RANK"]))
     if voice.rank:

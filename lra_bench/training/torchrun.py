@@ -40,12 +40,14 @@ class GroupFailed(Exception):
 class Heard:
     """How each rank says it ended, and the exit codes of those that failed, both in the order of events.
 
-    ``kills_before`` is how many processes the kernel had killed for memory when the group was started.
+    ``kills_before`` is how many processes the kernel had killed for memory when the group was started, ``agent_code``
+    the exit code of torchrun.
     """
 
     ends: dict[int, dict[str, Any]] = field(default_factory=dict)
     failures: dict[int, int] = field(default_factory=dict)
     kills_before: int | None = None
+    agent_code: int | None = None
 
     def finished(self, processes: int) -> bool:
         """Whether every rank ended well; one that crashes afterwards, on its way out, has lost nothing."""
@@ -61,6 +63,10 @@ class Heard:
         if silent:
             status, how = death(self.failures[silent[0]], self.kills_before)
             return GroupFailed(f"rank {silent[0]} {how}", status)
+        if not self.failures and self.agent_code is not None and self.agent_code < 0:
+            # It tells of failures before it ends, unless it is killed.
+            status, how = death(self.agent_code, self.kills_before)
+            return GroupFailed(f"torchrun {how}", status)
         rank, end = next(((r, e) for r, e in self.ends.items() if e["status"] != "ok"), (0, {"status": "lost"}))
         status, reason = end["status"], end.get("reason", "")
         if status == "mistake":
@@ -90,9 +96,10 @@ def train_in_group(
     """
     request = {"config": config, "folder": str(checkpoints.folder)}
     kills = memory_kills()
-    with running("lra_bench.training.rank", request, hardware) as lines:
-        heard = listen(lines, log)
-    heard.kills_before = kills
+    with running("lra_bench.training.rank", request, hardware) as agent:
+        assert agent.stdout is not None
+        heard = listen(agent.stdout, log)
+    heard.kills_before, heard.agent_code = kills, agent.returncode
     if not heard.finished(hardware.processes):
         raise heard.error()
     ends = [heard.ends[rank] for rank in range(hardware.processes)]
@@ -100,20 +107,21 @@ def train_in_group(
 
 
 @contextmanager
-def running(module: str, request: Mapping[str, Any], hardware: Hardware) -> Iterator[IO[str]]:
-    """Run a module in ``hardware.processes`` ranks, told the path of the ``request``; yields what they write to stdout.
+def running(module: str, request: Mapping[str, Any], hardware: Hardware) -> Iterator[subprocess.Popen[str]]:
+    """Run a module in ``hardware.processes`` ranks, told the path of the ``request``; yields torchrun, whose stdout is
+    theirs.
 
     They share no terminal with this process, so that Ctrl-C does not reach them twice. All are ended with the context.
     """
     with tempfile.TemporaryDirectory(prefix="lra-bench-") as folder:
         told = Path(folder, "request.json")
         told.write_text(json.dumps(request), encoding="utf-8")
-        with _agent(["--log-dir", folder, "-m", module, str(told)], hardware) as lines:
-            yield lines
+        with _agent(["--log-dir", folder, "-m", module, str(told)], hardware) as agent:
+            yield agent
 
 
 @contextmanager
-def _agent(program: Iterable[str], hardware: Hardware) -> Iterator[IO[str]]:
+def _agent(program: Iterable[str], hardware: Hardware) -> Iterator[subprocess.Popen[str]]:
     agent = subprocess.Popen(
         # With --standalone the group meets on a port that is free.
         [
@@ -129,7 +137,7 @@ def _agent(program: Iterable[str], hardware: Hardware) -> Iterator[IO[str]]:
     )
     assert agent.stdout is not None
     try:
-        yield agent.stdout
+        yield agent
         with suppress(subprocess.TimeoutExpired):
             agent.wait(LAST_SECONDS)
     finally:
@@ -167,8 +175,8 @@ def listen(lines: IO[str], log: Callable[[int, dict[str, float]], None]) -> Hear
             elif "failures" in message:
                 heard.failures = {int(rank): code for rank, code in message["failures"].items()}
                 break
-        if interrupted():
-            raise KeyboardInterrupt
+    if interrupted():
+        raise KeyboardInterrupt
     return heard
 
 

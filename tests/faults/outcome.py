@@ -107,3 +107,29 @@ def _checkpoints(folder: Folder) -> dict[Path, tuple[int, int]]:
             stat = path.stat()
             found[path] = (stat.st_ino, stat.st_mtime_ns)
     return found
+
+
+def wait_for(found: Callable[[], object], process, seconds: float = 120) -> None:
+    """Wait until something is found, as long as the command runs."""
+    patience = time.monotonic() + seconds
+    while not found():
+        assert process.poll() is None and time.monotonic() < patience
+        time.sleep(0.005)
+
+
+def left_behind(folder: Folder) -> list[str]:
+    """The processes that were started for the folder and are still there after a few seconds."""
+    mark, patience = f"LRA_BENCH_RESULTS={folder.results}", time.monotonic() + 5
+    while found := [path.parent.name for path in Path("/proc").glob("[0-9]*/environ") if mark in variables(path)]:
+        if time.monotonic() > patience:
+            return found
+        time.sleep(0.1)
+    return []
+
+
+def variables(path: Path) -> list[str]:
+    """The environment variables of a process, none where it has ended."""
+    try:
+        return path.read_text().split("\0")
+    except OSError:
+        return []

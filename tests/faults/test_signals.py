@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.outcome import beside, wait_for_step
+from tests.faults.outcome import beside, left_behind, wait_for, wait_for_step
 from tests.faults.test_endings import OPTIONS, own_models
 from tests.faults.test_kills import cell_processes
 from tests.running import TINY, Folder, alive
@@ -52,13 +52,6 @@ STAGES: dict[str, tuple[Callable, list[str], str]] = {
 }
 
 
-def wait_for(found: Callable[[], object], process, seconds: float = 120) -> None:
-    patience = time.monotonic() + seconds
-    while not found():
-        assert process.poll() is None and time.monotonic() < patience
-        time.sleep(0.005)
-
-
 def send(process, sequence: Iterable[float], target: str) -> None:
     """Send signals to the command or to its group, with pauses in seconds between them."""
     for each in sequence:
@@ -66,23 +59,6 @@ def send(process, sequence: Iterable[float], target: str) -> None:
             time.sleep(each)
         elif process.poll() is None:
             TARGETS[target](process.pid, each)
-
-
-def left_behind(folder: Folder) -> list[str]:
-    """The processes that were started for the folder and are still there after a few seconds."""
-    mark, patience = f"LRA_BENCH_RESULTS={folder.results}", time.monotonic() + 5
-    while found := [path.parent.name for path in Path("/proc").glob("[0-9]*/environ") if mark in variables(path)]:
-        if time.monotonic() > patience:
-            return found
-        time.sleep(0.1)
-    return []
-
-
-def variables(path: Path) -> list[str]:
-    try:
-        return path.read_text().split("\0")
-    except OSError:
-        return []
 
 
 def assert_interrupted(process, folder: Folder, stage: str, seconds: float = 60) -> None:
