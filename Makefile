@@ -16,6 +16,37 @@ CHOICES = $(strip $(call choice,TASK,task) $(call choice,MODEL,model) $(call cho
   $(call choice,PROTOCOL,protocol) $(call choice,HARDWARE,hardware) $(call choice,SEED,seed))
 
 .DEFAULT_GOAL := help
+
+# Variables that each target reads. Others on the command line would be ignored, so the first of them stops make here.
+reads_bench := TASK MODEL POSITION PROTOCOL HARDWARE SEED ARGS
+reads_profile := $(reads_bench)
+reads_grid := ARGS
+reads_evaluate := RECORD ARGS
+reads_leaderboard := TASK PROTOCOL ARGS
+reads_compare := A B TASK PROTOCOL ARGS
+reads_plots := ARGS
+reads_data := TASK PROTOCOL ARGS
+reads_test := ARGS
+reads_test-slow := ARGS
+GOALS := $(or $(MAKECMDGOALS),$(.DEFAULT_GOAL))
+READ := $(foreach goal,$(GOALS),$(reads_$(goal))) PYTHON VENV
+MAKES_OWN := SHELL .SHELLFLAGS MAKE MAKEFLAGS MAKEFILES
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(origin $(name))),$(name)))
+UNKNOWN := $(firstword $(filter-out $(READ) $(MAKES_OWN),$(GIVEN)))
+ifeq ($(MAKELEVEL),0) # a make that was started by another has the variables of both
+ifneq ($(UNKNOWN),)
+MEANT := $(filter $(shell printf %s '$(subst ','\'',$(UNKNOWN))' | tr a-z A-Z),$(READ))
+ELSE := $(if $(filter ARGS,$(READ)),; everything else goes in ARGS="train.lr=3e-4")
+ifneq ($(MEANT),)
+$(error $(UNKNOWN): make takes $(MEANT)=…$(ELSE))
+else ifneq ($(and $(ELSE),$(findstring .,$(UNKNOWN))),)
+$(error $(UNKNOWN): write ARGS="$(UNKNOWN)=$(value $(UNKNOWN))")
+else
+$(error $(UNKNOWN): make $(GOALS) takes $(strip $(READ))$(ELSE))
+endif
+endif
+endif
+
 .PHONY: help setup bench grid profile evaluate leaderboard compare plots data test test-slow check clean
 
 help: ## Show this list

@@ -85,6 +85,60 @@ def test_choices_arrive_whole(clone: Path, arguments: list[str], expected: list[
     assert called(clone) == ["lra-bench", *expected]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["bench", "model=performer", "ARGS=--dry-run"],
+            'model: make takes MODEL=…; everything else goes in ARGS="train.lr=3e-4"',
+        ),
+        (["bench", "Model=performer"], "Model: make takes MODEL=…"),
+        (["bench", "MODEL=performer", "train.lr=3e-4"], 'train.lr: write ARGS="train.lr=3e-4"'),
+        (["bench", "ARGS=seed=1 --dry-run", "model.name=a b"], 'model.name: write ARGS="model.name=a b"'),
+        (
+            ["bench", "MODLE=performer"],
+            "MODLE: make bench takes TASK MODEL POSITION PROTOCOL HARDWARE SEED ARGS PYTHON VENV; "
+            'everything else goes in ARGS="train.lr=3e-4"',
+        ),
+        (["profile", "task=listops"], "task: make takes TASK=…"),
+        (["leaderboard", "MODEL=performer"], "MODEL: make leaderboard takes TASK PROTOCOL ARGS PYTHON VENV;"),
+        (["compare", "A=performer", "B=local", "C=full"], "C: make compare takes A B TASK PROTOCOL ARGS"),
+        (["evaluate", "record=a.json"], "record: make takes RECORD=…"),
+        (["data", "MODEL=performer"], "MODEL: make data takes TASK PROTOCOL ARGS"),
+        (["plots", "TASK=listops"], "TASK: make plots takes ARGS"),
+        (["grid", "TASK=listops"], "TASK: make grid takes ARGS"),
+        (["test", "k=circle"], "k: make test takes ARGS"),
+        (["test-slow", "k=circle"], "k: make test-slow takes ARGS"),
+        (["setup", "python=python3.12"], "python: make takes PYTHON=…"),
+        (["check", "train.lr=3e-4"], "train.lr: make check takes PYTHON VENV"),
+        (["MODEL=performer"], "MODEL: make help takes PYTHON VENV"),
+    ],
+)
+def test_a_variable_that_a_target_does_not_read_stops_make(clone: Path, arguments: list[str], sentence: str) -> None:
+    done = make(clone, *arguments)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert sentence in line
+    assert not (clone / "called").exists() and not done.stdout
+
+
+def test_variables_of_make_and_of_the_environment_are_taken(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (clone / ".venv" / ".installed").touch()
+    monkeypatch.setenv("train.lr", "3e-4")
+    monkeypatch.setenv("model", "local")
+    assert make(clone, "bench", "SHELL=/bin/bash", "VENV=.venv", "PYTHON=python3", "MODEL=performer").returncode == 0
+    assert called(clone) == ["lra-bench", "bench", "model=performer"]
+    assert make(clone, "plots", "data", "TASK=listops").returncode == 0, "one of the targets reads it"
+
+
+def test_variables_of_a_surrounding_make_do_not_stop_it(clone: Path) -> None:
+    (clone / ".venv" / ".installed").touch()
+    (clone / "outer.mk").write_text("all:\n\t+$(MAKE) -f Makefile bench MODEL=performer\n")
+    done = make(clone, "-f", "outer.mk", "OUTER=1")
+    assert done.returncode == 0, done.stderr
+    assert called(clone) == ["lra-bench", "bench", "model=performer"]
+
+
 def test_compare_wants_two_names(clone: Path) -> None:
     (clone / ".venv" / ".installed").touch()
     done = make(clone, "compare", "A=performer")
