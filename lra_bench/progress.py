@@ -83,16 +83,22 @@ def _lines(total: int, description: str, start: int, unit: str) -> Iterator[Tell
         rate = (done - start) / (now - began)
         left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
         doing = f"; {doing}" if doing else ""
-        so_far = f"{done:,} of {total:,}{f' {unit}' if unit else ''}, {_per_second(rate, unit)}"
+        so_far = f"{done:,} of {total:,}{f' {unit}' if unit else ''}, {_pace(rate, unit)}"
         say(f"{description}: {so_far}{left}{doing}")
 
     yield advance
 
 
-def _per_second(rate: float, unit: str) -> str:
-    """A rate in three digits: ``35.2 steps/s``."""
-    digits = max(0, 2 - math.floor(math.log10(rate))) if rate > 0 else 0
-    return f"{rate:,.{min(digits, 3)}f} {unit}/s".replace(" /s", "/s")
+def _pace(rate: float, unit: str) -> str:
+    """A rate in three digits: ``35.2 steps/s``; below one per second the time of an item: ``12.3 s/cell``."""
+    if 0 < rate < 1:
+        return f"{_three_digits(1 / rate)} s" + (f"/{unit.removesuffix('s')}" if unit else " each")
+    return f"{_three_digits(rate)} {unit}/s".replace(" /s", "/s")
+
+
+def _three_digits(number: float) -> str:
+    digits = max(0, 2 - math.floor(math.log10(number))) if number > 0 else 0
+    return f"{number:,.{digits}f}"
 
 
 def _live(total: int, description: str, start: int, unit: str) -> Iterator[Tell]:
@@ -112,7 +118,7 @@ def _live(total: int, description: str, start: int, unit: str) -> Iterator[Tell]
         if now - began > QUIET_SECONDS and now - shown > REDRAW_SECONDS:
             shown = now
             told = f"{description}: {doing}" if doing else description
-            screen.update(task, visible=True, description=told, rate=_per_second(done / (now - began), unit))
+            screen.update(task, visible=True, description=told, rate=_pace(done / (now - began), unit))
             screen.start()
             screen.refresh()
 

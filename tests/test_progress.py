@@ -69,10 +69,33 @@ def test_without_a_terminal_there_are_lines():
 
 
 def test_rates_have_three_digits():
-    rates = {0: "0 steps/s", 0.0123: "0.012 steps/s", 0.5: "0.500 steps/s", 3.14159: "3.14 steps/s"}
+    rates = {0: "0 steps/s", 1: "1.00 steps/s", 3.14159: "3.14 steps/s"}
     rates |= {35.25: "35.2 steps/s", 480.4: "480 steps/s", 1234567: "1,234,567 steps/s"}
-    assert {rate: progress._per_second(rate, "steps") for rate in rates} == rates
-    assert progress._per_second(2.0, "") == "2.00/s"
+    assert {rate: progress._pace(rate, "steps") for rate in rates} == rates
+    assert progress._pace(2.0, "") == "2.00/s"
+
+
+def test_slow_items_are_told_in_seconds_of_one():
+    paces = {0.9999: "1.00 s/cell", 0.5: "2.00 s/cell", 1 / 12.345: "12.3 s/cell", 1 / 1234: "1,234 s/cell"}
+    assert {rate: progress._pace(rate, "cells") for rate in paces} == paces
+    assert progress._pace(1 / 15.9, "lengths") == "15.9 s/length"
+    assert progress._pace(0.25, "") == "4.00 s each"
+
+
+SLOW = """
+import time
+from lra_bench import progress
+progress.QUIET_SECONDS, progress.LINE_SECONDS, progress.REDRAW_SECONDS = 0.0, 0.0, 0.0
+with progress.bar(3, "Measuring", unit="cells") as advance:
+    time.sleep(1.2)
+    advance(1)
+"""
+
+
+def test_slow_items_on_a_terminal_and_in_lines():
+    assert re.search(r"Measuring .*1/3 cells 1\.[2-9]\d s/cell", on_a_terminal(SLOW))
+    piped = subprocess.run([sys.executable, "-c", SLOW], capture_output=True, text=True, check=True)
+    assert re.search(r"^Measuring: 1 of 3 cells, 1\.[2-9]\d s/cell, \d s left$", piped.stderr, re.MULTILINE)
 
 
 def test_a_line_says_what_is_waited_for(capsys, monkeypatch) -> None:
