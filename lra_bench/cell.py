@@ -23,7 +23,7 @@ from lra_bench.limits import TimeUp, is_out_of_memory, memory_limit, time_limit
 from lra_bench.progress import say
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import FINISHED, Record
-from lra_bench.training.interrupt import deferred, ignore, raise_once, unblock
+from lra_bench.training.interrupt import deferred, ignore, ignore_all, raise_once, unblock
 
 if TYPE_CHECKING:
     from lra_bench.stages import Stages
@@ -234,6 +234,8 @@ def main() -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    finally:
+        ignore_all()
     return RECORDED if code == 1 else code
 
 

@@ -30,7 +30,7 @@ from lra_bench.cli_options import (
 )
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
-from lra_bench.training.interrupt import SIGNALS
+from lra_bench.training.interrupt import ignore_all
 
 app = typer.Typer(
     name="lra-bench",
@@ -76,7 +76,7 @@ def profile(
                 found = comparison.run()
             except KeyboardInterrupt:
                 say("lra-bench: interrupted; a profile that is not finished keeps nothing, start it again.")
-                raise typer.Exit(130) from None
+                sys.exit(130)
             profiles.append(found)
             if output is not None:
                 write_csv(profiles, output)
@@ -203,15 +203,15 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt, as SIGINT does
     try:
         code = app(args=arguments, standalone_mode=False)
+        if code == 130:  # what recent releases of typer make of KeyboardInterrupt
+            raise KeyboardInterrupt
     except UserError as error:
         if debug:
             raise
         say(f"lra-bench: {error}")
         sys.exit(2)
     except (KeyboardInterrupt, typer.Abort):
-        with suppress(ValueError):
-            for number in SIGNALS:
-                signal.signal(number, signal.SIG_IGN)  # a further one must not change the exit code
+        ignore_all()
         say("lra-bench: interrupted; the same command continues where it stopped.")
         sys.exit(130)
     except Exception as error:

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -66,6 +66,13 @@ def blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def ignore_all() -> None:
+    """Ignore ``SIGNALS`` from now on, in a process that is ending: none is to change its exit code."""
+    with suppress(ValueError):  # not in the main thread
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
 
 
 def unblock() -> None:

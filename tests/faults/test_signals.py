@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -83,6 +85,38 @@ def stop(prepared: Folder, root: Path, stage: str, sequence: list, target: str) 
     send(process, sequence, target)
     assert_interrupted(process, folder, reason)
     return folder
+
+
+PLANNING = """
+import sys, time
+from lra_bench import cli
+from lra_bench.grid import plan
+
+def slowly(*arguments):
+    print("planning", flush=True)
+    time.sleep(60)
+
+plan.plan = slowly
+sys.argv = ["lra-bench", "bench"]
+cli.main()
+"""
+
+
+@pytest.mark.parametrize("sequence", [[INT], [TERM], [INT, 0.05, TERM]], ids=str)
+def test_a_signal_before_the_first_cell_is_started(tmp_path, sequence):
+    process = subprocess.Popen(
+        [sys.executable, "-c", PLANNING],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None and process.stdout.readline() == "planning\n"
+    send(process, sequence, "command")
+    printed, _ = process.communicate(timeout=30)
+    assert process.returncode == 130 and "Traceback" not in printed, printed
+    assert "interrupted; the same command continues" in printed
 
 
 def named(sequence: list) -> str:
