@@ -17,6 +17,7 @@ from lra_bench.contracts import UserError
 from lra_bench.progress import say
 
 if TYPE_CHECKING:
+    from lra_bench.cell import Cell
     from lra_bench.records.schema import Record
 
 
@@ -63,14 +64,14 @@ def bench(
         _submit(planned, root, config_dir, rerun)
         return
     worst = 0
-    records = []
+    measured: list[tuple[Cell, Record]] = []
     for each, record, code in execute(planned, root, rerun):
         worst = max(worst, code)
         if record is not None:
             _print_outcome(each, record)
-            records.append(record)
-    _print_beside_reference(records, boards)
-    _print_next(records)
+            measured.append((each.cell, record))
+    _print_beside_reference([record for _, record in measured], boards)
+    _print_next(measured)
     if worst:
         raise typer.Exit(worst)
 
@@ -139,20 +140,20 @@ def _ranking(record: Record) -> tuple[str, str]:
     return record.key.task, record.key.protocol
 
 
-def _print_next(records: Sequence[Record]) -> None:
+def _print_next(measured: Sequence[tuple[Cell, Record]]) -> None:
     """Print what may be run next: the record, the tables, more seeds, the next protocol."""
     from lra_bench.leaderboard.naming import UNRANKED
     from lra_bench.leaderboard.paired import MIN_SEEDS
 
-    done = [record for record in records if record.status == "ok"]
+    done = [(cell, record) for cell, record in measured if record.status == "ok"]
     if not done:
         return
-    last, program = done[-1], _program()
-    task, protocol = last.key.task, last.config["protocol"]
+    (last, _), program = done[-1], _program()
+    protocol = last.config["protocol"]
     lines = [("the whole record", f"{program} show last")]
-    named = [f"--protocol {protocol['name']}"] if protocol["name"] in UNRANKED else []
-    lines.append(("its row beside all others", " ".join([f"{program} leaderboard --task {task}", *named])))
-    if len({record.key.seed for record in done}) < MIN_SEEDS:
+    named = [f"--protocol {last.key.protocol}"] if last.key.protocol in UNRANKED else []
+    lines.append(("its row beside all others", " ".join([f"{program} leaderboard --task {last.key.task}", *named])))
+    if len({cell.key.seed for cell, _ in done}) < MIN_SEEDS:
         lines.append(("three seeds, so that differences can be tested", f"{program} {_with_seeds(last.command)}"))
     width = max(len(meaning) for meaning, _ in lines)
     print("Next:")
@@ -163,7 +164,7 @@ def _print_next(records: Sequence[Record]) -> None:
 
 
 def _with_seeds(command: str) -> str:
-    """The command of a record for three seeds, without the name of the program."""
+    """The command of a cell for three seeds, without the name of the program."""
     words = [word for word in shlex.split(command)[1:] if not word.startswith("seed=")]
     return shlex.join([*words, "seed=0,1,2"])
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lra_bench.doctor import Finding
+from lra_bench.safe_text import printable
 
 if TYPE_CHECKING:
     from lra_bench.records.schema import Record
@@ -62,7 +63,8 @@ def with_source(overrides: list[str] | None, source: str | None) -> list[str]:
 
 def print_json(value: Any) -> None:
     """Print strict JSON."""
-    print(json.dumps(value, indent=1, allow_nan=False))
+    # JSON may hold the delete character as it is.
+    print(json.dumps(value, indent=1, allow_nan=False).replace("\x7f", r"\u007f"))
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
@@ -72,8 +74,8 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 
     table = Table(*rows[0] if rows else ["nothing"], box=None, pad_edge=False)
     for row in rows:
-        table.add_row(*("–" if value is None else str(value) for value in row.values()))
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+        table.add_row(*("–" if value is None else printable(str(value)) for value in row.values()))
+    Console(width=None if sys.stdout.isatty() else 200, markup=False, emoji=False).print(table)
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
@@ -82,7 +84,7 @@ def print_findings(findings: Iterable[Finding]) -> None:
     bad = False
     for finding in findings:
         bad |= finding.ok is False
-        print(f"{marks[finding.ok]:<8}{finding.what}: {finding.found}")
+        print(f"{marks[finding.ok]:<8}{finding.what}: {printable(finding.found)}")
     raise typer.Exit(1 if bad else 0)
 
 

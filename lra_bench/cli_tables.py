@@ -11,6 +11,7 @@ import typer
 from lra_bench.cli_options import Json, Reference, Results, print_json, records_of, root_of
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
+from lra_bench.safe_text import printable
 
 HTML = "html"
 Protocol = Annotated[str | None, typer.Option(help="One protocol alone; smoke is shown only if it is named")]
@@ -123,7 +124,7 @@ def plot(
     folder = output or root / "figures"
     if name != "all":
         for path in draw(name, records, folder, width):
-            print(path)
+            print(printable(str(path)))
         return
     failed: dict[str, None] = {}
     with closing(draw_all(records, folder, width)) as figures:
@@ -133,6 +134,6 @@ def plot(
                 failed[figure] = None
             else:
                 for path in outcome:
-                    print(path)
+                    print(printable(str(path)))
     if failed:
         raise UserError(f"plot: {', '.join(failed)} could not be drawn, as told above; the other figures are")

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+from lra_bench.safe_text import printable
+
 if TYPE_CHECKING:
     from rich.progress import Progress
 
@@ -59,9 +61,9 @@ def on_terminal() -> bool:
 
 
 def say(message: str) -> None:
-    """One line on stderr that says what the program is doing or waiting for."""
+    """One line on stderr that says what the program is doing or waiting for; control characters are replaced."""
     if not _silent:
-        print(message, file=sys.stderr, flush=True)  # noqa: T201
+        print(printable(message), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def silence() -> None:
@@ -105,6 +107,7 @@ def _live(total: int, description: str, start: int, unit: str) -> Iterator[Tell]
     global _screen
     outermost = _screen is None
     screen = _screen = _screen or _new_screen()
+    description = printable(description)
     task = screen.add_task(description, total=total, completed=start, unit=unit, rate="", visible=False)
     began = shown = time.monotonic()
     done = 0
@@ -117,7 +120,7 @@ def _live(total: int, description: str, start: int, unit: str) -> Iterator[Tell]
         # Drawn from the caller's own thread, and seldom: a drawing thread would disturb what is being timed.
         if now - began > QUIET_SECONDS and now - shown > REDRAW_SECONDS:
             shown = now
-            told = f"{description}: {doing}" if doing else description
+            told = f"{description}: {printable(doing)}" if doing else description
             screen.update(task, visible=True, description=told, rate=_pace(done / (now - began), unit))
             screen.start()
             screen.refresh()

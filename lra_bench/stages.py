@@ -19,7 +19,7 @@ from lra_bench.measure.memory import peak_memory
 from lra_bench.measure.profile import profile
 from lra_bench.records.extrapolation import attempt_now, section
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import Parameters
+from lra_bench.records.sections import Capability, Parameters, Training
 from lra_bench.tracking.choice import tracker
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.evaluation import Evaluation, evaluate
@@ -129,7 +129,7 @@ class Stages:
                 fit = train(model, rows, task.spec, self.config, self.hardware, self.checkpoints, self.tracker.log)
             memory = peak.as_dict()
         self.curves = _curves(fit)
-        self.record.training = {**fit.figures, **memory}
+        self.record.training = cast(Training, {**fit.figures, **memory})
         return fit
 
     def _finish(self, model: nn.Module, rows: dict[str, Rows]) -> None:
@@ -203,9 +203,9 @@ def parameter_parts(model: nn.Module) -> Parameters:
     return {"total": total, "body": body, "body_active": body, "embeddings": tables, "positions": 0, "head": 0}
 
 
-def _capability(model: nn.Module) -> dict[str, Any] | None:
+def _capability(model: nn.Module) -> Capability | None:
     capability = getattr(model, "capability", None)
-    return capability.as_dict() if capability is not None else None
+    return cast(Capability, capability.as_dict()) if capability is not None else None
 
 
 def _metric(result: Evaluation, task: Task) -> dict[str, Any]:

@@ -109,3 +109,13 @@ def test_a_line_says_what_is_waited_for(capsys, monkeypatch) -> None:
     first, second = capsys.readouterr().err.splitlines()
     assert first == "Profile: 0 of 3 measurements, 0 measurements/s; warming up performer"
     assert second.startswith("Profile: 1 of 3 measurements") and "performer" not in second
+
+
+def test_control_characters_of_a_message_are_replaced(capsys):
+    progress.say("a\x1b[31mb\x9bc\u202ed\x7f\ud800\n\te")
+    assert capsys.readouterr().err == "a\ufffd[31mb\ufffdc\ufffdd\ufffd\ufffd\n\te\n"
+
+
+def test_control_characters_of_a_description_are_not_drawn():
+    shown = on_a_terminal(PROGRAM.format(quiet=0.0).replace("Outer", r"Ou\x1b]0;t\x07er"))
+    assert "Ou\ufffd]0;t\ufffder" in shown and "\x1b]" not in shown

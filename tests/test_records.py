@@ -18,6 +18,7 @@ import pytest
 
 from lra_bench.contracts import UserError
 from lra_bench.records import store, tables, upgrades
+from lra_bench.records.check import check_store
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import STATUSES, Record
 from lra_bench.records.upgrades import upgrade
@@ -98,6 +99,75 @@ def test_an_upgrade_is_applied_in_order(monkeypatch: pytest.MonkeyPatch) -> None
 def test_what_is_wrong_with_a_record_is_named(change: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         Record.from_dict(upgrade(raw_record() | change))
+
+
+def nested(levels: int) -> object:
+    value: object = 1
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+DAMAGED = {
+    "text as a rate": ({"training": {"tokens_per_second": "fast"}}, "training.tokens_per_second should be float"),
+    "a list as seconds": ({"training": {"train_seconds": []}}, "training.train_seconds should be float"),
+    "a number as a family": ({"capability": {"family": 3}}, "capability.family should be str"),
+    "a mapping as growth": ({"capability": {"growth": {}}}, "capability.growth should be float"),
+    "a section that is text": ({"config": {"task": "listops"}}, "config.task should be a dict"),
+    "a deep configuration": ({"config": {"model": nested(900)}}, "config.model is nested more than 100 levels deep"),
+    "deep differences": (
+        {"variant": {"label": "x", "differences": {"a": nested(99)}, "position": None}},
+        "variant.differences is nested more than 100 levels deep",
+    ),
+    "half a character": ({"reason": "\ud800"}, "reason holds a lone surrogate"),
+    "half a character in a list": ({"last_lines": ["fine", "\udfff"]}, "last_lines.1 holds a lone surrogate"),
+    "half a character as a name": ({"floors": {"\ud800": 0.1}}, "a name in floors holds a lone surrogate"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_part_of_a_record_is_named(damage: str, tmp_path: Path) -> None:
+    change, message = DAMAGED[damage]
+    good = store.write(make_record(), tmp_path)
+    good.with_name("seed1.json").write_text(
+        json.dumps({**raw_record(), "key": {**raw_record()["key"], "seed": 1}, **change})
+    )
+    told: list[str] = []
+    assert [record.key.seed for record in store.load_all(tmp_path, told.append)] == [0]
+    assert len(told) == 1 and "seed1.json" in told[0] and message in told[0], told
+    (readable,) = (found for found in check_store(tmp_path) if found.what == "readable")
+    assert readable.ok is False and message in readable.found
+
+
+def test_what_a_record_holds_beyond_what_is_read_is_kept() -> None:
+    change = {
+        "training": {"own": "text"},
+        "capability": {"own": [1]},
+        "config": {"own": nested(90), "task": {"a": "😀"}},
+    }
+    record = store.read(json.dumps({**raw_record(), **change}).encode(), "here")
+    assert {name: getattr(record, name) for name in change} == change
+
+
+def test_control_characters_of_a_record_become_visible(tmp_path: Path) -> None:
+    nasty = "a\x1b]0;title\x07 b\u202ec\u2066d\x7fe\x9bf\rg\nh\ti"
+    shown = "a\ufffd]0;title\ufffd b\ufffdc\ufffdd\ufffde\ufffdf\ufffdg\nh\ti"
+    change = {
+        "reason": nasty,
+        "last_lines": [nasty],
+        "variant": {"label": nasty, "differences": {nasty: nasty}, "position": None},
+        "environment": {"hardware": {nasty: [nasty]}, "software": {}},
+    }
+    for ascii_only in (True, False):
+        content = json.dumps({**raw_record(), **change}, ensure_ascii=ascii_only)
+        record = store.read(content.encode(), "here")
+        assert record.reason == record.last_lines[0] == record.variant["label"] == shown
+        assert record.variant["differences"] == {shown: shown}
+        assert record.environment["hardware"] == {shown: [shown]}
+    made = make_record(reason=nasty, last_lines=["\ud800"], differences={nasty: 1})
+    written = store.load(store.write(made, tmp_path))
+    assert written.reason == shown and written.last_lines == ["\ufffd"]
+    assert list(written.variant["differences"]) == [shown]
 
 
 @pytest.mark.parametrize("name", sorted(raw_record()))

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from lra_bench import cli
 from lra_bench.build import build_model, build_task, classes_of, load_class
 from lra_bench.claims import checkpoint_folder
 from lra_bench.contracts import Task, UserError
@@ -208,6 +209,44 @@ def test_folders_of_records_leave_out_what_is_none(folder, aside):
         assert disk(aside) == before
     code, errors = command("results", "import", aside / "results", "--results", aside / "merged")
     assert code == 0 and len(list((aside / "merged").rglob("*.json"))) == 2
+
+
+CONTROLS = "\x1b\x07\x9b\u202e\u2066\x08\r"
+
+
+def test_no_control_character_of_a_record_or_a_file_name_is_printed(folder, aside, monkeypatch, capsys):
+    nasty = f"[/red]{CONTROLS}]0;owned"
+    record = make_record("performer", status="failed")
+    changes = {"reason": nasty, "last_lines": [nasty], "command": nasty, "finished_at": nasty}
+    raw = {**json.loads(json.dumps(record.to_dict())), **changes}
+    raw["variant"]["differences"] = {f"x{nasty}": nasty}
+    root = aside / f"results{CONTROLS}"
+    path = root / "runs" / record.key.file("json")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(as_json(raw))
+    path.with_name("seed1.json").write_bytes(b"{}")
+
+    def run(*arguments):
+        monkeypatch.setattr("sys.argv", ["lra-bench", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        printed = capsys.readouterr()
+        assert not set(printed.out + printed.err) & set(CONTROLS), printed
+        assert "\ufffd" in printed.out + printed.err
+        return ended.value.code
+
+    for arguments in (["leaderboard"], ["leaderboard", "--format", "csv"], ["results", "list"]):
+        assert run(*arguments, "--results", root) == 0
+    assert run("results", "check", "--results", root) == 1
+    assert run("results", "import", root, "--results", aside / "ours") == 0
+    assert run("show", path) == 0
+    assert run("show", f"{path}{CONTROLS}") == 2
+
+    def fail(record):
+        raise RuntimeError(CONTROLS)
+
+    monkeypatch.setattr("lra_bench.leaderboard.describe.describe", fail)
+    assert run("show", path) == 1
 
 
 KEYS = (

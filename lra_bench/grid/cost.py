@@ -106,6 +106,7 @@ def _settings(key: CellKey) -> tuple[str, str, str]:
 def _scaled(record: Record, cell: Cell) -> float:
     assert record.wall_seconds is not None
     training = (record.training or {}).get("train_seconds") or 0.0
-    before, now = record.config["train"], cell.config["train"]
-    ratio = now["steps"] * now["batch_size"] / (before["steps"] * before["batch_size"])
+    before, now = record.config.get("train", {}), cell.config["train"]
+    rows = before.get("steps", 0) * before.get("batch_size", 0)
+    ratio = now["steps"] * now["batch_size"] / rows if rows > 0 else 1.0
     return max(0.0, record.wall_seconds - training) + training * ratio

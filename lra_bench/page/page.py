@@ -47,7 +47,7 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame]) -> str:
     import jinja2
 
     families = {record.key.model: "other" for record in records}
-    families |= {record.key.model: record.capability["family"] for record in records if record.capability}
+    families |= {record.key.model: record.capability.get("family", "other") for record in records if record.capability}
     looks = colours.model_classes(families)
     board = frames["long"]
     places = Places(board, families, looks)

@@ -14,7 +14,21 @@ from lra_bench.private import shareable
 
 from .extrapolation import Extrapolation
 from .key import CellKey
-from .sections import Code, Data, Energy, Environment, Flops, Growth, Metric, Parameters, SpeedPoint, Variant
+from .sections import (
+    Capability,
+    Code,
+    Config,
+    Data,
+    Energy,
+    Environment,
+    Flops,
+    Growth,
+    Metric,
+    Parameters,
+    SpeedPoint,
+    Training,
+    Variant,
+)
 from .upgrades import SCHEMA_VERSION
 from .values import check, hints, plain, shown
 
@@ -66,7 +80,7 @@ class Record:
     data: Data | None = None
     environment: Environment
     parameters: Parameters | None = None
-    training: dict[str, Any] | None = None
+    training: Training | None = None
     speed: list[SpeedPoint] = field(default_factory=list)
     growth: dict[str, Growth] = field(default_factory=dict)
     flops: Flops | None = None
@@ -74,7 +88,7 @@ class Record:
     metrics: dict[str, Metric] = field(default_factory=dict)
     floors: dict[str, float | None] = field(default_factory=dict)
     extrapolation: Extrapolation | None = None
-    capability: dict[str, Any] | None = None
+    capability: Capability | None = None
     artifacts: dict[str, str] = field(default_factory=dict)
     path: Path | None = field(default=None, compare=False, repr=False)
     reference: str = field(default="", compare=False, repr=False)
@@ -142,6 +156,7 @@ class Record:
             if entry.name not in values:
                 raise UserError(f"record: {entry.name} is missing")
             check(values[entry.name], hints(cls)[entry.name], entry.name)
+        check(values["config"], Config, "config")
         if values["status"] not in STATUSES:
             raise UserError(f"record: status {shown(values['status'])} is unknown (known: {', '.join(STATUSES)})")
         key = values.get("key")

@@ -54,6 +54,47 @@ class Parameters(TypedDict):
     head: int
 
 
+class Train(TypedDict, total=False):
+    """The options of training that readers use."""
+
+    steps: int
+    batch_size: int
+
+
+class Config(TypedDict, total=False):
+    """The sections of a configuration that readers look into, each a mapping."""
+
+    task: dict[str, Any]
+    model: dict[str, Any]
+    position: dict[str, Any]
+    backbone: dict[str, Any]
+    train: Train
+    measure: dict[str, Any]
+    hardware: dict[str, Any]
+    launcher: dict[str, Any]
+    protocol: dict[str, Any]
+    tracker: dict[str, Any]
+
+
+class Training(TypedDict, total=False):
+    """Figures of the training run; further ones are allowed."""
+
+    steps: int | None
+    best_step: int | None
+    train_seconds: float | None
+    evaluation_seconds: float | None
+    tokens_per_second: float | None
+    padded_tokens_per_second: float | None
+    validation_change_on_reload: float | None
+
+
+class Capability(TypedDict, total=False):
+    """Declared properties of the system; further ones are allowed."""
+
+    family: str
+    growth: float
+
+
 class Score(TypedDict, total=False):
     """The score under the name of the task's metric; one of the two is there."""
 

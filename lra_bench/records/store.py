@@ -23,6 +23,7 @@ from .environment import HOST, host_name, same_host
 from .key import CellKey
 from .schema import FINISHED, Record
 from .upgrades import upgrade
+from .values import checked_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -176,10 +177,16 @@ def size_of(path: Path, what: str) -> int:
 def read(content: bytes, source: str, path: Path | None = None) -> Record:
     """The record in the bytes of a JSON file; ``UserError`` names the ``source`` and what is wrong with it."""
     try:
-        return Record.from_dict(upgrade(json.loads(content, parse_constant=_refuse)), path)
+        text = content.decode(json.detect_encoding(content))
+        return Record.from_dict(upgrade(checked_json(text, _refuse)), path)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{source}: cannot be read as a record ({error})") from error
-    except (LookupError, TypeError, AttributeError) as error:  # from an upgrade, which runs before any check
+    except (
+        LookupError,
+        TypeError,
+        AttributeError,
+        ArithmeticError,
+    ) as error:  # from an upgrade, which runs before any check
         raise UserError(f"{source}: cannot be read as a record ({type(error).__name__}: {error})") from error
     except UserError as error:
         raise UserError(f"{source}: {error}") from error

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import math
+import re
 import types
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from lra_bench.contracts import UserError
+from lra_bench.safe_text import printable
 
 LARGEST = 2.0**63
 """No count or figure is larger; tables hold them as 64-bit numbers."""
 
+DEEPEST = 100
+"""The deepest nesting of lists and mappings in a record."""
+
 SCALARS = (bool, int, float, str)
 SHOWN_CHARACTERS = 60
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# Escapes in JSON of what ``printable`` replaces; the halves of whole pairs match too.
+_ESCAPES = re.compile(
+    r"\\(?:[bfr]|u(?:00(?:[018][0-9a-fA-F]|7[fF]|9[0-9a-fA-F])|20(?:2[a-eA-E]|6[6-9])|[dD][89a-fA-F][0-9a-fA-F]{2}))"
+)
 
 
 def shown(value: Any) -> str:
@@ -26,20 +38,80 @@ def shown(value: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON knows it: numpy scalars, arrays, tuples and paths made plain, what is not finite made None."""
-    if value is None or isinstance(value, bool | int | str):
+    """``value`` as JSON knows it: numpy scalars, arrays, tuples and paths made plain, what is not finite made None.
+
+    Text is made ``printable``.
+    """
+    if isinstance(value, str):
+        return printable(value)
+    if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(name): plain(entry) for name, entry in value.items()}
+        return {printable(str(name)): plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(entry) for entry in (sorted(value) if isinstance(value, set | frozenset) else value)]
     if hasattr(value, "tolist"):
         return plain(value.tolist())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return plain(dataclasses.asdict(value))
-    return str(value)
+    return printable(str(value))
+
+
+def checked_json(text: str, parse_constant: Callable[[str], Any]) -> Any:
+    """Parse JSON text and replace unprintable characters in its strings.
+
+    Raises ``ValueError`` if it is not JSON, and ``UserError`` if it is nested more than ``DEEPEST`` levels deep or
+    holds a lone surrogate.
+    """
+    value = json.loads(text, parse_constant=parse_constant)
+    if _depth(value) > DEEPEST:
+        raise UserError(f"record: {_deep_place(value)} is nested more than {DEEPEST} levels deep")
+    # Most records are plain ASCII, and a search of the text is faster than a visit of every string.
+    if text.isascii() and "\x7f" not in text and not _ESCAPES.search(text):
+        return value
+    return _cleaned(value, "")
+
+
+def _depth(value: Any) -> int:
+    """The levels of nesting of ``value``, or ``DEEPEST`` + 1 where there are more."""
+    level, depth = [value] if type(value) in (dict, list) else [], 0
+    while level and depth <= DEEPEST:
+        depth += 1
+        level = [
+            entry
+            for node in level
+            for entry in (node.values() if type(node) is dict else node)
+            if type(entry) in (dict, list)
+        ]
+    return depth
+
+
+def _deep_place(value: Any) -> str:
+    """The outermost two names that lead to what is nested too deeply."""
+    names: list[str] = []
+    for most in (DEEPEST - 1, DEEPEST - 2):
+        entries = value.items() if isinstance(value, dict) else enumerate(value)
+        name, value = next((name, entry) for name, entry in entries if _depth(entry) > most)
+        names.append(str(name))
+    return ".".join(names)
+
+
+def _cleaned(value: Any, where: str) -> Any:
+    """``value`` with printable strings and names; ``UserError`` where one holds a lone surrogate."""
+    if isinstance(value, str):
+        if _SURROGATE.search(value):
+            raise UserError(f"record: {where or 'its text'} holds a lone surrogate ({shown(value)})")
+        return printable(value)
+    if isinstance(value, dict):
+        return {
+            _cleaned(name, f"a name in {where}" if where else "a name"): _cleaned(entry, f"{where}.{name}".strip("."))
+            for name, entry in value.items()
+        }
+    if isinstance(value, list):
+        return [_cleaned(entry, f"{where}.{number}") for number, entry in enumerate(value)]
+    return value
 
 
 def hints(cls: Any) -> dict[str, Any]:

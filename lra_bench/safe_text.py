@@ -1,0 +1,41 @@
+"""Text from records and files, made safe for terminals and spreadsheets."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+REPLACEMENT = "\ufffd"
+
+_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def printable(text: str) -> str:
+    """Replace control characters, bidirectional overrides and lone surrogates with U+FFFD.
+
+    Newlines and tabs are kept.
+    """
+    return text if text.isprintable() else _UNPRINTABLE.sub(REPLACEMENT, text)
+
+
+def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a copy for CSV in which no text cell and no column name is read as a formula by a spreadsheet.
+
+    Text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return is prefixed with an apostrophe.
+    Numbers are kept.
+    """
+    import pandas as pd
+
+    safe = frame.rename(columns=_quoted)
+    for place in range(safe.shape[1]):
+        if not pd.api.types.is_numeric_dtype(safe.dtypes.iloc[place]):
+            safe.isetitem(place, safe.iloc[:, place].map(_quoted, na_action="ignore"))
+    return safe
+
+
+def _quoted(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
