@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 REPLACEMENT = "\ufffd"
 
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = ("=", "+", "-", "@", "\t", "\n")
 
 
 def printable(text: str) -> str:
@@ -25,17 +25,21 @@ def printable(text: str) -> str:
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     """Return a copy for CSV in which no text cell and no column name is read as a formula by a spreadsheet.
 
-    Text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return is prefixed with an apostrophe.
-    Numbers are kept.
+    Text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line break is prefixed with an apostrophe; carriage
+    returns become newlines. Numbers are kept.
     """
     import pandas as pd
 
     safe = frame.rename(columns=_quoted)
     for place in range(safe.shape[1]):
         if not pd.api.types.is_numeric_dtype(safe.dtypes.iloc[place]):
-            safe.isetitem(place, safe.iloc[:, place].map(_quoted, na_action="ignore"))
+            safe.isetitem(place, safe.iloc[:, place].map(_quoted, na_action="ignore").array)
     return safe
 
 
 def _quoted(cell: Any) -> Any:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+    if not isinstance(cell, str):
+        return cell
+    # A carriage return is not quoted in CSV and would begin a row.
+    text = cell.replace("\r\n", "\n").replace("\r", "\n")
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from lra_bench.contracts import UserError
+from lra_bench.figures import style
 from lra_bench.leaderboard import export
 from lra_bench.leaderboard.latex import LONG_TABLE, escape, latex
 from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
+from lra_bench.leaderboard.profile import write_csv
 
 from .record_factory import make_record
 
@@ -120,3 +125,34 @@ def test_nothing_and_wrong_names_are_told() -> None:
     assert "No records yet" in export.render(LAYOUTS["long"].make([]), "latex")
     with pytest.raises(UserError, match="--layout wid: there is no such layout; did you mean wide"):
         find_layout("wid")
+
+
+FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"]
+
+
+def test_cells_of_csv_begin_no_formula(tmp_path: Path) -> None:
+    frame = pd.DataFrame(
+        {"=name": [*FORMULAS, None, "1\r=1"], "number": [-1.5] * 8, "mixed": ["=x", -2, None, "", True, 0.5, "y", "é"]}
+    )
+    before = frame.copy()
+    style.save([style.new_figure(1, 1)], frame, tmp_path, "figure")
+    write_csv([SimpleNamespace(task="=t", protocol="+p", hardware="h", rows=[{"speed": -1.5}])], tmp_path / "p.csv")  # type: ignore[list-item]
+    pd.testing.assert_frame_equal(frame, before)
+    for text in (export.render(frame, "csv"), (tmp_path / "figure.csv").read_bytes().decode()):
+        header, *rows = csv.reader(io.StringIO(text, newline=""))
+        assert header == ["'=name", "number", "mixed"]
+        assert [row[0] for row in rows] == ["'=1+1", "'+1", "'-1", "'@SUM(A1)", "'\t=1", "'\n=1", "", "1\n=1"]
+        assert {row[1] for row in rows} == {"-1.5"}
+        assert [row[2] for row in rows] == ["'=x", "-2", "", "", "True", "0.5", "y", "é"]
+    assert (tmp_path / "p.csv").read_text() == "task,protocol,hardware,speed\n'=t,'+p,h,-1.5\n"
+
+
+def test_records_put_no_formula_into_any_csv() -> None:
+    record = make_record("performer", reason="=cmd()", differences={"model.mixer.kind": "x"}, floors={"x": 0.1})
+    record.protocol_modified = ["=cmd()"]
+    assert record.data is not None
+    record.data["partial"] = "-cmd()"
+    for name, layout in LAYOUTS.items():
+        rows = csv.reader(io.StringIO(export.render(layout.make([record]), "csv", layout=name)))
+        texts = [cell for row in rows for cell in row if not re.fullmatch(r"-[\d.e-]+", cell)]
+        assert not [cell for cell in texts if cell.startswith(("=", "+", "-", "@"))]

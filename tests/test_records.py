@@ -108,7 +108,7 @@ def nested(levels: int) -> object:
     return value
 
 
-DAMAGED = {
+DAMAGED: dict[str, tuple[dict, str]] = {
     "text as a rate": ({"training": {"tokens_per_second": "fast"}}, "training.tokens_per_second should be float"),
     "a list as seconds": ({"training": {"train_seconds": []}}, "training.train_seconds should be float"),
     "a number as a family": ({"capability": {"family": 3}}, "capability.family should be str"),

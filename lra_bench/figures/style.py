@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
 from lra_bench.files import replacing, why
+from lra_bench.safe_text import without_formulas
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -154,7 +155,7 @@ def save(pages: Iterable[Figure], data: pd.DataFrame, folder: Path, name: str) -
                     # The default level takes several times as long.
                     page.savefig(aside, format="png", pil_kwargs={"compress_level": 1})
         with replacing(folder / f"{name}.csv") as path:
-            data.to_csv(path, index=False)
+            without_formulas(data).to_csv(path, index=False)
     except OSError as error:
         raise UserError(f"--output {folder}: {why(error)}; choose another folder with --output") from error
     return [folder / f"{name}.pdf", *pictures, folder / f"{name}.csv"]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lra_bench.contracts import UserError
 from lra_bench.files import replacing, why
 from lra_bench.records.schema import STATUSES, Record
+from lra_bench.safe_text import without_formulas
 
 from .cells import Section, rows_of, score, spoken
 from .latex import latex
@@ -54,7 +55,7 @@ def _sections(frame: pd.DataFrame, layout: str) -> list[Section]:
 
 def _text(frame: pd.DataFrame, sections: Sequence[Section], format: str, layout: str, width: int | None = None) -> str:
     if format == "csv":
-        return frame.to_csv(index=False)
+        return without_formulas(frame).to_csv(index=False)
     if format == "json":
         return json.dumps(rows_of(frame), indent=1, allow_nan=False) + "\n"
     kind = find_layout(layout)

@@ -11,6 +11,7 @@ from lra_bench.files import replacing, why
 from lra_bench.measure.comparison import Profile, uncertain
 from lra_bench.measure.crossing import AT_ONCE, CROSSES, NEVER
 from lra_bench.measure.profile import MODES
+from lra_bench.safe_text import without_formulas
 
 Row = Mapping[str, Any]
 Rows = list[dict[str, Any]]
@@ -39,7 +40,7 @@ def write_csv(profiles: Sequence[Profile], path: Path) -> None:
     ]
     try:
         with replacing(path) as aside:
-            pd.DataFrame(rows).to_csv(aside, index=False)
+            without_formulas(pd.DataFrame(rows)).to_csv(aside, index=False)
     except OSError as error:
         raise UserError(f"--output {path}: {why(error)}") from error
 

@@ -86,12 +86,16 @@ class Training(TypedDict, total=False):
     tokens_per_second: float | None
     padded_tokens_per_second: float | None
     validation_change_on_reload: float | None
+    final_weights_sha256: str
 
 
 class Capability(TypedDict, total=False):
     """Declared properties of the system; further ones are allowed."""
 
     family: str
+    paper: str
+    arxiv: str | None
+    causal: str
     growth: float
 
 
