@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
@@ -11,6 +13,7 @@ from lra_bench import reevaluate as module
 from lra_bench.contracts import UserError
 from lra_bench.records import store, tables
 from lra_bench.reevaluate import reevaluate
+from tests.malformed import command
 from tests.record_factory import make_record
 from tests.running import TINY, Folder
 
@@ -88,6 +91,39 @@ def test_predictions_without_a_column_for_knobs_are_taken_as_plain(cell):
     tables.predictions(record).drop(columns="knob").to_parquet(table)
     reevaluate(cell, [120])
     assert set(tables.predictions(store.load(cell))["knob"]) == {""}
+
+
+@pytest.mark.parametrize("levels", range(6))
+def test_a_record_is_named_from_any_folder(cell, monkeypatch, levels):
+    """From the folder of the record up to that of the results, with ``..`` in the path too."""
+    folder = cell.parents[levels]
+    monkeypatch.chdir(folder)
+    for path in (cell.relative_to(folder), Path("..", folder.name, cell.relative_to(folder))):
+        record = store.load(path)
+        record.attempt += 1
+        store.amend(record)
+        assert store.load(cell).attempt == record.attempt
+    assert tables.predictions(store.load(cell)) is not None
+
+
+@pytest.mark.parametrize("where", ["record.json", "seed0.json", "a/b/c/record.json"])
+def test_a_copy_of_a_record_elsewhere_is_changed_alone(cell, tmp_path, monkeypatch, where):
+    before = digests(cell)
+    monkeypatch.chdir(tmp_path)
+    Path(where).parent.mkdir(parents=True, exist_ok=True)
+    Path(where).write_bytes(cell.read_bytes())
+    record = store.load(Path(where))
+    store.amend(replace(record, attempt=9, path=record.path))
+    assert store.load(tmp_path / where).attempt == 9 and digests(cell) == before
+
+
+def test_the_command_works_inside_the_folder_of_records(measured, cell, monkeypatch):
+    monkeypatch.chdir(cell.parent)
+    for name, value in measured.environment.items():
+        monkeypatch.setenv(name, value)
+    code, errors = command("evaluate", cell.name, "--lengths", "120")
+    assert code == 0 and "1 points joined" in errors, errors
+    assert [point["length"] for point in json.loads(cell.read_text())["extrapolation"]["points"]].count(120) == 1
 
 
 def test_only_printing_writes_nothing(cell):

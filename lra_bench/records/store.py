@@ -100,10 +100,11 @@ def amend(record: Record, predictions: pd.DataFrame | None = None) -> None:
     """
     path = record.path
     assert path is not None
-    root = path.parents[len(record.key.file("json").parts)]
-    at_home = root / RUNS / record.key.file("json") == path
+    # Relative to any folder, the one of the record itself included.
+    target, place = Path(os.path.abspath(path)), (RUNS, *record.key.file("json").parts)
+    at_home = target.parts[-len(place) :] == place
     try:
-        with _alone(root) if at_home else nullcontext():
+        with _alone(target.parents[len(place) - 1]) if at_home else nullcontext():
             _put(record, path, {"predictions": predictions}, record.artifacts)
     except OSError as error:
         raise Unwritable(f"{path}: {why(error)}; free it or print the points alone with --no-write") from error
