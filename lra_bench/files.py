@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
+from stat import S_ISLNK, S_ISREG
 
 _writes_cache: ContextVar[bool] = ContextVar("writes_cache", default=True)
 
@@ -69,15 +70,40 @@ def sweep(folder: Path, prefix: str = "") -> None:
             path.unlink(missing_ok=True)
 
 
-def read_whole(path: Path) -> bytes:
-    """The content of a file that others may replace, also where a network file system forgot which file it was."""
+def read_whole(path: Path, most: int, follow_links: bool = True) -> bytes:
+    """Read a regular file of at most ``most`` bytes, which other processes may replace meanwhile.
+
+    Reads again where a network file system reports a stale handle. Raises ``OSError`` if the path leads to anything
+    else, which is then neither opened nor waited for, or is a link while ``follow_links`` is false.
+    """
     for last in (False, False, True):
         try:
-            return path.read_bytes()
+            return _read_regular(path, most, follow_links)
         except OSError as error:
             if last or error.errno != errno.ESTALE:
                 raise
     raise AssertionError
+
+
+def _read_regular(path: Path, most: int, follow_links: bool) -> bytes:
+    _check_regular(path.stat(follow_symlinks=follow_links))
+    # What takes its place between the two is not waited for either.
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        size = _check_regular(os.fstat(file.fileno()))
+        if size > most:
+            raise OSError(errno.EFBIG, f"it is too large, {size / 2**20:,.0f} MiB")
+        content = file.read(size + 1)
+    if len(content) > size:
+        raise OSError(errno.EFBIG, "it grows while it is read")
+    return content
+
+
+def _check_regular(status: os.stat_result) -> int:
+    """The size of a regular file; ``OSError`` if it is anything else."""
+    if not S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "it is a link" if S_ISLNK(status.st_mode) else "it is no file")
+    return status.st_size
 
 
 def remove_unfinished(folder: Path, process: int) -> None:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import resource
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from filelock import FileLock
 
 from lra_bench.contracts import UserError
 from lra_bench.records import store, tables, upgrades
@@ -367,6 +372,107 @@ def test_import_merges_and_the_better_record_of_a_cell_stays(tmp_path: Path) -> 
     assert tables.predictions(records[3]) is not None
     again = store.import_folder(theirs, ours)
     assert (again.added, again.replaced, again.kept) == (0, 0, 5)
+
+
+def strange_files(folder: Path, name: str, content: bytes) -> Iterator[tuple[str, str]]:
+    """Put under ``name`` what is no file of its own, one after the other; what it is and what is told of it."""
+    path = folder / name
+    (folder / "aside").write_bytes(content)
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    yield "pipe", "it is no file"
+    path.unlink()
+    path.symlink_to("aside")
+    yield "link", "it is a link"
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    yield "link to a device", "it is a link"
+    path.unlink()
+    path.mkdir()
+    yield "folder", "it is no file"
+    path.rmdir()
+    with socket.socket(socket.AF_UNIX) as bound, pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        bound.bind(name)
+    yield "socket", "it is no file"
+    path.unlink()
+    path.write_bytes(content[:-9])
+    yield "damaged", "cannot be read"
+
+
+def imported(theirs: Path, ours: Path) -> tuple[str, list[str]]:
+    """What the command prints, and its lines on stderr, in a process that may hang."""
+    command = [sys.executable, "-m", "lra_bench.cli", "results", "import", str(theirs), "--results", str(ours)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout, done.stderr.splitlines()
+
+
+@pytest.mark.parametrize("name", ["record", "curves", "predictions"])
+def test_import_takes_regular_files_alone_and_goes_on(name: str, tmp_path: Path) -> None:
+    record = make_record()
+    path = store.write(record, tmp_path / "theirs", make_curves(), make_predictions())
+    store.write(make_record(seed=1), tmp_path / "theirs")
+    file = path.name if name == "record" else record.artifacts[name]
+    content = (path.parent / file).read_bytes()
+    for kind, told in strange_files(path.parent, file, content):
+        ours = tmp_path / f"ours {kind}"
+        printed, lines = imported(tmp_path / "theirs", ours)
+        assert printed.endswith(" 1 left out\n") and len(lines) == 1, (kind, printed, lines)
+        assert file in lines[0] and told in lines[0], (kind, lines)
+        found = store.load_all(ours)
+        assert [each.key.seed for each in found] == ([1] if name == "record" else [0, 1])
+        assert name == "record" or set(found[0].artifacts) == {"curves", "predictions"} - {name}
+
+
+@pytest.mark.parametrize(
+    ("limit", "most", "told"),
+    [
+        ("store.LARGEST_BYTES", 9000, r"seed0\.json: .* too large"),
+        ("store.LARGEST_TABLE_BYTES", 1000, r"curves-\w+\.parquet: .* too large"),
+        ("parquet.LARGEST_ROWS", 50, r"curves-\w+\.parquet: announces 100 rows"),
+    ],
+)
+def test_what_is_too_large_is_not_imported(
+    limit: str, most: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.write(make_record(), tmp_path / "theirs", make_curves())
+    monkeypatch.setattr(f"lra_bench.records.{limit}", most)
+    done = store.import_folder(tmp_path / "theirs", tmp_path / "ours")
+    assert len(done.broken) == 1 and re.search(told, done.broken[0]), done.broken
+    assert done.added == (0 if limit == "store.LARGEST_BYTES" else 1)
+
+
+def test_tables_without_their_numbers_are_not_imported(tmp_path: Path) -> None:
+    curves = make_curves().assign(step="text")
+    store.write(make_record(), tmp_path / "theirs", curves, make_predictions().drop(columns="target"))
+    done = store.import_folder(tmp_path / "theirs", tmp_path / "ours")
+    assert [line.partition(": ")[2] for line in done.broken] == [
+        "column step holds no numbers; left out",
+        "has no column target; left out",
+    ]
+    (record,) = store.load_all(tmp_path / "ours")
+    assert done.added == 1 and record.artifacts == {}
+
+
+def test_import_reads_nothing_while_it_keeps_others_from_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    for seed in range(3):
+        store.write(make_record(seed=seed), theirs, make_curves(), make_predictions())
+    real_open, opened = os.open, []
+
+    def watched(path: Any, *arguments: Any, **options: Any) -> int:
+        if str(theirs) in str(path):
+            opened.append(Path(path).name)
+            with FileLock(ours / store.LOCKS / ".writing.lock", timeout=0):  # free, or an error
+                pass
+        return real_open(path, *arguments, **options)
+
+    (ours / store.LOCKS).mkdir(parents=True)
+    monkeypatch.setattr(os, "open", watched)
+    assert store.import_folder(theirs, ours).added == 3
+    assert len(opened) == 9
 
 
 def test_import_of_an_empty_folder_says_what_to_name(tmp_path: Path) -> None:

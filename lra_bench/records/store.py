@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from stat import S_ISREG
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from lra_bench.progress import say
 
 from .environment import HOST, host_name, same_host
 from .key import CellKey
+from .parquet import check_table
 from .schema import FINISHED, Record
 from .upgrades import upgrade
 from .values import checked_json
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 RUNS = "runs"
 LOCKS = ".locks"
 LARGEST_BYTES = 64 * 2**20
+LARGEST_TABLE_BYTES = 256 * 2**20
 
 TABLES = {"curves": ("step", "validation_score"), "predictions": ("length", "row", "correct", "target")}
 """The tables of a record, with the columns of numbers that readers need."""
@@ -100,8 +101,7 @@ def amend(record: Record, predictions: pd.DataFrame | None = None) -> None:
     """
     path = record.path
     assert path is not None
-    # Relative to any folder, the one of the record itself included.
-    target, place = Path(os.path.abspath(path)), (RUNS, *record.key.file("json").parts)
+    target, place = Path(os.path.abspath(path)), (RUNS, *record.key.file("json").parts)  # noqa: PTH100
     at_home = target.parts[-len(place) :] == place
     try:
         with _alone(target.parents[len(place) - 1]) if at_home else nullcontext():
@@ -157,22 +157,12 @@ def _parquet(table: pd.DataFrame) -> bytes:
 def load(path: Path) -> Record:
     """The record in a JSON file, of whatever version; ``UserError`` names the file and what is wrong with it."""
     try:
-        if (size := size_of(path, "record")) > LARGEST_BYTES:
-            raise UserError(f"{path}: is too large for a record ({size / 2**20:,.0f} MiB)")
-        content = read_whole(path)
+        content = read_whole(path, LARGEST_BYTES)
     except FileNotFoundError as error:
         raise UserError(f"{path}: no such record (lra-bench leaderboard lists what is there)") from error
     except OSError as error:
-        raise UserError(f"{path}: cannot be read as a record ({error})") from error
+        raise UserError(f"{path}: cannot be read as a record ({error.strerror or error})") from error
     return read(content, str(path), path)
-
-
-def size_of(path: Path, what: str) -> int:
-    """How many bytes, in one look, for others may replace the file between two; ``UserError`` where it is a pipe."""
-    found = path.stat()
-    if not S_ISREG(found.st_mode):
-        raise UserError(f"{path}: cannot be read as a {what} (it is no file)")
-    return found.st_size
 
 
 def read(content: bytes, source: str, path: Path | None = None) -> Record:
@@ -228,7 +218,9 @@ def import_folder(folder: Path, root: Path) -> Imported:
     """Merge the records under ``folder``, of another machine say, into ``root``.
 
     Of two records of one cell one that is ok wins, then one whose status is a result, the later attempt, the later end;
-    the winner is written as a record of this version. Raises ``UserError`` where there is nothing to import.
+    the winner is written as a record of this version. Links and what is no regular file are left out, and so are tables
+    without the numbers that readers need; all is read and checked before the lock on ``root`` is taken. Raises
+    ``UserError`` where there is nothing to import.
     """
     paths = sorted(folder.rglob("seed*.json"))
     if not paths:
@@ -236,13 +228,19 @@ def import_folder(folder: Path, root: Path) -> Imported:
     done = Imported()
     for path in paths:
         try:
-            record = load(path)
-            ours, taken = _take(record, root)
+            record = _foreign_record(path)
+            ours = find(record.key, root)
+            if ours is not None and precedence(ours) >= precedence(record):
+                done.kept += 1
+                continue
+            tables, lacking = _foreign_tables(record, path)
+            ours, taken = _take(record, tables, root)
         except Unwritable:
             raise
         except UserError as error:
             done.broken.append(str(error))
             continue
+        done.broken += lacking
         if not taken:
             done.kept += 1
         elif ours is None:
@@ -252,18 +250,48 @@ def import_folder(folder: Path, root: Path) -> Imported:
     return done
 
 
+def _foreign_record(path: Path) -> Record:
+    """Load a record of another folder, without following a link."""
+    try:
+        content = read_whole(path, LARGEST_BYTES, follow_links=False)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read as a record ({error.strerror or error})") from error
+    return read(content, str(path), path)
+
+
+def _foreign_tables(record: Record, path: Path) -> tuple[dict[str, bytes], list[str]]:
+    """The sound tables beside a record of another folder, and what is wrong with the others that are there."""
+    tables, problems = {}, []
+    for name, numbers in TABLES.items():
+        if name not in record.artifacts:
+            continue
+        table = path.with_name(record.artifacts[name])
+        try:
+            content = read_whole(table, LARGEST_TABLE_BYTES, follow_links=False)
+            check_table(content, str(table), numbers)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            problems.append(f"{table}: cannot be read as a table ({error.strerror or error}); left out")
+        except UserError as error:
+            problems.append(f"{error}; left out")
+        else:
+            tables[name] = content
+    return tables, problems
+
+
 def precedence(record: Record) -> tuple[bool, bool, int, str]:
     """What decides which of two records of one cell stands: the larger."""
     return record.status == "ok", record.status in FINISHED, record.attempt, record.finished_at
 
 
-def _take(record: Record, root: Path) -> tuple[Record | None, bool]:
-    """Copy a loaded record and its tables to their place under ``root`` if it is the better; ours, and whether."""
+def _take(record: Record, tables: Mapping[str, bytes], root: Path) -> tuple[Record | None, bool]:
+    """Write a record of another folder and its tables under ``root`` if it is the better one; ours, and whether."""
     with _told(root), _alone(root):
         ours = find(record.key, root)
         if ours is not None and precedence(ours) >= precedence(record):
             return ours, False
-        _put(record, root / RUNS / record.key.file("json"), _stored_tables(record))
+        _put(record, root / RUNS / record.key.file("json"), tables)
     return ours, True
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
 
+from .parquet import open_table
 from .schema import Record
-from .store import TABLES, load, size_of
+from .store import TABLES, load
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,25 +61,7 @@ def _arrow(record: Record, name: str, columns: list[str] | None = None) -> Any:
 
 def _read_table(path: Path, numbers: Sequence[str], columns: list[str] | None) -> Any:
     """A table, or ``columns`` of it; ``UserError`` where it is none, or ``numbers`` are not numbers in it."""
-    import pyarrow
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        size_of(path, "table")
-        with ParquetFile(path) as file:  # pandas' own reader takes several times as long over small files
-            if lacking := sorted({*numbers, *(columns or [])} - set(file.schema_arrow.names)):
-                raise UserError(f"{path}: has no column {lacking[0]}")
-            for column in numbers:
-                if not _is_number(file.schema_arrow.field(column).type):
-                    raise UserError(f"{path}: column {column} holds no numbers")
-            return file.read(columns)
-    except FileNotFoundError:
-        raise
-    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read as a table ({str(error).strip().partition(chr(10))[0]})") from error
-
-
-def _is_number(kind: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+    if not S_ISREG(path.stat().st_mode):
+        raise UserError(f"{path}: cannot be read as a table (it is no file)")
+    with open_table(path, str(path), numbers, columns or ()) as file:
+        return file.read(columns)
