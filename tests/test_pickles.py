@@ -5,6 +5,8 @@ import os
 import pickle
 import pickletools
 import re
+import subprocess
+import sys
 from collections import OrderedDict
 
 import numpy as np
@@ -186,3 +188,66 @@ def test_any_bytes_are_read_or_told(content):
         load_arrays(content, "here")
     except UserError as error:
         assert str(error).startswith("task.source: here is ") and "\n" not in str(error)
+
+
+def of_size(code, size, width=8):
+    return b"\x80\x05" + code + size.to_bytes(width, "little")
+
+
+def repeated(before, piece, count, after=b""):
+    return b"\x80\x02" + before + piece * count + after + b"."
+
+
+# Lists that hold the list before them twice, under the numbers of the memo from 0 to 99.
+SHARED = b"]q\x000" + b"".join(b"]q" + bytes([n]) + (b"h" + bytes([n - 1]) + b"a") * 2 + b"0" for n in range(1, 100))
+HUGE = {
+    "a number of the memo": b"\x80\x02Nr\xff\xff\xff\x3f.",
+    "a number of the memo in letters": b"Np2147483000\n.",
+    "a byte array": of_size(b"\x96", 1 << 32),
+    "a byte array beyond all": of_size(b"\x96", (1 << 64) - 1),
+    "bytes": of_size(b"\x8e", 1 << 32),
+    "text": of_size(b"\x8d", 1 << 32),
+    "a frame": of_size(b"\x95", 1 << 32),
+    "short bytes": of_size(b"B", 0xFFFFFFFF, 4),
+    "a string": of_size(b"T", 0x7FFFFFFF, 4),
+    "a long": of_size(b"\x8b", 0x7FFFFFFF, 4),
+    "nested lists": repeated(b"", b"]", 200_000, b"a" * 199_999),
+    "nested tuples as a name": repeated(b"})", b"\x85", 200_000, b"Ns"),
+    "shared tuples as a name": repeated(b"})", b"2\x86", 60, b"Ns"),
+    "shared lists as a type": b"\x80\x02" + SHARED + b"cnumpy\ndtype\nh\x63\x85R.",
+    "encoded again and again": repeated(
+        b"c_codecs\nencode\nq\x00X\x00\x00\x10\x00" + b"a" * (1 << 20) + b"U\x06latin1\x86q\x01]", b"h\x00h\x01Ra", 6000
+    ),
+    "endless marks": repeated(b"", b"(", 6_000_000),
+    "endless lists": repeated(b"", b"]", 20_000_000),
+}
+
+LIMITED = """
+import resource, sys, time
+from lra_bench.contracts import UserError
+from lra_bench.data.pickles import load_arrays
+content = sys.stdin.buffer.read()
+size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (size + (1 << 30),) * 2)
+began = time.process_time()
+try:
+    load_arrays(content, "here")
+except UserError as error:
+    print(error)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(time.process_time() - began, peak)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("kind", HUGE)
+def test_no_more_is_taken_than_is_held(kind):
+    """A pickle of a few bytes takes neither the memory that it announces nor the whole stack."""
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED], input=HUGE[kind], capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done
+    said, used = done.stdout.decode().splitlines()
+    seconds, peak = map(float, used.split())
+    assert said.startswith("task.source: here is ") and "MemoryError" not in said, said
+    assert seconds < 10 and peak < 900 << 10, (seconds, peak)

@@ -6,6 +6,9 @@ import io
 import math
 import pickle
 import re
+import struct
+import sys
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,16 +16,22 @@ from numpy.typing import NDArray
 
 from lra_bench.errors import UserError
 
+MOST_OPERATIONS = 4_000_000
+"""More than the largest official batch takes by far; each can take about a hundred bytes of memory."""
+
+MOST_DIMENSIONS = 32
+
 
 def load_arrays(content: bytes, where: str) -> Any:
     """What a pickle holds, if that is arrays of numbers, dicts, lists, tuples, bytes, strings and integers alone.
 
     Strings of Python 2 become bytes. Arrays share the pickle's memory and cannot be written to. What numpy names in a
     pickle is answered by stand-ins that only note down shape, type and bytes; any other name is refused before anything
-    happens. Raises ``UserError``, with ``where`` in it, for what is refused, cut short or damaged.
+    happens. No memory is allocated by a size that the pickle only announces. Raises ``UserError``, with ``where`` in
+    it, for what is refused, cut short or damaged.
     """
     try:
-        return _plain(_Reader(io.BytesIO(content), encoding="bytes").load(), {})
+        return _plain(_Reader(content).load(), {})
     except _Refused as error:
         raise UserError(f"task.source: {where} is refused, as it {error}") from None
     except Exception as error:  # unpickling damaged bytes can raise anything
@@ -48,19 +57,26 @@ class _Type:
     __slots__ = ("code", "order")
 
     def __init__(self, code: Any, *_: Any) -> None:
-        text = code.decode("ascii", "replace") if isinstance(code, bytes) else str(code)
+        text = _short_text(code)
         if not re.fullmatch(r"[?biufc]\d{0,2}", text):
             raise _Refused(f"holds an array of {text!r} instead of numbers")
         self.code, self.order = text, "="
 
     def __setstate__(self, state: Any) -> None:
-        order = state[1].decode() if isinstance(state[1], bytes) else str(state[1])
+        order = _short_text(state[1])
         if order not in ("<", ">", "=", "|"):
             raise ValueError(f"byte order {order!r}")
         self.order = order
 
     def actual(self) -> np.dtype[Any]:
         return np.dtype(self.order + self.code)
+
+
+def _short_text(value: Any) -> str:
+    """The first characters of a name; the text of anything else could be of any length."""
+    if isinstance(value, bytes):
+        return value[:20].decode("ascii", "replace")
+    return value[:20] if isinstance(value, str) else type(value).__name__
 
 
 class _Array:
@@ -79,7 +95,9 @@ class _Array:
         if not isinstance(dtype, _Type) or not isinstance(content, bytes | bytearray):
             raise _Refused("holds an array of something else than numbers")
         actual = dtype.actual()
-        if not all(type(size) is int and size >= 0 for size in shape):
+        if type(shape) is not tuple or len(shape) > MOST_DIMENSIONS:
+            raise ValueError("the shape of an array is none")
+        if not all(type(size) is int and 0 <= size <= sys.maxsize for size in shape):
             raise ValueError("the shape of an array is none")
         if len(content) != math.prod(shape) * actual.itemsize:
             raise ValueError("an array is longer or shorter than its shape")
@@ -112,20 +130,35 @@ def _from_buffer(content: Any, dtype: Any, shape: Any, order: Any) -> _Array:
     return array
 
 
-def _encode(text: Any, encoding: Any) -> bytes:
-    """Bytes as Python 3 writes them in the protocols of Python 2."""
-    if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
-        raise _Refused("encodes something else than bytes")
-    return text.encode("latin-1")
-
-
 def _nothing() -> bytes:
     """No bytes at all, which those protocols cannot write either."""
     return b""
 
 
-class _Reader(pickle.Unpickler):
-    """An unpickler that knows what numpy's arrays are made with, and nothing else."""
+class _Operations(dict[int, Callable[[Any], None]]):
+    """The operations of a pickle by code; asking for more than ``MOST_OPERATIONS`` of them is refused."""
+
+    def __init__(self, known: Mapping[int, Callable[[Any], None]]) -> None:
+        super().__init__(known)
+        self.left = MOST_OPERATIONS
+
+    def __getitem__(self, code: int) -> Callable[[Any], None]:
+        self.left -= 1
+        if self.left < 0:
+            raise _Refused(f"has more than {MOST_OPERATIONS:,} operations")
+        return super().__getitem__(code)
+
+
+class _Reader(pickle._Unpickler):
+    """An unpickler that knows what numpy's arrays are made with, and nothing else.
+
+    Unlike the one in C it allocates nothing by a size or a number that the pickle merely announces.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(io.BytesIO(content), encoding="bytes")
+        self.dispatch = _Operations(_HANDLERS)  # type: ignore[misc]
+        self.left_to_encode = len(content)
 
     def find_class(self, module: str, name: str) -> Any:
         # numpy 2 renamed numpy.core to numpy._core; pickles of both are about.
@@ -136,12 +169,116 @@ class _Reader(pickle.Unpickler):
             "numpy.dtype": _Type,
             "numpy._core.multiarray._reconstruct": _reconstruct,
             "numpy._core.numeric._frombuffer": _from_buffer,
-            "_codecs.encode": _encode,
+            "_codecs.encode": self._encode,
             "__builtin__.bytes": _nothing,
         }
         if place not in answers:
             raise _Refused(f"calls {module}.{name}")
         return _Call(answers[place])
+
+    def _encode(self, text: Any, encoding: Any) -> bytes:
+        """Bytes as Python 3 writes them in the protocols of Python 2."""
+        if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
+            raise _Refused("encodes something else than bytes")
+        self.left_to_encode -= len(text)
+        if self.left_to_encode < 0:
+            raise _Refused("encodes more bytes than it holds")
+        return text.encode("latin-1")
+
+
+def _load_bytearray(reader: Any) -> None:
+    (size,) = struct.unpack("<Q", reader.read(8))
+    reader.append(bytearray(reader.read(min(size, sys.maxsize))))
+
+
+def _load_append(reader: Any) -> None:
+    value = reader.stack.pop()
+    _list_at_end(reader.stack).append(value)
+
+
+def _load_appends(reader: Any) -> None:
+    values = reader.pop_mark()
+    _list_at_end(reader.stack).extend(values)
+
+
+def _list_at_end(stack: list[Any]) -> list[Any]:
+    if type(stack[-1]) is not list:
+        raise ValueError("an entry for what is no list")
+    found: list[Any] = stack[-1]
+    return found
+
+
+def _load_dict(reader: Any) -> None:
+    items = reader.pop_mark()
+    reader.append({})
+    _set_items(reader.stack, items)
+
+
+def _load_set_item(reader: Any) -> None:
+    value, name = reader.stack.pop(), reader.stack.pop()
+    _set_items(reader.stack, [name, value])
+
+
+def _load_set_items(reader: Any) -> None:
+    items = reader.pop_mark()
+    _set_items(reader.stack, items)
+
+
+def _set_items(stack: list[Any], items: list[Any]) -> None:
+    if type(stack[-1]) is not dict:
+        raise ValueError("an item for what is no dict")
+    for name, value in zip(items[::2], items[1::2], strict=True):
+        # The hash of nested tuples takes time without end, or the whole stack.
+        if type(name) not in (bytes, str, int, bool):
+            raise _Refused(f"names an entry by a {type(name).__name__.lstrip('_').lower()}")
+        stack[-1][name] = value
+
+
+def _load_build(reader: Any) -> None:
+    state = reader.stack.pop()
+    if not isinstance(reader.stack[-1], _Array | _Type):
+        raise _Refused("makes an object of a class of its own")
+    reader.stack[-1].__setstate__(state)
+
+
+def _refuse_object(reader: Any) -> None:
+    raise _Refused("makes an object of a class of its own")
+
+
+def _refuse_set(reader: Any) -> None:
+    raise _Refused("holds a set")
+
+
+def _handlers() -> dict[int, Callable[[Any], None]]:
+    """What each operation does: as Python does it, where that takes no more memory than the pickle is long."""
+    kept = (
+        *(pickle.PROTO, pickle.FRAME, pickle.STOP, pickle.MARK, pickle.POP, pickle.POP_MARK, pickle.DUP),
+        *(pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE, pickle.FLOAT, pickle.BINFLOAT),
+        *(pickle.INT, pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.LONG, pickle.LONG1, pickle.LONG4),
+        *(pickle.STRING, pickle.BINSTRING, pickle.SHORT_BINSTRING),
+        *(pickle.BINBYTES, pickle.SHORT_BINBYTES, pickle.BINBYTES8),
+        *(pickle.UNICODE, pickle.BINUNICODE, pickle.SHORT_BINUNICODE, pickle.BINUNICODE8),
+        *(pickle.TUPLE, pickle.EMPTY_TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3),
+        *(pickle.LIST, pickle.EMPTY_LIST, pickle.EMPTY_DICT, pickle.GLOBAL, pickle.STACK_GLOBAL, pickle.REDUCE),
+        *(pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT, pickle.MEMOIZE),
+        *(pickle.GET, pickle.BINGET, pickle.LONG_BINGET),
+    )
+    own = {
+        pickle.BYTEARRAY8: _load_bytearray,
+        pickle.APPEND: _load_append,
+        pickle.APPENDS: _load_appends,
+        pickle.DICT: _load_dict,
+        pickle.SETITEM: _load_set_item,
+        pickle.SETITEMS: _load_set_items,
+        pickle.BUILD: _load_build,
+        **dict.fromkeys((pickle.INST, pickle.OBJ, pickle.NEWOBJ, pickle.NEWOBJ_EX), _refuse_object),
+        **dict.fromkeys((pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET), _refuse_set),
+    }
+    given: Mapping[int, Any] = pickle._Unpickler.dispatch
+    return {code[0]: given[code[0]] for code in kept} | {code[0]: handler for code, handler in own.items()}
+
+
+_HANDLERS = _handlers()
 
 
 def _plain(value: Any, known: dict[int, Any]) -> Any:
