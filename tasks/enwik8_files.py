@@ -16,7 +16,11 @@ WHOLE_BYTES = 100_000_000
 # As its author states it: https://mattmahoney.net/dc/textdata.html
 WHOLE_MD5 = "a1fa5ffddb56f4953e226637dabbb36a"
 # By the number of bytes; those of prefixes were computed here, for the recipes that read no more.
-OFFICIAL_MD5 = {None: WHOLE_MD5, 40_000: "8ae8b56a94f560df1742cc959d6605b7", 4_000_000: "9b21778ef6fea6251152fc5e4e496f13"}
+OFFICIAL_MD5 = {
+    None: WHOLE_MD5,
+    40_000: "8ae8b56a94f560df1742cc959d6605b7",
+    4_000_000: "9b21778ef6fea6251152fc5e4e496f13",
+}
 OPENING = b'<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.3/"'
 REMOTE = Remote(
     "https://mattmahoney.net/dc/enwik8.zip",

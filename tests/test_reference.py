@@ -145,7 +145,7 @@ def test_tables_mark_them(beside, layout, format):
     text = export.render(LAYOUTS[layout].make([*own, *others]), format, 200, layout)
     lines = [line for line in text.splitlines() if "local" in line]
     assert lines and all("reference board" in line for line in lines[:1])
-    assert "reference board" not in export.render(LAYOUTS[layout].make(own), format, 200, layout)
+    assert "source" not in export.render(LAYOUTS[layout].make(own), format, 200, layout).replace("with a source", "")
 
 
 def test_page_figures_and_data_mark_them(beside, monkeypatch):
@@ -212,3 +212,14 @@ def test_a_record_does_not_store_where_it_came_from():
     record = make_record()
     record.reference = "board"
     assert Record.from_dict(record.to_dict()).reference == ""
+
+
+def test_importing_a_record_of_another_machine_keeps_both(tmp_path):
+    for name, machine in (("here", host()), ("there", host(cores_logical=96, cores_physical=48))):
+        store.write(make_record(environment=machine), tmp_path / name, make_curves(), make_predictions())
+    done = store.import_folder(tmp_path / "there", tmp_path / "here")
+    assert (done.added, done.replaced, done.kept, done.broken) == (1, 0, 0, [])
+    first, second = store.load_all(tmp_path / "here")
+    assert second.key.hardware.startswith(f"{first.key.hardware}-")
+    assert all(second.path.with_name(name).exists() for name in second.artifacts.values())
+    assert store.import_folder(tmp_path / "there", tmp_path / "here").kept == 1

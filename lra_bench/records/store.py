@@ -83,15 +83,21 @@ def keep_best(
 
 def _set_aside(record: Record, root: Path) -> None:
     """Move a record to a hardware name that ends in a digest of its machine, unless a better one is there already."""
-    machine = record.environment["hardware"]
-    rounded = {**machine, "memory_bytes": round((machine.get("memory_bytes") or 0) / 2**30)}
-    described = json.dumps([rounded.get(name) for name in HOST])
-    hardware = f"{record.key.hardware}-{hashlib.sha256(described.encode()).hexdigest()[:6]}"
-    moved = replace(record, key=replace(record.key, hardware=hardware))
+    moved = replace(record, key=_key_of_machine(record))
     there = find(moved.key, root)
     if there is None or precedence(there) < precedence(moved):
         _put(moved, root / RUNS / moved.key.file("json"), _stored_tables(record))
-    say(f"{record.key}: the record of another machine ({host_name(machine)}) is now {moved.key}.")
+    machine = host_name(record.environment["hardware"])
+    say(f"{record.key}: the record of another machine ({machine}) is now {moved.key}.")
+
+
+def _key_of_machine(record: Record) -> CellKey:
+    """The key of a record with a digest of its machine added to the hardware."""
+    machine = record.environment["hardware"]
+    rounded = {**machine, "memory_bytes": round((machine.get("memory_bytes") or 0) / 2**30)}
+    described = json.dumps([rounded.get(name) for name in HOST])
+    digest = hashlib.sha256(described.encode()).hexdigest()[:6]
+    return replace(record.key, hardware=f"{record.key.hardware}-{digest}")
 
 
 def amend(record: Record, predictions: pd.DataFrame | None = None) -> None:
@@ -218,8 +224,9 @@ def import_folder(folder: Path, root: Path) -> Imported:
     """Merge the records under ``folder``, of another machine say, into ``root``.
 
     Of two records of one cell one that is ok wins, then one whose status is a result, the later attempt, the later end;
-    the winner is written as a record of this version. Links and what is no regular file are left out, and so are tables
-    without the numbers that readers need; all is read and checked before the lock on ``root`` is taken. Raises
+    the winner is written as a record of this version. If the two are of different machines with the same short name,
+    both stay, the imported one under a name of its own. Links and what is no regular file are left out, and so are
+    tables without the numbers that readers need; all is read and checked before the lock on ``root`` is taken. Raises
     ``UserError`` where there is nothing to import.
     """
     paths = sorted(folder.rglob("seed*.json"))
@@ -230,6 +237,9 @@ def import_folder(folder: Path, root: Path) -> Imported:
         try:
             record = _foreign_record(path)
             ours = find(record.key, root)
+            if ours is not None and not same_host(ours.environment["hardware"], record.environment["hardware"]):
+                record = replace(record, key=_key_of_machine(record))
+                ours = find(record.key, root)
             if ours is not None and precedence(ours) >= precedence(record):
                 done.kept += 1
                 continue
@@ -299,7 +309,7 @@ def _stored_tables(record: Record) -> dict[str, bytes]:
     """The tables beside a loaded record, by name."""
     assert record.path is not None
     tables = {name: record.path.with_name(record.artifacts[name]) for name in TABLES if name in record.artifacts}
-    return {name: read_whole(table) for name, table in tables.items() if table.exists()}
+    return {name: read_whole(table, LARGEST_TABLE_BYTES) for name, table in tables.items() if table.exists()}
 
 
 def _refuse(name: str) -> None:
