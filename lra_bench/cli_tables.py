@@ -30,6 +30,9 @@ def leaderboard(
     format: Annotated[
         str, typer.Option(help="terminal, markdown, latex, csv, json, or html: a page of all layouts")
     ] = "terminal",
+    columns: Annotated[
+        str | None, typer.Option(help="Columns to show, by their headings: score,ties,parameters; default: all")
+    ] = None,
     as_json: Json = False,
     from_wandb: Annotated[
         str | None, typer.Option("--from-wandb", metavar="ENTITY/PROJECT", help="Of a project of W&B instead")
@@ -49,6 +52,8 @@ def leaderboard(
     text_format = export.check_format("json" if as_json else format, (*export.FORMATS, HTML))
     if text_format == HTML and layout:
         raise UserError(f"--layout {layout}: an HTML page holds every layout; leave --layout out")
+    if columns and text_format not in export.READ:
+        raise UserError(f"--columns {columns}: {text_format} holds every column; choose {', '.join(export.READ)}")
     if from_wandb is None:
         root, found = records_of(results, reference)
     else:
@@ -64,7 +69,9 @@ def leaderboard(
     if text_format == HTML:
         print(page(records, frames), end="")
     else:
-        print(export.render(frames[layout or "long"], text_format, layout=layout or "long"), end="")
+        name = layout or "long"
+        shown = [each.strip() for each in columns.split(",")] if columns else []
+        print(export.render(frames[name], text_format, layout=name, columns=shown), end="")
 
 
 def compare(

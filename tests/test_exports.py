@@ -18,7 +18,9 @@ import pytest
 from lra_bench.contracts import UserError
 from lra_bench.figures import style
 from lra_bench.leaderboard import export
-from lra_bench.leaderboard.latex import LONG_TABLE, escape, latex
+from lra_bench.leaderboard.cells import Section
+from lra_bench.leaderboard.latex import LINES, latex
+from lra_bench.leaderboard.latex_signs import escape
 from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
 from lra_bench.leaderboard.profile import write_csv
 
@@ -76,6 +78,7 @@ def numbers(text: str) -> list[str]:
 def test_readable_formats_hold_the_same_numbers(layout: str, tables: dict[str, pd.DataFrame]) -> None:
     found = {name: export.render(tables[layout], name, 2000, layout) for name in ("terminal", "markdown", "latex")}
     note = sorted(numbers(find_layout(layout).note))
+    found["latex"] = re.sub(r".*, continued\..*", "", found["latex"])  # captions say the title again
     expected = sorted(numbers(found["terminal"]))
     assert len(expected) > 30
     for name in ("markdown", "latex"):
@@ -100,24 +103,93 @@ def test_special_characters_are_escaped() -> None:
     assert escape("Nyströmformer · é ± 漢") == r"Nystr{\"{o}}mformer $\cdot$ {\'{e}} $\pm$ \texttt{U+6F22}"
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
-def test_latex_compiles_in_a_bare_article(tables: dict[str, pd.DataFrame], tmp_path: Path) -> None:
-    many = LAYOUTS["long"].make([make_record("local", seed=s, hash=f"{s:08x}") for s in range(LONG_TABLE + 5)])
-    texts = [export.render(tables[layout], "latex", layout=layout) for layout in LAYOUTS]
-    texts.append(export.render(many, "latex"))
-    assert any("{longtable}" in text for text in texts) and any("{tabular}" in text for text in texts)
-    document = ["\\documentclass{article}", "\\usepackage{booktabs,longtable}", "\\begin{document}"]
-    # One document that floats every table would run out of places for them.
-    document += [text.replace("\\end{table}", "\\end{table}\\clearpage") for text in texts]
-    (tmp_path / "all.tex").write_text("\n".join([*document, "\\end{document}"]), encoding="utf-8")
+WRITTEN = {
+    "†‡": r"$\dagger$$\ddagger$",
+    "αΩμς Αο": r"$\alpha$$\Omega$$\mu$$\varsigma$ Ao",
+    "→⇒↔≤≈∝∉√−": r"$\rightarrow$$\Rightarrow$$\leftrightarrow$$\leq$$\approx$$\propto$$\notin$$\surd$$-$",
+    "x²⁻¹ h₀": r"x\textsuperscript{2}\textsuperscript{$-$}\textsuperscript{1} h\textsubscript{0}",
+    "½": r"\textsuperscript{1}/\textsubscript{2}",
+    "“a” ‘b’ „c«": r"\textquotedblleft{}a\textquotedblright{} \textquoteleft{}b\textquoteright{} "
+    r"{\fontencoding{T1}\selectfont\quotedblbase}c{\fontencoding{T1}\selectfont\guillemotleft}",
+    "Erdős Šmíd åøæßłı": r"Erd{\H{o}}s {\v{S}}m{\'{\i}}d {\r{a}}{\o}{\ae}{\ss}{\l}{\i}",
+    "ế ạ ș ę": r"$\acute{\mbox{{\^{e}}}}$ {\d{a}} {\textcommabelow{s}} {\fontencoding{T1}\selectfont\k{e}}",
+    "o\u0302 r\u0303": r"{\^{o}} {\~{r}}",
+    "a--b": "a-{}-b",
+    "a\u200bb\u00a0c\r": "ab~c ",
+    "é±漢": r"{\'{e}}$\pm$\texttt{U+6F22}",
+}
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_signs_are_written_as_pdflatex_prints_them(text: str) -> None:
+    assert escape(text) == WRITTEN[text]
+
+
+def test_every_sign_of_what_is_published_and_listed_has_a_macro() -> None:
+    root = Path(__file__).parents[1]
+    files = [*root.glob("results/published/*.csv"), *root.glob("conf/model/*.yaml"), *root.glob("conf/task/*.yaml")]
+    texts = [path.read_text() for path in files] + [layout.title + layout.note for layout in LAYOUTS.values()]
+    signs = {sign for text in texts for sign in text if ord(sign) > 126}
+    assert "ö" in signs and len(files) > 100
+    assert [sign for sign in sorted(signs) if "U+" in escape(sign)] == []
+
+
+def wide_frame() -> pd.DataFrame:
+    """Rows with long names, enough of them for more than one page."""
+    long = {"model.mixer.kind": "a_very_long_value_of_an_option=with/parts," * 3}
+    return LAYOUTS["long"].make([make_record("local", hash=f"{s:08x}", differences=long) for s in range(LINES + 5)])
+
+
+def compiled(folder: Path, options: str, tables: list[str]) -> str:
+    """The log of an article that holds the tables and nothing else."""
+    document = [f"\\documentclass[{options}]{{article}}", "\\usepackage{booktabs}", "\\begin{document}"]
+    name = options or "plain"
+    text = "\n".join([*document, *("\\clearpage\n".join(tables).splitlines()), "\\end{document}"])
+    (folder / f"{name}.tex").write_text(text, encoding="utf-8")
     done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"],
-        cwd=tmp_path,
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", f"{name}.tex"],
+        cwd=folder,
         capture_output=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:].decode(errors="replace")
-    assert (tmp_path / "all.pdf").stat().st_size > 10_000
+    return (folder / f"{name}.log").read_text(errors="replace")
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
+@pytest.mark.parametrize("options", ["", "twocolumn"])
+def test_latex_compiles_and_fits_an_article(options: str, tables: dict[str, pd.DataFrame], tmp_path: Path) -> None:
+    texts = [export.render(tables[layout], "latex", layout=layout) for layout in LAYOUTS]
+    texts += [export.render(wide_frame(), "latex"), f"\n\n{escape(''.join(WRITTEN))}\n\n"]
+    log = compiled(tmp_path, options, texts)
+    too_wide = re.findall(r"(?:Overfull \\hbox|Float too large|Missing character).*", log)
+    assert too_wide == []
+    assert int(re.search(r"(\d+) bytes", log)[1]) > 10_000
+
+
+def test_a_table_that_does_not_fit_is_continued_in_another() -> None:
+    text = export.render(wide_frame(), "latex")
+    assert "{longtable}" not in text  # it cannot stand on a page of two columns
+    captions = re.findall(r"\\caption\{(.*)\}", text)
+    assert len(captions) > 3 and sum("continued" in each for each in captions) == len(captions) - 1
+    assert text.count(r"\tabularnewline") > LINES + 5
+    narrow = export.render(wide_frame(), "latex", columns=["score"])
+    assert r"\begin{table*}" in text and r"\begin{table*}" not in narrow
+
+
+def test_a_cell_that_begins_with_a_bracket_is_no_argument_of_the_row_before() -> None:
+    table = pd.DataFrame({"variant": ["[a]", "*b"], "score": ["1", "2"]})
+    text = latex([Section("t", table)], "")
+    assert "{}[a] &" in text and "{}*b &" in text
+
+
+@pytest.mark.parametrize("format", export.READ)
+def test_columns_are_chosen_by_their_headings(format: str, tables: dict[str, pd.DataFrame]) -> None:
+    text = export.render(tables["long"], format, 200, columns=["ties", "score", "floor"])
+    assert "variant" in text and "operator" in text  # the name of a row, and a heading by its last word
+    assert re.search(r"ties\W+score", text) and "tokens/s" not in text
+    with pytest.raises(UserError, match="--columns scor: there is no such column; did you mean score"):
+        export.render(tables["long"], format, 200, columns=["scor"])
 
 
 def test_nothing_and_wrong_names_are_told() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,39 @@ class Section:
     remark: str = ""
     first_cost: str = "parameters"
     heads: Sequence[str] = field(default=("variant", "model"))
+
+
+def parts(section: Section, widths: Mapping[str, float], limit: float) -> Iterator[pd.DataFrame]:
+    """Cut the table into groups of columns, each narrower than ``limit``, that begin with the name of the row.
+
+    From the second group on, rows that say nothing beside their name are left out.
+    """
+    table = section.table
+    names = [str(name) for name in table.columns]
+    if sum(widths[name] for name in names) < limit:
+        yield table
+        return
+    for place, columns in enumerate(_column_groups(section, names, widths, limit)):
+        rest = table[[name for name in columns if name not in section.heads]]
+        yield table.loc[(rest != "").any(axis=1), columns] if place else table[columns]
+
+
+def _column_groups(
+    section: Section, names: Sequence[str], widths: Mapping[str, float], limit: float
+) -> Iterator[list[str]]:
+    head = next(name for name in section.heads if name in names)
+    first_cost = names.index(section.first_cost) if section.first_cost in names else len(names)
+    for theme in (names[:first_cost], names[first_cost:]):
+        columns: list[str] = []
+        for name in theme:
+            if not columns and head not in theme:
+                columns = [head]
+            if len(columns) > 1 and sum(widths[each] for each in (*columns, name)) >= limit:
+                yield columns
+                columns = [head]
+            columns.append(name)
+        if columns:
+            yield columns
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from lra_bench.records.schema import STATUSES, Record
 from lra_bench.safe_text import without_formulas
 
 from .cells import Section, rows_of, score, spoken
+from .columns import with_columns
 from .latex import latex
 from .layouts import find_layout
 from .table import leaderboard
@@ -39,13 +40,22 @@ def check_format(name: str, formats: Sequence[str] = FORMATS) -> str:
     return name
 
 
-def render(frame: pd.DataFrame, format: str = "terminal", width: int | None = None, layout: str = "long") -> str:
+def render(
+    frame: pd.DataFrame,
+    format: str = "terminal",
+    width: int | None = None,
+    layout: str = "long",
+    columns: Sequence[str] = (),
+) -> str:
     """A table as text in one of ``FORMATS``; ``width`` is that of the terminal, ``layout`` says which table it is.
 
-    CSV and JSON hold every column as measured; the others what a reader needs, rounded. ``UserError`` on other formats.
+    CSV and JSON hold every column as measured; the others what a reader needs, rounded, or the ``columns`` asked for.
+    ``UserError`` on other formats, and on columns that there are not.
     """
     check_format(format)
     sections = _sections(frame, layout) if format in READ else []
+    if columns:
+        sections = with_columns(sections, columns)
     return _text(frame, sections, format, layout, width)
 
 

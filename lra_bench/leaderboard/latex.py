@@ -2,76 +2,152 @@
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Iterable
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
-from .cells import TEXT_COLUMNS, Section
+from .cells import TEXT_COLUMNS, Section, parts
+from .latex_signs import escape
 
-LONG_TABLE = 40
-HEAD = "% Needs \\usepackage{booktabs,longtable}."
-SIGNS = {
-    "\\": "\\textbackslash{}",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "~": "\\textasciitilde{}",
-    "^": "\\textasciicircum{}",
-    "<": "\\textless{}",
-    ">": "\\textgreater{}",
-    "|": "\\textbar{}",
-    '"': "''",
-    "·": "$\\cdot$",
-    "±": "$\\pm$",
-    "×": "$\\times$",
-    "−": "$-$",
-    "–": "--",
-    "—": "---",
-    "…": "\\dots{}",
-    "\n": " ",
-    "\t": " ",
+if TYPE_CHECKING:
+    import pandas as pd
+
+HEAD = "% Needs \\usepackage{booktabs}."
+PAGE, COLUMN = 345, 219
+"""Widths in points that hold a table: a page of ``article``, and a column of the usual two-column classes."""
+WIDEST = 110
+"""Points; the text of a wider column is broken into lines."""
+GAP = 3
+"""Points on either side of a column."""
+LINES = 42
+"""Lines of a table; a longer one is continued in another."""
+WAITING = 18
+"""Tables before LaTeX is told to print them; it stops where too many wait for a page."""
+EM = 8.5  # points, of \footnotesize
+WIDTHS = {
+    **dict.fromkeys("ijlI.,:;'|![] ", 0.33),
+    **dict.fromkeys("ft()-rsce_", 0.45),
+    **dict.fromkeys("0123456789aogz–", 0.51),
+    **dict.fromkeys("mwMW%@±×−+=<>~…→", 0.86),
+    **dict.fromkeys("ABCDEFGHJKLNOPQRSTUVXYZ", 0.76),
 }
+BREAK, END = r" \\ ", r" \tabularnewline"
+BREAKABLE = re.compile(r"(?<=[=/:;@)_])(?=\S)|(?<=[.,])(?=[^\s\d])")
 
 
 def latex(sections: Iterable[Section], note: str) -> str:
-    """The sections as ``table`` environments, or ``longtable`` where one page does not hold them.
+    """The sections as floats that fit a page: ``table``, or ``table*`` where a column of a page is too narrow.
 
-    Any text is escaped; a character that pdflatex's plain fonts lack is written as its code point.
+    A table that is too wide is cut into groups of columns, and one that is too long into groups of rows. Any text is
+    escaped.
     """
-    return "\n\n".join([HEAD, *(_table(section) for section in sections), f"% {note}"]) + "\n"
+    tables = [table for section in sections for table in _tables(section)]
+    for place in range(WAITING - 1, len(tables) - 1, WAITING):
+        tables[place] += "\n\\clearpage"
+    return "\n\n".join([HEAD, *tables, f"% {note}"]) + "\n"
 
 
-def escape(text: str) -> str:
-    """``text`` as pdflatex prints it."""
-    return "".join(_sign(sign) for sign in text)
-
-
-def _sign(sign: str) -> str:
-    if sign in SIGNS:
-        return SIGNS[sign]
-    if " " <= sign <= "~":
-        return sign
-    parts = unicodedata.normalize("NFKD", sign)
-    accents = {"\u0301": "'", "\u0300": "`", "\u0308": '"', "\u0302": "^", "\u0303": "~", "\u0327": "c"}
-    if len(parts) == 2 and parts[0].isascii() and parts[1] in accents:
-        return f"{{\\{accents[parts[1]]}{{{parts[0]}}}}}"
-    return f"\\texttt{{U+{ord(sign):04X}}}"
-
-
-def _table(section: Section) -> str:
+def _tables(section: Section) -> Iterator[str]:
     names = [str(name) for name in section.table.columns]
-    columns = "".join("l" if name in TEXT_COLUMNS else "r" for name in names)
-    heading = " & ".join(escape(name) for name in names) + r" \\"
+    widths = {name: _column_width(section, name) + 2 * GAP for name in names}
+    caption = " ".join(filter(None, (f"{section.title}.", section.remark)))
+    for columns in parts(section, widths, PAGE):
+        for rows in _pages(columns):
+            yield _table(section, rows, caption, sum(widths[str(name)] for name in rows.columns))
+            caption = f"{section.title}, continued."
+
+
+def _pages(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """The table cut into groups of rows that a page holds."""
+    lines, start = 0, 0
+    for place, row in enumerate(table.to_dict("records")):
+        needed = max(math.ceil(1.2 * _width(text) / WIDEST) for text in row.values())
+        if lines and lines + needed > LINES:
+            yield table.iloc[start:place]
+            lines, start = 0, place
+        lines += needed
+    yield table.iloc[start:]
+
+
+def _table(section: Section, table: pd.DataFrame, caption: str, width: float) -> str:
+    names = [str(name) for name in table.columns]
+    cell_widths = {name: _cell_width(section, name) for name in names}
+    columns = "".join(_alignment(name, cell_widths[name]) for name in names)
     rows = [
-        " & ".join(_cell(cell, (place, name) in section.best) for name, cell in row.items()) + r" \\"
-        for place, row in enumerate(section.table.to_dict("records"))
+        " & ".join(
+            _cell(text, (place, str(name)) in section.best, cell_widths[str(name)] > WIDEST)
+            for name, text in row.items()
+        )
+        + END
+        for place, row in table.to_dict("index").items()
     ]
-    caption = escape(" ".join(filter(None, (f"{section.title}.", section.remark))))
-    if len(rows) > LONG_TABLE:
-        head = [f"\\begin{{longtable}}{{{columns}}}", f"\\caption{{{caption}}} \\\\", r"\toprule", heading]
-        return "\n".join([*head, r"\midrule", r"\endhead", r"\bottomrule", r"\endfoot", *rows, r"\end{longtable}"])
-    body = [f"\\begin{{tabular}}{{{columns}}}", r"\toprule", heading, r"\midrule", *rows, r"\bottomrule"]
+    float_name = "table" if width <= COLUMN else "table*"
     return "\n".join(
-        [r"\begin{table}", r"\centering", f"\\caption{{{caption}}}", *body, r"\end{tabular}", r"\end{table}"]
+        [
+            f"\\begin{{{float_name}}}",
+            r"\centering",
+            f"\\caption{{{escape(caption)}}}",
+            f"\\footnotesize\\setlength{{\\tabcolsep}}{{{GAP}pt}}",
+            f"\\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            " & ".join(_heading(name, cell_widths[name]) for name in names) + END,
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+            f"\\end{{{float_name}}}",
+        ]
     )
 
 
-def _cell(text: str, bold: bool) -> str:
-    return f"\\textbf{{{escape(text)}}}" if bold and text else escape(text)
+def _alignment(name: str, cell_width: float) -> str:
+    if cell_width > WIDEST:
+        return f"p{{{WIDEST}pt}}"
+    return "l" if name in TEXT_COLUMNS else "r"
+
+
+def _heading(name: str, cell_width: float) -> str:
+    lines = _heading_lines(name, cell_width)
+    if len(lines) == 1:
+        return escape(name)
+    side = "l" if name in TEXT_COLUMNS or cell_width > WIDEST else "r"
+    return f"\\begin{{tabular}}[b]{{@{{}}{side}@{{}}}}{BREAK.join(map(escape, lines))}\\end{{tabular}}"
+
+
+def _heading_lines(name: str, cell_width: float) -> list[str]:
+    """A heading broken at spaces, about as wide as its cells."""
+    lines: list[str] = []
+    for word in name.split(" "):
+        if lines and _width(f"{lines[-1]} {word}") <= cell_width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def _column_width(section: Section, name: str) -> float:
+    """Points that a column takes, without the gaps beside it."""
+    cells = _cell_width(section, name)
+    return max(min(WIDEST, cells), *map(_width, _heading_lines(name, cells)))
+
+
+def _cell_width(section: Section, name: str) -> float:
+    cells = section.table[name].items()
+    return max((_width(text) * (1.15 if (place, name) in section.best else 1) for place, text in cells), default=0)
+
+
+def _width(text: str) -> float:
+    """About the points that a text takes in the plain font, rather more than less."""
+    return EM * sum(WIDTHS.get(sign, 0.57) for sign in text)
+
+
+def _cell(text: str, bold: bool, broken: bool) -> str:
+    shown = escape(text)
+    if broken and text:
+        shown = r"\allowbreak{}".join(escape(part) for part in BREAKABLE.split(text))
+    if bold and text:
+        shown = f"\\textbf{{{shown}}}"
+    elif shown.startswith(("[", "*")):
+        shown = f"{{}}{shown}"  # else an argument of the row's end before it
+    return f"\\raggedright {shown}" if broken and text else shown

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from .cells import TEXT_COLUMNS, Section
+from .cells import TEXT_COLUMNS, Section, parts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,42 +27,14 @@ def terminal(sections: Iterable[Section], width: int) -> str:
         if width < NARROW:
             _print_list(console, section)
         else:
-            first, *others = _parts(section, width)
+            widths = {str(name): _width(section.table, str(name)) for name in section.table.columns}
+            first, *others = parts(section, widths, width)
             _print_table(console, section, section.title, first)
             for part in others:
-                _print_table(console, section, f"{section.title}, continued", _filled(part, section))
+                _print_table(console, section, f"{section.title}, continued", part)
         if section.remark:
             console.print(Text(f"{section.remark}\n"))
     return "\n".join(line.rstrip() for line in stream.getvalue().splitlines()).strip("\n") + "\n"
-
-
-def _parts(section: Section, width: int) -> Iterator[pd.DataFrame]:
-    """The table cut into groups of columns that fit ``width``, the name of the row heading each."""
-    table = section.table
-    names = [str(name) for name in table.columns]
-    widths = {name: _width(table, name) for name in names}
-    if sum(widths.values()) < width:
-        yield table
-        return
-    head = next(name for name in section.heads if name in names)
-    first_cost = names.index(section.first_cost) if section.first_cost in names else len(names)
-    for theme in (names[:first_cost], names[first_cost:]):
-        columns: list[str] = []
-        for name in theme:
-            if not columns and head not in theme:
-                columns = [head]
-            if len(columns) > 1 and sum(widths[each] for each in (*columns, name)) >= width:
-                yield table[columns]
-                columns = [head]
-            columns.append(name)
-        if columns:
-            yield table[columns]
-
-
-def _filled(table: pd.DataFrame, section: Section) -> pd.DataFrame:
-    """The rows that say something beside their name."""
-    rest = table[[name for name in table.columns if name not in section.heads]]
-    return table[(rest != "").any(axis=1)]
 
 
 def _width(table: pd.DataFrame, name: str) -> int:
