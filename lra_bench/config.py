@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.abilities import mixer_ability, position_hooks
+from lra_bench.bounds import check_bounds
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 from lra_bench.option_files import GROUPS, PACKAGE, extension_sources, option_files
@@ -232,33 +233,13 @@ def _automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], c
     return str(wanted) if position_hooks(position["_target_"]) <= honoured else "none"
 
 
-AT_LEAST_ONE = (
-    *("train.steps", "train.batch_size", "train.evaluate_every", "measure.evaluation_batch_size"),
-    *("backbone.depth", "backbone.width", "backbone.heads", "backbone.ff_width", "hardware.threads"),
-    *("hardware.processes", "hardware.micro_batch", "hardware.timeout_seconds", "measure.speed_batch_size"),
-    *("launcher.workers", "launcher.minutes", "launcher.cpus", "launcher.at_once", "launcher.signal_seconds"),
-)
-
-
 def _check_values(config: Mapping[str, Any]) -> None:
     """Numbers that must make sense and the task's own options, before anything is prepared for them."""
     from lra_bench.build import build_task
 
-    for option in AT_LEAST_ONE:
-        section, _, name = option.partition(".")
-        value = config[section][name]
-        if value is not None and value < 1:
-            raise UserError(f"{option}={value}: must be at least 1")
-    for length in config["measure"]["speed_lengths"] or []:
-        if length < 1:
-            raise UserError(f"measure.speed_lengths={length}: must be at least 1")
-    limit = config["measure"]["memory_limit_gigabytes"]
-    if limit is not None and limit <= 0:
-        raise UserError(f"measure.memory_limit_gigabytes={limit:g}: must be above 0")
+    check_bounds(config)
     if not config["model"].get("mixer") and not config["model"].get("network"):
         raise UserError("model: the model file gives neither model.mixer nor model.network")
-    if not 0 <= config["backbone"]["dropout"] < 1:
-        raise UserError(f"backbone.dropout={config['backbone']['dropout']}: must be at least 0 and below 1")
     build_task(config)
 
 

@@ -1,0 +1,57 @@
+"""The values that options may have: one table from options to rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lra_bench.contracts import UserError
+
+Rule = tuple[str, Callable[[float], bool]]
+
+AT_LEAST_ONE: Rule = ("must be at least 1", lambda value: value >= 1)
+POSITIVE: Rule = ("must be above 0 and finite", lambda value: 0 < value < math.inf)
+NOT_NEGATIVE: Rule = ("must be at least 0 and finite", lambda value: 0 <= value < math.inf)
+SHARE: Rule = ("must be at least 0 and below 1", lambda value: 0 <= value < 1)
+SEED: Rule = ("must be at least 0 and below 2^63", lambda value: 0 <= value < 2**63)
+
+BOUNDS: dict[str, Rule] = {
+    "seed": SEED,
+    **dict.fromkeys(("train.lr", "train.state_lr", "train.eps"), POSITIVE),
+    **dict.fromkeys(("train.warmup_steps", "train.weight_decay", "train.clip"), NOT_NEGATIVE),
+    **dict.fromkeys(("train.betas", "backbone.dropout"), SHARE),
+    **dict.fromkeys(("train.steps", "train.batch_size", "train.evaluate_every"), AT_LEAST_ONE),
+    **dict.fromkeys(("train.window", "train.validation_tokens"), AT_LEAST_ONE),
+    **dict.fromkeys(("backbone.depth", "backbone.width", "backbone.heads", "backbone.head_dim"), AT_LEAST_ONE),
+    **dict.fromkeys(("backbone.ff_width", "backbone.max_length", "backbone.feed_forward_chunks"), AT_LEAST_ONE),
+    **dict.fromkeys(("measure.speed_lengths", "measure.speed_batch_size", "measure.speed_batches"), AT_LEAST_ONE),
+    **dict.fromkeys(("measure.evaluation_batch_size", "measure.extrapolation_tokens"), AT_LEAST_ONE),
+    **dict.fromkeys(("measure.memory_limit_gigabytes", "measure.extrapolation_ratios"), POSITIVE),
+    **dict.fromkeys(("hardware.threads", "hardware.processes", "hardware.micro_batch"), AT_LEAST_ONE),
+    "hardware.timeout_seconds": AT_LEAST_ONE,
+    "hardware.memory_limit_gigabytes": POSITIVE,
+    "hardware.checkpoint_seconds": NOT_NEGATIVE,
+    **dict.fromkeys(("launcher.workers", "launcher.minutes", "launcher.cpus", "launcher.at_once"), AT_LEAST_ONE),
+    "launcher.signal_seconds": AT_LEAST_ONE,
+    "launcher.gpus": NOT_NEGATIVE,
+    "launcher.memory_gigabytes": POSITIVE,
+}
+"""Options of numbers, or of lists of numbers, and what holds of each number; null and words are left to others."""
+
+
+def check_bounds(config: Mapping[str, Any]) -> None:
+    """Raise ``UserError`` where a number of a composed configuration breaks the rule of its option."""
+    for option, (sentence, holds) in BOUNDS.items():
+        section, _, name = option.rpartition(".")
+        value = (config[section] if section else config)[name]
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int | float) and not holds(number):
+                raise UserError(f"{option}={_shown(value)}: {sentence}")
+    betas = config["train"]["betas"]
+    if len(betas) != 2:
+        raise UserError(f"train.betas={_shown(betas)}: must be two numbers, as [0.9,0.999]")
+
+
+def _shown(value: Any) -> str:
+    return f"[{','.join(map(str, value))}]" if isinstance(value, list) else str(value)
