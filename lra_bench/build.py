@@ -101,11 +101,23 @@ def known_options(found: type) -> set[str] | None:
     return None
 
 
-def suggest(name: str, known: set[str] | list[str]) -> str:
-    """The tail of an error about an unknown name: the nearest known one and the list of all."""
+SUGGESTED = 10
+
+
+def suggest(name: str, known: set[str] | list[str], listing: str = "") -> str:
+    """The tail of an error about an unknown name: the nearest known one, and all, or the ten nearest of them.
+
+    ``listing`` is the command that lists all.
+    """
     near = difflib.get_close_matches(name, known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return f"{hint} (known: {', '.join(sorted(known))})" if known else hint
+    if not known:
+        return hint
+    if len(known) <= SUGGESTED:
+        return f"{hint} (known: {', '.join(sorted(known))})"
+    by_nearness = sorted(known, key=lambda each: (-difflib.SequenceMatcher(None, name, each).ratio(), each))
+    more = f"and {len(known) - SUGGESTED} more{f': {listing}' if listing else ''}"
+    return f"{hint} (known: {', '.join(by_nearness[:SUGGESTED])}, {more})"
 
 
 def build_task(config: Mapping[str, Any]) -> Task:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -193,6 +193,18 @@ def doctor(results: Results = None) -> None:
     print_findings(examine(root_of(results)))
 
 
+def _hint(error: Any, arguments: Sequence[str]) -> str:
+    """What is wrong with an unknown option of a command that takes ``key=value``, and what to write; else nothing."""
+    flag, command = getattr(error, "option_name", None), getattr(getattr(error, "ctx", None), "command", None)
+    if flag is None or command is None or command.name not in ("bench", "profile"):
+        return ""
+    from lra_bench.config import option_names
+    from lra_bench.hints import for_flag
+
+    meant = for_flag(flag, arguments, option_names())
+    return f"No such option: {flag}; write {meant or 'key=value, for example model=performer'}"
+
+
 def main() -> None:
     """Run a command; a user's mistake is one sentence and exit code 2, a stack trace comes only with --debug."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"] or ["--help"]
@@ -217,7 +229,7 @@ def main() -> None:
     except Exception as error:
         # Wrong arguments: typer brings click along as a package or inside itself, so its errors have no one import.
         if hasattr(error, "format_message"):
-            say(f"lra-bench: {error.format_message()}")
+            say(f"lra-bench: {_hint(error, arguments) or error.format_message()}")
             sys.exit(2)
         if debug:
             raise

@@ -160,7 +160,7 @@ def _split(tasks: list[str] | None) -> tuple[list[str], list[str]]:
 def _known(tasks: list[str] | None, config_dir: Path | None) -> list[str]:
     """Task names, none of them misspelt."""
     from lra_bench.build import suggest
-    from lra_bench.option_files import option_files
+    from lra_bench.option_files import listing, option_files
 
     names, overrides = _split(tasks)
     for text in overrides:
@@ -168,7 +168,7 @@ def _known(tasks: list[str] | None, config_dir: Path | None) -> list[str]:
     known = set(option_files("task", config_dir)) if names else set()
     for name in names:
         if name not in known:
-            raise UserError(f"{name}: there is no such task{suggest(name, known)}")
+            raise UserError(f"{name}: there is no such task{suggest(name, known, listing('task'))}")
     return names
 
 

@@ -14,7 +14,8 @@ from lra_bench.abilities import mixer_ability, position_hooks
 from lra_bench.bounds import check_bounds
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
-from lra_bench.option_files import GROUPS, PACKAGE, extension_sources, option_files
+from lra_bench.hints import check_words, meant_by
+from lra_bench.option_files import GROUPS, PACKAGE, extension_sources, listing, option_files
 from lra_bench.options import Bench
 
 if TYPE_CHECKING:
@@ -58,10 +59,14 @@ def _schema_keys() -> frozenset[str]:
     return frozenset(walk(Bench(), ""))
 
 
+def option_names() -> frozenset[str]:
+    """Every group, and every option that is not a task's, a model's or a position's own."""
+    return _schema_keys() | set(GROUPS)
+
+
 def check_override(override: str, config_dir: Path | None) -> str:
     """One override of the user's as Hydra wants it; ``UserError`` naming the right key where it is misspelt."""
-    if "=" not in override and not override.startswith("~"):
-        raise UserError(f"{override}: is no override; write key=value, for example model=performer")
+    check_words([override], config_dir)
     key, _, value = override.partition("=")
     bare = key.lstrip("+~")
     section, _, inner = bare.partition(".")
@@ -73,13 +78,14 @@ def check_override(override: str, config_dir: Path | None) -> str:
         known = option_files(bare, config_dir)
         for name in value.split(","):
             if name and name not in known and not (bare == "experiment" and name == "null"):
-                raise UserError(f"{bare}={name}: there is no such {bare}{suggest(name, set(known))}")
+                raise UserError(f"{bare}={name}: there is no such {bare}{suggest(name, set(known), listing(bare))}")
         return override
     if section in OPEN_GROUPS and inner:
         return override if key != bare else f"++{override}"
     if section != "hydra" and bare not in _schema_keys():
-        known_keys = {name for name in _schema_keys() if name not in GROUPS} | set(GROUPS)
-        raise UserError(f"{bare}: there is no such option{_nearest(bare, known_keys)}")
+        if meant := meant_by(bare, value, option_names()):
+            raise UserError(f"{bare}: there is no such option; did you mean {meant}?")
+        raise UserError(f"{bare}: there is no such option{_nearest(bare, option_names())}")
     return override
 
 
@@ -221,7 +227,9 @@ def _automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], c
         return "none"
     files = option_files("position", config_dir)
     if wanted not in files:
-        raise UserError(f"backbone.position={wanted}: there is no such position{suggest(wanted, set(files))}")
+        raise UserError(
+            f"backbone.position={wanted}: there is no such position{suggest(wanted, set(files), listing('position'))}"
+        )
     model_file = yaml.safe_load(option_files("model", config_dir)[choices["model"]].read_text(encoding="utf-8")) or {}
     if (model_file.get("backbone") or {}).get("position"):
         return str(wanted)

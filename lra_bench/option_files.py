@@ -10,6 +10,11 @@ PACKAGE = "lra_bench.conf"
 GROUPS = ("task", "model", "position", "hardware", "launcher", "tracker", "protocol", "experiment")
 
 
+def listing(group: str) -> str:
+    """The command that lists the options of a group."""
+    return f"lra-bench list {group if group == 'hardware' else f'{group}s'}"
+
+
 def extension_sources(config_dir: Path | None) -> list[str]:
     """Hydra search paths beside our own: installed extensions, then the user's folder."""
     packages = sorted(f"pkg://{package}" for package in _installed_extensions())

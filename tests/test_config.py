@@ -159,7 +159,7 @@ def test_the_automatic_position_is_the_recipes_where_the_mixer_honours_it():
         ("recipe=quick_listops", "recipe=: is chosen by protocol, task and model"),
         ("tuned=x", "tuned=: is chosen by protocol, task and model"),
         ("backbone.position=rotten", "backbone.position=rotten: there is no such position"),
-        ("performer", "write key=value"),
+        ("performer", "performer: write model=performer"),
         ("experiment=none_such", "experiment=none_such: there is no such experiment"),
     ],
 )

@@ -1,11 +1,17 @@
 """Each mistake of a user's gets one sentence that names what to change, exit code 2, and loses nothing."""
 
 import os
+import re
 import sys
 
 import pytest
 
 from lra_bench import cli
+from lra_bench.build import suggest
+from lra_bench.config import check_override, option_names
+from lra_bench.contracts import UserError
+from lra_bench.hints import SYNONYMS, WORDS
+from lra_bench.option_files import option_files
 from tests.running import TINY, Folder
 
 
@@ -40,6 +46,21 @@ CASES = {
     "no width": (["backbone.width=-1"], ["backbone.width=-1"]),
     "an override of two lines": (["train.lr=\n"], ["train.lr= : cannot be read as key=value"]),
     "unknown order": (["train.order=sorted"], ["train.order=sorted", "shuffled or stream"]),
+    "a name alone": (["performer", "text"], ["performer text: write model=performer task=text"]),
+    "a misspelt name alone": (["perfomer"], ["perfomer: is no override; did you mean model=performer?"]),
+    "an option as a flag": (["--model", "performer"], ["No such option: --model; write model=performer"]),
+    "an option as a flag with a value": (["--lr=3e-4"], ["No such option: --lr; write train.lr=3e-4"]),
+    "an unknown flag": (["--nothing"], ["No such option: --nothing; write key=value"]),
+    "an option without its section": (["lr=3e-4"], ["lr: there is no such option; did you mean train.lr=3e-4?"]),
+    "an option of another section": (["train.depth=3"], ["did you mean backbone.depth=3?"]),
+    "an option of two sections": (
+        ["memory_limit_gigabytes=2"],
+        ["did you mean hardware.memory_limit_gigabytes or measure.memory_limit_gigabytes?"],
+    ),
+    "another word for an option": (["train.learning_rate=1e-3"], ["did you mean train.lr?"]),
+    "another word, in the plural": (["models=performer"], ["did you mean model=performer?"]),
+    "an option as a variable of make": (["MODEL=performer"], ["did you mean model=performer?"]),
+    "a misspelt option without its section": (["stepz=3"], ["did you mean train.steps?"]),
     "unknown schedule": (["train.schedule=steep"], ["train.schedule=steep", "cosine"]),
 }
 
@@ -69,6 +90,22 @@ def test_one_sentence_and_code_two(folder, case, monkeypatch, capfd):
     for word in named:
         assert word in last, last
     assert not folder.records()
+
+
+def test_a_misspelt_name_is_answered_with_ten_names_and_where_all_are():
+    with pytest.raises(UserError) as caught:
+        check_override("model=perfomer", None)
+    listed = re.search(r"\(known: (.*), and (\d+) more: lra-bench list models\)", str(caught.value))
+    names = listed[1].split(", ")
+    assert names[0] == "performer" and len(names) == 10
+    assert len(names) + int(listed[2]) == len(option_files("model"))
+    with pytest.raises(UserError, match=r"\(known: cpu, slurm\)"):
+        raise UserError(suggest("slrm", ["slurm", "cpu"], "lra-bench list launchers"))
+
+
+def test_other_words_for_options_lead_to_options_that_exist():
+    assert set(WORDS) <= option_names()
+    assert not set(SYNONYMS) & option_names()
 
 
 def test_a_position_that_the_mixer_does_not_honour(folder):

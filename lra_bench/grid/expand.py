@@ -10,6 +10,7 @@ from typing import Any
 
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
+from lra_bench.hints import check_words
 from lra_bench.option_files import GROUPS, option_files
 
 
@@ -19,6 +20,7 @@ def expand(overrides: Sequence[str], config_dir: Path | None = None) -> list[lis
     A grid's file has ``parts``, each a grid of its own: a mapping of options to values, or to lists of values. ``all``
     holds in every part. What the user says beside it takes the place of what the file says of the same option.
     """
+    check_words(overrides, config_dir)
     named = [text for text in overrides if text.partition("=")[0] == "grid"]
     if not named:
         return _expanded(overrides, config_dir)
