@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,8 @@ from lra_bench.contracts import Capability, UserError
 
 def mixer_ability(target: str) -> Capability:
     """The declared abilities of a mixer class; ``UserError`` where it is none."""
-    call = _declared(target, "spec")
-    if call is not None and isinstance(call.func, ast.Name) and call.func.id == "MixerSpec":
-        known = {entry.name for entry in fields(Capability)}
-        try:
-            written = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords if k.arg in known}
-            return Capability(**written)
-        except ValueError:
-            pass  # computed, not written down: ask the class itself
+    if (written := _written(target, "spec")) is not None:
+        return written
     ability = getattr(_module_class(target, "model.mixer"), "spec", None)
     if not isinstance(ability, Capability):
         raise UserError(
@@ -33,6 +28,8 @@ def mixer_ability(target: str) -> Capability:
 
 def network_ability(target: str) -> Capability | None:
     """The declared abilities of a whole network; None where its class declares none."""
+    if (written := _written(target, "capability")) is not None:
+        return written
     ability = getattr(_module_class(target, "model.network"), "capability", None)
     return ability if isinstance(ability, Capability) else None
 
@@ -57,8 +54,68 @@ def _module_class(target: str, option: str) -> type[Any]:
     return load_class(target, nn.Module, option)
 
 
+def _written(target: str, attribute: str) -> Capability | None:
+    """The abilities as a class or its bases write them down; None where they are computed, or without a source."""
+    keywords = _keywords(target, attribute)
+    if keywords is None:
+        return None
+    known = {entry.name for entry in fields(Capability)}
+    try:
+        return Capability(**{name: ast.literal_eval(node) for name, node in keywords.items() if name in known})
+    except (ValueError, TypeError):
+        return None
+
+
+def _keywords(target: str, attribute: str) -> dict[str, ast.expr] | None:
+    """The arguments of the declaration, with those of the one that it replaces or inherits."""
+    if (found := _class(target)) is None:
+        return None
+    tree, body = found
+    places = _imported(tree, target.rpartition(".")[0])
+    declaration = _assigned(body, attribute)
+    if declaration is None:
+        bases = (places.get(base.id) for base in body.bases if isinstance(base, ast.Name))
+        return next((each for base in bases if base and (each := _keywords(base, attribute)) is not None), None)
+    match declaration:
+        case ast.Call(func=ast.Name(id="MixerSpec" | "Capability"), args=[]):
+            inherited: dict[str, ast.expr] | None = {}
+        case ast.Call(func=ast.Name(id="replace"), args=[ast.Attribute(ast.Name(id=name), attr=attr)]):
+            inherited = _keywords(places[name], attribute) if attr == attribute and name in places else None
+        case _:
+            inherited = None
+    if inherited is None:
+        return None
+    return {**inherited, **{str(keyword.arg): keyword.value for keyword in declaration.keywords}}
+
+
+def _assigned(body: ast.ClassDef, attribute: str) -> ast.Call | None:
+    """The call that a class body assigns to ``attribute``."""
+    for statement in body.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=assigned)], value=ast.Call() as call) if assigned == attribute:
+                return call
+    return None
+
+
+def _imported(tree: ast.Module, module: str) -> dict[str, str]:
+    """The dotted name of each class that a module defines or imports by ``from``."""
+    places = {each.name: f"{module}.{each.name}" for each in tree.body if isinstance(each, ast.ClassDef)}
+    for statement in tree.body:
+        if isinstance(statement, ast.ImportFrom):
+            parents = module.split(".")[: -statement.level] if statement.level else []
+            source = ".".join([*parents, *([statement.module] if statement.module else [])])
+            places |= {alias.asname or alias.name: f"{source}.{alias.name}" for alias in statement.names}
+    return places
+
+
 def _declared(target: str, attribute: str) -> ast.Call | None:
     """The call that a class body assigns to ``attribute``; None where there is none or no source at hand."""
+    found = _class(target)
+    return None if found is None else _assigned(found[1], attribute)
+
+
+def _class(target: str) -> tuple[ast.Module, ast.ClassDef] | None:
+    """The source of a class and of its module; None where there is none at hand."""
     check_trusted(target)  # looking for a module imports the packages it is in
     module, _, name = target.rpartition(".")
     if module.partition(".")[0] == "torch":
@@ -69,10 +126,12 @@ def _declared(target: str, attribute: str) -> ast.Call | None:
         return None
     if found is None or not found.origin or not found.origin.endswith(".py"):
         return None
-    for statement in ast.parse(Path(found.origin).read_text(encoding="utf-8")).body:
-        if isinstance(statement, ast.ClassDef) and statement.name == name:
-            for inner in statement.body:
-                match inner:
-                    case ast.Assign(targets=[ast.Name(id=assigned)], value=ast.Call() as call) if assigned == attribute:
-                        return call
-    return None
+    tree = _parsed(Path(found.origin), Path(found.origin).stat().st_mtime_ns)
+    classes = (each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == name)
+    return next(((tree, each) for each in classes), None)
+
+
+@cache
+def _parsed(path: Path, changed_at: int) -> ast.Module:
+    """The source of a module, parsed once for each time that it was changed."""
+    return ast.parse(path.read_text(encoding="utf-8"))

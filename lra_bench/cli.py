@@ -149,21 +149,28 @@ def evaluate(
 @app.command("list")
 def list_options(
     kind: Annotated[str, typer.Argument(help="models, tasks, positions, protocols, hardware …")] = "models",
+    family: Annotated[str | None, typer.Option(help="Models of one family alone, as linear")] = None,
+    causal: Annotated[bool, typer.Option("--causal", help="Models alone that run in the causal direction")] = False,
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
-    """List what can be chosen."""
+    """List what can be chosen; models by family."""
     from lra_bench.import_path import importable
-    from lra_bench.listing import options
+    from lra_bench.listing import by_family, options
 
     with importable(config_dir):
-        rows = options(kind, config_dir, declared=as_json)
+        rows = options(kind, config_dir, declared=as_json, family=family, causal=causal)
     if as_json:
         print_json(rows)
         return
     width = max((len(row["name"]) for row in rows), default=0)
-    for row in rows:
-        print(f"{row['name']:<{width}}  {row['description']}".rstrip())
+    with importable(config_dir):
+        groups = by_family(rows, config_dir) if kind in ("model", "models") else {"": rows}
+    for heading, group in groups.items():
+        if heading:
+            print(f"{heading} ({len(group)})")
+        for row in group:
+            print(f"{'  ' if heading else ''}{row['name']:<{width}}  {row['description']}".rstrip())
 
 
 for command in (cli_tables.leaderboard, cli_tables.compare, cli_tables.plot, clean):
