@@ -15,6 +15,7 @@ import typer
 from lra_bench import cli_data, cli_grid, cli_results, cli_tables
 from lra_bench.cli_bench import bench
 from lra_bench.cli_clean import clean
+from lra_bench.cli_examples import add_examples
 from lra_bench.cli_options import (
     ConfigDir,
     Json,
@@ -28,17 +29,39 @@ from lra_bench.cli_options import (
     root_of,
     rounded,
 )
+from lra_bench.completion import in_bash
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
 from lra_bench.training.interrupt import ignore_all
 
+NAME = "lra-bench"
+
 app = typer.Typer(
-    name="lra-bench",
+    name=NAME,
     help="Which sequence model to use on long inputs, measured: score, speed, memory, FLOPs, extrapolation.",
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"{NAME} {version(NAME)}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit")
+    ] = False,
+) -> None:
+    """Take the options that stand before a command."""
+
+
 app.command()(bench)
 app.add_typer(cli_data.app, name="data")
 app.add_typer(cli_grid.app, name="grid")
@@ -200,6 +223,9 @@ def doctor(results: Results = None) -> None:
     print_findings(examine(root_of(results)))
 
 
+add_examples(app)
+
+
 def _hint(error: Any, arguments: Sequence[str]) -> str:
     """What is wrong with an unknown option of a command that takes ``key=value``, and what to write; else nothing."""
     flag, command = getattr(error, "option_name", None), getattr(getattr(error, "ctx", None), "command", None)
@@ -221,7 +247,8 @@ def main() -> None:
     with suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt, as SIGINT does
     try:
-        code = app(args=arguments, standalone_mode=False)
+        in_bash(lambda: app(args=arguments, prog_name=NAME))
+        code = app(args=arguments, prog_name=NAME, standalone_mode=False)
         if code == 130:  # what recent releases of typer make of KeyboardInterrupt
             raise KeyboardInterrupt
     except UserError as error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lra_bench.completion import override
 from lra_bench.doctor import Finding
 from lra_bench.safe_text import printable
 
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(help="key=value, as model=performer task=listops train.lr=3e-4; lists as seed=0,1,2; model=ALL"),
+    typer.Argument(
+        help="key=value, as model=performer task=listops train.lr=3e-4; lists as seed=0,1,2; model=ALL",
+        autocompletion=override,
+    ),
 ]
 Results = Annotated[Path | None, typer.Option("--results", help="Results folder ($LRA_BENCH_RESULTS, ./results)")]
 ConfigDir = Annotated[Path | None, typer.Option("--config-dir", help="Your folder of model/, task/ … YAML and code")]

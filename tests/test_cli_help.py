@@ -1,15 +1,27 @@
 """What the command line tells of itself: help, version, completion, lists."""
 
 import json
+import re
+import shlex
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_group
 
-from lra_bench import abilities, cli
+from lra_bench import abilities, cli, completion
 from lra_bench.abilities import mixer_ability, network_ability
+from lra_bench.cli_examples import EXAMPLES
+from lra_bench.config import check_override
 from lra_bench.contracts import UserError
 from lra_bench.listing import by_family, options
+
+ROOT = Path(__file__).parents[1]
 
 
 def run(monkeypatch, capsys, *arguments: str) -> tuple[int, str]:
@@ -19,6 +31,94 @@ def run(monkeypatch, capsys, *arguments: str) -> tuple[int, str]:
         cli.main()
     printed = capsys.readouterr()
     return int(end.value.code or 0), printed.out + printed.err
+
+
+def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each command with the words that call it."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*before, name))
+        else:
+            yield (*before, name), command
+
+
+COMMANDS = dict(commands(get_group(cli.app)))
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_each_help_has_examples_whose_options_parse(words, monkeypatch, capsys):
+    code, text = run(monkeypatch, capsys, *words, "-h")
+    assert code == 0 and f"Usage: lra-bench {' '.join(words)}" in text
+    examples = re.findall(r"^ +(lra-bench .*)$", text.partition("Examples:")[2], re.MULTILINE)
+    assert examples
+    for example in examples:
+        _, *given = shlex.split(example)
+        assert tuple(given[: len(words)]) == words, example
+        context = COMMANDS[words].make_context(example, given[len(words) :])
+        for override in context.params.get("overrides") or []:
+            check_override(override.partition(",")[0], None)
+        if record := context.params.get("record"):
+            assert list(ROOT.glob(str(record))), example
+
+
+def test_no_example_is_of_a_command_that_is_gone():
+    assert set(EXAMPLES) == {" ".join(words) for words in COMMANDS}
+
+
+def test_the_version(monkeypatch, capsys):
+    assert run(monkeypatch, capsys, "--version") == (0, f"lra-bench {version('lra-bench')}\n")
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+@pytest.mark.parametrize("words", [[], ["data"], ["results"]])
+def test_help_has_a_short_name(flag, words, monkeypatch, capsys):
+    code, text = run(monkeypatch, capsys, *words, flag)
+    assert code == 0 and "Usage: lra-bench" in text and "-h, --help" in text
+
+
+@pytest.mark.parametrize(
+    ("begun", "completions"),
+    [
+        ("mod", ["model=performer", "model=ALL"]),
+        ("model=perf", ["model=performer", "model=performer_relu"]),
+        ("model=local,perf", ["model=local,performer", "model=local,performer_relu"]),
+        ("protocol=sm", ["protocol=small", "protocol=smoke"]),
+        ("", ["task=", "model=", "position="]),
+        ("train.lr=", []),
+    ],
+)
+def test_an_override_is_completed(begun, completions):
+    found = completion.override(begun)
+    assert set(completions) <= set(found) and all(each.startswith(begun) for each in found)
+    assert bool(found) == bool(completions)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+@pytest.mark.parametrize(
+    ("words", "completions"),
+    [
+        (["bench", "model", "=", "perf"], ["performer", "performer_relu"]),
+        (["profile", "task", "="], ["ALL", "copy", "enwik8"]),
+        (["bench", "prot"], ["protocol=quick"]),
+        (["doct"], ["doctor"]),
+    ],
+)
+def test_bash_completes(words, completions, tmp_path):
+    command = tmp_path / "lra-bench"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m lra_bench.cli "$@"\n')
+    command.chmod(0o755)
+    script = f"""eval "$({command} --show-completion bash)"
+COMP_WORDS=(lra-bench {shlex.join(words)}); COMP_CWORD={len(words)}
+_lra_bench_completion {command}
+printf '%s\\n' "${{COMPREPLY[@]}}" """
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    assert set(completions) <= set(done.stdout.split()), done.stderr
+
+
+def test_completion_loads_no_heavy_library():
+    code = "import sys; from lra_bench import cli, completion; completion.override('model='); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"torch", "numpy", "pandas", "hydra"} & set(loaded)
 
 
 def test_models_are_listed_by_family(monkeypatch, capsys):

@@ -1,0 +1,63 @@
+"""Examples in the help of each command."""
+
+from __future__ import annotations
+
+import typer
+
+RECORD = "results/runs/listops/performer/*/quick-*/seed0.json"
+
+EXAMPLES = {
+    "bench": (
+        "lra-bench bench model=performer task=listops",
+        "lra-bench bench model=performer,local task=listops seed=0,1,2 --dry-run",
+        "lra-bench bench model=transformer task=text protocol=smoke train.lr=3e-4",
+    ),
+    "profile": (
+        "lra-bench profile model=performer,local",
+        "lra-bench profile model=s4d 'measure.speed_lengths=[1024,4096]' --output speed.csv",
+    ),
+    "evaluate": (
+        f"lra-bench evaluate {RECORD} --lengths 1000,2000",
+        f"lra-bench evaluate {RECORD} --knobs position.scaling=yarn --no-write",
+    ),
+    "list": ("lra-bench list models", "lra-bench list models --family linear --causal", "lra-bench list tasks --json"),
+    "leaderboard": (
+        "lra-bench leaderboard --task listops --protocol quick",
+        "lra-bench leaderboard --layout wide --format latex",
+        "lra-bench leaderboard --columns score,ties,parameters",
+        "lra-bench leaderboard --write",
+    ),
+    "compare": (
+        "lra-bench compare performer transformer --task listops",
+        "lra-bench compare performer 'performer features=64'",
+    ),
+    "plot": ("lra-bench plot", "lra-bench plot ranks --width one --output figures"),
+    "clean": ("lra-bench clean", "lra-bench clean --keep-best --yes"),
+    "show": (f"lra-bench show {RECORD}",),
+    "doctor": ("lra-bench doctor", "lra-bench doctor --results results"),
+    "data prepare": (
+        "lra-bench data prepare listops",
+        "lra-bench data prepare text --source aclImdb_v1.tar.gz --protocol small",
+    ),
+    "data verify": ("lra-bench data verify", "lra-bench data verify listops --protocol small"),
+    "data path": ("lra-bench data path", "lra-bench data path listops"),
+    "data list": ("lra-bench data list", "lra-bench data list listops --json"),
+    "grid status": ("lra-bench grid status", "lra-bench grid status --json"),
+    "grid cancel": ("lra-bench grid cancel",),
+    "grid resume": ("lra-bench grid resume",),
+    "results import": ("lra-bench results import other/results",),
+    "results list": ("lra-bench results list", "lra-bench results list --results other/results --json"),
+    "results check": ("lra-bench results check",),
+}
+
+
+def add_examples(app: typer.Typer, before: str = "") -> None:
+    """Put the examples of each command beneath its help."""
+    for command in app.registered_commands:
+        name = command.name or getattr(command.callback, "__name__", "")
+        if found := EXAMPLES.get(f"{before}{name}"):
+            # The first line keeps the lines below it from being joined.
+            command.epilog = "\n".join(["\b", "Examples:", *(f"  {each}" for each in found)])
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            add_examples(group.typer_instance, f"{before}{group.name} ")

@@ -1,0 +1,52 @@
+"""Completion of ``key=value`` in a shell."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+
+from lra_bench.option_files import GROUPS, option_files
+
+BASH = "complete_bash"
+REQUEST = "_LRA_BENCH_COMPLETE"
+
+
+def override(incomplete: str) -> list[str]:
+    """What ``incomplete`` can become: a group, or one of its options, the last of a comma list."""
+    group, given, value = incomplete.partition("=")
+    if not given:
+        found = [name for name in GROUPS if name.startswith(group)]
+        # One group alone would be followed by a space; its options have it in common.
+        return override(f"{found[0]}=") if len(found) == 1 else [f"{name}=" for name in found]
+    if group not in GROUPS:
+        return []
+    before, comma, last = value.rpartition(",")
+    return [f"{group}={before}{comma}{name}" for name in (*option_files(group), "ALL") if name.startswith(last)]
+
+
+def in_bash(answer: Callable[[], object]) -> None:
+    """Answer a request of bash, which takes ``key=value`` for three words, and completes the last of them."""
+    if os.environ.get(REQUEST) != BASH:
+        return
+    try:
+        words = os.environ["COMP_WORDS"].split("\n")
+        cursor = int(os.environ["COMP_CWORD"])
+    except (KeyError, ValueError):
+        return
+    start = next((place - 1 for place in (cursor, cursor - 1) if 1 < place < len(words) and words[place] == "="), None)
+    if start is None:
+        return
+    prefix = f"{words[start]}="
+    joined = prefix + "".join(words[start + 2 : cursor + 1])
+    os.environ["COMP_WORDS"] = "\n".join([*map(shlex.quote, words[:start]), joined])
+    os.environ["COMP_CWORD"] = str(start)
+    answers = io.StringIO()
+    try:
+        with redirect_stdout(answers):
+            answer()
+    finally:
+        sys.stdout.writelines(f"{line.removeprefix(prefix)}\n" for line in answers.getvalue().splitlines())
