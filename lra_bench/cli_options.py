@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lra_bench.completion import override
+from lra_bench.contracts import UserError
 from lra_bench.doctor import Finding
 from lra_bench.safe_text import printable
 
@@ -51,12 +52,22 @@ def root_of(results: Path | None) -> Path:
     return results_root(results)
 
 
+def read_from(results: Path | None) -> Path:
+    """The results folder to read; raises ``UserError`` where the option names one that does not exist.
+
+    The default folder is made by the first run, so it may be missing.
+    """
+    if results is not None and not results.expanduser().is_dir():
+        raise UserError(f"--results {results}: there is no such folder; name the folder that holds runs/")
+    return root_of(results)
+
+
 def records_of(results: Path | None, reference: Path | None) -> tuple[Path, list[Record]]:
     """The results folder, and the records in it followed by those of the reference boards."""
     from lra_bench.records.reference import load_reference, reference_root
     from lra_bench.records.store import load_all
 
-    root = root_of(results)
+    root = read_from(results)
     return root, [*load_all(root), *load_reference(reference_root(reference), root)]
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lra_bench.cli_options import Json, Results, print_findings, print_json, print_table, root_of, rounded
+from lra_bench.cli_options import Json, Results, print_findings, print_json, print_table, read_from, root_of, rounded
 from lra_bench.progress import say
 
 app = typer.Typer(help="Merge and look through result folders.")
@@ -34,7 +34,7 @@ def list_records(results: Results = None, as_json: Json = False) -> None:
 
     rows = [
         {"record": str(r.path), "status": r.status, "score": r.score(), "finished": r.finished_at}
-        for r in load_all(root_of(results))
+        for r in load_all(read_from(results))
     ]
     if as_json:
         print_json(rows)
@@ -48,4 +48,4 @@ def check(results: Results = None) -> None:
     from lra_bench.leaderboard.published import check_published
     from lra_bench.records.check import check_store
 
-    print_findings([*check_store(root_of(results)), check_published()])
+    print_findings([*check_store(read_from(results)), check_published()])

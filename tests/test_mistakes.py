@@ -92,6 +92,34 @@ def test_one_sentence_and_code_two(folder, case, monkeypatch, capfd):
     assert not folder.records()
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["leaderboard", "leaderboard --format csv", "compare local performer", "plot", "results list", "results check"],
+)
+def test_a_results_folder_that_is_not_there(folder, command, monkeypatch, capfd):
+    monkeypatch.chdir(folder.root)
+    monkeypatch.delenv("LRA_BENCH_RESULTS", raising=False)
+    monkeypatch.setattr(sys, "argv", ["lra-bench", *command.split(), "--results", "not/there"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 2
+    assert capfd.readouterr().err.startswith("lra-bench: --results not/there: there is no such folder")
+    assert not (folder.root / "not").exists()
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_the_default_results_folder_may_be_missing_or_empty(made, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("LRA_BENCH_RESULTS", raising=False)
+    if made:
+        (tmp_path / "results").mkdir()
+    monkeypatch.setattr(sys, "argv", ["lra-bench", "leaderboard"])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    assert end.value.code == 0
+    assert capfd.readouterr().out == "No records yet: lra-bench bench makes one.\n"
+
+
 def test_a_misspelt_name_is_answered_with_ten_names_and_where_all_are():
     with pytest.raises(UserError) as caught:
         check_override("model=perfomer", None)
