@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from lra_bench.contracts import UserError
 
+DISTRIBUTION = "lra-bench"
+SEVERAL = 3  # packages that are named
+BUSY = "busy: timings will be off"
 ENOUGH_DISK_BYTES = 5 * 2**30
 
 
@@ -24,9 +30,13 @@ class Finding:
 
 
 def examine(results: Path) -> Iterator[Finding]:
-    """Look at versions, devices, folders, memory counters, other load and the mirror, in that order."""
+    """Look at versions, extras, devices, memory, other load, folders and the mirror, in that order."""
     yield Finding("python", sys.version.split()[0], (3, 11) <= sys.version_info[:2] < (3, 14))
-    for look in (_torch, _devices, _resident_memory, _load):
+    yield _torch()
+    yield from _extras()
+    yield _compiler()
+    yield from _cards()
+    for look in (_devices, _free_memory, _resident_memory, _load):
         yield look()
     yield from _folders(results)
     yield _kept()
@@ -37,8 +47,96 @@ def examine(results: Path) -> Iterator[Finding]:
 def _torch() -> Finding:
     import torch
 
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    return Finding("torch", torch.__version__, version >= (2, 6))
+    numbers = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    return Finding("torch", torch.__version__, numbers >= (2, 6))
+
+
+def _extras() -> Iterator[Finding]:
+    """Which packages of each extra are installed; none of them is needed."""
+    for extra, packages in extras().items():
+        found = {package: _version(package) for package in packages}
+        there = [f"{package} {number}" for package, number in found.items() if number]
+        lacking = [package for package, number in found.items() if not number]
+        several = len(packages) > SEVERAL
+        told = f"{len(there)} of {len(packages)} packages" if several else ", ".join(there)
+        without = "" if several else f"without {', '.join(lacking)}: "
+        hint = f"{without}pip install 'lra-bench[{extra}]'" if lacking else ""
+        yield Finding(f"extra {extra}", "; ".join(filter(None, (told, hint))))
+
+
+def extras() -> dict[str, list[str]]:
+    """The packages of each extra of the installed distribution but ``dev``."""
+    found: dict[str, list[str]] = {}
+    for requirement in requires(DISTRIBUTION) or []:
+        package, extra = re.match(r"[\w.-]+", requirement), re.search(r"extra == ['\"]([\w-]+)", requirement)
+        if package and extra and extra[1] != "dev":
+            found.setdefault(extra[1], []).append(package[0])
+    return found
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _compiler() -> Finding:
+    """The C++ compiler that ``torch.compile`` calls on a CPU."""
+    names = filter(None, (os.environ.get("CXX"), "g++", "clang++"))
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    return Finding("C++ compiler", found or "none, so hardware.compile=true runs models as they are on a CPU")
+
+
+def _cards() -> Iterator[Finding]:
+    """Each NVIDIA card, and whether torch can use it."""
+    import torch
+
+    cards = _nvidia_smi()
+    if not cards and torch.cuda.is_available():
+        every = (torch.cuda.get_device_properties(place) for place in range(torch.cuda.device_count()))
+        cards = [f"{each.name}, {each.total_memory / 2**30:.0f} GiB" for each in every]
+    if not cards:
+        yield Finding("GPU", "none")
+        return
+    for card in cards:
+        if torch.version.cuda is None:
+            told, usable = (
+                f"torch {torch.__version__} is a CPU build; install one for CUDA (pytorch.org/get-started)",
+                False,
+            )
+        elif torch.cuda.is_available():
+            told, usable = f"torch is built for CUDA {torch.version.cuda}", True
+        elif os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+            told, usable = "hidden by CUDA_VISIBLE_DEVICES", None
+        else:
+            told, usable = (
+                f"torch cannot use it: it is built for CUDA {torch.version.cuda}; install a newer driver, "
+                "or a torch for an older CUDA (pytorch.org/get-started)",
+                False,
+            )
+        yield Finding("GPU", f"{card}; {told}", usable)
+
+
+def _nvidia_smi() -> list[str]:
+    """Name, memory and driver of each card that the driver knows; none where there is no driver."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    rows = [[part.strip() for part in line.rsplit(",", 2)] for line in done.stdout.splitlines()]
+    return [
+        f"{name}, {int(size) / 1024:.0f} GiB, driver {driver}" if size.isdigit() else f"{name}, driver {driver}"
+        for name, size, driver in (row for row in rows if len(row) == 3)
+    ]
+
+
+def _free_memory() -> Finding:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    return Finding("free memory", f"{memory.available / 2**30:.1f} of {memory.total / 2**30:.1f} GiB")
 
 
 def _devices() -> Finding:
@@ -62,7 +160,8 @@ def _resident_memory() -> Finding:
 
 def _load() -> Finding:
     busy, cpus = os.getloadavg()[0], os.cpu_count() or 1
-    return Finding("other load", f"{busy:.1f} on {cpus} cores", busy < 0.5 * cpus)
+    told = f"{busy:.1f} on {cpus} cores"
+    return Finding("other load", told, True) if busy < 0.5 * cpus else Finding("other load", f"{told} ({BUSY})")
 
 
 def _folders(results: Path) -> Iterator[Finding]:

@@ -1,0 +1,79 @@
+"""What the doctor finds, and when it says that something is wrong."""
+
+import os
+import sys
+
+import pytest
+import torch
+
+from lra_bench import cli, doctor
+
+
+@pytest.fixture
+def smi(tmp_path, monkeypatch):
+    """A driver that knows one card."""
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA H200, 143771, 570.86.15'\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def cards(monkeypatch, cuda: str | None, available: bool) -> doctor.Finding:
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
+    (found,) = doctor._cards()
+    return found
+
+
+def test_a_card_that_torch_cannot_use_is_a_problem(smi, monkeypatch):
+    found = cards(monkeypatch, None, False)
+    assert found.ok is False
+    assert found.found.startswith("NVIDIA H200, 140 GiB, driver 570.86.15; torch")
+    assert "is a CPU build; install one for CUDA" in found.found
+    found = cards(monkeypatch, "12.8", False)
+    assert found.ok is False and "built for CUDA 12.8; install a newer driver" in found.found
+    assert cards(monkeypatch, "12.8", True).ok is True
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert cards(monkeypatch, "12.8", False).ok is None
+
+
+def test_no_card_is_no_problem(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert cards(monkeypatch, None, False) == doctor.Finding("GPU", "none")
+
+
+def test_extras_are_told_with_what_installs_them(monkeypatch):
+    installed = {"submitit": "1.5.4", "linformer": "0.2.3"}
+    monkeypatch.setattr(doctor, "_version", installed.get)
+    found = {finding.what: finding for finding in doctor._extras()}
+    assert set(found) == {"extra nvidia", "extra accelerated", "extra slurm", "extra peers"}
+    assert all(finding.ok is None for finding in found.values())
+    assert found["extra slurm"].found == "submitit 1.5.4"
+    assert found["extra nvidia"].found == "without nvidia-ml-py: pip install 'lra-bench[nvidia]'"
+    assert found["extra peers"].found == "1 of 13 packages; pip install 'lra-bench[peers]'"
+
+
+def test_the_compiler_may_be_missing(monkeypatch, tmp_path):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert doctor._compiler().found.startswith("none, so hardware.compile=true")
+    (tmp_path / "clang++").write_text("")
+    (tmp_path / "clang++").chmod(0o755)
+    assert doctor._compiler().found == str(tmp_path / "clang++")
+
+
+@pytest.mark.parametrize(("load", "told"), [(99.0, "busy: timings will be off"), (0.0, "ok")])
+def test_load_alone_is_no_problem(load, told, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
+    monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(doctor, "ENOUGH_DISK_BYTES", 0)
+    monkeypatch.setattr(doctor, "_resident_memory", lambda: doctor.Finding("CPU peak memory", "measured", True))
+    monkeypatch.setattr(doctor, "_cards", lambda: iter(()))
+    monkeypatch.setattr(sys, "argv", ["lra-bench", "doctor", "--results", str(tmp_path / "results")])
+    with pytest.raises(SystemExit) as end:
+        cli.main()
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = (line for line in lines if "other load" in line)
+    assert told in line and "PROBLEM" not in line
+    assert any("free memory: " in line and line.endswith(" GiB") for line in lines)
+    assert end.value.code == 0
