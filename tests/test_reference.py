@@ -12,6 +12,8 @@ import pandas as pd
 import pytest
 
 from lra_bench.contracts import UserError
+from lra_bench.figures import extrapolation
+from lra_bench.figures.curves import best
 from lra_bench.figures.variants import labels, places
 from lra_bench.grid.plan import plan
 from lra_bench.leaderboard import export
@@ -223,3 +225,13 @@ def test_importing_a_record_of_another_machine_keeps_both(tmp_path):
     assert second.key.hardware.startswith(f"{first.key.hardware}-")
     assert all(second.path.with_name(name).exists() for name in second.artifacts.values())
     assert store.import_folder(tmp_path / "there", tmp_path / "here").kept == 1
+
+
+def test_curves_of_the_user_come_before_those_of_boards(tmp_path):
+    """The eight curves that are drawn in full are the user's own, though each of the board's is better."""
+    own = [make_record(f"m{number}", accuracy=0.2) for number in range(8)]
+    for number in range(8):
+        store.write(make_record(f"r{number}", accuracy=0.9), tmp_path / "board")
+    rows = extrapolation.table([*own, *reference.load_reference(tmp_path)])
+    rows = rows.assign(label=labels(rows))
+    assert set(best(rows, extrapolation.KIND)) == {f"m{number}" for number in range(8)}

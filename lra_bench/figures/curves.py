@@ -94,7 +94,7 @@ def _sheet_pages(kind: Curves, parts: Sequence[str], rows: pd.DataFrame, width: 
     shown = best(rows, kind)
     drawn = rows[rows["label"].isin(shown)]
     total = rows["label"].nunique()
-    others = [] if len(shown) == total else _left_out(kind, total)
+    others = [] if len(shown) == total else _left_out(kind, total, bool(rows["reference"].any()))
     # Variants that are no curves of a common panel are left out with their panels.
     panelled = rows if kind.lines.are_variants else drawn
     apart = [group for _, group in panelled.groupby([*PANEL, *kind.apart], dropna=False)] if kind.apart else [panelled]
@@ -108,9 +108,9 @@ def _sheet_pages(kind: Curves, parts: Sequence[str], rows: pd.DataFrame, width: 
 
 
 def best(rows: pd.DataFrame, kind: Curves) -> list[str]:
-    """The labels of at most ``CROWDED`` variants: all, or the reference, the best control, then the best others.
+    """The labels of at most ``CROWDED`` variants: all, or the transformer, the best control, then the best others.
 
-    Best is who has the best mean place over all points of all panels; a point that a variant lacks is its last place.
+    The user's own come before those of reference boards. Best is who has the best mean place over all points of all panels; a point that a variant lacks is its last place.
     """
     if rows["label"].nunique() <= CROWDED:
         return [label for _, label in in_order(rows)]
@@ -119,15 +119,17 @@ def best(rows: pd.DataFrame, kind: Curves) -> list[str]:
     place = cost.groupby(among, dropna=False, observed=True).rank(pct=True)
     worth = (1 - place).fillna(0.0).groupby(rows["label"]).sum().sort_values(ascending=False, kind="stable")
     kinds = rows.drop_duplicates("label").set_index("label")
-    reference = [label for label in worth.index if kinds.at[label, "variant"] == REFERENCE][:1]
-    control = [label for label in worth.index if kinds.at[label, "family"] == "control"][:1]
-    others = [label for label in worth.index if label not in (*reference, *control)]
+    ranked = sorted(worth.index, key=lambda label: bool(kinds.at[label, "reference"]))
+    reference = [label for label in ranked if kinds.at[label, "variant"] == REFERENCE][:1]
+    control = [label for label in ranked if kinds.at[label, "family"] == "control"][:1]
+    others = [label for label in ranked if label not in (*reference, *control)]
     return [*reference, *control, *others][:CROWDED]
 
 
-def _left_out(kind: Curves, total: int) -> list[Entry]:
+def _left_out(kind: Curves, total: int, has_reference: bool) -> list[Entry]:
     """What the page says of the variants that it does not draw in full."""
     rule = f"{REFERENCE}, best control, best others by mean place over all points"
+    rule += ", your own before the reference" if has_reference else ""
     said = Entry(f"{CROWDED} of {total} variants: {rule}; all in the CSV", {"linestyle": "none"})
     faint = Entry(f"the other {total - CROWDED}", {"color": FAINT, "linewidth": 0.7})
     return [faint, said] if kind.lines.are_variants else [said]

@@ -171,7 +171,9 @@ def _legend(rows: pd.DataFrame, top: float) -> list[Entry]:
         best = " or ".join([*(["100 %"] if not in_bits.all() else []), *(["0 bits"] if in_bits.any() else [])])
         for share in (0.1, 0.5, 1.0):
             colour = matplotlib.colors.to_hex(matplotlib.colormaps[COLOURS](share))
-            entries.append(_square(colour, f"{100 * share * top:.2g} % of the way from the floor to {best}"))
+            entries.append(
+                _square(colour, f"{float(f'{100 * share * top:.2g}'):g} % of the way from the floor to {best}")
+            )
     if (rows["score"].notna() & rows["skill"].isna()).any():
         entries.append(_square("white", "no floor is known"))
     found = rows.loc[rows["score"].isna(), "status"].unique()
