@@ -110,7 +110,8 @@ def _sheet_pages(kind: Curves, parts: Sequence[str], rows: pd.DataFrame, width: 
 def best(rows: pd.DataFrame, kind: Curves) -> list[str]:
     """The labels of at most ``CROWDED`` variants: all, or the transformer, the best control, then the best others.
 
-    The user's own come before those of reference boards. Best is who has the best mean place over all points of all panels; a point that a variant lacks is its last place.
+    The user's own come before those of reference boards. Best is who has the best mean place over all points of all
+    panels; a point that a variant lacks is its last place.
     """
     if rows["label"].nunique() <= CROWDED:
         return [label for _, label in in_order(rows)]
