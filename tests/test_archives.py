@@ -324,3 +324,98 @@ def test_a_member_larger_than_any_data_is_refused_before_it_is_held(tmp_path, fo
     assert dict(read_files(path, lambda name: name == "small")) == {"small": bytes(1000)}
     with pytest.raises(UserError, match=r"large in .* is larger \(1,001 bytes\) than any"):
         list(read_files(path, everything))
+
+
+def sparse(size):
+    """A member of a tar in GNU's old format that claims ``size`` bytes and holds none."""
+    header = tarfile.TarInfo(f"{size}")
+    header.type = tarfile.GNUTYPE_SPARSE
+    block = bytearray(header.tobuf(tarfile.GNU_FORMAT))
+    block[386:398] = b"%011o\0" % size  # one hole, from the end on
+    block[398:410] = b"%011o\0" % 0
+    block[483:495] = b"%011o\0" % size
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+@pytest.mark.parametrize("form", ["w:", "w:gz"])
+def test_sparse_members_are_refused(tmp_path, form):
+    """A hundred and twenty of them, each as large as a member may be, in a few kilobytes."""
+    content = sparse(archives.LARGEST_MEMBER_BYTES) * 120 + bytes(1024)
+    (tmp_path / "sparse.tar").write_bytes(content if form == "w:" else gzip.compress(content))
+    with tarfile.open(tmp_path / "sparse.tar") as archive:
+        assert sum(member.size for member in archive) == 120 << 30
+    refused(tmp_path / "sparse.tar", "sparse file")
+    with pytest.raises(UserError, match="sparse file"), open_inside(tmp_path / "sparse.tar", everything):
+        pass
+
+
+def test_sparse_members_of_pax_are_refused(tmp_path):
+    with tarfile.open(tmp_path / "pax.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        fields = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(1 << 40)}
+        add(archive, "a", b"0\n" + bytes(510), pax_headers={**fields, "GNU.sparse.name": "a"})
+    refused(tmp_path / "pax.tar", "sparse file")
+
+
+def test_zips_whose_files_claim_too_much_together_are_refused(tmp_path, monkeypatch):
+    """Each alone is small enough."""
+    monkeypatch.setattr(archives, "SMALL_BYTES", 1 << 20)
+    path = write(tmp_path / "many.zip", "zip", {f"{number}": bytes(1 << 19) for number in range(20)})
+    refused(path, "unpacks to more than 250 times its size")
+
+
+def test_files_of_a_zip_that_overlap_are_refused(tmp_path):
+    path = write(tmp_path / "overlap.zip", "zip", {"a": b"1" * 100, "b": b"2" * 100})
+    content = bytearray(path.read_bytes())
+    second = content.rindex(b"PK\x01\x02")
+    content[second + 42 : second + 46] = bytes(4)  # where the second begins: at the first
+    path.write_bytes(content)
+    refused(path, "b, which overlaps another file")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_zips_that_are_not_deflated_are_refused(tmp_path, method):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as archive:
+        archive.writestr("a", bytes(1000))
+    refused(tmp_path / "a.zip", "a, which is not packed by deflate")
+
+
+def test_nothing_unpacks_to_more_than_an_absolute_size(tmp_path, monkeypatch):
+    monkeypatch.setattr(archives, "LARGEST_TOTAL_BYTES", 1 << 20)
+    files = {"a": random.Random(0).randbytes(1 << 20), "b": b"b"}
+    for form in ("w:gz", "w:xz", "zip"):
+        refused(write(tmp_path / f"data {form}", form, files), "unpacks to more than")
+    assert dict(read_files(write(tmp_path / "plain", "w:", files), everything)) == files
+
+
+def member(name, size, **fields):
+    header = tarfile.TarInfo(name)
+    header.size = size
+    for field, value in fields.items():
+        setattr(header, field, value)
+    return header.tobuf(tarfile.GNU_FORMAT)
+
+
+@pytest.mark.parametrize("form", PACKERS)
+@pytest.mark.parametrize(
+    "content",
+    [
+        member("a", 1 << 30) + b"a" * 512,
+        member("a", 1 << 40, type=tarfile.GNUTYPE_LONGNAME) + b"a" * 512,
+        member("a", 1 << 40, type=tarfile.XHDTYPE) + b"a" * 512,
+        member("a", -512) + bytes(1024),
+        member("a", -512, type=tarfile.XHDTYPE) + bytes(1024),
+    ],
+    ids=["a file", "a long name", "a header of pax", "a negative size", "a negative size of a header"],
+)
+def test_a_size_that_a_tar_announces_is_not_allocated(tmp_path, form, content):
+    import tracemalloc
+
+    (tmp_path / "data").write_bytes(PACKERS[form](content))
+    tracemalloc.start()
+    with pytest.raises(UserError, match=r"^task\.source: "):
+        list(read_files(tmp_path / "data", everything))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < archives.SMALL_BYTES + (16 << 20)

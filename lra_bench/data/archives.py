@@ -30,6 +30,8 @@ LARGEST_RATIO = 250
 
 SMALL_BYTES = 64 << 20
 LARGEST_MEMBER_BYTES = 1 << 30
+LARGEST_TOTAL_BYTES = 64 << 30
+"""More than any archive of data unpacks to, several times."""
 
 
 def read_files(path: Path, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
@@ -39,7 +41,8 @@ def read_files(path: Path, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
     the order in which it was written, to its end, whose checksum is held. Raises ``UserError`` where there is no such
     thing, where it is cut short or damaged, and where an archive holds a link, a device, or a name that leads out of
     it, wanted or not; in a folder links are followed unless they lead out of it. What is larger than any file of data,
-    or packed so densely that it can only be meant to fill the memory, is refused before it is held.
+    or packed so densely that it can only be meant to fill the memory, is refused before it is held; so are sparse
+    members of a tar, and members of a zip that overlap or are packed in another way than by deflate.
     """
     if path.is_dir():
         yield from _read_folder(path, wanted)
@@ -150,7 +153,11 @@ def _tar_files(path: Path, head: bytes) -> Generator[tuple[str, Callable[[], IO[
             archive = tarfile.TarFile(fileobj=stream)
         except tarfile.ReadError as error:
             raise UserError(f"task.source: {path} is no folder, tar or zip ({error})") from error
+        offset = -1
         while (member := archive.next()) is not None:
+            if archive.offset <= offset or member.size < 0:
+                raise UserError(f"task.source: {path} is damaged (after {offset:,} bytes)")
+            offset = archive.offset
             # Kept, they would outgrow the memory in archives of millions.
             archive.members.clear()  # type: ignore[attr-defined]
             name = _inside(member.name, path)
@@ -158,6 +165,8 @@ def _tar_files(path: Path, head: bytes) -> Generator[tuple[str, Callable[[], IO[
                 continue
             if not member.isreg():
                 raise UserError(f"task.source: {path} holds {member.name}, which is a link or device")
+            if member.issparse():
+                raise UserError(f"task.source: {path} holds {member.name}, a sparse file, which can claim any size")
             yield name, partial(_extracted, archive, member)
         # tarfile takes a header that it cannot read for the end; the true end is a block of zeros.
         stream.seek(archive.offset)
@@ -184,14 +193,21 @@ def _read_zip(path: Path, wanted: Wanted) -> Iterator[tuple[str, bytes]]:
 
 def _zip_files(archive: zipfile.ZipFile, path: Path) -> list[zipfile.ZipInfo]:
     """The files of a zip as they lie in it, once nothing else but folders is in it."""
-    files = []
+    files, claimed, end = [], 0, 0
     for member in sorted(archive.infolist(), key=lambda member: member.header_offset):
         _inside(member.filename, path)
         if stat.S_IFMT(member.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
             raise UserError(f"task.source: {path} holds {member.filename}, which is a link or device")
         if member.flag_bits & 1:
             raise UserError(f"task.source: {path} is encrypted")
-        if member.file_size > SMALL_BYTES + LARGEST_RATIO * member.compress_size:
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            # Others are unpacked in pieces of any size.
+            raise UserError(f"task.source: {path} holds {member.filename}, which is not packed by deflate")
+        if member.header_offset < end:
+            raise UserError(f"task.source: {path} holds {member.filename}, which overlaps another file in it")
+        end = member.header_offset + zipfile.sizeFileHeader + member.compress_size
+        claimed += member.file_size
+        if claimed > _most_unpacked(path):
             raise _too_dense(path)
         if not member.is_dir():
             files.append(member)
@@ -203,21 +219,28 @@ def _decompressed(path: Path, head: bytes) -> Iterator[IO[bytes]]:
     openers = ((_GZIP, gzip.open), (_BZIP2, bz2.open), (_XZ, lzma.open))
     opener = next((opener for magic, opener in openers if head.startswith(magic)), open)
     with opener(path, "rb") as stream:
-        if opener is open:
-            yield cast(IO[bytes], stream)
-        else:
-            yield cast(IO[bytes], _Bounded(cast(IO[bytes], stream), path))
+        packed = opener is not open
+        yield cast(IO[bytes], _Bounded(cast(IO[bytes], stream), path, packed))
+
+
+def _most_unpacked(path: Path) -> int:
+    """The most bytes that an archive of that size may unpack to."""
+    return min(SMALL_BYTES + LARGEST_RATIO * path.stat().st_size, LARGEST_TOTAL_BYTES)
 
 
 class _Bounded:
-    """A decompressed stream that ends in a ``UserError`` where it grows beyond what can be meant."""
+    """A stream that asks for no more than can be there; one that is ``packed`` ends in a ``UserError`` beyond that.
 
-    def __init__(self, inner: IO[bytes], path: Path) -> None:
-        self._inner, self._path = inner, path
-        self._limit = SMALL_BYTES + LARGEST_RATIO * path.stat().st_size
+    A read of a size that a header announces would allocate that size at once.
+    """
+
+    def __init__(self, inner: IO[bytes], path: Path, packed: bool) -> None:
+        self._inner, self._path, self._packed = inner, path, packed
+        self._limit = _most_unpacked(path) if packed else path.stat().st_size
 
     def read(self, size: int = -1) -> bytes:
-        content = self._inner.read(size if size >= 0 else self._limit + 1)
+        left = max(0, self._limit + 1 - self._inner.tell())
+        content = self._inner.read(min(size, left) if size >= 0 else left)
         self._check(self._inner.tell())
         return content
 
@@ -233,12 +256,15 @@ class _Bounded:
         return True
 
     def _check(self, place: int) -> None:
-        if place > self._limit:
+        if self._packed and place > self._limit:
             raise _too_dense(self._path)
 
 
 def _too_dense(path: Path) -> UserError:
-    return UserError(f"task.source: {path} unpacks to more than {LARGEST_RATIO} times its size, as no data does")
+    return UserError(
+        f"task.source: {path} unpacks to more than {LARGEST_RATIO} times its size, or more than "
+        f"{LARGEST_TOTAL_BYTES >> 30} GiB, as no data does"
+    )
 
 
 def _check_size(size: int, name: str, path: Path) -> None:
