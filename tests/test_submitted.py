@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 import pytest
@@ -15,6 +16,7 @@ from lra_bench.contracts import UserError
 from lra_bench.grid import fare, queue, share, slurm, submitted
 from lra_bench.grid.plan import plan
 from lra_bench.grid.status import ELSEWHERE
+from tests.malformed import command, is_refused
 from tests.running import TINY, Folder
 
 SUBMIT = ["bench", *TINY, "tracker=none", "launcher=slurm", "launcher.cluster=local", "model=performer,local"]
@@ -98,7 +100,7 @@ def test_a_card_that_is_not_here_can_be_submitted_for(tmp_path, monkeypatch):
 def grid_of(name, tmp_path, **cell):
     key = {"task": "copy", "model": "local", "hardware": ELSEWHERE, "protocol": "smoke", "hash": "0" * 8, "seed": 0}
     known = submitted.SubmittedCell(key=key, overrides=["task=copy"], place=[], resources={}, **cell)
-    grid = submitted.SubmittedGrid(name, "now", "slurm", None, False, [known])
+    grid = submitted.SubmittedGrid(name, "now", "slurm", None, "never", [known])
     grid.write(tmp_path)
     return grid
 
@@ -113,6 +115,101 @@ def test_a_grid_on_disk_is_the_grid(tmp_path):
     (tmp_path / "grids" / second / "grid.json").write_text("{")
     with pytest.raises(UserError, match="cannot be read as a grid"):
         submitted.read(tmp_path, second)
+
+
+DAMAGE = {
+    "another name": (("name",), "../../elsewhere", "name"),
+    "no name": (("name",), None, "name"),
+    "a cluster of commands": (("cluster",), "local; rm", "cluster"),
+    "a rerun of another kind": (("rerun",), False, "rerun"),
+    "an unknown rerun": (("rerun",), "always", "rerun"),
+    "a relative folder": (("config_dir",), "own", "config_dir"),
+    "a folder that is gone": (("config_dir",), "/not/there", "config_dir"),
+    "no cells": (("cells",), {"a": 1}, "cells"),
+    "a cell that is none": (("cells", 0), 3, "cells.0"),
+    "a job that is an option": (("cells", 0, "job"), "--user=root", "cells.0.job"),
+    "a job that is a list": (("cells", 0, "job"), ["12"], "cells.0.job"),
+    "a key that leads out": (("cells", 0, "key", "task"), "../../etc", "task="),
+    "a key without a part": (("cells", 0, "key"), {"task": "copy"}, "cells.0.key"),
+    "a key with more parts": (("cells", 0, "key", "path"), "x", "cells.0.key"),
+    "a seed in letters": (("cells", 0, "key", "seed"), "0", "seed="),
+    "an override that is an option": (("cells", 0, "overrides", 0), "--config-dir=/tmp", "cells.0.overrides"),
+    "an override that is a number": (("cells", 0, "overrides", 0), 3, "cells.0.overrides"),
+    "a place that is a mapping": (("cells", 0, "place"), [{}], "cells.0.place"),
+    "a command of the batch script": (("cells", 0, "resources", "slurm_setup"), ["rm"], "resources.slurm_setup"),
+    "a line of the batch script": (("cells", 0, "resources", "slurm_partition"), "a\nrm", "cells.0.resources"),
+    "another parameter": (
+        ("cells", 0, "resources", "slurm_additional_parameters"), {"wrap": True}, "cells.0.resources",
+    ),
+    "minutes in letters": (("cells", 0, "resources", "timeout_min"), "5", "cells.0.resources.timeout_min"),
+    "something more": (("surprise",), 1, "surprise"),
+    "deep nesting": (("cells", 0, "place"), json.loads("[" * 900 + "]" * 900), "nested"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+@pytest.mark.parametrize("action", ["status", "cancel", "resume"])
+def test_a_damaged_grid_is_one_sentence_and_asks_nothing_of_slurm(tmp_path, monkeypatch, kind, action):
+    place, value, named = DAMAGE[kind]
+    grid_of("a", tmp_path, job="12_0")
+    path = tmp_path / "grids" / "a" / "grid.json"
+    raw = json.loads(path.read_text())
+    node = raw
+    for step in place[:-1]:
+        node = node[step]
+    node[place[-1]] = value
+    path.write_text(json.dumps(raw))
+    monkeypatch.setattr(subprocess, "run", lambda *command, **_: pytest.fail(f"it ran {command}"))
+    code, errors = command("grid", action, "a", "--results", tmp_path)
+    assert is_refused(code, errors) and code == 2
+    assert str(path) in errors and "cannot be read as a grid" in errors and named in errors, errors
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "too large", "no JSON", "bytes"])
+def test_what_is_no_grid_is_one_sentence(tmp_path, monkeypatch, kind):
+    grid_of("a", tmp_path)
+    path = tmp_path / "grids" / "a" / "grid.json"
+    if kind == "too large":
+        monkeypatch.setattr(submitted, "LARGEST_BYTES", 100)
+    else:
+        path.unlink()
+        making = {"pipe": os.mkfifo, "folder": Path.mkdir}
+        making.get(kind, lambda path: path.write_bytes(b"\xff" if kind == "bytes" else b'{"name": NaN}'))(path)
+    code, errors = command("grid", "status", "--results", tmp_path)
+    assert is_refused(code, errors) and code == 2 and "cannot be read as a grid" in errors, errors
+
+
+def test_all_that_is_asked_of_slurm_is_read_again(tmp_path):
+    launcher = ["launcher.partition=long", "launcher.account=us-2", "launcher.memory_gigabytes=6", "launcher.at_once=2"]
+    asked = slurm.resources(composed("hardware=cuda_ddp", "hardware.processes=4", *launcher))
+    grid = grid_of("a", tmp_path)
+    grid.config_dir, grid.cells[0].resources = str(tmp_path), asked
+    grid.cells[0].place = ["slurm", None, 4, True, 0.5]
+    grid.write(tmp_path)
+    assert submitted.read(tmp_path, "a") == grid
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"key": "x"},
+        {"key": "a/b/../c/seed0"},
+        {"key": 3},
+        {"code": "0"},
+        {"job": ["12_0"]},
+        {"host": None},
+        {"reason": []},
+        {"surprise": 1},
+    ],
+)
+def test_an_arrival_that_cannot_be_is_none(tmp_path, monkeypatch, damage):
+    grid = grid_of("a", tmp_path, job="12_0")
+    monkeypatch.setattr(fare, "states", lambda cluster, jobs: {})
+    path = submitted.arrival_file(grid.folder(tmp_path), 0)
+    submitted.Arrival("12_0", code=2, reason="no card").write(path)
+    assert fare.fares(grid, tmp_path)[0].state == "refused"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
+    assert fare.fares(grid, tmp_path)[0].state == "lost"
 
 
 def test_no_grid_is_said(tmp_path):

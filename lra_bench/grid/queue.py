@@ -36,5 +36,5 @@ def local_job(job: str) -> psutil.Process | None:
         process = psutil.Process(int(job))
         ours = any("submitit" in word for word in process.cmdline())
         return process if ours and process.status() != psutil.STATUS_ZOMBIE else None
-    except (psutil.Error, ValueError):
+    except (psutil.Error, ValueError, OverflowError):
         return None

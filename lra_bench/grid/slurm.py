@@ -19,9 +19,8 @@ from .job import CellJob
 from .plan import Planned
 from .share import cards_of, cores_of
 from .status import place_of
-from .submitted import SubmittedCell, SubmittedGrid, new_name
+from .submitted import CLUSTERS, REQUEUE, SubmittedCell, SubmittedGrid, new_name
 
-CLUSTERS = ("slurm", "local")
 MOST_REQUEUES = 100
 """How often a cell whose time was over is put back in line; each time it has come further."""
 
@@ -94,7 +93,7 @@ def resources(config: Mapping[str, Any]) -> dict[str, Any]:
         "slurm_account": launcher["account"],
         "slurm_array_parallelism": launcher["at_once"],
         "slurm_signal_delay_s": launcher["signal_seconds"],
-        "slurm_additional_parameters": {"requeue": True},
+        "slurm_additional_parameters": REQUEUE,
     }
     return {name: value for name, value in wanted.items() if value is not None}
 

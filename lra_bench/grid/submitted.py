@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from lra_bench.contracts import UserError
-from lra_bench.files import replacing, why
+from lra_bench.files import read_whole, replacing, why
+from lra_bench.records.key import CellKey
+from lra_bench.records.values import check, checked_json, hints, shown
+
+from .status import RERUN
 
 GRIDS = "grids"
+CLUSTERS = ("slurm", "local")
+LARGEST_BYTES = 64 * 2**20
+REQUEUE = {"requeue": True}
+
+_JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
+_WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]{0,199}")
+_KEY = re.compile(r"([A-Za-z0-9][A-Za-z0-9._+-]{0,199}/){4}seed[0-9]+")
+
+
+class Resources(TypedDict, total=False):
+    """The parameters of submitit that a cell may set, none of which is a command."""
+
+    timeout_min: int
+    cpus_per_task: int
+    gpus_per_node: int
+    mem_gb: float
+    slurm_partition: str
+    slurm_account: str
+    slurm_array_parallelism: int
+    slurm_signal_delay_s: int
+    slurm_additional_parameters: dict[str, bool]
 
 
 @dataclass
@@ -67,7 +93,7 @@ def new_name(results: Path) -> str:
 
 
 def read(results: Path, name: str | None) -> SubmittedGrid:
-    """The grid of a name, the latest by default; ``UserError`` where there is none."""
+    """The grid of a name, the latest by default; ``UserError`` where there is none, or a damaged one."""
     known = sorted(path.parent.name for path in (results / GRIDS).glob("*/grid.json"))
     if not known:
         raise UserError(f"--results {results}: holds no submitted grid; submit one with bench … launcher=slurm")
@@ -75,10 +101,74 @@ def read(results: Path, name: str | None) -> SubmittedGrid:
         raise UserError(f"{name}: there is no such grid (known: {', '.join(known[-10:])})")
     path = results / GRIDS / (name or known[-1]) / "grid.json"
     try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        return SubmittedGrid(**{**raw, "cells": [SubmittedCell(**cell) for cell in raw["cells"]]})
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise UserError(f"{path}: cannot be read as a grid ({error})") from error
+        return _grid(_content(path), path.parent.name)
+    except (OSError, ValueError, RecursionError) as error:
+        told = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{path}: cannot be read as a grid ({told})") from error
+    except UserError as error:
+        raise UserError(f"{path}: cannot be read as a grid ({str(error).removeprefix('record: ')})") from error
+
+
+def _content(path: Path) -> Any:
+    return checked_json(read_whole(path, LARGEST_BYTES).decode(), _refuse)
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"it holds {name}, which is no JSON")
+
+
+def _grid(raw: Any, name: str) -> SubmittedGrid:
+    """The grid in ``raw``, from the folder ``name``; ``UserError`` names the first part that cannot be."""
+    grid = SubmittedGrid(**_fields(SubmittedGrid, raw, "grid", skipped="cells"))
+    if grid.name != name:
+        raise UserError(f"name should be that of its folder, is {shown(grid.name)}")
+    if grid.cluster not in CLUSTERS:
+        raise UserError(f"cluster should be {' or '.join(CLUSTERS)}, is {shown(grid.cluster)}")
+    if grid.rerun not in RERUN:
+        raise UserError(f"rerun should be one of {', '.join(RERUN)}, is {shown(grid.rerun)}")
+    if grid.config_dir is not None and not (Path(grid.config_dir).is_absolute() and Path(grid.config_dir).is_dir()):
+        raise UserError(f"config_dir should be an absolute folder that is there, is {shown(grid.config_dir)}")
+    check(raw.get("cells"), list[Any], "cells")
+    grid.cells = [_cell(cell, f"cells.{number}") for number, cell in enumerate(raw["cells"])]
+    return grid
+
+
+def _cell(raw: Any, where: str) -> SubmittedCell:
+    cell = SubmittedCell(**_fields(SubmittedCell, raw, where))
+    if set(cell.key) != {part.name for part in fields(CellKey)}:
+        raise UserError(f"{where}.key should have the parts of a cell, has {shown(sorted(cell.key))}")
+    CellKey(**cell.key)
+    if cell.job and not _JOB.fullmatch(cell.job):
+        raise UserError(f"{where}.job should be the number of a job, is {shown(cell.job)}")
+    for override in cell.overrides:
+        if not override or override.startswith("-") or not override.isprintable():
+            raise UserError(f"{where}.overrides should hold key=value, holds {shown(override)}")
+    for word in cell.place:
+        if not isinstance(word, str | int | float | None):
+            raise UserError(f"{where}.place should hold words, holds {shown(word)}")
+    if unknown := sorted(set(cell.resources) - set(hints(Resources))):
+        raise UserError(f"{where}.resources.{unknown[0]} is nothing that is asked of Slurm")
+    check(cell.resources, Resources, f"{where}.resources")
+    for name, value in cell.resources.items():
+        if isinstance(value, str) and not _WORD.fullmatch(value):
+            raise UserError(f"{where}.resources.{name} should be a name, is {shown(value)}")
+        if isinstance(value, dict) and value != REQUEUE:
+            raise UserError(f"{where}.resources.{name} should be {REQUEUE}, is {shown(value)}")
+    return cell
+
+
+def _fields(cls: type, raw: Any, where: str, skipped: str = "") -> dict[str, Any]:
+    """The fields of a dataclass from ``raw``; ``UserError`` where one is missing, unknown or of another type."""
+    check(raw, dict[str, Any], where)
+    names = [each.name for each in fields(cls)]
+    if unknown := sorted(set(raw) - set(names)):
+        raise UserError(f"{where}.{unknown[0]} is unknown")
+    for name in names:
+        if name not in raw:
+            raise UserError(f"{where}.{name} is missing")
+        if name != skipped:
+            check(raw[name], hints(cls)[name], f"{where}.{name}")
+    return {name: raw[name] for name in names if name != skipped}
 
 
 @contextmanager
@@ -114,7 +204,9 @@ def arrival_file(folder: Path, number: int) -> Path:
 
 
 def arrival(folder: Path, number: int) -> Arrival | None:
-    """What the job of a cell has said, None before it has begun."""
-    with suppress(OSError, ValueError, TypeError):
-        return Arrival(**json.loads(arrival_file(folder, number).read_text(encoding="utf-8")))
+    """What the job of a cell has said, None before it has begun, and where it cannot be read."""
+    with suppress(OSError, ValueError, RecursionError, UserError):
+        said = Arrival(**_fields(Arrival, _content(arrival_file(folder, number)), "arrival"))
+        if _JOB.fullmatch(said.job) and (said.key is None or _KEY.fullmatch(said.key)):
+            return said
     return None
