@@ -136,6 +136,68 @@ def test_wrong_bytes_are_thrown_away(host, tmp_path, known):
     assert download(Remote(host.url("data.bin"), "a", **known), tmp_path).read_bytes() == CONTENT
 
 
+@pytest.mark.parametrize("known", [{}, {"size_bytes": len(CONTENT)}, {"sha256": SHA256}])
+@pytest.mark.parametrize("excess", [1, 1 << 40])
+def test_a_host_that_sends_more_than_it_tells_is_stopped(host, tmp_path, known, excess):
+    host.excess = excess
+    remote = Remote(host.url("data.bin"), "a", **known)
+    told = refused("has more than 1,000,000 bytes and was thrown away", remote, tmp_path)
+    assert host.url("data.bin") in told and visible(tmp_path) == [] and len(host.requests) == 1
+    assert host.sent < len(CONTENT) + (32 << 20)  # what lies in buffers between
+    host.excess = 0
+    assert download(remote, tmp_path).read_bytes() == CONTENT
+
+
+def test_a_host_that_tells_no_length_is_stopped_at_the_known_size(host, tmp_path):
+    host.excess, host.lengths = 1 << 40, False
+    remote = Remote(host.url("data.bin"), "a", size_bytes=len(CONTENT))
+    refused("has more than 1,000,000 bytes and was thrown away", remote, tmp_path)
+    assert visible(tmp_path) == [] and host.sent < len(CONTENT) + (32 << 20)
+    host.excess = 0
+    assert download(remote, tmp_path).read_bytes() == CONTENT
+
+
+def test_a_host_of_whose_file_nothing_is_known_is_stopped_somewhere(host, tmp_path, monkeypatch):
+    monkeypatch.setattr(transfer, "LARGEST_BYTES", 2 * len(CONTENT))
+    host.excess, host.lengths = 1 << 40, False
+    refused("has more than 2,000,000 bytes and was thrown away", Remote(host.url("data.bin"), "a"), tmp_path)
+    assert visible(tmp_path) == [] and host.sent < len(CONTENT) + (32 << 20)
+
+
+def test_a_file_that_is_told_to_be_longer_is_not_fetched(host, tmp_path):
+    host.trickle_seconds = 0.05
+    remote = Remote(host.url("data.bin"), "a", size_bytes=1000)
+    refused("has 1,000,000 bytes instead of 1,000 and was thrown away", remote, tmp_path)
+    assert visible(tmp_path) == [] and host.sent < len(CONTENT) // 2
+
+
+@pytest.mark.parametrize(
+    "span",
+    [
+        "bytes 300000-999999/1000",
+        "bytes 300000-299999/1000000",
+        "bytes 300000-400000/1000000",
+        "bytes 0-699999/1000000",
+        "bytes 300000-999999",
+        "bytes 300000-999999999999999999999999/*",
+        "nonsense",
+    ],
+)
+def test_a_part_that_contradicts_itself_is_not_glued_on(host, tmp_path, span):
+    (tmp_path / "a.part").write_bytes(b"x" * 300_000)
+    host.spans = span
+    assert download(Remote(host.url("data.bin"), "a"), tmp_path).read_bytes() == CONTENT
+    assert host.requests == [("data.bin", 300_000), ("data.bin", 0)]
+
+
+def test_a_continued_part_is_stopped_at_the_size_of_the_whole(host, tmp_path):
+    (tmp_path / "a.part").write_bytes(CONTENT[:300_000])
+    host.excess = 1 << 40
+    host.spans = f"bytes 300000-999999/{len(CONTENT)}"
+    refused("has more than 1,000,000 bytes and was thrown away", Remote(host.url("data.bin"), "a"), tmp_path)
+    assert visible(tmp_path) == [] and host.requests == [("data.bin", 300_000)]
+
+
 def test_a_wrong_part_is_thrown_away(host, tmp_path):
     (tmp_path / "a.part").write_bytes(b"wrong")
     refused("thrown away", Remote(host.url("data.bin"), "a", sha256=SHA256), tmp_path)

@@ -24,6 +24,7 @@ Wanted = Callable[[str], bool]
 _GZIP, _BZIP2, _XZ, _ZIP = b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", (b"PK\x03\x04", b"PK\x05\x06")
 _FAULTS = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, NotImplementedError)
 _CHUNK = 1 << 20
+_ZIP_HEADER_BYTES = 30  # in front of each member, without its name
 
 LARGEST_RATIO = 250
 """More than text, tables or pictures are ever packed by; what is made to fill a disk or memory is by a thousand."""
@@ -205,7 +206,7 @@ def _zip_files(archive: zipfile.ZipFile, path: Path) -> list[zipfile.ZipInfo]:
             raise UserError(f"task.source: {path} holds {member.filename}, which is not packed by deflate")
         if member.header_offset < end:
             raise UserError(f"task.source: {path} holds {member.filename}, which overlaps another file in it")
-        end = member.header_offset + zipfile.sizeFileHeader + member.compress_size
+        end = member.header_offset + _ZIP_HEADER_BYTES + member.compress_size
         claimed += member.file_size
         if claimed > _most_unpacked(path):
             raise _too_dense(path)

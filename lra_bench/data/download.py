@@ -16,7 +16,7 @@ from lra_bench.private import without_credentials
 
 from .digest import sha256_of_file
 from .locks import hold
-from .transfer import TransferError, discard, is_safe, transfer
+from .transfer import TooLong, TransferError, discard, is_safe, transfer
 
 OFFLINE_VARIABLES = ("LRA_BENCH_OFFLINE", "HF_HUB_OFFLINE")
 
@@ -91,7 +91,7 @@ def download(remote: Remote, folder: Path, memory: Path | None = None) -> Path:
 
     One process fetches, others wait for it. What arrived before a break stays in ``<file>.part`` and is continued.
     Raises ``UserError`` where the file there is another one, the network is off or out of reach, or what arrived has
-    another checksum.
+    another checksum or more bytes than it may.
     """
     target = folder / remote.file
     if is_whole(remote, folder, memory):
@@ -108,17 +108,23 @@ def download(remote: Remote, folder: Path, memory: Path | None = None) -> Path:
         try:
             with _named_in_errors(folder):
                 transfer(remote.address, part, remote.size_bytes, f"fetching {remote.file}")
+        except TooLong as error:
+            raise _thrown_away(remote, str(error)) from error
         except TransferError as error:
             raise NotFetched([remote], folder, str(error)) from error
         if fault := remote.fault(part):
             discard(part)
-            raise UserError(f"task.source: what {remote.told} sent {fault} and was thrown away; try again")
+            raise _thrown_away(remote, fault)
         with _named_in_errors(folder):
             sync(part)
             part.replace(target)
             discard(part)
             sync(folder)
     return target
+
+
+def _thrown_away(remote: Remote, fault: str) -> UserError:
+    return UserError(f"task.source: what {remote.told} sent {fault} and was thrown away; try again")
 
 
 def is_whole(remote: Remote, folder: Path, memory: Path | None = None) -> bool:

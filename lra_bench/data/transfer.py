@@ -23,16 +23,25 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 _PASSING = (408, 425, 429, 500, 502, 503, 504)
 
 
+LARGEST_BYTES = 64 << 30
+"""The most that is taken from a host where the size of a file is neither known nor told."""
+
+
 class TransferError(Exception):
     """Why a file did not arrive, in a few words."""
+
+
+class TooLong(TransferError):
+    """What a host sends is longer than it may be, and was thrown away."""
 
 
 def transfer(address: str, part: Path, size_bytes: int | None, description: str) -> None:
     """Bring what lies at ``address`` into ``part``, from where that ends, and return when all has arrived.
 
     A connection that breaks is taken up again as long as something arrives; a host that cannot be reached at all is
-    not tried twice. ``size_bytes`` is for the progress display where the host does not tell. Raises
-    ``TransferError``; what has arrived by then stays. Raises ``OSError`` where ``part`` cannot be written.
+    not tried twice. No more is taken than ``size_bytes``, where that is known, than the host tells, and than
+    ``LARGEST_BYTES``. Raises ``TransferError``; what has arrived by then stays, unless it is a ``TooLong``. Raises
+    ``OSError`` where ``part`` cannot be written.
     """
     import requests
     from urllib3.exceptions import HTTPError
@@ -104,28 +113,54 @@ def _is_all(response: requests.Response, start: int) -> bool:
 
 def _store(response: requests.Response, part: Path, start: int, size_bytes: int | None, description: str) -> bool:
     """Write what arrives; whether it is all there is."""
-    if response.status_code == 416 or (response.status_code == 206 and _first_byte(response) != start):
+    if response.status_code == 416:
         discard(part)  # longer than the file, so of another version
         return False
-    if response.status_code == 200:
+    length = response.headers.get("Content-Length", "")
+    told = int(length) if length.isdecimal() else None
+    end, total = told, told
+    if response.status_code == 206:
+        span = _span(response)
+        if span is None or span[0] != start or (told is not None and told != span[1] - span[0] + 1):
+            discard(part)
+            return False
+        end, total = span[1] + 1, span[2]
+    else:
         start = 0
         _note_version(response, part)
-    length = response.headers.get("Content-Length", "")
-    total = start + int(length) if length.isdigit() else None
+    most = min(size for size in (size_bytes, total, LARGEST_BYTES) if size is not None)
+    if total is not None and total > most:
+        discard(part)
+        raise TooLong(f"has {total:,} bytes instead of {most:,}")
+    if end is not None:
+        most = min(most, end)
+    have = start
     with (
         part.open("ab" if start else "wb") as file,
         bar(total or size_bytes or 0, description, start=start, unit="bytes") as advance,
     ):
         # Bytes as they are sent: some hosts label a .gz as encoded, and it would arrive unpacked.
         for chunk in response.raw.stream(_CHUNK, decode_content=False):
+            have += len(chunk)
+            if have > most:
+                discard(part)
+                raise TooLong(f"has more than {most:,} bytes")
             file.write(chunk)
             advance(len(chunk))
-    return total is None or _size(part) == total
+    whole = end if total is None else total
+    return whole is None or have == whole
 
 
-def _first_byte(response: requests.Response) -> int | None:
-    found = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
-    return int(found[1]) if found else None
+def _span(response: requests.Response) -> tuple[int, int, int | None] | None:
+    """First and last byte of a part and the size of the whole, if that is told; None where they make no sense."""
+    found = re.fullmatch(
+        r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)", response.headers.get("Content-Range", "")
+    )
+    if found is None:
+        return None
+    first, last = int(found[1]), int(found[2])
+    total = None if found[3] == "*" else int(found[3])
+    return None if last < first or (total is not None and last >= total) else (first, last, total)
 
 
 def _note_version(response: requests.Response, part: Path) -> None:
