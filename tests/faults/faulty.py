@@ -96,8 +96,13 @@ class Faulty(BagOfTokens):
         Path("begun.txt").touch()
         time.sleep(600)
 
+    def a_slow_step(self, output):
+        """As a long step, but of two seconds."""
+        Path("begun.txt").touch()
+        time.sleep(2)
+
     def a_long_record(self, output):
-        """Interrupt training, and take three seconds to write the record."""
+        """Take three seconds to write the record, and tell by a file that it has begun."""
         put = store._put
 
         def slowly(*arguments, **options):
