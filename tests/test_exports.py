@@ -19,6 +19,7 @@ from lra_bench.contracts import UserError
 from lra_bench.figures import style
 from lra_bench.leaderboard import export
 from lra_bench.leaderboard.cells import Section
+from lra_bench.leaderboard.describe import describe
 from lra_bench.leaderboard.latex import LINES, latex
 from lra_bench.leaderboard.latex_signs import escape
 from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
@@ -228,3 +229,14 @@ def test_records_put_no_formula_into_any_csv() -> None:
         rows = csv.reader(io.StringIO(export.render(layout.make([record]), "csv", layout=name)))
         texts = [cell for row in rows for cell in row if not re.fullmatch(r"-[\d.e-]+", cell)]
         assert not [cell for cell in texts if cell.startswith(("=", "+", "-", "@"))]
+
+
+def test_a_strange_record_stops_no_table() -> None:
+    strange = make_record("local", floors={"name": 0.2, "majority": 0.1})
+    assert strange.extrapolation is not None
+    strange.extrapolation["points"][2] |= {"low": None, "high": None}
+    for name, layout in LAYOUTS.items():
+        frame = layout.make([make_record(), strange])
+        for format in export.FORMATS:
+            assert export.render(frame, format, layout=name)
+    assert " over 1,000" in describe(strange)

@@ -109,7 +109,9 @@ def _point(point: Mapping[str, Any]) -> str:
         return f"{point['status']}: {point['reason']}"
     floor = f", {point['floor_name']} floor {point['floor']:.4f}" if point["floor"] is not None else ""
     kept = f", keeps {point['retention']:.0%} of the skill" if point["retention"] is not None else ""
-    return f"{point['score']:.4f} [{point['low']:.4f}, {point['high']:.4f}] over {point['n']:,}{floor}{kept}"
+    low, high = point["low"], point["high"]
+    interval = f" [{low:.4f}, {high:.4f}]" if low is not None and high is not None else ""
+    return f"{point['score']:.4f}{interval} over {point['n']:,}{floor}{kept}"
 
 
 def _speed(entry: Mapping[str, Any]) -> str:

@@ -85,7 +85,7 @@ def _row(record: Record, speed: Mapping[str, Any]) -> dict[str, Any]:
             f"{mode}_time_exponent": record.growth[mode]["time_exponent"] if mode in record.growth else None
             for mode in MODES
         },
-        **{f"floor_{name}": value for name, value in record.floors.items()},
+        **{f"floor_{name}": value for name, value in record.floors.items() if name != "name"},  # another column
         **_length_columns(record),
     }
 
