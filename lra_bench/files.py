@@ -89,11 +89,16 @@ def _read_regular(path: Path, most: int, follow_links: bool) -> bytes:
     _check_regular(path.stat(follow_symlinks=follow_links))
     # What takes its place between the two is not waited for either.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW)
-    with os.fdopen(os.open(path, flags), "rb") as file:
-        size = _check_regular(os.fstat(file.fileno()))
+    handle = os.open(path, flags)
+    try:
+        size = _check_regular(os.fstat(handle))
         if size > most:
             raise OSError(errno.EFBIG, f"it is too large, {size / 2**20:,.0f} MiB")
-        content = file.read(size + 1)
+        content = b""
+        while len(content) <= size and (piece := os.read(handle, size + 1 - len(content))):
+            content += piece
+    finally:
+        os.close(handle)
     if len(content) > size:
         raise OSError(errno.EFBIG, "it grows while it is read")
     return content

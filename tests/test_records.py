@@ -144,6 +144,22 @@ def test_a_damaged_part_of_a_record_is_named(damage: str, tmp_path: Path) -> Non
     assert readable.ok is False and message in readable.found
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_brackets_in_text_hide_no_nesting(encoding: str) -> None:
+    deep, shallow = '"a"', '"a"'
+    for _ in range(300):
+        deep = '["]", "\\"[", ' + deep + ', "["]'
+    for _ in range(30):
+        shallow = '{"[[[": "{", "b": ' + shallow + "}"
+    for text, refused in ((deep, True), (shallow, False)):
+        content = json.dumps({**raw_record(), "config": {"own": "HERE"}}).replace('"HERE"', text).encode(encoding)
+        if refused:
+            with pytest.raises(UserError, match=r"config\.own is nested more than 100 levels deep"):
+                store.read(content, "here")
+        else:
+            assert store.read(content, "here").config["own"]["[[["] == "{"
+
+
 def test_what_a_record_holds_beyond_what_is_read_is_kept() -> None:
     change = {
         "training": {"own": "text"},

@@ -110,7 +110,7 @@ def read(results: Path, name: str | None) -> SubmittedGrid:
 
 
 def _content(path: Path) -> Any:
-    return checked_json(read_whole(path, LARGEST_BYTES).decode(), _refuse)
+    return checked_json(read_whole(path, LARGEST_BYTES), _refuse)
 
 
 def _refuse(name: str) -> None:

@@ -174,8 +174,7 @@ def load(path: Path) -> Record:
 def read(content: bytes, source: str, path: Path | None = None) -> Record:
     """The record in the bytes of a JSON file; ``UserError`` names the ``source`` and what is wrong with it."""
     try:
-        text = content.decode(json.detect_encoding(content))
-        return Record.from_dict(upgrade(checked_json(text, _refuse)), path)
+        return Record.from_dict(upgrade(checked_json(content, _refuse)), path)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{source}: cannot be read as a record ({error})") from error
     except (
