@@ -124,7 +124,6 @@ DAMAGE = {
     "a rerun of another kind": (("rerun",), False, "rerun"),
     "an unknown rerun": (("rerun",), "always", "rerun"),
     "a relative folder": (("config_dir",), "own", "config_dir"),
-    "a folder that is gone": (("config_dir",), "/not/there", "config_dir"),
     "no cells": (("cells",), {"a": 1}, "cells"),
     "a cell that is none": (("cells", 0), 3, "cells.0"),
     "a job that is an option": (("cells", 0, "job"), "--user=root", "cells.0.job"),
@@ -187,6 +186,15 @@ def test_all_that_is_asked_of_slurm_is_read_again(tmp_path):
     grid.cells[0].place = ["slurm", None, 4, True, 0.5]
     grid.write(tmp_path)
     assert submitted.read(tmp_path, "a") == grid
+
+
+def test_a_grid_whose_config_dir_is_gone_can_be_followed_but_not_resumed(tmp_path):
+    grid = grid_of("a", tmp_path)
+    grid.cluster, grid.config_dir = "local", str(tmp_path / "gone")
+    grid.write(tmp_path)
+    assert fare.fares(submitted.read(tmp_path, "a"), tmp_path)
+    with pytest.raises(UserError, match=r"--config-dir .*gone, which no longer exists"):
+        fare.resume(tmp_path, "a")
 
 
 @pytest.mark.parametrize(

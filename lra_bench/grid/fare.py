@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import FINISHED, Record
@@ -52,6 +53,8 @@ def resume(results: Path, name: str | None) -> tuple[str, int]:
     """Submit every cell again that has no result and no job; the grid's name and how many those were."""
     with changing(results, name) as grid:
         check_here(grid.cluster)
+        if grid.config_dir is not None and not Path(grid.config_dir).is_dir():
+            raise UserError(f"{grid.name}: was submitted with --config-dir {grid.config_dir}, which no longer exists")
         left = [
             number for number, fare in enumerate(fares(grid, results)) if not fare.live and fare.state not in FINISHED
         ]

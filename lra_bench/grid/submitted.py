@@ -126,8 +126,8 @@ def _grid(raw: Any, name: str) -> SubmittedGrid:
         raise UserError(f"cluster should be {' or '.join(CLUSTERS)}, is {shown(grid.cluster)}")
     if grid.rerun not in RERUN:
         raise UserError(f"rerun should be one of {', '.join(RERUN)}, is {shown(grid.rerun)}")
-    if grid.config_dir is not None and not (Path(grid.config_dir).is_absolute() and Path(grid.config_dir).is_dir()):
-        raise UserError(f"config_dir should be an absolute folder that is there, is {shown(grid.config_dir)}")
+    if grid.config_dir is not None and not Path(grid.config_dir).is_absolute():
+        raise UserError(f"config_dir should be an absolute path, is {shown(grid.config_dir)}")
     check(raw.get("cells"), list[Any], "cells")
     grid.cells = [_cell(cell, f"cells.{number}") for number, cell in enumerate(raw["cells"])]
     return grid
