@@ -27,7 +27,9 @@ BOUNDS: dict[str, Rule] = {
     **dict.fromkeys(("backbone.ff_width", "backbone.max_length", "backbone.feed_forward_chunks"), AT_LEAST_ONE),
     **dict.fromkeys(("measure.speed_lengths", "measure.speed_batch_size", "measure.speed_batches"), AT_LEAST_ONE),
     **dict.fromkeys(("measure.evaluation_batch_size", "measure.extrapolation_tokens"), AT_LEAST_ONE),
-    **dict.fromkeys(("measure.memory_limit_gigabytes", "measure.extrapolation_ratios"), POSITIVE),
+    **dict.fromkeys(
+        ("measure.speed_seconds", "measure.memory_limit_gigabytes", "measure.extrapolation_ratios"), POSITIVE
+    ),
     **dict.fromkeys(("hardware.threads", "hardware.processes", "hardware.micro_batch"), AT_LEAST_ONE),
     "hardware.timeout_seconds": AT_LEAST_ONE,
     "hardware.memory_limit_gigabytes": POSITIVE,

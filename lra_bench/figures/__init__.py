@@ -56,7 +56,7 @@ def tabulate(name: str, records: Sequence[Record]) -> pd.DataFrame:
     return data
 
 
-def paint(name: str, data: pd.DataFrame, folder: Path, width: str = "two") -> list[Path]:
+def paint(name: str, data: pd.DataFrame, folder: Path, width: str = "two", pdf: bool = True) -> list[Path]:
     """Draw the numbers of one figure into ``folder``, as ``draw`` does; the paths."""
     from .style import save, width_inches
 
@@ -64,21 +64,21 @@ def paint(name: str, data: pd.DataFrame, folder: Path, width: str = "two") -> li
     return [
         path
         for sheet in module.draw(data, inches)
-        for path in save(sheet.pages, sheet.data, folder, f"{name}-{sheet.name}")
+        for path in save(sheet.pages, sheet.data, folder, f"{name}-{sheet.name}", pdf)
     ]
 
 
-def draw(name: str, records: Sequence[Record], folder: Path, width: str = "two") -> list[Path]:
+def draw(name: str, records: Sequence[Record], folder: Path, width: str = "two", pdf: bool = True) -> list[Path]:
     """Draw one figure into ``folder``: PDF, PNG and data as CSV for each protocol, and hardware where speed is shown.
 
-    ``width`` is ``one`` or ``two`` columns of a paper. Records without what it shows are left out, which one line on
+    ``width`` is ``one`` or ``two`` columns of a paper; without ``pdf`` no PDF is written. Records without what it shows are left out, which one line on
     stderr says. Returns the paths. Raises ``NothingToDrawError`` where no record is left, ``UserError`` on names that
     are none and where the folder cannot be written.
     """
     from .style import width_inches
 
     width_inches(width)  # to hear of a wrong one now
-    written = paint(name, tabulate(name, records), folder, width)
+    written = paint(name, tabulate(name, records), folder, width, pdf)
     if not written:
         raise NothingToDrawError(f"plot {name}: {len(records):,} records hold nothing to draw; {_module(name).RUN}")
     return written

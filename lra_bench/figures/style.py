@@ -132,8 +132,10 @@ def _renderer() -> Any:
     return RendererAgg(1, 1, 300)
 
 
-def save(pages: Iterable[Figure], data: pd.DataFrame, folder: Path, name: str) -> list[Path]:
+def save(pages: Iterable[Figure], data: pd.DataFrame, folder: Path, name: str, pdf: bool = True) -> list[Path]:
     """Write pages as one PDF, as PNG each (the second as ``name-2``), and what they show as CSV; the paths.
+
+    Without ``pdf`` only as PNG, which takes half as long.
 
     Pages are taken one after the other and not kept. Each file appears whole or not at all. The same figure gives the
     same bytes: no date is written. Raises ``UserError`` where the folder cannot be written.
@@ -143,19 +145,20 @@ def save(pages: Iterable[Figure], data: pd.DataFrame, folder: Path, name: str) -
     pictures = []
     try:
         # Fonts are written when the document is closed, so the style must last until then.
-        with (
-            style(),
-            replacing(folder / f"{name}.pdf") as path,
-            PdfPages(path, metadata={"CreationDate": None}) as document,
-        ):
+        with style(), ExitStack() as written:
+            document = None
+            if pdf:
+                path = written.enter_context(replacing(folder / f"{name}.pdf"))
+                document = written.enter_context(PdfPages(path, metadata={"CreationDate": None}))
             for number, page in enumerate(pages, start=1):
                 pictures.append(folder / f"{name if number == 1 else f'{name}-{number}'}.png")
                 with replacing(pictures[-1]) as aside:
-                    document.savefig(page)
+                    if document is not None:
+                        document.savefig(page)
                     # The default level takes several times as long.
                     page.savefig(aside, format="png", pil_kwargs={"compress_level": 1})
         with replacing(folder / f"{name}.csv") as path:
             without_formulas(data).to_csv(path, index=False)
     except OSError as error:
         raise UserError(f"--output {folder}: {why(error)}; choose another folder with --output") from error
-    return [folder / f"{name}.pdf", *pictures, folder / f"{name}.csv"]
+    return [*([folder / f"{name}.pdf"] if pdf else []), *pictures, folder / f"{name}.csv"]

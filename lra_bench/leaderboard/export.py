@@ -116,7 +116,7 @@ def score_table(records: Sequence[Record], width: int | None = None) -> str:
         replace(section, table=section.table[[name for name in SCORE_COLUMNS if name in section.table]])
         for section in _sections(leaderboard(unchanged), "long")
     ]
-    return terminal(sections, width or shutil.get_terminal_size().columns)
+    return terminal(sections, width or shutil.get_terminal_size((100, 24)).columns)
 
 
 def _markdown(sections: Sequence[Section], title: str, note: str) -> str:

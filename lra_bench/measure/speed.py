@@ -63,15 +63,21 @@ def measure(step: Step, device: torch.device, limit_seconds: float | None = None
     return time_steps(step, device, warm_up(step, device, limit_seconds=limit_seconds), limit_seconds)
 
 
-def warm_up(step: Step, device: torch.device, compiled: bool = False, limit_seconds: float | None = None) -> WarmUp:
-    """Run ``step`` ten times or for two seconds, whichever ends first.
+def warm_up(
+    step: Step,
+    device: torch.device,
+    compiled: bool = False,
+    limit_seconds: float | None = None,
+    seconds: float = WARM_UP_SECONDS,
+) -> WarmUp:
+    """Run ``step`` ten times or for ``seconds``, whichever ends first.
 
     At least as often as ``first_steps`` says; and a second time where the window would exceed ``limit_seconds``, for a
     first step that fetches gigabytes of memory takes three times as long as those after it.
     """
     durations: list[float] = []
     while len(durations) < first_steps(device, compiled) or (
-        len(durations) < WARM_UP_STEPS and sum(durations) < WARM_UP_SECONDS
+        len(durations) < WARM_UP_STEPS and sum(durations) < seconds
     ):
         durations += _host_block(step, device)
     if limit_seconds and len(durations) == 1 and durations[0] <= limit_seconds < fewest_seconds(durations[0], device):
@@ -84,16 +90,18 @@ def first_steps(device: torch.device, compiled: bool) -> int:
     return FIRST_STEPS if compiled or device.type == "cuda" else 1
 
 
-def time_steps(step: Step, device: torch.device, warm: WarmUp, limit_seconds: float | None = None) -> Timing:
-    """Time ``step``, warmed up before; raises ``TooSlow`` as ``measure`` does."""
-    planned = _planned_steps(warm.step_seconds, device)
+def time_steps(
+    step: Step, device: torch.device, warm: WarmUp, limit_seconds: float | None = None, seconds: float = SECONDS
+) -> Timing:
+    """Time ``step``, warmed up before, in a window of at least ``seconds``; raises ``TooSlow`` as ``measure`` does."""
+    planned = _planned_steps(warm.step_seconds, device, seconds)
     if limit_seconds is not None and fewest_seconds(warm.step_seconds, device) > limit_seconds:
         raise TooSlow(
             f"a step takes {warm.step_seconds:.3g} s; timing {planned} would exceed the limit of {limit_seconds:g} s"
         )
     durations: list[float] = []
     with collector_off():
-        while not _enough(durations, device):
+        while not _enough(durations, device, seconds=seconds):
             durations += block(step, device, planned)
             planned = max(1, planned // 4)
     return summary([durations], warm)
@@ -160,15 +168,15 @@ def collector_off() -> Iterator[None]:
             gc.enable()
 
 
-def _planned_steps(step_seconds: float, device: torch.device) -> int:
+def _planned_steps(step_seconds: float, device: torch.device, seconds: float = SECONDS) -> int:
     if is_slow(step_seconds, device):
         return SLOW_STEPS
-    return max(STEPS, math.ceil(1.05 * SECONDS / max(step_seconds, 1e-6)))
+    return max(STEPS, math.ceil(1.05 * seconds / max(step_seconds, 1e-6)))
 
 
-def _enough(durations: list[float], device: torch.device, share: float = 1.0) -> bool:
+def _enough(durations: list[float], device: torch.device, share: float = 1.0, seconds: float = SECONDS) -> bool:
     n = len(durations)
-    if n >= share * STEPS and sum(durations) >= share * SECONDS:
+    if n >= share * STEPS and sum(durations) >= share * seconds:
         return True
     return n >= share * SLOW_STEPS and is_slow(statistics.median(durations), device)
 

@@ -45,7 +45,7 @@ def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             if job["memory_only"]:
                 yield {"memory": [mode, bench.weigh(mode)]}
             else:
-                yield {"speed": _entry(bench, mode, length, job["limit_seconds"])}
+                yield {"speed": _entry(bench, mode, length, job["limit_seconds"], config["measure"]["speed_seconds"])}
         if job["energy"]:
             yield {"energy": bench.energy()}
         if job["step_flops"]:
@@ -54,7 +54,7 @@ def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"flops": {**_flops(config, spec).as_record(), "ceiling_per_second": ceiling(hardware)}}
 
 
-def _entry(bench: Bench, mode: str, length: int, limit_seconds: float) -> SpeedPoint:
+def _entry(bench: Bench, mode: str, length: int, limit_seconds: float, seconds: float) -> SpeedPoint:
     """The speed entry of ``mode``, whatever goes wrong.
 
     On CUDA with its memory; a CPU's memory wants another allocator, so a process of its own.
@@ -62,8 +62,8 @@ def _entry(bench: Bench, mode: str, length: int, limit_seconds: float) -> SpeedP
     device = bench.hardware.device
     try:
         step = bench.step(mode)
-        warm = warm_up(step, device, bench.hardware.compile, limit_seconds)
-        timing = time_steps(step, device, warm, limit_seconds)
+        warm = warm_up(step, device, bench.hardware.compile, limit_seconds, seconds)
+        timing = time_steps(step, device, warm, limit_seconds, seconds)
         return bench.entry(mode, length, timing, bench.peak(step) if device.type == "cuda" else Peak())
     except Exception as error:
         return unmeasured(mode, length, bench.batch.size, *status_of(error))

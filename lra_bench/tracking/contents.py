@@ -120,5 +120,7 @@ def figures(record: Record, folder: Path) -> dict[str, Path]:
     drawn = {}
     for name in FIGURES:
         with suppress(NothingToDrawError):
-            drawn[f"figures/{name}"] = next(path for path in draw(name, [record], folder) if path.suffix == ".png")
+            drawn[f"figures/{name}"] = next(
+                path for path in draw(name, [record], folder, pdf=False) if path.suffix == ".png"
+            )
     return drawn
