@@ -53,7 +53,13 @@ def config(network: str = "LinearAttention", lengths: list[int] | None = None, *
             "eps": 1e-8,
             "clip": 1.0,
         },
-        "measure": {"speed_lengths": lengths, "speed_batch_size": 2, "flops": False, "energy": False},
+        "measure": {
+            "speed_lengths": lengths,
+            "speed_batch_size": 2,
+            "speed_seconds": 2.0,
+            "flops": False,
+            "energy": False,
+        },
         "hardware": {"device": "cpu", "precision": "fp32", "compile": False, "threads": 1, "micro_batch": None},
     }
 

@@ -71,9 +71,9 @@ def paint(name: str, data: pd.DataFrame, folder: Path, width: str = "two", pdf: 
 def draw(name: str, records: Sequence[Record], folder: Path, width: str = "two", pdf: bool = True) -> list[Path]:
     """Draw one figure into ``folder``: PDF, PNG and data as CSV for each protocol, and hardware where speed is shown.
 
-    ``width`` is ``one`` or ``two`` columns of a paper; without ``pdf`` no PDF is written. Records without what it shows are left out, which one line on
-    stderr says. Returns the paths. Raises ``NothingToDrawError`` where no record is left, ``UserError`` on names that
-    are none and where the folder cannot be written.
+    ``width`` is ``one`` or ``two`` columns of a paper; without ``pdf`` no PDF is written. Records without what it shows
+    are left out, which one line on stderr says. Returns the paths. Raises ``NothingToDrawError`` where no record is
+    left, ``UserError`` on names that are none and where the folder cannot be written.
     """
     from .style import width_inches
 
