@@ -71,13 +71,14 @@ class Measure:
     (``position.scaling=yarn``), none with ``[]``. In language modelling contexts are compared on the same
     ``extrapolation_tokens`` of the test split, rounded to whole multiples of the longest context. ``speed_batches`` are
     the batches of a profile, sizes or ``largest``; null means ``speed_batch_size`` where that is given, else those of
-    the device. A cell's steps are warmed up for ``speed_seconds`` or ten steps and timed for at least as long. What a
-    step may take is ``memory_limit_gigabytes``: by default most of a machine's free memory, and all of a card's.
+    the device. A cell's steps are warmed up for ``speed_seconds``, by default two, or ten steps, and timed for at
+    least as long. What a step may take is ``memory_limit_gigabytes``: by default most of a machine's free memory, and
+    all of a card's.
     """
 
     speed_lengths: list[int] | None = None
     speed_batch_size: int | None = None
-    speed_seconds: float = 2.0
+    speed_seconds: float | None = None
     speed_batches: list[Any] | None = None
     memory_limit_gigabytes: float | None = None
     extrapolation_ratios: list[float] = field(default_factory=lambda: [0.5, 1.0, 2.0, 4.0, 8.0])

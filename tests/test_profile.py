@@ -56,7 +56,7 @@ def config(network: str = "LinearAttention", lengths: list[int] | None = None, *
         "measure": {
             "speed_lengths": lengths,
             "speed_batch_size": 2,
-            "speed_seconds": 2.0,
+            "speed_seconds": None,
             "flops": False,
             "energy": False,
         },

@@ -68,16 +68,16 @@ def warm_up(
     device: torch.device,
     compiled: bool = False,
     limit_seconds: float | None = None,
-    seconds: float = WARM_UP_SECONDS,
+    seconds: float | None = None,
 ) -> WarmUp:
-    """Run ``step`` ten times or for ``seconds``, whichever ends first.
+    """Run ``step`` ten times or for ``seconds``, by default two, whichever ends first.
 
     At least as often as ``first_steps`` says; and a second time where the window would exceed ``limit_seconds``, for a
     first step that fetches gigabytes of memory takes three times as long as those after it.
     """
     durations: list[float] = []
     while len(durations) < first_steps(device, compiled) or (
-        len(durations) < WARM_UP_STEPS and sum(durations) < seconds
+        len(durations) < WARM_UP_STEPS and sum(durations) < (seconds or WARM_UP_SECONDS)
     ):
         durations += _host_block(step, device)
     if limit_seconds and len(durations) == 1 and durations[0] <= limit_seconds < fewest_seconds(durations[0], device):
@@ -91,9 +91,9 @@ def first_steps(device: torch.device, compiled: bool) -> int:
 
 
 def time_steps(
-    step: Step, device: torch.device, warm: WarmUp, limit_seconds: float | None = None, seconds: float = SECONDS
+    step: Step, device: torch.device, warm: WarmUp, limit_seconds: float | None = None, seconds: float | None = None
 ) -> Timing:
-    """Time ``step``, warmed up before, in a window of at least ``seconds``; raises ``TooSlow`` as ``measure`` does."""
+    """Time ``step``, warmed up before, in a window of at least ``seconds``, by default two; raises ``TooSlow`` as ``measure`` does."""
     planned = _planned_steps(warm.step_seconds, device, seconds)
     if limit_seconds is not None and fewest_seconds(warm.step_seconds, device) > limit_seconds:
         raise TooSlow(
@@ -168,15 +168,15 @@ def collector_off() -> Iterator[None]:
             gc.enable()
 
 
-def _planned_steps(step_seconds: float, device: torch.device, seconds: float = SECONDS) -> int:
+def _planned_steps(step_seconds: float, device: torch.device, seconds: float | None = None) -> int:
     if is_slow(step_seconds, device):
         return SLOW_STEPS
-    return max(STEPS, math.ceil(1.05 * seconds / max(step_seconds, 1e-6)))
+    return max(STEPS, math.ceil(1.05 * (seconds or SECONDS) / max(step_seconds, 1e-6)))
 
 
-def _enough(durations: list[float], device: torch.device, share: float = 1.0, seconds: float = SECONDS) -> bool:
+def _enough(durations: list[float], device: torch.device, share: float = 1.0, seconds: float | None = None) -> bool:
     n = len(durations)
-    if n >= share * STEPS and sum(durations) >= share * seconds:
+    if n >= share * STEPS and sum(durations) >= share * (seconds or SECONDS):
         return True
     return n >= share * SLOW_STEPS and is_slow(statistics.median(durations), device)
 

@@ -54,7 +54,7 @@ def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {"flops": {**_flops(config, spec).as_record(), "ceiling_per_second": ceiling(hardware)}}
 
 
-def _entry(bench: Bench, mode: str, length: int, limit_seconds: float, seconds: float) -> SpeedPoint:
+def _entry(bench: Bench, mode: str, length: int, limit_seconds: float, seconds: float | None) -> SpeedPoint:
     """The speed entry of ``mode``, whatever goes wrong.
 
     On CUDA with its memory; a CPU's memory wants another allocator, so a process of its own.
