@@ -93,7 +93,10 @@ def first_steps(device: torch.device, compiled: bool) -> int:
 def time_steps(
     step: Step, device: torch.device, warm: WarmUp, limit_seconds: float | None = None, seconds: float | None = None
 ) -> Timing:
-    """Time ``step``, warmed up before, in a window of at least ``seconds``, by default two; raises ``TooSlow`` as ``measure`` does."""
+    """Time ``step``, warmed up before, in a window of at least ``seconds``, by default two.
+
+    Raises ``TooSlow`` as ``measure`` does.
+    """
     planned = _planned_steps(warm.step_seconds, device, seconds)
     if limit_seconds is not None and fewest_seconds(warm.step_seconds, device) > limit_seconds:
         raise TooSlow(
