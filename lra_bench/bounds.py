@@ -26,7 +26,9 @@ BOUNDS: dict[str, Rule] = {
     **dict.fromkeys(("backbone.depth", "backbone.width", "backbone.heads", "backbone.head_dim"), AT_LEAST_ONE),
     **dict.fromkeys(("backbone.ff_width", "backbone.max_length", "backbone.feed_forward_chunks"), AT_LEAST_ONE),
     **dict.fromkeys(("measure.speed_lengths", "measure.speed_batch_size", "measure.speed_batches"), AT_LEAST_ONE),
-    **dict.fromkeys(("measure.evaluation_batch_size", "measure.extrapolation_tokens"), AT_LEAST_ONE),
+    **dict.fromkeys(
+        ("measure.evaluation_batch_size", "measure.extrapolation_tokens", "measure.flops_length"), AT_LEAST_ONE
+    ),
     **dict.fromkeys(
         ("measure.speed_seconds", "measure.memory_limit_gigabytes", "measure.extrapolation_ratios"), POSITIVE
     ),

@@ -69,7 +69,8 @@ class Measure:
     ``speed_lengths: null`` means the device's default lengths, ``extrapolation_variants: null`` all ways to lengthen
     that the task has, ``extrapolation_knobs: null`` all options that the model declares to be set for evaluation alone
     (``position.scaling=yarn``), none with ``[]``. In language modelling contexts are compared on the same
-    ``extrapolation_tokens`` of the test split, rounded to whole multiples of the longest context. ``speed_batches`` are
+    ``extrapolation_tokens`` of the test split, rounded to whole multiples of the longest context. FLOPs are counted on
+    rows of ``flops_length`` tokens, by default the training length. ``speed_batches`` are
     the batches of a profile, sizes or ``largest``; null means ``speed_batch_size`` where that is given, else those of
     the device. A cell's steps are warmed up for ``speed_seconds``, by default two, or ten steps, and timed for at
     least as long. What a step may take is ``memory_limit_gigabytes``: by default most of a machine's free memory, and
@@ -87,6 +88,7 @@ class Measure:
     extrapolation_tokens: int = 1_000_000
     evaluation_batch_size: int = 32
     flops: bool = True
+    flops_length: int | None = None
     energy: bool = True
 
 

@@ -57,6 +57,7 @@ def config(network: str = "LinearAttention", lengths: list[int] | None = None, *
             "speed_lengths": lengths,
             "speed_batch_size": 2,
             "speed_seconds": None,
+            "flops_length": None,
             "flops": False,
             "energy": False,
         },

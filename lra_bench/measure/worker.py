@@ -14,19 +14,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lra_bench.build import build_model
 from lra_bench.child import end_with_parent
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.hardware import resolve
 from lra_bench.records.sections import SpeedPoint
 
-from .bench import Bench, spec_of, status_of, step_flops
+from .bench import Bench, model_at, spec_of, status_of, step_flops
 from .ceiling import ceiling
 from .entry import unmeasured
 from .flops import Flops, count_flops
 from .memory import Peak
 from .speed import time_steps, warm_up
-from .synthetic import synthetic_batch
+from .synthetic import spec_at, synthetic_batch
 
 
 def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -72,9 +71,10 @@ def _entry(bench: Bench, mode: str, length: int, limit_seconds: float, seconds: 
 
 
 def _flops(config: Mapping[str, Any], spec: TaskSpec) -> Flops:
-    length = spec.train_length
+    length = config["measure"]["flops_length"] or spec.train_length
     try:
-        return count_flops(build_model(config, spec), synthetic_batch(spec, 1, length, "cpu", config["seed"]))
+        at = spec_at(spec, length)
+        return count_flops(model_at(config, spec, length), synthetic_batch(at, 1, length, "cpu", config["seed"]))
     except UserError as error:
         return Flops(None, None, 0, length, f"none ({error})")
 
