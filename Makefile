@@ -24,7 +24,7 @@ reads_grid := ARGS
 reads_evaluate := RECORD ARGS
 reads_leaderboard := TASK PROTOCOL ARGS
 reads_compare := A B TASK PROTOCOL ARGS
-reads_plots := ARGS
+reads_plots := TASK PROTOCOL ARGS
 reads_data := TASK PROTOCOL ARGS
 reads_test := ARGS
 reads_test-slow := ARGS
@@ -84,8 +84,8 @@ compare: $(INSTALLED) ## Compare two variants: A=performer B="performer features
 	@test -n "$(A)" -a -n "$(B)" || { echo 'compare: name two variants, as make compare A=performer B="performer features=64"' >&2; exit 2; }
 	"$(BIN)/lra-bench" compare "$(A)" "$(B)" $(call option,TASK,--task) $(call option,PROTOCOL,--protocol) $(ARGS)
 
-plots: $(INSTALLED) ## Draw the figures of all records
-	"$(BIN)/lra-bench" plot $(ARGS)
+plots: $(INSTALLED) ## Draw the figures of all records, or of those of one TASK or PROTOCOL
+	"$(BIN)/lra-bench" plot $(call option,TASK,--task) $(call option,PROTOCOL,--protocol) $(ARGS)
 
 data: $(INSTALLED) ## Generate or download a task's data ahead of time: TASK=listops
 	"$(BIN)/lra-bench" data prepare $(call option,TASK) $(call option,PROTOCOL,--protocol) $(ARGS)

@@ -72,6 +72,7 @@ def called(folder: Path) -> list[str]:
         (["leaderboard", "PROTOCOL=quick", "ARGS=--json"], ["leaderboard", "--protocol", "quick", "--json"]),
         (["leaderboard"], ["leaderboard", "--write"]),
         (["plots"], ["plot"]),
+        (["plots", "TASK=listops", "PROTOCOL=smoke"], ["plot", "--task", "listops", "--protocol", "smoke"]),
         (
             ["compare", "A=performer features=64", "B=#0a1b local", "TASK=listops"],
             ["compare", "performer features=64", "#0a1b local", "--task", "listops"],
@@ -105,7 +106,7 @@ def test_choices_arrive_whole(clone: Path, arguments: list[str], expected: list[
         (["compare", "A=performer", "B=local", "C=full"], "C: make compare takes A B TASK PROTOCOL ARGS"),
         (["evaluate", "record=a.json"], "record: make takes RECORD=…"),
         (["data", "MODEL=performer"], "MODEL: make data takes TASK PROTOCOL ARGS"),
-        (["plots", "TASK=listops"], "TASK: make plots takes ARGS"),
+        (["plots", "MODEL=local"], "MODEL: make plots takes TASK PROTOCOL ARGS"),
         (["grid", "TASK=listops"], "TASK: make grid takes ARGS"),
         (["test", "k=circle"], "k: make test takes ARGS"),
         (["test-slow", "k=circle"], "k: make test-slow takes ARGS"),
@@ -128,7 +129,7 @@ def test_variables_of_make_and_of_the_environment_are_taken(clone: Path, monkeyp
     monkeypatch.setenv("model", "local")
     assert make(clone, "bench", "SHELL=/bin/bash", "VENV=.venv", "PYTHON=python3", "MODEL=performer").returncode == 0
     assert called(clone) == ["lra-bench", "bench", "model=performer"]
-    assert make(clone, "plots", "data", "TASK=listops").returncode == 0, "one of the targets reads it"
+    assert make(clone, "grid", "data", "TASK=listops").returncode == 0, "one of the targets reads it"
 
 
 def test_variables_of_a_surrounding_make_do_not_stop_it(clone: Path) -> None:
