@@ -54,7 +54,10 @@ def find_variant(
             told = "; ".join(sorted(named))
             raise UserError(f"{option}={text}: means {len(named)} variants, name one of them: {told}")
         if not named:
-            raise UserError(f"{option}={text}: is left out by --task or --protocol, or by its protocol; name its own")
+            raise UserError(
+                f"{option}={text}: its record is not among those compared; set --task and --protocol to its own "
+                f"(--protocol {UNRANKED[0]} for a {UNRANKED[0]} cell)"
+            )
         text = named.pop()
     words = _words(text)
     hashes = {word.removeprefix("#") for word in words if word.startswith("#")}

@@ -13,6 +13,9 @@ from .store import RUNS
 
 LAST = "last"
 SHOWN = 10
+CELL_PARTS = 5
+"""Task, model, hardware, protocol and hash, seed."""
+
 _HASH = re.compile(r"(?:(?P<protocol>[\w.+-]+)-)?#?(?P<hash>[0-9a-f]{4,8})(?:/seed(?P<seed>\d+))?(?:\.json)?")
 
 
@@ -52,13 +55,16 @@ def find_path(text: str, root: Path, reference: Path | None = None) -> Path:
         where = f"--results {root}: {told}" if text == LAST else told
         raise UserError(f"{where}; lra-bench results list names those that are there")
     if len(found) > 1:
-        names = [
-            str(path.relative_to(root / RUNS).with_suffix("")) if path.is_relative_to(root / RUNS) else str(path)
-            for path in found[:SHOWN]
-        ]
+        names = [_cell_name(path) for path in found[:SHOWN]]
         more = f" and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
         raise UserError(f"{text}: means {len(found):,} records, name one of them: {', '.join(names)}{more}")
     return found[0]
+
+
+def _cell_name(path: Path) -> str:
+    """The cell of a record in its place, else the path."""
+    parts = path.with_suffix("").parts
+    return "/".join(parts[-CELL_PARTS:]) if parts[-CELL_PARTS - 1 : -CELL_PARTS] == (RUNS,) else str(path)
 
 
 def _in_results(text: str, root: Path) -> list[Path]:
