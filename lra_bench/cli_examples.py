@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import typer
 
-RECORD = "results/runs/listops/performer/*/quick-*/seed0.json"
-
 EXAMPLES = {
     "bench": (
         "lra-bench bench model=performer task=listops",
@@ -17,8 +15,8 @@ EXAMPLES = {
         "lra-bench profile model=s4d 'measure.speed_lengths=[1024,4096]' --output speed.csv",
     ),
     "evaluate": (
-        f"lra-bench evaluate {RECORD} --lengths 1000,2000",
-        f"lra-bench evaluate {RECORD} --knobs position.scaling=yarn --no-write",
+        "lra-bench evaluate last --lengths 1000,2000",
+        "lra-bench evaluate listops/performer --knobs position.scaling=yarn --no-write",
     ),
     "list": ("lra-bench list models", "lra-bench list models --family linear --causal", "lra-bench list tasks --json"),
     "leaderboard": (
@@ -33,7 +31,7 @@ EXAMPLES = {
     ),
     "plot": ("lra-bench plot", "lra-bench plot ranks --width one --output figures"),
     "clean": ("lra-bench clean", "lra-bench clean --keep-best --yes"),
-    "show": (f"lra-bench show {RECORD}",),
+    "show": ("lra-bench show last", "lra-bench show listops/performer", "lra-bench show quick-6f325a9d/seed0"),
     "doctor": ("lra-bench doctor", "lra-bench doctor --results results"),
     "data prepare": (
         "lra-bench data prepare listops",
