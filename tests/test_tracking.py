@@ -19,6 +19,7 @@ import pytest
 from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.records.schema import Record
+from lra_bench.tracking import account
 from lra_bench.tracking import mirror as mirroring
 from lra_bench.tracking.account import has_account
 from lra_bench.tracking.choice import tracker
@@ -337,3 +338,15 @@ def mirrored_bytes(folder: Path) -> bytes:
         position += len(chunk)
     assert list(wandb_log.payloads(bytes(data))) == [body]
     return bytes(data)
+
+
+def test_a_service_that_does_not_end_is_killed(monkeypatch):
+    """W&B waits for its process without a limit; ``end_service`` does not."""
+    import wandb
+
+    service = subprocess.Popen(["sleep", "600"])
+    monkeypatch.setattr(account, "_name_of", lambda process: account.SERVICE if process.pid == service.pid else "")
+    monkeypatch.setattr(wandb, "teardown", service.wait)
+    began = time.monotonic()
+    account.end_service(seconds=0.5)
+    assert service.wait(10) == -signal.SIGKILL and time.monotonic() - began < 10

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import netrc
 import os
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    import psutil
+
+SERVICE = "wandb-core"
+SERVICE_SECONDS = 30.0
 
 PUBLIC_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
 """The names under which wandb keeps the key of its public server; newer releases go by the second."""
@@ -51,6 +59,34 @@ def own_folders(folder: Path) -> Iterator[None]:
     finally:
         for name in added:
             os.environ.pop(name, None)
+
+
+def end_service(seconds: float = SERVICE_SECONDS) -> None:
+    """End the process through which W&B speaks to its server; kill it if it does not end within ``seconds``.
+
+    W&B itself waits for it without a limit, for minutes if the server cannot be reached.
+    """
+    import psutil
+    import wandb
+
+    services = [child for child in psutil.Process().children() if SERVICE in _name_of(child)]
+    ending = threading.Thread(target=wandb.teardown, daemon=True)
+    ending.start()
+    ending.join(seconds)
+    if ending.is_alive():
+        for service in services:
+            with suppress(psutil.Error):
+                service.kill()
+        ending.join(seconds)
+
+
+def _name_of(process: psutil.Process) -> str:
+    import psutil
+
+    try:
+        return process.name()
+    except psutil.Error:
+        return ""
 
 
 def first_line(error: BaseException) -> str:

@@ -16,7 +16,7 @@ from lra_bench.progress import say
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import FINISHED, Record
 
-from .account import default_mode, first_line, has_account, own_folders
+from .account import default_mode, end_service, first_line, has_account, own_folders
 from .contents import charts, figures, summary, tables, thinned
 from .tracker import Tracker
 
@@ -123,7 +123,7 @@ class WandbTracker(Tracker):
             self._follow(_init(wandb, "online", arguments))
         finally:
             if self.run is None:
-                wandb.teardown()
+                end_service()
 
     def _arguments(self, config: Mapping[str, Any], key: CellKey) -> dict[str, Any]:
         (self.folder / "wandb").mkdir(parents=True, exist_ok=True)
@@ -169,14 +169,12 @@ class WandbTracker(Tracker):
 
         The log is whole on disk only when the process that writes it has ended too.
         """
-        import wandb
-
         try:
             self.run.finish(exit_code=0 if record.status == "ok" else 1)
             if self.artifact is not None and not self.run.offline:
                 self.artifact.wait(timeout=1)
         finally:
-            wandb.teardown()
+            end_service(UPLOAD_SECONDS)
         if self.run.offline and record.status in FINISHED:
             self._drop_earlier()
 
@@ -209,7 +207,7 @@ def _begun(wandb: Any, mode: str, arguments: Mapping[str, Any]) -> Any:
             kept = "the run is kept offline, and wandb sync sends it later; tracker.mode=offline asks no more"
             say(f"W&B cannot be reached ({first_line(error)}); {kept}.")
             mode = "offline"
-            wandb.teardown()  # its process still holds a run of this name
+            end_service()  # its process still holds a run of this name
     return _init(wandb, mode, arguments)
 
 
@@ -220,7 +218,7 @@ def _online(wandb: Any, arguments: Mapping[str, Any]) -> Any:
     except Exception as error:
         if "created and deleted" not in str(error):
             raise
-        wandb.teardown()
+        end_service()
     else:
         if not run.resumed or run.summary.get("status") not in FINISHED:
             return run

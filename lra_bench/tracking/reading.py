@@ -19,7 +19,7 @@ from lra_bench.records.key import CellKey
 from lra_bench.records.schema import Record
 from lra_bench.records.store import LARGEST_BYTES, precedence, read
 
-from .account import first_line, has_account, own_folders
+from .account import end_service, first_line, has_account, own_folders
 from .mirror import REACH_SECONDS, artifact_name
 
 PATH = re.compile(r"([\w.-]+)/([^/\\#?%:\s]+)")
@@ -102,8 +102,6 @@ def _content(artifact: Any, folder: Path, source: str) -> bytes:
 @contextmanager
 def _told(where: str) -> Iterator[None]:
     """Turn what W&B objects to into one sentence; end the process that speaks to its server."""
-    import wandb
-
     try:
         yield
     except UserError:
@@ -116,7 +114,7 @@ def _told(where: str) -> Iterator[None]:
             ) from error
         raise UserError(f"{where}: W&B cannot be reached ({said}); try again later") from error
     finally:
-        wandb.teardown()
+        end_service(REACH_SECONDS)
 
 
 def _http_status(error: BaseException | None) -> int | None:
