@@ -195,6 +195,15 @@ def test_a_job_may_ask_for_flops_and_energy(short_windows: None, monkeypatch: py
     assert found[3]["flops"]["per_token_training"] == 3 * found[3]["flops"]["per_token_forward"]
 
 
+def test_flops_are_counted_on_rows_of_the_length_that_is_asked_for(short_windows: None, monkeypatch) -> None:
+    monkeypatch.setattr(worker, "ceiling", lambda hardware: 1e9)
+    request = {**job(length=32), "modes": [], "flops": True}
+    for asked, length in ((None, toy.spec().train_length), (16, 16)):
+        request["config"]["measure"]["flops_length"] = asked
+        (found,) = (finding["flops"] for finding in worker.findings(request))
+        assert found["length"] == length and found["per_token_forward"] > 0
+
+
 def test_flops_of_a_model_that_cannot_be_built_say_so(short_windows: None) -> None:
     *_, last = worker.findings({**job("Failing", how="build", limit=40), "flops": True})
     assert last["flops"]["per_token_forward"] is None

@@ -63,6 +63,13 @@ def test_the_rule(clock, seconds: float, warm_up_steps: int, n: int, short: bool
     assert timing.n * timing.median_seconds >= speed.SECONDS - 1e-6
 
 
+def test_a_shorter_window_can_be_asked_for(clock) -> None:
+    warm = speed.warm_up(clock().step(0.1), CPU, seconds=0.25)
+    assert warm.seconds == pytest.approx(0.3)
+    timing = speed.time_steps(clock().step(0.01), CPU, speed.WarmUp(0.0, 0.01), seconds=0.25)
+    assert speed.STEPS <= timing.n < 30
+
+
 def test_the_first_steps_are_not_in_the_figures(clock) -> None:
     timing = speed.measure(clock().step(1.0, 0.5, 0.01), CPU)
     assert timing.warmup_seconds == pytest.approx(1.0 + 0.5 + 8 * 0.01)
