@@ -59,7 +59,7 @@ def common(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit")
     ] = False,
 ) -> None:
-    """Take the options that stand before a command."""
+    """Handle the options given before a command."""
 
 
 app.command()(bench)

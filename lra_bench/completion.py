@@ -16,7 +16,7 @@ REQUEST = "_LRA_BENCH_COMPLETE"
 
 
 def override(incomplete: str) -> list[str]:
-    """What ``incomplete`` can become: a group, or one of its options, the last of a comma list."""
+    """Complete the name of a group, or the last option of a comma list."""
     group, given, value = incomplete.partition("=")
     if not given:
         found = [name for name in GROUPS if name.startswith(group)]

@@ -1,4 +1,4 @@
-"""What a user may have meant by an option that does not exist."""
+"""Suggestions for options that do not exist."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _choice(word: str, options: Mapping[str, str]) -> str | None:
 
 
 def meant_by(key: str, value: str, known: Iterable[str]) -> str:
-    """What may have been meant by an unknown option: ``train.lr=3e-4``, or several, or nothing."""
+    """Suggest known options for an unknown one: ``train.lr=3e-4``, several joined by "or", or an empty string."""
     same = [option for option in known if _plain(option) == _plain(key)]
     last = _plain(key.rpartition(".")[2])
     same = same or sorted(option for option in known if "." in option and _plain(option.rpartition(".")[2]) == last)

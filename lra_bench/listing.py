@@ -103,7 +103,7 @@ def abilities(model: Path) -> dict[str, Any]:
 
 
 def _read(model: Path) -> tuple[dict[str, Any], str]:
-    """What a model file says of its model, and the class that it names."""
+    """Read the model section of a model file and the class that it names."""
     try:
         node = yaml.load(model.read_text(encoding="utf-8"), LOADER)["model"]
         return node, str((node["mixer"] if "mixer" in node else node["network"])["_target_"])

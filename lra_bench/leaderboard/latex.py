@@ -59,7 +59,7 @@ def _tables(section: Section) -> Iterator[str]:
 
 
 def _pages(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """The table cut into groups of rows that a page holds."""
+    """Split the table into groups of rows that fit on a page."""
     lines, start = 0, 0
     for place, row in enumerate(table.to_dict("records")):
         needed = max(math.ceil(1.2 * _width(text) / WIDEST) for text in row.values())

@@ -55,7 +55,7 @@ class Parameters(TypedDict):
 
 
 class Train(TypedDict, total=False):
-    """The options of training that readers use."""
+    """The training options that tables and cost estimates read."""
 
     steps: int
     batch_size: int
