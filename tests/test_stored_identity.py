@@ -1,0 +1,96 @@
+"""Hashes of cells and fingerprints of tasks equal those stored in ``tests/golden/cells.json``.
+
+Records are found by these values, so a change of layout must not change them. A wanted change (a corrected task, a
+corrected model) is stored by ``python -m tests.test_stored_identity`` and named in the changelog.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.utils import get_class
+
+from lra_bench.build import build_task
+from lra_bench.config_hash import config_hash
+from lra_bench.contracts import UserError
+from lra_bench.grid.plan import plan
+from lra_bench.records.store import load_all
+
+ROOT = Path(__file__).parents[1]
+STORED = ROOT / "tests" / "golden" / "cells.json"
+CELLS: dict[str, dict[str, str]] = json.loads(STORED.read_text()) if STORED.exists() else {}
+BOARD = ROOT / "results" / "reference" / "board"
+
+
+def names(group: str) -> list[str]:
+    return sorted(path.stem for path in (ROOT / "conf" / group).glob("*.yaml"))
+
+
+def choices() -> list[str]:
+    """Every model on one task, every task under every protocol, every position; without what needs downloaded files."""
+    tasks = [task for task in names("task") if task != "retrieval"]
+    chosen = [f"task={tasks[n % len(tasks)]} model={model} protocol=quick" for n, model in enumerate(names("model"))]
+    protocols = [name for name in names("protocol") if name != "published"]
+    chosen += [f"task={task} model=transformer protocol={name}" for task in tasks for name in protocols]
+    chosen += [f"task=listops model=transformer protocol=quick position={name}" for name in names("position")]
+    chosen += [f"task={task} model=transformer protocol=published" for task in ("listops", "text", "image")]
+    return list(dict.fromkeys(chosen))
+
+
+def identity(choice: str, results: Path) -> dict[str, str] | None:
+    """Hash and fingerprint of the cell that ``choice`` names; None if it is refused."""
+    try:
+        (planned,) = plan(choice.split(), results)
+    except UserError:
+        return None
+    return {"hash": planned.cell.key.hash, "fingerprint": planned.cell.fingerprint}
+
+
+FAST = [choice for choice in CELLS if "model=transformer" in choice and "protocol=quick" in choice]
+
+
+@pytest.mark.parametrize("choice", FAST)
+def test_hash_and_fingerprint_are_the_stored_ones(choice: str, tmp_path: Path) -> None:
+    assert identity(choice, tmp_path) == CELLS[choice]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", [choice for choice in CELLS if choice not in FAST])
+def test_hash_and_fingerprint_are_the_stored_ones_for_every_model_and_protocol(choice: str, tmp_path: Path) -> None:
+    assert identity(choice, tmp_path) == CELLS[choice]
+
+
+def test_committed_records_build_their_task_and_have_the_hash_of_their_configuration() -> None:
+    records = load_all(BOARD)
+    assert len(records) == 96
+    for record in records:
+        task = build_task(record.config)
+        assert record.data is not None and record.data["fingerprint"] == task.fingerprint()
+        assert record.key.hash == config_hash(record.config, task.fingerprint()), record.path
+
+
+def targets(node: Any) -> set[str]:
+    """Every ``_target_`` in a configuration."""
+    if isinstance(node, dict):
+        found = {node["_target_"]} if "_target_" in node else set()
+        return found.union(*(targets(value) for value in node.values()))
+    return set().union(*map(targets, node)) if isinstance(node, list) else set()
+
+
+def test_every_class_that_a_committed_record_names_loads() -> None:
+    named = set().union(*(targets(record.config) for record in load_all(BOARD)))
+    assert len(named) > 20
+    for target in sorted(named):
+        assert isinstance(get_class(target), type), target
+
+
+def write() -> None:
+    """Store the identities of today."""
+    found = {choice: each for choice in choices() if (each := identity(choice, Path("/nonexistent")))}
+    STORED.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    print(f"{len(found)} of {len(choices())} cells in {STORED}")
+
+
+if __name__ == "__main__":
+    write()
