@@ -90,7 +90,7 @@ plots: $(INSTALLED) ## Draw the figures of all records, or of those of one TASK 
 data: $(INSTALLED) ## Generate or download a task's data ahead of time: TASK=listops
 	"$(BIN)/lra-bench" data prepare $(call option,TASK) $(call option,PROTOCOL,--protocol) $(ARGS)
 
-test: $(INSTALLED) ## Run the fast tests (ARGS="tests/test_imports.py -k circle" for some)
+test: $(INSTALLED) ## Run the fast tests (ARGS="tests/project/test_imports.py -k circle" for some)
 	"$(BIN)/pytest" -n 2 --dist worksteal $(ARGS)
 
 # Those that measure time or memory have the machine to themselves. Of either kind ARGS may leave none: pytest's status 5.
@@ -107,7 +107,7 @@ check: $(INSTALLED) ## Check style, types and import rules
 	@ln -s "$(CURDIR)"/lra_bench/* "$(CURDIR)"/{conf,models,tasks} "$(CURDIR)/results/published" $(TYPED)/lra_bench
 	@ln -s "$(CURDIR)"/{tests,benchmarks} $(TYPED)
 	cd $(TYPED) && "$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" --cache-dir "$(CURDIR)/.mypy_cache" lra_bench tests benchmarks
-	"$(BIN)/pytest" -q tests/test_imports.py
+	"$(BIN)/pytest" -q tests/project/test_imports.py
 
 clean: ## Remove what builds and tools leave here (results, .venv and data caches stay)
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -16,9 +16,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from lra_bench.tasks.listops_generation import ROWS_PER_CHUNK, draw_chunk
-from lra_bench.tasks.listops_lengths import Trees
-from lra_bench.tasks.listops_trees import IDS
+from lra_bench.tasks.listops.generation import ROWS_PER_CHUNK, draw_chunk
+from lra_bench.tasks.listops.lengths import Trees
+from lra_bench.tasks.listops.trees import IDS
 
 LRA = Trees(window=(500, 2000), max_depth=10, max_arguments=10, operator_probability=0.25)
 Tree = int | tuple[str, list["Tree"]]

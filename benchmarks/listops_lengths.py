@@ -16,10 +16,10 @@ import sys
 
 from lra_bench.data.cache import Cache
 from lra_bench.data.examples import join
-from lra_bench.tasks.listops import ListOps
-from lra_bench.tasks.listops_floors import shortcut_accuracies
-from lra_bench.tasks.listops_generation import distinct
-from lra_bench.tasks.listops_trees import describe, describe_rows
+from lra_bench.tasks.listops.floors import shortcut_accuracies
+from lra_bench.tasks.listops.generation import distinct
+from lra_bench.tasks.listops.task import ListOps
+from lra_bench.tasks.listops.trees import describe, describe_rows
 
 MOST_POINTS = 2.0
 

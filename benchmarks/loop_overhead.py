@@ -25,11 +25,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lra_bench import config as configuration
 from lra_bench.build import build_model, build_task
+from lra_bench.config import compose as configuration
 from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.cache import Cache
-from lra_bench.hardware import resolve
+from lra_bench.runtime.hardware import resolve
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.loop import train
 from lra_bench.training.optimizer import learning_rate_factor, parameter_groups

@@ -13,8 +13,8 @@ import statistics
 import sys
 import time
 
-from lra_bench.tasks.pathfinder_generation import draw_pictures
-from lra_bench.tasks.pathfinder_parameters import Parameters, published
+from lra_bench.tasks.pathfinder.generation import draw_pictures
+from lra_bench.tasks.pathfinder.parameters import Parameters, published
 
 # Resolution: pictures per second of the original, pictures drawn per repeat here.
 SETS = {32: (5.0, 1500), 128: (0.5, 100)}

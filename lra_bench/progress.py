@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from lra_bench.safe_text import printable
+from lra_bench.runtime.safe_text import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress

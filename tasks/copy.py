@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 from lra_bench.contracts import TaskSpec
 
 from .options import at_least
-from .synthetic import Common, Rule, SyntheticTask
+from .synthetic.base import Common, Rule, SyntheticTask
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .synthetic_rows import Block
+    from .synthetic.rows import Block
 
 
 class CopyTask(SyntheticTask):
@@ -67,8 +67,8 @@ class CopyTask(SyntheticTask):
         """Tokens (R, N) and targets (R, N)."""
         import numpy as np
 
-        from .synthetic_drawing import draw_copies
-        from .synthetic_rows import unfilled
+        from .synthetic.drawing import draw_copies
+        from .synthetic.rows import unfilled
 
         block = unfilled(self.spec, count, length)
         draw_copies(np.uint64(key), first, self._copied(length), self.symbols, block.tokens, block.targets)
@@ -80,8 +80,8 @@ class CopyTask(SyntheticTask):
 
         from lra_bench.contracts import NOT_SCORED
 
-        from .synthetic_drawing import BLANK, FIRST_COPIED, SEPARATOR
-        from .synthetic_rows import Block
+        from .synthetic.drawing import BLANK, FIRST_COPIED, SEPARATOR
+        from .synthetic.rows import Block
 
         tokens = block.tokens
         copied = self._copied(tokens.shape[1])
@@ -96,8 +96,8 @@ class CopyTask(SyntheticTask):
 
     def shortcuts(self) -> Mapping[str, Rule]:
         """``commonest_symbol``: the one that the row holds most often, at every place."""
-        from .synthetic_drawing import FIRST_COPIED
-        from .synthetic_floors import commonest_symbol
+        from .synthetic.drawing import FIRST_COPIED
+        from .synthetic.floors import commonest_symbol
 
         return {"commonest_symbol": lambda block: commonest_symbol(block, FIRST_COPIED, self.symbols)}
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 from lra_bench.contracts import TaskSpec
 
 from .options import at_least
-from .synthetic import Common, Rule, SyntheticTask
+from .synthetic.base import Common, Rule, SyntheticTask
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .synthetic_rows import Block
+    from .synthetic.rows import Block
 
 
 class NeedleTask(SyntheticTask):
@@ -62,8 +62,8 @@ class NeedleTask(SyntheticTask):
         """Tokens (R, N), targets (R, N), of which the last is scored, and ``depth`` (R,)."""
         import numpy as np
 
-        from .synthetic_drawing import draw_needles
-        from .synthetic_rows import unfilled
+        from .synthetic.drawing import draw_needles
+        from .synthetic.rows import unfilled
 
         block = unfilled(self.spec, count, length, depth=np.empty(count))
         draw_needles(
@@ -78,7 +78,7 @@ class NeedleTask(SyntheticTask):
 
         from lra_bench.contracts import NOT_SCORED
 
-        from .synthetic_rows import Block
+        from .synthetic.rows import Block
 
         haystack, last = block.tokens[:, :-1], block.tokens[:, -1:]
         behind, well_formed = self._behind_markers(block)
@@ -92,7 +92,7 @@ class NeedleTask(SyntheticTask):
 
     def shortcuts(self) -> Mapping[str, Rule]:
         """``commonest_symbol`` of the row; with several needles also any ``symbol_behind_a_marker``."""
-        from .synthetic_floors import commonest_symbol, one_of
+        from .synthetic.floors import commonest_symbol, one_of
 
         rules: dict[str, Rule] = {
             "commonest_symbol": lambda block: commonest_symbol(block, self._first_symbol, self.symbols)
@@ -103,7 +103,7 @@ class NeedleTask(SyntheticTask):
 
     @property
     def _first_symbol(self) -> int:
-        from .synthetic_drawing import FIRST_MARKER
+        from .synthetic.drawing import FIRST_MARKER
 
         return FIRST_MARKER + self.needles
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 from lra_bench.contracts import TaskSpec, UserError
 
 from .options import at_least
-from .synthetic import Common, Rule, SyntheticTask
+from .synthetic.base import Common, Rule, SyntheticTask
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .synthetic_rows import Block
+    from .synthetic.rows import Block
 
 
 class RecallTask(SyntheticTask):
@@ -83,8 +83,8 @@ class RecallTask(SyntheticTask):
         """Tokens (R, N) and targets (R, N)."""
         import numpy as np
 
-        from .synthetic_drawing import draw_recalls
-        from .synthetic_rows import unfilled
+        from .synthetic.drawing import draw_recalls
+        from .synthetic.rows import unfilled
 
         block = unfilled(self.spec, count, length)
         weights = np.arange(1, length - 2 * self.pairs + 1, dtype=np.float64) ** (self.power - 1)
@@ -101,8 +101,8 @@ class RecallTask(SyntheticTask):
 
         from lra_bench.contracts import NOT_SCORED
 
-        from .synthetic_drawing import BLANK
-        from .synthetic_rows import Block
+        from .synthetic.drawing import BLANK
+        from .synthetic.rows import Block
 
         keys, values, rest = self._parts(block)
         targets = np.full(block.tokens.shape, NOT_SCORED)
@@ -124,13 +124,13 @@ class RecallTask(SyntheticTask):
 
     def shortcuts(self) -> Mapping[str, Rule]:
         """``value_shown``: any value of the row, 1 / ``pairs``."""
-        from .synthetic_floors import one_of
+        from .synthetic.floors import one_of
 
         return {"value_shown": lambda block: one_of(self._parts(block)[1], block)}
 
     def _parts(self, block: Block) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Numbers of the keys and of the values (R, P), and the tokens behind them."""
-        from .synthetic_drawing import FIRST_KEY
+        from .synthetic.drawing import FIRST_KEY
 
         front = block.tokens[:, : 2 * self.pairs] - FIRST_KEY
         return front[:, ::2], front[:, 1::2] - self.half, block.tokens[:, 2 * self.pairs :]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 from lra_bench.contracts import TaskSpec
 
 from .options import at_least
-from .synthetic import Common, Rule, SyntheticTask
+from .synthetic.base import Common, Rule, SyntheticTask
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from .synthetic_rows import Block
+    from .synthetic.rows import Block
 
 
 class RetrievalSynthetic(SyntheticTask):
@@ -67,8 +67,8 @@ class RetrievalSynthetic(SyntheticTask):
         """Tokens (R, 2, N) and targets (R,)."""
         import numpy as np
 
-        from .synthetic_drawing import draw_pairs
-        from .synthetic_rows import unfilled
+        from .synthetic.drawing import draw_pairs
+        from .synthetic.rows import unfilled
 
         block = unfilled(self.spec, count, length)
         draw_pairs(np.uint64(key), first, self.keys, self.marks, self.balanced, block.tokens, block.targets)
@@ -80,8 +80,8 @@ class RetrievalSynthetic(SyntheticTask):
         """
         import numpy as np
 
-        from .synthetic_drawing import FIRST_SYMBOL, MARK
-        from .synthetic_rows import Block, count_tokens
+        from .synthetic.drawing import FIRST_SYMBOL, MARK
+        from .synthetic.rows import Block, count_tokens
 
         tokens = block.tokens
         length = tokens.shape[2]
@@ -99,7 +99,7 @@ class RetrievalSynthetic(SyntheticTask):
 
     def shortcuts(self) -> Mapping[str, Rule]:
         """``bag_of_tokens``: a linear rule on how often both documents hold each token."""
-        from .synthetic_drawing import FIRST_SYMBOL
-        from .synthetic_floors import bag_of_tokens
+        from .synthetic.drawing import FIRST_SYMBOL
+        from .synthetic.floors import bag_of_tokens
 
         return {"bag_of_tokens": bag_of_tokens(self.blocks("train"), self.keys + FIRST_SYMBOL)}

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from lra_bench.contracts import Batch, Capability, UserError
-from tests.model_cases import batch_for, model, randomise, task
+from tests.support.model_cases import batch_for, model, randomise, task
 
 LANGUAGE = task("language_modeling", "causal", classes=11)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from lra_bench.measure.ratios import median_interval
+from lra_bench.profiling.comparison.ratios import median_interval
 
 from .pair import Pair, Sizes
 

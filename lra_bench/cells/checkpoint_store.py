@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from lra_bench.claims import lock_of, taken_if_free
+from .locks import lock_of, taken_if_free
 
 BEST = "best.safetensors"
 

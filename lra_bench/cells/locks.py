@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra_bench.contracts import Unwritable
-from lra_bench.files import why
 from lra_bench.progress import say
 from lra_bench.records.key import CellKey
+from lra_bench.runtime.files import why
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

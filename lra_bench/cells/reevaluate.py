@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
-from lra_bench.hardware import first_line
 from lra_bench.progress import say
 from lra_bench.records.extrapolation import Extrapolation, ExtrapolationPoint, attempt_now, joined, section
 from lra_bench.records.schema import Record
+from lra_bench.runtime.hardware import first_line
 
 if TYPE_CHECKING:
     from torch import nn
 
     from lra_bench.contracts import Task
-    from lra_bench.hardware import Hardware
-    from lra_bench.measure.length import Measured
+    from lra_bench.evaluation.extrapolation import Measured
+    from lra_bench.runtime.hardware import Hardware
 
 ALL_KNOBS = "ALL"
 
@@ -52,13 +52,14 @@ def reevaluate(
     where the record names a class that is not lra-bench's, an installed extension's, in ``config_dir``, or in a package
     among ``trusted``.
     """
-    from lra_bench.claims import checkpoint_folder, holding
-    from lra_bench.hardware import alone, resolve
-    from lra_bench.measure.knobs import chosen
-    from lra_bench.measure.length import extrapolate
+    from lra_bench.evaluation.extrapolation import extrapolate
+    from lra_bench.evaluation.knobs import chosen
     from lra_bench.records import environment, store
+    from lra_bench.runtime.hardware import alone, resolve
     from lra_bench.tracking.update import update
     from lra_bench.training.checkpoint import Checkpoints
+
+    from .locks import checkpoint_folder, holding
 
     key = store.load(path).key
     checkpoints = Checkpoints(checkpoint_folder(key), 0)
@@ -119,7 +120,7 @@ def recorded_classes(path: Path, config_dir: Path | None, trusted: Sequence[str]
     configuration leads to is a ``UserError`` that names the record at ``path``.
     """
     from lra_bench.build import classes_of
-    from lra_bench.option_files import extension_packages
+    from lra_bench.config.groups import extension_packages
 
     packages = {*extension_packages(config_dir), *trusted}
     remedy = "if you trust whoever made the record, give --config-dir DIR that holds it, or --trust PACKAGE"
@@ -161,8 +162,8 @@ def _hardware_options(record: Record, name: str | None, config_dir: Path | None)
     import yaml
 
     from lra_bench.build import suggest
-    from lra_bench.option_files import option_files
-    from lra_bench.options import HardwareOptions
+    from lra_bench.config.groups import option_files
+    from lra_bench.config.schema import HardwareOptions
 
     options = {**asdict(HardwareOptions()), **record.config["hardware"]}
     if name is None:
@@ -175,7 +176,7 @@ def _hardware_options(record: Record, name: str | None, config_dir: Path | None)
 
 def _measure_defaults() -> dict[str, Any]:
     """Options that a record may be too old to hold."""
-    from lra_bench.options import Measure
+    from lra_bench.config.schema import Measure
 
     return asdict(Measure())
 
@@ -185,7 +186,8 @@ def _join(record: Record, after: Extrapolation, found: Measured, number: int) ->
     import pandas as pd
 
     from lra_bench.records import store, tables
-    from lra_bench.stages import predictions_table
+
+    from .stages import predictions_table
 
     parts = [predictions_table(found.evaluations)] if found.evaluations else []
     old = tables.predictions(record)

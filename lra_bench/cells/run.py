@@ -15,18 +15,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.child import end_with_parent, keep_to, last_lines, teller, yield_memory
-from lra_bench.claims import checkpoint_folder, holding
 from lra_bench.contracts import Unwritable, UserError
-from lra_bench.hardware import first_line
-from lra_bench.limits import TimeUp, is_out_of_memory, memory_limit, time_limit
 from lra_bench.progress import say
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import FINISHED, Record
-from lra_bench.training.interrupt import deferred, ignore, ignore_all, raise_once, unblock
+from lra_bench.runtime.hardware import first_line
+from lra_bench.runtime.limits import TimeUp, is_out_of_memory, memory_limit, time_limit
+from lra_bench.runtime.signals import deferred, ignore, ignore_all, raise_once, unblock
+from lra_bench.runtime.subprocesses import end_with_parent, keep_to, last_lines, teller, yield_memory
+
+from .locks import checkpoint_folder, holding
 
 if TYPE_CHECKING:
-    from lra_bench.stages import Stages
+    from .stages import Stages
 
 
 @dataclass(frozen=True)
@@ -93,10 +94,11 @@ def run(
     no checkpoint of earlier attempts is taken up. ``tell`` hears of each stage. ``UserError`` passes through, for
     nothing was measured then.
     """
-    from lra_bench.hardware import alone, resolve
     from lra_bench.records import environment, store
-    from lra_bench.stages import Stages
+    from lra_bench.runtime.hardware import alone, resolve
     from lra_bench.training.checkpoint import writer
+
+    from .stages import Stages
 
     hardware = resolve(cell.config["hardware"])
     own = resolve(alone(cell.config["hardware"]))
@@ -136,9 +138,10 @@ def made_meanwhile(record: Record | None, attempt: int) -> bool:
 
 def _guarded(stages: Stages) -> Outcome:
     """Measure; the outcome, whatever it is."""
-    from lra_bench.stages import Incompatible
     from lra_bench.training.meter import Diverged
     from lra_bench.training.torchrun import GroupFailed
+
+    from .stages import Incompatible
 
     options = stages.config["hardware"]
     seconds = options["timeout_seconds"]
@@ -217,7 +220,7 @@ def main() -> int:
     yield_memory(500)
     try:
         # Imported while signals are blocked: an exception from a handler may be taken for an import that failed.
-        import lra_bench.stages  # noqa: F401
+        import lra_bench.cells.stages  # noqa: F401
 
         unblock()
         _, code = run(

@@ -14,12 +14,12 @@ from torch import nn
 from lra_bench.build import build_model, build_task
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
-from lra_bench.measure.length import Place, check_asked, extrapolate, interval
-from lra_bench.measure.memory import peak_memory
-from lra_bench.measure.profile import profile
+from lra_bench.evaluation.extrapolation import Place, check_asked, extrapolate, interval
+from lra_bench.profiling.profile import profile
 from lra_bench.records.extrapolation import attempt_now, section
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Capability, Parameters, Training
+from lra_bench.runtime.memory import peak_memory
 from lra_bench.tracking.choice import tracker
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.evaluation import Evaluation, evaluate
@@ -28,7 +28,7 @@ from lra_bench.training.torchrun import train_in_group
 
 if TYPE_CHECKING:
     from lra_bench.contracts import Task
-    from lra_bench.hardware import Hardware
+    from lra_bench.runtime.hardware import Hardware
 
 
 class Incompatible(Exception):

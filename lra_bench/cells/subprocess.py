@@ -15,14 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from lra_bench.cell import RECORDED, Cell, blank_record, exit_code, made_meanwhile
-from lra_bench.child import LAST_LINES, death, environment, memory_kills, without_folders
-from lra_bench.claims import holding
-from lra_bench.limits import MEMORY_WORDS
 from lra_bench.progress import TERMINAL_COLUMNS, on_terminal
 from lra_bench.records import store
 from lra_bench.records.schema import Record
-from lra_bench.training.interrupt import blocked
+from lra_bench.runtime.limits import MEMORY_WORDS
+from lra_bench.runtime.signals import blocked
+from lra_bench.runtime.subprocesses import LAST_LINES, death, environment, memory_kills, without_folders
+
+from .locks import holding
+from .run import RECORDED, Cell, blank_record, exit_code, made_meanwhile
 
 WRONG_INPUT, INTERRUPTED = 2, 130
 
@@ -80,7 +81,7 @@ class Attempt:
             variables[TERMINAL_COLUMNS] = str(shutil.get_terminal_size().columns)
         with blocked():  # until it has imported what it needs and handles them
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "lra_bench.cell"],
+                [sys.executable, "-m", "lra_bench.cells.run"],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=told,

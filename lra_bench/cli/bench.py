@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lra_bench.cli_options import ConfigDir, Overrides, Reference, Results, Source, print_table, root_of, with_source
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
 
+from .options import ConfigDir, Overrides, Reference, Results, Source, print_table, root_of, with_source
+
 if TYPE_CHECKING:
-    from lra_bench.cell import Cell
+    from lra_bench.cells.run import Cell
     from lra_bench.records.schema import Record
 
 
@@ -40,11 +41,11 @@ def bench(
     ] = "never",
 ) -> None:
     """Measure cells: train, test, speed, memory, FLOPs, extrapolation; one record each."""
-    from lra_bench.files import cache_read_only
     from lra_bench.grid.execute import execute, submits
     from lra_bench.grid.plan import plan
     from lra_bench.grid.status import RERUN
     from lra_bench.records.reference import reference_root
+    from lra_bench.runtime.files import cache_read_only
 
     if rerun not in RERUN:
         raise UserError(f"--rerun {rerun}: choose {', '.join(RERUN)}")
@@ -99,7 +100,7 @@ def _print_plan(planned: Any, root: Path, rerun: str) -> None:
 
 def _submit(planned: Any, root: Path, config_dir: Path | None, rerun: str) -> None:
     from lra_bench.grid.execute import settle
-    from lra_bench.grid.slurm import submit
+    from lra_bench.grid.slurm.submit import submit
 
     left = []
     for each, record in settle(planned, root, rerun):
@@ -143,7 +144,7 @@ def _ranking(record: Record) -> tuple[str, str]:
 def _print_next(measured: Sequence[tuple[Cell, Record]]) -> None:
     """Print what may be run next: the record, the tables, more seeds, the next protocol."""
     from lra_bench.leaderboard.naming import UNRANKED
-    from lra_bench.leaderboard.paired import MIN_SEEDS
+    from lra_bench.statistics.paired import MIN_SEEDS
 
     done = [(cell, record) for cell, record in measured if record.status == "ok"]
     if not done:

@@ -19,22 +19,22 @@ def clean(
     """List and remove kept checkpoints, and prepared data; records, and cells being measured, are not touched."""
     import shutil
 
-    from lra_bench import kept
+    from lra_bench.cells import checkpoint_store
     from lra_bench.data.cache import Cache
 
     root = Cache().root
-    found = kept.checkpoints(root)
-    busy = [each.folder for each in found if not kept.remove(each, keep_best)] if yes else []
+    found = checkpoint_store.checkpoints(root)
+    busy = [each.folder for each in found if not checkpoint_store.remove(each, keep_best)] if yes else []
     spoken = "removed" if yes else "would remove"
-    for what, size in list(kept.totals([each for each in found if each.folder not in busy]))[keep_best:]:
+    for what, size in list(checkpoint_store.totals([each for each in found if each.folder not in busy]))[keep_best:]:
         print(f"{spoken} {what}: {size / 2**20:.1f} MiB")
     if data:
-        size = kept.folder_bytes(root / "data")
+        size = checkpoint_store.folder_bytes(root / "data")
         if yes:
             shutil.rmtree(root / "data", ignore_errors=True)
         print(f"{spoken} prepared data: {size / 2**20:.1f} MiB")
     for folder in busy:
         say(f"{folder}: is being measured, so it stays.")
-    print(f"{'now' if yes else 'all'} in {root}: {kept.folder_bytes(root) / 2**20:.1f} MiB")
+    print(f"{'now' if yes else 'all'} in {root}: {checkpoint_store.folder_bytes(root) / 2**20:.1f} MiB")
     if not yes:
         say("Nothing removed; add --yes.")

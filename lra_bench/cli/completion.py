@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 
-from lra_bench.option_files import GROUPS, option_files
+from lra_bench.config.groups import GROUPS, option_files
 
 BASH = "complete_bash"
 REQUEST = "_LRA_BENCH_COMPLETE"

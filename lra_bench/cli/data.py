@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lra_bench.cli_options import ConfigDir, Json, Source, print_json, print_table, with_source
 from lra_bench.contracts import UserError
 from lra_bench.progress import bar, say
+
+from .options import ConfigDir, Json, Source, print_json, print_table, with_source
 
 if TYPE_CHECKING:
     from lra_bench.contracts import Task
@@ -116,10 +117,10 @@ def _for_each(
 
     Raises ``UserError`` at the end where any failed.
     """
-    from lra_bench import config
     from lra_bench.build import build_task
-    from lra_bench.import_path import importable
-    from lra_bench.option_files import option_files
+    from lra_bench.config import compose
+    from lra_bench.config.groups import option_files
+    from lra_bench.config.import_path import importable
 
     names, overrides = _split(tasks)
     if not names and (overrides or source):
@@ -128,11 +129,11 @@ def _for_each(
         raise UserError(f"--source: is for one task, and {' '.join(names)} are {len(names)}; name one")
     names = names or list(option_files("task", config_dir))
     failed = []
-    with importable(config_dir), config.hydra_ready():
+    with importable(config_dir), compose.hydra_ready():
         for name in names:
             try:
                 options = [f"task={name}", f"protocol={protocol}", *with_source(overrides, source)]
-                act(name, build_task(config.compose(options, config_dir).config))
+                act(name, build_task(compose.compose(options, config_dir).config))
             except UserError as error:
                 if len(names) == 1:
                     raise
@@ -160,7 +161,7 @@ def _split(tasks: list[str] | None) -> tuple[list[str], list[str]]:
 def _known(tasks: list[str] | None, config_dir: Path | None) -> list[str]:
     """Task names, none of them misspelt."""
     from lra_bench.build import suggest
-    from lra_bench.option_files import listing, option_files
+    from lra_bench.config.groups import listing, option_files
 
     names, overrides = _split(tasks)
     for text in overrides:

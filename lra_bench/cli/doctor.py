@@ -140,8 +140,8 @@ def _free_memory() -> Finding:
 
 
 def _devices() -> Finding:
-    from lra_bench.hardware import resolve
-    from lra_bench.options import HardwareOptions
+    from lra_bench.config.schema import HardwareOptions
+    from lra_bench.runtime.hardware import resolve
 
     hardware = resolve(vars(HardwareOptions()))
     return Finding("hardware=auto means", f"{hardware.slug} ({hardware.threads} threads)")
@@ -150,7 +150,7 @@ def _devices() -> Finding:
 def _resident_memory() -> Finding:
     import torch
 
-    from lra_bench.measure.memory import peak_memory
+    from lra_bench.runtime.memory import peak_memory
 
     with peak_memory(torch.device("cpu")) as peak:
         pass
@@ -192,8 +192,8 @@ def _folders(results: Path) -> Iterator[Finding]:
 
 def _kept() -> Finding:
     """What cells have left in the cache, which grows with every cell."""
+    from lra_bench.cells.checkpoint_store import checkpoints, totals
     from lra_bench.data.cache import Cache
-    from lra_bench.kept import checkpoints, totals
 
     told = (f"{what} {size / 2**20:,.1f} MiB" for what, size in totals(checkpoints(Cache().root)))
     return Finding("checkpoints", f"{', '.join(told)} (lra-bench clean removes them)")

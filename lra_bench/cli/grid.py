@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
-from lra_bench.cli_options import Json, Results, print_json, print_table, root_of
 from lra_bench.progress import say
+
+from .options import Json, Results, print_json, print_table, root_of
 
 app = typer.Typer(help="Follow, end and continue submitted grids (bench … launcher=slurm).")
 
@@ -19,8 +20,8 @@ Name = Annotated[str | None, typer.Argument(help="The grid's name; default: the 
 @app.command()
 def status(name: Name = None, results: Results = None, as_json: Json = False) -> None:
     """Say how each cell of a submitted grid fares."""
-    from lra_bench.grid.fare import fares
-    from lra_bench.grid.submitted import read
+    from lra_bench.grid.slurm.manifest import read
+    from lra_bench.grid.slurm.status import fares
 
     root = root_of(results)
     grid = read(root, name)
@@ -36,7 +37,7 @@ def status(name: Name = None, results: Results = None, as_json: Json = False) ->
 @app.command()
 def cancel(name: Name = None, results: Results = None) -> None:
     """End the jobs of a submitted grid that wait or run; running cells leave a checkpoint."""
-    from lra_bench.grid.fare import cancel
+    from lra_bench.grid.slurm.status import cancel
 
     grid, count = cancel(root_of(results), name)
     print(f"{grid}: {count} jobs ended; lra-bench grid resume {grid} continues them")
@@ -45,7 +46,7 @@ def cancel(name: Name = None, results: Results = None) -> None:
 @app.command()
 def resume(name: Name = None, results: Results = None) -> None:
     """Submit again the cells of a grid that have neither a result nor a job."""
-    from lra_bench.grid.fare import resume
+    from lra_bench.grid.slurm.status import resume
 
     grid, count = resume(root_of(results), name)
     print(f"{grid}: {count} cells submitted again")

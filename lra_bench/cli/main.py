@@ -12,11 +12,18 @@ from typing import Annotated, Any
 
 import typer
 
-from lra_bench import cli_data, cli_grid, cli_results, cli_tables
-from lra_bench.cli_bench import bench
-from lra_bench.cli_clean import clean
-from lra_bench.cli_examples import add_examples
-from lra_bench.cli_options import (
+from lra_bench.contracts import UserError
+from lra_bench.progress import say
+from lra_bench.runtime.signals import ignore_all
+
+from . import data, grid
+from . import results as cli_results
+from . import tables as cli_tables
+from .bench import bench
+from .clean import clean
+from .completion import in_bash
+from .examples import add_examples
+from .options import (
     ConfigDir,
     Json,
     Overrides,
@@ -29,10 +36,6 @@ from lra_bench.cli_options import (
     root_of,
     rounded,
 )
-from lra_bench.completion import in_bash
-from lra_bench.contracts import UserError
-from lra_bench.progress import say
-from lra_bench.training.interrupt import ignore_all
 
 NAME = "lra-bench"
 
@@ -63,8 +66,8 @@ def common(
 
 
 app.command()(bench)
-app.add_typer(cli_data.app, name="data")
-app.add_typer(cli_grid.app, name="grid")
+app.add_typer(data.app, name="data")
+app.add_typer(grid.app, name="grid")
 app.add_typer(cli_results.app, name="results")
 
 
@@ -76,11 +79,12 @@ def profile(
     output: Annotated[Path | None, typer.Option(help="Write the rows to this CSV file too")] = None,
 ) -> None:
     """Measure speed, memory and FLOPs of untrained models against exact attention, without a record."""
-    from lra_bench.hardware import resolve
-    from lra_bench.import_path import importable
+    from lra_bench.config.import_path import importable
     from lra_bench.leaderboard.profile import tables, write_csv
-    from lra_bench.lineup import lineups
-    from lra_bench.measure.comparison import Comparison
+    from lra_bench.profiling.comparison.run import Comparison
+    from lra_bench.runtime.hardware import resolve
+
+    from .profile import lineups
 
     planned = lineups(overrides or [], root_of(None), config_dir)
     profiles: list[Any] = []
@@ -144,11 +148,11 @@ def evaluate(
 
     The points join the record; those measured before stay, unless they are measured again.
     """
-    from lra_bench.import_path import importable
+    from lra_bench.cells.reevaluate import reevaluate
+    from lra_bench.config.import_path import importable
     from lra_bench.leaderboard.describe import curve_summaries, lines
     from lra_bench.records.names import find_path
     from lra_bench.records.reference import reference_root
-    from lra_bench.reevaluate import reevaluate
 
     path, boards = find_path(record, root_of(results)), reference_root()
     if boards is not None and path.resolve().is_relative_to(boards.resolve()):
@@ -178,8 +182,8 @@ def list_options(
     as_json: Json = False,
 ) -> None:
     """List what can be chosen; models by family."""
-    from lra_bench.import_path import importable
-    from lra_bench.listing import by_family, options
+    from lra_bench.config.import_path import importable
+    from lra_bench.config.listing import by_family, options
 
     with importable(config_dir):
         rows = options(kind, config_dir, declared=as_json, family=family, causal=causal)
@@ -218,7 +222,7 @@ def show(record: RecordName, results: Results = None, reference: Reference = Non
 @app.command()
 def doctor(results: Results = None) -> None:
     """Look whether this machine is fit to measure."""
-    from lra_bench.doctor import examine
+    from .doctor import examine
 
     print_findings(examine(root_of(results)))
 
@@ -231,8 +235,8 @@ def _hint(error: Any, arguments: Sequence[str]) -> str:
     flag, command = getattr(error, "option_name", None), getattr(getattr(error, "ctx", None), "command", None)
     if flag is None or command is None or command.name not in ("bench", "profile"):
         return ""
-    from lra_bench.config import option_names
-    from lra_bench.hints import for_flag
+    from lra_bench.config.compose import option_names
+    from lra_bench.config.hints import for_flag
 
     meant = for_flag(flag, arguments, option_names())
     return f"No such option: {flag}; write {meant or 'key=value, for example model=performer'}"

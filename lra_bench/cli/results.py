@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from lra_bench.cli_options import Json, Results, print_findings, print_json, print_table, read_from, root_of, rounded
 from lra_bench.progress import say
+
+from .options import Json, Results, print_findings, print_json, print_table, read_from, root_of, rounded
 
 app = typer.Typer(help="Merge and look through result folders.")
 

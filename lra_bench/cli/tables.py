@@ -8,10 +8,11 @@ from typing import Annotated
 
 import typer
 
-from lra_bench.cli_options import Json, Reference, Results, print_json, records_of, root_of
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
-from lra_bench.safe_text import printable
+from lra_bench.runtime.safe_text import printable
+
+from .options import Json, Reference, Results, print_json, records_of, root_of
 
 HTML = "html"
 Protocol = Annotated[str | None, typer.Option(help="One protocol alone; smoke is shown only if it is named")]

@@ -10,13 +10,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.abilities import mixer_ability, position_hooks
-from lra_bench.bounds import check_bounds
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
-from lra_bench.hints import check_words, meant_by
-from lra_bench.option_files import GROUPS, PACKAGE, extension_sources, listing, option_files
-from lra_bench.options import Bench
+
+from .bounds import check_bounds
+from .capabilities import mixer_ability, position_hooks
+from .groups import GROUPS, PACKAGE, extension_sources, listing, option_files
+from .hints import check_words, meant_by
+from .schema import Bench
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lra_bench import config as configuration
-
-from . import remembered
-from .loader import Loader
+from . import compose as configuration
+from . import disk_cache
+from .group_cache import Loader
 
 WORTH_KEEPING = 20
 """Cells from which on composing them takes longer than to see whether a file has changed."""
@@ -16,8 +15,8 @@ WORTH_KEEPING = 20
 
 def composed(cells: Sequence[Sequence[str]], config_dir: Path | None) -> Iterator[configuration.Composed]:
     """Each list of single values composed, inside ``hydra_ready``."""
-    place = remembered.place_of(cells, config_dir) if len(cells) >= WORTH_KEEPING else None
-    known = remembered.recall(place) if place else None
+    place = disk_cache.place_of(cells, config_dir) if len(cells) >= WORTH_KEEPING else None
+    known = disk_cache.recall(place) if place else None
     if known is not None:
         yield from known
         return
@@ -26,4 +25,4 @@ def composed(cells: Sequence[Sequence[str]], config_dir: Path | None) -> Iterato
         made.append(configuration.compose(single, config_dir, load))
         yield made[-1]
     if place:
-        remembered.keep(place, made, config_dir)
+        disk_cache.keep(place, made, config_dir)

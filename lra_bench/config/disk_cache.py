@@ -14,10 +14,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from lra_bench.config import Composed
 from lra_bench.data.cache import Cache
-from lra_bench.files import replacing, writes_cache
-from lra_bench.option_files import extension_sources
+from lra_bench.runtime.files import replacing, writes_cache
+
+from .compose import Composed
+from .groups import extension_sources
 
 PACKAGES = ("lra_bench", "lra_bench.conf", "lra_bench.models", "lra_bench.tasks")
 LIBRARIES = ("lra-bench", "hydra-core", "omegaconf")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra_bench import config as configuration
+from . import compose as configuration
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override

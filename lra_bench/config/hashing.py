@@ -9,7 +9,7 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
-from lra_bench.options import Bench
+from .schema import Bench
 
 NOT_HASHED = {("task", "source"), ("task", "allow_partial"), ("model", "label"), ("model", "source")}
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from lra_bench.contracts import UserError
-from lra_bench.option_files import GROUPS, option_files
+
+from .groups import GROUPS, option_files
 
 WORDS = {
     "train.lr": "learningrate rate",

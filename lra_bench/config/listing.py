@@ -7,10 +7,11 @@ from typing import Any
 
 import yaml
 
-from lra_bench.abilities import mixer_ability, network_ability
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
-from lra_bench.option_files import GROUPS, option_files
+
+from .capabilities import mixer_ability, network_ability
+from .groups import GROUPS, option_files
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a hundred files are read
 LISTED = (*GROUPS, "grid")

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.errors import UserError
-from lra_bench.files import replacing, sync, why, writes_cache
 from lra_bench.progress import Advance as Advance
 from lra_bench.progress import bar, say
+from lra_bench.runtime.files import replacing, sync, why, writes_cache
 
 from .digest import sha256_of_file
 from .locks import hold

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lra_bench.files import replacing, writes_cache
+from lra_bench.runtime.files import replacing, writes_cache
 
 
 def sha256_of_file(path: Path, memory: Path | None = None) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 from lra_bench.errors import UserError
-from lra_bench.files import sync, why, writes_cache
-from lra_bench.private import without_credentials
+from lra_bench.runtime.files import sync, why, writes_cache
+from lra_bench.runtime.redaction import without_credentials
 
 from .digest import sha256_of_file
 from .locks import hold

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from lra_bench.contracts import UserError
 from lra_bench.data.batches import Rows
 from lra_bench.data.windows import Windows, cut, join
-from lra_bench.hardware import Hardware
 from lra_bench.progress import bar
+from lra_bench.runtime.hardware import Hardware
 from lra_bench.training.evaluation import Evaluation, evaluating, summarise, target_figures
 
 CONTEXT_VARIANTS = ("context", "sliding", "stateful")

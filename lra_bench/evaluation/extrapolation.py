@@ -12,14 +12,14 @@ from torch import nn
 
 from lra_bench.contracts import Task, TaskSpec, UserError
 from lra_bench.data.batches import Rows
-from lra_bench.hardware import Hardware
-from lra_bench.leaderboard.statistics import bootstrap, wilson, wilson_over_rows
+from lra_bench.records.curves import skill
 from lra_bench.records.extrapolation import ExtrapolationPoint, PositionBin
+from lra_bench.runtime.hardware import Hardware
+from lra_bench.statistics.intervals import bootstrap, wilson, wilson_over_rows
 from lra_bench.training.evaluation import Evaluation, evaluate
 
 from .by_position import loss_by_position
 from .contexts import CONTEXT_VARIANTS, Region, evaluate_context, region_of
-from .curve import skill
 from .knobs import chosen, turned
 
 

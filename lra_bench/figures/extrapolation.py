@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.runs import ratio_name
-from lra_bench.measure.curve import curves
+from lra_bench.records.curves import curves
 from lra_bench.records.extrapolation import ExtrapolationPoint
 from lra_bench.records.schema import Record
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from lra_bench.child import end_with_parent, ended_by
 from lra_bench.contracts import UserError
-from lra_bench.files import remove_unfinished
-from lra_bench.hardware import usable_cpus
 from lra_bench.progress import bar, say
+from lra_bench.runtime.files import remove_unfinished
+from lra_bench.runtime.hardware import usable_cpus
+from lra_bench.runtime.subprocesses import end_with_parent, ended_by
 
 from . import FIGURES, NothingToDrawError, paint, tabulate
 from .style import width_inches

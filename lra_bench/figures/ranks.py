@@ -8,10 +8,10 @@ from functools import partial
 from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard.paired import MIN_SEEDS
-from lra_bench.leaderboard.statistics import t_interval
-from lra_bench.leaderboard.ties import tie_groups
 from lra_bench.records.schema import Record
+from lra_bench.statistics.intervals import t_interval
+from lra_bench.statistics.paired import MIN_SEEDS
+from lra_bench.statistics.ties import tie_groups
 
 from . import table_axes
 from .intervals import score_bars

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
-from lra_bench.files import replacing, why
-from lra_bench.safe_text import without_formulas
+from lra_bench.runtime.files import replacing, why
+from lra_bench.runtime.safe_text import without_formulas
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.runs import lacks, score_columns
-from lra_bench.leaderboard.statistics import t_quantile
 from lra_bench.records.schema import Record
+from lra_bench.statistics.intervals import t_quantile
 
 from .palette import Look, family_order, looks
 

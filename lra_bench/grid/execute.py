@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lra_bench.attempt import record_for
-from lra_bench.cell import exit_code
+from lra_bench.cells.run import exit_code
+from lra_bench.cells.subprocess import record_for
 from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 
-from . import local
-from .local import Outcome
+from . import local_pool
+from .local_pool import Outcome
 from .plan import Planned
 from .status import ELSEWHERE, RERUN
 
@@ -30,7 +30,7 @@ def execute(planned: Sequence[Planned], results: Path, rerun: str = "never") -> 
         else:
             yield each, record, exit_code(record.status)
     if wanted:
-        yield from local.run(wanted, results, rerun)
+        yield from local_pool.run(wanted, results, rerun)
 
 
 def settle(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[tuple[Planned, Record | None]]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from lra_bench.build import suggest
+from lra_bench.config.groups import GROUPS, option_files
+from lra_bench.config.hints import check_words
 from lra_bench.contracts import UserError
-from lra_bench.hints import check_words
-from lra_bench.option_files import GROUPS, option_files
 
 
 def expand(overrides: Sequence[str], config_dir: Path | None = None) -> list[list[str]]:

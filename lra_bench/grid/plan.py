@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lra_bench import config as configuration
 from lra_bench.build import build_task
-from lra_bench.cell import Cell
-from lra_bench.config_hash import config_hash
+from lra_bench.cells.run import Cell
+from lra_bench.config import compose as configuration
+from lra_bench.config.compose_many import composed
+from lra_bench.config.hashing import config_hash
+from lra_bench.config.import_path import importable
 from lra_bench.contracts import TaskSpec
-from lra_bench.hardware import check_batch, slug
-from lra_bench.import_path import importable
 from lra_bench.progress import bar
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import Record
+from lra_bench.runtime.hardware import check_batch, slug
 
-from .compose import composed
 from .expand import expand
-from .share import check_launcher, with_own_threads
+from .resources import check_launcher, with_own_threads
 from .status import ELSEWHERE, record_of, status_of
 
 

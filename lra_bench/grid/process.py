@@ -6,13 +6,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import IO
 
-from lra_bench.attempt import Attempt
+from lra_bench.cells.subprocess import Attempt
 from lra_bench.contracts import UserError
-from lra_bench.files import why
 from lra_bench.records.key import CellKey
+from lra_bench.runtime.files import why
 
 from .plan import Planned
-from .share import Share
+from .resources import Share
 
 
 def start(planned: Planned, results: Path, share: Share, anew: bool) -> Attempt:

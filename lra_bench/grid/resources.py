@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lra_bench.contracts import UserError
-from lra_bench.hardware import CPU_PROCESSES, on_cpu, processes_of, usable_cpus
+from lra_bench.runtime.hardware import CPU_PROCESSES, on_cpu, processes_of, usable_cpus
 
 LAUNCHERS = ("local", "slurm")
 OPTIONS_OF = {

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lra_bench.abilities import mixer_ability
-from lra_bench.cell import Cell
+from lra_bench.cells.run import Cell
+from lra_bench.config.capabilities import mixer_ability
 from lra_bench.contracts import TaskSpec
 from lra_bench.records import store
 from lra_bench.records.environment import host, host_name, package_version, same_host

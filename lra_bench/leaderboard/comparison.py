@@ -9,13 +9,13 @@ from typing import Any
 
 from lra_bench.contracts import UserError
 from lra_bench.records.schema import Record
+from lra_bench.statistics.intervals import bootstrap, t_interval
+from lra_bench.statistics.paired import LEVEL, MIN_SEEDS, detectable_difference, mcnemar, paired_t, swap_test, welch_t
+from lra_bench.statistics.ties import holm
 
 from .naming import find_variant, select
-from .paired import LEVEL, MIN_SEEDS, detectable_difference, mcnemar, paired_t, swap_test, welch_t
 from .pairing import Pairs, pair
 from .runs import lacks
-from .statistics import bootstrap, t_interval
-from .ties import holm
 
 Place = tuple[str, str | None, str, str]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra_bench.contracts import UserError
-from lra_bench.files import replacing, why
 from lra_bench.records.schema import STATUSES, Record
-from lra_bench.safe_text import without_formulas
+from lra_bench.runtime.files import replacing, why
+from lra_bench.runtime.safe_text import without_formulas
 
 from .cells import Section, rows_of, score, spoken
 from .columns import with_columns

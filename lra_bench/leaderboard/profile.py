@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from lra_bench.contracts import UserError
-from lra_bench.files import replacing, why
-from lra_bench.measure.comparison import Profile, uncertain
-from lra_bench.measure.crossing import AT_ONCE, CROSSES, NEVER
-from lra_bench.measure.profile import MODES
-from lra_bench.safe_text import without_formulas
+from lra_bench.profiling.comparison.crossover import AT_ONCE, CROSSES, NEVER
+from lra_bench.profiling.comparison.run import Profile, uncertain
+from lra_bench.profiling.profile import MODES
+from lra_bench.runtime.files import replacing, why
+from lra_bench.runtime.safe_text import without_formulas
 
 Row = Mapping[str, Any]
 Rows = list[dict[str, Any]]

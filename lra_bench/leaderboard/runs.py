@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.measure.curve import skill
+from lra_bench.records.curves import skill
 from lra_bench.records.extrapolation import ExtrapolationPoint
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import SpeedPoint

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
+from lra_bench.statistics.intervals import t_interval
+from lra_bench.statistics.ties import smallest_detectable, tie_groups
 
 from .runs import runs
-from .statistics import t_interval
-from .ties import smallest_detectable, tie_groups
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from lra_bench.statistics.paired import MIN_SEEDS
+
 from .cells import difference, score
 from .comparison import Comparison
 from .describe import lines
-from .paired import MIN_SEEDS
 
 
 def report(a: str, b: str, comparisons: Sequence[Comparison]) -> str:

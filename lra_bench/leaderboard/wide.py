@@ -8,13 +8,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
+from lra_bench.statistics.intervals import t_interval
 
 from .averages import FIVE, PATH_X, averages
 from .badges import all_ended, badges, badges_of_all
 from .published import cite, has_flag, load_published
 from .relative import with_relative_costs
 from .runs import runs
-from .statistics import t_interval
 from .table import variants
 
 if TYPE_CHECKING:

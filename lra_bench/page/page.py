@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra_bench.contracts import UserError
-from lra_bench.files import replacing, why
 from lra_bench.leaderboard.cells import rows_of, spoken
 from lra_bench.leaderboard.layouts import LAYOUTS
 from lra_bench.leaderboard.wide import task_labels
 from lra_bench.records.schema import STATUSES, Record
+from lra_bench.runtime.files import replacing, why
 
 from . import colours
 from .cells import EMPTY, Column, Table

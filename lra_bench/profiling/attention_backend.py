@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lra_bench.contracts import Batch
-from lra_bench.hardware import Hardware
+from lra_bench.runtime.hardware import Hardware
 
 MATH = "math"
 KERNELS = {

@@ -11,20 +11,20 @@ import torch
 from torch import nn
 
 from lra_bench.build import build_model
-from lra_bench.compilation import Compilation
 from lra_bench.contracts import Batch, TaskSpec, UserError
-from lra_bench.hardware import Hardware, first_line
 from lra_bench.records.sections import SpeedPoint
+from lra_bench.runtime.hardware import Hardware, first_line
+from lra_bench.runtime.memory import Peak, activation_bytes, gradient_bytes, peak_memory, static_bytes
+from lra_bench.training.compilation import Compilation
 from lra_bench.training.optimizer import Optimizer
 
-from .backend import attention_backend
+from .attention_backend import attention_backend
 from .energy import Energy, counter_of, measure_energy
-from .entry import FIXED, entry_of
 from .flops import META, ROUTES, count_flops
-from .memory import Peak, activation_bytes, gradient_bytes, peak_memory, static_bytes
-from .speed import Step, Timing, TooSlow, warm_up
-from .step import inference_step, train_step
+from .speed_point import FIXED, entry_of
+from .steps import inference_step, train_step
 from .synthetic import spec_at, synthetic_batch, tokens_in
+from .timing import Step, Timing, TooSlow, warm_up
 
 FEW_BYTES = 32 << 20
 WINDOWS = 5

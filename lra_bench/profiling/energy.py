@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from .powercap import joule_counter
-from .speed import Step
+from .timing import Step
 
 ENERGY_SECONDS = 10.0
 PAUSE_STEPS = 10

@@ -9,8 +9,8 @@ import torch
 
 from lra_bench.records.sections import SpeedPoint
 
-from .growth import peak_bytes
-from .speed import fewest_seconds
+from .scaling import peak_bytes
+from .timing import fewest_seconds
 
 STEEPEST = 2.5
 """Time that grew faster is taken for that of a disturbed length; where it is not, a step is tried in vain."""

@@ -6,9 +6,9 @@ import statistics
 
 import torch
 
-from lra_bench.hardware import Hardware
+from lra_bench.runtime.hardware import Hardware
 
-from .speed import block, collector_off
+from .timing import block, collector_off
 
 SIDES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192, 16384)}
 SECONDS = 0.5

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 from lra_bench.contracts import TaskSpec
-from lra_bench.hardware import Hardware
 from lra_bench.progress import bar, say
 from lra_bench.records.sections import Energy, Flops, SpeedPoint
+from lra_bench.runtime.allocator import KEEPING_ALL, KEEPING_NOTHING
+from lra_bench.runtime.hardware import Hardware
 
-from .allocator import KEEPING_ALL, KEEPING_NOTHING
-from .entry import add_flops, unmeasured
 from .foresee import too_slow
-from .growth import growth
-from .processes import run_worker
+from .scaling import growth
+from .speed_point import add_flops, unmeasured
+from .worker_pool import run_worker
 
 MODES = ("inference", "train")
 LENGTHS = {"cpu": (1024, 2048, 4096, 8192, 16384), "cuda": (1024, 2048, 3072, 4096, 8192, 16384)}

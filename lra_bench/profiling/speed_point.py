@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from lra_bench.records.sections import SpeedPoint
 
 if TYPE_CHECKING:
-    from .memory import Peak
-    from .speed import Timing
+    from lra_bench.runtime.memory import Peak
+
+    from .timing import Timing
 
 FIXED, LARGEST, FALLBACK = "fixed", "largest", "fallback"
 """Batch policies: a size that was asked for, the largest power of two that fits, one row where the former did not."""

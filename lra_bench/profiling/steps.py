@@ -9,11 +9,11 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from lra_bench.contracts import Batch
-from lra_bench.hardware import Hardware
+from lra_bench.runtime.hardware import Hardware
 from lra_bench.training.loop import after_step, forward_backward, stepped_modules
 from lra_bench.training.optimizer import Optimizer
 
-from .speed import Step
+from .timing import Step
 
 
 def train_step(run: nn.Module, batch: Batch, optimizer: Optimizer, hardware: Hardware, model: nn.Module) -> Step:

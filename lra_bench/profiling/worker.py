@@ -1,4 +1,4 @@
-"""The process that measures one model at one length: ``python -m lra_bench.measure.worker``.
+"""The process that measures one model at one length: ``python -m lra_bench.profiling.worker``.
 
 Reads one job as JSON from stdin and appends one line of JSON per finding to the file that the job names, so that
 what was found stays when the kernel ends this process for its memory.
@@ -14,18 +14,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from lra_bench.child import end_with_parent
 from lra_bench.contracts import TaskSpec, UserError
-from lra_bench.hardware import resolve
 from lra_bench.records.sections import SpeedPoint
+from lra_bench.runtime.hardware import resolve
+from lra_bench.runtime.memory import Peak
+from lra_bench.runtime.subprocesses import end_with_parent
 
 from .bench import Bench, model_at, spec_of, status_of, step_flops
-from .ceiling import ceiling
-from .entry import unmeasured
 from .flops import Flops, count_flops
-from .memory import Peak
-from .speed import time_steps, warm_up
+from .peak_matmul import ceiling
+from .speed_point import unmeasured
 from .synthetic import spec_at, synthetic_batch
+from .timing import time_steps, warm_up
 
 
 def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

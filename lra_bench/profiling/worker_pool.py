@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from lra_bench.child import environment
+from lra_bench.runtime.subprocesses import environment
 
 
 class Ended(Exception):
@@ -88,7 +88,7 @@ def run_worker(
     job: Mapping[str, Any],
     timeout_seconds: float,
     variables: Mapping[str, str] | None = None,
-    module: str = "lra_bench.measure.worker",
+    module: str = "lra_bench.profiling.worker",
 ) -> tuple[list[dict[str, Any]], tuple[str, str]]:
     """Run one job in a fresh process: its findings, and status and reason for what it did not find.
 

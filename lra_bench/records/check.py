@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from lra_bench.cli.doctor import Finding
 from lra_bench.contracts import UserError
-from lra_bench.doctor import Finding
 from lra_bench.progress import bar
 
 from .key import CellKey

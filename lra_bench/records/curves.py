@@ -8,7 +8,7 @@ from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lra_bench.records.extrapolation import CurveSummary, ExtrapolationPoint
+    from .extrapolation import CurveSummary, ExtrapolationPoint
 
 KEPT = 0.5
 """The share of the skill at the training length that counts as kept."""

@@ -11,12 +11,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lra_bench.processor import processor_name
+from lra_bench.runtime.processor import processor_name
 
 from .sections import Code, Environment
 
 if TYPE_CHECKING:
-    from lra_bench.hardware import Hardware
+    from lra_bench.runtime.hardware import Hardware
 
 T = TypeVar("T")
 

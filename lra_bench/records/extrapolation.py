@@ -153,7 +153,7 @@ def section(
     higher_is_better: bool,
 ) -> Extrapolation:
     """The whole section, with what follows from the points."""
-    from lra_bench.measure.curve import summaries, with_retentions
+    from .curves import summaries, with_retentions
 
     points = with_retentions(points, higher_is_better)
     return {
@@ -179,7 +179,7 @@ def complete_curves(raw: dict[str, Any]) -> dict[str, Any]:
 
     Skill in bits per character was not told before, and follows from the score and its floor.
     """
-    from lra_bench.measure.curve import skill
+    from .curves import skill
 
     curve = raw.get("extrapolation")
     if not curve:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from lra_bench.contracts import UserError
-from lra_bench.private import shareable
+from lra_bench.runtime.redaction import shareable
 
 from .extrapolation import Extrapolation
 from .key import CellKey

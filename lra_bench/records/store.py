@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import Unwritable, UserError
 from lra_bench.data.locks import hold
-from lra_bench.files import read_whole, replacing, sweep, why
 from lra_bench.progress import say
+from lra_bench.runtime.files import read_whole, replacing, sweep, why
 
 from .environment import HOST, host_name, same_host
 from .key import CellKey

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lra_bench.contracts import UserError
-from lra_bench.safe_text import printable
+from lra_bench.runtime.safe_text import printable
 
 LARGEST = 2.0**63
 """No count or figure is larger; tables hold them as 64-bit numbers."""

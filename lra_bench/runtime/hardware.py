@@ -10,7 +10,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import Accelerable, UserError
-from lra_bench.processor import processor_slug
+
+from .processor import processor_slug
 
 if TYPE_CHECKING:
     import torch

@@ -11,10 +11,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.private import shareable
 from lra_bench.progress import say
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import FINISHED, Record
+from lra_bench.runtime.redaction import shareable
 
 from .account import default_mode, end_service, first_line, has_account, own_folders
 from .contents import charts, figures, summary, tables, thinned

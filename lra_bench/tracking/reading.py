@@ -13,11 +13,11 @@ from typing import Any
 
 from lra_bench.contracts import UserError
 from lra_bench.data.cache import Cache
-from lra_bench.files import replacing
 from lra_bench.progress import bar, say
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import Record
 from lra_bench.records.store import LARGEST_BYTES, precedence, read
+from lra_bench.runtime.files import replacing
 
 from .account import end_service, first_line, has_account, own_folders
 from .mirror import REACH_SECONDS, artifact_name

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 
-from lra_bench.child import PARENT, end_with_parent
+from lra_bench.runtime.subprocesses import PARENT, end_with_parent
 
 
 def main() -> None:

@@ -18,9 +18,9 @@ from torch import nn
 
 from lra_bench.contracts import Unwritable, UserError
 from lra_bench.data.locks import hold
-from lra_bench.files import replacing, sweep, system_error, why
-from lra_bench.hardware import first_line
 from lra_bench.progress import say
+from lra_bench.runtime.files import replacing, sweep, system_error, why
+from lra_bench.runtime.hardware import first_line
 
 from .optimizer import Optimizer
 from .parallel import ALONE, Group, cut_like, named_once, whole

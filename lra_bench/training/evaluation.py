@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from lra_bench.contracts import NOT_SCORED, Batch, Output, TaskSpec
 from lra_bench.data.batches import Rows, evaluation_batches
 from lra_bench.data.windows import cut_all
-from lra_bench.hardware import Hardware
 from lra_bench.progress import bar
+from lra_bench.runtime.hardware import Hardware
 
 from .parallel import ALONE, Group
 

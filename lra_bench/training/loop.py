@@ -13,19 +13,19 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map, tree_map_only
 
-from lra_bench.compilation import Compilation
 from lra_bench.contracts import Batch, Output, Stepped, TaskSpec, UserError
 from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.streams import StreamBatches
 from lra_bench.data.windows import RandomWindows
-from lra_bench.hardware import Hardware
 from lra_bench.progress import bar
+from lra_bench.runtime.hardware import Hardware
+from lra_bench.runtime.signals import Stopped, deferred
 
 from .checkpoint import Checkpoints, State
+from .compilation import Compilation
 from .evaluation import evaluate
-from .interrupt import Stopped, deferred
+from .loss import objective, scored_targets
 from .meter import Meter
-from .objective import objective, scored_targets
 from .optimizer import Optimizer
 from .parallel import ALONE, Group, micro_batches, whole
 

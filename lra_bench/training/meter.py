@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lra_bench.contracts import Batch
-from lra_bench.hardware import Hardware
+from lra_bench.runtime.hardware import Hardware
 
 from .checkpoint import State
 from .optimizer import Optimizer

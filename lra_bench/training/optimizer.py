@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
-from lra_bench.hardware import Hardware
+from lra_bench.runtime.hardware import Hardware
 
 from .parallel import cut_like, whole
 

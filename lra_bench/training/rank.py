@@ -19,14 +19,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from lra_bench import progress
-from lra_bench.child import end_with_parent, last_lines, yield_memory
 from lra_bench.contracts import Unwritable, UserError
-from lra_bench.limits import memory_limit
-
-from .interrupt import Stopped, raise_once
+from lra_bench.runtime.limits import memory_limit
+from lra_bench.runtime.signals import Stopped, raise_once
+from lra_bench.runtime.subprocesses import end_with_parent, last_lines, yield_memory
 
 if TYPE_CHECKING:
-    from lra_bench.hardware import Hardware
+    from lra_bench.runtime.hardware import Hardware
 
     from .parallel import Group
 
@@ -78,8 +77,8 @@ def work(request: dict[str, Any], voice: Voice) -> None:
     from lra_bench.build import build_model, build_task
     from lra_bench.data.batches import Rows
     from lra_bench.data.cache import Cache
-    from lra_bench.hardware import resolve
-    from lra_bench.measure.memory import peak_memory
+    from lra_bench.runtime.hardware import resolve
+    from lra_bench.runtime.memory import peak_memory
 
     from .checkpoint import Checkpoints, writer
     from .loop import train
@@ -138,8 +137,8 @@ def main() -> None:
 
 def _ending(error: BaseException) -> dict[str, Any]:
     """Status, reason and last lines of a rank that ended alone."""
-    from lra_bench.cell import debugging
-    from lra_bench.measure.bench import status_of
+    from lra_bench.cells.run import debugging
+    from lra_bench.profiling.bench import status_of
 
     if isinstance(error, Unwritable):
         return {"status": "unwritable", "reason": str(error)}

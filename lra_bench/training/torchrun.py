@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from lra_bench.child import death, environment, memory_kills
 from lra_bench.contracts import Unwritable, UserError
-from lra_bench.hardware import Hardware
+from lra_bench.runtime.hardware import Hardware
+from lra_bench.runtime.signals import deferred
+from lra_bench.runtime.subprocesses import death, environment, memory_kills
 
 from .checkpoint import Checkpoints
-from .interrupt import deferred
 from .loop import Fit
 from .meter import Diverged
 

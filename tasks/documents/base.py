@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from lra_bench.contracts import Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
 
-from .options import SPLITS, at_least, rows_asked_for
+from ..options import SPLITS, at_least, rows_asked_for
 
 if TYPE_CHECKING:
     import datasets
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from lra_bench.data.columns import Integers, ListColumn
     from lra_bench.data.examples import Examples
 
-    from .text_corpus import Corpus
-    from .text_filler import Filler
+    from .corpus import Corpus
+    from .filler import Filler
 
 MAKER_VERSION = 1  # counts up when the same documents come to be cut or lengthened otherwise
 # Enough for the floor's regression, and few enough to hold the histograms of any of these tasks in memory.
@@ -151,7 +151,7 @@ class ByteTask(Task):
         def make() -> dict[str, float]:
             import numpy as np
 
-            from .linear_probe import probe_accuracy
+            from ..linear_probe import probe_accuracy
 
             train, rows = self._counted("train", length, variant), self._counted(split, length, variant)
             return {
@@ -184,14 +184,14 @@ class ByteTask(Task):
 
     def cut(self, name: str, places: Integers, length: int) -> Iterator[Examples]:
         """The first ``length`` bytes of the documents at ``places`` of a split, in chunks."""
-        from .text_bytes import cut_rows
+        from .bytes import cut_rows
 
         corpus = self.ready()[1]
         return cut_rows(corpus.column(name), corpus.numbers(name, "target"), places, length)
 
     def _made(self, name: str, length: int, variant: str) -> datasets.Dataset:
         """The rows of a split in the cache, cut or with filler."""
-        from .text_bytes import draw_rows
+        from .bytes import draw_rows
 
         cache, corpus = self.ready()
         places = self.places[name]
@@ -226,7 +226,7 @@ class ByteTask(Task):
 
         from lra_bench.progress import bar
 
-        from .text_bytes import byte_shares, draw_rows
+        from .bytes import byte_shares, draw_rows
 
         targets = self.ready()[1].numbers(name, "target")[self.places[name]]
         rows = FLOOR_TRAIN_ROWS if name == "train" else len(self.split(name, length, variant))

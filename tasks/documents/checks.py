@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from lra_bench.contracts import UserError
 from lra_bench.data.columns import Integers, ListColumn, numbers
 
-from .text_bytes import texts_of, to_bytes
+from .bytes import texts_of, to_bytes
 
 if TYPE_CHECKING:
     import datasets
 
-    from .text_corpus import Corpus
+    from .corpus import Corpus
 
 # The official files, counted: reviews of a split that repeat an earlier one, and test reviews that train holds too.
 OFFICIAL_REPEATS = {"train": 96, "test": 199}

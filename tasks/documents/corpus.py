@@ -11,7 +11,7 @@ import numpy as np
 
 from lra_bench.data.columns import Integers, ListColumn, numbers
 
-from .text_bytes import draw_rows
+from .bytes import draw_rows
 
 if TYPE_CHECKING:
     import datasets

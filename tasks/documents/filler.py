@@ -11,7 +11,7 @@ from lra_bench.contracts import UserError
 from lra_bench.data.columns import Integers, ListColumn
 from lra_bench.data.examples import Examples
 
-from .text_bytes import ROWS_PER_CHUNK, Tokens, joined, surround, texts_of
+from .bytes import ROWS_PER_CHUNK, Tokens, joined, surround, texts_of
 
 Draw = Callable[[], Tokens]
 

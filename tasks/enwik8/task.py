@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lra_bench.data.cache import Advance, Cache
 
-    from .enwik8_files import Text
+    from .files import Text
 
 DATA_VERSION = 1
 PERCENT = {"train": (0, 90), "validation": (90, 95), "test": (95, 100)}
@@ -111,7 +111,7 @@ class Enwik8(Task):
 
     def floors_between(self, split: str, spans: Sequence[tuple[int, int, int]]) -> Mapping[str, float]:
         """The same over parts of a split."""
-        from .enwik8_floors import FLOORS_VERSION, ByteModels
+        from .floors import FLOORS_VERSION, ByteModels
 
         def make() -> dict[str, float]:
             models = ByteModels(self._bytes("train"))
@@ -157,7 +157,7 @@ class Enwik8(Task):
             from lra_bench.data.cache import Cache
             from lra_bench.data.sources import locate
 
-            from .enwik8_files import MISSING, REMOTE, examine, find_text
+            from .files import MISSING, REMOTE, examine, find_text
 
             cache = self._cache or Cache()
             path = locate("enwik8", self.source, self.source_folders, find_text, [REMOTE], cache, MISSING)
@@ -171,7 +171,7 @@ class Enwik8(Task):
         from lra_bench.data.cache import Cache
         from lra_bench.data.sources import locate
 
-        from .enwik8_files import MISSING, OFFICIAL_MD5, find_text
+        from .files import MISSING, OFFICIAL_MD5, find_text
 
         official = OFFICIAL_MD5.get(self.first_bytes)
         if self._text is None and official is not None and self.source in (None, "official"):

@@ -13,7 +13,7 @@ from lra_bench.contracts import UserError
 from lra_bench.data.archives import read_files
 from lra_bench.data.pickles import load_arrays
 
-from .image_pixels import ROWS_PER_PART, SIDE, Part, checked_labels
+from .pixels import ROWS_PER_PART, SIDE, Part, checked_labels
 
 # Their md5 as in torchvision.datasets.CIFAR10.
 BATCHES = {

@@ -11,8 +11,8 @@ from lra_bench.contracts import UserError
 from lra_bench.data.columns import numbers
 from lra_bench.data.examples import digests_of
 
-from .image_pixels import CLASSES, to_pictures, to_tokens, to_values
-from .image_rows import rows_of
+from .pixels import CLASSES, to_pictures, to_tokens, to_values
+from .rows import rows_of
 
 if TYPE_CHECKING:
     import datasets

@@ -18,9 +18,9 @@ from lra_bench.data.digest import settings_digest, sha256_of_file
 from lra_bench.data.download import Remote
 from lra_bench.data.examples import Examples
 
-from .image_batches import BATCHES, TEST_BATCH, read_batches
-from .image_pixels import CLASSES, SIDE, Part, grey, to_tokens
-from .image_tables import coded_column, read_table
+from .batches import BATCHES, TEST_BATCH, read_batches
+from .pixels import CLASSES, SIDE, Part, grey, to_tokens
+from .tables import coded_column, read_table
 
 if TYPE_CHECKING:
     import datasets

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from lra_bench.data.cache import Advance
 
-from .image_lengths import resized
-from .image_pixels import CLASSES, INTENSITIES, SIDE, Pictures, to_tokens
-from .linear_probe import probe_accuracy
+from ..linear_probe import probe_accuracy
+from .lengths import resized
+from .pixels import CLASSES, INTENSITIES, SIDE, Pictures, to_tokens
 
 
 class Features(NamedTuple):

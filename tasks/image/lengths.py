@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .image_pixels import INTENSITIES, ROWS_PER_PART, SIDE, Pictures
+from .pixels import INTENSITIES, ROWS_PER_PART, SIDE, Pictures
 
 _NOISE_LEVELS = 1 << 16
 

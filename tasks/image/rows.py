@@ -12,7 +12,7 @@ from lra_bench.data.cache import Advance
 from lra_bench.data.columns import ListColumn
 from lra_bench.data.examples import Examples
 
-from .image_pixels import Pictures, to_tokens, to_values
+from .pixels import Pictures, to_tokens, to_values
 
 if TYPE_CHECKING:
     import datasets

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lra_bench.contracts import UserError
 
-from .image_pixels import ROWS_PER_PART, SIDE, Part, checked_labels
+from .pixels import ROWS_PER_PART, SIDE, Part, checked_labels
 
 _CODED_COLUMNS = ("img", "image", "jpeg")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lra_bench.contracts import Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
 
-from .options import SPLITS, at_least, pixels_as, rows_asked_for
+from ..options import SPLITS, at_least, pixels_as, rows_asked_for
 
 if TYPE_CHECKING:
     import datasets
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from lra_bench.data.columns import Integers
     from lra_bench.data.download import Remote
 
-    from .image_files import PictureFiles
-    from .image_floors import Features
-    from .image_pixels import Pictures
+    from .files import PictureFiles
+    from .floors import Features
+    from .pixels import Pictures
 
 READER_VERSION = 1
 VALIDATION_SHARE = 10  # a tenth, as in Long Range Arena
@@ -92,7 +92,7 @@ class Image(Task):
         """Find or fetch the pictures, read them into the cache once, and part the splits."""
         from lra_bench.data.partial import require_whole
 
-        from .image_files import OFFICIAL_PICTURES, REMOTES, lacking, read_pictures
+        from .files import OFFICIAL_PICTURES, REMOTES, lacking, read_pictures
 
         files = self._locate(cache, REMOTES)
         identity = files.identity(cache)
@@ -125,7 +125,7 @@ class Image(Task):
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
         """None, or why no picture has so many pixels."""
-        from .image_lengths import size_of
+        from .lengths import size_of
 
         size = size_of(*self._resolved(length, variant))
         return size if isinstance(size, str) else None
@@ -140,7 +140,7 @@ class Image(Task):
         def make() -> dict[str, float]:
             from lra_bench.progress import bar
 
-            from .image_floors import shortcut_accuracies
+            from .floors import shortcut_accuracies
 
             # Pictures are made for both splits, then two rules are fitted on those of train.
             total = 3 * len(self.split("train")) + len(self.split(split, length, variant))
@@ -154,7 +154,7 @@ class Image(Task):
 
     def check(self, split: str) -> None:
         """Raise ``UserError`` where intensities or labels are off, or more pictures than a few occur twice."""
-        from .image_checks import check_pictures
+        from .checks import check_pictures
 
         others = {name: self.split(name) for name in SPLITS if name != split}
         check_pictures(self.split(split), f"image {split}", LENGTH, others)
@@ -183,14 +183,14 @@ class Image(Task):
     def _locate(self, cache: Cache, remotes: Sequence[Remote]) -> PictureFiles:
         from lra_bench.data.sources import locate
 
-        from .image_files import MISSING, find_pictures
+        from .files import MISSING, find_pictures
 
         return locate("image", self.source, self.source_folders, find_pictures, remotes, cache, MISSING)
 
     def _identity_at_hand(self) -> str:
         from lra_bench.data.cache import Cache
 
-        from .image_files import OFFICIAL
+        from .files import OFFICIAL
 
         cache = Cache()
         try:
@@ -225,9 +225,9 @@ class Image(Task):
 
         from lra_bench.data.columns import numbers
 
-        from .image_lengths import parts
-        from .image_pixels import to_pictures
-        from .image_rows import rows_of, tables
+        from .lengths import parts
+        from .pixels import to_pictures
+        from .rows import rows_of, tables
 
         def make(advance: Advance) -> Iterator[pyarrow.Table]:
             every = parts(to_pictures(rows_of(pictures)))
@@ -237,7 +237,7 @@ class Image(Task):
         return self._prepared().dataset(f"image-{name}", key, make, len(pictures), f"normalising image {name}")
 
     def _lengthened(self, name: str, length: int, variant: str) -> datasets.Dataset:
-        from .image_rows import tables
+        from .rows import tables
 
         if reason := self.supports_length(length, variant):
             raise UserError(f"measure.extrapolation_ratios: length {length:,} is not possible ({reason}); leave it out")
@@ -256,9 +256,9 @@ class Image(Task):
         """The first ``rows`` pictures of a split, made for a length, some at a time; and their labels."""
         from lra_bench.data.columns import numbers
 
-        from .image_lengths import lengthened, noise_of, parts
-        from .image_pixels import to_pictures
-        from .image_rows import rows_of
+        from .lengths import lengthened, noise_of, parts
+        from .pixels import to_pictures
+        from .rows import rows_of
 
         pictures, labels = to_pictures(rows_of(self.split(name))), numbers(self.split(name), "target")
         if length == LENGTH:
@@ -269,7 +269,7 @@ class Image(Task):
         return lengthened(pictures[:rows], length, variant, self._noise, seed), labels[:rows]
 
     def _features(self, name: str, length: int, variant: str, advance: Advance) -> Features:
-        from .image_floors import features
+        from .floors import features
 
         rows = None if length == LENGTH or name == "train" else self.extrapolation_rows
         return features(*self._pictures(name, length, variant, rows), advance)

@@ -1,0 +1,3 @@
+"""The listops task: nested list operations."""
+
+from .task import ListOps as ListOps

@@ -11,7 +11,7 @@ from lra_bench.contracts import UserError
 from lra_bench.data.columns import ListColumn, numbers
 from lra_bench.data.examples import digests_of
 
-from .listops_trees import LABEL, describe_rows, explain
+from .trees import LABEL, describe_rows, explain
 
 if TYPE_CHECKING:
     import datasets

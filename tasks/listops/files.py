@@ -13,7 +13,7 @@ from lra_bench.data.cache import Advance, Cache
 from lra_bench.data.examples import Examples
 from lra_bench.data.sources import locate
 
-from .listops_trees import IDS, LABEL, describe, explain
+from .trees import IDS, LABEL, describe, explain
 
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 FILE_SPLITS = {"train": "train", "validation": "val", "test": "test"}

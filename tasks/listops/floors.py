@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .listops_trees import ARITY, DEPTH, DIRECT_VALUE, LABEL, NO_DIGIT, ROOT
+from .trees import ARITY, DEPTH, DIRECT_VALUE, LABEL, NO_DIGIT, ROOT
 
 Table = NDArray[np.int64]  # (R, 5) from describe()
 

@@ -16,8 +16,8 @@ from lra_bench.contracts import UserError
 from lra_bench.data.cache import Advance
 from lra_bench.data.examples import Examples, join
 
-from .listops_lengths import Trees
-from .listops_trees import LABEL, LONE_DIGIT, ROOT, describe, draw
+from .lengths import Trees
+from .trees import LABEL, LONE_DIGIT, ROOT, describe, draw
 
 ROWS_PER_CHUNK = 256
 DRAWS_PER_ROW = 200  # after so many draws per row asked for, a rare kind of tree is given up

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.contracts import Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest, sha256_of_file
 
-from .options import at_least, rows_asked_for
+from ..options import at_least, rows_asked_for
 
 if TYPE_CHECKING:
     import datasets
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from lra_bench.data.cache import Advance, Cache
     from lra_bench.data.examples import Examples
 
-    from .listops_lengths import Trees
+    from .lengths import Trees
 
 GENERATOR_VERSION = 1
 OFFICIAL_ROWS = {"train": 96_000, "validation": 2_000, "test": 2_000}
@@ -138,7 +138,7 @@ class ListOps(Task):
         """Accuracy of the commonest label of train (``majority``), of the commonest one of each root operator, and of
         each root operator with the value of the digits directly under it (``root_operator_and_digits``).
         """
-        from .listops_floors import shortcut_accuracies
+        from .floors import shortcut_accuracies
 
         return shortcut_accuracies(self._table("train"), self._table(split, length))
 
@@ -146,7 +146,7 @@ class ListOps(Task):
         """How a split compares with train: rows, mean length, depth and root arity, and the total variation between
         the joint distributions of root operator and label.
         """
-        from .listops_floors import compare
+        from .floors import compare
 
         lengths = self.split(split, length).with_format("numpy")["length"][:]
         return {
@@ -159,7 +159,7 @@ class ListOps(Task):
         """Raise ``UserError`` unless every label is its tree's value, lengths are in bounds and no row occurs twice,
         neither here nor in another split.
         """
-        from .listops_checks import check_examples
+        from .checks import check_examples
 
         length = length or self.max_length
         dataset = self.split(split, length)
@@ -195,7 +195,7 @@ class ListOps(Task):
         )
 
     def _generate(self, cache: Cache) -> None:
-        from .listops_generation import distinct
+        from .generation import distinct
 
         if reason := self.supports_length(self.max_length):
             raise UserError(f"task.window={list(self.window)}: {reason}; change task.window or task.max_depth")
@@ -214,7 +214,7 @@ class ListOps(Task):
             start = stop
 
     def _read(self, cache: Cache) -> None:
-        from .listops_files import read_examples
+        from .files import read_examples
 
         for name, path in self._files().items():
 
@@ -229,8 +229,8 @@ class ListOps(Task):
     def _lengthened(self, cache: Cache, name: str, length: int) -> datasets.Dataset:
         from lra_bench.data.examples import digests_of
 
-        from .listops_floors import root_and_label
-        from .listops_generation import matched
+        from .floors import root_and_label
+        from .generation import matched
 
         if reason := self.supports_length(length):
             raise UserError(f"measure.extrapolation_ratios: length {length:,} is not possible ({reason}); leave it out")
@@ -247,7 +247,7 @@ class ListOps(Task):
         return _cached(cache, f"listops-{name}-{length}", key, make, self.extrapolation_rows, description)
 
     def _trees(self, length: int) -> Trees:
-        from .listops_lengths import Trees
+        from .lengths import Trees
 
         window = self._scaled_window(length)
         probability = self.operator_probability
@@ -261,7 +261,7 @@ class ListOps(Task):
 
     def _table(self, split: str, length: int | None = None) -> NDArray[np.int64]:
         """``describe`` of every row of a split."""
-        from .listops_trees import describe_rows
+        from .trees import describe_rows
 
         place = split, length or self.max_length
         if place not in self._tables:
@@ -271,7 +271,7 @@ class ListOps(Task):
     def _files(self) -> dict[str, Path]:
         from lra_bench.data.cache import Cache
 
-        from .listops_files import find_files
+        from .files import find_files
 
         return find_files(self.source, self.source_folders, self._cache or Cache())
 

@@ -12,9 +12,9 @@ from lra_bench.data.columns import Integers, ListColumn, numbers
 from lra_bench.data.examples import digests_of
 from lra_bench.progress import say
 
-from .pathfinder_parameters import Parameters
-from .pathfinder_rows import read
-from .pathfinder_tracing import trace
+from .parameters import Parameters
+from .rows import read
+from .tracing import trace
 
 if TYPE_CHECKING:
     import datasets

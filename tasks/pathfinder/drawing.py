@@ -14,8 +14,8 @@ import numpy as np
 from lra_bench.data.compiled import compiled
 from lra_bench.data.splitmix import STEP, below, mix, uniform
 
-from .pathfinder_cells import find_free, mark_taken, nth_free
-from .pathfinder_stamps import AROUND, BACK, COLLISION, HEAD, LINE, MASK, ONWARD, SOLID, SPREAD
+from .cells import find_free, mark_taken, nth_free
+from .stamps import AROUND, BACK, COLLISION, HEAD, LINE, MASK, ONWARD, SOLID, SPREAD
 
 SEED_TRIES = 3
 PADDLE_TRIES = 3

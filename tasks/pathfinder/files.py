@@ -20,8 +20,8 @@ from lra_bench.data.digest import settings_digest, sha256_of_file
 from lra_bench.data.splits import hold_out
 from lra_bench.progress import say
 
-from .pathfinder_parameters import Parameters
-from .pathfinder_rows import PIXELS_PER_PART, Part
+from .parameters import Parameters
+from .rows import PIXELS_PER_PART, Part
 
 if TYPE_CHECKING:
     import datasets

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from lra_bench.data.cache import Advance
 from lra_bench.data.columns import Integers
 
-from .pathfinder_markers import find_markers
-from .pathfinder_parameters import Parameters
-from .pathfinder_rows import Part
+from .markers import find_markers
+from .parameters import Parameters
+from .rows import Part
 
 
 class Features(NamedTuple):

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .pathfinder_drawing import COLUMNS, draw
-from .pathfinder_parameters import Parameters
-from .pathfinder_stamps import Tables, tables
+from .drawing import COLUMNS, draw
+from .parameters import Parameters
+from .stamps import Tables, tables
 
 PIXELS_PER_CHUNK = 1 << 18
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from lra_bench.data.compiled import compiled
 
-from .pathfinder_parameters import Parameters
-from .pathfinder_stamps import markers
+from .parameters import Parameters
+from .stamps import markers
 
 SOLID = 200  # of 255: pixels that a disc fills nearly
 MOST = 128  # of 255: pixels that it fills for the most part

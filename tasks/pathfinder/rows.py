@@ -13,9 +13,9 @@ from lra_bench.data.cache import Advance
 from lra_bench.data.columns import Integers, ListColumn, numbers
 from lra_bench.data.examples import Examples
 
-from .pathfinder_drawing import COLUMNS, LABEL
-from .pathfinder_generation import pictures
-from .pathfinder_parameters import Parameters
+from .drawing import COLUMNS, LABEL
+from .generation import pictures
+from .parameters import Parameters
 
 if TYPE_CHECKING:
     import datasets

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .pathfinder_parameters import Parameters
+from .parameters import Parameters
 
 SEED_DIRECTIONS = 360
 COLLISION = 459  # of two masks: 1.8 * 255, a tie that in float32, in which the original adds them, lies above it
@@ -201,7 +201,7 @@ def _shrunk(picture: Bytes, side: int) -> Bytes:
 
 def _first_starts(p: Parameters, kernels: list[Integers]) -> tuple[NDArray[np.uint64], Integers]:
     """For each direction the free cells of a picture that holds nothing but a wide border, and their number."""
-    from .pathfinder_cells import find_free, mark_taken
+    from .cells import find_free, mark_taken
 
     mask = np.full((p.resolution, p.resolution), 255, dtype=np.uint8)
     inner = slice(2 * p.seed_distance, p.resolution - 2 * p.seed_distance)

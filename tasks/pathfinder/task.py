@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from lra_bench.contracts import Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
 
-from .options import SPLITS, at_least, pixels_as, rows_asked_for
-from .pathfinder_parameters import RESOLUTIONS, published
+from ..options import SPLITS, at_least, pixels_as, rows_asked_for
+from .parameters import RESOLUTIONS, published
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from lra_bench.data.cache import Advance, Cache
 
-    from .pathfinder_files import PictureFiles
-    from .pathfinder_floors import Features
-    from .pathfinder_parameters import Parameters
-    from .pathfinder_rows import Part
+    from .files import PictureFiles
+    from .floors import Features
+    from .parameters import Parameters
+    from .rows import Part
 
 VERSION = 1  # of generator and reader
 OFFICIAL_ROWS = {"train": 160_000, "validation": 20_000, "test": 20_000}
@@ -147,7 +147,7 @@ class Pathfinder(Task):
         def make() -> dict[str, float]:
             from lra_bench.progress import bar
 
-            from .pathfinder_floors import shortcut_accuracies
+            from .floors import shortcut_accuracies
 
             # The black of a canvas tells nothing: its pictures are looked at as they are without it.
             place = self._own if variant == "canvas" else (length, variant)
@@ -161,7 +161,7 @@ class Pathfinder(Task):
 
     def check(self, split: str) -> None:
         """Raise ``UserError`` where intensities, balance or labels are off, or more pictures than a few occur twice."""
-        from .pathfinder_checks import check_pictures
+        from .checks import check_pictures
 
         others = {name: self.split(name) for name in SPLITS if name != split}
         check_pictures(self.split(split), f"{self.spec.name} {split}", self.parameters, others)
@@ -194,7 +194,7 @@ class Pathfinder(Task):
 
     def _drawn(self, name: str, parameters: Parameters, rows: int) -> datasets.Dataset:
         """The first pictures of a split as the generator draws it, at any resolution."""
-        from .pathfinder_rows import drawn
+        from .rows import drawn
 
         first = SPLITS.index(name) * STRETCH
         key = settings_digest(VERSION, asdict(parameters), self.seed, first, rows, self.input)
@@ -208,7 +208,7 @@ class Pathfinder(Task):
     def _lengthened(self, name: str, length: int, variant: str) -> datasets.Dataset:
         import numpy as np
 
-        from .pathfinder_rows import on_canvas, read
+        from .rows import on_canvas, read
 
         if reason := self.supports_length(length, variant):
             raise UserError(f"measure.extrapolation_ratios: length {length:,} is not possible ({reason}); leave it out")
@@ -229,8 +229,8 @@ class Pathfinder(Task):
         """Read released pictures into the cache, hold their labels against them, and part the splits."""
         from lra_bench.data.partial import require_whole
 
-        from .pathfinder_files import EMPTY_AT_MOST, OFFICIAL_PICTURES, parted
-        from .pathfinder_rows import tables
+        from .files import EMPTY_AT_MOST, OFFICIAL_PICTURES, parted
+        from .rows import tables
 
         files = self._locate(cache)
         name = self.spec.name
@@ -249,8 +249,8 @@ class Pathfinder(Task):
 
     def _checked(self, name: str, pictures: datasets.Dataset, key: str) -> datasets.Dataset:
         """A split of released pictures as models get it, once its labels were held against it."""
-        from .pathfinder_checks import Agreement, agreement, check_agreement
-        from .pathfinder_rows import read
+        from .checks import Agreement, agreement, check_agreement
+        from .rows import read
 
         key = settings_digest(key, name, self.seed, len(pictures))
         found = self._prepared().note(
@@ -265,7 +265,7 @@ class Pathfinder(Task):
     def _stored(
         self, name: str, key: str, parts: Callable[[], Iterator[Part]], rows: int, what: str
     ) -> datasets.Dataset:
-        from .pathfinder_rows import tables
+        from .rows import tables
 
         def make(advance: Advance) -> Iterator[pyarrow.Table]:
             return tables(parts(), self.input == "linear", advance)
@@ -275,8 +275,8 @@ class Pathfinder(Task):
     def _features(self, name: str, place: tuple[int, str], rows: int, advance: Advance) -> Features:
         import numpy as np
 
-        from .pathfinder_floors import features
-        from .pathfinder_rows import read
+        from .floors import features
+        from .rows import read
 
         pictures, parameters = self.split(name, *place), published(math.isqrt(place[0]), self.difficulty)
         return features(read(pictures, parameters, np.arange(rows)), parameters, advance)
@@ -284,7 +284,7 @@ class Pathfinder(Task):
     def _locate(self, cache: Cache) -> PictureFiles:
         from lra_bench.data.sources import locate
 
-        from .pathfinder_files import ARCHIVE, ARCHIVE_ADDRESS, describe, find_pictures
+        from .files import ARCHIVE, ARCHIVE_ADDRESS, describe, find_pictures
 
         folders = (f"pathfinder{self.resolution}", "lra_release")
         missing = f"{ARCHIVE} (of {ARCHIVE_ADDRESS}), or its folder {describe(self.parameters)}"

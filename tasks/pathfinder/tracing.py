@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from lra_bench.data.compiled import compiled
 
-from .pathfinder_drawing import place
-from .pathfinder_markers import find_markers
-from .pathfinder_parameters import Parameters
-from .pathfinder_stamps import LINE, ONWARD, tables
+from .drawing import place
+from .markers import find_markers
+from .parameters import Parameters
+from .stamps import LINE, ONWARD, tables
 
 # A line may be darker than drawn by this factor: stretching a picture's range darkens, and another Pillow than ours may
 # draw lines a little differently.

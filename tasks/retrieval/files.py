@@ -18,7 +18,7 @@ from lra_bench.data.cache import Advance
 from lra_bench.data.digest import settings_digest, sha256_of_file
 from lra_bench.data.examples import Examples
 
-from .text_bytes import ROWS_PER_CHUNK, Tokens, is_utf8, joined, short_digest, to_tokens
+from ..documents.bytes import ROWS_PER_CHUNK, Tokens, is_utf8, joined, short_digest, to_tokens
 
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 FILE_SPLITS = {"train": "train", "validation": "eval", "test": "test"}

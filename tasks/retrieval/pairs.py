@@ -13,10 +13,10 @@ from lra_bench.data.columns import Integers, ListColumn
 from lra_bench.data.digest import settings_digest
 from lra_bench.data.examples import Examples
 
-from .retrieval_files import FILE_SPLITS, PairSource, read_pairs
-from .text_bytes import Tokens
-from .text_corpus import Corpus
-from .text_filler import Draw, Filler
+from ..documents.bytes import Tokens
+from ..documents.corpus import Corpus
+from ..documents.filler import Draw, Filler
+from .files import FILE_SPLITS, PairSource, read_pairs
 
 if TYPE_CHECKING:
     import datasets

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lra_bench.contracts import Provenance
 
-from .text_task import ByteTask
+from ..documents.base import ByteTask
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lra_bench.data.columns import Integers, ListColumn
     from lra_bench.data.examples import Examples
 
-    from .retrieval_pairs import PairFiller, Pairs
+    from .pairs import PairFiller, Pairs
 
 
 class Retrieval(ByteTask):
@@ -40,8 +40,8 @@ class Retrieval(ByteTask):
         """The pairs, with at least as many bytes of each paper as Long Range Arena reads."""
         from lra_bench.data.sources import locate
 
-        from .retrieval_files import MISSING, find_pairs
-        from .retrieval_pairs import open_pairs
+        from .files import MISSING, find_pairs
+        from .pairs import open_pairs
 
         source = locate("retrieval", self.source, self.source_folders, find_pairs, (), cache, MISSING)
         return open_pairs(source, max(self.max_length, self.official_length), cache)
@@ -61,7 +61,7 @@ class Retrieval(ByteTask):
         self, split: str, column: ListColumn, targets: Integers, length: int, stream: Sequence[int]
     ) -> PairFiller:
         """Other papers."""
-        from .retrieval_pairs import PairFiller
+        from .pairs import PairFiller
 
         return PairFiller(column, targets, length, stream, self._papers(split))
 
@@ -76,8 +76,8 @@ class Retrieval(ByteTask):
         """Raise ``UserError`` unless tokens are UTF-8 of the stated length, labels are balanced, and hardly a pair
         occurs twice, here or in another split.
         """
-        from .retrieval_checks import check_pairs
-        from .text_checks import check_rows
+        from ..documents.checks import check_rows
+        from .checks import check_pairs
 
         check_rows(self.split(split), f"retrieval {split}", self.max_length, pairs=True)
         check_pairs(split, {name: self._papers(name) for name in self.places})
@@ -91,7 +91,7 @@ class Retrieval(ByteTask):
         return self.described("the papers' own (ACL Anthology); none stated for the pairs", citation)
 
     def _pairs(self) -> Pairs:
-        from .retrieval_pairs import Pairs
+        from .pairs import Pairs
 
         pairs = self.ready()[1]
         assert isinstance(pairs, Pairs)

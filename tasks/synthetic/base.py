@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 from lra_bench.contracts import Provenance, Task, UserError
 from lra_bench.data.digest import settings_digest
 
-from .options import at_least, rows_asked_for
+from ..options import at_least, rows_asked_for
 
 if TYPE_CHECKING:
     import datasets
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from lra_bench.data.cache import Advance, Cache
 
-    from .synthetic_rows import Block
+    from .rows import Block
 
 GENERATOR_VERSION = 1
 ROWS = {"train": 100_000, "validation": 2_000, "test": 2_000}
@@ -103,7 +103,7 @@ class SyntheticTask(Task):
         length = length or self.spec.train_length
 
         def compute() -> dict[str, float]:
-            from .synthetic_floors import commonest, mean_accuracy
+            from .floors import commonest, mean_accuracy
 
             target = commonest(self.blocks("train"), self.spec.classes)
             rules: dict[str, Rule] = {"majority": lambda block: block.targets == target, **self.shortcuts()}
@@ -116,7 +116,7 @@ class SyntheticTask(Task):
         """Raise ``UserError`` unless every row is well formed, its targets are what its tokens say, and it occurs once,
         here and in all splits.
         """
-        from .synthetic_checks import check_rows
+        from .checks import check_rows
 
         length = length or self.spec.train_length
         where = f"{self.spec.name} {split}" + ("" if length == self.spec.train_length else f" at length {length:,}")
@@ -136,7 +136,7 @@ class SyntheticTask(Task):
 
     def blocks(self, split: str, length: int | None = None) -> Iterator[Block]:
         """The rows of a split, some at a time."""
-        from .synthetic_rows import blocks
+        from .rows import blocks
 
         return blocks(self.split(split, length), self._documents)
 
@@ -145,7 +145,7 @@ class SyntheticTask(Task):
         return 2 if self.spec.kind == "matching" else 1
 
     def _drawn(self, cache: Cache, name: str, length: int) -> datasets.Dataset:
-        from .synthetic_rows import distinct
+        from .rows import distinct
 
         if reason := self.supports_length(length):
             raise UserError(f"measure.extrapolation_ratios: length {length:,} is not possible ({reason}); leave it out")

@@ -16,7 +16,7 @@ from lra_bench.progress import bar
 if TYPE_CHECKING:
     import datasets
 
-    from .synthetic_rows import Block
+    from .rows import Block
 
 REMEDY = "remove the data (lra-bench clean --data --yes)"
 

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from lra_bench.contracts import NOT_SCORED
 
-from .synthetic_rows import count_tokens
+from .rows import count_tokens
 
 if TYPE_CHECKING:
-    from .synthetic import Rule
-    from .synthetic_rows import Block
+    from .base import Rule
+    from .rows import Block
 
 BAG_ROWS = 20_000
 
@@ -60,7 +60,7 @@ def bag_of_tokens(train: Iterable[Block], vocabulary: int) -> Rule:
     Fitted on the first 20,000 rows of train. Features are, per token, the product of both counts' deviations from
     their means and the absolute difference of the counts, and whether the commonest token is the same.
     """
-    from .linear_probe import fit
+    from ..linear_probe import fit
 
     counts, targets = [], []
     for block in train:

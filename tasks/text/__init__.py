@@ -1,0 +1,3 @@
+"""The text task: IMDb reviews in bytes."""
+
+from .task import Text as Text

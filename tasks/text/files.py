@@ -18,7 +18,7 @@ from lra_bench.data.digest import settings_digest, sha256_of_file
 from lra_bench.data.download import Remote
 from lra_bench.data.examples import Examples
 
-from .text_bytes import is_utf8, short_digest, to_tokens
+from ..documents.bytes import is_utf8, short_digest, to_tokens
 
 FILE_SPLITS = ("train", "test")
 LABELS = {"neg": 0, "pos": 1}

@@ -13,8 +13,8 @@ from lra_bench.data.columns import Integers
 from lra_bench.data.digest import settings_digest
 from lra_bench.data.splits import hold_out
 
-from .text_corpus import Corpus
-from .text_files import FILE_SPLITS, ReviewSource, read_reviews
+from ..documents.corpus import Corpus
+from .files import FILE_SPLITS, ReviewSource, read_reviews
 
 if TYPE_CHECKING:
     import datasets

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lra_bench.contracts import Provenance, UserError
 
-from .text_task import ByteTask
+from ..documents.base import ByteTask
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from lra_bench.data.columns import Integers, ListColumn
     from lra_bench.data.download import Remote
 
-    from .text_files import ReviewSource
-    from .text_filler import ReviewFiller
-    from .text_reviews import Reviews
+    from ..documents.filler import ReviewFiller
+    from .files import ReviewSource
+    from .reviews import Reviews
 
 # Reviews.content() of the official reviews, so that a run can be planned before they are fetched.
 OFFICIAL_CONTENT = "98bb6fccdffc3672"
@@ -44,8 +44,8 @@ class Text(ByteTask):
 
     def open(self, cache: Cache) -> Reviews:
         """The reviews, from the Hugging Face Hub where they are nowhere nearer."""
-        from .text_files import REMOTES
-        from .text_reviews import open_reviews
+        from .files import REMOTES
+        from .reviews import open_reviews
 
         return open_reviews(self._locate(cache, REMOTES), cache)
 
@@ -53,7 +53,7 @@ class Text(ByteTask):
         """That of the source; of the official reviews where those would have to be fetched."""
         from lra_bench.data.cache import Cache
 
-        from .text_reviews import open_reviews
+        from .reviews import open_reviews
 
         cache = Cache()
         try:
@@ -68,7 +68,7 @@ class Text(ByteTask):
         self, split: str, column: ListColumn, targets: Integers, length: int, stream: Sequence[int]
     ) -> ReviewFiller:
         """Other reviews of both labels."""
-        from .text_filler import ReviewFiller
+        from ..documents.filler import ReviewFiller
 
         return ReviewFiller(column, targets, length, stream)
 
@@ -80,7 +80,7 @@ class Text(ByteTask):
         """Raise ``UserError`` unless tokens are UTF-8 of the stated length, labels are balanced, and no more reviews
         repeat others, here or in another split, than in the official data.
         """
-        from .text_checks import check_repeats, check_rows
+        from ..documents.checks import check_repeats, check_rows
 
         check_rows(self.split(split), f"text {split}", self.max_length)
         check_repeats(split, self.ready()[1], self.places)
@@ -99,6 +99,6 @@ class Text(ByteTask):
     def _locate(self, cache: Cache, remotes: Sequence[Remote]) -> ReviewSource:
         from lra_bench.data.sources import locate
 
-        from .text_files import MISSING, find_reviews
+        from .files import MISSING, find_reviews
 
         return locate("text", self.source, self.source_folders, find_reviews, remotes, cache, MISSING)

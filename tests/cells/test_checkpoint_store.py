@@ -2,10 +2,10 @@
 
 import pytest
 
-from lra_bench.claims import checkpoint_folder, holding
-from lra_bench.cli_clean import clean
-from lra_bench.kept import checkpoints
-from tests.record_factory import make_record
+from lra_bench.cells.checkpoint_store import checkpoints
+from lra_bench.cells.locks import checkpoint_folder, holding
+from lra_bench.cli.clean import clean
+from tests.support.record_factory import make_record
 
 MIB = b"1" * 2**20
 

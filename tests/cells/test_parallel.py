@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.outcome import assert_same, outcome, wait_for_step
-from tests.running import TINY, Folder, alive
+from tests.support.command import TINY, Folder, alive
 
 RANK = "lra_bench.training.rank"
 TOGETHER = [

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from lra_bench import reevaluate as module
+from lra_bench.cells import reevaluate as module
+from lra_bench.cells.reevaluate import reevaluate
 from lra_bench.contracts import UserError
 from lra_bench.records import store, tables
-from lra_bench.reevaluate import reevaluate
-from tests.malformed import command
-from tests.record_factory import make_record
-from tests.running import TINY, Folder
+from tests.support.command import TINY, Folder
+from tests.support.malformed import command
+from tests.support.record_factory import make_record
 
 CELL = [*TINY, "model=transformer", "position=rope", "tracker=none", "train.steps=4", "task.extrapolation_rows=24"]
 RATIOS = ["measure.extrapolation_ratios=[0.5,1,2]", "measure.extrapolation_knobs=[]"]
@@ -171,16 +171,16 @@ def test_ctrl_c_in_the_middle_leaves_what_was_there(cell, monkeypatch):
 
 
 def module_of_lengths():
-    from lra_bench.measure import length
+    from lra_bench.evaluation import extrapolation
 
-    return length
+    return extrapolation
 
 
 def test_what_another_process_wrote_meanwhile_stays(cell, monkeypatch):
     """The record is read under the lock, after whoever held it has written."""
-    from lra_bench import claims
+    from lra_bench.cells import locks
 
-    holding = claims.holding
+    holding = locks.holding
 
     def after_another(key):
         raw = json.loads(cell.read_text())
@@ -188,7 +188,7 @@ def test_what_another_process_wrote_meanwhile_stays(cell, monkeypatch):
         cell.write_text(json.dumps(raw))
         return holding(key)
 
-    monkeypatch.setattr(claims, "holding", after_another)
+    monkeypatch.setattr(locks, "holding", after_another)
     reevaluate(cell, [120])
     assert json.loads(cell.read_text())["attempt"] == 8
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from tests.running import TINY, Folder
+from tests.support.command import TINY, Folder
 
 SMOKE = ["model=performer", "task=listops", "protocol=smoke", "hardware=cpu", "hardware.threads=1"]
 
@@ -140,7 +140,7 @@ def test_the_kept_checkpoint_scores_the_same_again(bench):
 
 
 def test_the_mirror_is_offline_and_whole(bench):
-    from tests.wandb_log import records as read_log
+    from tests.support.wandb_log import records as read_log
 
     folder, _ = bench
     (log,) = folder.results.glob("wandb/**/*.wandb")
@@ -190,7 +190,7 @@ def test_what_does_not_go_together_is_a_record_with_the_reason(tmp_path):
     (tmp_path / "ideas" / "task").mkdir()
     (tmp_path / "ideas" / "task" / "both.yaml").write_text("# Both.\n_target_: both.Both\n")
     (tmp_path / "ideas" / "both.py").write_text(
-        "import dataclasses\n\nfrom lra_bench.tasks.listops import ListOps\n\n\n"
+        "import dataclasses\n\nfrom lra_bench.tasks.listops.task import ListOps\n\n\n"
         "class Both(ListOps):\n    def __init__(self, **options):\n        super().__init__(**options)\n"
         "        self.spec = dataclasses.replace(self.spec, direction='bidirectional')\n"
     )
@@ -208,7 +208,7 @@ def test_a_task_may_score_a_model_by_itself(tmp_path):
     (tmp_path / "ideas" / "task").mkdir(parents=True)
     (tmp_path / "ideas" / "task" / "judged.yaml").write_text("# Judged.\n_target_: judged.Judged\n")
     (tmp_path / "ideas" / "judged.py").write_text(
-        "from lra_bench.tasks.listops import ListOps\n\n\nclass Judged(ListOps):\n"
+        "from lra_bench.tasks.listops.task import ListOps\n\n\nclass Judged(ListOps):\n"
         "    def score(self, model):\n        assert not model.training\n"
         "        return {'accuracy': 0.625, 'low': 0.5}\n"
     )

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from lra_bench import cli_data, option_files
+from lra_bench.cli import data
+from lra_bench.config import groups
 from lra_bench.contracts import UserError
 from lra_bench.data.cache import Cache
-
-from .running import Folder
+from tests.support.command import Folder
 
 
 @pytest.fixture
@@ -21,24 +21,24 @@ def cache(tmp_path, monkeypatch):
     (tmp_path / "mine" / "task" / "lacking.yaml").write_text(
         "_target_: lra_bench.tasks.listops.ListOps\nsource: official\nrows: {train: 1}\n"
     )
-    files = option_files.option_files
+    files = groups.option_files
 
     def two_tasks(group, folder=None):
         found = files(group, folder)
         return {name: found[name] for name in ("listops", "lacking")} if group == "task" else found
 
-    monkeypatch.setattr(option_files, "option_files", two_tasks)
+    monkeypatch.setattr(groups, "option_files", two_tasks)
     return Cache()
 
 
 def run(command, *arguments, cache, **options):
-    return getattr(cli_data, command)(
+    return getattr(data, command)(
         list(arguments), config_dir=cache.root.parent / "mine", **({"protocol": "smoke"} | options)
     )
 
 
 def names(command, *arguments, cache, **options):
-    return getattr(cli_data, command)(list(arguments), config_dir=cache.root.parent / "mine", **options)
+    return getattr(data, command)(list(arguments), config_dir=cache.root.parent / "mine", **options)
 
 
 def test_a_task_by_name_and_again_at_once(cache, capsys):
@@ -120,7 +120,7 @@ def test_verify(cache, capsys):
     [(0, "0 B"), (999, "999 B"), (26_343, "25.7 KiB"), (170_498_071, "163 MiB"), (3 << 30, "3.00 GiB")],
 )
 def test_sizes_are_readable(size_bytes, shown):
-    assert cli_data._readable(size_bytes) == shown
+    assert data._readable(size_bytes) == shown
 
 
 def test_the_command_fails_with_code_two_and_does_the_rest(tmp_path):

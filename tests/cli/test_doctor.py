@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from lra_bench import cli, doctor
+from lra_bench.cli import doctor, main
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_load_alone_is_no_problem(load, told, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(doctor, "_cards", lambda: iter(()))
     monkeypatch.setattr(sys, "argv", ["lra-bench", "doctor", "--results", str(tmp_path / "results")])
     with pytest.raises(SystemExit) as end:
-        cli.main()
+        main.main()
     lines = capsys.readouterr().out.splitlines()
     (line,) = (line for line in lines if "other load" in line)
     assert told in line and "PROBLEM" not in line

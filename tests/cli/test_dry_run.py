@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from lra_bench.data.cache import Cache
-from lra_bench.files import cache_read_only
 from lra_bench.grid.plan import plan
-from tests.running import Folder
+from lra_bench.runtime.files import cache_read_only
+from tests.support.command import Folder
 
 NEEDING_FILES = ("text", "retrieval", "image", "enwik8")
 

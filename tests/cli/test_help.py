@@ -14,22 +14,23 @@ from typing import Any
 import pytest
 from typer.main import get_group
 
-from lra_bench import abilities, cli, completion
-from lra_bench.abilities import mixer_ability, network_ability
-from lra_bench.cli_examples import EXAMPLES
-from lra_bench.config import check_override
+from lra_bench.cli import completion, main
+from lra_bench.cli.examples import EXAMPLES
+from lra_bench.config import capabilities
+from lra_bench.config.capabilities import mixer_ability, network_ability
+from lra_bench.config.compose import check_override
+from lra_bench.config.listing import by_family, options
 from lra_bench.contracts import UserError
-from lra_bench.listing import by_family, options
 from lra_bench.records.names import LAST, find_paths
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def run(monkeypatch, capsys, *arguments: str) -> tuple[int, str]:
     """The exit code of a command, and what it printed."""
     monkeypatch.setattr(sys, "argv", ["lra-bench", *arguments])
     with pytest.raises(SystemExit) as end:
-        cli.main()
+        main.main()
     printed = capsys.readouterr()
     return int(end.value.code or 0), printed.out + printed.err
 
@@ -43,7 +44,7 @@ def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[s
             yield (*before, name), command
 
 
-COMMANDS = dict(commands(get_group(cli.app)))
+COMMANDS = dict(commands(get_group(main.app)))
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
@@ -106,7 +107,7 @@ def test_an_override_is_completed(begun, completions):
 )
 def test_bash_completes(words, completions, tmp_path):
     command = tmp_path / "lra-bench"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m lra_bench.cli "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m lra_bench.cli.main "$@"\n')
     command.chmod(0o755)
     script = f"""eval "$({command} --show-completion bash)"
 COMP_WORDS=(lra-bench {shlex.join(words)}); COMP_CWORD={len(words)}
@@ -157,11 +158,14 @@ def test_a_model_that_cannot_be_loaded_is_listed_without_a_family(tmp_path):
 
 
 def test_abilities_are_those_of_the_classes_and_read_without_loading_them(monkeypatch):
-    code = "import sys; from lra_bench.listing import options; options('models', declared=True); print(*sys.modules)"
+    code = (
+        "import sys; from lra_bench.config.listing import options; "
+        "options('models', declared=True); print(*sys.modules)"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "numpy", "pandas"} & set(loaded)
     read = options("models", declared=True)
-    monkeypatch.setattr(abilities, "_written", lambda target, attribute: None)
+    monkeypatch.setattr(capabilities, "_written", lambda target, attribute: None)
     assert options("models", declared=True) == read
     assert mixer_ability("lra_bench.models.full.softmax_attention.SoftmaxAttention").family == "full"
     assert network_ability("lra_bench.models.bag_of_tokens.BagOfTokens").family == "control"

@@ -21,15 +21,15 @@ from lra_bench.data.cache import Cache
 from lra_bench.data.pickles import load_arrays
 from lra_bench.leaderboard.published import COLUMNS, load_published
 from lra_bench.records import store, tables
-from lra_bench.tasks.listops_files import read_examples
-from lra_bench.tasks.retrieval_files import find_pairs, read_pairs
+from lra_bench.tasks.listops.files import read_examples
+from lra_bench.tasks.retrieval.files import find_pairs, read_pairs
 from lra_bench.training.checkpoint import BEST, LAST, Checkpoints
 from lra_bench.training.loop import State
 from lra_bench.training.optimizer import Optimizer
-from tests.malformed import as_json, disk, spoiled_bytes, spoiled_tree, told
-from tests.record_factory import make_curves, make_predictions, make_record
-from tests.test_archives import FILES, write
-from tests.test_training import CPU, RECIPE, equal, toy, weights
+from tests.data.test_archives import FILES, write
+from tests.support.malformed import as_json, disk, spoiled_bytes, spoiled_tree, told
+from tests.support.record_factory import make_curves, make_predictions, make_record
+from tests.training.test_loop import CPU, RECIPE, equal, toy, weights
 
 FEW, MANY = 25, 400
 TABLE = b"Source\tTarget\r\n" + b"( ( [MAX 2 ) 9 ) ]\t9\r\n( ( [MIN ( [SM 1 ) 2 ) ] ) 9 ) ]\t3\r\n" * 3

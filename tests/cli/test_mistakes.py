@@ -6,13 +6,13 @@ import sys
 
 import pytest
 
-from lra_bench import cli
 from lra_bench.build import suggest
-from lra_bench.config import check_override, option_names
+from lra_bench.cli import main
+from lra_bench.config.compose import check_override, option_names
+from lra_bench.config.groups import option_files
+from lra_bench.config.hints import SYNONYMS, WORDS
 from lra_bench.contracts import UserError
-from lra_bench.hints import SYNONYMS, WORDS
-from lra_bench.option_files import option_files
-from tests.running import TINY, Folder
+from tests.support.command import TINY, Folder
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_one_sentence_and_code_two(folder, case, monkeypatch, capfd):
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(sys, "argv", ["lra-bench", *command])
     with pytest.raises(SystemExit) as end:  # in this process, which has loaded everything
-        cli.main()
+        main.main()
     errors = capfd.readouterr().err
     assert end.value.code == 2, errors
     last = errors.strip().splitlines()[-1]
@@ -101,7 +101,7 @@ def test_a_results_folder_that_is_not_there(folder, command, monkeypatch, capfd)
     monkeypatch.delenv("LRA_BENCH_RESULTS", raising=False)
     monkeypatch.setattr(sys, "argv", ["lra-bench", *command.split(), "--results", "not/there"])
     with pytest.raises(SystemExit) as end:
-        cli.main()
+        main.main()
     assert end.value.code == 2
     assert capfd.readouterr().err.startswith("lra-bench: --results not/there: there is no such folder")
     assert not (folder.root / "not").exists()
@@ -115,7 +115,7 @@ def test_the_default_results_folder_may_be_missing_or_empty(made, tmp_path, monk
         (tmp_path / "results").mkdir()
     monkeypatch.setattr(sys, "argv", ["lra-bench", "leaderboard"])
     with pytest.raises(SystemExit) as end:
-        cli.main()
+        main.main()
     assert end.value.code == 0
     assert capfd.readouterr().out == "No records yet: lra-bench bench makes one.\n"
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lra_bench.cli.profile import lineups
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.grid import status
-from lra_bench.lineup import lineups
-from lra_bench.measure.entry import LARGEST
-
-from .running import Folder
+from lra_bench.profiling.speed_point import LARGEST
+from tests.support.command import Folder
 
 SMALL = ["task=listops", "protocol=smoke", "hardware=cpu", "hardware.threads=1"]
 
@@ -115,6 +114,6 @@ def contenders(parent: psutil.Process) -> list[psutil.Process]:
     return [
         child
         for child in parent.children()
-        if "lra_bench.measure.contender" in " ".join(child.cmdline())
+        if "lra_bench.profiling.comparison.worker" in " ".join(child.cmdline())
         and Path(f"/proc/{child.pid}/oom_score_adj").read_text().strip() == "1000"
     ]

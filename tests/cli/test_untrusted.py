@@ -15,20 +15,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from lra_bench import cli
 from lra_bench.build import build_model, build_task, classes_of, load_class
-from lra_bench.claims import checkpoint_folder
+from lra_bench.cells.locks import checkpoint_folder
+from lra_bench.cli import main
 from lra_bench.contracts import Task, UserError
 from lra_bench.data.pickles import load_arrays
 from lra_bench.grid.plan import plan
 from lra_bench.records import store, tables
 from lra_bench.training.checkpoint import BEST, LAST, Checkpoints, State
 from lra_bench.training.optimizer import Optimizer
-from tests.golden_losses import composed
-from tests.malformed import GARBAGE, STRANGE, as_json, command, disk, is_refused, spoiled_tree, told
-from tests.record_factory import make_curves, make_predictions, make_record
-from tests.running import TINY, Folder
-from tests.test_training import CPU, RECIPE, toy
+from tests.support.command import TINY, Folder
+from tests.support.golden_losses import composed
+from tests.support.malformed import GARBAGE, STRANGE, as_json, command, disk, is_refused, spoiled_tree, told
+from tests.support.record_factory import make_curves, make_predictions, make_record
+from tests.training.test_loop import CPU, RECIPE, toy
 
 FEW, MANY = 25, 250
 
@@ -120,7 +120,9 @@ def test_the_users_folder_is_the_users_word(tested, aside):
     assert (aside / "ran").exists()
 
 
-@pytest.mark.parametrize("target", ["os.system", "torch.nn.Linear", "lra_bench.stages.torch.nn.Linear", "", "x", 3])
+@pytest.mark.parametrize(
+    "target", ["os.system", "torch.nn.Linear", "lra_bench.cells.stages.torch.nn.Linear", "", "x", 3]
+)
 def test_targets_that_are_none_of_ours_are_refused(tested, aside, target):
     assert told_of_a_class(tested, aside, target)
 
@@ -229,7 +231,7 @@ def test_no_control_character_of_a_record_or_a_file_name_is_printed(folder, asid
     def run(*arguments):
         monkeypatch.setattr("sys.argv", ["lra-bench", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main.main()
         printed = capsys.readouterr()
         assert not set(printed.out + printed.err) & set(CONTROLS), printed
         assert "\ufffd" in printed.out + printed.err

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lra_bench import config
 from lra_bench.build import build_task
-from lra_bench.config_hash import config_hash
+from lra_bench.config import compose as config
+from lra_bench.config.hashing import config_hash
+from lra_bench.config.listing import options
+from lra_bench.config.schema import Bench
 from lra_bench.contracts import UserError
 from lra_bench.grid.expand import expand
 from lra_bench.grid.status import incompatible
-from lra_bench.listing import options
-from lra_bench.options import Bench
 
-CONF = Path(__file__).parent.parent / "conf"
+CONF = Path(__file__).parents[2] / "conf"
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lra_bench import config
+from lra_bench.config import compose, disk_cache
+from lra_bench.config.compose_many import WORTH_KEEPING
+from lra_bench.config.group_cache import Loader
 from lra_bench.contracts import UserError
-from lra_bench.grid import remembered
-from lra_bench.grid.compose import WORTH_KEEPING
-from lra_bench.grid.loader import Loader
 from lra_bench.grid.plan import plan
 
 GROUPS = {
@@ -40,7 +39,7 @@ def override_lists(draw):
 
 def outcome(overrides, load=None):
     try:
-        return config.compose(overrides, None, load)
+        return compose.compose(overrides, None, load)
     except UserError as error:
         return str(error)
 
@@ -53,7 +52,7 @@ def load():
 
 def same_as_hydra(overrides, load):
     """Compare composed cells, or the sentences where they are mistakes."""
-    with config.hydra_ready():
+    with compose.hydra_ready():
         assert outcome(overrides, load) == outcome(overrides)
 
 
@@ -82,13 +81,13 @@ SEEDS = f"seed=range(0,{WORTH_KEEPING // 2})"
 
 def count_composing(monkeypatch):
     calls = []
-    original = config.load_unresolved
+    original = compose.load_unresolved
 
     def counted(*arguments):
         calls.append(arguments)
         return original(*arguments)
 
-    monkeypatch.setattr(config, "load_unresolved", counted)
+    monkeypatch.setattr(compose, "load_unresolved", counted)
     return calls
 
 
@@ -166,17 +165,17 @@ def test_a_cache_that_cannot_be_written_is_done_without(own, tmp_path):
 
 
 def test_many_at_once_read_and_write_one_kept_plan(own, tmp_path):
-    with config.hydra_ready():
+    with compose.hydra_ready():
         cells = [["model=performer", *GRID[:4], f"seed={seed}"] for seed in range(WORTH_KEEPING)]
         load = Loader(None)
-        made = [config.compose(cell, None, load) for cell in cells]
-    place = remembered.place_of(cells, None)
+        made = [compose.compose(cell, None, load) for cell in cells]
+    place = disk_cache.place_of(cells, None)
     assert place is not None
 
     def work() -> None:
         for _ in range(5):
-            remembered.keep(place, made, None)
-            assert remembered.recall(place) == made
+            disk_cache.keep(place, made, None)
+            assert disk_cache.recall(place) == made
 
     processes = [multiprocessing.get_context("fork").Process(target=work) for _ in range(3)]
     for each in processes:
@@ -188,7 +187,7 @@ def test_many_at_once_read_and_write_one_kept_plan(own, tmp_path):
 
 
 def test_old_plans_go(own, tmp_path, monkeypatch):
-    monkeypatch.setattr(remembered, "KEPT", 1)
+    monkeypatch.setattr(disk_cache, "KEPT", 1)
     for model in ("performer", "local"):
         plan([f"model={model}", *GRID[:4], f"seed=range(0,{WORTH_KEEPING})"], tmp_path)
     assert len(list((tmp_path / "cache" / "plans").iterdir())) == 1

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import yaml
 
-from lra_bench import config
 from lra_bench.build import build_model, build_task
+from lra_bench.config import compose
+from lra_bench.config.listing import options
 from lra_bench.contracts import UserError
 from lra_bench.grid.plan import plan
-from lra_bench.listing import options
-from tests.running import Folder
+from tests.support.command import Folder
 
-CONF = Path(__file__).parents[1] / "conf"
+CONF = Path(__file__).parents[2] / "conf"
 FILES = sorted(path.stem for path in (CONF / "tuned").glob("*.yaml"))
 
 
@@ -39,8 +39,8 @@ def leaves(node, before=""):
 
 @pytest.fixture(scope="module")
 def composed():
-    with config.hydra_ready():
-        return {name: config.compose([*chosen(name), "hardware=cpu"]) for name in FILES}
+    with compose.hydra_ready():
+        return {name: compose.compose([*chosen(name), "hardware=cpu"]) for name in FILES}
 
 
 def test_there_are_recipes_of_every_task_of_long_range_arena():

@@ -12,8 +12,7 @@ import pytest
 from lra_bench.contracts import UserError
 from lra_bench.data import transfer
 from lra_bench.data.download import NotFetched, Remote, download
-
-from .file_host import serving
+from tests.support.file_host import serving
 
 CONTENT = random.Random(0).randbytes(1_000_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()

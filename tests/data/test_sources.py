@@ -9,8 +9,7 @@ from lra_bench.data import transfer
 from lra_bench.data.cache import Cache
 from lra_bench.data.download import Remote
 from lra_bench.data.sources import locate
-
-from .file_host import serving
+from tests.support.file_host import serving
 
 MISSING = "letters.txt, or the folder letters"
 

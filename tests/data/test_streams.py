@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from lra_bench.contracts import NOT_SCORED, UserError
 from lra_bench.data.streams import StreamBatches
-
-from .toy_text import rows_of
+from tests.support.toy_text import rows_of
 
 
 def numbered(lengths):

@@ -11,12 +11,11 @@ from torch import nn
 from lra_bench.contracts import NOT_SCORED, Output
 from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.windows import RandomWindows, cut, cut_all
-from lra_bench.hardware import Hardware
+from lra_bench.runtime.hardware import Hardware
 from lra_bench.training import loop
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.optimizer import Optimizer
-
-from .toy_text import SPEC, rows_of
+from tests.support.toy_text import SPEC, rows_of
 
 CPU = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu")
 OPTIMIZER = {

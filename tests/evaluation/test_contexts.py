@@ -10,12 +10,11 @@ from torch import nn
 
 from lra_bench.contracts import Output, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.batches import Rows
-from lra_bench.hardware import Hardware
-from lra_bench.measure.contexts import CONTEXT_VARIANTS, evaluate_context, region_of
-from lra_bench.measure.length import extrapolate
+from lra_bench.evaluation.contexts import CONTEXT_VARIANTS, evaluate_context, region_of
+from lra_bench.evaluation.extrapolation import extrapolate
+from lra_bench.runtime.hardware import Hardware
 from lra_bench.training.evaluation import evaluate
-
-from . import toy_text
+from tests.support import toy_text
 
 CPU = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu")
 CLASSES = 50

@@ -10,9 +10,9 @@ from torch import nn
 
 from lra_bench.contracts import Output, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.batches import Rows
-from lra_bench.hardware import resolve
-from lra_bench.measure.length import check_asked, extrapolate, interval
+from lra_bench.evaluation.extrapolation import check_asked, extrapolate, interval
 from lra_bench.records.extrapolation import POINT_STATUSES
+from lra_bench.runtime.hardware import resolve
 from lra_bench.training.evaluation import evaluate
 
 HARDWARE = resolve({"device": "cpu", "precision": "fp32", "threads": 1, "compile": False, "micro_batch": None})

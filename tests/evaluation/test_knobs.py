@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from lra_bench.contracts import UserError
-from lra_bench.measure.knobs import chosen, declared, turned
+from lra_bench.evaluation.knobs import chosen, declared, turned
 from lra_bench.models.full.softmax_attention import sharpness_of_long_rows
 from lra_bench.models.mixer import Context, Padding
-from tests.mixer_cases import POSITIONS
-from tests.model_cases import batch_for, model, randomise, task
+from tests.support.mixer_cases import POSITIONS
+from tests.support.model_cases import batch_for, model, randomise, task
 
 SCALINGS = [f"position.scaling={kind}" for kind in ("linear", "ntk", "yarn")]
 EXTENSIONS = [f"position.extend={way}" for way in ("clamp", "interpolate")]

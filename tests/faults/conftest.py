@@ -7,7 +7,7 @@ import pytest
 
 from tests.faults.forks import Forks, forks, planned
 from tests.faults.outcome import ALONE, Calm, assert_same, assert_tidy, beside, outcome
-from tests.running import Folder
+from tests.support.command import Folder
 
 
 @pytest.fixture(scope="session")

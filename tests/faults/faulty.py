@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from lra_bench import cell
+from lra_bench.cells import run
 from lra_bench.contracts import UserError
 from lra_bench.models.bag_of_tokens import BagOfTokens
 from lra_bench.records import store
@@ -116,4 +116,4 @@ class Faulty(BagOfTokens):
         """The clock of the wall falls back to another century."""
         past = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
         time.time = lambda: 0.0
-        cell._now = lambda: past.isoformat(timespec="seconds")
+        run._now = lambda: past.isoformat(timespec="seconds")

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from lra_bench.cell import Cell
-from lra_bench.child import PARENT
+from lra_bench.cells.run import Cell
 from lra_bench.grid.plan import plan
-from tests.running import Folder
+from lra_bench.runtime.subprocesses import PARENT
+from tests.support.command import Folder
 
 
 class Fork:
@@ -91,7 +91,8 @@ def main() -> None:
     import datasets
     import pyarrow.parquet
 
-    from lra_bench import cell, stages
+    from lra_bench.cells import run as cell
+    from lra_bench.cells import stages
     from lra_bench.records import environment
 
     assert datasets and pyarrow.parquet and stages and environment

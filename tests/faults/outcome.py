@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from lra_bench.files import ASIDE
 from lra_bench.records import check
-from tests.running import TINY, Folder
+from lra_bench.runtime.files import ASIDE
+from tests.support.command import TINY, Folder
 
 STEPS = 40
 OPTIONS = [

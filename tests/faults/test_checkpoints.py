@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from lra_bench.files import ASIDE
+from lra_bench.runtime.files import ASIDE
 from lra_bench.training.checkpoint import BEST, LAST, NEXT, Checkpoints, checksum
-from tests.test_training import equal, fit, toy, weights
+from tests.training.test_loop import equal, fit, toy, weights
 
 STEPS = 24
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from lra_bench.contracts import Unwritable, UserError
-from lra_bench.files import system_error
 from lra_bench.grid.execute import execute
 from lra_bench.grid.plan import plan
 from lra_bench.records import store
+from lra_bench.runtime.files import system_error
 from tests.faults.forks import planned
 from tests.faults.outcome import ALONE, assert_same, assert_tidy, beside, outcome
-from tests.record_factory import make_curves, make_record
+from tests.support.record_factory import make_curves, make_record
 
 
 @contextmanager

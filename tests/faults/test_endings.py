@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from lra_bench import attempt, child
+from lra_bench.cells import subprocess
 from lra_bench.contracts import UserError
 from lra_bench.grid.execute import execute
 from lra_bench.grid.plan import plan
 from lra_bench.grid.status import RERUN
-from lra_bench.limits import memory_limit
 from lra_bench.records import store
+from lra_bench.runtime import subprocesses
+from lra_bench.runtime.limits import memory_limit
 from tests.faults.forks import Forks, planned
-from tests.running import TINY, Folder
+from tests.support.command import TINY, Folder
 
 OPTIONS = [*TINY, "tracker=none", "measure.extrapolation_ratios=[]"]
 
@@ -98,7 +99,7 @@ OUTSIDE = {
 def test_who_cannot_speak_any_more_is_spoken_for_and_the_grid_goes_on(folder, monkeypatch, capfd):
     for name, value in folder.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(attempt, "GRACE_SECONDS", 1.0)
+    monkeypatch.setattr(subprocess, "GRACE_SECONDS", 1.0)
     own = own_models(folder, *OUTSIDE)
     limits = {"deaf": ["hardware.timeout_seconds=12"]}
     cells = [
@@ -159,8 +160,8 @@ def test_only_what_is_asked_for_is_measured_again():
     ],
 )
 def test_a_death_is_told_by_its_signal_and_by_what_the_kernel_counts(monkeypatch, code, before, after, status):
-    monkeypatch.setattr(child, "memory_kills", lambda: after)
-    found, reason = child.death(code, before)
+    monkeypatch.setattr(subprocesses, "memory_kills", lambda: after)
+    found, reason = subprocesses.death(code, before)
     assert found == status
     assert f"signal {-code}" in reason or f"exit code {code}" in reason
 
@@ -179,7 +180,7 @@ def test_a_limit_that_the_system_does_not_allow_is_refused(monkeypatch):
 def test_a_child_that_outlived_its_parent_before_it_could_tell_ends(monkeypatch):
     heard = []
     monkeypatch.setattr(os, "kill", lambda *arguments: heard.append(arguments))
-    monkeypatch.setenv(child.PARENT, str(os.getpid()))
-    monkeypatch.setattr(child.ctypes, "CDLL", lambda name: (_ for _ in ()).throw(OSError))
-    child.end_with_parent(signal.SIGTERM)
+    monkeypatch.setenv(subprocesses.PARENT, str(os.getpid()))
+    monkeypatch.setattr(subprocesses.ctypes, "CDLL", lambda name: (_ for _ in ()).throw(OSError))
+    subprocesses.end_with_parent(signal.SIGTERM)
     assert heard == [(os.getpid(), signal.SIGTERM)]

@@ -30,7 +30,7 @@ from tests.faults.outcome import (
     wait_for,
     wait_for_step,
 )
-from tests.running import Folder, alive
+from tests.support.command import Folder, alive
 
 KILLS_IN_A_ROW = 4
 

@@ -12,15 +12,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from lra_bench import files
-from lra_bench.claims import held_elsewhere, holding
-from lra_bench.grid import local
+from lra_bench.cells.locks import held_elsewhere, holding
+from lra_bench.grid import local_pool
 from lra_bench.grid.plan import Planned
 from lra_bench.records import store, tables
+from lra_bench.runtime import files
 from tests.faults.outcome import assert_sound, beside
 from tests.faults.test_endings import own_models
-from tests.record_factory import make_curves, make_record
-from tests.running import TINY, Folder
+from tests.support.command import TINY, Folder
+from tests.support.record_factory import make_curves, make_record
 
 WRITER = """
 import sys
@@ -103,12 +103,12 @@ def test_cells_that_another_process_has_come_last(tmp_path):
     busy, free = (Planned(SimpleNamespace(key=make_record(seed=seed).key), "to run", "", None) for seed in (0, 1))
     with holding(busy.cell.key, tmp_path):
         waiting = deque([busy, free])
-        taken, reserved = local._next(waiting, tmp_path)
+        taken, reserved = local_pool._next(waiting, tmp_path)
         assert taken is free and list(waiting) == [busy]
-        assert local._next(waiting, tmp_path) is None and list(waiting) == [busy]
-    assert local._next(deque([free]), tmp_path) is None, "reserved"
+        assert local_pool._next(waiting, tmp_path) is None and list(waiting) == [busy]
+    assert local_pool._next(deque([free]), tmp_path) is None, "reserved"
     reserved.release()
-    assert local._next(waiting, tmp_path)[0] is busy
+    assert local_pool._next(waiting, tmp_path)[0] is busy
 
 
 def test_a_rename_whose_answer_was_lost_on_the_network_is_a_rename(tmp_path, monkeypatch):

@@ -14,9 +14,9 @@ import pytest
 from tests.faults.outcome import beside, left_behind, wait_for, wait_for_step
 from tests.faults.test_endings import OPTIONS, own_models
 from tests.faults.test_kills import cell_processes
-from tests.running import TINY, Folder, alive
+from tests.support.command import TINY, Folder, alive
 
-CELL, WORKER = "lra_bench.cell", "lra_bench.measure.worker"
+CELL, WORKER = "lra_bench.cells.run", "lra_bench.profiling.worker"
 LONG = ["train.steps=100000", "train.evaluate_every=100000", "hardware.checkpoint_seconds=0"]
 MEASURED = [each for each in TINY if not each.startswith("measure.speed_lengths")]
 

@@ -24,8 +24,7 @@ from lra_bench.figures.palette import contrast
 from lra_bench.records import store
 from lra_bench.records.extrapolation import section
 from lra_bench.records.schema import Record
-
-from .record_factory import LENGTHS, RATIOS, make_curves, make_growth, make_record, make_speed
+from tests.support.record_factory import LENGTHS, RATIOS, make_curves, make_growth, make_record, make_speed
 
 TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth", "efficiency_length")
 OF_ONE_LENGTH = tuple(name for name in FIGURES if name != "score_vs_length")
@@ -528,9 +527,10 @@ def test_the_settings_of_matplotlib_are_left_alone(tmp_path: Path) -> None:
 
 def test_figures_stay_out_of_pyplot_and_its_global_state(tmp_path: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from tests.test_figures import OF_ONE_LENGTH, records, sheets, stored\n"
+        "import sys; from pathlib import Path\n"
+        "from tests.figures.test_figures import OF_ONE_LENGTH, records, sheets, stored\n"
         f"made = stored(records(), Path({str(tmp_path)!r}))\n"
         "for name in OF_ONE_LENGTH: sheets(name, made)\n"
         "assert 'matplotlib.pyplot' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parent.parent)
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lra_bench.config.listing import options
 from lra_bench.figures import palette, ranks, style
 from lra_bench.figures.curves import FAINT
 from lra_bench.figures.efficiency_length import first_better
@@ -18,9 +19,7 @@ from lra_bench.figures.legend import Entry, lay_out
 from lra_bench.figures.palette import look, looks
 from lra_bench.figures.place import place
 from lra_bench.leaderboard.table import leaderboard
-from lra_bench.listing import options
-
-from .record_factory import make_record
+from tests.support.record_factory import make_record
 
 LENGTHS = (1024, 2048, 4096, 8192)
 

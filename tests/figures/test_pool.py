@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from lra_bench import figures, hardware
+from lra_bench import figures
 from lra_bench.figures import pool
 from lra_bench.records.schema import Record
-
-from . import result_world
-from .record_factory import make_record
-from .running import Folder
+from lra_bench.runtime import hardware
+from tests.support import large_results
+from tests.support.command import Folder
+from tests.support.record_factory import make_record
 
 SYSTEMS = ("transformer", "bag_of_tokens", "performer", "local", "linformer", "luna", "fnet", "linear", "star", "gmlp")
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder", "recall")
@@ -67,7 +67,7 @@ def begun(folder: Path, parent: int) -> Iterator[Path]:
 @pytest.mark.skipif(hardware.usable_cpus() < 2, reason="one processor draws alone")
 def test_ctrl_c_in_the_middle_leaves_whole_files_and_no_process(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    assert result_world.fill(folder.results, SYSTEMS, TASKS) >= pool.WORTHWHILE_RECORDS
+    assert large_results.fill(folder.results, SYSTEMS, TASKS) >= pool.WORTHWHILE_RECORDS
     process = folder.start("plot")
     drawn = folder.results / "figures"
     until = time.monotonic() + 120
@@ -132,7 +132,7 @@ def test_two_processes_draw_what_one_does_to_the_byte(tmp_path: Path, monkeypatc
 
 def test_a_figure_that_cannot_be_written_is_named_and_the_others_are_drawn(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
-    result_world.fill(folder.results, SYSTEMS[:3], TASKS[:1])
+    large_results.fill(folder.results, SYSTEMS[:3], TASKS[:1])
     drawn = folder.results / "figures"
     (drawn / "ranks-quick.pdf").mkdir(parents=True)
     done = folder.run("plot", check=False)

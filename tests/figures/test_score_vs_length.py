@@ -8,8 +8,8 @@ import pytest
 from lra_bench.figures import NothingToDrawError, draw
 from lra_bench.figures.style import COLUMN_INCHES, PAGE_INCHES
 from lra_bench.records.schema import Record
-from tests.record_factory import make_record
-from tests.test_figures import one, reads_well, sheets, written
+from tests.figures.test_figures import one, reads_well, sheets, written
+from tests.support.record_factory import make_record
 
 NAME = "score_vs_length"
 MODELS = ("transformer", "performer", "local")

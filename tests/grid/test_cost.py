@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
-from lra_bench.cell import Cell
+from lra_bench.cells.run import Cell
 from lra_bench.grid.cost import Estimate, estimate, estimates, summary, told
 from lra_bench.grid.plan import Planned
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
-from tests.record_factory import make_record
+from tests.support.record_factory import make_record
 
 KEY = CellKey("listops", "performer", "cpu-epyc-2t", "quick", "0a1b2c3d", 9)
 

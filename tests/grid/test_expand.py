@@ -2,12 +2,12 @@
 
 import pytest
 
-from lra_bench import config
+from lra_bench.config import compose
+from lra_bench.config.group_cache import Loader
+from lra_bench.config.groups import GROUPS, option_files
+from lra_bench.config.listing import options
 from lra_bench.contracts import UserError
 from lra_bench.grid.expand import expand
-from lra_bench.grid.loader import Loader
-from lra_bench.listing import options
-from lra_bench.option_files import GROUPS, option_files
 
 FILE = """# Own.
 all: {protocol: smoke, train.steps: 3}
@@ -25,9 +25,9 @@ def own(tmp_path):
 
 
 def configurations(cells):
-    with config.hydra_ready():
+    with compose.hydra_ready():
         load = Loader(None)
-        return [config.compose(cell, None, load).config for cell in cells]
+        return [compose.compose(cell, None, load).config for cell in cells]
 
 
 def test_a_grid_is_what_its_parts_are(own):

@@ -6,12 +6,13 @@ import time
 
 import pytest
 
-from lra_bench import claims, config
+from lra_bench.cells import locks
+from lra_bench.config import compose
 from lra_bench.contracts import UserError
-from lra_bench.grid import share
-from lra_bench.hardware import usable_cpus
+from lra_bench.grid import resources
 from lra_bench.records.key import CellKey
-from tests.running import TINY, Folder
+from lra_bench.runtime.hardware import usable_cpus
+from tests.support.command import TINY, Folder
 
 SHORT = [*(each for each in TINY if not each.startswith("hardware.threads")), "train.steps=10", "tracker.mode=offline"]
 
@@ -19,8 +20,8 @@ needs_two_cores = pytest.mark.skipif(usable_cpus() < 2, reason="cells at once ne
 
 
 def composed(*overrides):
-    with config.hydra_ready():
-        return config.compose(["protocol=smoke", "task=copy", *overrides]).config
+    with compose.hydra_ready():
+        return compose.compose(["protocol=smoke", "task=copy", *overrides]).config
 
 
 @pytest.fixture
@@ -30,32 +31,32 @@ def eight_cores(monkeypatch):
 
 @pytest.fixture
 def four_cards(monkeypatch):
-    monkeypatch.setattr("lra_bench.hardware._has_cuda", lambda: True)
+    monkeypatch.setattr("lra_bench.runtime.hardware._has_cuda", lambda: True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
 
 
 @pytest.mark.parametrize(("workers", "hardware", "threads"), [(1, "cpu", None), (2, "cpu", 4), (3, "cpu", 2)])
 def test_threads_of_all_workers_fit_the_cores(eight_cores, workers, hardware, threads):
-    own = share.with_own_threads(composed(f"hardware={hardware}", f"launcher.workers={workers}"))
+    own = resources.with_own_threads(composed(f"hardware={hardware}", f"launcher.workers={workers}"))
     assert own["hardware"]["threads"] == threads
-    cores = [each.cores for each in share.shares(own)]
+    cores = [each.cores for each in resources.shares(own)]
     if threads:
         assert all(len(each) >= threads for each in cores)
         assert len({core for each in cores for core in each}) == sum(map(len, cores)) <= 8
 
 
 def test_processes_of_a_cell_share_its_cores(eight_cores):
-    own = share.with_own_threads(composed("hardware=cpu_ddp", "launcher.workers=2"))
+    own = resources.with_own_threads(composed("hardware=cpu_ddp", "launcher.workers=2"))
     assert own["hardware"]["threads"] == 2
 
 
 def test_each_worker_has_cards_of_its_own(eight_cores, four_cards):
-    alone = share.with_own_threads(composed("hardware=cuda", "launcher.workers=4"))
-    assert [each.cards for each in share.shares(alone)] == ["4", "5", "6", "7"]
-    pairs = share.with_own_threads(composed("hardware=cuda_ddp", "hardware.processes=2", "launcher.workers=2"))
-    assert [each.cards for each in share.shares(pairs)] == ["4,5", "6,7"]
-    assert [len(each.cores) for each in share.shares(pairs)] == [4, 4]
+    alone = resources.with_own_threads(composed("hardware=cuda", "launcher.workers=4"))
+    assert [each.cards for each in resources.shares(alone)] == ["4", "5", "6", "7"]
+    pairs = resources.with_own_threads(composed("hardware=cuda_ddp", "hardware.processes=2", "launcher.workers=2"))
+    assert [each.cards for each in resources.shares(pairs)] == ["4,5", "6,7"]
+    assert [len(each.cores) for each in resources.shares(pairs)] == [4, 4]
 
 
 @pytest.mark.parametrize(
@@ -69,18 +70,18 @@ def test_each_worker_has_cards_of_its_own(eight_cores, four_cards):
 )
 def test_more_than_there_is_is_refused(eight_cores, four_cards, overrides, named):
     with pytest.raises(UserError, match=named):
-        share.with_own_threads(composed(*overrides))
+        resources.with_own_threads(composed(*overrides))
 
 
 def test_the_right_to_start_a_cell_is_had_by_one_alone(tmp_path, monkeypatch):
     monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
     key = CellKey("copy", "local", "cpu-1t", "smoke", "0" * 8, 0)
-    first = claims.reserve(key, tmp_path)
-    assert first is not None and claims.reserve(key, tmp_path) is None
+    first = locks.reserve(key, tmp_path)
+    assert first is not None and locks.reserve(key, tmp_path) is None
     first.release()
-    with claims.holding(key, tmp_path):
-        assert claims.reserve(key, tmp_path) is None
-    again = claims.reserve(key, tmp_path)
+    with locks.holding(key, tmp_path):
+        assert locks.reserve(key, tmp_path) is None
+    again = locks.reserve(key, tmp_path)
     assert again is not None
     again.release()
 

@@ -11,17 +11,16 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from lra_bench import cli
+from lra_bench.cli import main
 from lra_bench.contracts import UserError
 from lra_bench.leaderboard.comparison import compare
 from lra_bench.leaderboard.naming import find_variant, select
-from lra_bench.leaderboard.paired import paired_t, swap_test
 from lra_bench.leaderboard.pairing import pair
 from lra_bench.leaderboard.verdicts import report
 from lra_bench.records import store, tables
 from lra_bench.records.schema import Record
-
-from .record_factory import make_record
+from lra_bench.statistics.paired import paired_t, swap_test
+from tests.support.record_factory import make_record
 
 ROWS = 400
 
@@ -244,7 +243,7 @@ def test_the_command_prints_a_page_or_json(
     def command(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["lra-bench", "compare", *arguments, "--results", str(tmp_path)])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main.main()
         return int(ended.value.code or 0), *capsys.readouterr()
 
     code, page, _ = command("local", "performer")

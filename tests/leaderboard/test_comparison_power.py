@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from scipy.stats import binom
 
-from lra_bench import cli
-
-from .test_compare import world
+from lra_bench.cli import main
+from tests.leaderboard.test_comparison import world
 
 WORLDS = 200
 Compare = Callable[[float, int], dict[str, Any]]
@@ -30,7 +29,7 @@ def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
         arguments = ["compare", "local", "performer", "--json", "--results", str(tmp_path)]
         monkeypatch.setattr(sys, "argv", ["lra-bench", *arguments])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main.main()
         assert not ended.value.code
         [found] = json.loads(capsys.readouterr().out)
         return dict(found)

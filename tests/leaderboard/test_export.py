@@ -24,8 +24,7 @@ from lra_bench.leaderboard.latex import LINES, latex
 from lra_bench.leaderboard.latex_signs import escape
 from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
 from lra_bench.leaderboard.profile import write_csv
-
-from .record_factory import make_record
+from tests.support.record_factory import make_record
 
 NASTY = r"a|b & 50% #1 _x_ {y} ~ ^ \ <z> $é ünï 漢"
 
@@ -127,7 +126,7 @@ def test_signs_are_written_as_pdflatex_prints_them(text: str) -> None:
 
 
 def test_every_sign_of_what_is_published_and_listed_has_a_macro() -> None:
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     files = [*root.glob("results/published/*.csv"), *root.glob("conf/model/*.yaml"), *root.glob("conf/task/*.yaml")]
     texts = [path.read_text() for path in files] + [layout.title + layout.note for layout in LAYOUTS.values()]
     signs = {sign for text in texts for sign in text if ord(sign) > 126}

@@ -13,8 +13,7 @@ from lra_bench import load_records
 from lra_bench.contracts import UserError
 from lra_bench.leaderboard.query import TABLES, tidy
 from lra_bench.records import store
-
-from .record_factory import LENGTHS, RATIOS, make_record
+from tests.support.record_factory import LENGTHS, RATIOS, make_record
 
 
 @pytest.fixture

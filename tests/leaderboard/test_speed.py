@@ -17,9 +17,8 @@ from lra_bench.figures import FIGURES, tabulate
 from lra_bench.leaderboard.layouts import LAYOUTS
 from lra_bench.page.page import page
 from lra_bench.records.store import load_all
-
-from . import result_world
-from .record_factory import make_record
+from tests.support import large_results
+from tests.support.record_factory import make_record
 
 SYSTEMS = ("transformer", "bag_of_tokens", "linear")
 NEEDS_FILES = ("learning_curves",)
@@ -49,7 +48,7 @@ def fill(root: Path, models: int) -> int:
 @pytest.mark.alone
 def test_five_thousand_records_are_exported_in_half_a_minute_and_a_gibibyte(tmp_path: Path) -> None:
     assert fill(tmp_path, 50) == 5000
-    program = [sys.executable, "-m", "lra_bench.cli", "leaderboard", "--write", "--results", str(tmp_path)]
+    program = [sys.executable, "-m", "lra_bench.cli.main", "leaderboard", "--write", "--results", str(tmp_path)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -93,7 +92,7 @@ def used_by(*arguments: str) -> tuple[float, int, int]:
 def test_records_of_76_systems_become_all_tables_and_figures_in_less_than_a_gibibyte(
     tmp_path: Path, seeds: int, protocols: tuple[str, ...], count: int, most_seconds: float
 ) -> None:
-    assert result_world.fill(tmp_path, seeds=seeds, protocols=protocols) == count
+    assert large_results.fill(tmp_path, seeds=seeds, protocols=protocols) == count
     total = 0.0
     for command in (("leaderboard", "--write"), ("plot", "all")):
         seconds, own, helper = used_by(*command, "--results", str(tmp_path))
@@ -117,7 +116,7 @@ def test_no_learning_curve_is_read_twice_or_whole(tmp_path: Path, monkeypatch: p
             read.append((self.name, tuple(columns or ())))
             return super().read(columns)
 
-    result_world.fill(tmp_path, SYSTEMS, ("listops", "enwik8"), seeds=2)
+    large_results.fill(tmp_path, SYSTEMS, ("listops", "enwik8"), seeds=2)
     records = load_all(tmp_path)
     kept = sorted((str(path), ("step", "validation_score")) for path in tmp_path.rglob("*.curves.parquet"))
     monkeypatch.setattr(pq, "ParquetFile", Counted)
@@ -132,14 +131,14 @@ def test_no_learning_curve_is_read_twice_or_whole(tmp_path: Path, monkeypatch: p
 def test_what_is_drawn_does_not_grow_with_the_seeds() -> None:
     rows = []
     for seeds in (1, 4):
-        records = list(result_world.study(SYSTEMS, ("listops", "enwik8"), seeds))
+        records = list(large_results.study(SYSTEMS, ("listops", "enwik8"), seeds))
         rows.append({name: len(tabulate(name, records)) for name in DRAWN if name not in NEEDS_FILES})
     assert rows[0] == rows[1]
     assert min(rows[0].values()) >= 2 * len(SYSTEMS) - 2
 
 
 def test_a_record_takes_little_memory(tmp_path: Path) -> None:
-    count = result_world.fill(tmp_path, SYSTEMS, ("listops", "enwik8"), seeds=5)
+    count = large_results.fill(tmp_path, SYSTEMS, ("listops", "enwik8"), seeds=5)
     load_all(tmp_path)  # what is kept once for all
     tracemalloc.start()
     records = load_all(tmp_path)

@@ -17,8 +17,7 @@ from lra_bench.leaderboard import export
 from lra_bench.leaderboard.runs import runs
 from lra_bench.leaderboard.table import leaderboard
 from lra_bench.records.schema import Record
-
-from .record_factory import EXAMPLES, MODELS, make_record
+from tests.support.record_factory import EXAMPLES, MODELS, make_record
 
 
 def board() -> list[Record]:

@@ -10,8 +10,7 @@ from lra_bench.leaderboard import export
 from lra_bench.leaderboard.wide import task_columns, wide
 from lra_bench.leaderboard.wide_cells import wide_sections
 from lra_bench.records.schema import Record
-
-from .record_factory import MODELS, make_record
+from tests.support.record_factory import MODELS, make_record
 
 SCORES = {"listops": 0.37, "text": 0.64, "retrieval": 0.79, "image": 0.41, "pathfinder": 0.71}
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from lra_bench.config.schema import HardwareOptions
 from lra_bench.contracts import Accelerable, UserError
-from lra_bench.hardware import Hardware, resolve, slug
-from lra_bench.measure.backend import attention_backend
 from lra_bench.models.kernels import accelerated
 from lra_bench.models.kernels.corrected_decay import corrected_decay_attention
 from lra_bench.models.kernels.decay import decay_attention
-from lra_bench.options import HardwareOptions
-from tests.mixer_cases import NODES, first_direction, make
-from tests.model_cases import batch_for, model, task
+from lra_bench.profiling.attention_backend import attention_backend
+from lra_bench.runtime.hardware import Hardware, resolve, slug
+from tests.support.mixer_cases import NODES, first_direction, make
+from tests.support.model_cases import batch_for, model, task
 
 SYSTEMS = ("delta_net", "gated_delta_net", "gla", "mamba2", "mlstm", "retnet", "rwkv7")
 KINDS = ("scalar", "vector", "delta", "corrected")
@@ -139,7 +139,7 @@ def test_channels_are_filled_up_to_tiles_and_cut_again():
 @pytest.fixture
 def card(monkeypatch):
     """A machine that says it has a card."""
-    monkeypatch.setattr("lra_bench.hardware._has_cuda", lambda: True)
+    monkeypatch.setattr("lra_bench.runtime.hardware._has_cuda", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA H200")
 
 
@@ -152,13 +152,13 @@ def card(monkeypatch):
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence(options, reason, card, monkeypatch):
-    monkeypatch.setattr("lra_bench.hardware.find_spec", lambda name: None)
+    monkeypatch.setattr("lra_bench.runtime.hardware.find_spec", lambda name: None)
     for look in (slug, resolve):
         with pytest.raises(UserError, match=rf"^hardware\.accelerated=true: {reason}$"):
             look({**CARD, **options})
 
 
 def test_the_key_and_the_hardware_say_so(card, monkeypatch):
-    monkeypatch.setattr("lra_bench.hardware.find_spec", lambda name: name == "fla" or None)
+    monkeypatch.setattr("lra_bench.runtime.hardware.find_spec", lambda name: name == "fla" or None)
     assert slug(CARD) == "h200-bf16-accelerated" and slug({**CARD, "accelerated": False}) == "h200-bf16"
     assert resolve(CARD).accelerated and not resolve({**CARD, "accelerated": False}).accelerated

@@ -11,9 +11,9 @@ from lra_bench.models.backbone import SequenceModel
 from lra_bench.models.bag_of_tokens import BagOfTokens
 from lra_bench.models.map import render
 from lra_bench.models.scale_norm import ScaleNorm
-from tests.mixer_cases import NODES, SPECS
-from tests.model_cases import batch_for, model, node_file, randomise, task
 from tests.oracles import SMALL
+from tests.support.mixer_cases import NODES, SPECS
+from tests.support.model_cases import batch_for, model, node_file, randomise, task
 
 TASKS = {
     "classification": (task(), (24, 17, 1)),

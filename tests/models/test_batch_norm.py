@@ -6,13 +6,13 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from lra_bench.contracts import Batch, UserError
-from lra_bench.hardware import check_batch
 from lra_bench.models.batch_norm import BatchNorm
+from lra_bench.runtime.hardware import check_batch
 from lra_bench.training.loop import after_step, stepped_modules
-from tests.mixer_cases import context, rows
-from tests.model_cases import batch_for, model, randomise, task
-from tests.parallel_ranks import Case, in_ranks, trained
-from tests.test_parallel import OPTIONS, TOLERANCE, difference, together
+from tests.support.mixer_cases import context, rows
+from tests.support.model_cases import batch_for, model, randomise, task
+from tests.support.parallel_ranks import Case, in_ranks, trained
+from tests.training.test_parallel import OPTIONS, TOLERANCE, difference, together
 
 LENGTHS = [13, 7, 1, 0]
 SHORT = ["train.steps=6", "train.evaluate_every=3", "train.batch_size=7", "backbone.norm=batch", "model=transformer"]

@@ -14,7 +14,8 @@ from lra_bench.models.full.softmax_attention import SoftmaxAttention
 from lra_bench.models.mixer import Padding
 from lra_bench.models.positions.position import Position
 from lra_bench.models.state_space.mega import Mega
-from tests.mixer_cases import (
+from tests.oracles import ORACLES, OUTPUTS
+from tests.support.mixer_cases import (
     CASES,
     HEADS,
     NODES,
@@ -33,8 +34,7 @@ from tests.mixer_cases import (
     total,
     with_prefix,
 )
-from tests.oracles import ORACLES, OUTPUTS
-from tests.storage_probe import exponents, held_for_backward
+from tests.support.storage_probe import exponents, held_for_backward
 
 every_case = pytest.mark.parametrize(("name", "causal"), CASES)
 every_mixer = pytest.mark.parametrize("name", NODES)

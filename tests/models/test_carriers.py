@@ -6,9 +6,9 @@ from torch.utils.checkpoint import checkpoint
 
 from lra_bench.contracts import UserError
 from lra_bench.models.mixer import Padding
-from tests.mixer_cases import CASES, SPECS, context, rows, run_stack, stack
-from tests.model_cases import batch_for, model, task
-from tests.storage_probe import exponents
+from tests.support.mixer_cases import CASES, SPECS, context, rows, run_stack, stack
+from tests.support.model_cases import batch_for, model, task
+from tests.support.storage_probe import exponents
 
 # SAC hands on what no layer reads: the chances of its edges, for the loss of the whole model.
 CARRIERS = [(name, causal) for name, causal in CASES if SPECS[name].carries and name != "sac"]

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from lra_bench.models.full.softmax_attention import SoftmaxAttention
-from tests.mixer_cases import WIDTH, rows, run
-from tests.model_cases import batch_for, model, node_file, task
+from tests.support.mixer_cases import WIDTH, rows, run
+from tests.support.model_cases import batch_for, model, node_file, task
 
 
 def test_every_head_has_the_size_of_the_file():

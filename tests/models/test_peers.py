@@ -9,8 +9,8 @@ from torch import nn
 
 from lra_bench.models.kernels.linear import linear_attention
 from lra_bench.models.kernels.sinkhorn import sinkhorn
-from tests import mixer_cases
-from tests.mixer_cases import HEADS, WIDTH, context, make, rows, run
+from tests.support import mixer_cases
+from tests.support.mixer_cases import HEADS, WIDTH, context, make, rows, run
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 HEAD_DIM = WIDTH // HEADS

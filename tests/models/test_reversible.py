@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from lra_bench.contracts import UserError
-from lra_bench.measure.flops import count_flops
-from lra_bench.measure.synthetic import synthetic_batch
-from tests.mixer_cases import CASES, SPECS, context
-from tests.model_cases import batch_for, model, randomise, task
-from tests.storage_probe import LargestStorage
+from lra_bench.profiling.flops import count_flops
+from lra_bench.profiling.synthetic import synthetic_batch
+from tests.support.mixer_cases import CASES, SPECS, context
+from tests.support.model_cases import batch_for, model, randomise, task
+from tests.support.storage_probe import LargestStorage
 
 EVERY = sorted({name for name, _ in CASES if not SPECS[name].carries and SPECS[name].block == "core"})
 

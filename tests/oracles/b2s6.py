@@ -3,8 +3,7 @@
 import torch
 
 from lra_bench.models.state_space.b2s6 import B2S6
-
-from .recurrent import gated_linear, orders
+from tests.oracles.recurrent import gated_linear, orders
 
 SMALL = {"b2s6": {"blocks": 4, "states": 3}}
 

@@ -12,11 +12,10 @@ from lra_bench.models.compressed.luna import Luna
 from lra_bench.models.compressed.memory_compressed import MemoryCompressed
 from lra_bench.models.compressed.poolingformer import Poolingformer
 from lra_bench.models.compressed.set_transformer import InducedSetAttention
-
-from .attention_free import normalised
-from .positions import turned
-from .routed import lengths_of
-from .softmax import heads_of, softmax_of
+from tests.oracles.attention_free import normalised
+from tests.oracles.positions import turned
+from tests.oracles.routed import lengths_of
+from tests.oracles.softmax import heads_of, softmax_of
 
 SMALL = {
     "luna": {"packed": 5},

@@ -5,8 +5,7 @@ import torch
 from lra_bench.models.full.additive_attention import AdditiveAttention
 from lra_bench.models.full.differential import Differential
 from lra_bench.models.full.softmax_attention import SoftmaxAttention
-
-from .softmax import heads_of, placed, softmax_of
+from tests.oracles.softmax import heads_of, placed, softmax_of
 
 
 def compared(mixer, x, seen):

@@ -7,9 +7,8 @@ from lra_bench.models.heads.collaborative import CollaborativeHeads
 from lra_bench.models.heads.dynamic_span import DynamicSpan
 from lra_bench.models.heads.multiscale import MultiScale
 from lra_bench.models.heads.talking_heads import TalkingHeads
-
-from .positions import distances, turned_products
-from .softmax import heads_of, placed, scores, softmax, softmax_of
+from tests.oracles.positions import distances, turned_products
+from tests.oracles.softmax import heads_of, placed, scores, softmax, softmax_of
 
 SMALL = {
     "multiscale": {"scales": [2, 9]},

@@ -10,8 +10,7 @@ from lra_bench.models.linear.performer import Performer
 from lra_bench.models.linear.performer_relu import ReluPerformer
 from lra_bench.models.linear.rfa import RFA
 from lra_bench.models.linear.rfa_gated import GatedRFA
-
-from .positions import turned
+from tests.oracles.positions import turned
 
 SMALL = {"rfa": {"features": 24}, "rfa_gated": {"features": 24}}
 

@@ -6,8 +6,7 @@ from lra_bench.models.low_rank.csalr import CSALR
 from lra_bench.models.low_rank.linformer import Linformer
 from lra_bench.models.low_rank.lowrank_band import LowRankBand
 from lra_bench.models.low_rank.nystromformer import Nystromformer
-
-from .positions import turned
+from tests.oracles.positions import turned
 
 SMALL = {
     "linformer": {"rank": 6},

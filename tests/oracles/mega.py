@@ -6,8 +6,7 @@ import torch
 
 from lra_bench.models.state_space.mega import Mega
 from lra_bench.models.state_space.mega_chunk import MegaChunk
-
-from .recurrent import swish
+from tests.oracles.recurrent import swish
 
 SMALL = {"mega": {"reach": 20}, "mega_chunk": {"chunk": 8, "reach": 6}}
 

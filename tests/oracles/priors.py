@@ -11,8 +11,7 @@ from lra_bench.models.prior.forgetting import Forgetting
 from lra_bench.models.prior.gaussian_transformer import GaussianTransformer
 from lra_bench.models.prior.hardcoded_gaussian import HardcodedGaussian
 from lra_bench.models.prior.local_gaussian import LocalGaussian
-
-from .softmax import heads_of, placed, softmax_of
+from tests.oracles.softmax import heads_of, placed, softmax_of
 
 SMALL = {"camtl": {"blocks": 8}}
 

@@ -15,8 +15,7 @@ from lra_bench.models.recurrent.retnet import RetNet
 from lra_bench.models.state_space.mamba import Mamba
 from lra_bench.models.state_space.mamba2 import Mamba2
 from lra_bench.models.state_space.s5 import S5
-
-from .positions import turned
+from tests.oracles.positions import turned
 
 
 def orders(mixer, x, seen, parts):

@@ -10,8 +10,7 @@ from lra_bench.models.routed.sac import SparseAdaptiveConnection
 from lra_bench.models.routed.sinkhorn import SinkhornAttention
 from lra_bench.models.routed.sinkhorn_bilinear import BilinearSinkhornAttention
 from lra_bench.models.routed.sortcut import SortCut
-
-from .positions import turned
+from tests.oracles.positions import turned
 
 
 def lengths_of(seen, batch):

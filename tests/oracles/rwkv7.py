@@ -5,8 +5,7 @@ import math
 import torch
 
 from lra_bench.models.recurrent.rwkv7 import RWKV7
-
-from .recurrent import orders
+from tests.oracles.recurrent import orders
 
 
 def low_rank(network, x):

@@ -6,8 +6,7 @@ What happens above is the affair of test_shared_scores.
 from lra_bench.models.prior.evolving_attention import EvolvingAttention
 from lra_bench.models.prior.lazyformer import LazyFormer, LazyMaps
 from lra_bench.models.prior.realformer import RealFormer
-
-from .softmax import softmax
+from tests.oracles.softmax import softmax
 
 
 def shared(mixer, x, seen):

@@ -2,7 +2,7 @@
 
 import torch
 
-from .positions import WRITTEN, turned_products
+from tests.oracles.positions import WRITTEN, turned_products
 
 
 def heads_of(mixer, x):

@@ -17,9 +17,8 @@ from lra_bench.models.sparse.sliding_window import SlidingWindow
 from lra_bench.models.sparse.sparse_fixed import SparseFixed
 from lra_bench.models.sparse.sparse_strided import SparseStrided
 from lra_bench.models.sparse.star import StarTransformer
-
-from .positions import turned
-from .softmax import softmax
+from tests.oracles.positions import turned
+from tests.oracles.softmax import softmax
 
 SMALL = {
     "local": {"window": 5},

@@ -5,9 +5,8 @@ import torch
 from lra_bench.models.state_space.dss import DSS
 from lra_bench.models.state_space.s4 import S4
 from lra_bench.models.state_space.s4d import S4D
-
-from .convolution import by_lags
-from .recurrent import orders
+from tests.oracles.convolution import by_lags
+from tests.oracles.recurrent import orders
 
 
 def diagonal(mixer):

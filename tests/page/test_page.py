@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from lra_bench import cli
+from lra_bench.cli import main
 from lra_bench.contracts import UserError
 from lra_bench.figures.palette import FAMILIES, look
 from lra_bench.leaderboard import export
@@ -24,9 +24,8 @@ from lra_bench.page.colours import DARK_GROUND, READABLE, contrast, lightened
 from lra_bench.page.page import page, write_page
 from lra_bench.records import store
 from lra_bench.records.schema import Record
-
-from .page_world import study
-from .record_factory import make_curves, make_record
+from tests.support.page_records import study
+from tests.support.record_factory import make_curves, make_record
 
 VOID = {"meta", "link", "input", "br", "line", "img"}
 NASTY = "</script><img src=x onerror=alert(1)>"
@@ -252,7 +251,7 @@ def test_the_command_prints_or_writes_the_page(
     def command(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["lra-bench", "leaderboard", *arguments, "--results", str(tmp_path)])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main.main()
         return int(ended.value.code or 0), *capsys.readouterr()
 
     code, printed, _ = command("--format", "html")

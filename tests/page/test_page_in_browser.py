@@ -13,9 +13,8 @@ import pytest
 
 from lra_bench.leaderboard.layouts import LAYOUTS
 from lra_bench.page.page import write_page
-
-from .page_world import study
-from .record_factory import make_record
+from tests.support.page_records import study
+from tests.support.record_factory import make_record
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

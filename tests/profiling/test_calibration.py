@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from .running import Folder
+from tests.support.command import Folder
 
 pytestmark = [
     pytest.mark.slow,

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lra_bench.measure import energy, powercap
-from lra_bench.measure.powercap import joule_counter
+from lra_bench.profiling import energy, powercap
+from lra_bench.profiling.powercap import joule_counter
 
 
 def zone(root: Path, name: str, what: str, microjoules: int, most: int = 262_143_328_850) -> Path:

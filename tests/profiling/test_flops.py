@@ -6,11 +6,10 @@ import pytest
 import torch
 
 from lra_bench.contracts import TaskSpec
-from lra_bench.measure import flops
-from lra_bench.measure.flops import count_flops
-from lra_bench.measure.synthetic import synthetic_batch
-
-from . import toy_networks as toy
+from lra_bench.profiling import flops
+from lra_bench.profiling.flops import count_flops
+from lra_bench.profiling.synthetic import synthetic_batch
+from tests.support import toy_networks as toy
 
 N, E, FF, CLASSES = 64, 8, 16, 5
 

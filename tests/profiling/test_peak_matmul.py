@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from lra_bench.hardware import resolve
-from lra_bench.measure import ceiling as measured
-from lra_bench.measure.ceiling import ceiling
-
-from .test_profile import config, hardware
+from lra_bench.profiling import peak_matmul as measured
+from lra_bench.profiling.peak_matmul import ceiling
+from lra_bench.runtime.hardware import resolve
+from tests.profiling.test_profile import config, hardware
 
 
 def test_it_is_the_best_of_the_sizes(monkeypatch: pytest.MonkeyPatch) -> None:

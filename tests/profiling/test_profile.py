@@ -15,24 +15,23 @@ import numpy as np
 import pytest
 import torch
 
-from lra_bench import config as configuration
 from lra_bench.build import build_task
-from lra_bench.child import environment
+from lra_bench.config import compose as configuration
+from lra_bench.config.groups import option_files
 from lra_bench.contracts import TaskSpec
-from lra_bench.hardware import Hardware, resolve
-from lra_bench.measure import bench, energy, foresee, speed, worker
-from lra_bench.measure import profile as profiling
-from lra_bench.measure.allocator import KEEPING_ALL, KEEPING_NOTHING
-from lra_bench.measure.entry import unmeasured
-from lra_bench.measure.processes import run_worker
-from lra_bench.measure.profile import profile
-from lra_bench.measure.step import inference_step, train_step
-from lra_bench.measure.synthetic import spec_at, synthetic_batch, tokens_in
-from lra_bench.option_files import option_files
+from lra_bench.profiling import bench, energy, foresee, timing, worker
+from lra_bench.profiling import profile as profiling
+from lra_bench.profiling.profile import profile
+from lra_bench.profiling.speed_point import unmeasured
+from lra_bench.profiling.steps import inference_step, train_step
+from lra_bench.profiling.synthetic import spec_at, synthetic_batch, tokens_in
+from lra_bench.profiling.worker_pool import run_worker
 from lra_bench.records.sections import Energy, Flops, SpeedPoint
+from lra_bench.runtime.allocator import KEEPING_ALL, KEEPING_NOTHING
+from lra_bench.runtime.hardware import Hardware, resolve
+from lra_bench.runtime.subprocesses import environment
 from lra_bench.training.optimizer import Optimizer
-
-from . import toy_networks as toy
+from tests.support import toy_networks as toy
 
 CPU = torch.device("cpu")
 
@@ -40,7 +39,7 @@ CPU = torch.device("cpu")
 def config(network: str = "LinearAttention", lengths: list[int] | None = None, **options: Any) -> dict[str, Any]:
     return {
         "seed": 0,
-        "model": {"label": "toy", "network": {"_target_": f"tests.toy_networks.{network}", **options}},
+        "model": {"label": "toy", "network": {"_target_": f"tests.support.toy_networks.{network}", **options}},
         "position": {},
         "backbone": {"max_length": None},
         "train": {
@@ -87,9 +86,9 @@ def job(network: str = "LinearAttention", length: int = 32, spec: TaskSpec | Non
 @pytest.fixture
 def short_windows(monkeypatch: pytest.MonkeyPatch):
     """The rule in small, so that a worker's job takes no seconds; threads are put back."""
-    monkeypatch.setattr(speed, "SECONDS", 0.01)
-    monkeypatch.setattr(speed, "WARM_UP_STEPS", 2)
-    monkeypatch.setattr(speed, "WARM_UP_SECONDS", 0.5)
+    monkeypatch.setattr(timing, "SECONDS", 0.01)
+    monkeypatch.setattr(timing, "WARM_UP_STEPS", 2)
+    monkeypatch.setattr(timing, "WARM_UP_SECONDS", 0.5)
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
@@ -139,7 +138,7 @@ def test_both_modes_are_measured_for_every_kind_of_task(short_windows: None, kin
     for entry in found:
         assert set(entry) == set(get_type_hints(SpeedPoint))
         assert (entry["status"], entry["reason"], entry["length"], entry["batch_size"]) == ("ok", "", 32, 2)
-        assert entry["n"] >= speed.STEPS and not entry["short_run"]
+        assert entry["n"] >= timing.STEPS and not entry["short_run"]
         tokens = 2 * 32 * (2 if kind == "matching" else 1)
         assert entry["tokens_per_second"] == pytest.approx(tokens / entry["median_seconds"])
         assert entry["peak_allocated_bytes"] is None and entry["peak_reserved_bytes"] is None
@@ -402,7 +401,7 @@ def test_a_fresh_process_measures_and_ends() -> None:
     found, _ = run_worker({**job(length=64), "modes": ["train"], "flops": True}, timeout_seconds=60)
     assert [next(iter(finding)) for finding in found] == ["speed", "flops"]
     assert found[0]["speed"]["status"] == "ok"
-    assert found[0]["speed"]["n"] >= speed.STEPS
+    assert found[0]["speed"]["n"] >= timing.STEPS
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lra_bench.measure.entry import unmeasured
-from lra_bench.measure.growth import exponent, growth
+from lra_bench.profiling.scaling import exponent, growth
+from lra_bench.profiling.speed_point import unmeasured
 
 LENGTHS = [1024, 2048, 4096, 8192, 16384]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from lra_bench.measure import speed
-from lra_bench.measure.ratios import undisturbed_ratio
+from lra_bench.profiling import timing as speed
+from lra_bench.profiling.comparison.ratios import undisturbed_ratio
 
 CPU = torch.device("cpu")
 

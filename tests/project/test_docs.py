@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -100,9 +100,9 @@ def commands() -> set[str]:
     """The commands that ``lra-bench`` has."""
     from typer.main import get_group
 
-    from lra_bench import cli
+    from lra_bench.cli import main
 
-    return set(get_group(cli.app).commands)
+    return set(get_group(main.app).commands)
 
 
 def test_the_readme_tells_the_protocols_as_they_are() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 FOLDERS = {
     "lra_bench": ROOT / "lra_bench",
     "lra_bench.tasks": ROOT / "tasks",
@@ -25,8 +25,8 @@ MAY_IMPORT = {
 CHEAP = (
     "lra_bench.contracts",
     "lra_bench.build",
-    "lra_bench.config",
-    "lra_bench.cli",
+    "lra_bench.config.compose",
+    "lra_bench.cli.main",
     "lra_bench.grid.execute",
     "lra_bench.records.schema",
     "lra_bench.records.store",
@@ -167,34 +167,40 @@ def heavy_after(statement: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("lra_bench.tasks.listops", "from lra_bench.training import loop"),
-        ("lra_bench.tasks.listops", "import lra_bench.models.mixer"),
-        ("lra_bench.tasks.listops", "import lra_bench"),
-        ("lra_bench.tasks.listops", "from ..contracts import Task"),
-        ("lra_bench.tasks.listops", "from lra_bench.tasks.text import Text"),
-        ("lra_bench.tasks.listops", "def later():\n    from lra_bench import cell"),
+        ("lra_bench.tasks.listops.task", "from lra_bench.training import loop"),
+        ("lra_bench.tasks.listops.task", "import lra_bench.models.mixer"),
+        ("lra_bench.tasks.listops.task", "import lra_bench"),
+        ("lra_bench.tasks.listops.task", "from ..contracts import Task"),
+        ("lra_bench.tasks.listops.task", "from lra_bench.tasks.text.task import Text"),
+        ("lra_bench.tasks.listops.task", "def later():\n    from lra_bench import cell"),
         ("lra_bench.models.full.softmax", "from lra_bench.data import batches"),
         ("lra_bench.models.full.softmax", "from lra_bench.models.mixer import Mixer"),
         ("lra_bench.models.full.softmax", "from ...build import build"),
-        ("lra_bench.models.full.softmax", "if TYPE_CHECKING:\n    from lra_bench.tasks.listops import ListOps"),
-        ("lra_bench.cell", "from lra_bench.models.backbone import SequenceModel"),
-        ("lra_bench.cell", "from lra_bench import tasks"),
-        ("lra_bench.measure.speed", "from ..models import mixer"),
-        ("lra_bench.measure.speed", "def later():\n    import lra_bench.tasks.listops"),
+        ("lra_bench.models.full.softmax", "if TYPE_CHECKING:\n    from lra_bench.tasks.listops.task import ListOps"),
+        ("lra_bench.cells.run", "from lra_bench.models.backbone import SequenceModel"),
+        ("lra_bench.cells.run", "from lra_bench import tasks"),
+        ("lra_bench.profiling.timing", "from ..models import mixer"),
+        ("lra_bench.profiling.timing", "def later():\n    import lra_bench.tasks.listops.task"),
     ],
 )
 def test_an_import_against_the_direction_is_caught(name: str, source: str) -> None:
-    known = {*MODULES, "lra_bench.cell", "lra_bench.tasks.text", "lra_bench.data.batches", "lra_bench.training.loop"}
+    known = {
+        *MODULES,
+        "lra_bench.cells.run",
+        "lra_bench.tasks.text.task",
+        "lra_bench.data.batches",
+        "lra_bench.training.loop",
+    }
     assert wrong_way(name, list(imports_of(name, source, known)))
 
 
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("lra_bench.tasks.listops", "import numpy as np\nfrom lra_bench.contracts import Task"),
-        ("lra_bench.tasks.listops", "from lra_bench.data import cache\nfrom .floors import majority"),
+        ("lra_bench.tasks.listops.task", "import numpy as np\nfrom lra_bench.contracts import Task"),
+        ("lra_bench.tasks.listops.task", "from lra_bench.data import cache\nfrom .floors import majority"),
         ("lra_bench.models.full.softmax", "from ..mixer import HeadMixer\nfrom lra_bench.build import build"),
-        ("lra_bench.cell", "from lra_bench.training import loop\nfrom lra_bench.build import build_model"),
+        ("lra_bench.cells.run", "from lra_bench.training import loop\nfrom lra_bench.build import build_model"),
     ],
 )
 def test_an_import_in_the_direction_is_accepted(name: str, source: str) -> None:
@@ -223,8 +229,8 @@ def test_a_circle_is_caught_even_where_it_closes_inside_a_function() -> None:
 
 def test_an_import_for_types_alone_closes_no_circle() -> None:
     source = "if TYPE_CHECKING:\n    from lra_bench import cell\nelse:\n    from lra_bench import build"
-    found = list(imports_of("lra_bench.x", source, {"lra_bench.cell", "lra_bench.build"}))
-    assert [(one.target, one.for_types) for one in found] == [("lra_bench.cell", True), ("lra_bench.build", False)]
+    found = list(imports_of("lra_bench.x", source, {"lra_bench.cells.run", "lra_bench.build"}))
+    assert [(one.target, one.for_types) for one in found] == [("lra_bench.cells.run", True), ("lra_bench.build", False)]
 
 
 def test_a_heavy_library_behind_a_planning_module_is_caught() -> None:

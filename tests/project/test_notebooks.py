@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from lra_bench.records import store
-
-from .record_factory import make_curves, make_record
-from .test_docs import ROOT, files_of
+from tests.project.test_docs import ROOT, files_of
+from tests.support.record_factory import make_curves, make_record
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 READERS = [path for path in NOTEBOOKS if not path.stem.startswith("04")]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 INSTALLED_AS = {
     "lra_bench/": "lra_bench/",
     "tasks/": "lra_bench/tasks/",

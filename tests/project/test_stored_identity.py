@@ -1,7 +1,7 @@
 """Hashes of cells and fingerprints of tasks equal those stored in ``tests/golden/cells.json``.
 
 Records are found by these values, so a change of layout must not change them. A wanted change (a corrected task, a
-corrected model) is stored by ``python -m tests.test_stored_identity`` and named in the changelog.
+corrected model) is stored by ``python -m tests.project.test_stored_identity`` and named in the changelog.
 """
 
 import json
@@ -12,12 +12,12 @@ import pytest
 from hydra.utils import get_class
 
 from lra_bench.build import build_task
-from lra_bench.config_hash import config_hash
+from lra_bench.config.hashing import config_hash
 from lra_bench.contracts import UserError
 from lra_bench.grid.plan import plan
 from lra_bench.records.store import load_all
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 STORED = ROOT / "tests" / "golden" / "cells.json"
 CELLS: dict[str, dict[str, str]] = json.loads(STORED.read_text()) if STORED.exists() else {}
 BOARD = ROOT / "results" / "reference" / "board"

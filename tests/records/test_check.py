@@ -13,8 +13,7 @@ import pytest
 
 from lra_bench.leaderboard.published import check_published
 from lra_bench.records import check, store
-
-from .record_factory import make_curves, make_record
+from tests.support.record_factory import make_curves, make_record
 
 
 @pytest.fixture
@@ -42,7 +41,7 @@ def test_a_sound_folder(results: Path) -> None:
 
 
 def test_an_old_version_loads_and_is_counted(results: Path) -> None:
-    old = Path(__file__).parent / "records" / "version1.json"
+    old = Path(__file__).parents[1] / "support" / "stored_records" / "version1.json"
     record = store.load(old)
     target = results / "runs" / record.key.file("json")
     target.parent.mkdir(parents=True)
@@ -100,7 +99,7 @@ def test_large_files_and_many_problems_are_told(results: Path, monkeypatch: pyte
 
 def test_the_command_ends_with_1_where_something_is_wrong(results: Path, tmp_path: Path) -> None:
     def command() -> subprocess.CompletedProcess[str]:
-        program = [sys.executable, "-m", "lra_bench.cli", "results", "check", "--results", str(results)]
+        program = [sys.executable, "-m", "lra_bench.cli.main", "results", "check", "--results", str(results)]
         return subprocess.run(program, capture_output=True, text=True, check=False)
 
     sound = command()

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lra_bench.measure.curve import curves, mean_over_doublings, skill, summaries, with_retentions
+from lra_bench.records.curves import curves, mean_over_doublings, skill, summaries, with_retentions
 from lra_bench.records.extrapolation import joined, section
-
-from .record_factory import attempt_of, make_point
+from tests.support.record_factory import attempt_of, make_point
 
 RATIOS = (0.5, 1.0, 1.5, 2.0, 4.0, 8.0)
 

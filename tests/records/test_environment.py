@@ -13,11 +13,11 @@ import psutil
 import pytest
 import torch
 
-from lra_bench import processor
-from lra_bench.hardware import resolve
-from lra_bench.processor import processor_slug, slugify_processor
 from lra_bench.records import environment as module
 from lra_bench.records.environment import code_version, environment
+from lra_bench.runtime import processor
+from lra_bench.runtime.hardware import resolve
+from lra_bench.runtime.processor import processor_slug, slugify_processor
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import pytest
 from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.records.names import find_path, find_paths
-from tests.record_factory import make_record
-from tests.running import Folder
+from tests.support.command import Folder
+from tests.support.record_factory import make_record
 
 
 @pytest.fixture

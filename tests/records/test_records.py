@@ -27,10 +27,9 @@ from lra_bench.records.check import check_store
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import STATUSES, Record
 from lra_bench.records.upgrades import upgrade
+from tests.support.record_factory import make_curves, make_predictions, make_record
 
-from .record_factory import make_curves, make_predictions, make_record
-
-STORED = Path(__file__).parent / "records"
+STORED = Path(__file__).parents[1] / "support" / "stored_records"
 
 
 def raw_record() -> dict:
@@ -313,14 +312,14 @@ def test_a_killed_writer_leaves_a_whole_record(tmp_path: Path) -> None:
     """Whatever the moment of the kill, the JSON that stands there loads."""
     program = (
         "import sys; from pathlib import Path\n"
-        "from tests.record_factory import *; from lra_bench.records import store, tables\n"
+        "from tests.support.record_factory import *; from lra_bench.records import store, tables\n"
         "print('ready', flush=True)\n"
         "for attempt in range(10**6): store.write(make_record(attempt=attempt), Path(sys.argv[1]), make_curves())"
     )
     path = tmp_path / "runs" / make_record().key.file("json")
     for pause in (0.02, 0.05, 0.11):
         with subprocess.Popen(
-            [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, cwd=Path(__file__).parent.parent
+            [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, cwd=Path(__file__).parents[2]
         ) as child:
             assert child.stdout is not None
             child.stdout.readline()
@@ -418,7 +417,7 @@ def strange_files(folder: Path, name: str, content: bytes) -> Iterator[tuple[str
 
 def imported(theirs: Path, ours: Path) -> tuple[str, list[str]]:
     """What the command prints, and its lines on stderr, in a process that may hang."""
-    command = [sys.executable, "-m", "lra_bench.cli", "results", "import", str(theirs), "--results", str(ours)]
+    command = [sys.executable, "-m", "lra_bench.cli.main", "results", "import", str(theirs), "--results", str(ours)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     return done.stdout, done.stderr.splitlines()
 

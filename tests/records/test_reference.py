@@ -26,10 +26,10 @@ from lra_bench.leaderboard.table import leaderboard
 from lra_bench.page.page import page
 from lra_bench.records import environment, reference, store
 from lra_bench.records.schema import Record
-from tests.record_factory import make_curves, make_predictions, make_record, make_speed
-from tests.running import TINY, Folder
+from tests.support.command import TINY, Folder
+from tests.support.record_factory import make_curves, make_predictions, make_record, make_speed
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 CELL = [*TINY, "model=performer"]
 
 

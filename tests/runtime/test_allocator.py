@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lra_bench.child import environment
-from lra_bench.measure.allocator import KEEPING_ALL, KEEPING_NOTHING
+from lra_bench.runtime.allocator import KEEPING_ALL, KEEPING_NOTHING
+from lra_bench.runtime.subprocesses import environment
 
 PAGES = (48 << 20) // 4096
 """In a block that is larger than any that glibc keeps by itself."""

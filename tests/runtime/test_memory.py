@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from lra_bench.hardware import resolve
-from lra_bench.measure import memory
-from lra_bench.measure.memory import peak_memory
-from lra_bench.options import HardwareOptions
+from lra_bench.config.schema import HardwareOptions
+from lra_bench.runtime import memory
+from lra_bench.runtime.hardware import resolve
+from lra_bench.runtime.memory import peak_memory
 from lra_bench.training.optimizer import Optimizer
 
 CPU = torch.device("cpu")

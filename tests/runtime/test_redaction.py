@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from lra_bench.data.download import NotFetched, Remote
-from lra_bench.private import HIDDEN, shareable
 from lra_bench.records import environment, store
+from lra_bench.runtime.redaction import HIDDEN, shareable
 from lra_bench.tracking.contents import summary
-from tests.record_factory import make_record
+from tests.support.record_factory import make_record
 
-COMMITTED = Path(__file__).parent.parent / "results" / "reference"
+COMMITTED = Path(__file__).parents[2] / "results" / "reference"
 ABSOLUTE = re.compile(r"(?<![\w./~$:-])(?:/[\w.-]+){2,}")
 
 ENVIRONMENT_FACTS = {

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from lra_bench.leaderboard.statistics import bootstrap, t_interval, wilson, wilson_over_rows
+from lra_bench.statistics.intervals import bootstrap, t_interval, wilson, wilson_over_rows
 
 
 @given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.5, 0.999))

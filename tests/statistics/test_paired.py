@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from lra_bench.leaderboard.paired import detectable_difference, mcnemar, paired_t, swap_test, welch_t
-from lra_bench.leaderboard.ties import holm, smallest_detectable, tie_groups
+from lra_bench.statistics.paired import detectable_difference, mcnemar, paired_t, swap_test, welch_t
+from lra_bench.statistics.ties import holm, smallest_detectable, tie_groups
 
 SEEDS = (3, 5, 10)
 

@@ -11,8 +11,8 @@ import pyarrow.parquet
 
 from lra_bench.data.cache import Cache
 from lra_bench.data.examples import content_sha256
-from lra_bench.tasks.image import Image
-from lra_bench.tasks.image_batches import BATCHES
+from lra_bench.tasks.image.batches import BATCHES
+from lra_bench.tasks.image.task import Image
 
 SPLITS = ("train", "validation", "test")
 

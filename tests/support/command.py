@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-COMMAND = [sys.executable, "-m", "lra_bench.cli"]
+COMMAND = [sys.executable, "-m", "lra_bench.cli.main"]
 
 # One layer, sixty steps, no speed table: what a test of the way of a run needs.
 TINY = [

@@ -1,6 +1,6 @@
 """Losses of the first twenty steps of three models, kept in ``tests/golden`` and made anew by
 
-python -m tests.golden_losses
+python -m tests.support.golden_losses
 """
 
 import json
@@ -15,16 +15,16 @@ from typing import Any
 
 import torch
 
-from lra_bench import config as configuration
 from lra_bench.build import build_model, build_task
+from lra_bench.config import compose as configuration
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
-from lra_bench.hardware import Hardware
-from lra_bench.processor import processor_name
+from lra_bench.runtime.hardware import Hardware
+from lra_bench.runtime.processor import processor_name
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.loop import train
 
-FOLDER = Path(__file__).parent / "golden"
+FOLDER = Path(__file__).parents[1] / "golden"
 MODELS = ("transformer", "performer", "local")
 STEPS = 20
 CPU = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu-1t")

@@ -4,7 +4,7 @@ import json
 from collections import deque
 from typing import Any, ClassVar
 
-from lra_bench.measure.contender import answers
+from lra_bench.profiling.comparison.worker import answers
 
 
 class InProcess:

@@ -18,8 +18,7 @@ from lra_bench.figures.palette import PLACES, REFERENCE
 from lra_bench.records.extrapolation import ExtrapolationPoint, PositionBin, section
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Metric
-
-from .record_factory import EXAMPLES, RATIOS, attempt_of, make_growth, make_metric, make_record, make_speed
+from tests.support.record_factory import EXAMPLES, RATIOS, attempt_of, make_growth, make_metric, make_record, make_speed
 
 FLOOR_MODEL = "bag_of_tokens"
 SYSTEMS = (REFERENCE, FLOOR_MODEL, *PLACES)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
-from lra_bench import config as configuration
 from lra_bench.build import build_model, build_task
+from lra_bench.config import compose as configuration
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
-from lra_bench.hardware import Hardware
+from lra_bench.runtime.hardware import Hardware
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.loop import train
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from lra_bench import cli
+from lra_bench.cli import main
 from lra_bench.contracts import UserError
 
 STRANGE = [
@@ -83,7 +83,7 @@ def command(*arguments: str) -> tuple[int, str]:
     sys.argv = ["lra-bench", *map(str, arguments)]
     try:
         with redirect_stderr(errors), redirect_stdout(io.StringIO()):
-            cli.main()
+            main.main()
     except SystemExit as end:
         return int(end.code or 0), errors.getvalue()
     finally:

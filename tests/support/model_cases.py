@@ -8,7 +8,7 @@ import yaml
 from lra_bench.build import load_class
 from lra_bench.contracts import Batch, TaskSpec
 from lra_bench.models.backbone import SequenceModel
-from tests.mixer_cases import NODES
+from tests.support.mixer_cases import NODES
 
 
 def node_file(group, name):
@@ -38,7 +38,7 @@ def batch_for(spec, lengths=(24, 17, 1), width=None, seed=0):
 
 def begun(spec, mixer="transformer", position="sinusoidal", weights=0, own=None, **options):
     """A small model as it is built; ``mixer`` is a model's key or a test system's class."""
-    node = NODES.get(mixer) or {"_target_": f"tests.port_systems.{mixer}"}
+    node = NODES.get(mixer) or {"_target_": f"tests.support.contract_systems.{mixer}"}
     stack = node_file("model", mixer).get("backbone", {}).get("_target_") if mixer in NODES else None
     kind = load_class(stack, SequenceModel, "backbone") if stack else SequenceModel
     place = node_file("position", position) if isinstance(position, str) else position

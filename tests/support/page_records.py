@@ -12,8 +12,7 @@ import pandas as pd
 
 from lra_bench.records import store
 from lra_bench.records.schema import Record
-
-from .record_factory import make_extrapolation, make_growth, make_point, make_record, make_speed
+from tests.support.record_factory import make_extrapolation, make_growth, make_point, make_record, make_speed
 
 # Family, body parameters, accuracy on the first task, its loss per doubling, growth exponent, seconds per token at 1k.
 SYSTEMS: dict[str, tuple[str, int, float, float, float, float]] = {
@@ -44,7 +43,7 @@ def study(root: Path) -> list[Record]:
         _run("transformer", "enwik8", 0, metrics=_bits(1.61), floors={"bigram": 3.9}, extrapolation=None),
         _run("local", "enwik8", 0, metrics=_bits(1.68), floors={"bigram": 3.9}, extrapolation=None),
     ]
-    with patch("lra_bench.files.sync"):  # a busy disk takes its time over a hundred small files
+    with patch("lra_bench.runtime.files.sync"):  # a busy disk takes its time over a hundred small files
         for record in records:
             store.write(record, root, _curve(record) if record.status == "ok" else None)
     return store.load_all(root)

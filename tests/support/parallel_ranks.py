@@ -1,4 +1,4 @@
-"""Training in double precision, alone or as a rank: ``python -m tests.parallel_ranks REQUEST`` under torchrun."""
+"""Training in double precision, alone or under torchrun as a rank: ``python -m tests.support.parallel_ranks``."""
 
 import json
 import sys
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-from lra_bench import config as configuration
 from lra_bench.build import build_model, build_task
+from lra_bench.config import compose as configuration
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
-from lra_bench.hardware import Hardware, resolve
+from lra_bench.runtime.hardware import Hardware, resolve
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.loop import train
 from lra_bench.training.parallel import ALONE, Group
@@ -77,7 +77,7 @@ def in_ranks(cases: list[Case], processes: int, folder: Path) -> list[dict]:
     answer = folder / "answer.json"
     request = {"cases": [asdict(case) for case in cases], "answer": str(answer)}
     hardware = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu", processes, "ddp")
-    with running("tests.parallel_ranks", request, hardware) as agent:
+    with running("tests.support.parallel_ranks", request, hardware) as agent:
         assert agent.stdout is not None
         said = agent.stdout.read()
     assert answer.exists(), said

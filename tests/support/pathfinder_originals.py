@@ -7,7 +7,7 @@ import tarfile
 import numpy as np
 from PIL import Image
 
-from lra_bench.tasks.pathfinder_parameters import CONTOUR_LENGTHS
+from lra_bench.tasks.pathfinder.parameters import CONTOUR_LENGTHS
 
 FOLDERS = {"easy": "curv_baseline", "intermediate": "curv_contour_length_9", "hard": "curv_contour_length_14"}
 

@@ -7,11 +7,11 @@ import numpy as np
 from PIL import Image
 
 from lra_bench.data.cache import Cache
-from lra_bench.tasks.pathfinder import Pathfinder
-from lra_bench.tasks.pathfinder_drawing import LABEL, MARGIN
-from lra_bench.tasks.pathfinder_generation import draw_pictures
-from lra_bench.tasks.pathfinder_parameters import published
-from tests.pathfinder_originals import FOLDERS
+from lra_bench.tasks.pathfinder.drawing import LABEL, MARGIN
+from lra_bench.tasks.pathfinder.generation import draw_pictures
+from lra_bench.tasks.pathfinder.parameters import published
+from lra_bench.tasks.pathfinder.task import Pathfinder
+from tests.support.pathfinder_originals import FOLDERS
 
 EASY = published(32, "easy")
 SPLITS = ("train", "validation", "test")

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lra_bench.contracts import Batch, Output, TaskSpec, UserError
-from lra_bench.measure.synthetic import spec_at
+from lra_bench.profiling.synthetic import spec_at
 
 
 class Network(nn.Module):

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import unquote
 
-from .graphql import Document, GraphQLError
+from tests.support.graphql import Document, GraphQLError
 
 ENTITY = "tester"
 KEY = "0123456789abcdef0123456789abcdef01234567"

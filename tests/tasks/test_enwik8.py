@@ -22,14 +22,13 @@ from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.columns import ListColumn
 from lra_bench.data.download import Remote
-from lra_bench.tasks import enwik8_files
-from lra_bench.tasks.enwik8 import Enwik8
-from lra_bench.tasks.enwik8_floors import ByteModels
-
-from .running import Folder
+from lra_bench.tasks.enwik8 import files
+from lra_bench.tasks.enwik8.floors import ByteModels
+from lra_bench.tasks.enwik8.task import Enwik8
+from tests.support.command import Folder
 
 SPLITS = ("train", "validation", "test")
-WHOLE = enwik8_files.OPENING + bytes(np.random.default_rng(0).integers(0, 256, 2_000, dtype=np.uint8).tobytes())
+WHOLE = files.OPENING + bytes(np.random.default_rng(0).integers(0, 256, 2_000, dtype=np.uint8).tobytes())
 PART = WHOLE[:1_234]
 
 
@@ -42,8 +41,8 @@ def nothing_is_fetched(monkeypatch):
 @pytest.fixture
 def small_world(monkeypatch):
     """enwik8 as if it were ``WHOLE``."""
-    monkeypatch.setattr(enwik8_files, "WHOLE_BYTES", len(WHOLE))
-    monkeypatch.setattr(enwik8_files, "WHOLE_MD5", hashlib.md5(WHOLE).hexdigest())
+    monkeypatch.setattr(files, "WHOLE_BYTES", len(WHOLE))
+    monkeypatch.setattr(files, "WHOLE_MD5", hashlib.md5(WHOLE).hexdigest())
 
 
 def zipped(members):
@@ -168,13 +167,13 @@ def test_enwik9_begins_with_enwik8(small_world, tmp_path):
 def test_what_is_prepared_is_not_read_again(small_world, tmp_path, monkeypatch):
     (tmp_path / "enwik8").write_bytes(WHOLE)
     first = prepared(tmp_path, tmp_path)
-    monkeypatch.setattr(enwik8_files.Text, "read", lambda self: pytest.fail("it is in the cache"))
+    monkeypatch.setattr(files.Text, "read", lambda self: pytest.fail("it is in the cache"))
     assert prepared(tmp_path, tmp_path).provenance() == first.provenance()
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(small_world, tmp_path):
     (tmp_path / "enwik8").write_bytes(WHOLE)
-    text = enwik8_files.examine(tmp_path / "enwik8", None, tmp_path / "digests")
+    text = files.examine(tmp_path / "enwik8", None, tmp_path / "digests")
     (tmp_path / "enwik8").write_bytes(WHOLE[::-1])
     with pytest.raises(UserError, match=f"does not have the md5 {text.md5}"):
         text.read()
@@ -293,7 +292,7 @@ def test_mistakes_name_the_option(tmp_path):
 def test_without_a_network_one_sentence_says_what_to_fetch(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"https://mattmahoney\.net/dc/enwik8\.zip into .*raw/enwik8"):
         prepared(tmp_path)
-    monkeypatch.setattr(enwik8_files, "REMOTE", Remote("http://localhost:1/enwik8.zip", "enwik8.zip"))
+    monkeypatch.setattr(files, "REMOTE", Remote("http://localhost:1/enwik8.zip", "enwik8.zip"))
     monkeypatch.delenv("LRA_BENCH_OFFLINE")
     with pytest.raises(UserError, match="localhost cannot be reached"):
         prepared(tmp_path)
@@ -313,7 +312,7 @@ def test_the_official_archive_is_fetched_once(small_world, tmp_path, monkeypatch
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_port}/enwik8.zip"
     digest = hashlib.sha256(archive).hexdigest()
-    monkeypatch.setattr(enwik8_files, "REMOTE", Remote(address, "enwik8.zip", digest, size_bytes=len(archive)))
+    monkeypatch.setattr(files, "REMOTE", Remote(address, "enwik8.zip", digest, size_bytes=len(archive)))
     monkeypatch.delenv("LRA_BENCH_OFFLINE")
     try:
         fetched = prepared(tmp_path)
@@ -353,6 +352,6 @@ def test_the_first_pages_of_the_real_text(shared_data, tmp_path, monkeypatch):
 def test_the_md5_of_official_prefixes_are_those_of_the_file(shared_data):
     with gzip.open(shared_data / "enwik8" / "enwik8_first4154399.gz") as stream:
         content = stream.read()
-    for size, md5 in enwik8_files.OFFICIAL_MD5.items():
+    for size, md5 in files.OFFICIAL_MD5.items():
         if size is not None:
             assert hashlib.md5(content[:size]).hexdigest() == md5

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lra_bench import config as configuration
 from lra_bench.build import build_task
+from lra_bench.config import compose as configuration
+from lra_bench.config.listing import options
 from lra_bench.data.cache import Cache
-from lra_bench.listing import options
+from tests.support.command import Folder
 
-from .running import Folder
-
-CONF = Path(__file__).parent.parent / "conf"
+CONF = Path(__file__).parents[2] / "conf"
 HEAVY = ("torch", "numba", "datasets", "pandas", "pyarrow", "scipy")
 LONG = {"image", "retrieval", "pathfinder", "pathfinder64", "pathfinder128", "pathfinder256"}
 LONG |= {"copy", "needle", "retrieval_synthetic"}

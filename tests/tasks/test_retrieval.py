@@ -13,10 +13,10 @@ from lra_bench.contracts import UserError
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.columns import ListColumn, numbers
-from lra_bench.tasks.retrieval import Retrieval
-from lra_bench.tasks.retrieval_checks import check_pairs
-from lra_bench.tasks.retrieval_files import find_pairs, read_pairs
-from lra_bench.tasks.text_bytes import to_bytes
+from lra_bench.tasks.documents.bytes import to_bytes
+from lra_bench.tasks.retrieval.checks import check_pairs
+from lra_bench.tasks.retrieval.files import find_pairs, read_pairs
+from lra_bench.tasks.retrieval.task import Retrieval
 
 SPLITS = {"train": "train", "validation": "eval", "test": "test"}
 SMALL = {"max_length": 50, "allow_partial": True, "filler_rows": 7}
@@ -301,7 +301,7 @@ def test_bytes_that_are_no_text_and_endless_lines(tmp_path, monkeypatch):
     path.write_bytes(path.read_bytes() + b"1.0\ta\tb\ttext \xe9\ttext\n")
     with pytest.raises(UserError, match=r"line 41 of .*test\.tsv is not UTF-8"):
         prepared(Cache(tmp_path / "cache"), tmp_path)
-    monkeypatch.setattr("lra_bench.tasks.retrieval_files.LONGEST_LINE", 300)
+    monkeypatch.setattr("lra_bench.tasks.retrieval.files.LONGEST_LINE", 300)
     path.write_bytes(b"1.0\ta\tb\t" + b"text " * 100)
     with pytest.raises(UserError, match=r"line 1 of .*test\.tsv is longer than 300 bytes"):
         prepared(Cache(tmp_path / "cache"), tmp_path)

@@ -19,7 +19,7 @@ from lra_bench.tasks.copy import CopyTask
 from lra_bench.tasks.needle import NeedleTask
 from lra_bench.tasks.recall import RecallTask
 from lra_bench.tasks.retrieval_synthetic import RetrievalSynthetic
-from lra_bench.tasks.synthetic_drawing import BLANK, FIRST_COPIED, FIRST_KEY, FIRST_SYMBOL, MARK, SEPARATOR
+from lra_bench.tasks.synthetic.drawing import BLANK, FIRST_COPIED, FIRST_KEY, FIRST_SYMBOL, MARK, SEPARATOR
 
 ROWS = {"train": 900, "validation": 100, "test": 400}
 SPLITS = ("train", "validation", "test")

@@ -25,10 +25,10 @@ from lra_bench.data.cache import Cache
 from lra_bench.data.columns import ListColumn, numbers
 from lra_bench.data.digest import sha256_of_file
 from lra_bench.data.examples import content_sha256
-from lra_bench.tasks.text import OFFICIAL_CONTENT, Text
-from lra_bench.tasks.text_bytes import surround, to_bytes, to_tokens
-from lra_bench.tasks.text_checks import check_rows, text_fault
-from lra_bench.tasks.text_files import HUB_REVISION, REMOTES
+from lra_bench.tasks.documents.bytes import surround, to_bytes, to_tokens
+from lra_bench.tasks.documents.checks import check_rows, text_fault
+from lra_bench.tasks.text.files import HUB_REVISION, REMOTES
+from lra_bench.tasks.text.task import OFFICIAL_CONTENT, Text
 
 SPLITS = ("train", "validation", "test")
 SMALL = {"max_length": 60, "allow_partial": True, "filler_rows": 7}
@@ -189,7 +189,7 @@ def test_reviews_are_fetched_from_the_hub_once(task, tmp_path, monkeypatch):
         dataclasses.replace(remote, sha256=sha256_of_file(path), size_bytes=path.stat().st_size)
         for remote, path in zip(REMOTES, served, strict=True)
     ]
-    monkeypatch.setattr("lra_bench.tasks.text_files.REMOTES", ours)
+    monkeypatch.setattr("lra_bench.tasks.text.files.REMOTES", ours)
     monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
     monkeypatch.delenv("LRA_BENCH_OFFLINE", raising=False)
     handler = functools.partial(Hub, directory=tmp_path / "served")

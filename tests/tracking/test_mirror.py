@@ -27,15 +27,14 @@ from lra_bench.tracking.contents import summary, thinned
 from lra_bench.tracking.mirror import WandbTracker, artifact_name
 from lra_bench.tracking.tracker import Tracker
 from lra_bench.tracking.update import update
+from tests.support import wandb_log
+from tests.support.mirrored_runs import OFFLINE, PLAIN, mirror_record
+from tests.support.record_factory import RATIOS, make_curves, make_extrapolation, make_point, make_record
 
-from . import wandb_log
-from .mirroring import OFFLINE, PLAIN, mirror_record
-from .record_factory import RATIOS, make_curves, make_extrapolation, make_point, make_record
-
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 MIRRORING = (
-    "import sys; from pathlib import Path; from tests.record_factory import make_record\n"
-    "from tests.mirroring import OFFLINE, PLAIN, mirror_record, tracker"
+    "import sys; from pathlib import Path; from tests.support.record_factory import make_record\n"
+    "from tests.support.mirrored_runs import OFFLINE, PLAIN, mirror_record, tracker"
 )
 """What a child imports that mirrors a record: this module would take seconds more."""
 
@@ -199,7 +198,7 @@ def test_a_mirror_that_breaks_late_still_ends(
 def test_none_does_nothing_and_imports_nothing(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"
-        "from tests.record_factory import *; from lra_bench.tracking.choice import tracker\n"
+        "from tests.support.record_factory import *; from lra_bench.tracking.choice import tracker\n"
         "mirror, record = tracker({'name': 'none', 'mode': None, 'project': 'p'}), make_record()\n"
         "mirror.start(record.config, record.key, Path('x')); mirror.log(1, {}); mirror.finish(record)\n"
         "assert 'wandb' not in sys.modules and not Path('x').exists()"

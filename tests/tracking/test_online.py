@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from lra_bench import cli, load_records
+from lra_bench import load_records
+from lra_bench.cli import main
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 from lra_bench.records.upgrades import SCHEMA_VERSION
@@ -26,11 +27,10 @@ from lra_bench.tracking.contents import summary
 from lra_bench.tracking.mirror import WandbTracker, run_id
 from lra_bench.tracking.reading import load_project
 from lra_bench.tracking.update import update
-
-from .mirroring import OFFLINE, ONLINE, PLAIN, mirror_record
-from .record_factory import RATIOS, make_curves, make_extrapolation, make_point, make_record, make_speed
-from .running import TINY, Folder
-from .wandb_server import ENTITY, KEY, Artifact, Request, Run, Server, Trouble, serving
+from tests.support.command import TINY, Folder
+from tests.support.mirrored_runs import OFFLINE, ONLINE, PLAIN, mirror_record
+from tests.support.record_factory import RATIOS, make_curves, make_extrapolation, make_point, make_record, make_speed
+from tests.support.wandb_server import ENTITY, KEY, Artifact, Request, Run, Server, Trouble, serving
 
 PROJECT = ONLINE["project"]
 PATH = f"{ENTITY}/{PROJECT}"
@@ -201,7 +201,7 @@ def command(arguments: list[str]) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["lra-bench", *arguments])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main.main()
     return int(ended.value.code or 0)
 
 

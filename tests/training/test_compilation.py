@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from lra_bench.compilation import Compilation
 from lra_bench.contracts import Output
-from lra_bench.hardware import Hardware
-from lra_bench.measure.bench import Bench
+from lra_bench.profiling.bench import Bench
+from lra_bench.runtime.hardware import Hardware
 from lra_bench.training import loop
 from lra_bench.training.checkpoint import Checkpoints
-from tests.running import TINY, Folder
-from tests.test_training import CPU, SPEC, Toy, config, equal, fit, rows, toy, weights
+from lra_bench.training.compilation import Compilation
+from tests.support.command import TINY, Folder
+from tests.training.test_loop import CPU, SPEC, Toy, config, equal, fit, rows, toy, weights
 
 COMPILED = Hardware(torch.device("cpu"), "fp32", 1, True, None, "cpu-compiled")
 

@@ -7,7 +7,7 @@ at most 2.6e-7 of their value in twenty steps, so ``TOLERANCE`` leaves room for 
 
 import pytest
 
-from tests.golden_losses import FOLDER, MODELS, STEPS, golden_run, kept, platform
+from tests.support.golden_losses import FOLDER, MODELS, STEPS, golden_run, kept, platform
 
 TOLERANCE = 1e-5
 

@@ -6,8 +6,8 @@ which values were shown, and not which key each belongs to.
 
 import pytest
 
-from tests.learning import SECONDS, learn
-from tests.mixer_cases import NODES
+from tests.support.learning import SECONDS, learn
+from tests.support.mixer_cases import NODES
 
 OPTIONS = [
     "protocol=quick",

@@ -11,12 +11,12 @@ from torch import nn
 
 from lra_bench.contracts import Batch, Output, TaskSpec, UserError
 from lra_bench.data.batches import Rows
-from lra_bench.hardware import Hardware
+from lra_bench.runtime.hardware import Hardware
 from lra_bench.training import loop, meter
 from lra_bench.training.checkpoint import BEST, LAST, Checkpoints
 from lra_bench.training.evaluation import evaluate
+from lra_bench.training.loss import objective
 from lra_bench.training.meter import Diverged
-from lra_bench.training.objective import objective
 from lra_bench.training.optimizer import Optimizer, learning_rate_factor, parameter_groups
 
 CPU = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu")

@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from lra_bench.cells.stages import largest
+from lra_bench.config.groups import option_files
 from lra_bench.contracts import UserError
-from lra_bench.hardware import Hardware, check_batch, processes_of, resolve, slug
-from lra_bench.option_files import option_files
-from lra_bench.stages import largest
+from lra_bench.runtime.hardware import Hardware, check_batch, processes_of, resolve, slug
 from lra_bench.training import loop
 from lra_bench.training.optimizer import Optimizer
 from lra_bench.training.parallel import Group, micro_batches, separable, shard, share
 from lra_bench.training.torchrun import Heard
-from tests.parallel_ranks import Case, in_ranks, trained
-from tests.test_training import RECIPE, rows, toy
+from tests.support.parallel_ranks import Case, in_ranks, trained
+from tests.training.test_loop import RECIPE, rows, toy
 
 TOLERANCE = 1e-10
 DRAWING = {"sac", "sinkhorn", "sinkhorn_bilinear", "sortcut"}
@@ -164,7 +164,7 @@ def test_what_several_processes_cannot_do_is_said(options, batch_size, words):
 
 
 def test_more_processes_than_cards(monkeypatch):
-    monkeypatch.setattr("lra_bench.hardware._has_cuda", lambda: True)
+    monkeypatch.setattr("lra_bench.runtime.hardware._has_cuda", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert processes_of(together("ddp", device="cuda")) == 2
     with pytest.raises(UserError, match=r"hardware\.processes=3.*there are 2"):

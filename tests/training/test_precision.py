@@ -7,16 +7,16 @@ import torch
 from safetensors.torch import save_model
 from torch import nn
 
+from lra_bench.config.schema import HardwareOptions
 from lra_bench.contracts import Output, UserError
-from lra_bench.hardware import Hardware, first_line, resolve, slug
-from lra_bench.options import HardwareOptions
+from lra_bench.runtime.hardware import Hardware, first_line, resolve, slug
 from lra_bench.training import loop
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.optimizer import Optimizer
-from tests.golden_losses import golden_run, kept
-from tests.mixer_cases import NODES
-from tests.model_cases import begun, task
-from tests.test_training import RECIPE, SPEC, Toy, config, equal, fit, rows, toy, weights
+from tests.support.golden_losses import golden_run, kept
+from tests.support.mixer_cases import NODES
+from tests.support.model_cases import begun, task
+from tests.training.test_loop import RECIPE, SPEC, Toy, config, equal, fit, rows, toy, weights
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 LARGEST_SCALE = 2.0**16

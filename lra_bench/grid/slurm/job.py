@@ -9,15 +9,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lra_bench.attempt import WRONG_INPUT, Attempt, record_for
+from lra_bench.cells.subprocess import WRONG_INPUT, Attempt, record_for
 from lra_bench.contracts import UserError
+from lra_bench.grid.execute import wants_run
+from lra_bench.grid.local_pool import LOOK_SECONDS
+from lra_bench.grid.plan import Planned, plan
+from lra_bench.grid.process import start
+from lra_bench.grid.resources import Share
 
-from .execute import wants_run
-from .local import LOOK_SECONDS
-from .plan import Planned, plan
-from .process import start
-from .share import Share
-from .submitted import Arrival, arrival_file
+from .manifest import Arrival, arrival_file
 
 if TYPE_CHECKING:
     from submitit.helpers import DelayedSubmission

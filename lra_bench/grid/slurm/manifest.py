@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from lra_bench.contracts import UserError
-from lra_bench.files import read_whole, replacing, why
+from lra_bench.grid.status import RERUN
 from lra_bench.records.key import CellKey
 from lra_bench.records.values import check, checked_json, hints, shown
-
-from .status import RERUN
+from lra_bench.runtime.files import read_whole, replacing, why
 
 GRIDS = "grids"
 CLUSTERS = ("slurm", "local")

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lra_bench.contracts import UserError
+from lra_bench.grid.status import ELSEWHERE, record_at
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import FINISHED, Record
 
+from .manifest import SubmittedGrid, arrival, changing
 from .queue import states
-from .slurm import cancel_jobs, check_here, submit_cells
-from .status import ELSEWHERE, record_at
-from .submitted import SubmittedGrid, arrival, changing
+from .submit import cancel_jobs, check_here, submit_cells
 
 LIVE = ("pending", "running", "submitted", "requeued", "completing", "configuring", "suspended", "requeue_hold")
 

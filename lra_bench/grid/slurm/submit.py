@@ -12,14 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from lra_bench.child import environment
 from lra_bench.contracts import UserError
+from lra_bench.grid.plan import Planned
+from lra_bench.grid.resources import cards_of, cores_of
+from lra_bench.grid.status import place_of
+from lra_bench.runtime.subprocesses import environment
 
 from .job import CellJob
-from .plan import Planned
-from .share import cards_of, cores_of
-from .status import place_of
-from .submitted import CLUSTERS, REQUEUE, SubmittedCell, SubmittedGrid, new_name
+from .manifest import CLUSTERS, REQUEUE, SubmittedCell, SubmittedGrid, new_name
 
 MOST_REQUEUES = 100
 """How often a cell whose time was over is put back in line; each time it has come further."""

@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from lra_bench.hardware import usable_cpus
+from lra_bench.profiling.speed_point import LARGEST, retimed, unmeasured
+from lra_bench.profiling.timing import WarmUp, alternate, fewest_seconds, is_slow, summary
+from lra_bench.profiling.worker_pool import Ended, Live, Processes
+from lra_bench.runtime.allocator import KEEPING_ALL, KEEPING_NOTHING
+from lra_bench.runtime.hardware import usable_cpus
 
-from .allocator import KEEPING_ALL, KEEPING_NOTHING
-from .entrant import Entrant, Measured, Setting
-from .entry import LARGEST, retimed, unmeasured
-from .processes import Ended, Live, Processes
-from .speed import WarmUp, alternate, fewest_seconds, is_slow, summary
+from .types import Entrant, Measured, Setting
 
-MODULE = "lra_bench.measure.contender"
+MODULE = "lra_bench.profiling.comparison.worker"
 VISITS: Mapping[str, int] = {"cpu": 7, "cuda": 1}
 """How many times all take turns, minutes apart: who shares a machine may be busy for some of them."""
 SLOW_VISITS = 2

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from lra_bench.profiling.scaling import peak_bytes
+from lra_bench.profiling.speed_point import LARGEST
 from lra_bench.records.sections import Growth
 
-from .crossing import crossing
-from .entrant import Measured
-from .entry import LARGEST
-from .growth import peak_bytes
+from .crossover import crossing
 from .ratios import fast, geometric_mean, ratio, spread_of, undisturbed_ratio
+from .types import Measured
 
 BEYOND = ("out_of_memory", "timeout")
 

@@ -9,20 +9,20 @@ from typing import Any
 import psutil
 
 from lra_bench.contracts import TaskSpec, UserError
-from lra_bench.hardware import Hardware
+from lra_bench.profiling.foresee import too_large, too_slow
+from lra_bench.profiling.profile import MODES, lengths_of
+from lra_bench.profiling.scaling import growth
+from lra_bench.profiling.speed_point import FALLBACK, FIXED, LARGEST, add_flops, unmeasured
+from lra_bench.profiling.worker_pool import Processes
 from lra_bench.progress import Tell, bar
 from lra_bench.records.environment import environment
 from lra_bench.records.sections import SpeedPoint
+from lra_bench.runtime.hardware import Hardware
 
-from .contest import VISITS, Contest
-from .entrant import Entrant, Measured, Setting
-from .entry import FALLBACK, FIXED, LARGEST, add_flops, unmeasured
-from .foresee import too_large, too_slow
-from .growth import growth
-from .processes import Processes
-from .profile import MODES, lengths_of
+from .interleave import VISITS, Contest
 from .ratios import ratio
 from .rows import row_of, summary_of
+from .types import Entrant, Measured, Setting
 
 BATCHES: Mapping[str, tuple[int | str, ...]] = {"cpu": (1,), "cuda": (32, 1, LARGEST)}
 LIMIT_SECONDS = 50.0

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lra_bench.contracts import TaskSpec
-from lra_bench.hardware import Hardware
+from lra_bench.profiling.timing import WarmUp
 from lra_bench.records.sections import SpeedPoint
-
-from .speed import WarmUp
+from lra_bench.runtime.hardware import Hardware
 
 
 @dataclass(frozen=True)

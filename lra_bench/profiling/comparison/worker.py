@@ -1,4 +1,4 @@
-"""A process that holds one model and measures when it is told: ``python -m lra_bench.measure.contender``.
+"""A process that holds one model and measures when it is told: ``python -m lra_bench.profiling.comparison.worker``.
 
 Reads a job and then commands from stdin, a line of JSON each, and answers each with one line. While it waits it
 computes nothing, so that others can take their turns.
@@ -16,18 +16,17 @@ from typing import IO, Any
 
 import torch
 
-from lra_bench.hardware import resolve
-
-from .allocator import hand_back
-from .backend import forced
-from .bench import Bench, spec_of, status_of, step_flops
-from .ceiling import ceiling
-from .entry import LARGEST
-from .fit import largest_batch
-from .memory import Peak
-from .quiet import wait_for_quiet
-from .speed import Step, WarmUp, block, collector_off, first_steps, summary, warm_up
-from .worker import settle
+from lra_bench.profiling.attention_backend import forced
+from lra_bench.profiling.batch_search import largest_batch
+from lra_bench.profiling.bench import Bench, spec_of, status_of, step_flops
+from lra_bench.profiling.idle_threads import wait_for_quiet
+from lra_bench.profiling.peak_matmul import ceiling
+from lra_bench.profiling.speed_point import LARGEST
+from lra_bench.profiling.timing import Step, WarmUp, block, collector_off, first_steps, summary, warm_up
+from lra_bench.profiling.worker import settle
+from lra_bench.runtime.allocator import hand_back
+from lra_bench.runtime.hardware import resolve
+from lra_bench.runtime.memory import Peak
 
 LEAD_SECONDS = 0.03
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from tests.one_node_slurm import lacking, slurm
-from tests.running import TINY, Folder
+from tests.support.command import TINY, Folder
+from tests.support.one_node_slurm import lacking, slurm
 
 SUBMIT = [
     *("bench", *TINY, "tracker=none", "model=performer,local", "seed=0,1,2", "train.steps=600"),

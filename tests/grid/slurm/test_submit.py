@@ -11,20 +11,21 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lra_bench import config
+from lra_bench.config import compose
 from lra_bench.contracts import UserError
-from lra_bench.grid import fare, queue, share, slurm, submitted
+from lra_bench.grid import resources
 from lra_bench.grid.plan import plan
+from lra_bench.grid.slurm import manifest, queue, status, submit
 from lra_bench.grid.status import ELSEWHERE
-from tests.malformed import command, is_refused
-from tests.running import TINY, Folder
+from tests.support.command import TINY, Folder
+from tests.support.malformed import command, is_refused
 
 SUBMIT = ["bench", *TINY, "tracker=none", "launcher=slurm", "launcher.cluster=local", "model=performer,local"]
 
 
 def composed(*overrides):
-    with config.hydra_ready():
-        return config.compose(["protocol=smoke", "task=copy", "launcher=slurm", *overrides]).config
+    with compose.hydra_ready():
+        return compose.compose(["protocol=smoke", "task=copy", "launcher=slurm", *overrides]).config
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def composed(*overrides):
     ],
 )
 def test_what_is_asked_of_slurm(overrides, wanted):
-    asked = slurm.resources(composed(*overrides))
+    asked = submit.resources(composed(*overrides))
     assert asked == {**asked, "timeout_min": 240, "slurm_signal_delay_s": 90, **wanted}
     assert ("gpus_per_node" in asked) == ("gpus_per_node" in wanted)
 
@@ -62,7 +63,7 @@ def test_what_is_asked_of_slurm(overrides, wanted):
 def test_what_options_leave_open_is_asked_for(tmp_path, overrides, named):
     planned = plan(["protocol=smoke", "task=copy", "launcher=slurm", *overrides], tmp_path)
     with pytest.raises(UserError, match=named):
-        slurm.submit(planned, tmp_path, None, rerun="never")
+        submit.submit(planned, tmp_path, None, rerun="never")
     assert not (tmp_path / "grids").exists()
 
 
@@ -75,9 +76,9 @@ def test_what_options_leave_open_is_asked_for(tmp_path, overrides, named):
     ],
 )
 def test_options_of_another_launcher_are_refused(launcher, named):
-    nothing = {name: None for names in share.OPTIONS_OF.values() for name in names}
+    nothing = {name: None for names in resources.OPTIONS_OF.values() for name in names}
     with pytest.raises(UserError, match=named):
-        share.check_launcher({**nothing, **launcher})
+        resources.check_launcher({**nothing, **launcher})
 
 
 def test_a_submitted_cell_names_its_hardware_only_where_it_has_arrived(tmp_path):
@@ -89,7 +90,7 @@ def test_a_submitted_cell_names_its_hardware_only_where_it_has_arrived(tmp_path)
 
 
 def test_a_card_that_is_not_here_can_be_submitted_for(tmp_path, monkeypatch):
-    monkeypatch.setattr("lra_bench.hardware._has_cuda", lambda: False)
+    monkeypatch.setattr("lra_bench.runtime.hardware._has_cuda", lambda: False)
     overrides = ["protocol=smoke", "task=copy", "hardware=cuda"]
     (planned,) = plan([*overrides, "launcher=slurm"], tmp_path)
     assert planned.status == "to run"
@@ -99,22 +100,22 @@ def test_a_card_that_is_not_here_can_be_submitted_for(tmp_path, monkeypatch):
 
 def grid_of(name, tmp_path, **cell):
     key = {"task": "copy", "model": "local", "hardware": ELSEWHERE, "protocol": "smoke", "hash": "0" * 8, "seed": 0}
-    known = submitted.SubmittedCell(key=key, overrides=["task=copy"], place=[], resources={}, **cell)
-    grid = submitted.SubmittedGrid(name, "now", "slurm", None, "never", [known])
+    known = manifest.SubmittedCell(key=key, overrides=["task=copy"], place=[], resources={}, **cell)
+    grid = manifest.SubmittedGrid(name, "now", "slurm", None, "never", [known])
     grid.write(tmp_path)
     return grid
 
 
 def test_a_grid_on_disk_is_the_grid(tmp_path):
-    first, second = submitted.new_name(tmp_path), submitted.new_name(tmp_path)
+    first, second = manifest.new_name(tmp_path), manifest.new_name(tmp_path)
     assert first < second
     grid = grid_of(second, tmp_path, job="12_0")
-    assert submitted.read(tmp_path, None) == submitted.read(tmp_path, second) == grid
+    assert manifest.read(tmp_path, None) == manifest.read(tmp_path, second) == grid
     with pytest.raises(UserError, match=f"nothing: there is no such grid .*{second}"):
-        submitted.read(tmp_path, "nothing")
+        manifest.read(tmp_path, "nothing")
     (tmp_path / "grids" / second / "grid.json").write_text("{")
     with pytest.raises(UserError, match="cannot be read as a grid"):
-        submitted.read(tmp_path, second)
+        manifest.read(tmp_path, second)
 
 
 DAMAGE = {
@@ -169,7 +170,7 @@ def test_what_is_no_grid_is_one_sentence(tmp_path, monkeypatch, kind):
     grid_of("a", tmp_path)
     path = tmp_path / "grids" / "a" / "grid.json"
     if kind == "too large":
-        monkeypatch.setattr(submitted, "LARGEST_BYTES", 100)
+        monkeypatch.setattr(manifest, "LARGEST_BYTES", 100)
     else:
         path.unlink()
         making = {"pipe": os.mkfifo, "folder": Path.mkdir}
@@ -180,21 +181,21 @@ def test_what_is_no_grid_is_one_sentence(tmp_path, monkeypatch, kind):
 
 def test_all_that_is_asked_of_slurm_is_read_again(tmp_path):
     launcher = ["launcher.partition=long", "launcher.account=us-2", "launcher.memory_gigabytes=6", "launcher.at_once=2"]
-    asked = slurm.resources(composed("hardware=cuda_ddp", "hardware.processes=4", *launcher))
+    asked = submit.resources(composed("hardware=cuda_ddp", "hardware.processes=4", *launcher))
     grid = grid_of("a", tmp_path)
     grid.config_dir, grid.cells[0].resources = str(tmp_path), asked
     grid.cells[0].place = ["slurm", None, 4, True, 0.5]
     grid.write(tmp_path)
-    assert submitted.read(tmp_path, "a") == grid
+    assert manifest.read(tmp_path, "a") == grid
 
 
 def test_a_grid_whose_config_dir_is_gone_can_be_followed_but_not_resumed(tmp_path):
     grid = grid_of("a", tmp_path)
     grid.cluster, grid.config_dir = "local", str(tmp_path / "gone")
     grid.write(tmp_path)
-    assert fare.fares(submitted.read(tmp_path, "a"), tmp_path)
+    assert status.fares(manifest.read(tmp_path, "a"), tmp_path)
     with pytest.raises(UserError, match=r"--config-dir .*gone, which no longer exists"):
-        fare.resume(tmp_path, "a")
+        status.resume(tmp_path, "a")
 
 
 @pytest.mark.parametrize(
@@ -212,17 +213,17 @@ def test_a_grid_whose_config_dir_is_gone_can_be_followed_but_not_resumed(tmp_pat
 )
 def test_an_arrival_that_cannot_be_is_none(tmp_path, monkeypatch, damage):
     grid = grid_of("a", tmp_path, job="12_0")
-    monkeypatch.setattr(fare, "states", lambda cluster, jobs: {})
-    path = submitted.arrival_file(grid.folder(tmp_path), 0)
-    submitted.Arrival("12_0", code=2, reason="no card").write(path)
-    assert fare.fares(grid, tmp_path)[0].state == "refused"
+    monkeypatch.setattr(status, "states", lambda cluster, jobs: {})
+    path = manifest.arrival_file(grid.folder(tmp_path), 0)
+    manifest.Arrival("12_0", code=2, reason="no card").write(path)
+    assert status.fares(grid, tmp_path)[0].state == "refused"
     path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
-    assert fare.fares(grid, tmp_path)[0].state == "lost"
+    assert status.fares(grid, tmp_path)[0].state == "lost"
 
 
 def test_no_grid_is_said(tmp_path):
     with pytest.raises(UserError, match="holds no submitted grid"):
-        submitted.read(tmp_path, None)
+        manifest.read(tmp_path, None)
 
 
 @pytest.mark.parametrize(
@@ -239,10 +240,10 @@ def test_no_grid_is_said(tmp_path):
 )
 def test_how_a_cell_fares(tmp_path, monkeypatch, queue_says, said, state, live):
     grid = grid_of("a", tmp_path, job="12_0")
-    monkeypatch.setattr(fare, "states", lambda cluster, jobs: queue_says)
+    monkeypatch.setattr(status, "states", lambda cluster, jobs: queue_says)
     if said:
-        submitted.Arrival(**{"job": "12_0", **said}).write(submitted.arrival_file(grid.folder(tmp_path), 0))
-    (found,) = fare.fares(grid, tmp_path)
+        manifest.Arrival(**{"job": "12_0", **said}).write(manifest.arrival_file(grid.folder(tmp_path), 0))
+    (found,) = status.fares(grid, tmp_path)
     assert (found.state, found.live) == (state, live)
     assert found.reason == said["reason"] if said and "reason" in said else True
 

@@ -5,7 +5,7 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.attention_free.fnet import RealSpectrum, real_spectrum
-from tests.mixer_cases import WIDTH, dense_output, make, rows, run
+from tests.support.mixer_cases import WIDTH, dense_output, make, rows, run
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 61])

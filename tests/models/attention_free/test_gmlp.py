@@ -5,7 +5,7 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.attention_free.gmlp import GatedMLP
-from tests.mixer_cases import WIDTH, dense_output, make, rows, run
+from tests.support.mixer_cases import WIDTH, dense_output, make, rows, run
 
 
 @pytest.mark.parametrize("spatial", ["dense", "toeplitz"])

@@ -7,7 +7,7 @@ from lra_bench.contracts import UserError
 from lra_bench.models.compressed.clustered import ClusteredAttention
 from lra_bench.models.kernels.clusters import bit_clusters, cluster_means, cluster_sizes, in_blocks
 from lra_bench.models.mixer import Padding
-from tests.mixer_cases import HEADS, WIDTH, dense_output, make, rows, run
+from tests.support.mixer_cases import HEADS, WIDTH, dense_output, make, rows, run
 
 FORMS = ["clustered", "clustered_improved"]
 

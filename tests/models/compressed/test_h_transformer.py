@@ -6,7 +6,7 @@ import torch
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.hierarchy import hierarchical_attention
 from lra_bench.models.mixer import Padding
-from tests.mixer_cases import make
+from tests.support.mixer_cases import make
 
 LENGTHS = [1, 2, 7, 8, 9, 31, 64, 77, 128]
 both = pytest.mark.parametrize("causal", [False, True])

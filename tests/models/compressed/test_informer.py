@@ -7,7 +7,7 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.compressed.informer import BLOCK, BLOCKS
-from tests.mixer_cases import context, make, rows, run
+from tests.support.mixer_cases import context, make, rows, run
 
 
 def heads(mixer, x, lengths=None):

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from lra_bench.contracts import UserError
-from tests.mixer_cases import make, rows, run
-from tests.model_cases import batch_for, model, task
+from tests.support.mixer_cases import make, rows, run
+from tests.support.model_cases import batch_for, model, task
 
 
 def test_one_point_tells_every_token_the_same():

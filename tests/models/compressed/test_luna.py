@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from lra_bench.contracts import UserError
-from tests.mixer_cases import context, make, rows, run
-from tests.model_cases import batch_for, model, task
+from tests.support.mixer_cases import context, make, rows, run
+from tests.support.model_cases import batch_for, model, task
 
 
 def stack(causal, depth=3, **options):

@@ -5,7 +5,7 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.coarse import by_window, from_window
-from tests.mixer_cases import context, make, rows, run
+from tests.support.mixer_cases import context, make, rows, run
 
 
 def with_kernel(mixer, value):

@@ -7,7 +7,7 @@ from lra_bench.build import load_class
 from lra_bench.models.convolution.convolved import Convolved
 from lra_bench.models.mixer import Mixer
 from lra_bench.training.optimizer import parameter_groups
-from tests.mixer_cases import NODES, context, make, rows, run
+from tests.support.mixer_cases import NODES, context, make, rows, run
 
 CONVOLVED = [name for name, node in NODES.items() if issubclass(load_class(node["_target_"], Mixer, name), Convolved)]
 OF_DIRECTIONS = {"s4": "readout", "s4d": "readout", "dss": "readout", "sgconv": "pieces", "long_conv": "kernel"}

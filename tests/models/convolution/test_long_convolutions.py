@@ -9,8 +9,8 @@ from lra_bench.contracts import UserError
 from lra_bench.models.convolution.hyena import Hyena
 from lra_bench.models.convolution.long_conv import LongConv
 from lra_bench.models.convolution.sgconv import SGConv
-from tests.mixer_cases import WIDTH, make, rows, run
 from tests.oracles.convolution import implicit, pieces, squashed
+from tests.support.mixer_cases import WIDTH, make, rows, run
 
 
 class TestSGConv:

@@ -9,7 +9,7 @@ from torch import nn
 from lra_bench.contracts import UserError
 from lra_bench.models.full.differential import Differential
 from lra_bench.models.kernels.softmax import softmax_attention
-from tests.mixer_cases import context, dense_output, make, rows, run
+from tests.support.mixer_cases import context, dense_output, make, rows, run
 
 directions = pytest.mark.parametrize("causal", [False, True])
 

@@ -7,8 +7,8 @@ from lra_bench.contracts import UserError
 from lra_bench.models.feedforward import FeedForward
 from lra_bench.models.full.softmax_attention import SoftmaxAttention
 from lra_bench.models.mixer import Context
-from tests.mixer_cases import HEADS, WIDTH, make, rows, run
-from tests.model_cases import batch_for, model, node_file, task
+from tests.support.mixer_cases import HEADS, WIDTH, make, rows, run
+from tests.support.model_cases import batch_for, model, node_file, task
 
 
 def same(a, b, tolerance=1e-10):

@@ -7,8 +7,8 @@ from lra_bench.contracts import UserError
 from lra_bench.models.heads.adaptive_span import AdaptiveSpan
 from lra_bench.models.heads.dynamic_span import DynamicSpan
 from lra_bench.models.kernels import patterns
-from tests.mixer_cases import HEADS, WIDTH, context, make, rows, run
-from tests.model_cases import batch_for, model, task
+from tests.support.mixer_cases import HEADS, WIDTH, context, make, rows, run
+from tests.support.model_cases import batch_for, model, task
 
 BOTH = pytest.mark.parametrize("name", ["adaptive_span", "adaptive_span_dynamic"])
 DIRECTIONS = pytest.mark.parametrize("causal", [False, True])

@@ -5,8 +5,8 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.heads.collaborative import CollaborativeHeads
-from tests.mixer_cases import HEADS, WIDTH, make, rows, run
-from tests.model_cases import model, task
+from tests.support.mixer_cases import HEADS, WIDTH, make, rows, run
+from tests.support.model_cases import model, task
 
 
 def concatenated(mixer):

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from lra_bench.contracts import UserError
-from tests.mixer_cases import context, make, rows
+from tests.models.heads.test_head_losses import losses
 from tests.oracles.full import ORACLES
-from tests.test_head_losses import losses
+from tests.support.mixer_cases import context, make, rows
 
 KINDS = ("output", "subspace", "position")
 

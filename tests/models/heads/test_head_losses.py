@@ -9,9 +9,9 @@ from lra_bench.contracts import UserError
 from lra_bench.models.full.softmax_attention import SoftmaxAttention
 from lra_bench.models.heads.choice import LOSSES
 from lra_bench.models.mixer import HeadMixer
-from tests.mixer_cases import CASES, HEADS, NODES, SPECS, WIDTH, context, make, rows, run
-from tests.model_cases import batch_for, model, task
-from tests.storage_probe import exponents, held_for_backward
+from tests.support.mixer_cases import CASES, HEADS, NODES, SPECS, WIDTH, context, make, rows, run
+from tests.support.model_cases import batch_for, model, task
+from tests.support.storage_probe import exponents, held_for_backward
 
 POSITION, SUBSPACE = ({"name": "disagreement", "of": of} for of in ("position", "subspace"))
 HEADED = [(name, causal) for name, causal in CASES if isinstance(make(name, causal=causal), HeadMixer)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from lra_bench.contracts import UserError
 from lra_bench.models.heads.multiscale import MultiScale, allocation
-from tests.mixer_cases import context, make
+from tests.support.mixer_cases import context, make
 
 
 @given(st.integers(1, 16), st.integers(1, 6), st.integers(1, 8), st.floats(0, 3))

@@ -5,10 +5,10 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.heads.pattern_guidance import PatternGuidance
-from tests.mixer_cases import context, make, rows
-from tests.model_cases import batch_for, model, task
+from tests.models.heads.test_head_losses import losses
 from tests.oracles.full import ORACLES
-from tests.test_head_losses import losses
+from tests.support.mixer_cases import context, make, rows
+from tests.support.model_cases import batch_for, model, task
 
 
 def guided(**own):

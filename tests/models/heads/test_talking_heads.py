@@ -5,8 +5,8 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.heads.talking_heads import NOISE, TalkingHeads
-from tests.mixer_cases import HEADS, WIDTH, context, make, make_position, rows, run
 from tests.oracles.heads import talking
+from tests.support.mixer_cases import HEADS, WIDTH, context, make, make_position, rows, run
 
 
 def silent(mixer):

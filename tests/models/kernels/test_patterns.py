@@ -7,8 +7,8 @@ from lra_bench.models.kernels import block as block_kernel
 from lra_bench.models.kernels.block import Beside, block_attention
 from lra_bench.models.kernels.patterns import across_residues, by_residue, from_residue, within_blocks, within_window
 from lra_bench.models.mixer import Padding
-from tests.storage_probe import exponents
-from tests.test_kernels import close, dense, draw, everything
+from tests.models.kernels.test_kernels import close, dense, draw, everything
+from tests.support.storage_probe import exponents
 
 either_way = pytest.mark.parametrize("causal", [False, True])
 padded_or_not = pytest.mark.parametrize("padded", [False, True])

@@ -5,7 +5,7 @@ import torch
 
 from lra_bench.models.kernels.matrix_scan import matrix_scan
 from lra_bench.models.kernels.scan import in_two_levels, in_two_levels_backward, scan
-from tests.storage_probe import exponents, held_for_backward
+from tests.support.storage_probe import exponents, held_for_backward
 
 KINDS = (torch.float64, torch.complex128)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lra_bench.contracts import UserError
-from tests.mixer_cases import context, dense_output, make, rows, run
+from tests.support.mixer_cases import context, dense_output, make, rows, run
 
 
 def weights(mixer, n, lengths=None):

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from lra_bench.contracts import UserError
-from tests.mixer_cases import context, make, rows, run
+from tests.support.mixer_cases import context, make, rows, run
 
 
 def test_is_a_recurrent_network():

@@ -9,8 +9,8 @@ from lra_bench.contracts import UserError
 from lra_bench.models.linear.directions import orthogonal_directions
 from lra_bench.models.linear.orthogonal_features import default_features
 from lra_bench.models.linear.performer import Performer
-from tests.mixer_cases import HEADS, WIDTH, context, make, rows, run
-from tests.model_cases import batch_for, model, task
+from tests.support.mixer_cases import HEADS, WIDTH, context, make, rows, run
+from tests.support.model_cases import batch_for, model, task
 
 D = 16
 

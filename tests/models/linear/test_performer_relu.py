@@ -8,7 +8,7 @@ import torch
 from lra_bench.contracts import UserError
 from lra_bench.models.linear.directions import orthogonal_directions
 from lra_bench.models.linear.performer_relu import EPSILON, ReluPerformer
-from tests.mixer_cases import HEADS, WIDTH, context, make, rows, run
+from tests.support.mixer_cases import HEADS, WIDTH, context, make, rows, run
 
 
 def arc_cosine(q, k):

@@ -8,7 +8,7 @@ import torch
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.linear import linear_attention
 from lra_bench.models.linear.rfa import RFA
-from tests.mixer_cases import HEADS, WIDTH, context, make, rows, run
+from tests.support.mixer_cases import HEADS, WIDTH, context, make, rows, run
 
 D = 16
 

@@ -6,7 +6,7 @@ import torch
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.landmarks import Landmarks
 from lra_bench.models.mixer import Padding
-from tests.mixer_cases import context, dense_output, make, rows, run
+from tests.support.mixer_cases import context, dense_output, make, rows, run
 
 
 @pytest.mark.parametrize("lengths", [None, [61, 33, 4, 0]])

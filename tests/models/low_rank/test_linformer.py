@@ -6,8 +6,8 @@ import torch.nn.functional as F
 
 from lra_bench.contracts import UserError
 from lra_bench.models.mixer import Padding
-from tests.mixer_cases import context, dense_output, make, rows, run
-from tests.model_cases import batch_for, model, task
+from tests.support.mixer_cases import context, dense_output, make, rows, run
+from tests.support.model_cases import batch_for, model, task
 
 LENGTHS = [61, 33]
 

@@ -11,7 +11,7 @@ from lra_bench.models.kernels.head_convolution import head_convolution
 from lra_bench.models.kernels.pseudo_inverse import pseudo_inverse
 from lra_bench.models.kernels.segments import segment_mean
 from lra_bench.models.mixer import Padding
-from tests.mixer_cases import dense_output, make, rows, run
+from tests.support.mixer_cases import dense_output, make, rows, run
 
 
 def draw(*shape, seed=0):

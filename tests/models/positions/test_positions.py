@@ -12,8 +12,8 @@ from lra_bench.models.positions.learned import LearnedPosition
 from lra_bench.models.positions.none import NoPosition
 from lra_bench.models.positions.position import Position
 from lra_bench.models.positions.sinusoidal import SinusoidalPosition, sinusoids
-from tests.mixer_cases import POSITIONS
-from tests.model_cases import batch_for, model, task
+from tests.support.mixer_cases import POSITIONS
+from tests.support.model_cases import batch_for, model, task
 
 HOOKS = {"embed", "rotate", "bias", "scores", "weight"}
 

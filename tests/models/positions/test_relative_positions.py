@@ -10,8 +10,8 @@ from lra_bench.contracts import UserError
 from lra_bench.models.mixer import Padding
 from lra_bench.models.positions.alibi import slopes
 from lra_bench.models.positions.sinusoidal import sinusoids
-from tests.mixer_cases import POSITIONS, context, make, make_position, rows, run
-from tests.model_cases import batch_for, model, task
+from tests.support.mixer_cases import POSITIONS, context, make, make_position, rows, run
+from tests.support.model_cases import batch_for, model, task
 
 
 def draw(*shape, seed=0):

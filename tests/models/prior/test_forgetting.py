@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lra_bench.models.positions.alibi import slopes
-from tests.mixer_cases import HEADS, context, dense_output, make, make_position, rows, run
+from tests.support.mixer_cases import HEADS, context, dense_output, make, make_position, rows, run
 
 directions = pytest.mark.parametrize("causal", [False, True])
 

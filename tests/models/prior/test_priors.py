@@ -6,8 +6,8 @@ import torch
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.means import CHUNK, running_mean, running_sum
 from lra_bench.models.prior.gaussian_transformer import GaussianTransformer
-from tests.mixer_cases import context, dense_output, make, rows, run, stack
 from tests.oracles.priors import predicted
+from tests.support.mixer_cases import context, dense_output, make, rows, run, stack
 
 directions = pytest.mark.parametrize("causal", [False, True])
 

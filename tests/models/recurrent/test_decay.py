@@ -6,7 +6,7 @@ import torch.nn.functional as F
 
 from lra_bench.models.kernels.decay import decay_attention
 from lra_bench.models.kernels.linear import causal_linear_sums
-from tests.storage_probe import exponents
+from tests.support.storage_probe import exponents
 
 KINDS = ("scalar", "vector", "delta")
 

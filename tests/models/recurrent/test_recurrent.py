@@ -10,8 +10,8 @@ from lra_bench.models.recurrent.lstm import LSTM
 from lra_bench.models.recurrent.mlstm import MLSTM, running_maximum
 from lra_bench.models.recurrent.recurrence import last_rows, reverse
 from lra_bench.models.recurrent.steps import step_biases
-from tests.mixer_cases import NODES, SPECS, context, make, rows, run
-from tests.model_cases import batch_for, model, randomise, task
+from tests.support.mixer_cases import NODES, SPECS, context, make, rows, run
+from tests.support.model_cases import batch_for, model, randomise, task
 
 MATRICES = ("retnet", "gla", "delta_net", "gated_delta_net")
 LANGUAGE = task("language_modeling", "causal", classes=11)

@@ -11,9 +11,9 @@ from lra_bench.contracts import UserError
 from lra_bench.models.kernels.corrected_decay import corrected_decay_attention
 from lra_bench.models.kernels.decay import decay_attention
 from lra_bench.models.recurrent.rwkv7 import RWKV7
-from tests.mixer_cases import context, dense_output, make, rows, run, stack
 from tests.oracles.rwkv7 import mixed
-from tests.storage_probe import exponents
+from tests.support.mixer_cases import context, dense_output, make, rows, run, stack
+from tests.support.storage_probe import exponents
 
 
 def draw(n, seed=0, slowest=-0.6065, dtype=torch.float64, sizes=(2, 3, 4, 5)):

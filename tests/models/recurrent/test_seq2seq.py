@@ -5,12 +5,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lra_bench import config as configuration
 from lra_bench.build import build_model
+from lra_bench.config import compose as configuration
 from lra_bench.contracts import Batch, UserError
 from lra_bench.models.mixer import Padding
 from lra_bench.models.recurrent.seq2seq import AdditivePooling, Seq2Seq
-from tests.model_cases import batch_for, model, node_file, randomise, task
+from tests.support.model_cases import batch_for, model, node_file, randomise, task
 
 every_form = pytest.mark.parametrize(("cell", "attention"), [(c, a) for c in ("gru", "lstm") for a in (False, True)])
 

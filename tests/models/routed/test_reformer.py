@@ -7,7 +7,7 @@ from lra_bench.contracts import UserError
 from lra_bench.models.kernels.hashing import ONE_HASH, angular_buckets
 from lra_bench.models.kernels.sorting import stable_order, take
 from lra_bench.models.routed.reformer import Reformer
-from tests.mixer_cases import HEADS, WIDTH, context, dense_output, make, rows, run
+from tests.support.mixer_cases import HEADS, WIDTH, context, dense_output, make, rows, run
 
 
 def hashed(mixer, q, chunks):

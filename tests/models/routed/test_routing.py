@@ -8,8 +8,8 @@ from lra_bench.contracts import UserError
 from lra_bench.models.routed import routing as module
 from lra_bench.models.routed.centroids import Centroids
 from lra_bench.training.loop import after_step, stepped_modules
-from tests.mixer_cases import context, dense_output, make, rows, run
-from tests.model_cases import batch_for, model, task
+from tests.support.mixer_cases import context, dense_output, make, rows, run
+from tests.support.model_cases import batch_for, model, task
 
 
 def draw(*shape, seed=0):

@@ -10,9 +10,9 @@ from lra_bench.contracts import UserError
 from lra_bench.models.kernels.edges import distinct, edge_attention
 from lra_bench.models.routed.reinforced import ReinforcedModel, row_rewards
 from lra_bench.training.loop import after_step, stepped_modules
-from tests.mixer_cases import NODES, context, dense_output, make, rows, run
-from tests.model_cases import batch_for, node_file, task
 from tests.oracles.routed import walks
+from tests.support.mixer_cases import NODES, context, dense_output, make, rows, run
+from tests.support.model_cases import batch_for, node_file, task
 
 
 def draw(*shape, seed=0):

@@ -6,7 +6,7 @@ import torch
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.sinkhorn import sinkhorn
 from lra_bench.models.routed import sorted_blocks as module
-from tests.mixer_cases import make, rows, run
+from tests.support.mixer_cases import make, rows, run
 
 FORMS = ["sinkhorn", "sinkhorn_bilinear"]
 

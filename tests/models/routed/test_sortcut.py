@@ -5,7 +5,7 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.routed import sorted_blocks as module
-from tests.mixer_cases import dense_output, make, rows, run
+from tests.support.mixer_cases import dense_output, make, rows, run
 
 
 def sorted_by(monkeypatch, order):

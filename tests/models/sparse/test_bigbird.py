@@ -6,7 +6,7 @@ import torch
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.tables import DRAW_BITS, distinct_ranks
 from lra_bench.models.sparse.bigbird import BigBird
-from tests.mixer_cases import HEADS, WIDTH, dense_output, make, rows, run
+from tests.support.mixer_cases import HEADS, WIDTH, dense_output, make, rows, run
 
 
 def table(counts=(20,), blocks=20, **options):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lra_bench.contracts import UserError
-from tests.mixer_cases import make, rows, run
+from tests.support.mixer_cases import make, rows, run
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -5,7 +5,7 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.sparse.blockwise import Blockwise, default_shifts
-from tests.mixer_cases import dense_output, make, rows, run
+from tests.support.mixer_cases import dense_output, make, rows, run
 
 
 @pytest.mark.parametrize("shifts", [[0, 0], [0, 1], [1, 0], [2, 5], [-1, 9]])

@@ -6,9 +6,9 @@ import torch
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.tree import BLOCK, edges, read_leaves, span_counts
 from lra_bench.models.mixer import Padding
-from tests.mixer_cases import dense_output, make, rows, run
-from tests.model_cases import batch_for, model, randomise, task
 from tests.oracles.sparse import edges_of_leaf
+from tests.support.mixer_cases import dense_output, make, rows, run
+from tests.support.model_cases import batch_for, model, randomise, task
 
 CPU = torch.device("cpu")
 either_way = pytest.mark.parametrize("causal", [False, True])

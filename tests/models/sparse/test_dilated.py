@@ -5,7 +5,7 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.sparse.dilated_window import DilatedWindow, spread
-from tests.mixer_cases import HEADS, WIDTH, dense_output, make, rows, run
+from tests.support.mixer_cases import HEADS, WIDTH, dense_output, make, rows, run
 
 either_way = pytest.mark.parametrize("causal", [False, True])
 

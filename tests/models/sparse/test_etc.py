@@ -6,8 +6,8 @@ import torch
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.segments import segment_of
 from lra_bench.models.mixer import Padding
-from tests.mixer_cases import HEADS, context, dense_output, make, rows, run
-from tests.model_cases import batch_for, model, randomise, task
+from tests.support.mixer_cases import HEADS, context, dense_output, make, rows, run
+from tests.support.model_cases import batch_for, model, randomise, task
 
 
 def without_labels(**own):

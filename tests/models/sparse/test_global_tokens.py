@@ -5,8 +5,8 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.sparse.global_tokens import GlobalTokens
-from tests.mixer_cases import HEADS, WIDTH, context, dense_output, make, rows, run
-from tests.model_cases import batch_for, model, randomise, task
+from tests.support.mixer_cases import HEADS, WIDTH, context, dense_output, make, rows, run
+from tests.support.model_cases import batch_for, model, randomise, task
 
 
 @pytest.mark.parametrize("options", [{"global_tokens": 1}, {"global_tokens": 5, "kv_heads": 1}, {"global_tokens": 70}])

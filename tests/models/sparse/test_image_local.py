@@ -5,9 +5,9 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.tiles import Tiles
-from tests.mixer_cases import context, dense_output, make, rows, run
-from tests.model_cases import batch_for, model, task
-from tests.storage_probe import exponents
+from tests.support.mixer_cases import context, dense_output, make, rows, run
+from tests.support.model_cases import batch_for, model, task
+from tests.support.storage_probe import exponents
 
 
 def sees(mixer, n, at):

@@ -6,8 +6,8 @@ import torch
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels import block as block_kernel
 from lra_bench.models.kernels import patterns
-from tests.mixer_cases import context, make, rows, run
-from tests.model_cases import model, task
+from tests.support.mixer_cases import context, make, rows, run
+from tests.support.model_cases import model, task
 
 
 def reach(function, n, at):

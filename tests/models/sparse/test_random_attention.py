@@ -5,7 +5,7 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.sparse.random_attention import RandomAttention
-from tests.mixer_cases import HEADS, WIDTH, dense_output, make, rows, run
+from tests.support.mixer_cases import HEADS, WIDTH, dense_output, make, rows, run
 
 either_way = pytest.mark.parametrize("causal", [False, True])
 

@@ -5,8 +5,8 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.mixer import Padding
-from tests.mixer_cases import context, dense_output, make, rows, run
-from tests.storage_probe import exponents
+from tests.support.mixer_cases import context, dense_output, make, rows, run
+from tests.support.storage_probe import exponents
 
 SYSTEMS = ["sparse_fixed", "sparse_strided"]
 every_system = pytest.mark.parametrize("name", SYSTEMS)

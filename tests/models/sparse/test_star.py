@@ -5,8 +5,8 @@ import torch
 
 from lra_bench.models.mixer import Padding
 from lra_bench.models.sparse.star import neighbours
-from tests.mixer_cases import context, dense_output, make, rows, run
-from tests.model_cases import batch_for, model, randomise, task
+from tests.support.mixer_cases import context, dense_output, make, rows, run
+from tests.support.model_cases import batch_for, model, randomise, task
 
 
 def stack(depth=2, **options):

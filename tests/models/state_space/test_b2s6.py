@@ -6,7 +6,7 @@ from torch import nn
 
 from lra_bench.contracts import UserError
 from lra_bench.models.state_space.b2s6 import B2S6
-from tests.mixer_cases import context, dense_output, make, rows, run
+from tests.support.mixer_cases import context, dense_output, make, rows, run
 
 
 @pytest.mark.parametrize("causal", [False, True])

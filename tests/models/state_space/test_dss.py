@@ -5,8 +5,8 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.state_space.dss import DSS
-from tests.mixer_cases import WIDTH, make, rows, run
 from tests.oracles.state_space import normalised
+from tests.support.mixer_cases import WIDTH, make, rows, run
 
 
 @pytest.mark.parametrize("kernel", ["softmax", "exp"])

@@ -10,8 +10,8 @@ from lra_bench.models.kernels.vandermonde import sum_of_exponentials, weighed_by
 from lra_bench.models.mixer import Padding
 from lra_bench.models.state_space.mega import laplace
 from lra_bench.models.state_space.moving_average import MovingAverage
-from tests.mixer_cases import context, dense_output, make, rows, run
 from tests.oracles.mega import averaged
+from tests.support.mixer_cases import context, dense_output, make, rows, run
 
 BOTH = ("mega", "mega_chunk")
 

@@ -9,8 +9,8 @@ from lra_bench.contracts import UserError
 from lra_bench.models.kernels.power_series import reciprocal_of_one_plus, shifted
 from lra_bench.models.state_space.hippo import legs
 from lra_bench.models.state_space.s4 import S4
-from tests.mixer_cases import WIDTH, context, make, rows, run
-from tests.storage_probe import exponents, largest_storage
+from tests.support.mixer_cases import WIDTH, context, make, rows, run
+from tests.support.storage_probe import exponents, largest_storage
 
 
 def begun(step, states):

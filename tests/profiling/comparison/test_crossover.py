@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lra_bench.measure.crossing import Crossing, crossing
-from lra_bench.measure.ratios import geometric_mean, ratio
+from lra_bench.profiling.comparison.crossover import Crossing, crossing
+from lra_bench.profiling.comparison.ratios import geometric_mean, ratio
 
 LENGTHS = (1024, 2048, 4096, 8192)
 

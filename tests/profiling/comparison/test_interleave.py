@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 import torch
 
-from lra_bench.hardware import resolve, usable_cpus
-from lra_bench.measure import contender, contest, speed
-from lra_bench.measure.backend import attention_backend, forced
-from lra_bench.measure.bench import Bench, status_of
-from lra_bench.measure.contest import Contest
-from lra_bench.measure.entrant import Entrant, Measured, Setting
-from lra_bench.measure.fit import largest_batch
-from lra_bench.measure.memory import Peak
-from lra_bench.measure.processes import Ended, Live, Processes
-from lra_bench.measure.quiet import wait_for_quiet
-
-from . import toy_networks as toy
-from .live import InProcess
-from .test_profile import config, hardware
+from lra_bench.profiling import timing
+from lra_bench.profiling.attention_backend import attention_backend, forced
+from lra_bench.profiling.batch_search import largest_batch
+from lra_bench.profiling.bench import Bench, status_of
+from lra_bench.profiling.comparison import interleave, worker
+from lra_bench.profiling.comparison.interleave import Contest
+from lra_bench.profiling.comparison.types import Entrant, Measured, Setting
+from lra_bench.profiling.idle_threads import wait_for_quiet
+from lra_bench.profiling.worker_pool import Ended, Live, Processes
+from lra_bench.runtime.hardware import resolve, usable_cpus
+from lra_bench.runtime.memory import Peak
+from tests.profiling.test_profile import config, hardware
+from tests.support import toy_networks as toy
+from tests.support.in_process_workers import InProcess
 
 MODES = ("inference", "train")
 MODEL_NAMES = ("Attention", "LinearAttention")
@@ -68,11 +68,11 @@ def hold(*arguments: Any, **changes: Any) -> tuple[Contest, list[Measured]]:
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch):
     """The rule in small and no processes; threads are put back."""
-    monkeypatch.setattr(contest, "Live", InProcess)
+    monkeypatch.setattr(interleave, "Live", InProcess)
     monkeypatch.setattr("gc.unfreeze", lambda: None)  # a process of its own has not the tests in its memory
     for name, value in {"SECONDS": 0.01, "ROUNDS": 7, "ROUND_SECONDS": 0.01}.items():
-        monkeypatch.setattr(speed, name, value)
-    monkeypatch.setattr(speed, "WARM_UP_STEPS", 2)
+        monkeypatch.setattr(timing, name, value)
+    monkeypatch.setattr(timing, "WARM_UP_STEPS", 2)
     monkeypatch.setattr(InProcess, "commands", [])
     threads = torch.get_num_threads()
     yield InProcess.commands
@@ -83,7 +83,7 @@ def test_all_are_built_then_warmed_up_then_take_turns_whose_order_turns_round(in
     names = ["Attention", "LinearAttention", "math"]
     _, found = hold([entrant("Attention"), entrant("LinearAttention"), entrant("Attention", "math")], ("train",))
     expected = [(name, command) for command in ("build", "warm_up") for name in names]
-    visit = -(-speed.ROUNDS // contest.VISITS["cpu"])
+    visit = -(-timing.ROUNDS // interleave.VISITS["cpu"])
     for number in range(visit):
         expected += [(name, "turn") for name in (reversed(names) if number % 2 else names)]
     assert in_process[: len(expected)] == expected
@@ -96,7 +96,7 @@ def test_all_are_built_then_warmed_up_then_take_turns_whose_order_turns_round(in
 @pytest.mark.parametrize("visits", [1, 7])
 def test_processes_go_on_to_the_next_length(in_process: list, monkeypatch: pytest.MonkeyPatch, visits: int) -> None:
     """Those that have no turn there stay where shorter lengths are visited again."""
-    monkeypatch.setattr(contest, "VISITS", {"cpu": visits})
+    monkeypatch.setattr(interleave, "VISITS", {"cpu": visits})
     both = [entrant("Attention"), entrant("LinearAttention")]
     with Processes() as processes:
         before = Contest(setting(length=64), processes, lambda done, doing: None)
@@ -116,7 +116,7 @@ def test_processes_go_on_to_the_next_length(in_process: list, monkeypatch: pytes
 
 
 def test_turns_at_other_times_add_to_what_was_found(in_process: list) -> None:
-    whole = contest.VISITS["cpu"]
+    whole = interleave.VISITS["cpu"]
     with visited([entrant("Attention"), entrant("LinearAttention")]) as (held, found):
         for visit in range(2, whole + 1):
             first = [dataclasses.replace(one) for one in found]
@@ -125,19 +125,19 @@ def test_turns_at_other_times_add_to_what_was_found(in_process: list) -> None:
             assert {command for _, command in in_process} == {"build", "resume", "turn", "rest"}
             for one, before in zip(held.found, first, strict=True):
                 assert one.rounds[: len(before.rounds)] == before.rounds
-                assert len(one.rounds) >= speed.ROUNDS * visit / whole > len(before.rounds) - 1
+                assert len(one.rounds) >= timing.ROUNDS * visit / whole > len(before.rounds) - 1
                 assert one.entry["n"] == sum(map(len, one.rounds)) > before.entry["n"]
                 known = dict(before.entry)
                 same = {name for name, value in one.entry.items() if value == known[name]}
                 assert {"peak_resident_growth_bytes", "warmup_seconds", "attention_backend", "batch_size"} <= same
-    assert all(one.entry["n"] >= speed.STEPS and len(one.rounds) >= speed.ROUNDS for one in found)
+    assert all(one.entry["n"] >= timing.STEPS and len(one.rounds) >= timing.ROUNDS for one in found)
 
 
 def test_slow_steps_are_spared_every_second_time(in_process: list, monkeypatch: pytest.MonkeyPatch) -> None:
     """All have their rounds in the end, and a process that has no turn stays for the next."""
-    whole = contest.VISITS["cpu"]
+    whole = interleave.VISITS["cpu"]
     with visited([entrant("Attention"), entrant("LinearAttention")], ("train",)) as (held, (slow, fast)):
-        slow.warm = speed.WarmUp(1.0, 2 * speed.SLOW_STEP_SECONDS)
+        slow.warm = timing.WarmUp(1.0, 2 * timing.SLOW_STEP_SECONDS)
         processes = dict(held.processes.timed)
         for visit in range(2, whole + 1):
             before = len(slow.rounds), len(fast.rounds)
@@ -145,22 +145,22 @@ def test_slow_steps_are_spared_every_second_time(in_process: list, monkeypatch: 
             held.again()
             assert (len(slow.rounds) > before[0]) == (("Attention", "build") in in_process) == (visit in (3, 5, 7))
             assert len(fast.rounds) > before[1] and held.processes.timed == processes
-    assert len(slow.rounds) >= speed.SLOW_ROUNDS
+    assert len(slow.rounds) >= timing.SLOW_ROUNDS
     with visited([entrant("Attention")], ("train",)) as (held, (slow,)):
-        slow.warm = speed.WarmUp(1.0, 2 * speed.SLOW_STEP_SECONDS)
+        slow.warm = timing.WarmUp(1.0, 2 * timing.SLOW_STEP_SECONDS)
         in_process.clear()
         held.again()
         assert not in_process, "nobody is built for no turn"
 
 
 def test_what_fails_at_another_time_keeps_what_it_had(in_process: list, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: contender.Contender, steps: int) -> dict:
+    def full(self: worker.Contender, steps: int) -> dict:
         raise torch.OutOfMemoryError("no room")
 
     with visited([entrant("LinearAttention")], ("train",)) as (held, (one,)):
         entry, rounds = dict(one.entry), one.rounds
         with monkeypatch.context() as patched:
-            patched.setattr(contender.Contender, "turn", full)
+            patched.setattr(worker.Contender, "turn", full)
             held.again()
         assert one.entry == entry and one.rounds == rounds
         held.again()
@@ -202,7 +202,7 @@ def test_entries_say_which_kernel_ran_and_what_a_row_costs(in_process: list) -> 
     assert {kernels["LinearAttention", mode] for mode in MODES} == {None}
     for one in found:
         assert one.flops_per_row and one.entry["static_bytes"]
-        assert contest.VISITS["cpu"] * one.entry["n"] >= speed.STEPS and one.entry["batch_size"] == 2
+        assert interleave.VISITS["cpu"] * one.entry["n"] >= timing.STEPS and one.entry["batch_size"] == 2
     by_name = {one.entrant.name: one.flops_per_row for one in found if one.entry["mode"] == "train"}
     assert by_name["Attention"] == by_name["math"] > by_name["LinearAttention"]
 
@@ -241,12 +241,12 @@ def test_a_process_that_dies_ends_its_modes_alone() -> None:
 
 def test_a_silent_process_is_given_up_and_its_last_words_are_told() -> None:
     job = {"config": {}, "spec": {"grid": None}, "batch": 1, "attention": None}
-    live = Live("lra_bench.measure.contender", job)
+    live = Live("lra_bench.profiling.comparison.worker", job)
     with pytest.raises(Ended, match="within 0 s") as silent:
         live.hear(0.01)
     assert silent.value.status == "timeout"
     live.end()
-    live = Live("lra_bench.measure.contender", job)
+    live = Live("lra_bench.profiling.comparison.worker", job)
     with pytest.raises(Ended, match="TypeError") as broken:
         live.ask(60, "build")
     assert broken.value.status == "failed"
@@ -349,7 +349,7 @@ def test_of_small_peaks_the_middle_counts(monkeypatch: pytest.MonkeyPatch, peaks
 
     monkeypatch.setattr(Bench, "peak", peak)
     job = {"config": config(), "spec": dataclasses.asdict(toy.spec()), "batch": 1}
-    one = contender.Contender({**job, "attention": None, "memory_limit_bytes": None})
+    one = worker.Contender({**job, "attention": None, "memory_limit_bytes": None})
     one.build(64, flops=False)
     assert one.weigh("inference", 1)["memory"]["peak_resident_growth_bytes"] == (told and told << 20)
     assert not list(found)
@@ -357,12 +357,12 @@ def test_of_small_peaks_the_middle_counts(monkeypatch: pytest.MonkeyPatch, peaks
 
 def test_a_turn_begins_with_a_step_that_is_not_counted_where_steps_are_short(in_process: list) -> None:
     job = {"config": config(), "spec": dataclasses.asdict(toy.spec()), "batch": 1}
-    one = contender.Contender({**job, "attention": None, "memory_limit_bytes": None})
+    one = worker.Contender({**job, "attention": None, "memory_limit_bytes": None})
     one.build(64, flops=False)
     one.warm_up("inference", limit_seconds=30.0)
     calls = []
     for step_seconds, lead in ((0.01, 1), (0.2, 0)):
-        one.step, one.warm = (lambda: calls.append(1)), speed.WarmUp(1.0, step_seconds)
+        one.step, one.warm = (lambda: calls.append(1)), timing.WarmUp(1.0, step_seconds)
         calls.clear()
         assert len(one.turn(3)["seconds"]) == 3
         assert len(calls) == 3 + lead
@@ -374,7 +374,7 @@ def test_who_has_had_a_turn_leaves_the_cores_to_the_next() -> None:
     """Threads of OpenMP spin for tens of milliseconds after a step."""
     both = {**config(), "hardware": {**config()["hardware"], "threads": 2}}
     job = {"config": both, "spec": dataclasses.asdict(toy.spec()), "batch": 32}
-    live = Live("lra_bench.measure.contender", {**job, "attention": None, "memory_limit_bytes": None})
+    live = Live("lra_bench.profiling.comparison.worker", {**job, "attention": None, "memory_limit_bytes": None})
     try:
         live.ask(60, "build", length=1024, flops=False)
         live.ask(60, "warm_up", mode="train", limit_seconds=30.0)

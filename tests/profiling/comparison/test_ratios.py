@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lra_bench.measure.ratios import median_interval, spread_of, undisturbed_ratio
+from lra_bench.profiling.comparison.ratios import median_interval, spread_of, undisturbed_ratio
 
 
 def test_the_interval_of_a_median_holds_it_as_often_as_it_says():

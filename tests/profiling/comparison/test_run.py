@@ -10,19 +10,18 @@ import pytest
 
 from lra_bench.contracts import UserError
 from lra_bench.leaderboard.profile import tables, write_csv
-from lra_bench.measure import comparison
-from lra_bench.measure.comparison import Comparison, Profile, batches_of
-from lra_bench.measure.contest import VISITS
-from lra_bench.measure.entrant import Entrant, Measured, Setting
-from lra_bench.measure.entry import entry_of, unmeasured
-from lra_bench.measure.memory import Peak
-from lra_bench.measure.processes import Processes
-from lra_bench.measure.ratios import fast
-from lra_bench.measure.rows import row_of, summary_of
-from lra_bench.measure.speed import Timing, WarmUp, summary
-
-from . import toy_networks as toy
-from .test_profile import config, hardware
+from lra_bench.profiling.comparison import run as comparison
+from lra_bench.profiling.comparison.interleave import VISITS
+from lra_bench.profiling.comparison.ratios import fast
+from lra_bench.profiling.comparison.rows import row_of, summary_of
+from lra_bench.profiling.comparison.run import Comparison, Profile, batches_of
+from lra_bench.profiling.comparison.types import Entrant, Measured, Setting
+from lra_bench.profiling.speed_point import entry_of, unmeasured
+from lra_bench.profiling.timing import Timing, WarmUp, summary
+from lra_bench.profiling.worker_pool import Processes
+from lra_bench.runtime.memory import Peak
+from tests.profiling.test_profile import config, hardware
+from tests.support import toy_networks as toy
 
 LENGTHS = [1024, 2048, 4096]
 # Seconds and bytes of a row at 1,024 tokens, and the exponent of both.

@@ -10,13 +10,12 @@ from lra_bench.contracts import UserError
 from lra_bench.data.cache import Cache
 from lra_bench.data.columns import numbers
 from lra_bench.data.download import Remote
-from lra_bench.tasks import image_batches, image_files
-from lra_bench.tasks.image import Image
-from lra_bench.tasks.image_pixels import grey, to_tokens
-from lra_bench.tasks.image_rows import rows_of
-
-from .file_host import serving
-from .image_world import (
+from lra_bench.tasks.image import batches as image_batches
+from lra_bench.tasks.image import files
+from lra_bench.tasks.image.pixels import grey, to_tokens
+from lra_bench.tasks.image.rows import rows_of
+from lra_bench.tasks.image.task import Image
+from tests.support.cifar_files import (
     SPLITS,
     World,
     batch,
@@ -29,7 +28,8 @@ from .image_world import (
     write_batches,
     write_tables,
 )
-from .running import Folder
+from tests.support.command import Folder
+from tests.support.file_host import serving
 
 
 @pytest.fixture(autouse=True)
@@ -74,21 +74,21 @@ def test_official_files_are_known_by_their_checksums_whatever_the_form(tmp_path,
     world = World(train=60, test=30)
     archive, tables_ = write_archive(world, tmp_path / "a"), write_tables(world, tmp_path / "t")
     batches, lossy = write_batches(world, tmp_path / "b"), write_tables(world, tmp_path / "j", "JPEG", "jpeg")
-    monkeypatch.setattr(image_files, "OFFICIAL_PICTURES", {"train": 60, "test": 30})
+    monkeypatch.setattr(files, "OFFICIAL_PICTURES", {"train": 60, "test": 30})
     fingerprint = Image().fingerprint()  # nothing is there: what would be fetched
     for source in (archive, tables_, batches, lossy):
         with pytest.raises(UserError, match="JPEG" if source is lossy else "not that of the official files"):
             prepared(source, tmp_path, allow_partial=False)
         assert Image(source=str(source)).fingerprint() != fingerprint
-    packed = (archive / image_files.ARCHIVE).read_bytes()
-    monkeypatch.setattr(image_files, "ARCHIVE_SHA256", hashlib.sha256(packed).hexdigest())
+    packed = (archive / files.ARCHIVE).read_bytes()
+    monkeypatch.setattr(files, "ARCHIVE_SHA256", hashlib.sha256(packed).hexdigest())
     sums = {name: hashlib.md5(content).hexdigest() for name, content in batch_contents(world).items()}
-    monkeypatch.setattr(image_files, "BATCHES", sums)
+    monkeypatch.setattr(files, "BATCHES", sums)
     remotes = tuple(
         Remote(remote.file, remote.file, sha256=hashlib.sha256((tables_ / remote.file).read_bytes()).hexdigest())
-        for remote in image_files.REMOTES
+        for remote in files.REMOTES
     )
-    monkeypatch.setattr(image_files, "REMOTES", remotes)
+    monkeypatch.setattr(files, "REMOTES", remotes)
     for number, source in enumerate((archive, tables_, batches)):
         task = prepared(source, tmp_path / str(number), allow_partial=False)
         assert task.fingerprint() == fingerprint
@@ -96,7 +96,7 @@ def test_official_files_are_known_by_their_checksums_whatever_the_form(tmp_path,
 
 
 def test_constants_name_files_that_can_be_found():
-    assert all(remote.sha256 and remote.address.startswith("https://") for remote in image_files.REMOTES)
+    assert all(remote.sha256 and remote.address.startswith("https://") for remote in files.REMOTES)
     assert list(image_batches.BATCHES)[-1] == image_batches.TEST_BATCH
 
 
@@ -217,9 +217,9 @@ def test_what_is_nowhere_is_fetched_and_checked(tmp_path, monkeypatch):
         host.files = {path.name: path.read_bytes() for path in root.iterdir()}
         remotes = [
             Remote(host.url(remote.file), remote.file, hashlib.sha256(host.files[remote.file]).hexdigest())
-            for remote in image_files.REMOTES
+            for remote in files.REMOTES
         ]
-        monkeypatch.setattr(image_files, "REMOTES", tuple(remotes))
+        monkeypatch.setattr(files, "REMOTES", tuple(remotes))
         planned = Image(allow_partial=True)
         before = planned.fingerprint()
         planned.prepare(Cache(tmp_path / "cache"))

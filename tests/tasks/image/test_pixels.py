@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from PIL import Image as Pillow
 
-from lra_bench.tasks.image_lengths import lengthened, noise_of, resized, size_of
-from lra_bench.tasks.image_pixels import grey, to_pictures, to_tokens, to_values
+from lra_bench.tasks.image.lengths import lengthened, noise_of, resized, size_of
+from lra_bench.tasks.image.pixels import grey, to_pictures, to_tokens, to_values
 
 # Of the greys of all colours, red slowest, as TensorFlow 2.21 computed them (tf.image.rgb_to_grayscale on uint8).
 TENSORFLOW_SHA256 = "824a76d81dad2c5a2cf1fa0b2c0a5afe7d871ec2970e4fa2809b53ddbecdca93"

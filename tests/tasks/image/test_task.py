@@ -8,14 +8,13 @@ from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.columns import numbers
 from lra_bench.data.examples import content_sha256, digests_of
-from lra_bench.tasks import image_files
-from lra_bench.tasks.image import Image
-from lra_bench.tasks.image_checks import check_pictures
-from lra_bench.tasks.image_floors import features, shortcut_accuracies
-from lra_bench.tasks.image_pixels import to_pictures
-from lra_bench.tasks.image_rows import rows_of, tables
-
-from .image_world import SPLITS, World, digests, prepared, write_batches, write_tables
+from lra_bench.tasks.image import files
+from lra_bench.tasks.image.checks import check_pictures
+from lra_bench.tasks.image.floors import features, shortcut_accuracies
+from lra_bench.tasks.image.pixels import to_pictures
+from lra_bench.tasks.image.rows import rows_of, tables
+from lra_bench.tasks.image.task import Image
+from tests.support.cifar_files import SPLITS, World, digests, prepared, write_batches, write_tables
 
 
 def test_the_split_is_fixed_stratified_and_disjoint(tmp_path):
@@ -69,7 +68,7 @@ def test_linear_input_is_the_same_pictures_as_numbers(tmp_path):
 def test_what_is_prepared_is_not_read_again(tmp_path, monkeypatch):
     root = write_batches(World(), tmp_path / "data")
     first = digests(prepared(root, tmp_path))
-    monkeypatch.setattr(image_files, "read_batches", None)
+    monkeypatch.setattr(files, "read_batches", None)
     assert digests(prepared(root, tmp_path)) == first
 
 
@@ -132,7 +131,7 @@ def test_floors_of_another_length_are_fitted_on_all_of_train_and_remembered(tmp_
         asked.append((len(train.labels), len(rows.labels), train.pixels.shape[1]))
         return {"majority": 0.1, "bag_of_pixels": 0.2, "linear_pixels": 0.3}
 
-    monkeypatch.setattr("lra_bench.tasks.image_floors.shortcut_accuracies", note)
+    monkeypatch.setattr("lra_bench.tasks.image.floors.shortcut_accuracies", note)
     for _ in range(2):
         assert task.floors("test", 2048)["linear_pixels"] == 0.3
         task.floors("test", 256, "resolution")

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from lra_bench.contracts import UserError
 from lra_bench.data.cache import Cache
 from lra_bench.data.examples import join
-from lra_bench.tasks.listops_files import find_files, read_examples
-from lra_bench.tasks.listops_trees import SYMBOLS
-
-from .listops_oracle import evaluate, parenthesised, trees, write
+from lra_bench.tasks.listops.files import find_files, read_examples
+from lra_bench.tasks.listops.trees import SYMBOLS
+from tests.oracles.listops import evaluate, parenthesised, trees, write
 
 GOOD = "( ( ( [MAX 4 ) 3 ) ] )\t4"
 NESTED = "( ( ( [SM ( ( ( [MED 1 ) 8 ) ] ) ) 9 ) ] )\t3"

@@ -12,10 +12,10 @@ from lra_bench.contracts import UserError
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.examples import content_sha256, digests_of, join
-from lra_bench.tasks.listops import ListOps
-from lra_bench.tasks.listops_floors import root_and_label, shortcut_accuracies
-from lra_bench.tasks.listops_generation import distinct, matched
-from lra_bench.tasks.listops_trees import MAX, MIN, NO_DIGIT, SM, describe, describe_rows
+from lra_bench.tasks.listops.floors import root_and_label, shortcut_accuracies
+from lra_bench.tasks.listops.generation import distinct, matched
+from lra_bench.tasks.listops.task import ListOps
+from lra_bench.tasks.listops.trees import MAX, MIN, NO_DIGIT, SM, describe, describe_rows
 
 SMALL: dict[str, Any] = {
     "window": [20, 100],
@@ -93,7 +93,7 @@ def test_prepared_data_is_found_again(task, cache, monkeypatch):
         raise AssertionError("generated again")
 
     task.split("test", 200)
-    monkeypatch.setattr("lra_bench.tasks.listops_generation.draw_chunk", never)
+    monkeypatch.setattr("lra_bench.tasks.listops.generation.draw_chunk", never)
     again = prepared(cache)
     assert contents(again) == contents(task)
     assert again.split("test", 200)["target"][:] == task.split("test", 200)["target"][:]

@@ -12,10 +12,10 @@ from scipy import stats
 from lra_bench.data.cache import Cache
 from lra_bench.data.compiled import compiled
 from lra_bench.data.examples import Examples, join
-from lra_bench.tasks.listops_files import find_files, read_examples
-from lra_bench.tasks.listops_generation import chunks, draw_chunk
-from lra_bench.tasks.listops_lengths import Trees, length_distribution
-from lra_bench.tasks.listops_trees import (
+from lra_bench.tasks.listops.files import find_files, read_examples
+from lra_bench.tasks.listops.generation import chunks, draw_chunk
+from lra_bench.tasks.listops.lengths import Trees, length_distribution
+from lra_bench.tasks.listops.trees import (
     ARITY,
     DEPTH,
     DIRECT_VALUE,
@@ -29,8 +29,7 @@ from lra_bench.tasks.listops_trees import (
     SYMBOLS,
     describe,
 )
-
-from .listops_oracle import depth, evaluate, parse, trees, write
+from tests.oracles.listops import depth, evaluate, parse, trees, write
 
 LRA = Trees(window=(500, 2000), max_depth=10, max_arguments=10, operator_probability=0.25)
 ROWS = 20_224

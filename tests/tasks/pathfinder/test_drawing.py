@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lra_bench.contracts import UserError
-from lra_bench.tasks.pathfinder_cells import TAKEN, find_free, mark_taken, nth_free
-from lra_bench.tasks.pathfinder_drawing import ATTEMPTS, FIRST_X, FIRST_Y
-from lra_bench.tasks.pathfinder_generation import draw_pictures, pictures
-from lra_bench.tasks.pathfinder_parameters import CONTOUR_LENGTHS, RESOLUTIONS, published
-from lra_bench.tasks.pathfinder_stamps import COLLISION, LINE, MASK, tables
-from tests.pathfinder_oracle import Drawer, opposite_of_outward
+from lra_bench.tasks.pathfinder.cells import TAKEN, find_free, mark_taken, nth_free
+from lra_bench.tasks.pathfinder.drawing import ATTEMPTS, FIRST_X, FIRST_Y
+from lra_bench.tasks.pathfinder.generation import draw_pictures, pictures
+from lra_bench.tasks.pathfinder.parameters import CONTOUR_LENGTHS, RESOLUTIONS, published
+from lra_bench.tasks.pathfinder.stamps import COLLISION, LINE, MASK, tables
+from tests.oracles.pathfinder import Drawer, opposite_of_outward
 
 SETS = [(resolution, margin) for resolution in RESOLUTIONS for margin in published(resolution, "hard").margins]
 
@@ -114,7 +114,7 @@ def test_stamps_equal_freshly_drawn_paddles(resolution, margin):
 
 @pytest.mark.parametrize("resolution", RESOLUTIONS)
 def test_markers_equal_discs_drawn_on_the_whole_picture(resolution):
-    from lra_bench.tasks.pathfinder_drawing import _paste_marker
+    from lra_bench.tasks.pathfinder.drawing import _paste_marker
 
     plain, t = drawer(resolution, 1), tables(published(resolution, "hard"), published(resolution, "hard").margins[0])
     edge = [0, 1, 2, 5, 7, 9, 11, resolution // 2]

@@ -9,10 +9,19 @@ import pytest
 from lra_bench.contracts import UserError
 from lra_bench.data.columns import numbers
 from lra_bench.data.examples import digests_of
-from lra_bench.tasks.pathfinder_drawing import LABEL
-from lra_bench.tasks.pathfinder_generation import draw_pictures
-from tests.pathfinder_originals import originals
-from tests.pathfinder_world import EASY, SPLITS, png, prepared, read_release, release, write_archive, write_folder
+from lra_bench.tasks.pathfinder.drawing import LABEL
+from lra_bench.tasks.pathfinder.generation import draw_pictures
+from tests.support.pathfinder_originals import originals
+from tests.support.pathfinder_release import (
+    EASY,
+    SPLITS,
+    png,
+    prepared,
+    read_release,
+    release,
+    write_archive,
+    write_folder,
+)
 
 FIRST = "curv_baseline/imgs/0/sample_0.png"
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from lra_bench.tasks.pathfinder_generation import draw_pictures
-from lra_bench.tasks.pathfinder_parameters import published
-from tests.pathfinder_originals import originals
+from lra_bench.tasks.pathfinder.generation import draw_pictures
+from lra_bench.tasks.pathfinder.parameters import published
+from tests.support.pathfinder_originals import originals
 
 EPOCHS, BATCH = 12, 50
 

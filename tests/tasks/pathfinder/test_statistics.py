@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from lra_bench.tasks.pathfinder_generation import draw_pictures, pictures
-from lra_bench.tasks.pathfinder_markers import find_markers
-from lra_bench.tasks.pathfinder_parameters import published
-from tests.pathfinder_originals import originals
+from lra_bench.tasks.pathfinder.generation import draw_pictures, pictures
+from lra_bench.tasks.pathfinder.markers import find_markers
+from lra_bench.tasks.pathfinder.parameters import published
+from tests.support.pathfinder_originals import originals
 
 OURS = {(32, "hard"): 8000, (32, "intermediate"): 3000, (32, "easy"): 3000, (128, "hard"): 1000}
 

@@ -11,15 +11,15 @@ from lra_bench.contracts import UserError
 from lra_bench.data.batches import Rows
 from lra_bench.data.columns import numbers
 from lra_bench.data.examples import content_sha256
-from lra_bench.tasks import pathfinder_generation
-from lra_bench.tasks.pathfinder import SPLITS, STRETCH, Pathfinder
-from lra_bench.tasks.pathfinder_checks import Agreement, agreement, check_agreement, check_pictures
-from lra_bench.tasks.pathfinder_drawing import COLUMNS, LABEL
-from lra_bench.tasks.pathfinder_floors import best_threshold
-from lra_bench.tasks.pathfinder_generation import draw_pictures
-from lra_bench.tasks.pathfinder_parameters import published
-from lra_bench.tasks.pathfinder_rows import Part, read, tables
-from tests.pathfinder_world import EASY, prepared
+from lra_bench.tasks.pathfinder import generation
+from lra_bench.tasks.pathfinder.checks import Agreement, agreement, check_agreement, check_pictures
+from lra_bench.tasks.pathfinder.drawing import COLUMNS, LABEL
+from lra_bench.tasks.pathfinder.floors import best_threshold
+from lra_bench.tasks.pathfinder.generation import draw_pictures
+from lra_bench.tasks.pathfinder.parameters import published
+from lra_bench.tasks.pathfinder.rows import Part, read, tables
+from lra_bench.tasks.pathfinder.task import SPLITS, STRETCH, Pathfinder
+from tests.support.pathfinder_release import EASY, prepared
 
 ROWS = {"train": 60, "validation": 20, "test": 30}
 
@@ -71,7 +71,7 @@ def test_the_size_of_one_split_changes_no_other(world):
 
 def test_what_is_prepared_is_not_drawn_again(world, monkeypatch):
     folder, task = world
-    monkeypatch.setattr(pathfinder_generation, "draw_pictures", None)
+    monkeypatch.setattr(generation, "draw_pictures", None)
     again = prepared(folder, rows=ROWS)
     assert again.provenance().checksums == task.provenance().checksums
     assert set(task.provenance().checksums) == set(SPLITS) and not task.provenance().partial
@@ -155,7 +155,7 @@ def test_floors_of_every_length(world):
 
 def test_distance_of_markers_tells_a_little():
     drawn = draw_pictures(published(32, "hard"), seed=3, first=0, count=4000)
-    from lra_bench.tasks.pathfinder_floors import features, shortcut_accuracies
+    from lra_bench.tasks.pathfinder.floors import features, shortcut_accuracies
 
     labels = drawn.about[:, LABEL]
     train, test = (
@@ -211,7 +211,7 @@ def test_the_check_of_labels_is_sharp(sample, rows):
     """Of 200 shuffles of the labels it lets one in a hundred pass at most, from 64 rows on."""
     pictures, labels = sample
     p = published(32, "hard")
-    from lra_bench.tasks.pathfinder_tracing import trace
+    from lra_bench.tasks.pathfinder.tracing import trace
 
     joined = trace(pictures[:rows], p)
     generator = np.random.default_rng(1)

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from lra_bench.tasks.pathfinder_drawing import LABEL, ORIGIN_X, ORIGIN_Y, TERMINAL_X, TERMINAL_Y
-from lra_bench.tasks.pathfinder_generation import draw_pictures
-from lra_bench.tasks.pathfinder_markers import find_markers
-from lra_bench.tasks.pathfinder_parameters import published
-from lra_bench.tasks.pathfinder_tracing import trace
-from tests.pathfinder_originals import originals
+from lra_bench.tasks.pathfinder.drawing import LABEL, ORIGIN_X, ORIGIN_Y, TERMINAL_X, TERMINAL_Y
+from lra_bench.tasks.pathfinder.generation import draw_pictures
+from lra_bench.tasks.pathfinder.markers import find_markers
+from lra_bench.tasks.pathfinder.parameters import published
+from lra_bench.tasks.pathfinder.tracing import trace
+from tests.support.pathfinder_originals import originals
 
 SETS = [
     (32, "hard", 400),
