@@ -6,7 +6,7 @@ Nothing here imports torch at run time, so that listing and planning stay fast.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -14,11 +14,12 @@ from lra_bench.errors import Unwritable as Unwritable
 from lra_bench.errors import UserError as UserError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import datasets
+    import pyarrow
     import torch
     from torch import Tensor
-
-    from lra_bench.data.cache import Cache
 
 Kind = Literal["classification", "matching", "tagging", "language_modeling"]
 Direction = Literal["bidirectional", "causal", "either"]
@@ -228,6 +229,31 @@ class Provenance:
     lossy: str = ""
 
 
+class DataCache(Protocol):
+    """Where a task keeps its prepared data; ``lra_bench.data.cache.Cache`` is the one on disk."""
+
+    @property
+    def root(self) -> Path:
+        """The folder of the cache."""
+
+    @property
+    def digests(self) -> Path:
+        """The folder in which checksums of the user's own files are stored."""
+
+    def dataset(
+        self,
+        name: str,
+        key: str,
+        make: Callable[[Callable[[int], None]], datasets.Dataset | Iterator[pyarrow.Table]],
+        total: int,
+        description: str,
+    ) -> datasets.Dataset:
+        """The data set ``name``-``key``, made by ``make(advance)`` if it is not in the cache."""
+
+    def note(self, name: str, key: str, make: Callable[[], Mapping[str, float]]) -> dict[str, float]:
+        """Numbers computed from data, made by ``make()`` if they are not in the cache."""
+
+
 class Task(ABC):
     """One task: its data in every length, its floors, its checks.
 
@@ -246,7 +272,7 @@ class Task(ABC):
         """A short digest of what decides the data (generator settings, or the files' own), without generating it."""
 
     @abstractmethod
-    def prepare(self, cache: Cache) -> None:
+    def prepare(self, cache: DataCache) -> None:
         """Bring all splits into the cache, or find them there; raise ``UserError`` where the source is bad."""
 
     @abstractmethod

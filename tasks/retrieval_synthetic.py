@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 from lra_bench.contracts import TaskSpec
 
 from .options import at_least
-from .synthetic.base import Common, Rule, SyntheticTask
+from .synthetic.base import Common, SyntheticTask
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from .synthetic.floors import Rule
     from .synthetic.rows import Block
 
 

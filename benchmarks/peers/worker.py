@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from lra_bench.profiling.bench import status_of
 from lra_bench.profiling.timing import Step, collector_off, warm_up
 from lra_bench.profiling.worker import work_off
+from lra_bench.records.status import status_of
 from lra_bench.runtime.memory import peak_memory
 
 from .pair import Sizes

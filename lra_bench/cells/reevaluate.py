@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
-from lra_bench.records.extrapolation import Extrapolation, ExtrapolationPoint, attempt_now, joined, section
+from lra_bench.records.extrapolation import attempt_now, joined, section
+from lra_bench.records.points import Extrapolation, ExtrapolationPoint
 from lra_bench.records.schema import Record
 from lra_bench.runtime.hardware import first_line
 

@@ -1,73 +1,30 @@
-"""One cell, start to end: build, prepare, train, finish, test, profile, extrapolate, record."""
+"""Measure one cell and write its record: ``python -m lra_bench.cells.run`` with the request on standard input."""
 
 from __future__ import annotations
 
 import json
-import os
-import shlex
 import signal
 import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lra_bench.contracts import Unwritable, UserError
 from lra_bench.progress import say
-from lra_bench.records.key import CellKey
 from lra_bench.records.schema import FINISHED, Record
 from lra_bench.runtime.hardware import first_line
-from lra_bench.runtime.limits import TimeUp, is_out_of_memory, memory_limit, time_limit
+from lra_bench.runtime.limits import TimeUp, debugging, is_out_of_memory, memory_limit, time_limit
 from lra_bench.runtime.signals import deferred, ignore, ignore_all, raise_once, unblock
 from lra_bench.runtime.subprocesses import end_with_parent, keep_to, last_lines, teller, yield_memory
 
+from .cell import RECORDED, Cell, blank_record, exit_code, made_meanwhile, now
 from .locks import checkpoint_folder, holding
 
 if TYPE_CHECKING:
     from .stages import Stages
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell of the grid: its key, its configuration, and what of it the user changed.
-
-    ``position`` is set where the user chose it. ``config_dir`` was on the import path when it was composed.
-    """
-
-    key: CellKey
-    config: dict[str, Any]
-    overrides: tuple[str, ...]
-    differences: dict[str, Any]
-    modified: tuple[str, ...]
-    position: str | None
-    fingerprint: str
-    config_dir: str | None = None
-
-    @property
-    def command(self) -> str:
-        """The command that measures this cell again."""
-        folder = ["--config-dir", self.config_dir] if self.config_dir else []
-        return shlex.join(["lra-bench", "bench", *folder, *self.overrides])
-
-    def as_json(self) -> str:
-        """The cell as text, for a fresh process."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Cell:
-        """The cell that ``as_json`` wrote."""
-        raw = json.loads(text)
-        return cls(
-            **{
-                **raw,
-                "key": CellKey(**raw["key"]),
-                "overrides": tuple(raw["overrides"]),
-                "modified": tuple(raw["modified"]),
-            }
-        )
 
 
 @dataclass(frozen=True)
@@ -78,11 +35,6 @@ class Outcome:
     reason: str = ""
     last_lines: tuple[str, ...] = ()
     code: int = 0
-
-
-def debugging() -> bool:
-    """Whether ``--debug`` was asked for: only then is a stack trace shown."""
-    return bool(os.environ.get("LRA_BENCH_DEBUG"))
 
 
 def run(
@@ -118,7 +70,7 @@ def run(
         try:
             outcome = _guarded(stages)
             record.status, record.reason, record.last_lines = outcome.status, outcome.reason, list(outcome.last_lines)
-            record.finished_at = _now()
+            record.finished_at = now()
             record.wall_seconds = time.perf_counter() - began
             with deferred(again=ignore) as interrupted:
                 stands = store.keep_best(record, results, stages.curves, stages.predictions)
@@ -129,11 +81,6 @@ def run(
         finally:
             stages.close()
     return stands, outcome.code
-
-
-def made_meanwhile(record: Record | None, attempt: int) -> bool:
-    """Whether the record on disk is of this ``attempt`` already, made to its end by another process."""
-    return record is not None and record.attempt >= attempt and record.status != "interrupted"
 
 
 def _guarded(stages: Stages) -> Outcome:
@@ -171,44 +118,6 @@ def _guarded(stages: Stages) -> Outcome:
         reason = f"{stages.stage}: {type(error).__name__}: {first_line(error)}"
         return Outcome("failed", reason, last_lines(error), code=1)
     return Outcome("ok")
-
-
-def blank_record(cell: Cell, attempt: int, machine: Any) -> Record:
-    """The record of a cell before anything is measured; ``machine`` is its environment section."""
-    from lra_bench.records.environment import code_version
-
-    now = _now()
-    return Record(
-        status="interrupted",
-        attempt=attempt,
-        key=cell.key,
-        variant={
-            "label": str(cell.config["model"].get("label", cell.key.model)),
-            "differences": cell.differences,
-            "position": cell.position,
-        },
-        config=cell.config,
-        protocol_modified=list(cell.modified),
-        command=cell.command,
-        started_at=now,
-        finished_at=now,
-        wall_seconds=None,
-        code=code_version(),
-        environment=machine,
-    )
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-RECORDED = 10
-"""The exit code of a cell's process where its record tells of a bad end; Python's own for a crash is 1."""
-
-
-def exit_code(status: str) -> int:
-    """What a command says of a cell whose record has this status."""
-    return 0 if status in ("ok", "incompatible") else 1
 
 
 def main() -> int:

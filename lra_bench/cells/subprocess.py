@@ -22,8 +22,8 @@ from lra_bench.runtime.limits import MEMORY_WORDS
 from lra_bench.runtime.signals import blocked
 from lra_bench.runtime.subprocesses import LAST_LINES, death, environment, memory_kills, without_folders
 
+from .cell import RECORDED, Cell, blank_record, exit_code, made_meanwhile
 from .locks import holding
-from .run import RECORDED, Cell, blank_record, exit_code, made_meanwhile
 
 WRONG_INPUT, INTERRUPTED = 2, 130
 

@@ -18,7 +18,7 @@ from lra_bench.progress import say
 from .options import ConfigDir, Overrides, Reference, Results, Source, print_table, root_of, with_source
 
 if TYPE_CHECKING:
-    from lra_bench.cells.run import Cell
+    from lra_bench.cells.cell import Cell
     from lra_bench.records.schema import Record
 
 

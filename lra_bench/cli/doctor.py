@@ -8,25 +8,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from lra_bench.contracts import UserError
+from lra_bench.runtime.findings import Finding
 
 DISTRIBUTION = "lra-bench"
 SEVERAL = 3  # packages that are named
 BUSY = "busy: timings will be off"
 ENOUGH_DISK_BYTES = 5 * 2**30
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing looked at: ``ok`` is None where it is a fact and no verdict."""
-
-    what: str
-    found: str
-    ok: bool | None = None
 
 
 def examine(results: Path) -> Iterator[Finding]:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lra_bench.contracts import UserError
+from lra_bench.runtime.findings import Finding
 from lra_bench.runtime.safe_text import printable
 
 from .completion import override
-from .doctor import Finding
 
 if TYPE_CHECKING:
     from lra_bench.records.schema import Record

@@ -9,7 +9,8 @@ from pathlib import Path
 from lra_bench.build import build_task
 from lra_bench.config.import_path import importable
 from lra_bench.contracts import TaskSpec, UserError
-from lra_bench.grid.plan import Planned, plan
+from lra_bench.grid.plan import plan
+from lra_bench.grid.status import Planned
 from lra_bench.profiling.attention_backend import MATH
 from lra_bench.profiling.comparison.types import Entrant
 from lra_bench.records.schema import variant_name

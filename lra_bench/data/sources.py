@@ -12,7 +12,7 @@ from lra_bench.errors import UserError
 from .download import NotFetched, Remote, download, is_whole
 
 if TYPE_CHECKING:
-    from .cache import Cache
+    from lra_bench.contracts import DataCache
 
 Files = TypeVar("Files")
 
@@ -23,7 +23,7 @@ def locate(
     folders: Sequence[str],
     find: Callable[[Path], Files | None],
     remotes: Sequence[Remote],
-    cache: Cache,
+    cache: DataCache,
     missing: str,
 ) -> Files:
     """What ``find`` makes of the first place that holds the raw data of ``task``.
@@ -76,7 +76,7 @@ def _first(places: Sequence[Path], find: Callable[[Path], Files | None]) -> File
     return None
 
 
-def _fetch(remotes: Sequence[Remote], folder: Path, cache: Cache) -> None:
+def _fetch(remotes: Sequence[Remote], folder: Path, cache: DataCache) -> None:
     try:
         for remote in remotes:
             download(remote, folder, cache.digests)

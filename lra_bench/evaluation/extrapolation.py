@@ -13,7 +13,7 @@ from torch import nn
 from lra_bench.contracts import Task, TaskSpec, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.records.curves import skill
-from lra_bench.records.extrapolation import ExtrapolationPoint, PositionBin
+from lra_bench.records.points import ExtrapolationPoint, PositionBin
 from lra_bench.runtime.hardware import Hardware
 from lra_bench.statistics.intervals import bootstrap, wilson, wilson_over_rows
 from lra_bench.training.evaluation import Evaluation, evaluate

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.runs import ratio_name
 from lra_bench.records.curves import curves
-from lra_bench.records.extrapolation import ExtrapolationPoint
+from lra_bench.records.points import ExtrapolationPoint
 from lra_bench.records.schema import Record
 
 from .curves import Curves, curve_sheets, dashed, floor_line, limits

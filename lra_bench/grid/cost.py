@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lra_bench.cells.run import Cell
+from lra_bench.cells.cell import Cell
 from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import Record
 
-from .plan import Planned
-from .status import ELSEWHERE, measured_here, place_of
+from .status import ELSEWHERE, Planned, measured_here, place_of
 
 
 @dataclass(frozen=True)

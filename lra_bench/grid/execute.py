@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lra_bench.cells.run import exit_code
+from lra_bench.cells.cell import exit_code
 from lra_bench.cells.subprocess import record_for
 from lra_bench.contracts import UserError
 from lra_bench.records import store
@@ -13,8 +13,7 @@ from lra_bench.records.schema import Record
 
 from . import local_pool
 from .local_pool import Outcome
-from .plan import Planned
-from .status import ELSEWHERE, RERUN
+from .status import ELSEWHERE, RERUN, Planned
 
 
 def execute(planned: Sequence[Planned], results: Path, rerun: str = "never") -> Iterator[Outcome]:

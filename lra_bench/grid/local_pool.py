@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lra_bench.cells.cell import exit_code, made_meanwhile
 from lra_bench.cells.locks import reserve
-from lra_bench.cells.run import exit_code, made_meanwhile
 from lra_bench.cells.subprocess import INTERRUPTED, Attempt
 from lra_bench.contracts import UserError
 from lra_bench.progress import Tell, bar, say
@@ -20,9 +20,9 @@ from lra_bench.records import store
 from lra_bench.records.schema import Record
 from lra_bench.runtime.signals import deferred
 
-from .plan import Planned
 from .process import log_file, start
 from .resources import Share, shares
+from .status import Planned
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lra_bench.build import build_task
-from lra_bench.cells.run import Cell
+from lra_bench.cells.cell import Cell
 from lra_bench.config import compose as configuration
 from lra_bench.config.compose_many import composed
 from lra_bench.config.hashing import config_hash
@@ -17,31 +16,11 @@ from lra_bench.config.import_path import importable
 from lra_bench.contracts import TaskSpec
 from lra_bench.progress import bar
 from lra_bench.records.key import CellKey
-from lra_bench.records.schema import Record
 from lra_bench.runtime.hardware import check_batch, slug
 
 from .expand import expand
 from .resources import check_launcher, with_own_threads
-from .status import ELSEWHERE, record_of, status_of
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A cell with its status (``to run``, ``done``, ``stale``, ``incompatible``), the reason, and its record if any."""
-
-    cell: Cell
-    status: str
-    reason: str
-    record: Record | None
-
-    @property
-    def attempt(self) -> int:
-        """Which attempt at the cell the next one is, from 1 on."""
-        return self.record.attempt + 1 if self.record else 1
-
-    def starts_anew(self, rerun: str) -> bool:
-        """Whether it takes up no checkpoint: where ``--rerun`` asks for it, unless it failed and is to go on."""
-        return self.status != "to run" and rerun != "failed"
+from .status import ELSEWHERE, Planned, record_of, status_of
 
 
 def plan(

@@ -11,8 +11,8 @@ from lra_bench.contracts import UserError
 from lra_bench.records.key import CellKey
 from lra_bench.runtime.files import why
 
-from .plan import Planned
 from .resources import Share
+from .status import Planned
 
 
 def start(planned: Planned, results: Path, share: Share, anew: bool) -> Attempt:

@@ -1,12 +1,13 @@
-"""What is to become of a cell: run it, or say why not."""
+"""Decide whether a cell must run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lra_bench.cells.run import Cell
+from lra_bench.cells.cell import Cell
 from lra_bench.config.capabilities import mixer_ability
 from lra_bench.contracts import TaskSpec
 from lra_bench.records import store
@@ -23,6 +24,25 @@ PLACE = {
     "hardware": ("device", "precision", "compile", "strategy", "processes"),
 }
 """The options that say on what machine a submitted cell runs, and how."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A cell with its status (``to run``, ``done``, ``stale``, ``incompatible``), the reason, and its record if any."""
+
+    cell: Cell
+    status: str
+    reason: str
+    record: Record | None
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt at the cell the next one is, from 1 on."""
+        return self.record.attempt + 1 if self.record else 1
+
+    def starts_anew(self, rerun: str) -> bool:
+        """Whether it takes up no checkpoint: where ``--rerun`` asks for it, unless it failed and is to go on."""
+        return self.status != "to run" and rerun != "failed"
 
 
 def record_of(cell: Cell, results: Path) -> Record | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from lra_bench.records.extrapolation import CurveSummary, Extrapolation
+from lra_bench.records.points import CurveSummary, Extrapolation
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import SpeedPoint
 

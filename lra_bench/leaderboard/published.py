@@ -12,8 +12,8 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.cli.doctor import Finding
 from lra_bench.contracts import UserError
+from lra_bench.runtime.findings import Finding
 
 from .averages import PATH_X, averages
 

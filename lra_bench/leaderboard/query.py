@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.contracts import UserError
-from lra_bench.records.reference import load_reference, reference_root
 from lra_bench.records.schema import Record
-from lra_bench.records.store import load_all, results_root
 
 from .runs import headline_floor, lacks
 
@@ -95,34 +91,8 @@ SPEED: Mapping[str, str] = {
 }
 
 
-def load_records(
-    results: str | os.PathLike[str] | None = None,
-    table: str = "runs",
-    *,
-    wandb: str | None = None,
-    reference: str | os.PathLike[str] | None = None,
-) -> pd.DataFrame:
-    """The records of a results folder as a tidy table; the columns are documented in ``TABLES``.
-
-    ``runs`` has a row per run, ``lengths`` one per run and length that it was evaluated on, ``speed`` one per run, mode
-    and length that was timed. ``results`` is the folder, else ``$LRA_BENCH_RESULTS``, else ``./results``; rows of the
-    boards in ``reference`` follow (else ``$LRA_BENCH_REFERENCE``, else those of the checkout; ``"none"`` for no such
-    rows) with the board's name in the column ``reference``. Unknown values are missing. With
-    ``wandb="ENTITY/PROJECT"`` the records are those of a project of W&B instead. Raises ``UserError`` if there is no
-    such table, folder of boards, or project.
-    """
-    if table not in TABLES:
-        raise UserError(f"table={table}: choose {', '.join(TABLES)}")
-    if wandb is None:
-        root = results_root(results)
-        return tidy([*load_all(root), *load_reference(reference_root(reference), root)], table)
-    from lra_bench.tracking.reading import load_project
-
-    return tidy(load_project(wandb, "wandb="), table)
-
-
 def tidy(records: Iterable[Record], table: str = "runs") -> pd.DataFrame:
-    """The same from records at hand."""
+    """``records`` as one of ``TABLES``, whose columns are documented there; unknown values are missing."""
     import pandas as pd
 
     columns, rows = TABLES[table]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.curves import skill
-from lra_bench.records.extrapolation import ExtrapolationPoint
+from lra_bench.records.points import ExtrapolationPoint
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import SpeedPoint
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .bench import status_of
+from lra_bench.records.status import status_of
 
 LARGEST_SIZE = 1 << 16
 LONGEST_STEP_SECONDS = 1.0

@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import nn
 
 from lra_bench.build import build_model
 from lra_bench.contracts import Batch, TaskSpec, UserError
 from lra_bench.records.sections import SpeedPoint
-from lra_bench.runtime.hardware import Hardware, first_line
+from lra_bench.records.status import status_of
+from lra_bench.runtime.hardware import Hardware
 from lra_bench.runtime.memory import Peak, activation_bytes, gradient_bytes, peak_memory, static_bytes
 from lra_bench.training.compilation import Compilation
 from lra_bench.training.optimizer import Optimizer
@@ -24,7 +24,7 @@ from .flops import META, ROUTES, count_flops
 from .speed_point import FIXED, entry_of
 from .steps import inference_step, train_step
 from .synthetic import spec_at, synthetic_batch, tokens_in
-from .timing import Step, Timing, TooSlow, warm_up
+from .timing import Step, Timing, warm_up
 
 FEW_BYTES = 32 << 20
 WINDOWS = 5
@@ -49,18 +49,6 @@ def model_at(config: Mapping[str, Any], spec: TaskSpec, length: int) -> nn.Modul
 def spec_of(job: Mapping[str, Any]) -> TaskSpec:
     """The task's spec as a job carries it, through JSON."""
     return TaskSpec(**{**job["spec"], "grid": tuple(job["spec"]["grid"]) if job["spec"]["grid"] else None})
-
-
-def status_of(error: Exception) -> tuple[str, str]:
-    """The record's status and reason for what went wrong."""
-    reason = first_line(error)
-    if isinstance(error, UserError):
-        return "incompatible", reason
-    if isinstance(error, TooSlow):
-        return "timeout", reason
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error):
-        return "out_of_memory", reason
-    return "failed", f"{type(error).__name__}: {reason}"
 
 
 @dataclass
@@ -113,7 +101,7 @@ class Bench:
 
     def memory(self, peak: Peak) -> dict[str, int | None]:
         """Static and activation bytes of the present mode, whose peak is ``peak``; call after a step."""
-        static = static_bytes(self.model, self.optimizer)
+        static = static_bytes(self.model, self.optimizer.adamw if self.optimizer else None)
         gradients = gradient_bytes(self.model) if self.optimizer is not None else 0
         return {"static_bytes": static, "activation_bytes": activation_bytes(peak, static, gradients)}
 

@@ -15,6 +15,8 @@ from types import MappingProxyType
 import numpy
 import torch
 
+from lra_bench.runtime.limits import TooSlow
+
 Step = Callable[[], object]
 
 WARM_UP_STEPS = 10
@@ -27,10 +29,6 @@ SLOW_STEPS = 5
 ROUNDS = 28
 SLOW_ROUNDS = 10  # of slow steps, where others take turns: the fast one of five is chance
 ROUND_SECONDS = 0.075
-
-
-class TooSlow(Exception):
-    """The fewest steps that the rule asks for would take longer than the limit."""
 
 
 @dataclass(frozen=True)

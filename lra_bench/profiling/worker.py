@@ -16,11 +16,12 @@ from typing import Any
 
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.records.sections import SpeedPoint
+from lra_bench.records.status import status_of
 from lra_bench.runtime.hardware import resolve
 from lra_bench.runtime.memory import Peak
 from lra_bench.runtime.subprocesses import end_with_parent
 
-from .bench import Bench, model_at, spec_of, status_of, step_flops
+from .bench import Bench, model_at, spec_of, step_flops
 from .flops import Flops, count_flops
 from .peak_matmul import ceiling
 from .speed_point import unmeasured

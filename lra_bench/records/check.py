@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lra_bench.cli.doctor import Finding
 from lra_bench.contracts import UserError
 from lra_bench.progress import bar
+from lra_bench.runtime.findings import Finding
 
 from .key import CellKey
 from .schema import Record

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise, takewhile
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .extrapolation import CurveSummary, ExtrapolationPoint
+from .points import CurveSummary, ExtrapolationPoint
 
 KEPT = 0.5
 """The share of the skill at the training length that counts as kept."""

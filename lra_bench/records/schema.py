@@ -12,8 +12,8 @@ from typing import Any, Literal
 from lra_bench.contracts import UserError
 from lra_bench.runtime.redaction import shareable
 
-from .extrapolation import Extrapolation
 from .key import CellKey
+from .points import Extrapolation
 from .sections import (
     Capability,
     Code,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import sys
@@ -20,6 +21,15 @@ MEMORY_WORDS = ("can't allocate memory", "Cannot allocate memory", "bad_alloc", 
 
 class TimeUp(BaseException):
     """The cell's time limit was reached; no ``except Exception`` on the way may take it for an error of its own."""
+
+
+class TooSlow(Exception):
+    """The fewest steps that the rule asks for would take longer than the limit."""
+
+
+def debugging() -> bool:
+    """Whether ``--debug`` was given, so that stack traces are printed."""
+    return bool(os.environ.get("LRA_BENCH_DEBUG"))
 
 
 @contextmanager

@@ -12,8 +12,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from lra_bench.training.optimizer import Optimizer
-
 from .allocator import hand_back
 
 RESET_HIGH_WATER_MARK = "5"
@@ -38,7 +36,7 @@ class Peak:
         return asdict(self)
 
 
-def static_bytes(model: nn.Module, optimizer: Optimizer | None = None) -> int:
+def static_bytes(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> int:
     """Bytes that last from step to step: weights and buffers, with an optimizer also gradients and its state.
 
     Computed from the tensors. Gradients count whole although they are cleared between steps, for every step fills them.
@@ -46,7 +44,7 @@ def static_bytes(model: nn.Module, optimizer: Optimizer | None = None) -> int:
     lasting = [*model.parameters(), *model.buffers()]
     if optimizer is None:
         return sum(map(_bytes, lasting))
-    states = [value for state in optimizer.adamw.state.values() for value in state.values()]
+    states = [value for state in optimizer.state.values() for value in state.values()]
     return sum(map(_bytes, lasting)) + gradient_bytes(model) + sum(map(_bytes, states))
 
 

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from lra_bench import progress
 from lra_bench.contracts import Unwritable, UserError
-from lra_bench.runtime.limits import memory_limit
+from lra_bench.runtime.limits import debugging, memory_limit
 from lra_bench.runtime.signals import Stopped, raise_once
 from lra_bench.runtime.subprocesses import end_with_parent, last_lines, yield_memory
 
@@ -137,8 +137,7 @@ def main() -> None:
 
 def _ending(error: BaseException) -> dict[str, Any]:
     """Status, reason and last lines of a rank that ended alone."""
-    from lra_bench.cells.run import debugging
-    from lra_bench.profiling.bench import status_of
+    from lra_bench.records.status import status_of
 
     if isinstance(error, Unwritable):
         return {"status": "unwritable", "reason": str(error)}

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lra_bench.contracts import Provenance, Task, TaskSpec, UserError
+from lra_bench.contracts import DataCache, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
 
 from ..options import SPLITS, at_least, rows_asked_for
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
-    from lra_bench.data.cache import Advance, Cache
+    from lra_bench.data.cache import Advance
     from lra_bench.data.columns import Integers, ListColumn
     from lra_bench.data.examples import Examples
 
@@ -71,12 +71,12 @@ class ByteTask(Task):
             train_length=self.max_length,
             chance=0.5,
         )
-        self._prepared: tuple[Cache, Corpus] | None = None
+        self._prepared: tuple[DataCache, Corpus] | None = None
         self.places: dict[str, Integers] = {}
         self._splits: dict[tuple[str, int, str], datasets.Dataset] = {}
 
     @abstractmethod
-    def open(self, cache: Cache) -> Corpus:
+    def open(self, cache: DataCache) -> Corpus:
         """All documents of the source, found or fetched, and read into the cache once."""
 
     @abstractmethod
@@ -101,7 +101,7 @@ class ByteTask(Task):
             MAKER_VERSION, content, self.max_length, sorted(self.rows.items()), self.filler_rows, self.seed
         )
 
-    def prepare(self, cache: Cache) -> None:
+    def prepare(self, cache: DataCache) -> None:
         """Find or fetch the documents, read them into the cache once, and cut the splits."""
         from lra_bench.data.partial import require_whole
 
@@ -161,7 +161,7 @@ class ByteTask(Task):
 
         return self.ready()[0].note(f"{self.name}-floors", key, make)
 
-    def ready(self) -> tuple[Cache, Corpus]:
+    def ready(self) -> tuple[DataCache, Corpus]:
         """What ``prepare`` was given and has opened."""
         if self._prepared is None:
             raise RuntimeError(f"{self.name}: prepare(cache) must run first")

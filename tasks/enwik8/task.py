@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lra_bench.contracts import Provenance, Task, TaskSpec, UserError
+from lra_bench.contracts import DataCache, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
 from lra_bench.data.partial import require_whole
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
-    from lra_bench.data.cache import Advance, Cache
+    from lra_bench.data.cache import Advance
 
     from .files import Text
 
@@ -60,7 +60,7 @@ class Enwik8(Task):
             metric="bits_per_character",
             chance=8.0,
         )
-        self._cache: Cache | None = None
+        self._cache: DataCache | None = None
         self._text: Text | None = None
         self._splits: dict[str, datasets.Dataset] = {}
 
@@ -71,7 +71,7 @@ class Enwik8(Task):
         """
         return settings_digest(DATA_VERSION, self._md5_at_hand())
 
-    def prepare(self, cache: Cache) -> None:
+    def prepare(self, cache: DataCache) -> None:
         """Find, check and split the text, unless the cache holds it."""
         self._cache = cache
         self._text, self._splits = None, {}
@@ -195,7 +195,7 @@ class Enwik8(Task):
 
         return ListColumn(self.split(split), "tokens").row(0)
 
-    def _prepared(self) -> Cache:
+    def _prepared(self) -> DataCache:
         if self._cache is None:
             raise RuntimeError("enwik8: prepare(cache) must run first")
         return self._cache

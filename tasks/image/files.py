@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from lra_bench.contracts import UserError
-from lra_bench.data.cache import Advance, Cache
+from lra_bench.contracts import DataCache, UserError
+from lra_bench.data.cache import Advance
 from lra_bench.data.columns import numbers
 from lra_bench.data.digest import settings_digest, sha256_of_file
 from lra_bench.data.download import Remote
@@ -67,7 +67,7 @@ class PictureFiles:
         """A digest that changes whenever the files do; ``memory`` is where checksums are remembered."""
         return settings_digest([[path.name, sha256_of_file(path, memory)] for path in self.paths])
 
-    def identity(self, cache: Cache) -> str:
+    def identity(self, cache: DataCache) -> str:
         """``official`` where every file has its official checksum, whatever the form, else the state."""
         return OFFICIAL if self._are_official(cache) else self.state(cache.digests)
 
@@ -79,7 +79,7 @@ class PictureFiles:
         for path in self.paths:
             yield from read_table(path, test=path.name.startswith("test"))
 
-    def _are_official(self, cache: Cache) -> bool:
+    def _are_official(self, cache: DataCache) -> bool:
         if self.form == "batches":
 
             def compare() -> dict[str, float]:

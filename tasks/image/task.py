@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lra_bench.contracts import Provenance, Task, TaskSpec, UserError
+from lra_bench.contracts import DataCache, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
 
 from ..options import SPLITS, at_least, pixels_as, rows_asked_for
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
-    from lra_bench.data.cache import Advance, Cache
+    from lra_bench.data.cache import Advance
     from lra_bench.data.columns import Integers
     from lra_bench.data.download import Remote
 
@@ -76,7 +76,7 @@ class Image(Task):
             grid=(32, 32),
             chance=0.1,
         )
-        self._cache: Cache | None = None
+        self._cache: DataCache | None = None
         self._identity, self._place = "", ""
         self._lacks: tuple[str, str] = "", ""
         self._splits: dict[tuple[str, int, str], datasets.Dataset] = {}
@@ -88,7 +88,7 @@ class Image(Task):
         identity = self._identity or self._identity_at_hand()
         return settings_digest(READER_VERSION, identity, self.input, rows, self.extrapolation_rows, self.seed)
 
-    def prepare(self, cache: Cache) -> None:
+    def prepare(self, cache: DataCache) -> None:
         """Find or fetch the pictures, read them into the cache once, and part the splits."""
         from lra_bench.data.partial import require_whole
 
@@ -180,7 +180,7 @@ class Image(Task):
             lossy=self._lacks[1],
         )
 
-    def _locate(self, cache: Cache, remotes: Sequence[Remote]) -> PictureFiles:
+    def _locate(self, cache: DataCache, remotes: Sequence[Remote]) -> PictureFiles:
         from lra_bench.data.sources import locate
 
         from .files import MISSING, find_pictures
@@ -279,7 +279,7 @@ class Image(Task):
             raise ValueError(f"image has no variant {variant}")
         return length or LENGTH, self.variants[0] if variant is None or length in (None, LENGTH) else variant
 
-    def _prepared(self) -> Cache:
+    def _prepared(self) -> DataCache:
         if self._cache is None:
             raise RuntimeError("image: prepare(cache) must run first")
         return self._cache

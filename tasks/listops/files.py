@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from lra_bench.contracts import UserError
+from lra_bench.contracts import DataCache, UserError
 from lra_bench.data.archives import open_compressed
-from lra_bench.data.cache import Advance, Cache
+from lra_bench.data.cache import Advance
 from lra_bench.data.examples import Examples
 from lra_bench.data.sources import locate
 
@@ -22,7 +22,7 @@ _LINES_PER_CHUNK = 512
 _ID_OF = {symbol.encode(): number for symbol, number in IDS.items()}
 
 
-def find_files(source: str, folders: tuple[str, ...], cache: Cache) -> dict[str, Path]:
+def find_files(source: str, folders: tuple[str, ...], cache: DataCache) -> dict[str, Path]:
     """The file of each split: in the folder ``source``, or in one of ``folders`` below it.
 
     ``source`` may be ``official``, which stands for $LRA_BENCH_DATA and the cache's folder of raw data. Raises

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.contracts import Provenance, Task, TaskSpec, UserError
+from lra_bench.contracts import DataCache, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest, sha256_of_file
 
 from ..options import at_least, rows_asked_for
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from lra_bench.data.cache import Advance, Cache
+    from lra_bench.data.cache import Advance
     from lra_bench.data.examples import Examples
 
     from .lengths import Trees
@@ -84,7 +84,7 @@ class ListOps(Task):
             metric="accuracy",
             chance=0.1,
         )
-        self._cache: Cache | None = None
+        self._cache: DataCache | None = None
         self._splits: dict[tuple[str, int], datasets.Dataset] = {}
         self._tables: dict[tuple[str, int], NDArray[np.int64]] = {}
 
@@ -106,7 +106,7 @@ class ListOps(Task):
             self.seed,
         )
 
-    def prepare(self, cache: Cache) -> None:
+    def prepare(self, cache: DataCache) -> None:
         """Generate the splits or read the files, unless the cache holds them."""
         self._cache = cache
         self._splits.clear()
@@ -194,7 +194,7 @@ class ListOps(Task):
             partial=", ".join(short),
         )
 
-    def _generate(self, cache: Cache) -> None:
+    def _generate(self, cache: DataCache) -> None:
         from .generation import distinct
 
         if reason := self.supports_length(self.max_length):
@@ -213,7 +213,7 @@ class ListOps(Task):
             )
             start = stop
 
-    def _read(self, cache: Cache) -> None:
+    def _read(self, cache: DataCache) -> None:
         from .files import read_examples
 
         for name, path in self._files().items():
@@ -226,7 +226,7 @@ class ListOps(Task):
                 cache, f"listops-{name}", key, make, self.rows[name], f"reading ListOps {name}"
             )
 
-    def _lengthened(self, cache: Cache, name: str, length: int) -> datasets.Dataset:
+    def _lengthened(self, cache: DataCache, name: str, length: int) -> datasets.Dataset:
         from lra_bench.data.examples import digests_of
 
         from .floors import root_and_label
@@ -280,7 +280,7 @@ class ListOps(Task):
 
         return sha256_of_file(path, memory=(self._cache or Cache()).digests)
 
-    def _prepared(self) -> Cache:
+    def _prepared(self) -> DataCache:
         if self._cache is None:
             raise RuntimeError("listops: prepare(cache) must run first")
         return self._cache
@@ -309,7 +309,7 @@ def _settings(trees: Trees) -> tuple[Any, ...]:
 
 
 def _cached(
-    cache: Cache, name: str, key: str, make: Callable[[Advance], Iterator[Examples]], total: int, description: str
+    cache: DataCache, name: str, key: str, make: Callable[[Advance], Iterator[Examples]], total: int, description: str
 ) -> datasets.Dataset:
     """The data set ``name``-``key`` with columns tokens, target and length, made of ``make``'s examples if new."""
     return cache.dataset(name, key, lambda advance: (part.table() for part in make(advance)), total, description)

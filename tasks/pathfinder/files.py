@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lra_bench.contracts import UserError
+from lra_bench.contracts import DataCache, UserError
 from lra_bench.data.archives import read_files
-from lra_bench.data.cache import Cache
 from lra_bench.data.columns import Integers, numbers
 from lra_bench.data.digest import settings_digest, sha256_of_file
 from lra_bench.data.splits import hold_out
@@ -50,7 +49,7 @@ class PictureFiles:
     root: Path
     parameters: Parameters
 
-    def identity(self, cache: Cache) -> str:
+    def identity(self, cache: DataCache) -> str:
         """A digest of an archive, or of a folder's lists: pictures are too many to be read each time."""
         if self.root.is_file():
             return sha256_of_file(self.root, cache.digests)

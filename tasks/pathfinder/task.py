@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from lra_bench.contracts import Provenance, Task, TaskSpec, UserError
+from lra_bench.contracts import DataCache, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
 
 from ..options import SPLITS, at_least, pixels_as, rows_asked_for
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import datasets
     import pyarrow
 
-    from lra_bench.data.cache import Advance, Cache
+    from lra_bench.data.cache import Advance
 
     from .files import PictureFiles
     from .floors import Features
@@ -86,7 +86,7 @@ class Pathfinder(Task):
             chance=0.5,
         )
         self._own = self.spec.train_length, self.variants[0]
-        self._cache: Cache | None = None
+        self._cache: DataCache | None = None
         self._partial = ""
         self._splits: dict[tuple[str, int, str], datasets.Dataset] = {}
 
@@ -101,7 +101,7 @@ class Pathfinder(Task):
         made = (self.input, sorted(rows.items()), self.extrapolation_rows, self.seed)
         return settings_digest(VERSION, asdict(self.parameters), identity, *made)
 
-    def prepare(self, cache: Cache) -> None:
+    def prepare(self, cache: DataCache) -> None:
         """Draw the splits or read the released pictures, unless the cache holds them.
 
         Raises ``UserError`` where the labels of released pictures have nothing to do with them.
@@ -225,7 +225,7 @@ class Pathfinder(Task):
         what = f"drawing {self.spec.name} {name} of length {length:,}"
         return self._stored(f"{name}-canvas-{length}", key, make, len(rows), what)
 
-    def _read(self, cache: Cache) -> None:
+    def _read(self, cache: DataCache) -> None:
         """Read released pictures into the cache, hold their labels against them, and part the splits."""
         from lra_bench.data.partial import require_whole
 
@@ -281,7 +281,7 @@ class Pathfinder(Task):
         pictures, parameters = self.split(name, *place), published(math.isqrt(place[0]), self.difficulty)
         return features(read(pictures, parameters, np.arange(rows)), parameters, advance)
 
-    def _locate(self, cache: Cache) -> PictureFiles:
+    def _locate(self, cache: DataCache) -> PictureFiles:
         from lra_bench.data.sources import locate
 
         from .files import ARCHIVE, ARCHIVE_ADDRESS, describe, find_pictures
@@ -301,7 +301,7 @@ class Pathfinder(Task):
             return self._own
         return length, variant or self.variants[0]
 
-    def _prepared(self) -> Cache:
+    def _prepared(self) -> DataCache:
         if self._cache is None:
             raise RuntimeError(f"{self.spec.name}: prepare(cache) must run first")
         return self._cache

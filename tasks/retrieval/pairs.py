@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lra_bench.contracts import UserError
+from lra_bench.contracts import DataCache, UserError
 from lra_bench.data.columns import Integers, ListColumn
 from lra_bench.data.digest import settings_digest
 from lra_bench.data.examples import Examples
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import datasets
     import pyarrow
 
-    from lra_bench.data.cache import Advance, Cache
+    from lra_bench.data.cache import Advance
 
 READER_VERSION = 1  # counts up when the same files come to be read otherwise
 
@@ -50,7 +50,7 @@ class Pairs(Corpus):
             yield Examples(part.values, part.lengths, part.targets)
 
 
-def open_pairs(source: PairSource, kept: int, cache: Cache) -> Pairs:
+def open_pairs(source: PairSource, kept: int, cache: DataCache) -> Pairs:
     """The pairs of ``source``, from the cache if they were read before."""
     key = settings_digest(READER_VERSION, source.state(cache.digests))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from lra_bench.contracts import Provenance
+from lra_bench.contracts import DataCache, Provenance
 
 from ..documents.base import ByteTask
 
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from lra_bench.data.cache import Cache
     from lra_bench.data.columns import Integers, ListColumn
     from lra_bench.data.examples import Examples
 
@@ -36,7 +35,7 @@ class Retrieval(ByteTask):
     document = "paper"
     official_length = 4000
 
-    def open(self, cache: Cache) -> Pairs:
+    def open(self, cache: DataCache) -> Pairs:
         """The pairs, with at least as many bytes of each paper as Long Range Arena reads."""
         from lra_bench.data.sources import locate
 

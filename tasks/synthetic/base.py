@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
-from lra_bench.contracts import Provenance, Task, UserError
+from lra_bench.contracts import DataCache, Provenance, Task, UserError
 from lra_bench.data.digest import settings_digest
 
 from ..options import at_least, rows_asked_for
@@ -16,17 +16,15 @@ if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
-    from lra_bench.data.cache import Advance, Cache
+    from lra_bench.data.cache import Advance
 
+    from .floors import Rule
     from .rows import Block
 
 GENERATOR_VERSION = 1
 ROWS = {"train": 100_000, "validation": 2_000, "test": 2_000}
 # Splits are cut from one stream of distinct rows in this order, so that the size of train changes no test row.
 STREAM_ORDER = ("test", "validation", "train")
-
-Rule = Callable[["Block"], "NDArray[Any]"]
-"""How right a rule is on each target of a block: 0 to 1, of the targets' shape; what is not scored does not count."""
 
 
 class Common(TypedDict, total=False):
@@ -56,7 +54,7 @@ class SyntheticTask(Task):
         at_least(0, seed=seed)
         if reason := self.supports_length(self.spec.train_length):
             raise UserError(f"task.length={self.spec.train_length}: {reason}")
-        self._cache: Cache | None = None
+        self._cache: DataCache | None = None
         self._splits: dict[tuple[str, int], datasets.Dataset] = {}
 
     @abstractmethod
@@ -82,7 +80,7 @@ class SyntheticTask(Task):
             *(self.rows, self.extrapolation_rows, self.seed),
         )
 
-    def prepare(self, cache: Cache) -> None:
+    def prepare(self, cache: DataCache) -> None:
         """Draw the splits, unless the cache holds them."""
         self._cache = cache
         self._splits.clear()
@@ -144,7 +142,7 @@ class SyntheticTask(Task):
     def _documents(self) -> int:
         return 2 if self.spec.kind == "matching" else 1
 
-    def _drawn(self, cache: Cache, name: str, length: int) -> datasets.Dataset:
+    def _drawn(self, cache: DataCache, name: str, length: int) -> datasets.Dataset:
         from .rows import distinct
 
         if reason := self.supports_length(length):
@@ -168,7 +166,7 @@ class SyntheticTask(Task):
             label, settings_digest(stream, start, stop), make, rows[name], f"drawing {self.spec.name} {name}"
         )
 
-    def _prepared(self) -> Cache:
+    def _prepared(self) -> DataCache:
         if self._cache is None:
             raise RuntimeError(f"{self.spec.name}: prepare(cache) must run first")
         return self._cache

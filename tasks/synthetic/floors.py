@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,10 +13,12 @@ from lra_bench.contracts import NOT_SCORED
 from .rows import count_tokens
 
 if TYPE_CHECKING:
-    from .base import Rule
     from .rows import Block
 
 BAG_ROWS = 20_000
+
+Rule = Callable[["Block"], "NDArray[Any]"]
+"""How right a rule is on each target of a block: 0 to 1, of the targets' shape; what is not scored does not count."""
 
 
 def commonest(blocks: Iterable[Block], classes: int) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lra_bench.contracts import UserError
+from lra_bench.contracts import DataCache, UserError
 from lra_bench.data.columns import Integers
 from lra_bench.data.digest import settings_digest
 from lra_bench.data.splits import hold_out
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import datasets
     import pyarrow
 
-    from lra_bench.data.cache import Advance, Cache
+    from lra_bench.data.cache import Advance
 
 READER_VERSION = 1  # counts up when the same files come to be read otherwise
 VALIDATION_SHARE = 10
@@ -56,7 +56,7 @@ class Reviews(Corpus):
         }
 
 
-def open_reviews(source: ReviewSource, cache: Cache) -> Reviews:
+def open_reviews(source: ReviewSource, cache: DataCache) -> Reviews:
     """The reviews of ``source``, from the cache if they were read before."""
     key = settings_digest(READER_VERSION, source.state(cache.digests))
 

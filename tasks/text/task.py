@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lra_bench.contracts import Provenance, UserError
+from lra_bench.contracts import DataCache, Provenance, UserError
 
 from ..documents.base import ByteTask
 
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from lra_bench.data.cache import Cache
     from lra_bench.data.columns import Integers, ListColumn
     from lra_bench.data.download import Remote
 
@@ -42,7 +41,7 @@ class Text(ByteTask):
     document = "review"
     official_length = 4096
 
-    def open(self, cache: Cache) -> Reviews:
+    def open(self, cache: DataCache) -> Reviews:
         """The reviews, from the Hugging Face Hub where they are nowhere nearer."""
         from .files import REMOTES
         from .reviews import open_reviews
@@ -96,7 +95,7 @@ class Text(ByteTask):
             return described
         return replace(described, source=f"Large Movie Review Dataset 1.0, whole, from {described.source}")
 
-    def _locate(self, cache: Cache, remotes: Sequence[Remote]) -> ReviewSource:
+    def _locate(self, cache: DataCache, remotes: Sequence[Remote]) -> ReviewSource:
         from lra_bench.data.sources import locate
 
         from .files import MISSING, find_reviews

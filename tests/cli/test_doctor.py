@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from lra_bench.cli import doctor, main
+from lra_bench.runtime.findings import Finding
 
 
 @pytest.fixture
@@ -18,7 +19,7 @@ def smi(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def cards(monkeypatch, cuda: str | None, available: bool) -> doctor.Finding:
+def cards(monkeypatch, cuda: str | None, available: bool) -> Finding:
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
     (found,) = doctor._cards()
@@ -39,7 +40,7 @@ def test_a_card_that_torch_cannot_use_is_a_problem(smi, monkeypatch):
 
 def test_no_card_is_no_problem(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert cards(monkeypatch, None, False) == doctor.Finding("GPU", "none")
+    assert cards(monkeypatch, None, False) == Finding("GPU", "none")
 
 
 def test_extras_are_told_with_what_installs_them(monkeypatch):
@@ -67,7 +68,7 @@ def test_load_alone_is_no_problem(load, told, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
     monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(doctor, "ENOUGH_DISK_BYTES", 0)
-    monkeypatch.setattr(doctor, "_resident_memory", lambda: doctor.Finding("CPU peak memory", "measured", True))
+    monkeypatch.setattr(doctor, "_resident_memory", lambda: Finding("CPU peak memory", "measured", True))
     monkeypatch.setattr(doctor, "_cards", lambda: iter(()))
     monkeypatch.setattr(sys, "argv", ["lra-bench", "doctor", "--results", str(tmp_path / "results")])
     with pytest.raises(SystemExit) as end:

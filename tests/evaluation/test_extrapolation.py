@@ -11,7 +11,7 @@ from torch import nn
 from lra_bench.contracts import Output, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.evaluation.extrapolation import check_asked, extrapolate, interval
-from lra_bench.records.extrapolation import POINT_STATUSES
+from lra_bench.records.points import POINT_STATUSES
 from lra_bench.runtime.hardware import resolve
 from lra_bench.training.evaluation import evaluate
 

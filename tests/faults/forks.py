@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from lra_bench.cells.run import Cell
+from lra_bench.cells.cell import Cell
 from lra_bench.grid.plan import plan
 from lra_bench.runtime.subprocesses import PARENT
 from tests.support.command import Folder

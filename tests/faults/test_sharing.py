@@ -14,7 +14,7 @@ import pytest
 
 from lra_bench.cells.locks import held_elsewhere, holding
 from lra_bench.grid import local_pool
-from lra_bench.grid.plan import Planned
+from lra_bench.grid.status import Planned
 from lra_bench.records import store, tables
 from lra_bench.runtime import files
 from tests.faults.outcome import assert_sound, beside

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from lra_bench.cells.run import Cell
+from lra_bench.cells.cell import Cell
 from lra_bench.grid.cost import Estimate, estimate, estimates, summary, told
-from lra_bench.grid.plan import Planned
+from lra_bench.grid.status import Planned
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
 from tests.support.record_factory import make_record

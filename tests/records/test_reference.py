@@ -11,6 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from lra_bench import load_records
 from lra_bench.contracts import UserError
 from lra_bench.figures import extrapolation
 from lra_bench.figures.curves import best
@@ -20,7 +21,6 @@ from lra_bench.leaderboard import export
 from lra_bench.leaderboard.comparison import compare
 from lra_bench.leaderboard.layouts import LAYOUTS
 from lra_bench.leaderboard.naming import find_variant, select
-from lra_bench.leaderboard.query import load_records
 from lra_bench.leaderboard.relative import with_relative_costs
 from lra_bench.leaderboard.table import leaderboard
 from lra_bench.page.page import page

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lra_bench.figures.palette import PLACES, REFERENCE
-from lra_bench.records.extrapolation import ExtrapolationPoint, PositionBin, section
+from lra_bench.records.extrapolation import section
+from lra_bench.records.points import ExtrapolationPoint, PositionBin
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Metric
 from tests.support.record_factory import EXAMPLES, RATIOS, attempt_of, make_growth, make_metric, make_record, make_speed

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lra_bench.records.extrapolation import Attempt, Extrapolation, ExtrapolationPoint, section
+from lra_bench.records.extrapolation import section
 from lra_bench.records.key import CellKey
+from lra_bench.records.points import Attempt, Extrapolation, ExtrapolationPoint
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Growth, Metric, SpeedPoint
 

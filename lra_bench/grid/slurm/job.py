@@ -13,9 +13,10 @@ from lra_bench.cells.subprocess import WRONG_INPUT, Attempt, record_for
 from lra_bench.contracts import UserError
 from lra_bench.grid.execute import wants_run
 from lra_bench.grid.local_pool import LOOK_SECONDS
-from lra_bench.grid.plan import Planned, plan
+from lra_bench.grid.plan import plan
 from lra_bench.grid.process import start
 from lra_bench.grid.resources import Share
+from lra_bench.grid.status import Planned
 
 from .manifest import Arrival, arrival_file
 

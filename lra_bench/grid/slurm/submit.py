@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from lra_bench.contracts import UserError
-from lra_bench.grid.plan import Planned
 from lra_bench.grid.resources import cards_of, cores_of
-from lra_bench.grid.status import place_of
+from lra_bench.grid.status import Planned, place_of
 from lra_bench.runtime.subprocesses import environment
 
 from .job import CellJob

@@ -18,12 +18,13 @@ import torch
 
 from lra_bench.profiling.attention_backend import forced
 from lra_bench.profiling.batch_search import largest_batch
-from lra_bench.profiling.bench import Bench, spec_of, status_of, step_flops
+from lra_bench.profiling.bench import Bench, spec_of, step_flops
 from lra_bench.profiling.idle_threads import wait_for_quiet
 from lra_bench.profiling.peak_matmul import ceiling
 from lra_bench.profiling.speed_point import LARGEST
 from lra_bench.profiling.timing import Step, WarmUp, block, collector_off, first_steps, summary, warm_up
 from lra_bench.profiling.worker import settle
+from lra_bench.records.status import status_of
 from lra_bench.runtime.allocator import hand_back
 from lra_bench.runtime.hardware import resolve
 from lra_bench.runtime.memory import Peak

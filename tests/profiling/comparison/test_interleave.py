@@ -15,12 +15,13 @@ import torch
 from lra_bench.profiling import timing
 from lra_bench.profiling.attention_backend import attention_backend, forced
 from lra_bench.profiling.batch_search import largest_batch
-from lra_bench.profiling.bench import Bench, status_of
+from lra_bench.profiling.bench import Bench
 from lra_bench.profiling.comparison import interleave, worker
 from lra_bench.profiling.comparison.interleave import Contest
 from lra_bench.profiling.comparison.types import Entrant, Measured, Setting
 from lra_bench.profiling.idle_threads import wait_for_quiet
 from lra_bench.profiling.worker_pool import Ended, Live, Processes
+from lra_bench.records.status import status_of
 from lra_bench.runtime.hardware import resolve, usable_cpus
 from lra_bench.runtime.memory import Peak
 from tests.profiling.test_profile import config, hardware

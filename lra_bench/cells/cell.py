@@ -1,0 +1,96 @@
+"""A cell of the grid, its record before anything is measured, and the exit codes of its process."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from lra_bench.records.key import CellKey
+from lra_bench.records.schema import Record
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of the grid: its key, its configuration, and what of it the user changed.
+
+    ``position`` is set where the user chose it. ``config_dir`` was on the import path when it was composed.
+    """
+
+    key: CellKey
+    config: dict[str, Any]
+    overrides: tuple[str, ...]
+    differences: dict[str, Any]
+    modified: tuple[str, ...]
+    position: str | None
+    fingerprint: str
+    config_dir: str | None = None
+
+    @property
+    def command(self) -> str:
+        """The command that measures this cell again."""
+        folder = ["--config-dir", self.config_dir] if self.config_dir else []
+        return shlex.join(["lra-bench", "bench", *folder, *self.overrides])
+
+    def as_json(self) -> str:
+        """The cell as text, for a fresh process."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Cell:
+        """The cell that ``as_json`` wrote."""
+        raw = json.loads(text)
+        return cls(
+            **{
+                **raw,
+                "key": CellKey(**raw["key"]),
+                "overrides": tuple(raw["overrides"]),
+                "modified": tuple(raw["modified"]),
+            }
+        )
+
+
+def blank_record(cell: Cell, attempt: int, machine: Any) -> Record:
+    """The record of a cell before anything is measured; ``machine`` is its environment section."""
+    from lra_bench.records.environment import code_version
+
+    started = now()
+    return Record(
+        status="interrupted",
+        attempt=attempt,
+        key=cell.key,
+        variant={
+            "label": str(cell.config["model"].get("label", cell.key.model)),
+            "differences": cell.differences,
+            "position": cell.position,
+        },
+        config=cell.config,
+        protocol_modified=list(cell.modified),
+        command=cell.command,
+        started_at=started,
+        finished_at=started,
+        wall_seconds=None,
+        code=code_version(),
+        environment=machine,
+    )
+
+
+def now() -> str:
+    """The time in UTC, ISO 8601, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def made_meanwhile(record: Record | None, attempt: int) -> bool:
+    """Whether the record on disk is of this ``attempt`` already, made to its end by another process."""
+    return record is not None and record.attempt >= attempt and record.status != "interrupted"
+
+
+RECORDED = 10
+"""The exit code of a cell's process where its record tells of a bad end; Python's own for a crash is 1."""
+
+
+def exit_code(status: str) -> int:
+    """What a command says of a cell whose record has this status."""
+    return 0 if status in ("ok", "incompatible") else 1

@@ -1,0 +1,19 @@
+"""The status that a record gives to an error."""
+
+from __future__ import annotations
+
+from lra_bench.contracts import UserError
+from lra_bench.runtime.hardware import first_line
+from lra_bench.runtime.limits import TooSlow, is_out_of_memory
+
+
+def status_of(error: Exception) -> tuple[str, str]:
+    """Status and reason of an error: ``incompatible``, ``timeout``, ``out_of_memory`` or ``failed``."""
+    reason = first_line(error)
+    if isinstance(error, UserError):
+        return "incompatible", reason
+    if isinstance(error, TooSlow):
+        return "timeout", reason
+    if is_out_of_memory(error):
+        return "out_of_memory", reason
+    return "failed", f"{type(error).__name__}: {reason}"
