@@ -118,7 +118,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}" """
 
 
 def test_completion_loads_no_heavy_library():
-    code = "import sys; from lra_bench import cli, completion; completion.override('model='); print(*sys.modules)"
+    code = "import sys; from lra_bench.cli import completion, main; completion.override('model='); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "numpy", "pandas", "hydra"} & set(loaded)
 

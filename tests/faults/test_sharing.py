@@ -26,7 +26,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from lra_bench.records import store
-from tests.record_factory import make_curves, make_record
+from tests.support.record_factory import make_curves, make_record
 
 print("ready", flush=True)
 sys.stdin.readline()
@@ -37,8 +37,8 @@ for attempt in range(int(sys.argv[2]), 10**6, 2):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from lra_bench.claims import holding
-from tests.record_factory import make_record
+from lra_bench.cells.locks import holding
+from tests.support.record_factory import make_record
 
 with holding(make_record().key, Path(sys.argv[1])):
     print("held", flush=True)

@@ -90,7 +90,7 @@ def stop(prepared: Folder, root: Path, stage: str, sequence: list, target: str) 
 
 PLANNING = """
 import sys, time
-from lra_bench import cli
+from lra_bench.cli import main
 from lra_bench.grid import plan
 
 def slowly(*arguments):
@@ -99,7 +99,7 @@ def slowly(*arguments):
 
 plan.plan = slowly
 sys.argv = ["lra-bench", "bench"]
-cli.main()
+main.main()
 """
 
 
@@ -200,7 +200,7 @@ def test_ctrl_c_ends_the_step_and_the_same_command_resumes(prepared, tmp_path, t
 
 SUPERVISED = """
 import os, signal, time
-from lra_bench.training.interrupt import ECHO_SECONDS, SIGNALS, raise_once
+from lra_bench.runtime.signals import ECHO_SECONDS, SIGNALS, raise_once
 
 raise_once(*SIGNALS)
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT, None, signal.SIGINT, signal.SIGTERM, signal.SIGTERM):

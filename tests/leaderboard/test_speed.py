@@ -69,8 +69,8 @@ def used():
     print(seconds, own.ru_maxrss, helper.ru_maxrss, file=sys.stderr)
 import sys
 atexit.register(used)
-from lra_bench import cli
-cli.main()
+from lra_bench.cli import main
+main.main()
 """
 
 

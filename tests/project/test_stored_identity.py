@@ -1,4 +1,4 @@
-"""Hashes of cells and fingerprints of tasks equal those stored in ``tests/golden/cells.json``.
+"""Hashes of cells and fingerprints of tasks equal those stored in ``stored_identity.json`` beside this file.
 
 Records are found by these values, so a change of layout must not change them. A wanted change (a corrected task, a
 corrected model) is stored by ``python -m tests.project.test_stored_identity`` and named in the changelog.
@@ -18,7 +18,7 @@ from lra_bench.grid.plan import plan
 from lra_bench.records.store import load_all
 
 ROOT = Path(__file__).parents[2]
-STORED = ROOT / "tests" / "golden" / "cells.json"
+STORED = Path(__file__).with_name("stored_identity.json")
 CELLS: dict[str, dict[str, str]] = json.loads(STORED.read_text()) if STORED.exists() else {}
 BOARD = ROOT / "results" / "reference" / "board"
 
@@ -48,6 +48,13 @@ def identity(choice: str, results: Path) -> dict[str, str] | None:
 
 
 FAST = [choice for choice in CELLS if "model=transformer" in choice and "protocol=quick" in choice]
+
+
+@pytest.fixture(autouse=True)
+def no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without files of the user's: the fingerprint of a task that reads some is another."""
+    monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
+    monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("choice", FAST)

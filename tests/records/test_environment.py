@@ -158,7 +158,7 @@ def test_without_git_the_commit_is_unknown(checkout: Path, monkeypatch: pytest.M
 
 FADED = """
 import torch
-from lra_bench.hardware import resolve
+from lra_bench.runtime.hardware import resolve
 from lra_bench.models.kernels.gated_scan import gated_scan
 from lra_bench.models.kernels.scan import scan
 

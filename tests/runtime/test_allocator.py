@@ -18,7 +18,7 @@ STEPS = """
 import json, resource
 from pathlib import Path
 import torch
-from lra_bench.measure.allocator import hand_back
+from lra_bench.runtime.allocator import hand_back
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1])
