@@ -94,7 +94,7 @@ class Turns:
 
 def measure(name: str, blocks: int) -> tuple[np.ndarray, np.ndarray]:
     """Seconds per step of neighbouring blocks, ours and bare."""
-    with configuration.hydra_ready():
+    with configuration.hydra_context():
         config = configuration.compose(
             [f"model={name}", "task=listops", "protocol=quick", "hardware=cpu", "tracker=none",
              f"train.steps={blocks * BLOCK_STEPS}", "train.evaluate_every=1000000"]

@@ -240,10 +240,10 @@ class SequenceModel(nn.Module):
         return x, context.replace(padding=padding, positions=torch.cat((before, context.positions), -1), prefix=prefix)
 
 
-def _direction(spec: TaskSpec, ability: Capability) -> bool:
+def _direction(spec: TaskSpec, capability: Capability) -> bool:
     """Whether to run causally; a direction that the mixer lacks is left for ``supports`` to refuse."""
     wanted = spec.direction == "causal"
-    return not ability.bidirectional or (wanted and ability.causal == "exact")
+    return not capability.bidirectional or (wanted and capability.causal == "exact")
 
 
 def _known(options: Mapping[str, Any], node: Mapping[str, Any], base: type, option: str) -> dict[str, Any]:

@@ -32,16 +32,16 @@ declare: `python -m lra_bench.models.map > models/README.md`.
 
 
 def systems() -> list[tuple[str, str, type[nn.Module], Capability]]:
-    """Key, label, class and declared abilities of every built-in model, sorted by family."""
+    """Key, label, class and declared capabilities of every built-in model, sorted by family."""
     found = []
     for file in files("lra_bench.conf.model").iterdir():
         if file.name.endswith(".yaml") and not file.name.startswith("_"):
             model: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))["model"]
             node = model.get("mixer") or model["network"]
             system = load_class(node["_target_"], nn.Module, "model")
-            ability = getattr(system, "spec", None) or system.capability  # type: ignore[attr-defined]
-            ability = replace(ability, **model.get("source", {}))
-            found.append((file.name.removesuffix(".yaml"), str(model["label"]), system, ability))
+            capability = getattr(system, "spec", None) or system.capability  # type: ignore[attr-defined]
+            capability = replace(capability, **model.get("source", {}))
+            found.append((file.name.removesuffix(".yaml"), str(model["label"]), system, capability))
     return sorted(found, key=lambda each: (each[3].family, each[0]))
 
 
@@ -50,16 +50,14 @@ def render() -> str:
     return HEADER + "".join(_row(*each) for each in systems())
 
 
-def _row(key: str, label: str, system: type[nn.Module], ability: Capability) -> str:
+def _row(key: str, label: str, system: type[nn.Module], capability: Capability) -> str:
     file = Path(*system.__module__.split(".")[2:]).with_suffix(".py").as_posix()
-    paper = f"[{ability.paper}](https://arxiv.org/abs/{ability.arxiv})" if ability.arxiv else ability.paper
-    directions = (["bidirectional"] if ability.bidirectional else []) + (
-        [f"causal ({ability.causal})"] if ability.causal != "none" else []
+    paper = f"[{capability.paper}](https://arxiv.org/abs/{capability.arxiv})" if capability.arxiv else capability.paper
+    directions = (["bidirectional"] if capability.bidirectional else []) + (
+        [f"causal ({capability.causal})"] if capability.causal != "none" else []
     )
-    growth = "N" if ability.growth == 1 else f"N^{ability.growth:g}"
-    return (
-        f"| {ability.family} | `{key}` | {label} | [{file}]({file}) | {paper} | {', '.join(directions)} | {growth} |\n"
-    )
+    growth = "N" if capability.growth == 1 else f"N^{capability.growth:g}"
+    return f"| {capability.family} | `{key}` | {label} | [{file}]({file}) | {paper} | {', '.join(directions)} | {growth} |\n"
 
 
 if __name__ == "__main__":

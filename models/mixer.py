@@ -1,4 +1,4 @@
-"""What every token mixer is: its interface, its declared abilities, the context it reads and returns."""
+"""What every token mixer is: its interface, its declared capabilities, the context it reads and returns."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .positions.position import Position
 
 @dataclass(frozen=True)
 class MixerSpec(Capability):
-    """A mixer's abilities, with what only tests and the FLOP counter need.
+    """A mixer's capabilities, with what only tests and the FLOP counter need.
 
     ``full_config`` are the options under which the mixer equals full softmax attention, None where it never does.
     ``extra_flops(length, width, heads)`` counts forward FLOPs per row of the batch that the counter cannot see.

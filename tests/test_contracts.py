@@ -211,8 +211,8 @@ class TestDirection:
         ],
     )
     def test_a_refused_direction_has_its_reason(self, direction, causal, bidirectional, form, reason):
-        ability = Capability(family="test", paper="none", bidirectional=bidirectional, causal=form)
-        found = ability.refuses_direction(
+        capability = Capability(family="test", paper="none", bidirectional=bidirectional, causal=form)
+        found = capability.refuses_direction(
             dataclasses.replace(task("tagging", direction), name="made_up"), causal, "One"
         )
         assert (found is None) if reason is None else found.endswith(reason)

@@ -82,7 +82,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def made_meanwhile(record: Record | None, attempt: int) -> bool:
+def already_completed(record: Record | None, attempt: int) -> bool:
     """Whether the record on disk is of this ``attempt`` already, made to its end by another process."""
     return record is not None and record.attempt >= attempt and record.status != "interrupted"
 

@@ -29,7 +29,7 @@ def lock_of(folder: Path) -> Path:
 
 
 @contextmanager
-def holding(key: CellKey, results: Path | None = None) -> Iterator[None]:
+def cell_lock(key: CellKey, results: Path | None = None) -> Iterator[None]:
     """Keep other processes from the cell's checkpoints until the context ends, and from its place in ``results``.
 
     The kernel ends the hold with the process. Raises ``UserError`` where a folder cannot be written.

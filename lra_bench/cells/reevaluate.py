@@ -60,13 +60,13 @@ def reevaluate(
     from lra_bench.tracking.update import update
     from lra_bench.training.checkpoint import Checkpoints
 
-    from .locks import checkpoint_folder, holding
+    from .locks import cell_lock, checkpoint_folder
 
     key = store.load(path).key
     checkpoints = Checkpoints(checkpoint_folder(key), 0)
     checkpoints.check_best()
     # The record is read again once no other process changes it.
-    with holding(key):
+    with cell_lock(key):
         record = store.load(path)
         if record.status != "ok":
             raise UserError(f"{path}: is {record.status}, so there are no tested weights; run {record.command} first")

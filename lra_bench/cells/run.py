@@ -18,10 +18,10 @@ from lra_bench.records.schema import FINISHED, Record
 from lra_bench.runtime.hardware import first_line
 from lra_bench.runtime.limits import TimeUp, debugging, is_out_of_memory, memory_limit, time_limit
 from lra_bench.runtime.signals import deferred, ignore, ignore_all, raise_once, unblock
-from lra_bench.runtime.subprocesses import end_with_parent, keep_to, last_lines, teller, yield_memory
+from lra_bench.runtime.subprocesses import end_with_parent, keep_to, last_lines, stage_reporter, yield_memory
 
-from .cell import RECORDED, Cell, blank_record, exit_code, made_meanwhile, now
-from .locks import checkpoint_folder, holding
+from .cell import RECORDED, Cell, already_completed, blank_record, exit_code, now
+from .locks import cell_lock, checkpoint_folder
 
 if TYPE_CHECKING:
     from .stages import Stages
@@ -38,12 +38,12 @@ class Outcome:
 
 
 def run(
-    cell: Cell, results: Path, attempt: int, anew: bool = False, tell: Callable[[str], None] = lambda stage: None
+    cell: Cell, results: Path, attempt: int, anew: bool = False, report: Callable[[str], None] = lambda stage: None
 ) -> tuple[Record, int]:
     """Measure a cell and write its record, whatever becomes of it; the record that stands, and the exit code.
 
     A status tells how it ended. Nothing is measured where another process made the ``attempt`` meanwhile. With ``anew``
-    no checkpoint of earlier attempts is taken up. ``tell`` hears of each stage. ``UserError`` passes through, for
+    no checkpoint of earlier attempts is taken up. ``report`` hears of each stage. ``UserError`` passes through, for
     nothing was measured then.
     """
     from lra_bench.records import environment, store
@@ -56,17 +56,17 @@ def run(
     own = resolve(alone(cell.config["hardware"]))
     own.apply()
     folder = checkpoint_folder(cell.key)
-    with holding(cell.key, results):
+    with cell_lock(cell.key, results):
         done = store.find(cell.key, results)
-        if made_meanwhile(done, attempt):
+        if already_completed(done, attempt):
             assert done is not None
             return done, exit_code(done.status)
         record = blank_record(cell, max(attempt, done.attempt + 1 if done else 1), environment.environment(hardware))
         began = time.perf_counter()
-        stages = Stages(record, cell.fingerprint, hardware, own, results, folder, tell)
+        stages = Stages(record, cell.fingerprint, hardware, own, results, folder, report)
         with writer(folder):
             if anew:
-                stages.checkpoints.begin_anew(record.attempt)
+                stages.checkpoints.reset(record.attempt)
         try:
             outcome = _guarded(stages)
             record.status, record.reason, record.last_lines = outcome.status, outcome.reason, list(outcome.last_lines)
@@ -137,7 +137,7 @@ def main() -> int:
             Path(request["results"]),
             request["attempt"],
             request["anew"],
-            teller(request["stages"]),
+            stage_reporter(request["stages"]),
         )
     except UserError as error:
         if debugging():

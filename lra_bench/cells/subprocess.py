@@ -22,8 +22,8 @@ from lra_bench.runtime.limits import MEMORY_WORDS
 from lra_bench.runtime.signals import blocked
 from lra_bench.runtime.subprocesses import LAST_LINES, death, environment, memory_kills, without_folders
 
-from .cell import RECORDED, Cell, blank_record, exit_code, made_meanwhile
-from .locks import holding
+from .cell import RECORDED, Cell, already_completed, blank_record, exit_code
+from .locks import cell_lock
 
 WRONG_INPUT, INTERRUPTED = 2, 130
 
@@ -37,7 +37,7 @@ TAIL_BYTES = 1 << 14
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-def record_for(
+def write_placeholder_record(
     cell: Cell, number: int, results: Path, status: str, reason: str, last_lines: tuple[str, ...] = ()
 ) -> Record:
     """Record a cell that was not run, or could not speak for itself; the record that stands."""
@@ -142,15 +142,15 @@ class Attempt:
         if code in (0, WRONG_INPUT, RECORDED):
             return (None if code == WRONG_INPUT else store.find(key, self.results)), 1 if code == RECORDED else code
         stopped = code == INTERRUPTED or (self.asked and code == -signal.SIGKILL)
-        with holding(key, self.results):
+        with cell_lock(key, self.results):
             # It may have died after its record was written.
             record = store.find(key, self.results)
             if record is not None and (
-                made_meanwhile(record, self.number) or (stopped and record.attempt >= self.number)
+                already_completed(record, self.number) or (stopped and record.attempt >= self.number)
             ):
                 return record, INTERRUPTED if stopped else exit_code(record.status)
             status, reason = self._ending(code, stopped)
-            record = record_for(self.cell, self.number, self.results, status, reason, self.last_lines)
+            record = write_placeholder_record(self.cell, self.number, self.results, status, reason, self.last_lines)
             return record, INTERRUPTED if stopped else 1
 
     def _ending(self, code: int, stopped: bool) -> tuple[str, str]:

@@ -99,11 +99,11 @@ def _print_plan(planned: Any, root: Path, rerun: str) -> None:
 
 
 def _submit(planned: Any, root: Path, config_dir: Path | None, rerun: str) -> None:
-    from lra_bench.grid.execute import settle
+    from lra_bench.grid.execute import partition
     from lra_bench.grid.slurm.submit import submit
 
     left = []
-    for each, record in settle(planned, root, rerun):
+    for each, record in partition(planned, root, rerun):
         if record is None:
             left.append(each)
         else:

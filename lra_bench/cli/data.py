@@ -129,7 +129,7 @@ def _for_each(
         raise UserError(f"--source: is for one task, and {' '.join(names)} are {len(names)}; name one")
     names = names or list(option_files("task", config_dir))
     failed = []
-    with importable(config_dir), compose.hydra_ready():
+    with importable(config_dir), compose.hydra_context():
         for name in names:
             try:
                 options = [f"task={name}", f"protocol={protocol}", *with_source(overrides, source)]

@@ -21,13 +21,19 @@ Name = Annotated[str | None, typer.Argument(help="The grid's name; default: the 
 def status(name: Name = None, results: Results = None, as_json: Json = False) -> None:
     """Say how each cell of a submitted grid fares."""
     from lra_bench.grid.slurm.manifest import read
-    from lra_bench.grid.slurm.status import fares
+    from lra_bench.grid.slurm.status import submitted_statuses
 
     root = root_of(results)
     grid = read(root, name)
-    found = fares(grid, root)
+    found = submitted_statuses(grid, root)
     if as_json:
-        print_json({"grid": grid.name, "submitted_at": grid.submitted_at, "cells": [asdict(fare) for fare in found]})
+        print_json(
+            {
+                "grid": grid.name,
+                "submitted_at": grid.submitted_at,
+                "cells": [asdict(cell_status) for cell_status in found],
+            }
+        )
         return
     print_table([{name: getattr(each, name) for name in ("cell", "job", "host", "state", "reason")} for each in found])
     counts = ", ".join(f"{count} {state}" for state, count in Counter(each.state for each in found).most_common())

@@ -84,21 +84,27 @@ def profile(
     from lra_bench.profiling.comparison.run import Comparison
     from lra_bench.runtime.hardware import resolve
 
-    from .profile import lineups
+    from .profile import comparison_plans
 
-    planned = lineups(overrides or [], root_of(None), config_dir)
+    planned = comparison_plans(overrides or [], root_of(None), config_dir)
     profiles: list[Any] = []
     if output is not None:
         write_csv(profiles, output)  # to hear now, and not at the end, that it cannot be written
     with importable(config_dir):
-        for lineup in planned:
-            hardware = resolve(lineup.entrants[0].config["hardware"])
+        for comparison_plan in planned:
+            hardware = resolve(comparison_plan.candidates[0].config["hardware"])
             if hardware.strategy != "none":
                 raise UserError(
                     f"hardware.strategy={hardware.strategy}: a profile is of one process; "
                     f"choose hardware={hardware.device.type}"
                 )
-            comparison = Comparison(lineup.entrants, lineup.spec, hardware, lineup.protocol, refused=lineup.refused)
+            comparison = Comparison(
+                comparison_plan.candidates,
+                comparison_plan.spec,
+                hardware,
+                comparison_plan.protocol,
+                refused=comparison_plan.refused,
+            )
             try:
                 found = comparison.run()
             except KeyboardInterrupt:

@@ -13,25 +13,25 @@ from lra_bench.build import check_trusted, load_class
 from lra_bench.contracts import Capability, UserError
 
 
-def mixer_ability(target: str) -> Capability:
-    """The declared abilities of a mixer class; ``UserError`` where it is none."""
+def mixer_capability(target: str) -> Capability:
+    """The declared capabilities of a mixer class; ``UserError`` where it is none."""
     if (written := _written(target, "spec")) is not None:
         return written
-    ability = getattr(_module_class(target, "model.mixer"), "spec", None)
-    if not isinstance(ability, Capability):
+    capability = getattr(_module_class(target, "model.mixer"), "spec", None)
+    if not isinstance(capability, Capability):
         raise UserError(
             f"model.mixer._target_={target}: is no mixer (its class has no MixerSpec); "
             "name a class that derives from lra_bench.models.mixer.Mixer"
         )
-    return ability
+    return capability
 
 
-def network_ability(target: str) -> Capability | None:
-    """The declared abilities of a whole network; None where its class declares none."""
+def network_capability(target: str) -> Capability | None:
+    """The declared capabilities of a whole network; None where its class declares none."""
     if (written := _written(target, "capability")) is not None:
         return written
-    ability = getattr(_module_class(target, "model.network"), "capability", None)
-    return ability if isinstance(ability, Capability) else None
+    capability = getattr(_module_class(target, "model.network"), "capability", None)
+    return capability if isinstance(capability, Capability) else None
 
 
 def position_hooks(target: str) -> frozenset[str]:
@@ -55,7 +55,7 @@ def _module_class(target: str, option: str) -> type[Any]:
 
 
 def _written(target: str, attribute: str) -> Capability | None:
-    """The abilities as a class or its bases write them down; None where they are computed, or without a source."""
+    """The capabilities as a class or its bases write them down; None where they are computed, or without a source."""
     keywords = _keywords(target, attribute)
     if keywords is None:
         return None

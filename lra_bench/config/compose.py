@@ -14,7 +14,7 @@ from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
 from .bounds import check_bounds
-from .capabilities import mixer_ability, position_hooks
+from .capabilities import mixer_capability, position_hooks
 from .groups import GROUPS, PACKAGE, extension_sources, listing, option_files
 from .hints import check_words, meant_by
 from .schema import Bench
@@ -96,7 +96,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 @contextmanager
-def hydra_ready() -> Iterator[None]:
+def hydra_context() -> Iterator[None]:
     """Hydra initialised for composing, our schema stored; the one place that names ``version_base``."""
     from hydra import initialize_config_module
     from hydra.core.config_store import ConfigStore
@@ -107,7 +107,7 @@ def hydra_ready() -> Iterator[None]:
 
 
 def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load | None = None) -> Composed:
-    """Compose one cell from the user's overrides (no comma lists), inside ``hydra_ready``.
+    """Compose one cell from the user's overrides (no comma lists), inside ``hydra_context``.
 
     ``load`` makes a configuration of checked overrides, by default ``by_hydra``. Raises ``UserError`` in one sentence
     where a key, an option or a value is wrong.
@@ -207,14 +207,14 @@ def plain(unresolved: DictConfig) -> dict[str, Any]:
 
 def _mistake(overrides: Sequence[str], error: Exception) -> UserError:
     cause = error.__cause__ or error
-    return UserError(f"{_blamed(overrides, str(error) + str(cause))}{_first_line(cause)}")
+    return UserError(f"{_find_override(overrides, str(error) + str(cause))}{_first_line(cause)}")
 
 
 def _first_line(error: BaseException) -> str:
     return str(error).strip().splitlines()[0].rstrip(".")
 
 
-def _blamed(overrides: Sequence[str], message: str) -> str:
+def _find_override(overrides: Sequence[str], message: str) -> str:
     blamed = [text for text in overrides if text.partition("=")[0].lstrip("+") in message]
     return f"{blamed[0].lstrip('+')}: " if blamed else ""
 
@@ -238,7 +238,7 @@ def _automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], c
     if not node:
         return "none"
     position = yaml.safe_load(files[wanted].read_text(encoding="utf-8"))
-    honoured = {"embed", *mixer_ability(str(node.get("_target_"))).positions}
+    honoured = {"embed", *mixer_capability(str(node.get("_target_"))).positions}
     return str(wanted) if position_hooks(position["_target_"]) <= honoured else "none"
 
 

@@ -14,7 +14,7 @@ WORTH_KEEPING = 20
 
 
 def composed(cells: Sequence[Sequence[str]], config_dir: Path | None) -> Iterator[configuration.Composed]:
-    """Each list of single values composed, inside ``hydra_ready``."""
+    """Each list of single values composed, inside ``hydra_context``."""
     place = disk_cache.place_of(cells, config_dir) if len(cells) >= WORTH_KEEPING else None
     known = disk_cache.recall(place) if place else None
     if known is not None:

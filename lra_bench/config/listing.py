@@ -10,7 +10,7 @@ import yaml
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
-from .capabilities import mixer_ability, network_ability
+from .capabilities import mixer_capability, network_capability
 from .groups import GROUPS, option_files
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a hundred files are read
@@ -38,7 +38,7 @@ def options(
 ) -> list[dict[str, Any]]:
     """Name and description of each option of a group; ``kind`` in the singular or the plural.
 
-    With ``declared``, ``family`` or ``causal`` models tell their abilities as well, for which a class is loaded where
+    With ``declared``, ``family`` or ``causal`` models tell their capabilities as well, for which a class is loaded where
     its source does not say them; a model that cannot be loaded tells none. ``family`` keeps the models of one family,
     and ``causal`` those with an exact causal form.
     Raises ``UserError`` where there is no such group or family, or where the group has none.
@@ -85,12 +85,12 @@ def _family(model: Path) -> str:
 
 def _declared(model: Path) -> dict[str, Any]:
     try:
-        return abilities(model)
+        return capabilities(model)
     except UserError:
         return {}
 
 
-def abilities(model: Path) -> dict[str, Any]:
+def capabilities(model: Path) -> dict[str, Any]:
     """What the system of a model file declares of itself: family, paper, direction, growth and the rest.
 
     A file whose options make a system of their own names its ``source``: family, paper and arXiv id. Raises
@@ -98,8 +98,8 @@ def abilities(model: Path) -> dict[str, Any]:
     """
     node, target = _read(model)
     if "mixer" in node:
-        return {**mixer_ability(target).as_dict(), **node.get("source", {})}
-    declared = network_ability(target)
+        return {**mixer_capability(target).as_dict(), **node.get("source", {})}
+    declared = network_capability(target)
     return {} if declared is None else {**declared.as_dict(), **node.get("source", {})}
 
 

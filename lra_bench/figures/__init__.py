@@ -56,7 +56,7 @@ def tabulate(name: str, records: Sequence[Record]) -> pd.DataFrame:
     return data
 
 
-def paint(name: str, data: pd.DataFrame, folder: Path, width: str = "two", pdf: bool = True) -> list[Path]:
+def render(name: str, data: pd.DataFrame, folder: Path, width: str = "two", pdf: bool = True) -> list[Path]:
     """Draw the numbers of one figure into ``folder``, as ``draw`` does; the paths."""
     from .style import save, width_inches
 
@@ -78,7 +78,7 @@ def draw(name: str, records: Sequence[Record], folder: Path, width: str = "two",
     from .style import width_inches
 
     width_inches(width)  # to hear of a wrong one now
-    written = paint(name, tabulate(name, records), folder, width, pdf)
+    written = render(name, tabulate(name, records), folder, width, pdf)
     if not written:
         raise NothingToDrawError(f"plot {name}: {len(records):,} records hold nothing to draw; {_module(name).RUN}")
     return written

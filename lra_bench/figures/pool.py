@@ -21,7 +21,7 @@ from lra_bench.runtime.files import remove_unfinished
 from lra_bench.runtime.hardware import usable_cpus
 from lra_bench.runtime.subprocesses import end_with_parent, ended_by
 
-from . import FIGURES, NothingToDrawError, paint, tabulate
+from . import FIGURES, NothingToDrawError, render, tabulate
 from .style import width_inches
 from .variants import SHEET
 
@@ -35,7 +35,7 @@ WORTHWHILE_RECORDS = 50
 
 Outcome = Sequence[Path] | Exception
 Drawing = tuple[str, "pd.DataFrame", Path, str]
-"""What ``paint`` takes."""
+"""What ``render`` takes."""
 
 
 def draw_all(
@@ -76,7 +76,7 @@ def _drawn(left: deque[Drawing], helper: _Helper | None) -> Iterator[tuple[str, 
     while left or done:
         with suppress(IndexError):  # the helper may have taken the last one
             drawing = left.pop()
-            yield drawing[0], _painted(drawing)
+            yield drawing[0], _rendered(drawing)
         while done and (not left or not done.empty()):
             outcome = done.get()
             if outcome is None:
@@ -152,9 +152,9 @@ def _settled() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _painted(drawing: Drawing) -> Outcome:
+def _rendered(drawing: Drawing) -> Outcome:
     try:
-        return paint(*drawing)
+        return render(*drawing)
     except UserError as error:
         return error
     except Exception as error:
@@ -170,4 +170,4 @@ def _serve(connection: Connection) -> None:
         importlib.import_module(name)
     with suppress(EOFError), _settled():
         while True:
-            connection.send(_painted(connection.recv()))
+            connection.send(_rendered(connection.recv()))

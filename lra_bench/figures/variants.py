@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard.runs import lacks, score_columns
+from lra_bench.leaderboard.runs import missing_data, score_columns
 from lra_bench.records.schema import Record
 from lra_bench.statistics.intervals import t_quantile
 
@@ -31,7 +31,7 @@ def identity(record: Record) -> dict[str, Any]:
         "section": "modified" if record.protocol_modified else "ranked",
         "task": record.key.task,
         "version": record.data["version"] if record.data else None,
-        "data_lacks": lacks(record),
+        "data_lacks": missing_data(record),
         "model": record.key.model,
         "family": (record.capability or {}).get("family", "other"),
         "variant": record.variant_name,

@@ -13,7 +13,7 @@ from lra_bench.records import store
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import Record
 
-from .status import ELSEWHERE, Planned, measured_here, place_of
+from .status import UNRESOLVED, Planned, measured_here, place_of
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _finished(results: Path, task: str) -> Iterable[Record]:
 
 
 def _same_machine(cell: Cell, record: Record) -> bool:
-    if cell.key.hardware == ELSEWHERE:
+    if cell.key.hardware == UNRESOLVED:
         return place_of(record.config) == place_of(cell.config)
     return record.key.hardware == cell.key.hardware and measured_here(record)
 

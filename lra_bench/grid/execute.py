@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lra_bench.cells.cell import exit_code
-from lra_bench.cells.subprocess import record_for
+from lra_bench.cells.subprocess import write_placeholder_record
 from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 
 from . import local_pool
 from .local_pool import Outcome
-from .status import ELSEWHERE, RERUN, Planned
+from .status import RERUN, UNRESOLVED, Planned
 
 
 def execute(planned: Sequence[Planned], results: Path, rerun: str = "never") -> Iterator[Outcome]:
@@ -23,7 +23,7 @@ def execute(planned: Sequence[Planned], results: Path, rerun: str = "never") -> 
     ends the iteration after running cells have written their checkpoints.
     """
     wanted = []
-    for each, record in settle(planned, results, rerun):
+    for each, record in partition(planned, results, rerun):
         if record is None:
             wanted.append(each)
         else:
@@ -32,12 +32,12 @@ def execute(planned: Sequence[Planned], results: Path, rerun: str = "never") -> 
         yield from local_pool.run(wanted, results, rerun)
 
 
-def settle(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[tuple[Planned, Record | None]]:
+def partition(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[tuple[Planned, Record | None]]:
     """Each cell with the record that stands, or None where it wants to be run; incompatible ones are recorded."""
     store.check_writable(results)
     for each in planned:
-        if each.status == "incompatible" and each.cell.key.hardware != ELSEWHERE:
-            yield each, record_for(each.cell, each.attempt, results, "incompatible", each.reason)
+        if each.status == "incompatible" and each.cell.key.hardware != UNRESOLVED:
+            yield each, write_placeholder_record(each.cell, each.attempt, results, "incompatible", each.reason)
         else:
             yield each, None if wants_run(each, rerun) or each.record is None else each.record
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lra_bench.cells.cell import exit_code, made_meanwhile
+from lra_bench.cells.cell import already_completed, exit_code
 from lra_bench.cells.locks import reserve
 from lra_bench.cells.subprocess import INTERRUPTED, Attempt
 from lra_bench.contracts import UserError
@@ -21,7 +21,7 @@ from lra_bench.records.schema import Record
 from lra_bench.runtime.signals import deferred
 
 from .process import log_file, start
-from .resources import Share, shares
+from .resources import Allocation, allocations
 from .status import Planned
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ Outcome = tuple[Planned, Record | None, int]
 @dataclass
 class _Running:
     planned: Planned
-    share: Share
+    allocation: Allocation
     process: Attempt
     reserved: BaseFileLock
 
@@ -50,7 +50,7 @@ def run(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[Outco
     and write a checkpoint, then raise ``KeyboardInterrupt``. A later SIGTERM has them stop without ending their step, a
     second SIGINT kills them; either way their records are written first. A third SIGINT raises at once.
     """
-    waiting, free, running = deque(planned), deque(_shares(planned)), list[_Running]()
+    waiting, free, running = deque(planned), deque(_allocations(planned)), list[_Running]()
     alone, asked, patient = free[0].alone, signal.SIGINT, False
 
     def stop(number: int) -> None:
@@ -76,16 +76,16 @@ def run(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[Outco
                 while free and (taken := _next(waiting, results)) is not None:
                     each, reserved = taken
                     record = store.find(each.cell.key, results)
-                    if record is not None and made_meanwhile(record, each.attempt):
+                    if record is not None and already_completed(record, each.attempt):
                         reserved.release()
                         advance(1)
                         yield each, record, exit_code(record.status)
                         continue
                     if alone and len(planned) > 1:
                         say(f"[{len(planned) - len(waiting)}/{len(planned)}] {each.cell.key}")
-                    share = free.popleft()
-                    process = start(each, results, share, each.starts_anew(rerun))
-                    running.append(_Running(each, share, process, reserved))
+                    allocation = free.popleft()
+                    process = start(each, results, allocation, each.restarts(rerun))
+                    running.append(_Running(each, allocation, process, reserved))
                     if stopped() and not process.asked:
                         process.stop(asked)
                 if waiting and not running and not patient:
@@ -96,7 +96,7 @@ def run(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[Outco
                 for done in ended:
                     running.remove(done)
                     done.reserved.release()
-                    free.append(done.share)
+                    free.append(done.allocation)
                     advance(1)
                     yield (outcome := _outcome(done))
                     if alone and outcome[2] == INTERRUPTED:
@@ -110,9 +110,9 @@ def run(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[Outco
             raise KeyboardInterrupt
 
 
-def _shares(planned: Sequence[Planned]) -> list[Share]:
+def _allocations(planned: Sequence[Planned]) -> list[Allocation]:
     """The share of each worker, which cells of one hardware alone have in common."""
-    first, *others = {tuple(shares(each.cell.config)): None for each in planned}
+    first, *others = {tuple(allocations(each.cell.config)): None for each in planned}
     if others:
         workers = planned[0].cell.config["launcher"]["workers"]
         raise UserError(
@@ -149,7 +149,7 @@ def _name(planned: Planned) -> str:
 def _outcome(ended: _Running) -> Outcome:
     key = ended.planned.cell.key
     record, code = ended.process.outcome()
-    if code not in (0, INTERRUPTED) and not ended.share.alone:
+    if code not in (0, INTERRUPTED) and not ended.allocation.alone:
         reason = record.reason if record is not None else next(reversed(ended.process.last_lines), "")
         say(f"{key}: {reason} ({log_file(key)})")
     return ended.planned, record, code

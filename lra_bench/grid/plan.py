@@ -20,7 +20,7 @@ from lra_bench.runtime.hardware import check_batch, slug
 
 from .expand import expand
 from .resources import check_launcher, with_own_threads
-from .status import ELSEWHERE, Planned, record_of, status_of
+from .status import UNRESOLVED, Planned, record_of, status_of
 
 
 def plan(
@@ -31,7 +31,7 @@ def plan(
     A cell that is submitted has its hardware in its key only where it has ``arrived``.
     """
     planned: dict[CellKey, Planned] = {}
-    with importable(config_dir), configuration.hydra_ready():
+    with importable(config_dir), configuration.hydra_context():
         cells = expand(overrides, config_dir)
         known = _Known()
         with bar(len(cells), "Planning", unit="cells") as advance:
@@ -68,7 +68,7 @@ class _Known:
 
 
 def _cell(composed: configuration.Composed, known: _Known, config_dir: Path | None, arrived: bool) -> Cell:
-    config, hardware = composed.config, ELSEWHERE
+    config, hardware = composed.config, UNRESOLVED
     check_launcher(config["launcher"])
     configuration.check_tuned(composed, config_dir)
     if arrived or config["launcher"]["name"] != "slurm":

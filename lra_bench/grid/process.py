@@ -11,17 +11,17 @@ from lra_bench.contracts import UserError
 from lra_bench.records.key import CellKey
 from lra_bench.runtime.files import why
 
-from .resources import Share
+from .resources import Allocation
 from .status import Planned
 
 
-def start(planned: Planned, results: Path, share: Share, anew: bool) -> Attempt:
+def start(planned: Planned, results: Path, allocation: Allocation, anew: bool) -> Attempt:
     """Start a cell in a fresh process, with the user's folder on its import path.
 
     One that is ``alone`` has the terminal; of several each writes to its own log, and Ctrl-C reaches it through us.
     """
-    with nullcontext() if share.alone else _log(planned) as log:
-        return Attempt(planned.cell, planned.attempt, results, anew, share.cores, share.cards, log)
+    with nullcontext() if allocation.alone else _log(planned) as log:
+        return Attempt(planned.cell, planned.attempt, results, anew, allocation.cores, allocation.cards, log)
 
 
 def _log(planned: Planned) -> IO[str]:

@@ -18,7 +18,7 @@ OPTIONS_OF = {
 
 
 @dataclass(frozen=True)
-class Share:
+class Allocation:
     """The cores that a cell may use, None for all, and its cards as ``CUDA_VISIBLE_DEVICES`` has them, None for all.
 
     ``alone`` tells the one share that is the whole machine.
@@ -56,16 +56,16 @@ def with_own_threads(config: Mapping[str, Any]) -> dict[str, Any]:
     return dict(config)
 
 
-def shares(config: Mapping[str, Any]) -> list[Share]:
+def allocations(config: Mapping[str, Any]) -> list[Allocation]:
     """The share of each worker of the local launcher."""
     workers = config["launcher"]["workers"] or 1
     if workers == 1:
-        return [Share()]
+        return [Allocation()]
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     cards = [] if on_cpu(config["hardware"]) else _visible_cards()
     own, each = len(cores) // workers, 0 if not cards else processes_of(config["hardware"])
     return [
-        Share(
+        Allocation(
             cores=tuple(cores[number * own : (number + 1) * own]) or None,
             cards=",".join(cards[number * each : (number + 1) * each]) if cards else None,
             alone=False,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lra_bench.cells.cell import Cell
-from lra_bench.config.capabilities import mixer_ability
+from lra_bench.config.capabilities import mixer_capability
 from lra_bench.contracts import TaskSpec
 from lra_bench.records import store
 from lra_bench.records.environment import host, host_name, package_version, same_host
@@ -17,7 +17,7 @@ from lra_bench.records.schema import FINISHED, RETRIED, Record
 
 RERUN = {"never": (), "failed": ("failed",), "stale": ("stale",), "all": ("done", "failed", "stale")}
 """Which cells ``--rerun`` measures again, by their status in the plan."""
-ELSEWHERE = "elsewhere"
+UNRESOLVED = "elsewhere"
 """The hardware of a cell that another machine is to run: which one, is known there."""
 PLACE = {
     "launcher": ("name", "partition", "cpus", "gpus"),
@@ -40,14 +40,14 @@ class Planned:
         """Which attempt at the cell the next one is, from 1 on."""
         return self.record.attempt + 1 if self.record else 1
 
-    def starts_anew(self, rerun: str) -> bool:
+    def restarts(self, rerun: str) -> bool:
         """Whether it takes up no checkpoint: where ``--rerun`` asks for it, unless it failed and is to go on."""
         return self.status != "to run" and rerun != "failed"
 
 
 def record_of(cell: Cell, results: Path) -> Record | None:
     """The cell's record under ``results``; of a submitted cell one that was asked for by the same words."""
-    if cell.key.hardware != ELSEWHERE:
+    if cell.key.hardware != UNRESOLVED:
         return store.find(cell.key, results)
     return record_at(cell.key, place_of(cell.config), results)
 
@@ -71,7 +71,7 @@ def status_of(cell: Cell, spec: TaskSpec, record: Record | None) -> tuple[str, s
     Only a record that was measured on this machine counts; another machine with the same short name may have left one
     here.
     """
-    if record is not None and cell.key.hardware != ELSEWHERE and not measured_here(record):
+    if record is not None and cell.key.hardware != UNRESOLVED and not measured_here(record):
         machine = host_name(record.environment["hardware"])
         return "to run", f"the record here is of another machine ({machine}); it is kept under another name"
     if record is not None and record.status in RETRIED:
@@ -98,9 +98,9 @@ def measured_here(record: Record) -> bool:
 
 
 def incompatible(config: dict[str, Any], spec: TaskSpec) -> str | None:
-    """Why model and task do not go together, as far as the mixer's declared abilities tell."""
+    """Why model and task do not go together, as far as the mixer's declared capabilities tell."""
     node = config["model"].get("mixer")
     if not node:
         return None
-    ability = mixer_ability(str(node.get("_target_")))
-    return ability.refuses_direction(spec, config["backbone"]["causal"], str(node["_target_"]).rpartition(".")[2])
+    capability = mixer_capability(str(node.get("_target_")))
+    return capability.refuses_direction(spec, config["backbone"]["causal"], str(node["_target_"]).rpartition(".")[2])

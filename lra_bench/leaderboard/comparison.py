@@ -15,7 +15,7 @@ from lra_bench.statistics.ties import holm
 
 from .naming import find_variant, select
 from .pairing import Pairs, pair
-from .runs import lacks
+from .runs import missing_data
 
 Place = tuple[str, str | None, str, str]
 
@@ -100,7 +100,7 @@ def _by_place(records: Sequence[Record], name: str) -> dict[Place, dict[int, Rec
         if record.status != "ok" or record.score() is None:
             continue
         version = record.data["version"] if record.data else None
-        seeds = places.setdefault((record.key.task, version, record.key.protocol, lacks(record)), {})
+        seeds = places.setdefault((record.key.task, version, record.key.protocol, missing_data(record)), {})
         first = next(iter(seeds.values()), record)
         if first.key.hash != record.key.hash:
             raise UserError(

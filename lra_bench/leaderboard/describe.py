@@ -10,7 +10,7 @@ from lra_bench.records.schema import Record
 from lra_bench.records.sections import SpeedPoint
 
 from .export import row_for
-from .runs import lacks, ratio_name
+from .runs import missing_data, ratio_name
 
 Facts = Iterator[tuple[str, str]]
 
@@ -71,7 +71,7 @@ def _facts(record: Record) -> Facts:
     if record.data is not None:
         data = record.data
         yield "data", f"{data['task']} {data['version']}, {data['source']}, {_plain(data['rows'])}"
-        if lacking := lacks(record):
+        if lacking := missing_data(record):
             yield "data lacks", lacking
     if record.protocol_modified:
         yield "modified", ", ".join(record.protocol_modified)

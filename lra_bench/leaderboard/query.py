@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
 
-from .runs import headline_floor, lacks
+from .runs import headline_floor, missing_data
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -107,7 +107,7 @@ def _identity(record: Record) -> dict[str, Any]:
         "task_version": record.data["version"] if record.data else None,
         "protocol": key.protocol,
         "modified": ", ".join(record.protocol_modified),
-        "data_lacks": lacks(record),
+        "data_lacks": missing_data(record),
         "model": key.model,
         "variant": record.variant_name,
         "hardware": record.machine,

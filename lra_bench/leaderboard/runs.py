@@ -57,7 +57,7 @@ def _row(record: Record, speed: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "task": key.task,
         "task_version": record.data["version"] if record.data else None,
-        "data_lacks": lacks(record),
+        "data_lacks": missing_data(record),
         "model": key.model,
         "variant": record.variant_name,
         "hardware": record.machine,
@@ -108,7 +108,7 @@ def score_columns(record: Record) -> dict[str, Any]:
     }
 
 
-def lacks(record: Record) -> str:
+def missing_data(record: Record) -> str:
     """What the record's data lacks against the task's whole data; empty where nothing."""
     return "; ".join(filter(None, (record.data["partial"], record.data["lossy"]))) if record.data else ""
 

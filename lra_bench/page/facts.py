@@ -12,7 +12,7 @@ import yaml
 
 from lra_bench.leaderboard.cells import score, spoken
 from lra_bench.leaderboard.describe import number
-from lra_bench.leaderboard.runs import headline_floor, lacks
+from lra_bench.leaderboard.runs import headline_floor, missing_data
 from lra_bench.records.schema import STATUSES, Record
 
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -124,7 +124,12 @@ def _data(record: Record) -> Facts:
     data = record.data
     rows = ", ".join(f"{name} {count:,}" for name, count in data["rows"].items())
     facts = [(name, str(data[name])) for name in ("version", "source", "licence", "citation", "fingerprint")]
-    return [("task", data["task"]), *facts, ("rows", rows), *([("lacks", lacks(record))] if lacks(record) else [])]
+    return [
+        ("task", data["task"]),
+        *facts,
+        ("rows", rows),
+        *([("lacks", missing_data(record))] if missing_data(record) else []),
+    ]
 
 
 def _merged(values: Sequence[Mapping[str, Any]]) -> Facts:

@@ -14,7 +14,7 @@ from lra_bench.contracts import Batch, TaskSpec, UserError
 from lra_bench.records.sections import SpeedPoint
 from lra_bench.records.status import status_of
 from lra_bench.runtime.hardware import Hardware
-from lra_bench.runtime.memory import Peak, activation_bytes, gradient_bytes, peak_memory, static_bytes
+from lra_bench.runtime.memory import PeakMemory, activation_bytes, gradient_bytes, peak_memory, static_bytes
 from lra_bench.training.compilation import Compilation
 from lra_bench.training.optimizer import Optimizer
 
@@ -83,7 +83,7 @@ class Bench:
         again = partial(self.model.zero_grad, set_to_none=True)
         return partial(self.compilation.guarded, step, again) if self.compilation.requested else step
 
-    def entry(self, mode: str, length: int, timing: Timing, peak: Peak, policy: str = FIXED) -> SpeedPoint:
+    def entry(self, mode: str, length: int, timing: Timing, peak: PeakMemory, policy: str = FIXED) -> SpeedPoint:
         """The speed entry of a mode that was timed, and on CUDA weighed, just now; FLOPs are not in it yet."""
         return {
             **entry_of(mode, length, self.batch.size, tokens_in(self.batch), timing, peak, policy),
@@ -99,13 +99,13 @@ class Bench:
         except Exception:  # a model that does not stand being watched can still be timed
             return None
 
-    def memory(self, peak: Peak) -> dict[str, int | None]:
+    def memory(self, peak: PeakMemory) -> dict[str, int | None]:
         """Static and activation bytes of the present mode, whose peak is ``peak``; call after a step."""
         static = static_bytes(self.model, self.optimizer.adamw if self.optimizer else None)
         gradients = gradient_bytes(self.model) if self.optimizer is not None else 0
         return {"static_bytes": static, "activation_bytes": activation_bytes(peak, static, gradients)}
 
-    def weigh(self, mode: str) -> dict[str, int | None]:
+    def measure_peak_memory(self, mode: str) -> dict[str, int | None]:
         """The peak of resident memory in ``mode``, after a step that makes lasting buffers, and activations in it."""
         step = self.step(mode)
         step()
@@ -119,7 +119,7 @@ class Bench:
             "activation_bytes": self.memory(peak)["activation_bytes"],
         }
 
-    def peak(self, step: Step) -> Peak:
+    def peak(self, step: Step) -> PeakMemory:
         """The peak memory of a step that has run before."""
         with peak_memory(self.hardware.device) as peak:
             step()

@@ -16,7 +16,7 @@ FEWEST = 3
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def ceiling(hardware: Hardware, seconds: float = SECONDS) -> float:
+def peak_matmul_flops(hardware: Hardware, seconds: float = SECONDS) -> float:
     """FLOPs per second of the fastest product of two square matrices, in the precision and threads of ``hardware``.
 
     Of three sizes the best one, each by the median of at least ``seconds`` of products. Set the threads and the

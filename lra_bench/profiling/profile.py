@@ -120,10 +120,10 @@ def _fill_in_flops(
 ) -> None:
     """FLOPs of the steps that were timed, and against the ceiling of the device."""
     counted: Mapping[str, Any] = next((answer["step_flops"] for answer in answers if "step_flops" in answer), {})
-    ceiling = flops["ceiling_per_second"] if flops is not None else None
+    peak_matmul_flops = flops["ceiling_per_second"] if flops is not None else None
     for entry in entries:
         per_row = counted.get(entry["mode"])
-        add_flops(entry, None if per_row is None else per_row * entry["batch_size"], ceiling)
+        add_flops(entry, None if per_row is None else per_row * entry["batch_size"], peak_matmul_flops)
 
 
 def lengths_of(config: Mapping[str, Any], device: str) -> list[int]:

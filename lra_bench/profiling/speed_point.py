@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from lra_bench.records.sections import SpeedPoint
 
 if TYPE_CHECKING:
-    from lra_bench.runtime.memory import Peak
+    from lra_bench.runtime.memory import PeakMemory
 
     from .timing import Timing
 
@@ -16,7 +16,7 @@ FIXED, LARGEST, FALLBACK = "fixed", "largest", "fallback"
 
 
 def entry_of(
-    mode: str, length: int, batch_size: int, tokens: int, timing: Timing, peak: Peak, policy: str = FIXED
+    mode: str, length: int, batch_size: int, tokens: int, timing: Timing, peak: PeakMemory, policy: str = FIXED
 ) -> SpeedPoint:
     """The entry of a step on ``tokens`` tokens that was measured."""
     weighed: SpeedPoint = {
@@ -76,10 +76,10 @@ def unmeasured(mode: str, length: int, batch_size: int, status: str, reason: str
     )
 
 
-def add_flops(entry: SpeedPoint, flops: int | None, ceiling: float | None) -> None:
-    """Fill in the FLOPs of a step, those per second, and their share of the device's ``ceiling`` of matrix products."""
+def add_flops(entry: SpeedPoint, flops: int | None, peak_matmul_flops: float | None) -> None:
+    """Fill in the FLOPs of a step, those per second, and their share of ``peak_matmul_flops`` per second."""
     seconds = entry["median_seconds"]
     entry["flops"] = flops
     if flops is not None and seconds is not None:
         entry["flops_per_second"] = flops / seconds
-        entry["utilisation"] = flops / seconds / ceiling if ceiling else None
+        entry["utilisation"] = flops / seconds / peak_matmul_flops if peak_matmul_flops else None

@@ -18,12 +18,12 @@ from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.records.sections import SpeedPoint
 from lra_bench.records.status import status_of
 from lra_bench.runtime.hardware import resolve
-from lra_bench.runtime.memory import Peak
+from lra_bench.runtime.memory import PeakMemory
 from lra_bench.runtime.subprocesses import end_with_parent
 
 from .bench import Bench, model_at, spec_of, step_flops
 from .flops import Flops, count_flops
-from .peak_matmul import ceiling
+from .peak_matmul import peak_matmul_flops
 from .speed_point import unmeasured
 from .synthetic import spec_at, synthetic_batch
 from .timing import time_steps, warm_up
@@ -43,7 +43,7 @@ def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     else:
         for mode in job["modes"]:
             if job["memory_only"]:
-                yield {"memory": [mode, bench.weigh(mode)]}
+                yield {"memory": [mode, bench.measure_peak_memory(mode)]}
             else:
                 yield {"speed": _entry(bench, mode, length, job["limit_seconds"], config["measure"]["speed_seconds"])}
         if job["energy"]:
@@ -51,7 +51,7 @@ def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         if job["step_flops"]:
             yield {"step_flops": step_flops(config, spec, length)}
     if job["flops"]:
-        yield {"flops": {**_flops(config, spec).as_record(), "ceiling_per_second": ceiling(hardware)}}
+        yield {"flops": {**_flops(config, spec).as_record(), "ceiling_per_second": peak_matmul_flops(hardware)}}
 
 
 def _entry(bench: Bench, mode: str, length: int, limit_seconds: float, seconds: float | None) -> SpeedPoint:
@@ -64,7 +64,7 @@ def _entry(bench: Bench, mode: str, length: int, limit_seconds: float, seconds: 
         step = bench.step(mode)
         warm = warm_up(step, device, bench.hardware.compile, limit_seconds, seconds)
         timing = time_steps(step, device, warm, limit_seconds, seconds)
-        return bench.entry(mode, length, timing, bench.peak(step) if device.type == "cuda" else Peak())
+        return bench.entry(mode, length, timing, bench.peak(step) if device.type == "cuda" else PeakMemory())
     except Exception as error:
         return unmeasured(mode, length, bench.batch.size, *status_of(error))
     finally:

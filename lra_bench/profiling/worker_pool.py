@@ -1,4 +1,4 @@
-"""Processes that measure: one that works off a job and ends, one that lives on and does as it is told, and several."""
+"""Processes that measure: one that runs one job and ends, one that answers commands, and a pool of these."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Ended(Exception):
         self.status, self.reason = status, reason
 
 
-class Live:
+class WorkerProcess:
     """A process that answers commands, a line of JSON each, until it is ended; it does not outlive this one.
 
     ``module`` is run with ``variables`` added to its environment, and told ``job`` first.
@@ -122,27 +122,27 @@ def ending(returncode: int, late: bool, timeout_seconds: float, output: str) -> 
 
 
 @dataclass
-class Processes:
-    """Live ones by the name of the entrant, those that are weighed by the mode too; use as a context.
+class WorkerPool:
+    """Worker processes by the name of the model, those that measure memory by the mode too; use as a context.
 
     Starting one takes longer than most turns, so they are kept from length to length and from visit to visit.
     """
 
-    timed: dict[str, Live] = field(default_factory=dict)
-    weighed: dict[tuple[str, str], Live] = field(default_factory=dict)
+    timing: dict[str, WorkerProcess] = field(default_factory=dict)
+    memory: dict[tuple[str, str], WorkerProcess] = field(default_factory=dict)
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.end_weighed()
-        for live in reversed(self.timed.values()):
+        self.end_memory_processes()
+        for live in reversed(self.timing.values()):
             live.end()
 
-    def end_weighed(self) -> None:
-        """Let go those that are weighed, once no length is new."""
-        while self.weighed:
-            self.weighed.popitem()[1].end()
+    def end_memory_processes(self) -> None:
+        """End the processes that measure memory, once no length is new."""
+        while self.memory:
+            self.memory.popitem()[1].end()
 
 
 def _start(module: str, variables: Mapping[str, str] | None, stdout: Any, stderr: IO[str]) -> subprocess.Popen[bytes]:

@@ -19,7 +19,7 @@ SLACK_BYTES = 4 << 20
 
 
 @dataclass
-class Peak:
+class PeakMemory:
     """Peak memory, filled in when the context ends; None is unknown, never zero.
 
     Allocated and reserved bytes are CUDA's, everything that lives on the device included. Resident growth is the
@@ -53,7 +53,7 @@ def gradient_bytes(model: nn.Module) -> int:
     return sum(_bytes(parameter) for parameter in model.parameters() if parameter.requires_grad)
 
 
-def activation_bytes(peak: Peak, static: int, gradients: int) -> int | None:
+def activation_bytes(peak: PeakMemory, static: int, gradients: int) -> int | None:
     """What a step held at its peak beside weights, gradients and optimizer state: activations and workspaces.
 
     On CUDA the peak of allocated bytes less ``static``, so the batch is in it. On a CPU the growth of resident memory
@@ -74,9 +74,9 @@ def _bytes(value: object) -> int:
 
 
 @contextmanager
-def peak_memory(device: torch.device) -> Iterator[Peak]:
+def peak_memory(device: torch.device) -> Iterator[PeakMemory]:
     """The peak memory of what runs inside the context; enter it after the warm-up, when lasting buffers exist."""
-    peak = Peak()
+    peak = PeakMemory()
     gc.collect()
     if device.type == "cuda":
         torch.cuda.synchronize(device)

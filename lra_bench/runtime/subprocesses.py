@@ -88,15 +88,15 @@ def yield_memory(score: int) -> None:
         Path("/proc/self/oom_score_adj").write_text(str(score), encoding="ascii")
 
 
-def teller(descriptor: int | None) -> Callable[[str], None]:
+def stage_reporter(descriptor: int | None) -> Callable[[str], None]:
     """A function that tells the parent which stage begins, through the pipe of that descriptor, if any."""
 
-    def tell(stage: str) -> None:
+    def report(stage: str) -> None:
         if descriptor is not None:
             with suppress(OSError):  # nobody listens any more
                 os.write(descriptor, f"{stage}\n".encode())
 
-    return tell
+    return report
 
 
 def last_lines(error: BaseException) -> tuple[str, ...]:

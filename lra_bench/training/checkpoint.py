@@ -23,7 +23,7 @@ from lra_bench.runtime.files import replacing, sweep, system_error, why
 from lra_bench.runtime.hardware import first_line
 
 from .optimizer import Optimizer
-from .parallel import ALONE, Group, cut_like, named_once, whole
+from .parallel import ALONE, Group, gather_full, named_once, shard_like
 
 LAST, BEST = "last.pt", "best.safetensors"
 NEXT = "next.safetensors"
@@ -97,7 +97,7 @@ class Checkpoints:
         """Write everything that continuing needs."""
         content = {
             "state": {**vars(state), "memory": self.group.join(state.memory)},
-            "model": whole(model.state_dict()),
+            "model": gather_full(model.state_dict()),
             "optimizer": optimizer.state_dict(),
         }
         if self.group.first:
@@ -115,7 +115,7 @@ class Checkpoints:
         if content is None:
             return State()
         own = model.state_dict()
-        model.load_state_dict({name: cut_like(tensor, own[name]) for name, tensor in content["model"].items()})
+        model.load_state_dict({name: shard_like(tensor, own[name]) for name, tensor in content["model"].items()})
         optimizer.load_state_dict(content["optimizer"])
         return State(**{**content["state"], "memory": self.group.own(content["state"]["memory"])})
 
@@ -191,7 +191,7 @@ class Checkpoints:
                 "run lra-bench bench --rerun all for its cell"
             ) from error
 
-    def begin_anew(self, attempt: int) -> None:
+    def reset(self, attempt: int) -> None:
         """Drop what earlier attempts left; what this one left stays, so that it goes on where it was cut short."""
         mark = self.folder / ATTEMPT
         if mark.exists() and mark.read_text(encoding="utf-8") == str(attempt):

@@ -27,7 +27,7 @@ from .evaluation import evaluate
 from .loss import objective, scored_targets
 from .meter import Meter
 from .optimizer import Optimizer
-from .parallel import ALONE, Group, micro_batches, whole
+from .parallel import ALONE, Group, gather_full, micro_batches
 
 ORDERS = ("shuffled", "stream")
 
@@ -100,7 +100,7 @@ def train(
             batch = meter.wait(batches, step)
             loss, state.memory, statistics = compilation.guarded(
                 partial(forward_backward, run, batch, optimizer, hardware, state.memory, group),
-                partial(_again, optimizer, seed, step, group.rank),
+                partial(_reset_step, optimizer, seed, step, group.rank),
             )
             norm = optimizer.step(step)
             after_step(stepped, step, statistics)
@@ -110,7 +110,9 @@ def train(
             if state.step % recipe["evaluate_every"] == 0 or state.step == recipe["steps"]:
                 meter.check()
                 with meter.phase("evaluation"):
-                    _consider(model, rows["validation"], spec, config, hardware, checkpoints, state, group)
+                    _validate_and_save_best(
+                        model, rows["validation"], spec, config, hardware, checkpoints, state, group
+                    )
                 log(state.step, {**meter.latest(), **_latest_validation(state)})
                 model.train()
             due, stopped = group.any(checkpoints.due(), interrupted())
@@ -187,7 +189,7 @@ def _micro_step(
     return loss.detach(), after, output.statistics
 
 
-def _again(optimizer: Optimizer, seed: int, step: int, rank: int) -> None:
+def _reset_step(optimizer: Optimizer, seed: int, step: int, rank: int) -> None:
     """Be as before the forward pass of ``step``."""
     optimizer.clear()
     seed_everything(seed, step, rank)
@@ -210,7 +212,7 @@ def after_step(modules: Sequence[Stepped], step: int, statistics: Mapping[str, M
             module.after_step(step, statistics.get(str(getattr(module, "statistics_name", "")), {}))
 
 
-def _consider(
+def _validate_and_save_best(
     model: nn.Module,
     rows: Rows,
     spec: TaskSpec,
@@ -237,7 +239,7 @@ def _latest_validation(state: State) -> dict[str, float]:
 
 def _outcome(model: nn.Module, state: State) -> dict[str, Any]:
     digest = hashlib.sha256()
-    for name, tensor in sorted(whole(model.state_dict()).items()):
+    for name, tensor in sorted(gather_full(model.state_dict()).items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.dim() else b"")
     return {"steps": state.step, "best_step": state.best_step, "final_weights_sha256": digest.hexdigest()}

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lra_bench.contracts import UserError
 from lra_bench.runtime.hardware import Hardware
 
-from .parallel import cut_like, whole
+from .parallel import gather_full, shard_like
 
 SCHEDULES = ("constant", "linear", "cosine", "rsqrt")
 
@@ -98,7 +98,7 @@ class Optimizer:
         self.scaler.step(self.adamw)
         self.scaler.update()
         self.clear()
-        return whole(norm)
+        return gather_full(norm)
 
     def clear(self) -> None:
         """Forget the gathered gradients."""
@@ -110,7 +110,7 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         """State for a checkpoint, its tensors whole."""
-        return {"adamw": whole(self.adamw.state_dict()), "scaler": self.scaler.state_dict()}
+        return {"adamw": gather_full(self.adamw.state_dict()), "scaler": self.scaler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take up a checkpoint's state."""
@@ -119,7 +119,7 @@ class Optimizer:
         own = [parameter for group in self.adamw.param_groups for parameter in group["params"]]
         # Checkpoints hold whole tensors, whatever is sharded here.
         cut = {
-            number: {name: cut_like(value, parameter) for name, value in adamw["state"][number].items()}
+            number: {name: shard_like(value, parameter) for name, value in adamw["state"][number].items()}
             for number, parameter in zip(numbers, own, strict=True)
             if number in adamw["state"]
         }

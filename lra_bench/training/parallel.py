@@ -204,12 +204,12 @@ def _uses(module: nn.Module) -> dict[nn.Parameter, int]:
     return uses
 
 
-def whole(tree: Any) -> Any:
+def gather_full(tree: Any) -> Any:
     """A pytree whose sharded tensors are whole; all ranks must ask at once."""
     return tree_map_only(Tensor, lambda tensor: tensor.full_tensor() if _sharded(tensor) else tensor, tree)
 
 
-def cut_like(tensor: Any, mine: Tensor) -> Any:
+def shard_like(tensor: Any, mine: Tensor) -> Any:
     """The part of a whole ``tensor`` that this rank has of ``mine``, where that is sharded and of the same shape."""
     if not _sharded(mine) or tensor.shape != mine.shape:
         return tensor
@@ -228,4 +228,4 @@ def named_once(model: nn.Module) -> Mapping[str, Tensor]:
     """The saved tensors of ``model``, whole, each under one name although modules may share it."""
     state = model.state_dict(keep_vars=True)
     once = {id(tensor): name for name, tensor in reversed(state.items())}
-    return {name: whole(state[name].detach()) for name in once.values()}
+    return {name: gather_full(state[name].detach()) for name in once.values()}

@@ -57,7 +57,7 @@ def connected(hardware: Hardware) -> Iterator[tuple[Group, Hardware]]:
     dist.destroy_process_group()
 
 
-class Voice:
+class StatusPipe:
     """What a rank tells the process that started the group: lines of JSON on what was its stdout."""
 
     def __init__(self, rank: int) -> None:
@@ -66,13 +66,13 @@ class Voice:
         # What else is printed, by models or libraries, is for people.
         os.dup2(2, 1)
 
-    def tell(self, **what: Any) -> None:
+    def report(self, **what: Any) -> None:
         """Say it in one write, so that lines of ranks do not mix."""
         self._stream.write(json.dumps({"rank": self.rank, **what}) + "\n")
         self._stream.flush()
 
 
-def work(request: dict[str, Any], voice: Voice) -> None:
+def work(request: dict[str, Any], pipe: StatusPipe) -> None:
     """Train the requested cell as one rank of the group and tell how it ended; exceptions that are its own pass."""
     from lra_bench.build import build_model, build_task
     from lra_bench.data.batches import Rows
@@ -95,18 +95,18 @@ def work(request: dict[str, Any], voice: Voice) -> None:
 
         def log(step: int, values: dict[str, float]) -> None:
             if group.first:
-                voice.tell(step=step, values=values)
+                pipe.report(step=step, values=values)
 
         limit = memory_limit(options["memory_limit_gigabytes"], hardware.device)
         try:
             with writer(folder) if group.first else nullcontext(), limit, peak_memory(hardware.device) as peak:
                 fit = train(model, rows, task.spec, config, hardware, checkpoints, log, group)
-            voice.tell(status="ok", figures=fit.figures, peak=peak.as_dict())
+            pipe.report(status="ok", figures=fit.figures, peak=peak.as_dict())
         except Diverged as error:
             # Every rank has seen the same loss.
-            voice.tell(status="diverged", reason=str(error))
+            pipe.report(status="diverged", reason=str(error))
         except Stopped:
-            voice.tell(status="interrupted", reason="")
+            pipe.report(status="interrupted", reason="")
 
 
 def main() -> None:
@@ -116,17 +116,17 @@ def main() -> None:
     # Where torchrun is killed nobody watches the ranks, and one may wait for its store without hearing SIGTERM.
     end_with_parent(signal.SIGKILL)
     yield_memory(600)
-    voice = Voice(int(os.environ["RANK"]))
-    if voice.rank:
+    pipe = StatusPipe(int(os.environ["RANK"]))
+    if pipe.rank:
         progress.silence()
     else:
-        voice.tell(process=os.getpid())
+        pipe.report(process=os.getpid())
     try:
-        work(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), voice)
+        work(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), pipe)
     except BaseException as error:
         # torchrun ends all ranks when one has died; this one still has to tell what it knows.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        voice.tell(**_ending(error))
+        pipe.report(**_ending(error))
         sys.stderr.flush()
         # Leaving the group would wait for ranks that do not come.
         os._exit(1)

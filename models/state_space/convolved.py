@@ -23,7 +23,7 @@ class ConvolvedStateSpace(Convolved):
         """k ∗ x and the echo of channels (B, E, N); a causal form's states after the last real rows (B, E, P, 2)."""
         rates, weights = self.exponents()
         lags = [sum_of_exponentials(each, rates, x.shape[-1]) for each in weights]
-        y, before = fft_convolution(x, *lags), begun(context)
+        y, before = fft_convolution(x, *lags), initial_state(context)
         if before is not None:
             y = y + sum_of_exponentials(weights[0] * rates.exp() * before, rates, x.shape[-1])
         if self.causal:
@@ -35,7 +35,7 @@ class ConvolvedStateSpace(Convolved):
         raise NotImplementedError(f"{type(self).__name__} defines no exponents")
 
 
-def begun(context: Context) -> Tensor | None:
+def initial_state(context: Context) -> Tensor | None:
     """The states (B, E, P) before the first rows, complex; None where nothing came before."""
     return None if context.memory is None else torch.view_as_complex(context.memory["state"])
 

@@ -13,7 +13,7 @@ from ..kernels.power_series import reciprocal_of_one_plus, shifted
 from ..kernels.vandermonde import sum_of_exponentials
 from ..mixer import Context, MixerSpec
 from ..recurrent.steps import log_steps
-from .convolved import begun, faded, faded_sums, handed_on
+from .convolved import faded, faded_sums, handed_on, initial_state
 from .hippo import conjugate_pairs, legs, trained
 
 
@@ -91,7 +91,7 @@ class S4(Convolved):
 
     def respond(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """k ∗ x and the echo of channels (B, E, N); a causal form's states after the last real rows (B, E, P, 2)."""
-        system, length, before = self.discrete(), x.shape[-1], begun(context)
+        system, length, before = self.discrete(), x.shape[-1], initial_state(context)
 
         def series(weights: Tensor) -> Tensor:
             return sum_of_exponentials(2 * weights, system.rates, length)

@@ -3,7 +3,7 @@
 import pytest
 
 from lra_bench.cells.checkpoint_store import checkpoints
-from lra_bench.cells.locks import checkpoint_folder, holding
+from lra_bench.cells.locks import cell_lock, checkpoint_folder
 from lra_bench.cli.clean import clean
 from tests.support.record_factory import make_record
 
@@ -54,7 +54,7 @@ def test_best_weights_can_be_spared(cells, capsys):
 
 
 def test_all_goes_but_what_is_being_measured(cells, capsys):
-    with holding(cells[1]):
+    with cell_lock(cells[1]):
         clean(data=True, yes=True)
     said = capsys.readouterr()
     assert "removed best weights of 1 cells: 1.0 MiB" in said.out and "removed prepared data: 32.0 MiB" in said.out

@@ -180,15 +180,15 @@ def test_what_another_process_wrote_meanwhile_stays(cell, monkeypatch):
     """The record is read under the lock, after whoever held it has written."""
     from lra_bench.cells import locks
 
-    holding = locks.holding
+    cell_lock = locks.cell_lock
 
     def after_another(key):
         raw = json.loads(cell.read_text())
         raw["attempt"] = 7
         cell.write_text(json.dumps(raw))
-        return holding(key)
+        return cell_lock(key)
 
-    monkeypatch.setattr(locks, "holding", after_another)
+    monkeypatch.setattr(locks, "cell_lock", after_another)
     reevaluate(cell, [120])
     assert json.loads(cell.read_text())["attempt"] == 8
 

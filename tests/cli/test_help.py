@@ -17,7 +17,7 @@ from typer.main import get_group
 from lra_bench.cli import completion, main
 from lra_bench.cli.examples import EXAMPLES
 from lra_bench.config import capabilities
-from lra_bench.config.capabilities import mixer_ability, network_ability
+from lra_bench.config.capabilities import mixer_capability, network_capability
 from lra_bench.config.compose import check_override
 from lra_bench.config.listing import by_family, options
 from lra_bench.contracts import UserError
@@ -167,5 +167,5 @@ def test_abilities_are_those_of_the_classes_and_read_without_loading_them(monkey
     read = options("models", declared=True)
     monkeypatch.setattr(capabilities, "_written", lambda target, attribute: None)
     assert options("models", declared=True) == read
-    assert mixer_ability("lra_bench.models.full.softmax_attention.SoftmaxAttention").family == "full"
-    assert network_ability("lra_bench.models.bag_of_tokens.BagOfTokens").family == "control"
+    assert mixer_capability("lra_bench.models.full.softmax_attention.SoftmaxAttention").family == "full"
+    assert network_capability("lra_bench.models.bag_of_tokens.BagOfTokens").family == "control"

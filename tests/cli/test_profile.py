@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from lra_bench.cli.profile import lineups
+from lra_bench.cli.profile import comparison_plans
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.grid import status
 from lra_bench.profiling.speed_point import LARGEST
@@ -23,8 +23,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 
 def names(*overrides: str, **options: Path) -> list[list[tuple[str, str | None]]]:
-    planned = lineups([*SMALL, *overrides], Path("results"), **options)
-    return [[(entrant.name, entrant.attention) for entrant in lineup.entrants] for lineup in planned]
+    planned = comparison_plans([*SMALL, *overrides], Path("results"), **options)
+    return [
+        [(candidate.name, candidate.attention) for candidate in comparison_plan.candidates]
+        for comparison_plan in planned
+    ]
 
 
 BASELINES = [("transformer", None), ("transformer (math)", "math")]
@@ -45,8 +48,8 @@ def test_variants_have_names_of_their_own_and_an_altered_transformer_is_no_basel
 
 def test_what_is_chosen_beside_the_model_makes_a_comparison_of_its_own() -> None:
     assert names("model=local", "position=none,rope", "seed=0,1") == [[*BASELINES, ("local", None)]] * 4
-    (lineup,) = lineups([*SMALL, "model=local", "position=rope"], Path("results"))
-    assert {entrant.config["position"]["_target_"] for entrant in lineup.entrants} == {
+    (comparison_plan,) = comparison_plans([*SMALL, "model=local", "position=rope"], Path("results"))
+    assert {candidate.config["position"]["_target_"] for candidate in comparison_plan.candidates} == {
         "lra_bench.models.positions.rope.RotaryPosition"
     }
 
@@ -56,11 +59,15 @@ def test_models_that_do_not_run_the_task_are_named_or_refused(monkeypatch: pytes
         return "has no causal form" if "FNet" in config["model"]["mixer"]["_target_"] else None
 
     monkeypatch.setattr(status, "incompatible", refused)
-    (lineup,) = lineups([*SMALL, "model=local,fnet"], Path("results"))
-    assert [entrant.name for entrant in lineup.entrants] == ["transformer", "transformer (math)", "local"]
-    assert lineup.refused == (("fnet", "has no causal form"),)
+    (comparison_plan,) = comparison_plans([*SMALL, "model=local,fnet"], Path("results"))
+    assert [candidate.name for candidate in comparison_plan.candidates] == [
+        "transformer",
+        "transformer (math)",
+        "local",
+    ]
+    assert comparison_plan.refused == (("fnet", "has no causal form"),)
     with pytest.raises(UserError, match="has no causal form"):
-        lineups([*SMALL, "model=fnet"], Path("results"))
+        comparison_plans([*SMALL, "model=fnet"], Path("results"))
 
 
 @pytest.mark.parametrize(
@@ -94,7 +101,7 @@ def test_no_process_is_left_when_a_profile_is_stopped(folder: Folder, number: si
     try:
         parent = psutil.Process(running.pid)
         deadline = time.monotonic() + 120
-        while len(children := contenders(parent)) < 3 and time.monotonic() < deadline:
+        while len(children := timed_processes(parent)) < 3 and time.monotonic() < deadline:
             time.sleep(0.1)
         assert len(children) == 3, "the model and two baselines"
         time.sleep(1.0)
@@ -109,7 +116,7 @@ def test_no_process_is_left_when_a_profile_is_stopped(folder: Folder, number: si
         assert "a profile that is not finished keeps nothing" in output and "Traceback" not in output
 
 
-def contenders(parent: psutil.Process) -> list[psutil.Process]:
+def timed_processes(parent: psutil.Process) -> list[psutil.Process]:
     """Processes of a profile that have set themselves up to end with it."""
     return [
         child

@@ -20,7 +20,7 @@ CONF = Path(__file__).parents[2] / "conf"
 
 @pytest.fixture(scope="module", autouse=True)
 def hydra():
-    with config.hydra_ready():
+    with config.hydra_context():
         yield
 
 

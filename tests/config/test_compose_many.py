@@ -52,7 +52,7 @@ def load():
 
 def same_as_hydra(overrides, load):
     """Compare composed cells, or the sentences where they are mistakes."""
-    with compose.hydra_ready():
+    with compose.hydra_context():
         assert outcome(overrides, load) == outcome(overrides)
 
 
@@ -165,7 +165,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(own, tmp_path):
 
 
 def test_many_at_once_read_and_write_one_kept_plan(own, tmp_path):
-    with compose.hydra_ready():
+    with compose.hydra_context():
         cells = [["model=performer", *GRID[:4], f"seed={seed}"] for seed in range(WORTH_KEEPING)]
         load = Loader(None)
         made = [compose.compose(cell, None, load) for cell in cells]

@@ -39,7 +39,7 @@ def leaves(node, before=""):
 
 @pytest.fixture(scope="module")
 def composed():
-    with compose.hydra_ready():
+    with compose.hydra_context():
         return {name: compose.compose([*chosen(name), "hardware=cpu"]) for name in FILES}
 
 

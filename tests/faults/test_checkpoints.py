@@ -124,14 +124,14 @@ def test_at_any_time_the_best_weights_are_those_of_the_last_checkpoint(tmp_path,
 def test_a_cell_that_begins_anew_goes_on_where_it_was_cut_short(tmp_path):
     checkpoints = Checkpoints(tmp_path / "cell", 0)
     cut_short(tmp_path / "cell")
-    checkpoints.begin_anew(2)
+    checkpoints.reset(2)
     assert not (tmp_path / "cell" / LAST).exists(), "what the first attempt left is dropped"
     cut_short(tmp_path / "cell")
-    checkpoints.begin_anew(2)
+    checkpoints.reset(2)
     assert (tmp_path / "cell" / LAST).exists(), "what the second left is not"
     checkpoints.ended(finished=True)
     assert [path.name for path in (tmp_path / "cell").iterdir()] == [BEST]
-    checkpoints.begin_anew(3)
+    checkpoints.reset(3)
     assert not (tmp_path / "cell" / BEST).exists()
 
 

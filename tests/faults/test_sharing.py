@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lra_bench.cells.locks import held_elsewhere, holding
+from lra_bench.cells.locks import cell_lock, held_elsewhere
 from lra_bench.grid import local_pool
 from lra_bench.grid.status import Planned
 from lra_bench.records import store, tables
@@ -95,13 +95,13 @@ def test_a_lock_ends_with_its_holder_however_that_dies(tmp_path):
     holder.kill()
     holder.communicate()
     assert not held_elsewhere(key, tmp_path)
-    with holding(key, tmp_path):
+    with cell_lock(key, tmp_path):
         pass
 
 
 def test_cells_that_another_process_has_come_last(tmp_path):
     busy, free = (Planned(SimpleNamespace(key=make_record(seed=seed).key), "to run", "", None) for seed in (0, 1))
-    with holding(busy.cell.key, tmp_path):
+    with cell_lock(busy.cell.key, tmp_path):
         waiting = deque([busy, free])
         taken, reserved = local_pool._next(waiting, tmp_path)
         assert taken is free and list(waiting) == [busy]

@@ -151,9 +151,9 @@ def test_any_other_mistake_in_a_figure_is_told_with_its_name(tmp_path: Path, mon
     def mistaken(name: str, *arguments: object) -> list[Path]:
         if name == "ranks":
             raise ValueError("no such thing")
-        return figures.paint(name, *arguments)  # type: ignore[arg-type]
+        return figures.render(name, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(pool, "paint", mistaken)
+    monkeypatch.setattr(pool, "render", mistaken)
     made = study()
     found = dict(pool.draw_all(made, tmp_path, names=FEW))
     assert made == []  # their memory is needed for drawing

@@ -25,7 +25,7 @@ def own(tmp_path):
 
 
 def configurations(cells):
-    with compose.hydra_ready():
+    with compose.hydra_context():
         load = Loader(None)
         return [compose.compose(cell, None, load).config for cell in cells]
 

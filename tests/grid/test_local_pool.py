@@ -20,7 +20,7 @@ needs_two_cores = pytest.mark.skipif(usable_cpus() < 2, reason="cells at once ne
 
 
 def composed(*overrides):
-    with compose.hydra_ready():
+    with compose.hydra_context():
         return compose.compose(["protocol=smoke", "task=copy", *overrides]).config
 
 
@@ -40,7 +40,7 @@ def four_cards(monkeypatch):
 def test_threads_of_all_workers_fit_the_cores(eight_cores, workers, hardware, threads):
     own = resources.with_own_threads(composed(f"hardware={hardware}", f"launcher.workers={workers}"))
     assert own["hardware"]["threads"] == threads
-    cores = [each.cores for each in resources.shares(own)]
+    cores = [each.cores for each in resources.allocations(own)]
     if threads:
         assert all(len(each) >= threads for each in cores)
         assert len({core for each in cores for core in each}) == sum(map(len, cores)) <= 8
@@ -53,10 +53,10 @@ def test_processes_of_a_cell_share_its_cores(eight_cores):
 
 def test_each_worker_has_cards_of_its_own(eight_cores, four_cards):
     alone = resources.with_own_threads(composed("hardware=cuda", "launcher.workers=4"))
-    assert [each.cards for each in resources.shares(alone)] == ["4", "5", "6", "7"]
+    assert [each.cards for each in resources.allocations(alone)] == ["4", "5", "6", "7"]
     pairs = resources.with_own_threads(composed("hardware=cuda_ddp", "hardware.processes=2", "launcher.workers=2"))
-    assert [each.cards for each in resources.shares(pairs)] == ["4,5", "6,7"]
-    assert [len(each.cores) for each in resources.shares(pairs)] == [4, 4]
+    assert [each.cards for each in resources.allocations(pairs)] == ["4,5", "6,7"]
+    assert [len(each.cores) for each in resources.allocations(pairs)] == [4, 4]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_the_right_to_start_a_cell_is_had_by_one_alone(tmp_path, monkeypatch):
     first = locks.reserve(key, tmp_path)
     assert first is not None and locks.reserve(key, tmp_path) is None
     first.release()
-    with locks.holding(key, tmp_path):
+    with locks.cell_lock(key, tmp_path):
         assert locks.reserve(key, tmp_path) is None
     again = locks.reserve(key, tmp_path)
     assert again is not None

@@ -175,7 +175,7 @@ def test_a_direction_that_the_task_does_not_allow_names_the_option(direction, ca
 
 def test_a_causal_model_predicts_without_looking_ahead():
     spec, _ = TASKS["language"]
-    for mixer in (name for name, ability in SPECS.items() if ability.causal == "exact"):
+    for mixer in (name for name, capability in SPECS.items() if capability.causal == "exact"):
         # What hands a state on counts places without end.
         position = "sinusoidal" if SPECS[mixer].memory else "learned"
         network, batch = randomise(model(spec, mixer, position)), batch_for(spec, (24, 24))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lra_bench.profiling import peak_matmul as measured
-from lra_bench.profiling.peak_matmul import ceiling
+from lra_bench.profiling.peak_matmul import peak_matmul_flops
 from lra_bench.runtime.hardware import resolve
 from tests.profiling.test_profile import config, hardware
 
@@ -18,9 +18,9 @@ def test_it_is_the_best_of_the_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
         return [0.5, 0.001, 0.002]
 
     monkeypatch.setattr(measured, "block", block)
-    assert ceiling(hardware(), seconds=1.0) == pytest.approx(2 * 100**3 / 0.002)
+    assert peak_matmul_flops(hardware(), seconds=1.0) == pytest.approx(2 * 100**3 / 0.002)
     assert set(called) == {torch.float32}
-    ceiling(resolve({**config()["hardware"], "precision": "bf16"}), seconds=0.1)
+    peak_matmul_flops(resolve({**config()["hardware"], "precision": "bf16"}), seconds=0.1)
     assert called[-1] == torch.bfloat16
 
 
@@ -29,7 +29,7 @@ def test_a_real_one_bears_comparison_with_a_product_timed_by_hand(monkeypatch: p
     threads = torch.get_num_threads()
     hardware().apply()
     try:
-        found = ceiling(hardware(), seconds=0.1)
+        found = peak_matmul_flops(hardware(), seconds=0.1)
         a = torch.randn(256, 256)
         fastest = min(measured.block(lambda: a @ a, torch.device("cpu"), 200))
     finally:

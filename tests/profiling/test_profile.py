@@ -178,7 +178,7 @@ def test_what_goes_wrong_has_status_and_reason(
 
 def test_a_job_may_ask_for_flops_and_energy(short_windows: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "counter_of", lambda device: "not here")
-    monkeypatch.setattr(worker, "ceiling", lambda hardware: 1e9)
+    monkeypatch.setattr(worker, "peak_matmul_flops", lambda hardware: 1e9)
     *found, steps, counted = worker.findings({**job(length=32), "flops": True, "step_flops": True, "energy": True})
     found.append(counted)
     assert [next(iter(finding)) for finding in found] == ["speed", "speed", "energy", "flops"]
@@ -195,7 +195,7 @@ def test_a_job_may_ask_for_flops_and_energy(short_windows: None, monkeypatch: py
 
 
 def test_flops_are_counted_on_rows_of_the_length_that_is_asked_for(short_windows: None, monkeypatch) -> None:
-    monkeypatch.setattr(worker, "ceiling", lambda hardware: 1e9)
+    monkeypatch.setattr(worker, "peak_matmul_flops", lambda hardware: 1e9)
     request = {**job(length=32), "modes": [], "flops": True}
     for asked, length in ((None, toy.spec().train_length), (16, 16)):
         request["config"]["measure"]["flops_length"] = asked
@@ -217,7 +217,7 @@ A_FEW = {"transformer", "linear", "local", "reformer", "sinkhorn", "luna", "nyst
     [name if name in A_FEW else pytest.param(name, marks=pytest.mark.slow) for name in sorted(option_files("model"))],
 )
 def test_every_model_of_the_house_is_measured(short_windows: None, model: str) -> None:
-    with configuration.hydra_ready():
+    with configuration.hydra_context():
         composed = configuration.compose(
             [f"model={model}", "protocol=smoke", "hardware=cpu", "hardware.threads=1"]
         ).config
@@ -530,7 +530,7 @@ def test_the_steps_of_a_cell_have_their_flops_and_their_share_of_the_ceiling(mon
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc")
 def test_memory_is_what_is_alive_and_not_what_the_allocator_keeps() -> None:
     """Attention by slices holds O(N) at once, in hundreds of blocks: glibc would keep hundreds of megabytes."""
-    with configuration.hydra_ready():
+    with configuration.hydra_context():
         composed = configuration.compose(
             ["model=transformer", "protocol=smoke", "hardware=cpu", "hardware.threads=1", "train.clip=null"]
         ).config

@@ -112,13 +112,13 @@ def test_what_lasts_is_computed_from_the_tensors() -> None:
 @pytest.mark.parametrize(
     ("peak", "expected"),
     [
-        (memory.Peak(peak_allocated_bytes=1000, peak_reserved_bytes=4000), 400),
-        (memory.Peak(peak_resident_growth_bytes=1000), 900),
-        (memory.Peak(peak_resident_growth_bytes=90), None),
-        (memory.Peak(), None),
+        (memory.PeakMemory(peak_allocated_bytes=1000, peak_reserved_bytes=4000), 400),
+        (memory.PeakMemory(peak_resident_growth_bytes=1000), 900),
+        (memory.PeakMemory(peak_resident_growth_bytes=90), None),
+        (memory.PeakMemory(), None),
     ],
 )
-def test_activations_are_what_is_left_of_the_peak(peak: memory.Peak, expected: int | None) -> None:
+def test_activations_are_what_is_left_of_the_peak(peak: memory.PeakMemory, expected: int | None) -> None:
     assert memory.activation_bytes(peak, static=600, gradients=100) == expected
 
 

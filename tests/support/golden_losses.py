@@ -43,7 +43,7 @@ class Run:
 def composed(model: str) -> dict[str, Any]:
     """The smoke run of ListOps, with dropout."""
     # Every override costs a composition more, which takes longer than the run.
-    with configuration.hydra_ready():
+    with configuration.hydra_context():
         config = configuration.compose(["protocol=smoke", "task=listops", f"model={model}"]).config
     return {**config, "train": {**config["train"], "steps": STEPS, "evaluate_every": STEPS}}
 

@@ -1,4 +1,4 @@
-"""Contenders in this process instead of one of their own, so that a test may shorten the rule and count calls."""
+"""Workers in this process instead of one of their own, so that a test may shorten the rule and count calls."""
 
 import json
 from collections import deque
@@ -8,7 +8,7 @@ from lra_bench.profiling.comparison.worker import answers
 
 
 class InProcess:
-    """In place of ``processes.Live``: works a command off when its answer is heard."""
+    """In place of ``worker_pool.WorkerProcess``: works a command off when its answer is heard."""
 
     commands: ClassVar[list[tuple[str, str]]] = []
     """What was told, in order: who, by the network's name or its forced kernel, and the command."""

@@ -34,7 +34,7 @@ class Enough(Exception):
 
 def learn(folder, overrides, *, enough=0.95, seconds=SECONDS):
     """Train the cell of ``overrides`` in one thread until it scores ``enough`` or the processor's time is up."""
-    with configuration.hydra_ready():
+    with configuration.hydra_context():
         options = ["seed=0", "train.schedule=constant", f"train.evaluate_every={EVALUATE_EVERY}", *overrides]
         config = configuration.compose(options).config
     task = build_task(config)

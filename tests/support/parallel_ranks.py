@@ -32,7 +32,7 @@ class Case:
 
 
 def composed(overrides: list[str]) -> dict:
-    with configuration.hydra_ready():
+    with configuration.hydra_context():
         return configuration.compose([*SMOKE, *overrides]).config
 
 

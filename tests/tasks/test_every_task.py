@@ -39,7 +39,7 @@ def data(request, monkeypatch):
 
 
 def built(task):
-    with configuration.hydra_ready():
+    with configuration.hydra_context():
         return build_task(configuration.compose(overrides(task)).config)
 
 

@@ -9,13 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lra_bench.cells.subprocess import WRONG_INPUT, Attempt, record_for
+from lra_bench.cells.subprocess import WRONG_INPUT, Attempt, write_placeholder_record
 from lra_bench.contracts import UserError
 from lra_bench.grid.execute import wants_run
 from lra_bench.grid.local_pool import LOOK_SECONDS
 from lra_bench.grid.plan import plan
 from lra_bench.grid.process import start
-from lra_bench.grid.resources import Share
+from lra_bench.grid.resources import Allocation
 from lra_bench.grid.status import Planned
 
 from .manifest import Arrival, arrival_file
@@ -64,17 +64,17 @@ class CellJob:
         now.key = str(planned.cell.key)
         now.write(path)
         if planned.status == "incompatible":
-            record_for(planned.cell, planned.attempt, results, "incompatible", planned.reason)
+            write_placeholder_record(planned.cell, planned.attempt, results, "incompatible", planned.reason)
             return 0
         if not wants_run(planned, rerun):
             return 0
-        return self._wait(planned, results, planned.starts_anew(rerun)).outcome()[1]
+        return self._wait(planned, results, planned.restarts(rerun)).outcome()[1]
 
     def _wait(self, planned: Planned, results: Path, anew: bool) -> Attempt:
         # Slurm sends its signals to all processes of a job; that for us would end the cell, which listens to SIGTERM.
         ours = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         try:
-            process = self._process = start(planned, results, Share(), anew)
+            process = self._process = start(planned, results, Allocation(), anew)
         finally:
             signal.signal(signal.SIGUSR2, ours)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lra_bench.contracts import UserError
-from lra_bench.grid.status import ELSEWHERE, record_at
+from lra_bench.grid.status import UNRESOLVED, record_at
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import FINISHED, Record
@@ -19,7 +19,7 @@ LIVE = ("pending", "running", "submitted", "requeued", "completing", "configurin
 
 
 @dataclass(frozen=True)
-class Fare:
+class SubmittedStatus:
     """How a cell of a submitted grid fares.
 
     ``state`` is the record's status where its job has ended, else the queue's word; ``submitted`` where the queue
@@ -34,16 +34,16 @@ class Fare:
     live: bool
 
 
-def fares(grid: SubmittedGrid, results: Path) -> list[Fare]:
+def submitted_statuses(grid: SubmittedGrid, results: Path) -> list[SubmittedStatus]:
     """How each cell of a grid fares."""
     queue = states(grid.cluster, [cell.job for cell in grid.cells])
-    return [_fare(grid, number, queue, results) for number in range(len(grid.cells))]
+    return [_submitted_status(grid, number, queue, results) for number in range(len(grid.cells))]
 
 
 def cancel(results: Path, name: str | None) -> tuple[str, int]:
     """End every job of a grid that waits or runs; the grid's name and how many those were."""
     with changing(results, name) as grid:
-        jobs = [fare.job for fare in fares(grid, results) if fare.live]
+        jobs = [cell_status.job for cell_status in submitted_statuses(grid, results) if cell_status.live]
         if jobs:
             cancel_jobs(grid.cluster, jobs)
         return grid.name, len(jobs)
@@ -56,21 +56,25 @@ def resume(results: Path, name: str | None) -> tuple[str, int]:
         if grid.config_dir is not None and not Path(grid.config_dir).is_dir():
             raise UserError(f"{grid.name}: was submitted with --config-dir {grid.config_dir}, which no longer exists")
         left = [
-            number for number, fare in enumerate(fares(grid, results)) if not fare.live and fare.state not in FINISHED
+            number
+            for number, cell_status in enumerate(submitted_statuses(grid, results))
+            if not cell_status.live and cell_status.state not in FINISHED
         ]
         for _ in submit_cells(grid, left, results):
             grid.write(results)
         return grid.name, len(left)
 
 
-def _fare(grid: SubmittedGrid, number: int, queue: dict[str, str] | None, results: Path) -> Fare:
+def _submitted_status(grid: SubmittedGrid, number: int, queue: dict[str, str] | None, results: Path) -> SubmittedStatus:
     cell = grid.cells[number]
     said = arrival(grid.folder(results), number)
     said = said if said is not None and said.job == cell.job else None
     key = replace(CellKey(**cell.key), hardware=said.key.split("/")[2]) if said and said.key else CellKey(**cell.key)
-    record = store.find(key, results) if key.hardware != ELSEWHERE else record_at(key, cell.place, results)
+    record = store.find(key, results) if key.hardware != UNRESOLVED else record_at(key, cell.place, results)
     state, reason, live = _state(cell.job, said.code if said else None, queue, record)
-    return Fare(str(key), cell.job, said.host if said else None, state, reason or (said.reason if said else ""), live)
+    return SubmittedStatus(
+        str(key), cell.job, said.host if said else None, state, reason or (said.reason if said else ""), live
+    )
 
 
 def _state(job: str, code: int | None, queue: dict[str, str] | None, record: Record | None) -> tuple[str, str, bool]:

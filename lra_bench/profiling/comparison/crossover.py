@@ -11,7 +11,7 @@ AT_ONCE, CROSSES, NEVER, UNKNOWN = "at once", "crosses", "never", "unknown"
 
 
 @dataclass(frozen=True)
-class Crossing:
+class Crossover:
     """``length`` is the first measured one from which on the model costs less; None where there is none.
 
     ``verdict``: ``at once`` (at the shortest length that was measured already), ``crosses``, ``never`` (not up to
@@ -30,7 +30,7 @@ class Crossing:
         return asdict(self)
 
 
-def crossing(own: Mapping[int, float | None], other: Mapping[int, float | None]) -> Crossing:
+def crossover(own: Mapping[int, float | None], other: Mapping[int, float | None]) -> Crossover:
     """From which length on ``own`` costs less than ``other``, both by length; None is a length that failed.
 
     The model must stay ahead at every longer length at which it runs, so that a single lucky one is no crossing. Where
@@ -39,15 +39,15 @@ def crossing(own: Mapping[int, float | None], other: Mapping[int, float | None])
     """
     lengths = sorted(length for length in set(own) & set(other) if own[length] is not None or other[length] is not None)
     if all(own[length] is None or other[length] is None for length in lengths):
-        return Crossing(UNKNOWN, None, None, None)
+        return Crossover(UNKNOWN, None, None, None)
     ahead = [length for length in lengths if _less(own[length], other[length])]
     behind = [length for length in lengths if length not in ahead]
     first = next((length for length in ahead if not behind or length > behind[-1]), None)
     if first is None:
-        return Crossing(NEVER, None, None, lengths[-1])
+        return Crossover(NEVER, None, None, lengths[-1])
     if not behind:
-        return Crossing(AT_ONCE, first, None, lengths[-1])
-    return Crossing(CROSSES, first, _meeting(behind[-1], first, own, other), lengths[-1])
+        return Crossover(AT_ONCE, first, None, lengths[-1])
+    return Crossover(CROSSES, first, _meeting(behind[-1], first, own, other), lengths[-1])
 
 
 def _less(own: float | None, other: float | None) -> bool:

@@ -10,11 +10,11 @@ from typing import Any
 
 from lra_bench.profiling.speed_point import LARGEST, retimed, unmeasured
 from lra_bench.profiling.timing import WarmUp, alternate, fewest_seconds, is_slow, summary
-from lra_bench.profiling.worker_pool import Ended, Live, Processes
+from lra_bench.profiling.worker_pool import Ended, WorkerPool, WorkerProcess
 from lra_bench.runtime.allocator import KEEPING_ALL, KEEPING_NOTHING
 from lra_bench.runtime.hardware import usable_cpus
 
-from .types import Entrant, Measured, Setting
+from .types import ComparisonModel, Measured, Setting
 
 MODULE = "lra_bench.profiling.comparison.worker"
 VISITS: Mapping[str, int] = {"cpu": 7, "cuda": 1}
@@ -28,7 +28,7 @@ WEIGHING = {**KEEPING_NOTHING, "OMP_WAIT_POLICY": "passive"}
 
 
 class _Failure(Exception):
-    """An entrant could not do what it was told."""
+    """A model could not do what it was told."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -36,35 +36,35 @@ class _Failure(Exception):
 
 
 _Work = Callable[[Measured], object]
-"""Something that is done for one mode of one entrant, and may fail."""
+"""Something that is done for one mode of one model, and may fail."""
 
 
-class Contest:
+class Interleaving:
     """Has ``processes`` take turns, and starts those that are not there.
 
-    ``tell`` hears what is being waited for, and after each measured mode of an entrant that one is done.
+    ``tell`` hears what is being waited for, and after each measured mode of a model that one is done.
     """
 
-    def __init__(self, setting: Setting, processes: Processes, tell: Callable[[int, str], None]) -> None:
+    def __init__(self, setting: Setting, processes: WorkerPool, tell: Callable[[int, str], None]) -> None:
         self.setting, self.processes, self.tell = setting, processes, tell
         self.visits = 0
         self.found: list[Measured] = []
         self.ended: dict[str, tuple[str, _Failure]] = {}
         self.flops: dict[str, Mapping[str, Any]] = {}
         self.energy: dict[str, Any] = {}
-        self.ceiling: float | None = None
+        self.peak_matmul_flops: float | None = None
 
-    def run(self, entrants: Sequence[Entrant], modes: Mapping[str, Sequence[str]]) -> list[Measured]:
-        """Measure the modes of each entrant, by its name; a mode that fails has status and reason.
+    def run(self, candidates: Sequence[ComparisonModel], modes: Mapping[str, Sequence[str]]) -> list[Measured]:
+        """Measure the modes of each model, by its name; a mode that fails has status and reason.
 
         Where turns are taken at several times this is the first of them.
         """
         self.visits = 1
-        self._start([entrant for entrant in entrants if modes[entrant.name]], self.setting.flops)
-        if self.setting.ceiling and self.processes.timed:
+        self._start([candidate for candidate in candidates if modes[candidate.name]], self.setting.flops)
+        if self.setting.peak_matmul_flops and self.processes.timing:
             self._measure_ceiling()
         for mode in dict.fromkeys(mode for several in modes.values() for mode in several):
-            blank = [self._blank(entrant, mode) for entrant in entrants if mode in modes[entrant.name]]
+            blank = [self._blank(candidate, mode) for candidate in candidates if mode in modes[candidate.name]]
             self.found += self._mode(blank, self._warm_up, self._finish)
         if self.setting.energy:
             self._measure_energy()
@@ -86,7 +86,7 @@ class Contest:
         ]
         if not timed:
             return
-        self._start(list({one.entrant.name: one.entrant for one in timed}.values()), counting=False)
+        self._start(list({one.candidate.name: one.candidate for one in timed}.values()), counting=False)
         for mode in dict.fromkeys(one.entry["mode"] for one in timed):
             before = [one for one in timed if one.entry["mode"] == mode]
             now = self._mode([replace(one) for one in before], self._resume, self._rest)
@@ -94,39 +94,39 @@ class Contest:
                 if same.entry["status"] == "ok":
                     one.rounds, one.entry = same.rounds, same.entry
 
-    def _job(self, entrant: Entrant) -> dict[str, Any]:
+    def _job(self, candidate: ComparisonModel) -> dict[str, Any]:
         setting = self.setting
         return {
-            "config": entrant.config,
+            "config": candidate.config,
             "spec": asdict(setting.spec),
             "batch": setting.batch,
-            "attention": entrant.attention,
+            "attention": candidate.attention,
             "memory_limit_bytes": setting.memory_limit_bytes,
         }
 
-    def _start(self, entrants: Sequence[Entrant], counting: bool) -> None:
+    def _start(self, candidates: Sequence[ComparisonModel], counting: bool) -> None:
         """All at once: while they load, and count FLOPs where they are to, nobody is timed."""
         if self.visits == VISITS[self.setting.hardware.device.type]:  # else they have turns to come at shorter lengths
-            for gone in self.processes.timed.keys() - {entrant.name for entrant in entrants}:
-                self.processes.timed.pop(gone).end()
-        for entrant in entrants:
-            if entrant.name not in self.processes.timed:
-                self.tell(0, f"{self.setting.length:,} tokens, starting {entrant.name}")
-                self.processes.timed[entrant.name] = Live(MODULE, self._job(entrant), KEEPING_ALL)
-            self.processes.timed[entrant.name].tell("build", length=self.setting.length, flops=counting)
-        patience = START_SECONDS * (1 + len(entrants) / 4)
-        for entrant in entrants:
-            self.tell(0, f"{self.setting.length:,} tokens, waiting for {entrant.name} to be built")
+            for gone in self.processes.timing.keys() - {candidate.name for candidate in candidates}:
+                self.processes.timing.pop(gone).end()
+        for candidate in candidates:
+            if candidate.name not in self.processes.timing:
+                self.tell(0, f"{self.setting.length:,} tokens, starting {candidate.name}")
+                self.processes.timing[candidate.name] = WorkerProcess(MODULE, self._job(candidate), KEEPING_ALL)
+            self.processes.timing[candidate.name].tell("build", length=self.setting.length, flops=counting)
+        patience = START_SECONDS * (1 + len(candidates) / 4)
+        for candidate in candidates:
+            self.tell(0, f"{self.setting.length:,} tokens, waiting for {candidate.name} to be built")
             try:
-                counted = _hear(self.processes.timed, entrant.name, patience)["flops"]
-                self.flops.setdefault(entrant.name, counted)
+                counted = _hear(self.processes.timing, candidate.name, patience)["flops"]
+                self.flops.setdefault(candidate.name, counted)
             except _Failure as failure:
-                self._lose(entrant.name, "", failure)
+                self._lose(candidate.name, "", failure)
 
     def _mode(self, several: Sequence[Measured], prepare: _Work, conclude: _Work) -> list[Measured]:
-        """One mode of all entrants: each is prepared, one after the other, then turns, then each is concluded."""
+        """One mode of all models: each is prepared, one after the other, then turns, then each is concluded."""
         mode = several[0].entry["mode"]
-        found = {one.entrant.name: one for one in several}
+        found = {one.candidate.name: one for one in several}
         for name, one in found.items():
             self.tell(0, f"{self.setting.length:,} tokens, {mode}, warming up {name}")
             self._guard(one, prepare)
@@ -158,23 +158,23 @@ class Contest:
         self.tell(len(several), "")
         return list(several)
 
-    def _blank(self, entrant: Entrant, mode: str) -> Measured:
+    def _blank(self, candidate: ComparisonModel, mode: str) -> Measured:
         """What stands until the mode is measured; with status and reason where its process has ended before."""
         batch = 1 if self.setting.batch == LARGEST else int(self.setting.batch)
         status, reason = "ok", ""
-        if entrant.name in self.ended:
-            where, failure = self.ended[entrant.name]
+        if candidate.name in self.ended:
+            where, failure = self.ended[candidate.name]
             status, reason = failure.status, failure.reason
             if where:
                 reason = f"not tried, because {where} ended the process: {reason}"
         entry = unmeasured(mode, self.setting.length, batch, status, reason, self.setting.policy)
-        return Measured(entrant, entry, flops_per_row=self.flops.get(entrant.name, {}).get(mode))
+        return Measured(candidate, entry, flops_per_row=self.flops.get(candidate.name, {}).get(mode))
 
     def _guard(self, one: Measured, work: _Work) -> None:
-        """Do something for an entrant that is still in; what goes wrong becomes status and reason of its entry."""
+        """Do something for a model that is still in; what goes wrong becomes status and reason of its entry."""
         if one.entry["status"] != "ok":
             return
-        mode, name = one.entry["mode"], one.entrant.name
+        mode, name = one.entry["mode"], one.candidate.name
         try:
             work(one)
         except _Failure as failure:
@@ -188,7 +188,7 @@ class Contest:
         if setting.batch == LARGEST:
             patience *= 4
         answer = self._ask(
-            one.entrant.name, patience, "warm_up", mode=one.entry["mode"], limit_seconds=setting.limit_seconds
+            one.candidate.name, patience, "warm_up", mode=one.entry["mode"], limit_seconds=setting.limit_seconds
         )
         one.entry["batch_size"], one.stopped_by = answer["batch_size"], answer["stopped_by"]
         one.warm = WarmUp(answer["seconds"], answer["step_seconds"])
@@ -203,17 +203,17 @@ class Contest:
     def _finish(self, one: Measured) -> None:
         patience = START_SECONDS + 20 * statistics.median(one.round_medians)
         known = {"mode": one.entry["mode"], "policy": self.setting.policy}
-        one.entry = self._ask(one.entrant.name, patience, "finish", **known)["entry"]
+        one.entry = self._ask(one.candidate.name, patience, "finish", **known)["entry"]
 
     def _resume(self, one: Measured) -> None:
         assert one.warm is not None
         step_seconds = one.warm.step_seconds
         known = {"mode": one.entry["mode"], "batch_size": one.entry["batch_size"], "step_seconds": step_seconds}
-        self._ask(one.entrant.name, self._first_patience + 30 * step_seconds, "resume", **known)
+        self._ask(one.candidate.name, self._first_patience + 30 * step_seconds, "resume", **known)
 
     def _rest(self, one: Measured) -> None:
         assert one.warm is not None
-        self._ask(one.entrant.name, START_SECONDS, "rest")
+        self._ask(one.candidate.name, START_SECONDS, "rest")
         one.entry = retimed(one.entry, summary(one.rounds, one.warm))
 
     @property
@@ -221,15 +221,15 @@ class Contest:
         return START_SECONDS + (COMPILE_SECONDS if self.setting.hardware.compile else 0.0)
 
     def _measure_ceiling(self) -> None:
-        name = next(iter(self.processes.timed))
+        name = next(iter(self.processes.timing))
         self.tell(0, "measuring the fastest matrix product")
         try:
-            self.ceiling = self._ask(name, START_SECONDS, "ceiling")["flops_per_second"]
+            self.peak_matmul_flops = self._ask(name, START_SECONDS, "peak_matmul_flops")["flops_per_second"]
         except _Failure as failure:
             self._lose(name, "the matrix product", failure)
 
     def _measure_energy(self) -> None:
-        for name in list(self.processes.timed):
+        for name in list(self.processes.timing):
             self.tell(0, f"measuring the energy of {name}")
             try:
                 self.energy[name] = self._ask(name, 4 * START_SECONDS, "energy")["energy"]
@@ -242,15 +242,15 @@ class Contest:
         What is alive does not depend on who computes beside it, but where it lies does on what was there before: among
         holes that training had left a forward pass took up to a quarter more. A peak that cannot be had stays None.
         """
-        waiting = deque(((one.entrant.name, one.entry["mode"]), one) for one in timed)
-        running, weighed = deque[tuple[tuple[str, str], Measured]](), self.processes.weighed
+        waiting = deque(((one.candidate.name, one.entry["mode"]), one) for one in timed)
+        running, weighed = deque[tuple[tuple[str, str], Measured]](), self.processes.memory
         while waiting or running:
             while waiting and len(running) < max(2, usable_cpus()):
                 name, one = waiting.popleft()
                 if name not in weighed:
-                    weighed[name] = Live(MODULE, self._job(one.entrant), WEIGHING)
+                    weighed[name] = WorkerProcess(MODULE, self._job(one.candidate), WEIGHING)
                 weighed[name].tell("build", length=self.setting.length, flops=False)
-                weighed[name].tell("weigh", mode=one.entry["mode"], batch_size=one.entry["batch_size"])
+                weighed[name].tell("measure_peak_memory", mode=one.entry["mode"], batch_size=one.entry["batch_size"])
                 running.append((name, one))
             name, one = running.popleft()
             self.tell(0, f"{self.setting.length:,} tokens, weighing {', '.join(name)}")
@@ -264,20 +264,20 @@ class Contest:
                     weighed.pop(name).end()
 
     def _ask(self, name: str, patience: float, command: str, **arguments: Any) -> dict[str, Any]:
-        if name not in self.processes.timed:
+        if name not in self.processes.timing:
             raise self.ended[name][1]
-        self.processes.timed[name].tell(command, **arguments)
-        return _hear(self.processes.timed, name, patience)
+        self.processes.timing[name].tell(command, **arguments)
+        return _hear(self.processes.timing, name, patience)
 
     def _lose(self, name: str, where: str, failure: _Failure) -> None:
         """Remember why a process is gone, or of no more use because its model cannot be built."""
-        if not where and name in self.processes.timed:
-            self.processes.timed.pop(name).end()
-        if name not in self.processes.timed:
+        if not where and name in self.processes.timing:
+            self.processes.timing.pop(name).end()
+        if name not in self.processes.timing:
             self.ended[name] = (where, failure)
 
 
-def _hear(lives: dict[Any, Live], name: object, patience: float) -> dict[str, Any]:
+def _hear(lives: dict[Any, WorkerProcess], name: object, patience: float) -> dict[str, Any]:
     """The answer of one of the processes, which is ended where none comes."""
     try:
         answer = lives[name].hear(patience)

@@ -9,7 +9,7 @@ from lra_bench.profiling.scaling import peak_bytes
 from lra_bench.profiling.speed_point import LARGEST
 from lra_bench.records.sections import Growth
 
-from .crossover import crossing
+from .crossover import crossover
 from .ratios import fast, geometric_mean, ratio, spread_of, undisturbed_ratio
 from .types import Measured
 
@@ -21,12 +21,12 @@ Baselines = Mapping[tuple[str, str, int], Measured]
 
 def row_of(one: Measured, keys: Iterable[str], baselines: Baselines) -> dict[str, Any]:
     """One model at one length: its speed entry with the spread of its seconds, and ratios against each baseline."""
-    entry, entrant = one.entry, one.entrant
+    entry, candidate = one.entry, one.candidate
     seconds = entry["median_seconds"]
     row: dict[str, Any] = {
-        "variant": entrant.name,
-        "model": entrant.model,
-        "baseline": entrant.baseline,
+        "variant": candidate.name,
+        "model": candidate.model,
+        "baseline": candidate.baseline,
         **entry,
         "steps_per_second": None if seconds is None else 1 / seconds,
         "peak_bytes": peak_bytes(entry),
@@ -80,8 +80,8 @@ def summary_of(
         summary |= {
             f"speed_ratio_{key}": geometric_mean(row[f"speed_ratio_{key}"] for row in rows),
             f"memory_ratio_{key}": geometric_mean(row[f"memory_ratio_{key}"] for row in rows),
-            f"time_crossing_{key}": crossing(own_times, times).as_dict(),
-            f"memory_crossing_{key}": crossing(own_peaks, peaks).as_dict(),
+            f"time_crossing_{key}": crossover(own_times, times).as_dict(),
+            f"memory_crossing_{key}": crossover(own_peaks, peaks).as_dict(),
         }
     return summary
 

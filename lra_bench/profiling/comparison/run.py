@@ -13,16 +13,16 @@ from lra_bench.profiling.foresee import too_large, too_slow
 from lra_bench.profiling.profile import MODES, lengths_of
 from lra_bench.profiling.scaling import growth
 from lra_bench.profiling.speed_point import FALLBACK, FIXED, LARGEST, add_flops, unmeasured
-from lra_bench.profiling.worker_pool import Processes
+from lra_bench.profiling.worker_pool import WorkerPool
 from lra_bench.progress import Tell, bar
 from lra_bench.records.environment import environment
 from lra_bench.records.sections import SpeedPoint
 from lra_bench.runtime.hardware import Hardware
 
-from .interleave import VISITS, Contest
+from .interleave import VISITS, Interleaving
 from .ratios import ratio
 from .rows import row_of, summary_of
-from .types import Entrant, Measured, Setting
+from .types import ComparisonModel, Measured, Setting
 
 BATCHES: Mapping[str, tuple[int | str, ...]] = {"cpu": (1,), "cuda": (32, 1, LARGEST)}
 LIMIT_SECONDS = 50.0
@@ -73,21 +73,21 @@ def batches_of(measure: Mapping[str, Any], device: str) -> list[int | str]:
 
 
 class Comparison:
-    """Measures ``entrants``, baselines among them, that share task, protocol and hardware."""
+    """Measures ``candidates``, baselines among them, that share task, protocol and hardware."""
 
     def __init__(
         self,
-        entrants: Sequence[Entrant],
+        candidates: Sequence[ComparisonModel],
         spec: TaskSpec,
         hardware: Hardware,
         protocol: str,
         limit_seconds: float = LIMIT_SECONDS,
         refused: Sequence[tuple[str, str]] = (),
     ) -> None:
-        self.baselines = [entrant for entrant in entrants if entrant.baseline]
-        self.others = [entrant for entrant in entrants if not entrant.baseline]
+        self.baselines = [candidate for candidate in candidates if candidate.baseline]
+        self.others = [candidate for candidate in candidates if not candidate.baseline]
         self.spec, self.hardware, self.limit_seconds = spec, hardware, limit_seconds
-        config = entrants[0].config
+        config = candidates[0].config
         self.measure = config["measure"]
         kind = hardware.device.type
         self.batches = batches_of(self.measure, kind)
@@ -100,7 +100,7 @@ class Comparison:
             protocol=protocol,
             hardware=hardware.slug,
             lengths=lengths_of(config, kind),
-            baselines={str(entrant.baseline): entrant.name for entrant in self.baselines},
+            baselines={str(candidate.baseline): candidate.name for candidate in self.baselines},
             environment=dict(environment(hardware)),
             warnings=[f"{name} is left out: {reason}" for name, reason in refused],
         )
@@ -110,8 +110,8 @@ class Comparison:
         size = max(1, AT_ONCE - len(self.baselines))
         groups = [self.others[start : start + size] for start in range(0, len(self.others), size)] or [[]]
         lengths = self.profile.lengths
-        entrants = len(self.others) + len(groups) * len(self.baselines)
-        total = entrants * len(lengths) * len(self.batches) * len(MODES) * VISITS[self.hardware.device.type]
+        candidates = len(self.others) + len(groups) * len(self.baselines)
+        total = candidates * len(lengths) * len(self.batches) * len(MODES) * VISITS[self.hardware.device.type]
         with bar(total, "Profile", unit="measurements") as advance:
             for group in groups:
                 plans = [(FIXED if batch != LARGEST else LARGEST, batch, lengths) for batch in self.batches]
@@ -126,11 +126,16 @@ class Comparison:
         return self.profile
 
     def _lengths(
-        self, entrants: Sequence[Entrant], policy: str, batch: int | str, lengths: Sequence[int], advance: Tell
+        self,
+        candidates: Sequence[ComparisonModel],
+        policy: str,
+        batch: int | str,
+        lengths: Sequence[int],
+        advance: Tell,
     ) -> list[Measured]:
-        """All lengths of one batch policy; a mode of an entrant ends at the first length that it cannot do."""
+        """All lengths of one batch policy; a mode of a model ends at the first length that it cannot do."""
         found: list[Measured] = []
-        contests: list[Contest] = []
+        interleavings: list[Interleaving] = []
         told = 0
 
         def tell(done: int, doing: str) -> None:
@@ -138,35 +143,37 @@ class Comparison:
             told += done
             advance(done, doing)
 
-        modes: dict[str, list[str]] = {entrant.name: list(MODES) for entrant in entrants}
-        with Processes() as processes:
+        modes: dict[str, list[str]] = {candidate.name: list(MODES) for candidate in candidates}
+        with WorkerPool() as processes:
             for length in lengths:
                 foreseen = [
-                    Measured(entrant, unmeasured(mode, length, 1 if batch == LARGEST else int(batch), *why, policy))
-                    for entrant in entrants
-                    for mode in modes[entrant.name]
-                    if (why := self._foresee(_entries(found, entrant), mode, length))
+                    Measured(candidate, unmeasured(mode, length, 1 if batch == LARGEST else int(batch), *why, policy))
+                    for candidate in candidates
+                    for mode in modes[candidate.name]
+                    if (why := self._foresee(_entries(found, candidate), mode, length))
                 ]
                 for one in foreseen:
-                    modes[one.entrant.name].remove(one.entry["mode"])
-                contest = Contest(self._setting(length, policy, batch), processes, tell)
-                measured = contest.run(entrants, modes)
-                contests.append(contest)
+                    modes[one.candidate.name].remove(one.entry["mode"])
+                interleaving = Interleaving(self._setting(length, policy, batch), processes, tell)
+                measured = interleaving.run(candidates, modes)
+                interleavings.append(interleaving)
                 found += foreseen + measured
                 modes = {
-                    entrant.name: [
-                        one.entry["mode"] for one in measured if one.entrant is entrant and one.entry["status"] == "ok"
+                    candidate.name: [
+                        one.entry["mode"]
+                        for one in measured
+                        if one.candidate is candidate and one.entry["status"] == "ok"
                     ]
-                    for entrant in entrants
+                    for candidate in candidates
                 }
-                tell(len(contests) * len(entrants) * len(MODES) - told, "")
-            processes.end_weighed()
+                tell(len(interleavings) * len(candidates) * len(MODES) - told, "")
+            processes.end_memory_processes()
             for visit in range(1, VISITS[self.hardware.device.type]):
-                for number, contest in enumerate(contests, start=1):
-                    contest.again()
-                    tell((visit * len(contests) + number) * len(entrants) * len(MODES) - told, "")
-        for contest in contests:
-            self._take(contest)
+                for number, interleaving in enumerate(interleavings, start=1):
+                    interleaving.again()
+                    tell((visit * len(interleavings) + number) * len(candidates) * len(MODES) - told, "")
+        for interleaving in interleavings:
+            self._take(interleaving)
         return found
 
     def _setting(self, length: int, policy: str, batch: int | str) -> Setting:
@@ -181,7 +188,7 @@ class Comparison:
             memory_limit_bytes=self.memory_limit,
             flops=self.measure["flops"],
             energy=self.measure["energy"] and length == self.profile.lengths[0] and batch == self.batches[0],
-            ceiling=self.measure["flops"] and begins,
+            peak_matmul_flops=self.measure["flops"] and begins,
         )
 
     def _foresee(self, entries: Sequence[SpeedPoint], mode: str, length: int) -> tuple[str, str] | None:
@@ -192,20 +199,20 @@ class Comparison:
             return "out_of_memory", large
         return None
 
-    def _take(self, contest: Contest) -> None:
-        """What a contest found beside its entries, and FLOPs into these."""
-        self.profile.ceiling_flops_per_second = contest.ceiling or self.profile.ceiling_flops_per_second
-        for one in contest.found:
+    def _take(self, interleaving: Interleaving) -> None:
+        """What a comparison found beside its entries, and FLOPs into these."""
+        self.profile.ceiling_flops_per_second = interleaving.peak_matmul_flops or self.profile.ceiling_flops_per_second
+        for one in interleaving.found:
             flops = None if one.flops_per_row is None else one.entry["batch_size"] * one.flops_per_row
             add_flops(one.entry, flops, self.profile.ceiling_flops_per_second)
-        for section, found in (("flops", self._per_token(contest)), ("energy", contest.energy)):
+        for section, found in (("flops", self._per_token(interleaving)), ("energy", interleaving.energy)):
             rows: list[dict[str, Any]] = getattr(self.profile, section)
             known = {row["variant"] for row in rows}
             rows += [{"variant": name, **figures} for name, figures in found.items() if name not in known]
 
-    def _per_token(self, contest: Contest) -> dict[str, dict[str, Any]]:
-        """FLOPs per token of every model at the length of the contest, with how they were counted."""
-        length = contest.setting.length
+    def _per_token(self, interleaving: Interleaving) -> dict[str, dict[str, Any]]:
+        """FLOPs per token of every model at the length of the comparison, with how they were counted."""
+        length = interleaving.setting.length
         tokens = length * (2 if self.spec.kind == "matching" else 1)
         return {
             name: {
@@ -215,23 +222,23 @@ class Comparison:
                 "route": counted["route"],
                 "uncounted": counted["uncounted"],
             }
-            for name, counted in contest.flops.items()
+            for name, counted in interleaving.flops.items()
             if counted
         }
 
     def _keep(self, found: Sequence[Measured], plan: tuple[str, int | str]) -> None:
         """Rows and summaries of one batch policy; those of the baselines only once, however many groups there are."""
         by_key = {
-            (str(entrant.baseline), one.entry["mode"], one.entry["length"]): one
-            for entrant in self.baselines
+            (str(candidate.baseline), one.entry["mode"], one.entry["length"]): one
+            for candidate in self.baselines
             for one in found
-            if one.entrant is entrant
+            if one.candidate is candidate
         }
-        for entrant in dict.fromkeys(one.entrant.name for one in found):
-            own = [one for one in found if one.entrant.name == entrant]
-            if (entrant, *plan) in self._kept:
+        for candidate in dict.fromkeys(one.candidate.name for one in found):
+            own = [one for one in found if one.candidate.name == candidate]
+            if (candidate, *plan) in self._kept:
                 continue
-            self._kept.add((entrant, *plan))
+            self._kept.add((candidate, *plan))
             rows = [row_of(one, self.profile.baselines, by_key) for one in own]
             rows.sort(key=lambda row: (MODES.index(row["mode"]), row["length"]))
             self.profile.rows += rows
@@ -269,8 +276,8 @@ def _nameless(row: Mapping[str, Any]) -> bool:
     return row["status"] == "ok" and row["attention_backend"] is None
 
 
-def _entries(found: Sequence[Measured], entrant: Entrant) -> list[SpeedPoint]:
-    return [one.entry for one in found if one.entrant is entrant]
+def _entries(found: Sequence[Measured], candidate: ComparisonModel) -> list[SpeedPoint]:
+    return [one.entry for one in found if one.candidate is candidate]
 
 
 def _first_full(found: Sequence[Measured]) -> int | None:

@@ -1,4 +1,4 @@
-"""Who is timed beside others, under what, and what was found of it."""
+"""Types of the interleaved comparison."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from lra_bench.runtime.hardware import Hardware
 
 
 @dataclass(frozen=True)
-class Entrant:
-    """A model that takes part; ``attention`` is a back-end that is forced on it, ``baseline`` names it as one."""
+class ComparisonModel:
+    """A model of the comparison; ``attention`` forces a back-end on it, ``baseline`` names it as one."""
 
     name: str
     model: str
@@ -26,7 +26,7 @@ class Entrant:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all entrants share: the task, the length, rows in a batch or ``largest``, the device, and limits."""
+    """What all models share: the task, the length, rows in a batch or ``largest``, the device, and limits."""
 
     spec: TaskSpec
     length: int
@@ -37,14 +37,14 @@ class Setting:
     memory_limit_bytes: int | None
     flops: bool
     energy: bool
-    ceiling: bool
+    peak_matmul_flops: bool
 
 
 @dataclass
 class Measured:
-    """One mode of one entrant: speed entry, seconds of each step by round, FLOPs of one row where counted, warm-up."""
+    """One mode of one model: speed entry, seconds of each step by round, FLOPs of one row where counted, warm-up."""
 
-    entrant: Entrant
+    candidate: ComparisonModel
     entry: SpeedPoint
     rounds: list[list[float]] = field(default_factory=list)
     flops_per_row: int | None = None

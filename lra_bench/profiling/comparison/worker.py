@@ -20,19 +20,19 @@ from lra_bench.profiling.attention_backend import forced
 from lra_bench.profiling.batch_search import largest_batch
 from lra_bench.profiling.bench import Bench, spec_of, step_flops
 from lra_bench.profiling.idle_threads import wait_for_quiet
-from lra_bench.profiling.peak_matmul import ceiling
+from lra_bench.profiling.peak_matmul import peak_matmul_flops
 from lra_bench.profiling.speed_point import LARGEST
 from lra_bench.profiling.timing import Step, WarmUp, block, collector_off, first_steps, summary, warm_up
 from lra_bench.profiling.worker import settle
 from lra_bench.records.status import status_of
 from lra_bench.runtime.allocator import hand_back
 from lra_bench.runtime.hardware import resolve
-from lra_bench.runtime.memory import Peak
+from lra_bench.runtime.memory import PeakMemory
 
 LEAD_SECONDS = 0.03
 
 
-class Contender:
+class TimedModel:
     """What the commands do; each returns its answer."""
 
     def __init__(self, job: Mapping[str, Any]) -> None:
@@ -53,9 +53,9 @@ class Contender:
         self._bench(1 if self.job["batch"] == LARGEST else self.job["batch"])
         return {"flops": step_flops(self.job["config"], self.spec, length) if flops else {}}
 
-    def ceiling(self) -> dict[str, Any]:
+    def peak_matmul_flops(self) -> dict[str, Any]:
         """The fastest matrix product of the device."""
-        return {"flops_per_second": ceiling(self.hardware)}
+        return {"flops_per_second": peak_matmul_flops(self.hardware)}
 
     def warm_up(self, mode: str, limit_seconds: float) -> dict[str, Any]:
         """Choose the batch where it is to be the largest, then warm the step of a mode up."""
@@ -95,7 +95,7 @@ class Contender:
     def finish(self, mode: str, policy: str) -> dict[str, Any]:
         """The speed entry of the mode that was warmed up last, of all its turns; on CUDA with its memory."""
         assert self.bench is not None and self.step is not None
-        peak = self.bench.peak(self.step) if self.hardware.device.type == "cuda" else Peak()
+        peak = self.bench.peak(self.step) if self.hardware.device.type == "cuda" else PeakMemory()
         entry = self.bench.entry(mode, self.length, summary(self.rounds, self.warm), peak, policy)
         self.rest()
         return {"entry": entry}
@@ -109,11 +109,11 @@ class Contender:
         self._give_back()
         return {}
 
-    def weigh(self, mode: str, batch_size: int) -> dict[str, Any]:
+    def measure_peak_memory(self, mode: str, batch_size: int) -> dict[str, Any]:
         """Peak of resident memory; asked of a process with an allocator that keeps nothing."""
         bench = self._bench(batch_size)
         gc.freeze()
-        return {"memory": bench.weigh(mode)}
+        return {"memory": bench.measure_peak_memory(mode)}
 
     def energy(self) -> dict[str, Any]:
         """Joules of a training step."""
@@ -154,15 +154,15 @@ def answers(commands: IO[str]) -> Iterator[dict[str, Any]]:
     """An answer to every command; what goes wrong is one too, with ``failed`` as status and reason."""
     job = json.loads(commands.readline())
     with forced(job["attention"]):
-        contender = Contender(job)
+        model = TimedModel(job)
         for line in commands:
             arguments = json.loads(line)
             command = arguments.pop("command")
             try:
-                answer = getattr(contender, command)(**arguments)
+                answer = getattr(model, command)(**arguments)
             except Exception as error:
                 answer = {"failed": status_of(error)}
-                contender.rest()
+                model.rest()
             # Not while the error is at hand, whose frames hold what there was no room for.
             yield answer
 

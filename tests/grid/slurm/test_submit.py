@@ -16,7 +16,7 @@ from lra_bench.contracts import UserError
 from lra_bench.grid import resources
 from lra_bench.grid.plan import plan
 from lra_bench.grid.slurm import manifest, queue, status, submit
-from lra_bench.grid.status import ELSEWHERE
+from lra_bench.grid.status import UNRESOLVED
 from tests.support.command import TINY, Folder
 from tests.support.malformed import command, is_refused
 
@@ -24,7 +24,7 @@ SUBMIT = ["bench", *TINY, "tracker=none", "launcher=slurm", "launcher.cluster=lo
 
 
 def composed(*overrides):
-    with compose.hydra_ready():
+    with compose.hydra_context():
         return compose.compose(["protocol=smoke", "task=copy", "launcher=slurm", *overrides]).config
 
 
@@ -84,7 +84,7 @@ def test_options_of_another_launcher_are_refused(launcher, named):
 def test_a_submitted_cell_names_its_hardware_only_where_it_has_arrived(tmp_path):
     overrides = ["protocol=smoke", "task=copy", "launcher=slurm", "hardware=cpu", "launcher.cpus=1"]
     (there,), (here,) = plan(overrides, tmp_path), plan(overrides, tmp_path, arrived=True)
-    assert there.cell.key.hardware == ELSEWHERE and here.cell.key.hardware.endswith("-1t")
+    assert there.cell.key.hardware == UNRESOLVED and here.cell.key.hardware.endswith("-1t")
     assert here.cell.config["hardware"]["threads"] == 1
     assert here.cell.key.hash == there.cell.key.hash
 
@@ -99,7 +99,7 @@ def test_a_card_that_is_not_here_can_be_submitted_for(tmp_path, monkeypatch):
 
 
 def grid_of(name, tmp_path, **cell):
-    key = {"task": "copy", "model": "local", "hardware": ELSEWHERE, "protocol": "smoke", "hash": "0" * 8, "seed": 0}
+    key = {"task": "copy", "model": "local", "hardware": UNRESOLVED, "protocol": "smoke", "hash": "0" * 8, "seed": 0}
     known = manifest.SubmittedCell(key=key, overrides=["task=copy"], place=[], resources={}, **cell)
     grid = manifest.SubmittedGrid(name, "now", "slurm", None, "never", [known])
     grid.write(tmp_path)
@@ -193,7 +193,7 @@ def test_a_grid_whose_config_dir_is_gone_can_be_followed_but_not_resumed(tmp_pat
     grid = grid_of("a", tmp_path)
     grid.cluster, grid.config_dir = "local", str(tmp_path / "gone")
     grid.write(tmp_path)
-    assert status.fares(manifest.read(tmp_path, "a"), tmp_path)
+    assert status.submitted_statuses(manifest.read(tmp_path, "a"), tmp_path)
     with pytest.raises(UserError, match=r"--config-dir .*gone, which no longer exists"):
         status.resume(tmp_path, "a")
 
@@ -216,9 +216,9 @@ def test_an_arrival_that_cannot_be_is_none(tmp_path, monkeypatch, damage):
     monkeypatch.setattr(status, "states", lambda cluster, jobs: {})
     path = manifest.arrival_file(grid.folder(tmp_path), 0)
     manifest.Arrival("12_0", code=2, reason="no card").write(path)
-    assert status.fares(grid, tmp_path)[0].state == "refused"
+    assert status.submitted_statuses(grid, tmp_path)[0].state == "refused"
     path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
-    assert status.fares(grid, tmp_path)[0].state == "lost"
+    assert status.submitted_statuses(grid, tmp_path)[0].state == "lost"
 
 
 def test_no_grid_is_said(tmp_path):
@@ -243,7 +243,7 @@ def test_how_a_cell_fares(tmp_path, monkeypatch, queue_says, said, state, live):
     monkeypatch.setattr(status, "states", lambda cluster, jobs: queue_says)
     if said:
         manifest.Arrival(**{"job": "12_0", **said}).write(manifest.arrival_file(grid.folder(tmp_path), 0))
-    (found,) = status.fares(grid, tmp_path)
+    (found,) = status.submitted_statuses(grid, tmp_path)
     assert (found.state, found.live) == (state, live)
     assert found.reason == said["reason"] if said and "reason" in said else True
 

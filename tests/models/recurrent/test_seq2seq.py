@@ -135,7 +135,7 @@ def test_as_many_weights_as_a_transformer(cell, attention, sizes):
 
 @pytest.mark.parametrize("name", ["seq2seq", "seq2seq_attention"])
 def test_sizes_are_those_of_the_recipe(name):
-    with configuration.hydra_ready():
+    with configuration.hydra_context():
         config = configuration.compose(["task=listops", "protocol=small", f"model={name}", "backbone.width=32"]).config
     network = build_model(config, task())
     assert network.embedding.embedding_dim == 32 and network.encoder.num_layers == config["backbone"]["depth"]

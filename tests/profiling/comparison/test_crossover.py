@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lra_bench.profiling.comparison.crossover import Crossing, crossing
+from lra_bench.profiling.comparison.crossover import Crossover, crossover
 from lra_bench.profiling.comparison.ratios import geometric_mean, ratio
 
 LENGTHS = (1024, 2048, 4096, 8192)
@@ -18,7 +18,7 @@ def costs(*values: float | None) -> dict[int, float | None]:
 def test_two_powers_cross_where_they_should(power: float, length: float) -> None:
     own = {n: (n / length) ** power for n in LENGTHS}
     other = {n: (n / length) ** 3 for n in LENGTHS}
-    found = crossing(own, other)
+    found = crossover(own, other)
     assert found.verdict == "crosses"
     assert found.length == min(n for n in LENGTHS if n > length)
     assert found.interpolated == pytest.approx(length, rel=1e-6)
@@ -27,24 +27,24 @@ def test_two_powers_cross_where_they_should(power: float, length: float) -> None
 @pytest.mark.parametrize(
     ("own", "other", "expected"),
     [
-        (costs(1, 1, 1), costs(2, 2, 2), Crossing("at once", 1024, None, 4096)),
-        (costs(3, 3, 3), costs(2, 2, 2), Crossing("never", None, None, 4096)),
-        (costs(2, 2, 2), costs(2, 2, 2), Crossing("never", None, None, 4096)),
-        (costs(1, 3, 3), costs(2, 2, 2), Crossing("never", None, None, 4096)),
-        (costs(3, 3, 3), costs(2, 2, None), Crossing("crosses", 4096, None, 4096)),
-        (costs(1, 1, None), costs(2, 2, 2), Crossing("never", None, None, 4096)),
-        (costs(1, 1, None), costs(2, 2, None), Crossing("at once", 1024, None, 2048)),
-        (costs(None, None), costs(2, 2), Crossing("unknown", None, None, None)),
-        (costs(1, 1), {}, Crossing("unknown", None, None, None)),
-        (costs(3, 1), costs(2, 2, 2), Crossing("crosses", 2048, pytest.approx(1024 * 2**0.369, rel=1e-3), 2048)),
+        (costs(1, 1, 1), costs(2, 2, 2), Crossover("at once", 1024, None, 4096)),
+        (costs(3, 3, 3), costs(2, 2, 2), Crossover("never", None, None, 4096)),
+        (costs(2, 2, 2), costs(2, 2, 2), Crossover("never", None, None, 4096)),
+        (costs(1, 3, 3), costs(2, 2, 2), Crossover("never", None, None, 4096)),
+        (costs(3, 3, 3), costs(2, 2, None), Crossover("crosses", 4096, None, 4096)),
+        (costs(1, 1, None), costs(2, 2, 2), Crossover("never", None, None, 4096)),
+        (costs(1, 1, None), costs(2, 2, None), Crossover("at once", 1024, None, 2048)),
+        (costs(None, None), costs(2, 2), Crossover("unknown", None, None, None)),
+        (costs(1, 1), {}, Crossover("unknown", None, None, None)),
+        (costs(3, 1), costs(2, 2, 2), Crossover("crosses", 2048, pytest.approx(1024 * 2**0.369, rel=1e-3), 2048)),
     ],
 )
-def test_what_is_said_of_each(own: dict, other: dict, expected: Crossing) -> None:
-    assert crossing(own, other) == expected
+def test_what_is_said_of_each(own: dict, other: dict, expected: Crossover) -> None:
+    assert crossover(own, other) == expected
 
 
 def test_a_lucky_length_is_no_crossing() -> None:
-    assert crossing(costs(3, 1, 3, 1), costs(2, 2, 2, 2)).length == 8192
+    assert crossover(costs(3, 1, 3, 1), costs(2, 2, 2, 2)).length == 8192
 
 
 def test_ratios_are_never_infinite_and_their_mean_is_geometric() -> None:

@@ -17,13 +17,13 @@ from lra_bench.profiling.attention_backend import attention_backend, forced
 from lra_bench.profiling.batch_search import largest_batch
 from lra_bench.profiling.bench import Bench
 from lra_bench.profiling.comparison import interleave, worker
-from lra_bench.profiling.comparison.interleave import Contest
-from lra_bench.profiling.comparison.types import Entrant, Measured, Setting
+from lra_bench.profiling.comparison.interleave import Interleaving
+from lra_bench.profiling.comparison.types import ComparisonModel, Measured, Setting
 from lra_bench.profiling.idle_threads import wait_for_quiet
-from lra_bench.profiling.worker_pool import Ended, Live, Processes
+from lra_bench.profiling.worker_pool import Ended, WorkerPool, WorkerProcess
 from lra_bench.records.status import status_of
 from lra_bench.runtime.hardware import resolve, usable_cpus
-from lra_bench.runtime.memory import Peak
+from lra_bench.runtime.memory import PeakMemory
 from tests.profiling.test_profile import config, hardware
 from tests.support import toy_networks as toy
 from tests.support.in_process_workers import InProcess
@@ -32,8 +32,8 @@ MODES = ("inference", "train")
 MODEL_NAMES = ("Attention", "LinearAttention")
 
 
-def entrant(network: str, attention: str | None = None, **options: Any) -> Entrant:
-    return Entrant(attention or network, network, config(network, **options), attention)
+def candidate(network: str, attention: str | None = None, **options: Any) -> ComparisonModel:
+    return ComparisonModel(attention or network, network, config(network, **options), attention)
 
 
 def setting(**changes: Any) -> Setting:
@@ -47,21 +47,21 @@ def setting(**changes: Any) -> Setting:
         memory_limit_bytes=None,
         flops=True,
         energy=False,
-        ceiling=False,
+        peak_matmul_flops=False,
     )
     return dataclasses.replace(known, **changes)
 
 
 @contextmanager
 def visited(
-    entrants: list[Entrant], modes: tuple[str, ...] = MODES, **changes: Any
-) -> Iterator[tuple[Contest, list[Measured]]]:
-    with Processes() as processes:
-        held = Contest(setting(**changes), processes, lambda done, doing: None)
-        yield held, held.run(entrants, {each.name: list(modes) for each in entrants})
+    candidates: list[ComparisonModel], modes: tuple[str, ...] = MODES, **changes: Any
+) -> Iterator[tuple[Interleaving, list[Measured]]]:
+    with WorkerPool() as processes:
+        held = Interleaving(setting(**changes), processes, lambda done, doing: None)
+        yield held, held.run(candidates, {each.name: list(modes) for each in candidates})
 
 
-def hold(*arguments: Any, **changes: Any) -> tuple[Contest, list[Measured]]:
+def hold(*arguments: Any, **changes: Any) -> tuple[Interleaving, list[Measured]]:
     with visited(*arguments, **changes) as (held, found):
         return held, found
 
@@ -69,7 +69,7 @@ def hold(*arguments: Any, **changes: Any) -> tuple[Contest, list[Measured]]:
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch):
     """The rule in small and no processes; threads are put back."""
-    monkeypatch.setattr(interleave, "Live", InProcess)
+    monkeypatch.setattr(interleave, "WorkerProcess", InProcess)
     monkeypatch.setattr("gc.unfreeze", lambda: None)  # a process of its own has not the tests in its memory
     for name, value in {"SECONDS": 0.01, "ROUNDS": 7, "ROUND_SECONDS": 0.01}.items():
         monkeypatch.setattr(timing, name, value)
@@ -82,14 +82,14 @@ def in_process(monkeypatch: pytest.MonkeyPatch):
 
 def test_all_are_built_then_warmed_up_then_take_turns_whose_order_turns_round(in_process: list) -> None:
     names = ["Attention", "LinearAttention", "math"]
-    _, found = hold([entrant("Attention"), entrant("LinearAttention"), entrant("Attention", "math")], ("train",))
+    _, found = hold([candidate("Attention"), candidate("LinearAttention"), candidate("Attention", "math")], ("train",))
     expected = [(name, command) for command in ("build", "warm_up") for name in names]
     visit = -(-timing.ROUNDS // interleave.VISITS["cpu"])
     for number in range(visit):
         expected += [(name, "turn") for name in (reversed(names) if number % 2 else names)]
     assert in_process[: len(expected)] == expected
     rest = in_process[len(expected) :]
-    assert [command for name, command in rest if name == "math"][-3:] == ["finish", "build", "weigh"]
+    assert [command for name, command in rest if name == "math"][-3:] == ["finish", "build", "measure_peak_memory"]
     assert [one.entry["status"] for one in found] == ["ok"] * 3
     assert all(len(one.round_medians) >= visit for one in found)
 
@@ -98,19 +98,19 @@ def test_all_are_built_then_warmed_up_then_take_turns_whose_order_turns_round(in
 def test_processes_go_on_to_the_next_length(in_process: list, monkeypatch: pytest.MonkeyPatch, visits: int) -> None:
     """Those that have no turn there stay where shorter lengths are visited again."""
     monkeypatch.setattr(interleave, "VISITS", {"cpu": visits})
-    both = [entrant("Attention"), entrant("LinearAttention")]
-    with Processes() as processes:
-        before = Contest(setting(length=64), processes, lambda done, doing: None)
+    both = [candidate("Attention"), candidate("LinearAttention")]
+    with WorkerPool() as processes:
+        before = Interleaving(setting(length=64), processes, lambda done, doing: None)
         before.run(both, {name: ["train"] for name in MODEL_NAMES})
-        first = dict(processes.timed), dict(processes.weighed)
+        first = dict(processes.timing), dict(processes.memory)
         assert set(first[0]) == set(MODEL_NAMES) and set(first[1]) == {(name, "train") for name in MODEL_NAMES}
-        held = Contest(setting(length=128), processes, lambda done, doing: None)
+        held = Interleaving(setting(length=128), processes, lambda done, doing: None)
         (one,) = held.run(both, {"Attention": [], "LinearAttention": ["train"]})
         staying = {"LinearAttention"} if visits == 1 else set(MODEL_NAMES)
-        assert processes.timed == {name: first[0][name] for name in staying}
-        assert processes.weighed == first[1]
-        processes.end_weighed()
-        assert not processes.weighed and processes.timed
+        assert processes.timing == {name: first[0][name] for name in staying}
+        assert processes.memory == first[1]
+        processes.end_memory_processes()
+        assert not processes.memory and processes.timing
     assert one.entry["length"] == 128 and one.entry["status"] == "ok"
     assert one.entry["tokens_per_second"] == pytest.approx(2 * 128 / one.entry["median_seconds"])
     assert one.flops_per_row == held.flops["LinearAttention"]["train"]
@@ -118,7 +118,7 @@ def test_processes_go_on_to_the_next_length(in_process: list, monkeypatch: pytes
 
 def test_turns_at_other_times_add_to_what_was_found(in_process: list) -> None:
     whole = interleave.VISITS["cpu"]
-    with visited([entrant("Attention"), entrant("LinearAttention")]) as (held, found):
+    with visited([candidate("Attention"), candidate("LinearAttention")]) as (held, found):
         for visit in range(2, whole + 1):
             first = [dataclasses.replace(one) for one in found]
             in_process.clear()
@@ -137,17 +137,17 @@ def test_turns_at_other_times_add_to_what_was_found(in_process: list) -> None:
 def test_slow_steps_are_spared_every_second_time(in_process: list, monkeypatch: pytest.MonkeyPatch) -> None:
     """All have their rounds in the end, and a process that has no turn stays for the next."""
     whole = interleave.VISITS["cpu"]
-    with visited([entrant("Attention"), entrant("LinearAttention")], ("train",)) as (held, (slow, fast)):
+    with visited([candidate("Attention"), candidate("LinearAttention")], ("train",)) as (held, (slow, fast)):
         slow.warm = timing.WarmUp(1.0, 2 * timing.SLOW_STEP_SECONDS)
-        processes = dict(held.processes.timed)
+        processes = dict(held.processes.timing)
         for visit in range(2, whole + 1):
             before = len(slow.rounds), len(fast.rounds)
             in_process.clear()
             held.again()
             assert (len(slow.rounds) > before[0]) == (("Attention", "build") in in_process) == (visit in (3, 5, 7))
-            assert len(fast.rounds) > before[1] and held.processes.timed == processes
+            assert len(fast.rounds) > before[1] and held.processes.timing == processes
     assert len(slow.rounds) >= timing.SLOW_ROUNDS
-    with visited([entrant("Attention")], ("train",)) as (held, (slow,)):
+    with visited([candidate("Attention")], ("train",)) as (held, (slow,)):
         slow.warm = timing.WarmUp(1.0, 2 * timing.SLOW_STEP_SECONDS)
         in_process.clear()
         held.again()
@@ -155,13 +155,13 @@ def test_slow_steps_are_spared_every_second_time(in_process: list, monkeypatch: 
 
 
 def test_what_fails_at_another_time_keeps_what_it_had(in_process: list, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: worker.Contender, steps: int) -> dict:
+    def full(self: worker.TimedModel, steps: int) -> dict:
         raise torch.OutOfMemoryError("no room")
 
-    with visited([entrant("LinearAttention")], ("train",)) as (held, (one,)):
+    with visited([candidate("LinearAttention")], ("train",)) as (held, (one,)):
         entry, rounds = dict(one.entry), one.rounds
         with monkeypatch.context() as patched:
-            patched.setattr(worker.Contender, "turn", full)
+            patched.setattr(worker.TimedModel, "turn", full)
             held.again()
         assert one.entry == entry and one.rounds == rounds
         held.again()
@@ -178,13 +178,13 @@ def test_a_process_that_dies_at_another_time_keeps_what_all_its_modes_had(
             raise Ended("out_of_memory", "killed")
         return hear(self, seconds)
 
-    with visited([entrant("Attention"), entrant("LinearAttention")]) as (held, found):
+    with visited([candidate("Attention"), candidate("LinearAttention")]) as (held, found):
         before = [dataclasses.replace(one) for one in found]
         with monkeypatch.context() as patched:
             patched.setattr(InProcess, "hear", dying)
             held.again()
         for one, known in zip(found, before, strict=True):
-            if one.entrant.name == "Attention":
+            if one.candidate.name == "Attention":
                 assert one == known
             else:
                 assert len(one.rounds) > len(known.rounds)
@@ -195,16 +195,16 @@ def test_a_process_that_dies_at_another_time_keeps_what_all_its_modes_had(
 
 @pytest.mark.slow
 def test_entries_say_which_kernel_ran_and_what_a_row_costs(in_process: list) -> None:
-    _, found = hold([entrant("Attention"), entrant("LinearAttention")])
-    found += hold([entrant("Attention", "math")])[1]  # what is forced holds for a whole process
-    kernels = {(one.entrant.name, one.entry["mode"]): one.entry["attention_backend"] for one in found}
+    _, found = hold([candidate("Attention"), candidate("LinearAttention")])
+    found += hold([candidate("Attention", "math")])[1]  # what is forced holds for a whole process
+    kernels = {(one.candidate.name, one.entry["mode"]): one.entry["attention_backend"] for one in found}
     assert {kernels["Attention", mode] for mode in MODES} == {"fused"}
     assert {kernels["math", mode] for mode in MODES} == {"math"}
     assert {kernels["LinearAttention", mode] for mode in MODES} == {None}
     for one in found:
         assert one.flops_per_row and one.entry["static_bytes"]
         assert interleave.VISITS["cpu"] * one.entry["n"] >= timing.STEPS and one.entry["batch_size"] == 2
-    by_name = {one.entrant.name: one.flops_per_row for one in found if one.entry["mode"] == "train"}
+    by_name = {one.candidate.name: one.flops_per_row for one in found if one.entry["mode"] == "train"}
     assert by_name["Attention"] == by_name["math"] > by_name["LinearAttention"]
 
 
@@ -220,34 +220,34 @@ def test_entries_say_which_kernel_ran_and_what_a_row_costs(in_process: list) -> 
 def test_what_goes_wrong_with_one_is_told_and_the_others_go_on(
     in_process: list, options: dict, statuses: list[str], reason: str
 ) -> None:
-    _, found = hold([entrant("Failing", limit=32, **options), entrant("LinearAttention")], limit_seconds=2.0)
-    failing = [one.entry for one in found if one.entrant.name == "Failing"]
+    _, found = hold([candidate("Failing", limit=32, **options), candidate("LinearAttention")], limit_seconds=2.0)
+    failing = [one.entry for one in found if one.candidate.name == "Failing"]
     assert [entry["status"] for entry in failing] == statuses
     assert all(reason in entry["reason"] for entry in failing if entry["status"] != "ok")
-    assert {one.entry["status"] for one in found if one.entrant.name == "LinearAttention"} == {"ok"}
+    assert {one.entry["status"] for one in found if one.candidate.name == "LinearAttention"} == {"ok"}
 
 
 @pytest.mark.slow
 def test_a_process_that_dies_ends_its_modes_alone() -> None:
     """Real processes: one is killed as by the kernel when memory runs out, the other is timed to the end."""
-    held, found = hold([entrant("Failing", how="killed", limit=32), entrant("LinearAttention")], flops=False)
-    assert [(one.entry["mode"], one.entry["status"]) for one in found if one.entrant.name == "Failing"] == [
+    held, found = hold([candidate("Failing", how="killed", limit=32), candidate("LinearAttention")], flops=False)
+    assert [(one.entry["mode"], one.entry["status"]) for one in found if one.candidate.name == "Failing"] == [
         ("inference", "out_of_memory"),
         ("train", "out_of_memory"),
     ]
     assert "not tried, because inference ended the process" in found[2].entry["reason"]
-    assert [one.entry["status"] for one in found if one.entrant.name == "LinearAttention"] == ["ok", "ok"]
-    assert set(held.processes.timed) == {"LinearAttention"}
+    assert [one.entry["status"] for one in found if one.candidate.name == "LinearAttention"] == ["ok", "ok"]
+    assert set(held.processes.timing) == {"LinearAttention"}
 
 
 def test_a_silent_process_is_given_up_and_its_last_words_are_told() -> None:
     job = {"config": {}, "spec": {"grid": None}, "batch": 1, "attention": None}
-    live = Live("lra_bench.profiling.comparison.worker", job)
+    live = WorkerProcess("lra_bench.profiling.comparison.worker", job)
     with pytest.raises(Ended, match="within 0 s") as silent:
         live.hear(0.01)
     assert silent.value.status == "timeout"
     live.end()
-    live = Live("lra_bench.profiling.comparison.worker", job)
+    live = WorkerProcess("lra_bench.profiling.comparison.worker", job)
     with pytest.raises(Ended, match="TypeError") as broken:
         live.ask(60, "build")
     assert broken.value.status == "failed"
@@ -332,7 +332,7 @@ def test_where_not_even_one_row_fits_memory_ran_out() -> None:
 
 
 def test_the_largest_batch_is_measured_within_a_limit(in_process: list) -> None:
-    _, (one,) = hold([entrant("LinearAttention")], ("inference",), batch="largest", policy="largest", length=4096,
+    _, (one,) = hold([candidate("LinearAttention")], ("inference",), batch="largest", policy="largest", length=4096,
                      memory_limit_bytes=50_000_000)  # fmt: skip
     size = one.entry["batch_size"]
     assert one.entry["status"] == "ok" and one.entry["batch_policy"] == "largest" and one.stopped_by
@@ -344,21 +344,21 @@ def test_the_largest_batch_is_measured_within_a_limit(in_process: list) -> None:
 def test_of_small_peaks_the_middle_counts(monkeypatch: pytest.MonkeyPatch, peaks: list, told: int | None) -> None:
     found = iter(peaks)
 
-    def peak(*_: Any) -> Peak:
+    def peak(*_: Any) -> PeakMemory:
         megabytes = next(found)
-        return Peak(peak_resident_growth_bytes=megabytes and megabytes << 20)
+        return PeakMemory(peak_resident_growth_bytes=megabytes and megabytes << 20)
 
     monkeypatch.setattr(Bench, "peak", peak)
     job = {"config": config(), "spec": dataclasses.asdict(toy.spec()), "batch": 1}
-    one = worker.Contender({**job, "attention": None, "memory_limit_bytes": None})
+    one = worker.TimedModel({**job, "attention": None, "memory_limit_bytes": None})
     one.build(64, flops=False)
-    assert one.weigh("inference", 1)["memory"]["peak_resident_growth_bytes"] == (told and told << 20)
+    assert one.measure_peak_memory("inference", 1)["memory"]["peak_resident_growth_bytes"] == (told and told << 20)
     assert not list(found)
 
 
 def test_a_turn_begins_with_a_step_that_is_not_counted_where_steps_are_short(in_process: list) -> None:
     job = {"config": config(), "spec": dataclasses.asdict(toy.spec()), "batch": 1}
-    one = worker.Contender({**job, "attention": None, "memory_limit_bytes": None})
+    one = worker.TimedModel({**job, "attention": None, "memory_limit_bytes": None})
     one.build(64, flops=False)
     one.warm_up("inference", limit_seconds=30.0)
     calls = []
@@ -375,7 +375,9 @@ def test_who_has_had_a_turn_leaves_the_cores_to_the_next() -> None:
     """Threads of OpenMP spin for tens of milliseconds after a step."""
     both = {**config(), "hardware": {**config()["hardware"], "threads": 2}}
     job = {"config": both, "spec": dataclasses.asdict(toy.spec()), "batch": 32}
-    live = Live("lra_bench.profiling.comparison.worker", {**job, "attention": None, "memory_limit_bytes": None})
+    live = WorkerProcess(
+        "lra_bench.profiling.comparison.worker", {**job, "attention": None, "memory_limit_bytes": None}
+    )
     try:
         live.ask(60, "build", length=1024, flops=False)
         live.ask(60, "warm_up", mode="train", limit_seconds=30.0)
@@ -390,7 +392,7 @@ def test_who_has_had_a_turn_leaves_the_cores_to_the_next() -> None:
     assert sorted(ran)[2] < 0.002
 
 
-def seconds_run(live: Live) -> float:
+def seconds_run(live: WorkerProcess) -> float:
     """Of all threads of a process."""
     tasks = Path(f"/proc/{live._process.pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9

@@ -15,11 +15,11 @@ from lra_bench.profiling.comparison.interleave import VISITS
 from lra_bench.profiling.comparison.ratios import fast
 from lra_bench.profiling.comparison.rows import row_of, summary_of
 from lra_bench.profiling.comparison.run import Comparison, Profile, batches_of
-from lra_bench.profiling.comparison.types import Entrant, Measured, Setting
+from lra_bench.profiling.comparison.types import ComparisonModel, Measured, Setting
 from lra_bench.profiling.speed_point import entry_of, unmeasured
 from lra_bench.profiling.timing import Timing, WarmUp, summary
-from lra_bench.profiling.worker_pool import Processes
-from lra_bench.runtime.memory import Peak
+from lra_bench.profiling.worker_pool import WorkerPool
+from lra_bench.runtime.memory import PeakMemory
 from tests.profiling.test_profile import config, hardware
 from tests.support import toy_networks as toy
 
@@ -35,7 +35,7 @@ KERNELS = {"transformer": "fused", "transformer (math)": "math"}
 
 
 class Scripted:
-    """In place of a contest: costs by formula, memory for so many bytes."""
+    """In place of a comparison: costs by formula, memory for so many bytes."""
 
     held: ClassVar[list[tuple[int, Any, list[str]]]] = []
     visited: ClassVar[list[int]] = []
@@ -43,19 +43,19 @@ class Scripted:
     kernels: ClassVar[dict[str, str]] = KERNELS
     noise: ClassVar[list[float]] = [1.0, 1.0, 1.0, 1.0, 1.0]
 
-    def __init__(self, setting: Setting, processes: Processes, tell: Any) -> None:
+    def __init__(self, setting: Setting, processes: WorkerPool, tell: Any) -> None:
         self.setting, self.tell = setting, tell
         self.found: list[Measured] = []
         self.flops: dict[str, Any] = {}
         self.energy: dict[str, Any] = {"linear": {"joules_per_step": 1.0, "route": "scripted"}}
-        self.ceiling = 1e9 if setting.ceiling else None
+        self.peak_matmul_flops = 1e9 if setting.peak_matmul_flops else None
 
-    def run(self, entrants: list[Entrant], modes: dict[str, list[str]]) -> list[Measured]:
-        for entrant in entrants:
-            self.flops[entrant.name] = {"inference": 10 * self.setting.length, "train": None, "route": "meta"}
-            self.flops[entrant.name]["uncounted"] = ["sort"]
-        self.held.append((self.setting.length, self.setting.batch, [one.name for one in entrants if modes[one.name]]))
-        self.found = [self.measured(one, mode) for one in entrants for mode in modes[one.name]]
+    def run(self, candidates: list[ComparisonModel], modes: dict[str, list[str]]) -> list[Measured]:
+        for candidate in candidates:
+            self.flops[candidate.name] = {"inference": 10 * self.setting.length, "train": None, "route": "meta"}
+            self.flops[candidate.name]["uncounted"] = ["sort"]
+        self.held.append((self.setting.length, self.setting.batch, [one.name for one in candidates if modes[one.name]]))
+        self.found = [self.measured(one, mode) for one in candidates for mode in modes[one.name]]
         return self.found
 
     def again(self) -> None:
@@ -63,26 +63,26 @@ class Scripted:
         for one in self.found:
             one.rounds = [*one.rounds, *one.rounds[: len(self.noise)]]
 
-    def measured(self, entrant: Entrant, mode: str) -> Measured:
+    def measured(self, candidate: ComparisonModel, mode: str) -> Measured:
         length, batch = self.setting.length, self.setting.batch
         rows = int(batch) if batch != "largest" else 8
-        seconds, size, power = COSTS[entrant.name]
+        seconds, size, power = COSTS[candidate.name]
         grown = rows * (length / 1024) ** power
         self.tell(1, "")
         if size * grown > self.room_bytes:
             reason = "out_of_memory", "no room", self.setting.policy
-            return Measured(entrant, unmeasured(mode, length, rows, *reason))
+            return Measured(candidate, unmeasured(mode, length, rows, *reason))
         timing = Timing(20, seconds * grown, seconds * grown, seconds * grown, 1.0, False)
-        peak = Peak(peak_resident_growth_bytes=int(size * grown))
+        peak = PeakMemory(peak_resident_growth_bytes=int(size * grown))
         entry = entry_of(mode, length, rows, rows * length, timing, peak, self.setting.policy)
-        entry["attention_backend"] = self.kernels.get(entrant.name)
-        noise = self.noise if not entrant.baseline else [1.0] * len(self.noise)
-        return Measured(entrant, entry, [[timing.median_seconds * each] for each in noise], flops_per_row=length)
+        entry["attention_backend"] = self.kernels.get(candidate.name)
+        noise = self.noise if not candidate.baseline else [1.0] * len(self.noise)
+        return Measured(candidate, entry, [[timing.median_seconds * each] for each in noise], flops_per_row=length)
 
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Scripted]]:
-    monkeypatch.setattr(comparison, "Contest", Scripted)
+    monkeypatch.setattr(comparison, "Interleaving", Scripted)
     monkeypatch.setattr(Scripted, "held", [])
     monkeypatch.setattr(Scripted, "visited", [])
     yield Scripted
@@ -91,12 +91,12 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Scripted]]:
 def compare(*others: str, **measure: Any) -> Profile:
     options = config(lengths=LENGTHS)
     options["measure"] |= {"flops": True, "memory_limit_gigabytes": None, "speed_batches": [1], **measure}
-    entrants = [
-        Entrant("transformer", "transformer", options, baseline="default"),
-        Entrant("transformer (math)", "transformer", options, attention="math", baseline="math"),
-        *(Entrant(name, name.partition(" ")[0], options) for name in others),
+    candidates = [
+        ComparisonModel("transformer", "transformer", options, baseline="default"),
+        ComparisonModel("transformer (math)", "transformer", options, attention="math", baseline="math"),
+        *(ComparisonModel(name, name.partition(" ")[0], options) for name in others),
     ]
-    return Comparison(entrants, toy.spec(), hardware(), "smoke").run()
+    return Comparison(candidates, toy.spec(), hardware(), "smoke").run()
 
 
 def cells(profile: Profile, title: str) -> dict[str, dict[str, Any]]:
@@ -131,9 +131,9 @@ def test_a_ratio_is_that_of_fast_steps_as_they_stand_in_the_table() -> None:
 
     def measured(name: str, seconds: float, rows: int, baseline: str | None = None) -> Measured:
         rounds = (seconds * (1 + generator.exponential(0.3, size=(28, 3)))).tolist()
-        entry = entry_of("train", 64, rows, rows * 64, summary(rounds, WarmUp(1.0, seconds)), Peak())
+        entry = entry_of("train", 64, rows, rows * 64, summary(rounds, WarmUp(1.0, seconds)), PeakMemory())
         entry["attention_backend"] = KERNELS.get(name)
-        return Measured(Entrant(name, name, config(), baseline=baseline), entry, rounds)
+        return Measured(ComparisonModel(name, name, config(), baseline=baseline), entry, rounds)
 
     own, exact = measured("linear", 0.02, 4), measured("transformer", 0.01, 1, "default")
     row = row_of(own, ["default"], {("default", "train", 64): exact})
@@ -188,8 +188,8 @@ def test_an_error_and_an_unknown_peak_of_the_baseline_are_no_victory() -> None:
         4096: entries("transformer", 4, 4096, **broken),
     }
     options = config()
-    own = [Measured(Entrant("linear", "linear", options), entries("linear", 3, length)) for length in other]
-    exact = Entrant("transformer", "transformer", options, baseline="default")
+    own = [Measured(ComparisonModel("linear", "linear", options), entries("linear", 3, length)) for length in other]
+    exact = ComparisonModel("transformer", "transformer", options, baseline="default")
     baselines = {("default", "train", length): Measured(exact, entry) for length, entry in other.items()}
     rows = [row_of(one, ["default"], baselines) for one in own]
     summary = summary_of(rows, {}, ["default"], baselines)
