@@ -57,7 +57,8 @@ def _row(key: str, label: str, system: type[nn.Module], capability: Capability) 
         [f"causal ({capability.causal})"] if capability.causal != "none" else []
     )
     growth = "N" if capability.growth == 1 else f"N^{capability.growth:g}"
-    return f"| {capability.family} | `{key}` | {label} | [{file}]({file}) | {paper} | {', '.join(directions)} | {growth} |\n"
+    cells = capability.family, f"`{key}`", label, f"[{file}]({file})", paper, ", ".join(directions), growth
+    return f"| {' | '.join(cells)} |\n"
 
 
 if __name__ == "__main__":

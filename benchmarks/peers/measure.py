@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lra_bench.profiling.worker_pool import run_worker
-from lra_bench.runtime.allocator import KEEPING_NOTHING
+from lra_bench.runtime.memory import KEEPING_NOTHING
 
 from .pair import Pair, Sizes
 from .table import WHOSE, Row

@@ -57,7 +57,7 @@ def reevaluate(
     from lra_bench.evaluation.knobs import chosen
     from lra_bench.records import environment, store
     from lra_bench.runtime.hardware import alone, resolve
-    from lra_bench.tracking.update import update
+    from lra_bench.tracking.tracker import update
     from lra_bench.training.checkpoint import Checkpoints
 
     from .locks import cell_lock, checkpoint_folder

@@ -20,7 +20,7 @@ from lra_bench.records.extrapolation import attempt_now, section
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Capability, Parameters, Training
 from lra_bench.runtime.memory import peak_memory
-from lra_bench.tracking.choice import tracker
+from lra_bench.tracking.tracker import tracker
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.evaluation import Evaluation, evaluate
 from lra_bench.training.loop import Fit, train

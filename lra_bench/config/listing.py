@@ -38,8 +38,8 @@ def options(
 ) -> list[dict[str, Any]]:
     """Name and description of each option of a group; ``kind`` in the singular or the plural.
 
-    With ``declared``, ``family`` or ``causal`` models tell their capabilities as well, for which a class is loaded where
-    its source does not say them; a model that cannot be loaded tells none. ``family`` keeps the models of one family,
+    With ``declared``, ``family`` or ``causal`` models have their capabilities too, for which a class is loaded if its
+    source does not state them; a model that cannot be loaded has none. ``family`` keeps the models of one family,
     and ``causal`` those with an exact causal form.
     Raises ``UserError`` where there is no such group or family, or where the group has none.
     """

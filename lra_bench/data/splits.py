@@ -1,11 +1,16 @@
-"""Validation rows held out of train, always the same ones."""
+"""Validation rows held out of train, and the refusal of data that is not whole."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
-from .columns import Integers
+from lra_bench.contracts import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from .columns import Integers
 
 
 def hold_out(targets: NDArray[np.integer], rows: int, seed: int) -> tuple[Integers, Integers]:
@@ -14,6 +19,8 @@ def hold_out(targets: NDArray[np.integer], rows: int, seed: int) -> tuple[Intege
     Every class gives in proportion to its size, to within one row: what a class owes is rounded by largest remainder.
     A pure function of ``targets`` and ``seed``. Raises ``ValueError`` unless 0 < ``rows`` < the rows there are.
     """
+    import numpy as np
+
     if not 0 < rows < len(targets):
         raise ValueError(f"cannot hold {rows} of {len(targets)} rows out")
     classes, sizes = np.unique(targets, return_counts=True)
@@ -26,3 +33,12 @@ def hold_out(targets: NDArray[np.integer], rows: int, seed: int) -> tuple[Intege
         members = np.flatnonzero(targets == label)
         out[generator.permutation(members)[:count]] = True
     return np.flatnonzero(~out), np.flatnonzero(out)
+
+
+def require_whole(task: str, lacks: str, allow_partial: bool) -> None:
+    """Raise ``UserError`` where ``lacks`` says that something is missing or lossy and the user did not allow that."""
+    if lacks and not allow_partial:
+        raise UserError(
+            f"task={task}: the data is {lacks}; set task.allow_partial=true to use it all the same "
+            "(records and tables will say so)"
+        )

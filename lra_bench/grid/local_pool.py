@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from lra_bench.cells.cell import already_completed, exit_code
 from lra_bench.cells.locks import reserve
@@ -17,10 +17,11 @@ from lra_bench.cells.subprocess import INTERRUPTED, Attempt
 from lra_bench.contracts import UserError
 from lra_bench.progress import Tell, bar, say
 from lra_bench.records import store
+from lra_bench.records.key import CellKey
 from lra_bench.records.schema import Record
+from lra_bench.runtime.files import why
 from lra_bench.runtime.signals import deferred
 
-from .process import log_file, start
 from .resources import Allocation, allocations
 from .status import Planned
 
@@ -153,3 +154,29 @@ def _outcome(ended: _Running) -> Outcome:
         reason = record.reason if record is not None else next(reversed(ended.process.last_lines), "")
         say(f"{key}: {reason} ({log_file(key)})")
     return ended.planned, record, code
+
+
+def start(planned: Planned, results: Path, allocation: Allocation, anew: bool) -> Attempt:
+    """Start a cell in a fresh process, with the user's folder on its import path.
+
+    One that is ``alone`` has the terminal; of several each writes to its own log, and Ctrl-C reaches it through us.
+    """
+    with nullcontext() if allocation.alone else _log(planned) as log:
+        return Attempt(planned.cell, planned.attempt, results, anew, allocation.cores, allocation.cards, log)
+
+
+def _log(planned: Planned) -> IO[str]:
+    """The cell's log, emptied."""
+    path = log_file(planned.cell.key)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"LRA_BENCH_CACHE: {path} {why(error)}; set LRA_BENCH_CACHE to another folder") from error
+
+
+def log_file(key: CellKey) -> Path:
+    """Where a cell says what it does when others run beside it: under the cache, by its key."""
+    from lra_bench.data.cache import Cache
+
+    return Cache().root / "logs" / key.file("log")

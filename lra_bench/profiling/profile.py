@@ -11,11 +11,10 @@ import torch
 from lra_bench.contracts import TaskSpec
 from lra_bench.progress import bar, say
 from lra_bench.records.sections import Energy, Flops, SpeedPoint
-from lra_bench.runtime.allocator import KEEPING_ALL, KEEPING_NOTHING
 from lra_bench.runtime.hardware import Hardware
+from lra_bench.runtime.memory import KEEPING_ALL, KEEPING_NOTHING
 
-from .foresee import too_slow
-from .scaling import growth
+from .scaling import growth, too_slow
 from .speed_point import add_flops, unmeasured
 from .worker_pool import run_worker
 

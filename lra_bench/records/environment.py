@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lra_bench.runtime.processor import processor_name
+from lra_bench.runtime.hardware import processor_name
 
 from .sections import Code, Environment
 

@@ -18,10 +18,29 @@ from lra_bench.runtime.redaction import shareable
 
 from .account import default_mode, end_service, first_line, has_account, own_folders
 from .contents import charts, figures, summary, tables, thinned
-from .tracker import Tracker
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class Tracker:
+    """Follows a run: ``start`` or ``resume``, ``log`` at every evaluation, ``finish`` with the record.
+
+    This one does nothing.
+    """
+
+    def start(self, config: Mapping[str, Any], key: CellKey, folder: Path) -> None:
+        """Begin following the cell ``key``; files go under ``folder``/wandb."""
+
+    def resume(self, record: Record, folder: Path) -> None:
+        """Take up the run of a record that was evaluated again; files go under ``folder``/wandb."""
+
+    def log(self, step: int, values: Mapping[str, float]) -> None:
+        """Show figures of a step while the run goes on."""
+
+    def finish(self, record: Record, curves: pd.DataFrame | None = None) -> None:
+        """Mirror the record, its curves and figures, and end."""
+
 
 REACH_SECONDS = 15
 UPLOAD_SECONDS = 60.0

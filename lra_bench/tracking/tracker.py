@@ -1,32 +1,38 @@
-"""What follows a run."""
+"""The tracker that a configuration asks for, and the update of a mirrored run."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lra_bench.records.key import CellKey
+from lra_bench.contracts import UserError
 from lra_bench.records.schema import Record
 
-if TYPE_CHECKING:
-    import pandas as pd
+from .mirror import Tracker, WandbTracker
 
 
-class Tracker:
-    """Follows a run: ``start`` or ``resume``, ``log`` at every evaluation, ``finish`` with the record.
+def tracker(options: Mapping[str, Any]) -> Tracker:
+    """The tracker that ``config.tracker`` asks for: ``wandb`` or ``none``."""
+    if options["name"] == "none" or options["mode"] == "disabled":
+        return Tracker()
+    if options["name"] != "wandb":
+        raise UserError(f"tracker.name={options['name']}: choose wandb or none")
+    if options["mode"] not in (None, "online", "offline"):
+        raise UserError(f"tracker.mode={options['mode']}: choose online, offline, disabled or null")
+    return WandbTracker(options["project"], options["mode"])
 
-    This one does nothing.
+
+def update(record: Record) -> None:
+    """Let the run that holds the record show its summary, tables, figures and files as they are now.
+
+    Nothing happens without an account or offline, nor where the record's cell was not mirrored.
     """
-
-    def start(self, config: Mapping[str, Any], key: CellKey, folder: Path) -> None:
-        """Begin following the cell ``key``; files go under ``folder``/wandb."""
-
-    def resume(self, record: Record, folder: Path) -> None:
-        """Take up the run of a record that was evaluated again; files go under ``folder``/wandb."""
-
-    def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Show figures of a step while the run goes on."""
-
-    def finish(self, record: Record, curves: pd.DataFrame | None = None) -> None:
-        """Mirror the record, its curves and figures, and end."""
+    if "tracker" not in record.config:
+        return
+    follower = tracker(record.config["tracker"])
+    # Online or not at all, so nothing of it has to stay on this machine.
+    with tempfile.TemporaryDirectory() as folder:
+        follower.resume(record, Path(folder))
+        follower.finish(record)

@@ -103,7 +103,7 @@ class ByteTask(Task):
 
     def prepare(self, cache: DataCache) -> None:
         """Find or fetch the documents, read them into the cache once, and cut the splits."""
-        from lra_bench.data.partial import require_whole
+        from lra_bench.data.splits import require_whole
 
         corpus = self.open(cache)
         require_whole(self.name, corpus.lacks(), self.allow_partial)

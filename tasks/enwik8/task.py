@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from lra_bench.contracts import DataCache, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
-from lra_bench.data.partial import require_whole
+from lra_bench.data.splits import require_whole
 
 if TYPE_CHECKING:
     import datasets

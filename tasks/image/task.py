@@ -90,7 +90,7 @@ class Image(Task):
 
     def prepare(self, cache: DataCache) -> None:
         """Find or fetch the pictures, read them into the cache once, and part the splits."""
-        from lra_bench.data.partial import require_whole
+        from lra_bench.data.splits import require_whole
 
         from .files import OFFICIAL_PICTURES, REMOTES, lacking, read_pictures
 

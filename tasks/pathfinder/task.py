@@ -227,7 +227,7 @@ class Pathfinder(Task):
 
     def _read(self, cache: DataCache) -> None:
         """Read released pictures into the cache, hold their labels against them, and part the splits."""
-        from lra_bench.data.partial import require_whole
+        from lra_bench.data.splits import require_whole
 
         from .files import EMPTY_AT_MOST, OFFICIAL_PICTURES, parted
         from .rows import tables

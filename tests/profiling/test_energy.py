@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from lra_bench.profiling import energy, powercap
-from lra_bench.profiling.powercap import joule_counter
+from lra_bench.profiling import energy
+from lra_bench.profiling.energy import joule_counter
 
 
 def zone(root: Path, name: str, what: str, microjoules: int, most: int = 262_143_328_850) -> Path:
@@ -54,7 +54,7 @@ def test_none_is_said_with_its_reason(tmp_path: Path, monkeypatch: pytest.Monkey
     def refuse(path: Path, name: str) -> int:
         raise PermissionError(13, "Permission denied", str(path / name))
 
-    monkeypatch.setattr(powercap, "_microjoules", refuse)
+    monkeypatch.setattr(energy, "_microjoules", refuse)
     assert joule_counter(tmp_path) == f"{broken} may not be read by this user"
 
 

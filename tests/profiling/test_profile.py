@@ -19,7 +19,7 @@ from lra_bench.build import build_task
 from lra_bench.config import compose as configuration
 from lra_bench.config.groups import option_files
 from lra_bench.contracts import TaskSpec
-from lra_bench.profiling import bench, energy, foresee, timing, worker
+from lra_bench.profiling import bench, energy, scaling, timing, worker
 from lra_bench.profiling import profile as profiling
 from lra_bench.profiling.profile import profile
 from lra_bench.profiling.speed_point import unmeasured
@@ -27,8 +27,8 @@ from lra_bench.profiling.steps import inference_step, train_step
 from lra_bench.profiling.synthetic import spec_at, synthetic_batch, tokens_in
 from lra_bench.profiling.worker_pool import run_worker
 from lra_bench.records.sections import Energy, Flops, SpeedPoint
-from lra_bench.runtime.allocator import KEEPING_ALL, KEEPING_NOTHING
 from lra_bench.runtime.hardware import Hardware, resolve
+from lra_bench.runtime.memory import KEEPING_ALL, KEEPING_NOTHING
 from lra_bench.runtime.subprocesses import environment
 from lra_bench.training.optimizer import Optimizer
 from tests.support import toy_networks as toy
@@ -486,13 +486,13 @@ def is_running(pid: int) -> bool:
 def test_prediction_follows_a_power_law() -> None:
     for power in np.linspace(0, 2.5, 6):
         entries = [{**unmeasured("train", n, 1, "ok", ""), "p10_seconds": (n / 1024) ** power} for n in (1024, 2048)]
-        reason = foresee.too_slow(entries, "train", 8192, CPU, limit_seconds=0.001)
+        reason = scaling.too_slow(entries, "train", 8192, CPU, limit_seconds=0.001)
         assert reason is not None and f"take {8**power:.3g} s" in reason
 
 
 def test_a_length_that_was_disturbed_foretells_no_cube() -> None:
     entries = [{**unmeasured("train", n, 1, "ok", ""), "p10_seconds": (n / 1024) ** 3} for n in (1024, 2048)]
-    assert f"take {8 * 2**2.5:.3g} s" in str(foresee.too_slow(entries, "train", 4096, CPU, limit_seconds=30))
+    assert f"take {8 * 2**2.5:.3g} s" in str(scaling.too_slow(entries, "train", 4096, CPU, limit_seconds=30))
 
 
 def test_memory_is_foreseen_in_the_same_way() -> None:
@@ -500,12 +500,12 @@ def test_memory_is_foreseen_in_the_same_way() -> None:
         {**unmeasured("train", n, 1, "ok", ""), "peak_resident_growth_bytes": 1e9 * (n / 1024) ** 2}
         for n in (1024, 2048)
     ]
-    assert foresee.too_large(entries, "train", 4096, int(17e9)) is None
-    assert "hold 16 GB" in foresee.too_large(entries, "train", 4096, int(15e9))
-    assert "memory_limit_gigabytes" in foresee.too_large(entries, "train", 4096, int(15e9))
-    assert foresee.too_large(entries[:1], "train", 4096, 1) is None, "one length foretells nothing"
-    assert foresee.too_large(entries, "inference", 4096, 1) is None
-    assert foresee.too_large(entries, "train", 4096, None) is None
+    assert scaling.too_large(entries, "train", 4096, int(17e9)) is None
+    assert "hold 16 GB" in scaling.too_large(entries, "train", 4096, int(15e9))
+    assert "memory_limit_gigabytes" in scaling.too_large(entries, "train", 4096, int(15e9))
+    assert scaling.too_large(entries[:1], "train", 4096, 1) is None, "one length foretells nothing"
+    assert scaling.too_large(entries, "inference", 4096, 1) is None
+    assert scaling.too_large(entries, "train", 4096, None) is None
 
 
 def test_the_steps_of_a_cell_have_their_flops_and_their_share_of_the_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,8 @@ import torch
 
 from lra_bench.records import environment as module
 from lra_bench.records.environment import code_version, environment
-from lra_bench.runtime import processor
-from lra_bench.runtime.hardware import resolve
-from lra_bench.runtime.processor import processor_slug, slugify_processor
+from lra_bench.runtime import hardware
+from lra_bench.runtime.hardware import processor_slug, resolve, slugify_processor
 
 
 @pytest.mark.parametrize(
@@ -41,7 +40,7 @@ def test_processor_slugs(name: str, slug: str) -> None:
 
 
 def test_a_processor_without_a_name_is_called_by_its_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processor, "processor_name", lambda: None)
+    monkeypatch.setattr(hardware, "processor_name", lambda: None)
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert processor_slug() == "aarch64"
 

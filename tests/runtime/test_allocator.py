@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lra_bench.runtime.allocator import KEEPING_ALL, KEEPING_NOTHING
+from lra_bench.runtime.memory import KEEPING_ALL, KEEPING_NOTHING
 from lra_bench.runtime.subprocesses import environment
 
 PAGES = (48 << 20) // 4096
@@ -18,7 +18,7 @@ STEPS = """
 import json, resource
 from pathlib import Path
 import torch
-from lra_bench.runtime.allocator import hand_back
+from lra_bench.runtime.memory import hand_back
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1])

@@ -19,8 +19,7 @@ from lra_bench.build import build_model, build_task
 from lra_bench.config import compose as configuration
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
-from lra_bench.runtime.hardware import Hardware
-from lra_bench.runtime.processor import processor_name
+from lra_bench.runtime.hardware import Hardware, processor_name
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.loop import train
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from lra_bench.records import store
 from lra_bench.records.schema import Record
-from lra_bench.tracking.choice import tracker
+from lra_bench.tracking.tracker import tracker
 from tests.support.record_factory import make_curves
 
 OFFLINE = {"name": "wandb", "project": "lra-bench", "mode": "offline"}

@@ -22,11 +22,9 @@ from lra_bench.records.schema import Record
 from lra_bench.tracking import account
 from lra_bench.tracking import mirror as mirroring
 from lra_bench.tracking.account import has_account
-from lra_bench.tracking.choice import tracker
 from lra_bench.tracking.contents import summary, thinned
-from lra_bench.tracking.mirror import WandbTracker, artifact_name
-from lra_bench.tracking.tracker import Tracker
-from lra_bench.tracking.update import update
+from lra_bench.tracking.mirror import Tracker, WandbTracker, artifact_name
+from lra_bench.tracking.tracker import tracker, update
 from tests.support import wandb_log
 from tests.support.mirrored_runs import OFFLINE, PLAIN, mirror_record
 from tests.support.record_factory import RATIOS, make_curves, make_extrapolation, make_point, make_record
@@ -198,7 +196,7 @@ def test_a_mirror_that_breaks_late_still_ends(
 def test_none_does_nothing_and_imports_nothing(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"
-        "from tests.support.record_factory import *; from lra_bench.tracking.choice import tracker\n"
+        "from tests.support.record_factory import *; from lra_bench.tracking.tracker import tracker\n"
         "mirror, record = tracker({'name': 'none', 'mode': None, 'project': 'p'}), make_record()\n"
         "mirror.start(record.config, record.key, Path('x')); mirror.log(1, {}); mirror.finish(record)\n"
         "assert 'wandb' not in sys.modules and not Path('x').exists()"

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from lra_bench.cells.subprocess import WRONG_INPUT, Attempt, write_placeholder_record
 from lra_bench.contracts import UserError
 from lra_bench.grid.execute import wants_run
-from lra_bench.grid.local_pool import LOOK_SECONDS
+from lra_bench.grid.local_pool import LOOK_SECONDS, start
 from lra_bench.grid.plan import plan
-from lra_bench.grid.process import start
 from lra_bench.grid.resources import Allocation
 from lra_bench.grid.status import Planned
 

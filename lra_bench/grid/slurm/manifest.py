@@ -22,6 +22,8 @@ GRIDS = "grids"
 CLUSTERS = ("slurm", "local")
 LARGEST_BYTES = 64 * 2**20
 REQUEUE = {"requeue": True}
+LAYOUT = 2
+"""Raised when the module or the arguments of ``CellJob`` change: jobs that were queued before cannot run any more."""
 
 _JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]{0,199}")
@@ -55,7 +57,10 @@ class SubmittedCell:
 
 @dataclass
 class SubmittedGrid:
-    """What ``grid.json`` in ``<results>/grids/<name>`` holds; logs of jobs lie beside it."""
+    """What ``grid.json`` in ``<results>/grids/<name>`` holds; logs of jobs are beside it.
+
+    ``layout`` is the ``LAYOUT`` of the version that submitted its jobs last; files without one are of layout 1.
+    """
 
     name: str
     submitted_at: str
@@ -63,6 +68,7 @@ class SubmittedGrid:
     config_dir: str | None
     rerun: str
     cells: list[SubmittedCell] = field(default_factory=list)
+    layout: int = LAYOUT
 
     def folder(self, results: Path) -> Path:
         """Where the grid is kept."""
@@ -118,7 +124,11 @@ def _refuse(name: str) -> None:
 
 def _grid(raw: Any, name: str) -> SubmittedGrid:
     """The grid in ``raw``, from the folder ``name``; ``UserError`` names the first part that cannot be."""
+    check(raw, dict[str, Any], "grid")
+    raw = {"layout": 1, **raw}
     grid = SubmittedGrid(**_fields(SubmittedGrid, raw, "grid", skipped="cells"))
+    if not 1 <= grid.layout <= LAYOUT:
+        raise UserError(f"layout should be 1 to {LAYOUT}, is {shown(grid.layout)}; update lra-bench")
     if grid.name != name:
         raise UserError(f"name should be that of its folder, is {shown(grid.name)}")
     if grid.cluster not in CLUSTERS:

@@ -1,4 +1,4 @@
-"""How the cells of a submitted grid fare, by what lies on disk and what the queue knows."""
+"""Status of submitted cells, from the files of the grid and the queue."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lra_bench.records import store
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import FINISHED, Record
 
-from .manifest import SubmittedGrid, arrival, changing
+from .manifest import LAYOUT, SubmittedGrid, arrival, changing
 from .queue import states
 from .submit import cancel_jobs, check_here, submit_cells
 
@@ -20,7 +20,7 @@ LIVE = ("pending", "running", "submitted", "requeued", "completing", "configurin
 
 @dataclass(frozen=True)
 class SubmittedStatus:
-    """How a cell of a submitted grid fares.
+    """Status of a cell of a submitted grid.
 
     ``state`` is the record's status where its job has ended, else the queue's word; ``submitted`` where the queue
     cannot be asked, ``lost`` where a job has ended without a word, ``refused`` where its input was wrong.
@@ -35,7 +35,7 @@ class SubmittedStatus:
 
 
 def submitted_statuses(grid: SubmittedGrid, results: Path) -> list[SubmittedStatus]:
-    """How each cell of a grid fares."""
+    """The status of each cell of a grid."""
     queue = states(grid.cluster, [cell.job for cell in grid.cells])
     return [_submitted_status(grid, number, queue, results) for number in range(len(grid.cells))]
 
@@ -55,11 +55,18 @@ def resume(results: Path, name: str | None) -> tuple[str, int]:
         check_here(grid.cluster)
         if grid.config_dir is not None and not Path(grid.config_dir).is_dir():
             raise UserError(f"{grid.name}: was submitted with --config-dir {grid.config_dir}, which no longer exists")
+        statuses = submitted_statuses(grid, results)
+        if grid.layout < LAYOUT and (waiting := sum(each.live for each in statuses)):
+            raise UserError(
+                f"{grid.name}: {waiting} of its jobs were queued by an older version of lra-bench and cannot run; "
+                f"end them with lra-bench grid cancel {grid.name}, then resume"
+            )
         left = [
             number
-            for number, cell_status in enumerate(submitted_statuses(grid, results))
+            for number, cell_status in enumerate(statuses)
             if not cell_status.live and cell_status.state not in FINISHED
         ]
+        grid.layout = LAYOUT
         for _ in submit_cells(grid, left, results):
             grid.write(results)
         return grid.name, len(left)
@@ -72,6 +79,8 @@ def _submitted_status(grid: SubmittedGrid, number: int, queue: dict[str, str] | 
     key = replace(CellKey(**cell.key), hardware=said.key.split("/")[2]) if said and said.key else CellKey(**cell.key)
     record = store.find(key, results) if key.hardware != UNRESOLVED else record_at(key, cell.place, results)
     state, reason, live = _state(cell.job, said.code if said else None, queue, record)
+    if grid.layout < LAYOUT and (live or state == "lost"):
+        reason = "queued by an older version of lra-bench, so it cannot run; lra-bench grid resume submits it again"
     return SubmittedStatus(
         str(key), cell.job, said.host if said else None, state, reason or (said.reason if said else ""), live
     )

@@ -11,8 +11,8 @@ from typing import Any
 from lra_bench.profiling.speed_point import LARGEST, retimed, unmeasured
 from lra_bench.profiling.timing import WarmUp, alternate, fewest_seconds, is_slow, summary
 from lra_bench.profiling.worker_pool import Ended, WorkerPool, WorkerProcess
-from lra_bench.runtime.allocator import KEEPING_ALL, KEEPING_NOTHING
 from lra_bench.runtime.hardware import usable_cpus
+from lra_bench.runtime.memory import KEEPING_ALL, KEEPING_NOTHING
 
 from .types import ComparisonModel, Measured, Setting
 

@@ -9,9 +9,8 @@ from typing import Any
 import psutil
 
 from lra_bench.contracts import TaskSpec, UserError
-from lra_bench.profiling.foresee import too_large, too_slow
 from lra_bench.profiling.profile import MODES, lengths_of
-from lra_bench.profiling.scaling import growth
+from lra_bench.profiling.scaling import growth, too_large, too_slow
 from lra_bench.profiling.speed_point import FALLBACK, FIXED, LARGEST, add_flops, unmeasured
 from lra_bench.profiling.worker_pool import WorkerPool
 from lra_bench.progress import Tell, bar

@@ -25,9 +25,8 @@ from lra_bench.profiling.speed_point import LARGEST
 from lra_bench.profiling.timing import Step, WarmUp, block, collector_off, first_steps, summary, warm_up
 from lra_bench.profiling.worker import settle
 from lra_bench.records.status import status_of
-from lra_bench.runtime.allocator import hand_back
 from lra_bench.runtime.hardware import resolve
-from lra_bench.runtime.memory import PeakMemory
+from lra_bench.runtime.memory import PeakMemory, hand_back
 
 LEAD_SECONDS = 0.03
 

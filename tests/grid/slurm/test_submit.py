@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -118,7 +119,47 @@ def test_a_grid_on_disk_is_the_grid(tmp_path):
         manifest.read(tmp_path, second)
 
 
+def of_older_layout(grid, results):
+    """The file of a grid as versions without ``layout`` wrote it."""
+    path = grid.folder(results) / "grid.json"
+    raw = json.loads(path.read_text())
+    del raw["layout"]
+    path.write_text(json.dumps(raw))
+
+
+def test_jobs_of_an_older_layout_are_named_and_block_resume_until_they_are_cancelled(tmp_path, monkeypatch):
+    grid = grid_of(manifest.new_name(tmp_path), tmp_path, job="12_0")
+    of_older_layout(grid, tmp_path)
+    monkeypatch.setattr(status, "states", lambda cluster, jobs: {"12_0": "pending"})
+    monkeypatch.setattr(status, "check_here", lambda cluster: None)
+    (found,) = status.submitted_statuses(manifest.read(tmp_path, None), tmp_path)
+    assert found.state == "pending" and "queued by an older version of lra-bench" in found.reason
+    with pytest.raises(UserError, match=f"1 of its jobs were queued by an older version .* grid cancel {grid.name}"):
+        status.resume(tmp_path, None)
+    monkeypatch.setattr(status, "states", lambda cluster, jobs: {})
+    submitted = []
+    monkeypatch.setattr(status, "submit_cells", lambda grid, left, results: iter([submitted.extend(left)]))
+    assert status.resume(tmp_path, None) == (grid.name, 1) and submitted == [0]
+    assert manifest.read(tmp_path, None).layout == manifest.LAYOUT
+
+
+def test_a_job_of_an_older_layout_ends_with_one_sentence(tmp_path):
+    """The pickle is what the module ``lra_bench.grid.job`` of the older layout wrote."""
+    pickled = (
+        b"\x80\x02clra_bench.grid.job\nCellJob\nq\x00)\x81q\x01}q\x02(X\n\x00\x00\x00_argumentsq\x03(]q\x04X\t\x00\x00\x00"
+        b"task=copyq\x05acpathlib\nPosixPath\nq\x06X\x07\x00\x00\x00resultsq\x07\x85q\x08Rq\tNh\x06h\x07X\x05\x00\x00\x00"
+        b"gridsq\nX\x01\x00\x00\x00xq\x0b\x87q\x0cRq\rK\x00X\x05\x00\x00\x00neverq\x0etq\x0fX\x08\x00\x00\x00_processq"
+        b"\x10Nub."
+    )
+    (tmp_path / "job.pkl").write_bytes(pickled)
+    code = "import pickle, pathlib; pickle.loads(pathlib.Path('job.pkl').read_bytes())"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1 and "queued by an older version of lra-bench" in done.stderr
+
+
 DAMAGE = {
+    "a layout of the future": (("layout",), 99, "update lra-bench"),
     "another name": (("name",), "../../elsewhere", "name"),
     "no name": (("name",), None, "name"),
     "a cluster of commands": (("cluster",), "local; rm", "cluster"),
