@@ -91,8 +91,10 @@ def text_inches(text: str, points: float = SMALL) -> float:
     """How wide a text is drawn at a size in points, of its widest line."""
     from matplotlib.font_manager import FontProperties
 
-    font = FontProperties(size=points)
-    return max(_renderer().get_text_width_height_descent(line, font, False)[0] for line in text.split("\n")) / 300
+    # The width depends on the settings, and is remembered: it must not be that of other settings.
+    with style():
+        font = FontProperties(size=points)
+        return max(_renderer().get_text_width_height_descent(line, font, False)[0] for line in text.split("\n")) / 300
 
 
 def line_inches(points: float = SMALL) -> float:

@@ -202,3 +202,12 @@ def test_legends_keep_to_their_width_and_lose_no_letter(labels: list[str], inche
         assert sum(legend.widths) + 0.16 * (len(legend.columns) - 1) <= inches + 1e-6
     kept = "".join(entry.label for column in legend.columns for entry in column)
     assert kept.replace("\n", "").replace(" ", "") == "".join(labels).replace(" ", "")
+
+
+def test_the_width_of_a_text_does_not_depend_on_where_it_was_first_asked_for():
+    text = "fewer than 3 seeds: not tested against others"
+    style.text_inches.cache_clear()
+    outside = style.text_inches(text)
+    style.text_inches.cache_clear()
+    with style.style():
+        assert style.text_inches(text) == outside
