@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +25,6 @@ from .examples import add_examples
 from .options import (
     ConfigDir,
     Json,
-    Overrides,
     RecordName,
     Reference,
     Results,
@@ -36,6 +34,7 @@ from .options import (
     root_of,
     rounded,
 )
+from .profile import profile
 
 NAME = "lra-bench"
 
@@ -66,66 +65,10 @@ def common(
 
 
 app.command()(bench)
+app.command()(profile)
 app.add_typer(data.app, name="data")
 app.add_typer(grid.app, name="grid")
 app.add_typer(cli_results.app, name="results")
-
-
-@app.command()
-def profile(
-    overrides: Overrides = None,
-    config_dir: ConfigDir = None,
-    as_json: Json = False,
-    output: Annotated[Path | None, typer.Option(help="Write the rows to this CSV file too")] = None,
-) -> None:
-    """Measure speed, memory and FLOPs of untrained models against exact attention, without a record."""
-    from lra_bench.config.import_path import importable
-    from lra_bench.leaderboard.profile import tables, write_csv
-    from lra_bench.profiling.comparison.run import Comparison
-    from lra_bench.runtime.hardware import resolve
-
-    from .profile import comparison_plans
-
-    planned = comparison_plans(overrides or [], root_of(None), config_dir)
-    profiles: list[Any] = []
-    if output is not None:
-        write_csv(profiles, output)  # to hear now, and not at the end, that it cannot be written
-    with importable(config_dir):
-        for comparison_plan in planned:
-            hardware = resolve(comparison_plan.candidates[0].config["hardware"])
-            if hardware.strategy != "none":
-                raise UserError(
-                    f"hardware.strategy={hardware.strategy}: a profile is of one process; "
-                    f"choose hardware={hardware.device.type}"
-                )
-            comparison = Comparison(
-                comparison_plan.candidates,
-                comparison_plan.spec,
-                hardware,
-                comparison_plan.protocol,
-                refused=comparison_plan.refused,
-            )
-            try:
-                found = comparison.run()
-            except KeyboardInterrupt:
-                say("lra-bench: interrupted; a profile that is not finished keeps nothing, start it again.")
-                sys.exit(130)
-            profiles.append(found)
-            if output is not None:
-                write_csv(profiles, output)
-            if not as_json:
-                _print_profile(found, tables(found))
-    if as_json:
-        print_json([found.as_dict() for found in profiles])
-
-
-def _print_profile(found: Any, tables: Iterable[tuple[str, list[dict[str, Any]]]]) -> None:
-    print(f"{found.task} · {found.protocol} · {found.hardware}")
-    for title, rows in tables:
-        print(f"\n{title}")
-        print_table(rows)
-    for warning in found.warnings:
-        say(f"Note: {warning}.")
 
 
 @app.command()

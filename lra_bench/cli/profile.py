@@ -1,26 +1,84 @@
-"""Who is compared with whom: the models that overrides name, beside exact attention by two back-ends."""
+"""The command ``lra-bench profile``: models named by overrides, beside exact attention by two back-ends."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-from lra_bench.build import build_task
-from lra_bench.config.import_path import importable
+import typer
+
 from lra_bench.contracts import TaskSpec, UserError
-from lra_bench.grid.plan import plan
-from lra_bench.grid.status import Planned
-from lra_bench.profiling.attention_backend import MATH
-from lra_bench.profiling.comparison.types import ComparisonModel
-from lra_bench.records.schema import variant_name
+from lra_bench.progress import say
+
+from .options import ConfigDir, Json, Overrides, print_json, print_table, root_of
+
+if TYPE_CHECKING:
+    from lra_bench.grid.status import Planned
+    from lra_bench.profiling.comparison.types import ComparisonModel
 
 BASELINE = "transformer"
 
 
+def profile(
+    overrides: Overrides = None,
+    config_dir: ConfigDir = None,
+    as_json: Json = False,
+    output: Annotated[Path | None, typer.Option(help="Write the rows to this CSV file too")] = None,
+) -> None:
+    """Measure speed, memory and FLOPs of untrained models against exact attention, without a record."""
+    from lra_bench.config.import_path import importable
+    from lra_bench.leaderboard.profile import tables, write_csv
+    from lra_bench.profiling.comparison.run import Comparison
+    from lra_bench.runtime.hardware import resolve
+
+    planned = comparison_plans(overrides or [], root_of(None), config_dir)
+    profiles: list[Any] = []
+    if output is not None:
+        write_csv(profiles, output)  # to hear now, and not at the end, that it cannot be written
+    with importable(config_dir):
+        for comparison_plan in planned:
+            hardware = resolve(comparison_plan.candidates[0].config["hardware"])
+            if hardware.strategy != "none":
+                raise UserError(
+                    f"hardware.strategy={hardware.strategy}: a profile is of one process; "
+                    f"choose hardware={hardware.device.type}"
+                )
+            comparison = Comparison(
+                comparison_plan.candidates,
+                comparison_plan.spec,
+                hardware,
+                comparison_plan.protocol,
+                refused=comparison_plan.refused,
+            )
+            try:
+                found = comparison.run()
+            except KeyboardInterrupt:
+                say("lra-bench: interrupted; a profile that is not finished keeps nothing, start it again.")
+                sys.exit(130)
+            profiles.append(found)
+            if output is not None:
+                write_csv(profiles, output)
+            if not as_json:
+                _print_profile(found, tables(found))
+    if as_json:
+        print_json([found.as_dict() for found in profiles])
+
+
+def _print_profile(found: Any, tables: Iterable[tuple[str, list[dict[str, Any]]]]) -> None:
+    print(f"{found.task} · {found.protocol} · {found.hardware}")
+    for title, rows in tables:
+        print(f"\n{title}")
+        print_table(rows)
+    for warning in found.warnings:
+        say(f"Note: {warning}.")
+
+
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """Models that share all but the model, the two baselines first; ``refused`` are names and reasons."""
+    """Models that share task and training options, the two baselines first; ``refused`` are names and reasons."""
 
     candidates: tuple[ComparisonModel, ...]
     refused: tuple[tuple[str, str], ...]
@@ -30,6 +88,9 @@ class ComparisonPlan:
 
 def comparison_plans(overrides: Sequence[str], results: Path, config_dir: Path | None = None) -> list[ComparisonPlan]:
     """One plan for every choice beside the model; ``UserError`` where no model of one runs its task."""
+    from lra_bench.config.import_path import importable
+    from lra_bench.grid.plan import plan
+
     together: dict[tuple[str, ...], list[Planned]] = {}
     for each in plan(overrides, results, config_dir):
         shared = tuple(text for text in each.cell.overrides if not _is_model(text))
@@ -41,6 +102,11 @@ def comparison_plans(overrides: Sequence[str], results: Path, config_dir: Path |
 def _comparison_plan(
     shared: Sequence[str], planned: Sequence[Planned], results: Path, config_dir: Path | None
 ) -> ComparisonPlan:
+    from lra_bench.build import build_task
+    from lra_bench.grid.plan import plan
+    from lra_bench.profiling.attention_backend import MATH
+    from lra_bench.profiling.comparison.types import ComparisonModel
+
     fit = [each for each in planned if each.status != "incompatible"]
     if not fit:
         raise UserError(f"{planned[0].cell.key}: {planned[0].reason}")
@@ -69,4 +135,6 @@ def _is_model(override: str) -> bool:
 
 def _name(planned: Planned) -> str:
     """The model and what differs from its file; the position is common to all."""
+    from lra_bench.records.schema import variant_name
+
     return variant_name(planned.cell.key.model, planned.cell.differences, None)

@@ -20,7 +20,7 @@ def merge(
     results: Results = None,
 ) -> None:
     """Merge another folder's records into this one; of two records of a cell the better finished one stays."""
-    from lra_bench.records.store import import_folder
+    from lra_bench.records.imports import import_folder
 
     done = import_folder(folder, root_of(results))
     for problem in done.broken:

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,6 @@ from lra_bench.runtime.files import read_whole, replacing, sweep, why
 
 from .environment import HOST, host_name, same_host
 from .key import CellKey
-from .parquet import check_table
 from .schema import FINISHED, Record
 from .upgrades import upgrade
 from .values import checked_json
@@ -83,7 +82,7 @@ def keep_best(
 
 def _set_aside(record: Record, root: Path) -> None:
     """Move a record to a hardware name that ends in a digest of its machine, unless a better one is there already."""
-    moved = replace(record, key=_key_of_machine(record))
+    moved = replace(record, key=key_of_machine(record))
     there = find(moved.key, root)
     if there is None or precedence(there) < precedence(moved):
         _put(moved, root / RUNS / moved.key.file("json"), _stored_tables(record))
@@ -91,7 +90,7 @@ def _set_aside(record: Record, root: Path) -> None:
     say(f"{record.key}: the record of another machine ({machine}) is now {moved.key}.")
 
 
-def _key_of_machine(record: Record) -> CellKey:
+def key_of_machine(record: Record) -> CellKey:
     """The key of a record with a digest of its machine added to the hardware."""
     machine = record.environment["hardware"]
     rounded = {**machine, "memory_bytes": round((machine.get("memory_bytes") or 0) / 2**30)}
@@ -209,92 +208,12 @@ def find(key: CellKey, root: Path) -> Record | None:
     return load(path) if path.exists() else None
 
 
-@dataclass
-class Imported:
-    """What an import did: records added, put in place of older ones, left as they were; files that are no records."""
-
-    added: int = 0
-    replaced: int = 0
-    kept: int = 0
-    broken: list[str] = field(default_factory=list)
-
-
-def import_folder(folder: Path, root: Path) -> Imported:
-    """Merge the records under ``folder``, of another machine say, into ``root``.
-
-    Of two records of one cell one that is ok wins, then one whose status is a result, the later attempt, the later end;
-    the winner is written as a record of this version. If the two are of different machines with the same short name,
-    both stay, the imported one under a name of its own. Links and what is no regular file are left out, and so are
-    tables without the numbers that readers need; all is read and checked before the lock on ``root`` is taken. Raises
-    ``UserError`` where there is nothing to import.
-    """
-    paths = sorted(folder.rglob("seed*.json"))
-    if not paths:
-        raise UserError(f"results import {folder}: holds no record; name a results folder with runs/ in it")
-    done = Imported()
-    for path in paths:
-        try:
-            record = _foreign_record(path)
-            ours = find(record.key, root)
-            if ours is not None and not same_host(ours.environment["hardware"], record.environment["hardware"]):
-                record = replace(record, key=_key_of_machine(record))
-                ours = find(record.key, root)
-            if ours is not None and precedence(ours) >= precedence(record):
-                done.kept += 1
-                continue
-            tables, lacking = _foreign_tables(record, path)
-            ours, taken = _take(record, tables, root)
-        except Unwritable:
-            raise
-        except UserError as error:
-            done.broken.append(str(error))
-            continue
-        done.broken += lacking
-        if not taken:
-            done.kept += 1
-        elif ours is None:
-            done.added += 1
-        else:
-            done.replaced += 1
-    return done
-
-
-def _foreign_record(path: Path) -> Record:
-    """Load a record of another folder, without following a link."""
-    try:
-        content = read_whole(path, LARGEST_BYTES, follow_links=False)
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read as a record ({error.strerror or error})") from error
-    return read(content, str(path), path)
-
-
-def _foreign_tables(record: Record, path: Path) -> tuple[dict[str, bytes], list[str]]:
-    """The sound tables beside a record of another folder, and what is wrong with the others that are there."""
-    tables, problems = {}, []
-    for name, numbers in TABLES.items():
-        if name not in record.artifacts:
-            continue
-        table = path.with_name(record.artifacts[name])
-        try:
-            content = read_whole(table, LARGEST_TABLE_BYTES, follow_links=False)
-            check_table(content, str(table), numbers)
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            problems.append(f"{table}: cannot be read as a table ({error.strerror or error}); left out")
-        except UserError as error:
-            problems.append(f"{error}; left out")
-        else:
-            tables[name] = content
-    return tables, problems
-
-
 def precedence(record: Record) -> tuple[bool, bool, int, str]:
     """What decides which of two records of one cell stands: the larger."""
     return record.status == "ok", record.status in FINISHED, record.attempt, record.finished_at
 
 
-def _take(record: Record, tables: Mapping[str, bytes], root: Path) -> tuple[Record | None, bool]:
+def put_if_better(record: Record, tables: Mapping[str, bytes], root: Path) -> tuple[Record | None, bool]:
     """Write a record of another folder and its tables under ``root`` if it is the better one; ours, and whether."""
     with _told(root), _alone(root):
         ours = find(record.key, root)

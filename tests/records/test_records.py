@@ -24,6 +24,7 @@ from filelock import FileLock
 from lra_bench.contracts import UserError
 from lra_bench.records import store, tables, upgrades
 from lra_bench.records.check import check_store
+from lra_bench.records.imports import import_folder
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import STATUSES, Record
 from lra_bench.records.upgrades import upgrade
@@ -372,7 +373,7 @@ def test_import_merges_and_the_better_record_of_a_cell_stays(tmp_path: Path) -> 
     store.write(make_record(seed=4, status="interrupted", attempt=2), theirs)
     broken = theirs / "runs" / "seed9.json"
     broken.write_text("{")
-    done = store.import_folder(theirs, ours)
+    done = import_folder(theirs, ours)
     assert (done.added, done.replaced, done.kept) == (1, 2, 2)
     assert len(done.broken) == 1 and "seed9.json" in done.broken[0]
     records = {record.key.seed: record for record in store.load_all(ours)}
@@ -385,7 +386,7 @@ def test_import_merges_and_the_better_record_of_a_cell_stays(tmp_path: Path) -> 
     }
     assert tables.curves(records[0]) is not None
     assert tables.predictions(records[3]) is not None
-    again = store.import_folder(theirs, ours)
+    again = import_folder(theirs, ours)
     assert (again.added, again.replaced, again.kept) == (0, 0, 5)
 
 
@@ -452,7 +453,7 @@ def test_what_is_too_large_is_not_imported(
 ) -> None:
     store.write(make_record(), tmp_path / "theirs", make_curves())
     monkeypatch.setattr(f"lra_bench.records.{limit}", most)
-    done = store.import_folder(tmp_path / "theirs", tmp_path / "ours")
+    done = import_folder(tmp_path / "theirs", tmp_path / "ours")
     assert len(done.broken) == 1 and re.search(told, done.broken[0]), done.broken
     assert done.added == (0 if limit == "store.LARGEST_BYTES" else 1)
 
@@ -460,7 +461,7 @@ def test_what_is_too_large_is_not_imported(
 def test_tables_without_their_numbers_are_not_imported(tmp_path: Path) -> None:
     curves = make_curves().assign(step="text")
     store.write(make_record(), tmp_path / "theirs", curves, make_predictions().drop(columns="target"))
-    done = store.import_folder(tmp_path / "theirs", tmp_path / "ours")
+    done = import_folder(tmp_path / "theirs", tmp_path / "ours")
     assert [line.partition(": ")[2] for line in done.broken] == [
         "column step holds no numbers; left out",
         "has no column target; left out",
@@ -486,13 +487,13 @@ def test_import_reads_nothing_while_it_keeps_others_from_writing(
 
     (ours / store.LOCKS).mkdir(parents=True)
     monkeypatch.setattr(os, "open", watched)
-    assert store.import_folder(theirs, ours).added == 3
+    assert import_folder(theirs, ours).added == 3
     assert len(opened) == 9
 
 
 def test_import_of_an_empty_folder_says_what_to_name(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no record"):
-        store.import_folder(tmp_path, tmp_path / "ours")
+        import_folder(tmp_path, tmp_path / "ours")
 
 
 def test_a_record_in_memory_keeps_its_values_after_writing(tmp_path: Path) -> None:

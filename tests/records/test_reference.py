@@ -25,6 +25,7 @@ from lra_bench.leaderboard.relative import with_relative_costs
 from lra_bench.leaderboard.table import leaderboard
 from lra_bench.page.page import page
 from lra_bench.records import environment, reference, store
+from lra_bench.records.imports import import_folder
 from lra_bench.records.schema import Record
 from tests.support.command import TINY, Folder
 from tests.support.record_factory import make_curves, make_predictions, make_record, make_speed
@@ -219,12 +220,12 @@ def test_a_record_does_not_store_where_it_came_from():
 def test_importing_a_record_of_another_machine_keeps_both(tmp_path):
     for name, machine in (("here", host()), ("there", host(cores_logical=96, cores_physical=48))):
         store.write(make_record(environment=machine), tmp_path / name, make_curves(), make_predictions())
-    done = store.import_folder(tmp_path / "there", tmp_path / "here")
+    done = import_folder(tmp_path / "there", tmp_path / "here")
     assert (done.added, done.replaced, done.kept, done.broken) == (1, 0, 0, [])
     first, second = store.load_all(tmp_path / "here")
     assert second.key.hardware.startswith(f"{first.key.hardware}-")
     assert all(second.path.with_name(name).exists() for name in second.artifacts.values())
-    assert store.import_folder(tmp_path / "there", tmp_path / "here").kept == 1
+    assert import_folder(tmp_path / "there", tmp_path / "here").kept == 1
 
 
 def test_curves_of_the_user_come_before_those_of_boards(tmp_path):
