@@ -90,7 +90,7 @@ plots: $(INSTALLED) ## Draw the figures of all records, or of those of one TASK 
 data: $(INSTALLED) ## Generate or download a task's data ahead of time: TASK=listops
 	"$(BIN)/lra-bench" data prepare $(call option,TASK) $(call option,PROTOCOL,--protocol) $(ARGS)
 
-test: $(INSTALLED) ## Run the fast tests (ARGS="tests/project/test_imports.py -k circle" for some)
+test: $(INSTALLED) ## Run the fast tests (ARGS="tests/project/test_imports.py -k cycle" for some)
 	"$(BIN)/pytest" -n 2 --dist worksteal $(ARGS)
 
 # Those that measure time or memory have the machine to themselves. Of either kind ARGS may leave none: pytest's status 5.

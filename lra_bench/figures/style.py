@@ -56,7 +56,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def style() -> AbstractContextManager[None]:
-    """Settings of the house for figures made inside the context; matplotlib's own come back after it."""
+    """The settings of all figures, for the context; those of matplotlib are restored after it."""
     import matplotlib
 
     settings: Any = SETTINGS

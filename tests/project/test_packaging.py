@@ -19,7 +19,7 @@ INSTALLED_AS = {
 }
 
 
-def house_files() -> list[str]:
+def project_files() -> list[str]:
     """Files that belong to the project: what git tracks, and what it would if it were added."""
     if not (ROOT / ".git").exists():
         pytest.skip("not a git checkout, so nothing says which files belong to the project")
@@ -45,7 +45,7 @@ def installed_name(name: str) -> str | None:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A wheel built offline from a clean copy, so that no stale build folder fills its gaps."""
     copy = tmp_path_factory.mktemp("copy")
-    for name in house_files():
+    for name in project_files():
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, copy / name)
     built = tmp_path_factory.mktemp("dist")
@@ -56,7 +56,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_wheel_holds_exactly_the_files_of_the_package(wheel: Path) -> None:
-    expected = {installed for name in house_files() if (installed := installed_name(name))}
+    expected = {installed for name in project_files() if (installed := installed_name(name))}
     found = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert sorted(expected - found) == [], "missing: add the folder to packages, or the suffix to package-data"
     assert sorted(found - expected) == []
