@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .cells import at_length
+from .formatting import at_length
 
 SHORT = {"out_of_memory": "oom"}
 ENDED = ("diverged", "out_of_memory", "timeout")

@@ -8,7 +8,7 @@ from dataclasses import replace
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
-from .cells import Section
+from .formatting import Section
 
 
 def with_columns(sections: Sequence[Section], wanted: Sequence[str]) -> list[Section]:

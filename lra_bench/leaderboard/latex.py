@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from .cells import TEXT_COLUMNS, Section, parts
+from .formatting import TEXT_COLUMNS, Section, parts
 from .latex_signs import escape
 
 if TYPE_CHECKING:

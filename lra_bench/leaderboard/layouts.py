@@ -10,7 +10,7 @@ from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 from lra_bench.records.schema import Record
 
-from .cells import Section
+from .formatting import Section
 from .long import long_sections
 from .published import load_published
 from .published_table import published_sections

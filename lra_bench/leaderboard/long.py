@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from .cells import (
+from .formatting import (
     Section,
     at_length,
     count,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .averages import FIVE, PATH_X
-from .cells import Section, without_empty
+from .formatting import Section, without_empty
 from .published import AVERAGES, FLAGS, ONE_ROW, cite, recomputed_averages
 
 if TYPE_CHECKING:

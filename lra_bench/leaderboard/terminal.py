@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from .cells import TEXT_COLUMNS, Section, parts
+from .formatting import TEXT_COLUMNS, Section, parts
 
 if TYPE_CHECKING:
     import pandas as pd

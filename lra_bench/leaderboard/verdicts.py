@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from lra_bench.statistics.paired import MIN_SEEDS
 
-from .cells import difference, score
 from .comparison import Comparison
 from .describe import lines
+from .formatting import difference, score
 
 
 def report(a: str, b: str, comparisons: Sequence[Comparison]) -> str:

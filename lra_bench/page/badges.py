@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from lra_bench.leaderboard.badges import ENDED, SHORT
 from lra_bench.records.schema import STATUSES
 
-from .cells import Badge
+from .table_cells import Badge
 
 LONG = {short: status for status, short in SHORT.items()}
 

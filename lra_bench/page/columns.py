@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lra_bench.leaderboard.cells import spoken
+from lra_bench.leaderboard.formatting import spoken
 from lra_bench.leaderboard.wide import RETENTION
 
-from .cells import Column, Direction
+from .table_cells import Column, Direction
 
 KEPT = f"retention_{RETENTION}"
 VARIANT = Column("variant", "variant", "model, and what differs from its file", "text", "ascending")

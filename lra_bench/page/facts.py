@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from lra_bench.leaderboard.cells import score, spoken
 from lra_bench.leaderboard.describe import number
+from lra_bench.leaderboard.formatting import score, spoken
 from lra_bench.leaderboard.runs import headline_floor, missing_data
 from lra_bench.records.schema import STATUSES, Record
 

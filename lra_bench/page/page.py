@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra_bench.contracts import UserError
-from lra_bench.leaderboard.cells import rows_of, spoken
+from lra_bench.leaderboard.formatting import rows_of, spoken
 from lra_bench.leaderboard.layouts import LAYOUTS
 from lra_bench.leaderboard.wide import task_labels
 from lra_bench.records.schema import STATUSES, Record
 from lra_bench.runtime.files import replacing, why
 
 from . import colours
-from .cells import EMPTY, Column, Table
 from .details import details
 from .published import TRACK, published_tables
 from .rows import Places
+from .table_cells import EMPTY, Column, Table
 from .task import task_table
 from .wide import wide_table
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from lra_bench.leaderboard.cells import TEXT_COLUMNS, Section
+from lra_bench.leaderboard.formatting import TEXT_COLUMNS, Section
 from lra_bench.leaderboard.published_table import published_sections
 
-from .cells import Body, Cell, Column, Row, Table
 from .rows import digest, text
+from .table_cells import Body, Cell, Column, Row, Table
 
 if TYPE_CHECKING:
     import pandas as pd

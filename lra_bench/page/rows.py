@@ -6,9 +6,9 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard.cells import score, score_with_half_width, source, yes_or_no
+from lra_bench.leaderboard.formatting import score, score_with_half_width, source, yes_or_no
 
-from .cells import Cell
+from .table_cells import Cell
 
 if TYPE_CHECKING:
     import pandas as pd

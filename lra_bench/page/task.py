@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard.badges import badges
-from lra_bench.leaderboard.cells import at_length, count, megabytes, rows_of, score, spoken
+from lra_bench.leaderboard.formatting import at_length, count, megabytes, rows_of, score, spoken
 from lra_bench.leaderboard.long import best_of, ties_remark
 from lra_bench.leaderboard.wide import RETENTION
 
 from .badges import badge
-from .cells import Body, Cell, Row, Table, Whisker, without_empty
 from .columns import COMPARABLE, HARDWARE, OVER, PARAMETERS, STATUS, cost_columns, score_columns
 from .rows import Places, comparable, figure, identity, scored, text
+from .table_cells import Body, Cell, Row, Table, Whisker, without_empty
 from .wide import BODIES
 
 if TYPE_CHECKING:

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard.cells import at_length, count, rows_of, times
+from lra_bench.leaderboard.formatting import at_length, count, rows_of, times
 from lra_bench.leaderboard.wide import task_columns
 from lra_bench.leaderboard.wide_cells import detectable_remark, tied_with_best
 
 from .badges import badge, badges_by_task
-from .cells import Body, Cell, Row, Table, without_empty
 from .columns import AVERAGES, COMPARABLE, HARDWARE, KEPT, PARAMETERS, STATUS, VARIANT, relative_columns, task_column
 from .rows import Places, comparable, figure, identity, scored, text
+from .table_cells import Body, Cell, Row, Table, without_empty
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,8 +18,8 @@ import pytest
 from lra_bench.contracts import UserError
 from lra_bench.figures import style
 from lra_bench.leaderboard import export
-from lra_bench.leaderboard.cells import Section
 from lra_bench.leaderboard.describe import describe
+from lra_bench.leaderboard.formatting import Section
 from lra_bench.leaderboard.latex import LINES, latex
 from lra_bench.leaderboard.latex_signs import escape
 from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
