@@ -1,4 +1,4 @@
-"""What cells have left in the cache of this machine, how large it is, and how it goes."""
+"""List and remove the checkpoints of cells in the cache."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who measures a cell: one process at a time, of whatever machine, for as long as it lives."""
+"""Per-cell file locks: one process at a time measures a cell, on whatever machine."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def reevaluate(
     from lra_bench.evaluation.extrapolation import extrapolate
     from lra_bench.evaluation.knobs import chosen
     from lra_bench.records import environment, store
-    from lra_bench.runtime.hardware import alone, resolve
+    from lra_bench.runtime.hardware import resolve, single_process
     from lra_bench.tracking.tracker import update
     from lra_bench.training.checkpoint import Checkpoints
 
@@ -71,7 +71,7 @@ def reevaluate(
         if record.status != "ok":
             raise UserError(f"{path}: is {record.status}, so there are no tested weights; run {record.command} first")
         _check_config(path, record.config)
-        machine = resolve(alone(_hardware_options(record, hardware, config_dir)))
+        machine = resolve(single_process(_hardware_options(record, hardware, config_dir)))
         machine.apply()
         with recorded_classes(path, config_dir, trusted):
             task, model = _restored(record, checkpoints, machine)

@@ -18,7 +18,13 @@ from lra_bench.records.schema import FINISHED, Record
 from lra_bench.runtime.hardware import first_line
 from lra_bench.runtime.limits import TimeUp, debugging, is_out_of_memory, memory_limit, time_limit
 from lra_bench.runtime.signals import deferred, ignore, ignore_all, raise_once, unblock
-from lra_bench.runtime.subprocesses import end_with_parent, keep_to, last_lines, stage_reporter, yield_memory
+from lra_bench.runtime.subprocesses import (
+    end_with_parent,
+    last_lines,
+    set_affinity,
+    set_kill_preference,
+    stage_reporter,
+)
 
 from .cell import RECORDED, Cell, already_completed, blank_record, exit_code, now
 from .locks import cell_lock, checkpoint_folder
@@ -47,13 +53,13 @@ def run(
     nothing was measured then.
     """
     from lra_bench.records import environment, store
-    from lra_bench.runtime.hardware import alone, resolve
+    from lra_bench.runtime.hardware import resolve, single_process
     from lra_bench.training.checkpoint import writer
 
     from .stages import Stages
 
     hardware = resolve(cell.config["hardware"])
-    own = resolve(alone(cell.config["hardware"]))
+    own = resolve(single_process(cell.config["hardware"]))
     own.apply()
     folder = checkpoint_folder(cell.key)
     with cell_lock(cell.key, results):
@@ -123,10 +129,10 @@ def _guarded(stages: Stages) -> Outcome:
 def main() -> int:
     """Run the cell given as JSON on standard input; the exit code says how it ended."""
     request = json.load(sys.stdin)
-    keep_to(request["cores"])
+    set_affinity(request["cores"])
     raise_once(signal.SIGINT, signal.SIGTERM)
     end_with_parent(signal.SIGTERM)
-    yield_memory(500)
+    set_kill_preference(500)
     try:
         # Imported while signals are blocked: an exception from a handler may be taken for an import that failed.
         import lra_bench.cells.stages  # noqa: F401

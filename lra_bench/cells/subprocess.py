@@ -1,4 +1,4 @@
-"""One attempt at a cell in a process of its own, which is heard, timed, and spoken for when it dies."""
+"""Run a cell in a subprocess: pass stderr on, enforce the timeout, record crashes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lra_bench.records import store
 from lra_bench.records.schema import Record
 from lra_bench.runtime.limits import MEMORY_WORDS
 from lra_bench.runtime.signals import blocked
-from lra_bench.runtime.subprocesses import LAST_LINES, death, environment, memory_kills, without_folders
+from lra_bench.runtime.subprocesses import LAST_LINES, environment, memory_kills, status_of_exit, without_folders
 
 from .cell import RECORDED, Cell, already_completed, blank_record, exit_code
 from .locks import cell_lock
@@ -48,7 +48,7 @@ def write_placeholder_record(
     return store.keep_best(record, results)
 
 
-class Attempt:
+class CellProcess:
     """The process of one attempt: what it writes to stderr is passed on, its stages and its last lines are kept.
 
     ``cores`` are those it may use, ``cards`` its ``CUDA_VISIBLE_DEVICES``; None leaves them all. With ``anew`` no
@@ -159,7 +159,7 @@ class Attempt:
             return "interrupted", f"{self.stage}: stopped by a signal; the same command resumes"
         if self.late:
             return "timeout", f"{self.stage}: hardware.timeout_seconds={self.limit} were over, and it did not stop"
-        status, reason = death(code, self._kills)
+        status, reason = status_of_exit(code, self._kills)
         if status == "failed" and any(words in line for line in self.last_lines for words in MEMORY_WORDS):
             status = "out_of_memory"
         return status, f"{self.stage}: the process of the cell {reason}"

@@ -1,4 +1,4 @@
-"""What becomes of the cells of a plan: settled as they are, run here, or submitted."""
+"""Run the cells of a plan that must run; record those that cannot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cells on this machine: one after the other with the terminal, or several at once, each on cores of its own."""
+"""Run cells on this machine, in turn or several at once, each on cores of its own."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING
 
 from lra_bench.cells.cell import already_completed, exit_code
 from lra_bench.cells.locks import reserve
-from lra_bench.cells.subprocess import INTERRUPTED, Attempt
+from lra_bench.cells.subprocess import INTERRUPTED, CellProcess
 from lra_bench.contracts import UserError
 from lra_bench.progress import Tell, bar, say
 from lra_bench.records import store
@@ -40,7 +40,7 @@ Outcome = tuple[Planned, Record | None, int]
 class _Running:
     planned: Planned
     allocation: Allocation
-    process: Attempt
+    process: CellProcess
     reserved: BaseFileLock
 
 
@@ -156,13 +156,13 @@ def _outcome(ended: _Running) -> Outcome:
     return ended.planned, record, code
 
 
-def start(planned: Planned, results: Path, allocation: Allocation, anew: bool) -> Attempt:
+def start(planned: Planned, results: Path, allocation: Allocation, anew: bool) -> CellProcess:
     """Start a cell in a fresh process, with the user's folder on its import path.
 
     One that is ``alone`` has the terminal; of several each writes to its own log, and Ctrl-C reaches it through us.
     """
     with nullcontext() if allocation.alone else _log(planned) as log:
-        return Attempt(planned.cell, planned.attempt, results, anew, allocation.cores, allocation.cards, log)
+        return CellProcess(planned.cell, planned.attempt, results, anew, allocation.cores, allocation.cards, log)
 
 
 def _log(planned: Planned) -> IO[str]:

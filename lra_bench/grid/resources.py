@@ -1,4 +1,4 @@
-"""What of a machine each cell gets when several run at once: cores and cards of its own."""
+"""CPU cores and GPUs of each cell, and of each worker when several cells run at once."""
 
 from __future__ import annotations
 

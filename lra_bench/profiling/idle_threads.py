@@ -11,7 +11,7 @@ LOOK_SECONDS = 0.001
 LIMIT_SECONDS = 0.5  # Intel's OpenMP looks for work for 0.2 s by default
 
 
-def wait_for_quiet(limit_seconds: float = LIMIT_SECONDS) -> None:
+def wait_for_idle_threads(limit_seconds: float = LIMIT_SECONDS) -> None:
     """Wait until no other thread of this process runs, or ``limit_seconds`` have passed.
 
     Threads of OpenMP look for more work for a while before they sleep: GNU's for 12 to 20 ms on two virtual cores, by

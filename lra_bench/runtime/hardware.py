@@ -106,7 +106,7 @@ def resolve(options: Mapping[str, Any]) -> Hardware:
     )
 
 
-def alone(options: Mapping[str, Any]) -> dict[str, Any]:
+def single_process(options: Mapping[str, Any]) -> dict[str, Any]:
     """``config.hardware`` for what one process does by itself: tests, other lengths."""
     return {**options, "processes": None, "strategy": "none"}
 

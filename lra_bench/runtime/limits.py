@@ -1,4 +1,4 @@
-"""What a cell may take of time and memory, and how it is seen that it took more."""
+"""Limits of time and memory of a cell, and the errors that say that one was exceeded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is not for other eyes: secrets, and paths that tell who made a record and where."""
+"""Redact secrets and local paths from records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM wait for the end of a step, or of a record, and are heeded once however often they are told."""
+"""Handle SIGINT and SIGTERM at the end of a step or record; repeated signals within 0.5 s count as one request."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def ended_by(code: int) -> str:
     return f"ended by signal {-code}" if code < 0 else f"ended by exit code {code}"
 
 
-def death(code: int, kills_before: int | None) -> tuple[str, str]:
+def status_of_exit(code: int, kills_before: int | None) -> tuple[str, str]:
     """Status and reason for a process that ended without a word, where ``memory_kills`` was ``kills_before``.
 
     Killed from outside is ``interrupted``, killed for memory is ``out_of_memory``, a crash is ``failed``.
@@ -64,7 +64,7 @@ def death(code: int, kills_before: int | None) -> tuple[str, str]:
     return "failed", how
 
 
-def keep_to(cores: Sequence[int] | None) -> None:
+def set_affinity(cores: Sequence[int] | None) -> None:
     """Let this process and its children run on ``cores`` alone, where the system can; None means where they like."""
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
@@ -82,7 +82,7 @@ def end_with_parent(number: signal.Signals) -> None:
         os.kill(os.getpid(), number)
 
 
-def yield_memory(score: int) -> None:
+def set_kill_preference(score: int) -> None:
     """Let the kernel, when memory runs out, take this process before those of a lower score (0 to 1000)."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(score), encoding="ascii")

@@ -22,7 +22,7 @@ from lra_bench import progress
 from lra_bench.contracts import Unwritable, UserError
 from lra_bench.runtime.limits import debugging, memory_limit
 from lra_bench.runtime.signals import Stopped, raise_once
-from lra_bench.runtime.subprocesses import end_with_parent, last_lines, yield_memory
+from lra_bench.runtime.subprocesses import end_with_parent, last_lines, set_kill_preference
 
 if TYPE_CHECKING:
     from lra_bench.runtime.hardware import Hardware
@@ -115,7 +115,7 @@ def main() -> None:
     raise_once(signal.SIGTERM)
     # Where torchrun is killed nobody watches the ranks, and one may wait for its store without hearing SIGTERM.
     end_with_parent(signal.SIGKILL)
-    yield_memory(600)
+    set_kill_preference(600)
     pipe = StatusPipe(int(os.environ["RANK"]))
     if pipe.rank:
         progress.silence()

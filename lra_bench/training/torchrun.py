@@ -18,7 +18,7 @@ from typing import IO, Any
 from lra_bench.contracts import Unwritable, UserError
 from lra_bench.runtime.hardware import Hardware
 from lra_bench.runtime.signals import deferred
-from lra_bench.runtime.subprocesses import death, environment, memory_kills
+from lra_bench.runtime.subprocesses import environment, memory_kills, status_of_exit
 
 from .checkpoint import Checkpoints
 from .loop import Fit
@@ -37,7 +37,7 @@ class GroupFailed(Exception):
 
 
 @dataclass
-class Heard:
+class GroupResult:
     """How each rank says it ended, and the exit codes of those that failed, both in the order of events.
 
     ``kills_before`` is how many processes the kernel had killed for memory when the group was started, ``agent_code``
@@ -61,11 +61,11 @@ class Heard:
         """
         silent = [rank for rank in self.failures if rank not in self.ends]
         if silent:
-            status, how = death(self.failures[silent[0]], self.kills_before)
+            status, how = status_of_exit(self.failures[silent[0]], self.kills_before)
             return GroupFailed(f"rank {silent[0]} {how}", status)
         if not self.failures and self.agent_code is not None and self.agent_code < 0:
             # It tells of failures before it ends, unless it is killed.
-            status, how = death(self.agent_code, self.kills_before)
+            status, how = status_of_exit(self.agent_code, self.kills_before)
             return GroupFailed(f"torchrun {how}", status)
         rank, end = next(((r, e) for r, e in self.ends.items() if e["status"] != "ok"), (0, {"status": "lost"}))
         status, reason = end["status"], end.get("reason", "")
@@ -149,13 +149,13 @@ def _agent(program: Iterable[str], hardware: Hardware) -> Iterator[subprocess.Po
         agent.stdout.close()
 
 
-def listen(lines: IO[str], log: Callable[[int, dict[str, float]], None]) -> Heard:
+def listen(lines: IO[str], log: Callable[[int, dict[str, float]], None]) -> GroupResult:
     """Hear the group to its end, handing evaluations on to ``log``.
 
     The first interrupt stops rank 0 after its step, and the others with it; a second acts at once. Both become
     ``KeyboardInterrupt``.
     """
-    heard, process = Heard(), 0
+    heard, process = GroupResult(), 0
 
     def stop(number: int = signal.SIGTERM) -> None:
         if process:

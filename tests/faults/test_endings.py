@@ -161,7 +161,7 @@ def test_only_what_is_asked_for_is_measured_again():
 )
 def test_a_death_is_told_by_its_signal_and_by_what_the_kernel_counts(monkeypatch, code, before, after, status):
     monkeypatch.setattr(subprocesses, "memory_kills", lambda: after)
-    found, reason = subprocesses.death(code, before)
+    found, reason = subprocesses.status_of_exit(code, before)
     assert found == status
     assert f"signal {-code}" in reason or f"exit code {code}" in reason
 

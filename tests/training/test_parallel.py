@@ -16,7 +16,7 @@ from lra_bench.runtime.hardware import Hardware, check_batch, processes_of, reso
 from lra_bench.training import loop
 from lra_bench.training.optimizer import Optimizer
 from lra_bench.training.parallel import Group, micro_batches, separable, shard, share
-from lra_bench.training.torchrun import Heard
+from lra_bench.training.torchrun import GroupResult
 from tests.support.parallel_ranks import Case, in_ranks, trained
 from tests.training.test_loop import RECIPE, rows, toy
 
@@ -122,7 +122,7 @@ def test_the_largest_rank_counts_and_unknown_stays_unknown():
     ],
 )
 def test_what_ended_a_group_is_found(ends, failures, kind, words):
-    heard = Heard({rank: {"status": status, "reason": reason} for rank, status, reason in ends}, failures)
+    heard = GroupResult({rank: {"status": status, "reason": reason} for rank, status, reason in ends}, failures)
     assert not heard.finished(2)
     error = heard.error()
     assert type(error).__name__ == kind
@@ -130,14 +130,14 @@ def test_what_ended_a_group_is_found(ends, failures, kind, words):
 
 
 def test_a_killed_torchrun_is_an_end_from_outside_whatever_ranks_told():
-    heard = Heard({0: {"status": "interrupted", "reason": ""}}, agent_code=-9)
+    heard = GroupResult({0: {"status": "interrupted", "reason": ""}}, agent_code=-9)
     error = heard.error()
     assert type(error).__name__ == "GroupFailed" and error.status == "interrupted"
     assert str(error).startswith("torchrun ended by signal 9, from outside")
 
 
 def test_a_crash_on_the_way_out_loses_nothing():
-    assert Heard({rank: {"status": "ok"} for rank in range(2)}, {1: -6}).finished(2)
+    assert GroupResult({rank: {"status": "ok"} for rank in range(2)}, {1: -6}).finished(2)
 
 
 def test_hardware_of_several_processes_has_a_name_of_its_own():

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lra_bench.cells.subprocess import WRONG_INPUT, Attempt, write_placeholder_record
+from lra_bench.cells.subprocess import WRONG_INPUT, CellProcess, write_placeholder_record
 from lra_bench.contracts import UserError
 from lra_bench.grid.execute import wants_run
 from lra_bench.grid.local_pool import LOOK_SECONDS, start
@@ -30,7 +30,7 @@ class CellJob:
         self, overrides: list[str], results: Path, config_dir: str | None, folder: Path, number: int, rerun: str
     ) -> None:
         self._arguments = overrides, results, config_dir, folder, number, rerun
-        self._process: Attempt | None = None
+        self._process: CellProcess | None = None
 
     def __call__(self) -> int:
         """Run the cell to its end; the exit code of its process."""
@@ -69,7 +69,7 @@ class CellJob:
             return 0
         return self._wait(planned, results, planned.restarts(rerun)).outcome()[1]
 
-    def _wait(self, planned: Planned, results: Path, anew: bool) -> Attempt:
+    def _wait(self, planned: Planned, results: Path, anew: bool) -> CellProcess:
         # Slurm sends its signals to all processes of a job; that for us would end the cell, which listens to SIGTERM.
         ours = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         try:

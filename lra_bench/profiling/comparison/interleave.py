@@ -69,7 +69,7 @@ class Interleaving:
         if self.setting.energy:
             self._measure_energy()
         if self.setting.hardware.device.type == "cpu":
-            self._weigh([one for one in self.found if one.entry["status"] == "ok"])
+            self._measure_memory([one for one in self.found if one.entry["status"] == "ok"])
         return self.found
 
     def again(self) -> None:
@@ -236,7 +236,7 @@ class Interleaving:
             except _Failure as failure:
                 self._lose(name, "energy", failure)
 
-    def _weigh(self, timed: Sequence[Measured]) -> None:
+    def _measure_memory(self, timed: Sequence[Measured]) -> None:
         """Resident memory of what was timed, each mode in a process of its own, as many at once as there are cores.
 
         What is alive does not depend on who computes beside it, but where it lies does on what was there before: among

@@ -19,7 +19,7 @@ import torch
 from lra_bench.profiling.attention_backend import forced
 from lra_bench.profiling.batch_search import largest_batch
 from lra_bench.profiling.bench import Bench, spec_of, step_flops
-from lra_bench.profiling.idle_threads import wait_for_quiet
+from lra_bench.profiling.idle_threads import wait_for_idle_threads
 from lra_bench.profiling.peak_matmul import peak_matmul_flops
 from lra_bench.profiling.speed_point import LARGEST
 from lra_bench.profiling.timing import Step, WarmUp, block, collector_off, first_steps, summary, warm_up
@@ -146,7 +146,7 @@ class TimedModel:
         if self.hardware.device.type == "cuda":
             torch.cuda.empty_cache()
         else:
-            wait_for_quiet()
+            wait_for_idle_threads()
 
 
 def answers(commands: IO[str]) -> Iterator[dict[str, Any]]:

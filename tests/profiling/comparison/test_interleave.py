@@ -19,7 +19,7 @@ from lra_bench.profiling.bench import Bench
 from lra_bench.profiling.comparison import interleave, worker
 from lra_bench.profiling.comparison.interleave import Interleaving
 from lra_bench.profiling.comparison.types import ComparisonModel, Measured, Setting
-from lra_bench.profiling.idle_threads import wait_for_quiet
+from lra_bench.profiling.idle_threads import wait_for_idle_threads
 from lra_bench.profiling.worker_pool import Ended, WorkerPool, WorkerProcess
 from lra_bench.records.status import status_of
 from lra_bench.runtime.hardware import resolve, usable_cpus
@@ -404,7 +404,7 @@ def test_quiet_is_waited_for_but_not_for_ever() -> None:
         thread = threading.Thread(target=spin, args=(end,))
         thread.start()
         begun = time.monotonic()
-        wait_for_quiet(limit_seconds)
+        wait_for_idle_threads(limit_seconds)
         waited = time.monotonic() - begun
         thread.join()
         expected = min(busy_seconds, limit_seconds)
