@@ -13,8 +13,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
+RESET_HIGH_WATER_MARK = "5"
+SLACK_BYTES = 4 << 20
+
 KEEPING_ALL = {"MALLOC_MMAP_MAX_": "0"}
-"""Variables for processes that are timed, beside ``child.KEEPING_FREED``: blocks above 32 MiB are kept too.
+"""Variables for processes that are timed, beside ``subprocesses.KEEPING_FREED``: blocks above 32 MiB are kept too.
 
 Else such a block is handed back at every step, unless steps before left a hole of its size, and fetching its pages anew
 takes longer than computing what goes into them: what was timed would depend on what the process did before. The
@@ -23,17 +26,13 @@ held 6.1 GB instead of 4.0.
 """
 
 KEEPING_NOTHING = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-"""Variables for processes that are weighed: large blocks go back as they are freed, so what is resident is alive."""
+"""Variables for processes whose memory is measured: large blocks go back once freed, so resident memory is in use."""
 
 
 def hand_back() -> None:
     """Give the system what was freed and kept; nothing happens where the C library is another."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-RESET_HIGH_WATER_MARK = "5"
-SLACK_BYTES = 4 << 20
 
 
 @dataclass
