@@ -10,7 +10,6 @@ import json
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from lra_bench.records.sections import SpeedPoint
 from lra_bench.records.status import status_of
 from lra_bench.runtime.hardware import resolve
 from lra_bench.runtime.memory import PeakMemory
-from lra_bench.runtime.subprocesses import end_with_parent
+from lra_bench.runtime.subprocesses import end_with_parent, set_kill_preference
 
 from .bench import Bench, model_at, spec_of, step_flops
 from .flops import Flops, count_flops
@@ -80,16 +79,15 @@ def _flops(config: Mapping[str, Any], spec: TaskSpec) -> Flops:
         return Flops(None, None, 0, length, f"none ({error})")
 
 
-def settle() -> None:
+def prepare_process() -> None:
     """Make this process end with its parent, and be the first that the kernel takes when memory runs out."""
     end_with_parent(signal.SIGKILL)
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")
+    set_kill_preference(1000)
 
 
-def work_off(findings: Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]) -> None:
-    """Work off the job on stdin, which asks for such ``findings``."""
-    settle()
+def run_job(findings: Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]) -> None:
+    """Run the job on stdin and write each of its ``findings`` as a line of JSON to the file that it names."""
+    prepare_process()
     job = json.load(sys.stdin)
     with Path(job["answers"]).open("a", encoding="utf-8") as answers:
         for finding in findings(job):
@@ -97,4 +95,4 @@ def work_off(findings: Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]) 
 
 
 if __name__ == "__main__":
-    work_off(findings)
+    run_job(findings)

@@ -116,4 +116,4 @@ class Faulty(BagOfTokens):
         """The clock of the wall falls back to another century."""
         past = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
         time.time = lambda: 0.0
-        run._now = lambda: past.isoformat(timespec="seconds")
+        run.now = lambda: past.isoformat(timespec="seconds")

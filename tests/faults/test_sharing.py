@@ -37,10 +37,10 @@ for attempt in range(int(sys.argv[2]), 10**6, 2):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from lra_bench.cells.locks import holding
+from lra_bench.cells.locks import cell_lock
 from tests.support.record_factory import make_record
 
-with holding(make_record().key, Path(sys.argv[1])):
+with cell_lock(make_record().key, Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
 """

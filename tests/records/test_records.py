@@ -443,8 +443,8 @@ def test_import_takes_regular_files_alone_and_goes_on(name: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("limit", "most", "told"),
     [
-        ("store.LARGEST_BYTES", 9000, r"seed0\.json: .* too large"),
-        ("store.LARGEST_TABLE_BYTES", 1000, r"curves-\w+\.parquet: .* too large"),
+        ("imports.LARGEST_BYTES", 9000, r"seed0\.json: .* too large"),
+        ("imports.LARGEST_TABLE_BYTES", 1000, r"curves-\w+\.parquet: .* too large"),
         ("parquet.LARGEST_ROWS", 50, r"curves-\w+\.parquet: announces 100 rows"),
     ],
 )
@@ -455,7 +455,7 @@ def test_what_is_too_large_is_not_imported(
     monkeypatch.setattr(f"lra_bench.records.{limit}", most)
     done = import_folder(tmp_path / "theirs", tmp_path / "ours")
     assert len(done.broken) == 1 and re.search(told, done.broken[0]), done.broken
-    assert done.added == (0 if limit == "store.LARGEST_BYTES" else 1)
+    assert done.added == (0 if limit == "imports.LARGEST_BYTES" else 1)
 
 
 def test_tables_without_their_numbers_are_not_imported(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from lra_bench.profiling.idle_threads import wait_for_idle_threads
 from lra_bench.profiling.peak_matmul import peak_matmul_flops
 from lra_bench.profiling.speed_point import LARGEST
 from lra_bench.profiling.timing import Step, WarmUp, block, collector_off, first_steps, summary, warm_up
-from lra_bench.profiling.worker import settle
+from lra_bench.profiling.worker import prepare_process
 from lra_bench.records.status import status_of
 from lra_bench.runtime.hardware import resolve
 from lra_bench.runtime.memory import PeakMemory, hand_back
@@ -168,7 +168,7 @@ def answers(commands: IO[str]) -> Iterator[dict[str, Any]]:
 
 def main() -> None:
     """Answer until stdin ends. What a model prints goes to stderr, for stdout belongs to the answers."""
-    settle()
+    prepare_process()
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as channel:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
         for answer in answers(sys.stdin):
