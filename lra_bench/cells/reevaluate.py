@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
@@ -159,14 +159,26 @@ def _wanted(record: Record, task: Task, lengths: Sequence[int], knobs: Sequence[
 
 
 def _hardware_options(record: Record, name: str | None, config_dir: Path | None) -> Mapping[str, Any]:
-    """The record's hardware, with what the option ``name`` says of device and precision."""
+    """The record's hardware, with what the option ``name`` says of device and precision.
+
+    Raises ``UserError`` if an option of the record has a type or a value that it must not have.
+    """
     import yaml
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
     from lra_bench.build import suggest
+    from lra_bench.config.bounds import check_section
     from lra_bench.config.groups import option_files
     from lra_bench.config.schema import HardwareOptions
 
-    options = {**asdict(HardwareOptions()), **record.config["hardware"]}
+    recorded = record.config["hardware"]
+    try:
+        typed = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(HardwareOptions), recorded))
+    except OmegaConfBaseException as error:
+        raise UserError(f"{record.path}: its section hardware cannot be read ({str(error).splitlines()[0]})") from error
+    options = cast(dict[str, Any], typed)
+    check_section("hardware", options)
     if name is None:
         return options
     files = option_files("hardware", config_dir)

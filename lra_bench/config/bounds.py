@@ -13,6 +13,7 @@ Rule = tuple[str, Callable[[float], bool]]
 AT_LEAST_ONE: Rule = ("must be at least 1", lambda value: value >= 1)
 POSITIVE: Rule = ("must be above 0 and finite", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE: Rule = ("must be at least 0 and finite", lambda value: 0 <= value < math.inf)
+THREADS: Rule = ("must be 1 to 65536", lambda value: 1 <= value <= 65536)
 SHARE: Rule = ("must be at least 0 and below 1", lambda value: 0 <= value < 1)
 SEED: Rule = ("must be at least 0 and below 2^63", lambda value: 0 <= value < 2**63)
 
@@ -32,7 +33,8 @@ BOUNDS: dict[str, Rule] = {
     **dict.fromkeys(
         ("measure.speed_seconds", "measure.memory_limit_gigabytes", "measure.extrapolation_ratios"), POSITIVE
     ),
-    **dict.fromkeys(("hardware.threads", "hardware.processes", "hardware.micro_batch"), AT_LEAST_ONE),
+    "hardware.threads": THREADS,
+    **dict.fromkeys(("hardware.processes", "hardware.micro_batch"), AT_LEAST_ONE),
     "hardware.timeout_seconds": AT_LEAST_ONE,
     "hardware.memory_limit_gigabytes": POSITIVE,
     "hardware.checkpoint_seconds": NOT_NEGATIVE,
@@ -46,15 +48,26 @@ BOUNDS: dict[str, Rule] = {
 
 def check_bounds(config: Mapping[str, Any]) -> None:
     """Raise ``UserError`` where a number of a composed configuration breaks the rule of its option."""
-    for option, (sentence, holds) in BOUNDS.items():
+    for option in BOUNDS:
         section, _, name = option.rpartition(".")
-        value = (config[section] if section else config)[name]
-        for number in value if isinstance(value, list) else [value]:
-            if isinstance(number, int | float) and not holds(number):
-                raise UserError(f"{option}={_shown(value)}: {sentence}")
+        _check(option, (config[section] if section else config)[name])
     betas = config["train"]["betas"]
     if len(betas) != 2:
         raise UserError(f"train.betas={_shown(betas)}: must be two numbers, as [0.9,0.999]")
+
+
+def check_section(section: str, options: Mapping[str, Any]) -> None:
+    """Raise ``UserError`` where a number of one section breaks its rule; options that are missing are passed over."""
+    for option in BOUNDS:
+        if option.rpartition(".")[0] == section:
+            _check(option, options.get(option.rpartition(".")[2]))
+
+
+def _check(option: str, value: Any) -> None:
+    sentence, holds = BOUNDS[option]
+    for number in value if isinstance(value, list) else [value]:
+        if isinstance(number, int | float) and not holds(number):
+            raise UserError(f"{option}={_shown(value)}: {sentence}")
 
 
 def _shown(value: Any) -> str:

@@ -85,6 +85,16 @@ def test_a_record_with_a_spoiled_configuration_is_refused(folder, tested, aside,
     assert len(refused) >= examples and sum(refused) >= examples // 5
 
 
+@pytest.mark.parametrize("threads", [-3, 2**63, [2], "many"], ids=str)
+def test_hardware_of_a_record_that_cannot_be_is_refused(tested, aside, threads):
+    raw = json.loads(tested.read_text())
+    raw["config"]["hardware"]["threads"] = threads
+    path = aside / "record.json"
+    path.write_bytes(as_json(raw))
+    code, errors = command("evaluate", path, "--no-write", "--lengths", "16")
+    assert is_refused(code, errors) and "hardware" in errors
+
+
 def told_of_a_class(tested, aside, target, *options, section="model"):
     """What ``evaluate`` says of a record that names ``target``."""
     raw = json.loads(tested.read_text())
