@@ -22,26 +22,25 @@ def load_records(
     wandb: str | None = None,
     reference: str | os.PathLike[str] | None = None,
 ) -> pd.DataFrame:
-    """The records of a results folder as a tidy table.
+    """Load the records of a results folder as a tidy table.
 
-    ``lra_bench.leaderboard.query.TABLES`` documents the columns.
-
-    ``runs`` has a row per run, ``lengths`` one per run and length that it was evaluated on, ``speed`` one per run, mode
-    and length that was timed. ``results`` is the folder, else ``$LRA_BENCH_RESULTS``, else ``./results``; rows of the
-    boards in ``reference`` follow (else ``$LRA_BENCH_REFERENCE``, else those of the checkout; ``"none"`` for no such
-    rows) with the board's name in the column ``reference``. Unknown values are missing. With
-    ``wandb="ENTITY/PROJECT"`` the records are those of a project of W&B instead. Raises ``UserError`` if there is no
-    such table, folder of boards, or project.
+    ``table`` is ``runs`` (a row per run), ``lengths`` (per run and evaluated length) or ``speed`` (per run, mode and
+    timed length); ``lra_bench.leaderboard.query.TABLES`` documents the columns. Unknown values are missing.
+    ``results`` defaults to ``$LRA_BENCH_RESULTS``, else ``./results``. Rows of the boards in ``reference`` (default:
+    ``$LRA_BENCH_REFERENCE``, else those of the checkout; ``"none"`` for none) follow, with the board's name in the
+    column ``reference``. With ``wandb="ENTITY/PROJECT"`` the records of a W&B project are loaded instead. Raises
+    ``UserError`` if there is no such table, folder of boards, or project.
     """
     from lra_bench.contracts import UserError
     from lra_bench.leaderboard.query import TABLES, tidy
     from lra_bench.records.reference import load_reference, reference_root
     from lra_bench.records.store import load_all, results_root
-    from lra_bench.tracking.reading import load_project
 
     if table not in TABLES:
         raise UserError(f"table={table}: choose {', '.join(TABLES)}")
     if wandb is None:
         root = results_root(results)
         return tidy([*load_all(root), *load_reference(reference_root(reference), root)], table)
+    from lra_bench.tracking.reading import load_project
+
     return tidy(load_project(wandb, "wandb="), table)

@@ -1,4 +1,4 @@
-"""What every token mixer is: its interface, its declared capabilities, the context it reads and returns."""
+"""Base classes of token mixers: interface, declared capabilities, context."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cell of the grid, its record before anything is measured, and the exit codes of its process."""
+"""The ``Cell`` dataclass, the initial record of a cell, and the exit codes of its process."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class Cell:
         return shlex.join(["lra-bench", "bench", *folder, *self.overrides])
 
     def as_json(self) -> str:
-        """The cell as text, for a fresh process."""
+        """Serialise the cell to JSON."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Cell:
-        """The cell that ``as_json`` wrote."""
+        """Restore a cell from ``as_json``."""
         raw = json.loads(text)
         return cls(
             **{
@@ -53,7 +53,7 @@ class Cell:
 
 
 def blank_record(cell: Cell, attempt: int, machine: Any) -> Record:
-    """The record of a cell before anything is measured; ``machine`` is its environment section."""
+    """The initial record of a cell; ``machine`` is its environment section."""
     from lra_bench.records.environment import code_version
 
     started = now()
@@ -83,14 +83,14 @@ def now() -> str:
 
 
 def already_completed(record: Record | None, attempt: int) -> bool:
-    """Whether the record on disk is of this ``attempt`` already, made to its end by another process."""
+    """Whether another process has already completed this ``attempt``."""
     return record is not None and record.attempt >= attempt and record.status != "interrupted"
 
 
 RECORDED = 10
-"""The exit code of a cell's process where its record tells of a bad end; Python's own for a crash is 1."""
+"""Exit code of a cell's process if its record has a status of failure; a crash of Python exits with 1."""
 
 
 def exit_code(status: str) -> int:
-    """What a command says of a cell whose record has this status."""
+    """Exit code of a command for a record with this status."""
     return 0 if status in ("ok", "incompatible") else 1

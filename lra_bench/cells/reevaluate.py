@@ -159,9 +159,9 @@ def _wanted(record: Record, task: Task, lengths: Sequence[int], knobs: Sequence[
 
 
 def _hardware_options(record: Record, name: str | None, config_dir: Path | None) -> Mapping[str, Any]:
-    """The record's hardware, with what the option ``name`` says of device and precision.
+    """Hardware options of the record, updated by the hardware file ``name``.
 
-    Raises ``UserError`` if an option of the record has a type or a value that it must not have.
+    Raises ``UserError`` if an option of the record has an invalid type or value.
     """
     import yaml
     from omegaconf import OmegaConf
@@ -176,7 +176,7 @@ def _hardware_options(record: Record, name: str | None, config_dir: Path | None)
     try:
         typed = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(HardwareOptions), recorded))
     except OmegaConfBaseException as error:
-        raise UserError(f"{record.path}: its section hardware cannot be read ({str(error).splitlines()[0]})") from error
+        raise UserError(f"{record.path}: config.hardware is invalid ({str(error).splitlines()[0]})") from error
     options = cast(dict[str, Any], typed)
     check_section("hardware", options)
     if name is None:

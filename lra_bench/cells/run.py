@@ -1,4 +1,4 @@
-"""Measure one cell and write its record: ``python -m lra_bench.cells.run`` with the request on standard input."""
+"""Measure one cell and write its record; run as ``python -m lra_bench.cells.run`` with the request on stdin."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def run(
 ) -> tuple[Record, int]:
     """Measure a cell and write its record, whatever becomes of it; the record that stands, and the exit code.
 
-    A status tells how it ended. Nothing is measured where another process made the ``attempt`` meanwhile. With ``anew``
-    no checkpoint of earlier attempts is taken up. ``report`` hears of each stage. ``UserError`` passes through, for
-    nothing was measured then.
+    The record's status says how the cell ended. Nothing is measured if another process has completed the ``attempt``.
+    With ``anew`` checkpoints of earlier attempts are not used. ``report`` is called with the name of each stage.
+    ``UserError`` is not caught, because nothing was measured then.
     """
     from lra_bench.records import environment, store
     from lra_bench.runtime.hardware import resolve, single_process

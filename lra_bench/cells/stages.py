@@ -36,7 +36,7 @@ class Incompatible(Exception):
 
 
 class Stages:
-    """The stages of one cell; ``stage`` names the one that runs, of which ``tell`` hears; ``measure`` runs all.
+    """The stages of one cell. ``measure`` runs all; ``stage`` is the current one, and ``tell`` is called with its name.
 
     Where several processes share the work they train; everything else is done here, by this process ``alone``.
     """

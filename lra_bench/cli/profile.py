@@ -1,4 +1,4 @@
-"""The command ``lra-bench profile``: models named by overrides, beside exact attention by two back-ends."""
+"""The command ``lra-bench profile``: compare models with exact attention on two back-ends."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def profile(
     planned = comparison_plans(overrides or [], root_of(None), config_dir)
     profiles: list[Any] = []
     if output is not None:
-        write_csv(profiles, output)  # to hear now, and not at the end, that it cannot be written
+        write_csv(profiles, output)  # fails now, not after the measurement, if it cannot be written
     with importable(config_dir):
         for comparison_plan in planned:
             hardware = resolve(comparison_plan.candidates[0].config["hardware"])
@@ -78,7 +78,7 @@ def _print_profile(found: Any, tables: Iterable[tuple[str, list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """Models that share task and training options, the two baselines first; ``refused`` are names and reasons."""
+    """Models that share task and training options, the two baselines first; ``refused`` holds names and reasons."""
 
     candidates: tuple[ComparisonModel, ...]
     refused: tuple[tuple[str, str], ...]
@@ -87,7 +87,10 @@ class ComparisonPlan:
 
 
 def comparison_plans(overrides: Sequence[str], results: Path, config_dir: Path | None = None) -> list[ComparisonPlan]:
-    """One plan for every choice beside the model; ``UserError`` where no model of one runs its task."""
+    """Group the planned cells by everything but the model, one ``ComparisonPlan`` each.
+
+    Raises ``UserError`` if no model of a group supports its task.
+    """
     from lra_bench.config.import_path import importable
     from lra_bench.grid.plan import plan
 
@@ -134,7 +137,7 @@ def _is_model(override: str) -> bool:
 
 
 def _name(planned: Planned) -> str:
-    """The model and what differs from its file; the position is common to all."""
+    """Name of the variant, without the position, which all models of a comparison share."""
     from lra_bench.records.schema import variant_name
 
     return variant_name(planned.cell.key.model, planned.cell.differences, None)

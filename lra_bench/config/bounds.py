@@ -57,7 +57,7 @@ def check_bounds(config: Mapping[str, Any]) -> None:
 
 
 def check_section(section: str, options: Mapping[str, Any]) -> None:
-    """Raise ``UserError`` where a number of one section breaks its rule; options that are missing are passed over."""
+    """Raise ``UserError`` if a number of one section is out of bounds; missing options are skipped."""
     for option in BOUNDS:
         if option.rpartition(".")[0] == section:
             _check(option, options.get(option.rpartition(".")[2]))

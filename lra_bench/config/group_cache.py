@@ -25,7 +25,7 @@ class _Groups:
 
 
 class Loader:
-    """What ``compose.by_hydra`` gives, of many cells, inside ``hydra_context``.
+    """Compose the configurations of many cells as ``compose.by_hydra`` does, inside ``hydra_context``.
 
     Single values are set on a copy of what Hydra composed for the groups, by the calls with which Hydra sets them, or
     straight away where they take the place of one of their own type. A list of overrides that has more than that, or a

@@ -1,4 +1,4 @@
-"""Validation rows held out of train, and the refusal of data that is not whole."""
+"""Hold out validation rows from train; refuse incomplete data unless the user allows it."""
 
 from __future__ import annotations
 

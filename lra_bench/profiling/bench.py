@@ -1,4 +1,4 @@
-"""A model on the device with a batch: one step of it can be warmed up, timed and weighed in either mode."""
+"""A model with a batch on the device: warm up a step of either mode, time it, and measure its memory."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Bench:
         return partial(self.compilation.guarded, step, again) if self.compilation.requested else step
 
     def entry(self, mode: str, length: int, timing: Timing, peak: PeakMemory, policy: str = FIXED) -> SpeedPoint:
-        """The speed entry of a mode that was timed, and on CUDA weighed, just now; FLOPs are not in it yet."""
+        """The speed entry of the mode that was timed last, on CUDA with its memory; without FLOPs."""
         return {
             **entry_of(mode, length, self.batch.size, tokens_in(self.batch), timing, peak, policy),
             "compile": self.compilation.report(),

@@ -53,7 +53,7 @@ class Flops:
     uncounted: tuple[str, ...] = ()
 
     def as_record(self) -> dict[str, Any]:
-        """The record's ``flops`` section, without the ceiling of the device."""
+        """The record's ``flops`` section, without the device's peak of matrix products."""
         return {
             "per_token_forward": None if self.forward is None else self.forward / self.tokens,
             "per_token_training": None if self.training is None else self.training / self.tokens,

@@ -110,14 +110,14 @@ def _fill_in_memory(entries: list[SpeedPoint], job: Mapping[str, Any], hardware:
     answers, _ = run_worker(request, _patience(request, hardware), KEEPING_NOTHING)
     for answer in answers:
         if "memory" in answer:
-            mode, weighed = answer["memory"]
-            timed[mode].update(weighed)
+            mode, measured = answer["memory"]
+            timed[mode].update(measured)
 
 
 def _fill_in_flops(
     entries: list[SpeedPoint], answers: Sequence[Mapping[str, Any]], flops: Mapping[str, Any] | None
 ) -> None:
-    """FLOPs of the steps that were timed, and against the ceiling of the device."""
+    """Add FLOPs and utilisation to the speed entries of timed steps."""
     counted: Mapping[str, Any] = next((answer["step_flops"] for answer in answers if "step_flops" in answer), {})
     peak_matmul_flops = flops["ceiling_per_second"] if flops is not None else None
     for entry in entries:

@@ -19,13 +19,13 @@ def entry_of(
     mode: str, length: int, batch_size: int, tokens: int, timing: Timing, peak: PeakMemory, policy: str = FIXED
 ) -> SpeedPoint:
     """The entry of a step on ``tokens`` tokens that was measured."""
-    weighed: SpeedPoint = {
+    entry: SpeedPoint = {
         **unmeasured(mode, length, batch_size, "ok", "", policy),
         "peak_allocated_bytes": peak.peak_allocated_bytes,
         "peak_reserved_bytes": peak.peak_reserved_bytes,
         "peak_resident_growth_bytes": peak.peak_resident_growth_bytes,
     }
-    return _timed(weighed, tokens, timing)
+    return _timed(entry, tokens, timing)
 
 
 def retimed(entry: SpeedPoint, timing: Timing) -> SpeedPoint:

@@ -1,4 +1,4 @@
-"""The process that measures one model at one length: ``python -m lra_bench.profiling.worker``.
+"""Measure one model at one length, in a process of its own: ``python -m lra_bench.profiling.worker``.
 
 Reads one job as JSON from stdin and appends one line of JSON per finding to the file that the job names, so that
 what was found stays when the kernel ends this process for its memory.
@@ -86,7 +86,7 @@ def prepare_process() -> None:
 
 
 def run_job(findings: Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]) -> None:
-    """Run the job on stdin and write each of its ``findings`` as a line of JSON to the file that it names."""
+    """Read a job from stdin and append each result of ``findings(job)`` to ``job["answers"]``, as JSON lines."""
     prepare_process()
     job = json.load(sys.stdin)
     with Path(job["answers"]).open("a", encoding="utf-8") as answers:

@@ -55,7 +55,7 @@ class Parameters(TypedDict):
 
 
 class Train(TypedDict, total=False):
-    """The training options that tables and cost estimates read."""
+    """Training options that tables and cost estimates use."""
 
     steps: int
     batch_size: int

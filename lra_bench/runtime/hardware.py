@@ -254,7 +254,7 @@ _NOISE = re.compile(
 
 
 def processor_slug() -> str:
-    """A short name of the processor for folder names: ``epyc-7763``, ``xeon-gold-6248``, ``apple-m2``."""
+    """Short name of the processor for folder names, for example ``epyc-7763`` or ``apple-m2``."""
     return slugify_processor(processor_name() or "") or platform.machine().lower() or "unknown"
 
 

@@ -1,4 +1,4 @@
-"""Peak memory of a piece of work, and what glibc does with memory that is freed."""
+"""Peak memory of a block of code, and how glibc returns freed memory to the system."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ RESET_HIGH_WATER_MARK = "5"
 SLACK_BYTES = 4 << 20
 
 KEEPING_ALL = {"MALLOC_MMAP_MAX_": "0"}
-"""Variables for processes that are timed, beside ``subprocesses.KEEPING_FREED``: blocks above 32 MiB are kept too.
+"""Environment variables of timed processes, beside ``subprocesses.KEEPING_FREED``: keep freed blocks above 32 MiB.
 
-Else such a block is handed back at every step, unless steps before left a hole of its size, and fetching its pages anew
-takes longer than computing what goes into them: what was timed would depend on what the process did before. The
-price is memory, in holes that are a little too small for the next block: training attention by ``math`` at 8,192 tokens
-held 6.1 GB instead of 4.0.
+Without them glibc returns such a block to the system at every step, unless the heap has a hole of that size, and page
+faults on the next allocation take longer than the computation, so timings would depend on earlier allocations. The cost
+is fragmentation: training attention by ``math`` at 8,192 tokens held 6.1 GB instead of 4.0.
 """
 
 KEEPING_NOTHING = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-"""Variables for processes whose memory is measured: large blocks go back once freed, so resident memory is in use."""
+"""Environment variables of processes whose memory is measured: return large blocks as soon as they are freed."""
 
 
 def hand_back() -> None:
-    """Give the system what was freed and kept; nothing happens where the C library is another."""
+    """Return freed memory to the system; does nothing without glibc."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -1,4 +1,4 @@
-"""The tracker that a configuration asks for, and the update of a mirrored run."""
+"""Choose the tracker of a configuration; update the mirrored run of a record."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def tracker(options: Mapping[str, Any]) -> Tracker:
 
 
 def update(record: Record) -> None:
-    """Let the run that holds the record show its summary, tables, figures and files as they are now.
+    """Update the W&B run of a record: its summary, tables, figures and files.
 
-    Nothing happens without an account or offline, nor where the record's cell was not mirrored.
+    Does nothing without an account, offline, or if the cell was not mirrored.
     """
     if "tracker" not in record.config:
         return

@@ -98,11 +98,11 @@ def train_in_group(
     kills = memory_kills()
     with running("lra_bench.training.rank", request, hardware) as agent:
         assert agent.stdout is not None
-        heard = listen(agent.stdout, log)
-    heard.kills_before, heard.agent_code = kills, agent.returncode
-    if not heard.finished(hardware.processes):
-        raise heard.error()
-    ends = [heard.ends[rank] for rank in range(hardware.processes)]
+        result = listen(agent.stdout, log)
+    result.kills_before, result.agent_code = kills, agent.returncode
+    if not result.finished(hardware.processes):
+        raise result.error()
+    ends = [result.ends[rank] for rank in range(hardware.processes)]
     return Fit(checkpoints.last_state(), ends[0]["figures"]), [end["peak"] for end in ends]
 
 
@@ -155,7 +155,7 @@ def listen(lines: IO[str], log: Callable[[int, dict[str, float]], None]) -> Grou
     The first interrupt stops rank 0 after its step, and the others with it; a second acts at once. Both become
     ``KeyboardInterrupt``.
     """
-    heard, process = GroupResult(), 0
+    result, process = GroupResult(), 0
 
     def stop(number: int = signal.SIGTERM) -> None:
         if process:
@@ -171,13 +171,13 @@ def listen(lines: IO[str], log: Callable[[int, dict[str, float]], None]) -> Grou
             elif "values" in message:
                 log(message["step"], message["values"])
             elif "status" in message:
-                heard.ends.setdefault(message["rank"], message)
+                result.ends.setdefault(message["rank"], message)
             elif "failures" in message:
-                heard.failures = {int(rank): code for rank, code in message["failures"].items()}
+                result.failures = {int(rank): code for rank, code in message["failures"].items()}
                 break
     if interrupted():
         raise KeyboardInterrupt
-    return heard
+    return result
 
 
 def _messages(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

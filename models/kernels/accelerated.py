@@ -63,8 +63,8 @@ def _by_tiles(kernel: Callable[..., Any], state: Tensor | None, **rows: Tensor) 
         name: (_filled(x) if x.dim() == 4 else x).to(torch.float32 if name in EXACT else dtype).transpose(1, 2)
         for name, x in rows.items()
     }
-    begun = None if state is None else _filled(_filled(state.float()).mT).mT
-    o, last = kernel(**given, scale=1.0, initial_state=begun, output_final_state=True)
+    state_in_float32 = None if state is None else _filled(_filled(state.float()).mT).mT
+    o, last = kernel(**given, scale=1.0, initial_state=state_in_float32, output_final_state=True)
     return o[..., :values].transpose(1, 2), last[..., :keys, :values]
 
 

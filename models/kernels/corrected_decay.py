@@ -58,9 +58,9 @@ def corrected_decay_attention(
         leaving_written = (written * leaving).mT
         factors = torch.diag_embed(whole[:, :, 0].exp()) + leaving_written @ of_state
         states = matrix_scan(factors, leaving_written @ own + (k * leaving).mT @ v, state.flatten(0, 1).to(q.dtype))
-        begun = torch.cat((state.flatten(0, 1)[None].to(q.dtype), states[:-1]))
-        found = own + of_state @ begun
-        o = read_written @ found + read_values @ v + (q * elapsed.exp()) @ begun
+        initial_states = torch.cat((state.flatten(0, 1)[None].to(q.dtype), states[:-1]))
+        found = own + of_state @ initial_states
+        o = read_written @ found + read_values @ v + (q * elapsed.exp()) @ initial_states
     o = o.transpose(0, 1).flatten(1, 2)[:, :length]
     return o.unflatten(0, (batch, heads)), states[-1].unflatten(0, (batch, heads))
 

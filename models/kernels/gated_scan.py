@@ -68,10 +68,10 @@ class Walk:
 def _scan(gates: Tensor, state: Tensor) -> Tensor:
     """(B, N, 2 C) and (B, C) to (B, N, C)."""
     h = state.new_empty(*gates.shape[:2], state.shape[1])
-    given, begun, out = _arrays(gates, state, h)
+    given, initial_state, out = _arrays(gates, state, h)
 
     def run(block: Block) -> None:
-        walk, now = Walk(block, given), begun[block.row, block.channels].copy()
+        walk, now = Walk(block, given), initial_state[block.row, block.channels].copy()
         for start in walk.chunks():
             forwards(*walk.opened(start), now, out, block.row, start, block.first)
 
@@ -83,14 +83,14 @@ def _scan(gates: Tensor, state: Tensor) -> Tensor:
 def _backward(gradient: Tensor, gates: Tensor, state: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
     """The gradients by gates and state."""
     by_gates, by_state = (torch.empty_like(each, memory_format=torch.contiguous_format) for each in (gates, state))
-    by_h, given, begun, out, by_given, by_begun = _arrays(gradient, gates, state, h, by_gates, by_state)
+    by_h, given, initial_state, out, by_given, by_initial_state = _arrays(gradient, gates, state, h, by_gates, by_state)
 
     def run(block: Block) -> None:
         walk, later = Walk(block, given), np.zeros(block.last - block.first, out.dtype)
         for start in reversed([*walk.chunks()]):
             opened = walk.opened(start)
-            backwards(*opened, later, begun, out, given, by_h, by_given, block.row, start, block.first)
-        by_begun[block.row, block.channels] = later
+            backwards(*opened, later, initial_state, out, given, by_h, by_given, block.row, start, block.first)
+        by_initial_state[block.row, block.channels] = later
 
     side_by_side(run, _blocks(state), gates.numel())
     return by_gates, by_state

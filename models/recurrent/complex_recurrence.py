@@ -42,8 +42,8 @@ class ComplexRecurrence(Recurrence):
         y = self.finish(read + self.skip.to(read.dtype) * x)
         if not self.causal:
             return y, context
-        begun = torch.zeros_like(h[:, :1]) if state is None else state[:, None]
-        after = last_rows(h, begun.to(h.dtype), context.padding)[:, 0]
+        initial_state = torch.zeros_like(h[:, :1]) if state is None else state[:, None]
+        after = last_rows(h, initial_state.to(h.dtype), context.padding)[:, 0]
         return y, self.remember(context, state=torch.view_as_real(after))
 
     def rates(self) -> tuple[Tensor, Tensor]:

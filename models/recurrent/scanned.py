@@ -25,8 +25,8 @@ class Scanned(Recurrence):
         y = self.finish(self.ordered(h, context))
         if not self.causal:
             return y, context
-        begun = h.new_zeros(h[:, :1].shape) if state is None else state[:, None].to(h.dtype)
-        return y, self.remember(context, state=last_rows(h, begun, context.padding)[:, 0])
+        initial_state = h.new_zeros(h[:, :1].shape) if state is None else state[:, None].to(h.dtype)
+        return y, self.remember(context, state=last_rows(h, initial_state, context.padding)[:, 0])
 
     def gates(self, x: Tensor) -> Tensor:
         """Gate and a side by side (B, N, 2 C)."""

@@ -52,9 +52,9 @@ class B2S6(Recurrence):
             either = "" if self.causal else ", half of them in each direction"
             raise UserError(f"model.mixer.blocks={blocks}: do not share out width {width}{either}")
         size = width // blocks
-        begun = named_poles(poles, states)
-        self.log_decay = trained((-begun.real).log())
-        self.frequency = trained(begun.imag)
+        first_poles = named_poles(poles, states)
+        self.log_decay = trained((-first_poles.real).log())
+        self.frequency = trained(first_poles.imag)
         self.choice = nn.Parameter(torch.randn(blocks, size) * size**-0.5)
         self.step_bias = nn.Parameter(step_biases(width))
         self.write = nn.Parameter(torch.randn(blocks, size, states, 2) * (2 * size) ** -0.5)

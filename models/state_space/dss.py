@@ -56,10 +56,10 @@ class DSS(Convolved):
             raise UserError(f"model.mixer.kernel={kernel}: is none of {', '.join(KERNELS)}")
         self.kernel = kernel
         half = conjugate_pairs(states)
-        initial_state = named_poles(poles, half)
+        first_poles = named_poles(poles, half)
         # A logarithm would settle the sign.
-        self.decay = trained(-initial_state.real if kernel == "softmax" else (-initial_state.real).log())
-        self.frequency = trained(initial_state.imag)
+        self.decay = trained(-first_poles.real if kernel == "softmax" else (-first_poles.real).log())
+        self.frequency = trained(first_poles.imag)
         self.log_step = nn.Parameter(log_steps(width, shortest, longest))
         self.readout = nn.Parameter(torch.randn(self.directions, width, half, 2))
         slow = {"max_lr": 1e-3, "weight_decay": 0.0}

@@ -46,9 +46,9 @@ class S4D(ConvolvedStateSpace):
     ) -> None:
         super().__init__(width, heads, **common)
         half = conjugate_pairs(states)
-        begun = named_poles(poles, half).repeat(1 if shared else width, 1)
-        self.log_decay = trained((-begun.real).log())
-        self.frequency = trained(begun.imag)
+        first_poles = named_poles(poles, half).repeat(1 if shared else width, 1)
+        self.log_decay = trained((-first_poles.real).log())
+        self.frequency = trained(first_poles.imag)
         self.log_step = nn.Parameter(log_steps(width, shortest, longest))
         self.readout = nn.Parameter(torch.randn(self.directions, width, half, 2) * 0.5**0.5)
         slow = {"max_lr": 1e-3, "weight_decay": 0.0}

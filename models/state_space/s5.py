@@ -55,9 +55,9 @@ class S5(ComplexRecurrence):
                 f"model.mixer.states={states}: is not divided by {parts} equal systems, of model.mixer.blocks={blocks} "
                 "in each direction"
             )
-        begun = named_poles(poles, states // parts).repeat(parts)
-        self.log_decay = trained((-begun.real).log())
-        self.frequency = trained(begun.imag)
+        first_poles = named_poles(poles, states // parts).repeat(parts)
+        self.log_decay = trained((-first_poles.real).log())
+        self.frequency = trained(first_poles.imag)
         self.log_step = nn.Parameter(log_steps(states, shortest, longest))
         if poles == "legs":
             self._into_eigenvectors(states // parts)

@@ -119,9 +119,9 @@ def broken(name: str, home: str | None, found: Import) -> str:
             return "lra_bench/ reaches tasks and models through _target_ only"
         above, own = part(found.target), part(name)
         if own and not above:
-            return "lra_bench/__init__.py is the public interface and imports from the packages, not the reverse"
+            return "lra_bench/__init__.py is the public interface; packages must not import it"
         if own and ORDER.index(above) > ORDER.index(own):
-            return f"{above} stands above {own} in docs/architecture.md"
+            return f"{above} comes after {own} in the table of docs/architecture.md"
         return ""
     if within(found.target, home):
         return "" if found.relative else "neighbours are imported relatively"

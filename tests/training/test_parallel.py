@@ -122,16 +122,16 @@ def test_the_largest_rank_counts_and_unknown_stays_unknown():
     ],
 )
 def test_what_ended_a_group_is_found(ends, failures, kind, words):
-    heard = GroupResult({rank: {"status": status, "reason": reason} for rank, status, reason in ends}, failures)
-    assert not heard.finished(2)
-    error = heard.error()
+    result = GroupResult({rank: {"status": status, "reason": reason} for rank, status, reason in ends}, failures)
+    assert not result.finished(2)
+    error = result.error()
     assert type(error).__name__ == kind
     assert words in str(error)
 
 
 def test_a_killed_torchrun_is_an_end_from_outside_whatever_ranks_told():
-    heard = GroupResult({0: {"status": "interrupted", "reason": ""}}, agent_code=-9)
-    error = heard.error()
+    result = GroupResult({0: {"status": "interrupted", "reason": ""}}, agent_code=-9)
+    error = result.error()
     assert type(error).__name__ == "GroupFailed" and error.status == "interrupted"
     assert str(error).startswith("torchrun ended by signal 9, from outside")
 

@@ -1,4 +1,4 @@
-"""Several models at one length, each in a live process, that take turns at being timed."""
+"""Time several models at one length in turns, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SLOW_VISITS = 2
 """Slow steps are taken at every so many of them, the first and the last included."""
 START_SECONDS = 60.0
 COMPILE_SECONDS = 600.0
-# Processes that are weighed share the cores: threads that wait must not hold one.
-WEIGHING = {**KEEPING_NOTHING, "OMP_WAIT_POLICY": "passive"}
+# Processes that measure memory run at the same time: waiting threads must not occupy a core.
+MEMORY_VARIABLES = {**KEEPING_NOTHING, "OMP_WAIT_POLICY": "passive"}
 
 
 class _Failure(Exception):
-    """A model could not do what it was told."""
+    """A command to a worker process failed."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -40,9 +40,9 @@ _Work = Callable[[Measured], object]
 
 
 class Interleaving:
-    """Has ``processes`` take turns, and starts those that are not there.
+    """Time the models of ``processes`` in turns, and start processes that are missing.
 
-    ``tell`` hears what is being waited for, and after each measured mode of a model that one is done.
+    ``tell(done, doing)`` is called with the number of modes just measured and a description of the current work.
     """
 
     def __init__(self, setting: Setting, processes: WorkerPool, tell: Callable[[int, str], None]) -> None:
@@ -62,7 +62,7 @@ class Interleaving:
         self.visits = 1
         self._start([candidate for candidate in candidates if modes[candidate.name]], self.setting.flops)
         if self.setting.peak_matmul_flops and self.processes.timing:
-            self._measure_ceiling()
+            self._measure_peak_matmul()
         for mode in dict.fromkeys(mode for several in modes.values() for mode in several):
             blank = [self._blank(candidate, mode) for candidate in candidates if mode in modes[candidate.name]]
             self.found += self._mode(blank, self._warm_up, self._finish)
@@ -121,7 +121,7 @@ class Interleaving:
                 counted = _hear(self.processes.timing, candidate.name, patience)["flops"]
                 self.flops.setdefault(candidate.name, counted)
             except _Failure as failure:
-                self._lose(candidate.name, "", failure)
+                self._drop(candidate.name, "", failure)
 
     def _mode(self, several: Sequence[Measured], prepare: _Work, conclude: _Work) -> list[Measured]:
         """One mode of all models: each is prepared, one after the other, then turns, then each is concluded."""
@@ -180,7 +180,7 @@ class Interleaving:
         except _Failure as failure:
             known = (one.entry["batch_size"], failure.status, failure.reason, self.setting.policy)
             one.entry = unmeasured(mode, self.setting.length, *known)
-            self._lose(name, mode, failure)
+            self._drop(name, mode, failure)
 
     def _warm_up(self, one: Measured) -> None:
         setting = self.setting
@@ -220,13 +220,13 @@ class Interleaving:
     def _first_patience(self) -> float:
         return START_SECONDS + (COMPILE_SECONDS if self.setting.hardware.compile else 0.0)
 
-    def _measure_ceiling(self) -> None:
+    def _measure_peak_matmul(self) -> None:
         name = next(iter(self.processes.timing))
         self.tell(0, "measuring the fastest matrix product")
         try:
             self.peak_matmul_flops = self._ask(name, START_SECONDS, "peak_matmul_flops")["flops_per_second"]
         except _Failure as failure:
-            self._lose(name, "the matrix product", failure)
+            self._drop(name, "the matrix product", failure)
 
     def _measure_energy(self) -> None:
         for name in list(self.processes.timing):
@@ -234,7 +234,7 @@ class Interleaving:
             try:
                 self.energy[name] = self._ask(name, 4 * START_SECONDS, "energy")["energy"]
             except _Failure as failure:
-                self._lose(name, "energy", failure)
+                self._drop(name, "energy", failure)
 
     def _measure_memory(self, timed: Sequence[Measured]) -> None:
         """Resident memory of what was timed, each mode in a process of its own, as many at once as there are cores.
@@ -243,25 +243,27 @@ class Interleaving:
         holes that training had left a forward pass took up to a quarter more. A peak that cannot be had stays None.
         """
         waiting = deque(((one.candidate.name, one.entry["mode"]), one) for one in timed)
-        running, weighed = deque[tuple[tuple[str, str], Measured]](), self.processes.memory
+        running, memory_processes = deque[tuple[tuple[str, str], Measured]](), self.processes.memory
         while waiting or running:
             while waiting and len(running) < max(2, usable_cpus()):
                 name, one = waiting.popleft()
-                if name not in weighed:
-                    weighed[name] = WorkerProcess(MODULE, self._job(one.candidate), WEIGHING)
-                weighed[name].tell("build", length=self.setting.length, flops=False)
-                weighed[name].tell("measure_peak_memory", mode=one.entry["mode"], batch_size=one.entry["batch_size"])
+                if name not in memory_processes:
+                    memory_processes[name] = WorkerProcess(MODULE, self._job(one.candidate), MEMORY_VARIABLES)
+                memory_processes[name].tell("build", length=self.setting.length, flops=False)
+                memory_processes[name].tell(
+                    "measure_peak_memory", mode=one.entry["mode"], batch_size=one.entry["batch_size"]
+                )
                 running.append((name, one))
             name, one = running.popleft()
-            self.tell(0, f"{self.setting.length:,} tokens, weighing {', '.join(name)}")
+            self.tell(0, f"{self.setting.length:,} tokens, measuring the memory of {', '.join(name)}")
             try:
-                _hear(weighed, name, START_SECONDS)
+                _hear(memory_processes, name, START_SECONDS)
                 patience = START_SECONDS + 60 * (one.entry["median_seconds"] or 0.0)
-                one.entry.update(_hear(weighed, name, patience)["memory"])
+                one.entry.update(_hear(memory_processes, name, patience)["memory"])
             except _Failure:
                 # Whatever it has not answered yet is not to be taken for an answer at the next length.
-                if name in weighed:
-                    weighed.pop(name).end()
+                if name in memory_processes:
+                    memory_processes.pop(name).end()
 
     def _ask(self, name: str, patience: float, command: str, **arguments: Any) -> dict[str, Any]:
         if name not in self.processes.timing:
@@ -269,7 +271,7 @@ class Interleaving:
         self.processes.timing[name].tell(command, **arguments)
         return _hear(self.processes.timing, name, patience)
 
-    def _lose(self, name: str, where: str, failure: _Failure) -> None:
+    def _drop(self, name: str, where: str, failure: _Failure) -> None:
         """Remember why a process is gone, or of no more use because its model cannot be built."""
         if not where and name in self.processes.timing:
             self.processes.timing.pop(name).end()

@@ -49,13 +49,13 @@ def _against(one: Measured, other: Measured | None, key: str) -> dict[str, Any]:
     named = other is not None and known is not None and known["attention_backend"] is not None
     rounds = (one.seconds_per_token_by_round, other.seconds_per_token_by_round) if named and other else ([], [])
     speed_ratio, spread = undisturbed_ratio(*rounds)
-    weighed = known if named and known and known["batch_size"] == entry["batch_size"] else None
+    baseline_entry = known if named and known and known["batch_size"] == entry["batch_size"] else None
     return {
         f"{key}_backend": known and known["attention_backend"],
         f"{key}_status": known and known["status"],
         f"speed_ratio_{key}": speed_ratio,
         f"spread_of_speed_ratio_{key}": spread,
-        f"memory_ratio_{key}": ratio(peak_bytes(entry), weighed and peak_bytes(weighed)),
+        f"memory_ratio_{key}": ratio(peak_bytes(entry), baseline_entry and peak_bytes(baseline_entry)),
     }
 
 

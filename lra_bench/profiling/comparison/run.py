@@ -199,7 +199,7 @@ class Comparison:
         return None
 
     def _take(self, interleaving: Interleaving) -> None:
-        """What a comparison found beside its entries, and FLOPs into these."""
+        """Store FLOPs, energy and the peak of matrix products, and add FLOPs to each speed entry."""
         self.profile.ceiling_flops_per_second = interleaving.peak_matmul_flops or self.profile.ceiling_flops_per_second
         for one in interleaving.found:
             flops = None if one.flops_per_row is None else one.entry["batch_size"] * one.flops_per_row
@@ -210,7 +210,7 @@ class Comparison:
             rows += [{"variant": name, **figures} for name, figures in found.items() if name not in known]
 
     def _per_token(self, interleaving: Interleaving) -> dict[str, dict[str, Any]]:
-        """FLOPs per token of every model at the length of the comparison, with how they were counted."""
+        """FLOPs per token of each model at the measured length, with the counting route."""
         length = interleaving.setting.length
         tokens = length * (2 if self.spec.kind == "matching" else 1)
         return {

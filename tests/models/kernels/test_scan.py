@@ -40,10 +40,14 @@ def assert_alike(ours, expected, tolerance=1e-10):
 @pytest.mark.parametrize("dtype", KINDS)
 @pytest.mark.parametrize("n", [1, 2, 7, 64, 300])
 @pytest.mark.parametrize("shared", [(), (0,), (1,), (0, 1), (2,)])
-@pytest.mark.parametrize("begun", [False, True])
-def test_equals_the_loop_with_gradients(dtype, n, shared, begun):
+@pytest.mark.parametrize("with_state", [False, True])
+def test_equals_the_loop_with_gradients(dtype, n, shared, with_state):
     shape = [1 if axis in shared else size for axis, size in enumerate((3, n, 5))]
-    inputs = [draw(*shape, dtype=dtype) / 2, draw(3, n, 5, dtype=dtype), *([draw(3, 5, dtype=dtype)] if begun else [])]
+    inputs = [
+        draw(*shape, dtype=dtype) / 2,
+        draw(3, n, 5, dtype=dtype),
+        *([draw(3, 5, dtype=dtype)] if with_state else []),
+    ]
     assert_alike(with_gradients(scan, *inputs), with_gradients(loop, *inputs))
 
 

@@ -139,11 +139,11 @@ class TestMatrices:
             mixer.value.weight.zero_()
             mixer.value.bias.zero_()
         k = torch.nn.functional.normalize(mixer.split(mixer.key(x), 2), dim=-1)
-        begun = torch.randn(1, 2, 8, 8, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
+        initial_state = torch.randn(1, 2, 8, 8, generator=torch.Generator().manual_seed(0), dtype=x.dtype)
         q, _, v = mixer.features(*heads_of(mixer, x))
-        o, _ = mixer.recall(k, k, v, x, context(6), begun)
+        o, _ = mixer.recall(k, k, v, x, context(6), initial_state)
         signs = torch.tensor([-1.0, 1.0] * 3, dtype=x.dtype)
-        assert (o - signs[:, None] * (k @ begun)).abs().max() < 1e-9
+        assert (o - signs[:, None] * (k @ initial_state)).abs().max() < 1e-9
         assert q.shape == k.shape
 
     def test_steps_begin_between_a_thousandth_and_a_tenth(self):

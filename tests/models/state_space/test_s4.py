@@ -13,7 +13,7 @@ from tests.support.mixer_cases import WIDTH, context, make, rows, run
 from tests.support.storage_probe import exponents, largest_storage
 
 
-def begun(step, states):
+def new_mixer(step, states):
     """S4 as it begins, in double precision, with HiPPO-LegS itself and one step size."""
     torch.manual_seed(0)
     mixer = S4(WIDTH, 2, states=states, causal=True, shortest=step, longest=step).double()
@@ -59,7 +59,7 @@ class TestS4:
     @pytest.mark.parametrize("step", [1e-3, 0.03, 0.1, 1.0])
     @pytest.mark.parametrize("states", [2, 12, 64])
     def test_the_kernel_is_of_dense_powers_of_the_real_matrix_of_the_paper(self, step, states):
-        mixer, length = begun(step, states), 300
+        mixer, length = new_mixer(step, states), 300
         n = torch.arange(states, dtype=torch.float64)
         scale = (2 * n + 1).sqrt()
         a, one = -(scale[:, None] * scale).tril(-1) - torch.diag(n + 1), torch.eye(states, dtype=torch.float64)
@@ -74,11 +74,11 @@ class TestS4:
         assert (kernel(mixer, length) - torch.stack(expected, -1)).abs().max() < 1e-10
 
     def test_fewer_rows_have_the_first_lags_of_more(self):
-        mixer = begun(0.1, 8)
+        mixer = new_mixer(0.1, 8)
         assert (kernel(mixer, 37) - kernel(mixer, 200)[:, :37]).abs().max() < 1e-12
 
     def test_single_precision_is_near(self):
-        mixer = begun(0.03, 64)
+        mixer = new_mixer(0.03, 64)
         exact = kernel(mixer, 4096)
         assert (kernel(mixer.float(), 4096) - exact).norm() < 1e-3 * exact.norm()
 

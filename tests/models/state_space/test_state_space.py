@@ -163,9 +163,9 @@ class TestSelection:
             return torch.rand(*shape, generator=generator, dtype=torch.float64)
 
         x, steps, rates = draw(2, 30, 6), draw(2, 30, 6), -draw(6, 3)
-        write, read, begun = draw(2, 30, 2, 3), draw(2, 30, 2, 3), draw(2, 6, 3)
-        inputs = [each.requires_grad_() for each in (x, steps, rates, write, read, begun)]
-        h, outputs = begun, []
+        write, read, initial_state = draw(2, 30, 2, 3), draw(2, 30, 2, 3), draw(2, 6, 3)
+        inputs = [each.requires_grad_() for each in (x, steps, rates, write, read, initial_state)]
+        h, outputs = initial_state, []
         for t in range(30):
             b, c = (each[:, t].repeat_interleave(3, 1) for each in (write, read))
             h = (steps[:, t, :, None] * rates).exp() * h + (steps[:, t] * x[:, t])[..., None] * b
