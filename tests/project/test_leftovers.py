@@ -45,6 +45,8 @@ def working_copy(folder: Path) -> Path:
 
 def test_caches_of_an_older_layout_are_not_used(tmp_path: Path) -> None:
     copy = working_copy(tmp_path)
+    used = subprocess.run([sys.executable, "-c", "import stale"], cwd=copy, capture_output=True, check=False)
+    assert b"byte code of an older layout was imported" in used.stderr, "importing it would be noticed"
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     # An editable install would find the checkout first.
     code = "import sys; sys.meta_path = [finder for finder in sys.meta_path if 'editable' not in repr(finder).lower()]"
