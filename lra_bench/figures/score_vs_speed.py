@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from lra_bench.leaderboard.runs import speed_columns
+from lra_bench.leaderboard.column import values
+from lra_bench.leaderboard.columns import of_runs
+from lra_bench.leaderboard.runs import runs_of
 from lra_bench.records.schema import Record
 
 from .layout import Sheet
@@ -26,7 +28,7 @@ TIMED = [*PANEL, "speed_length", "train_batch_size"]
 
 def lacking(records: Sequence[Record]) -> list[str]:
     """For each record why it is not drawn, empty where it is."""
-    timed = [speed["train_tokens_per_second"] is not None for speed in speed_columns(records)]
+    timed = [run.train.get("tokens_per_second") is not None for run in runs_of(records)]
     return lacking_cost(records, timed, "not timed at the length that most were")
 
 
@@ -45,7 +47,8 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
     variant = [*SHEET, *PANEL, *IDENTITY]
     frame = scores(records)
-    timed = pd.concat([frame[variant], pd.DataFrame(speed_columns(records))[MEASURED]], axis=1)
+    speeds = pd.DataFrame([values(run, of_runs(MEASURED)) for run in runs_of(records)])
+    timed = pd.concat([frame[variant], speeds], axis=1)
     timed = timed[timed["train_tokens_per_second"].notna()]
     of_speeds = {"train_tokens_per_second": "median", **dict.fromkeys(MEMORY, "first")}
     speed = timed.groupby([*SHEET, *TIMED, *IDENTITY], dropna=False).agg(of_speeds).reset_index()

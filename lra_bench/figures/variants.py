@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard.runs import missing_data, score_columns
+from lra_bench.leaderboard.column import values
+from lra_bench.leaderboard.columns import of_runs
+from lra_bench.leaderboard.runs import Run, missing_data
 from lra_bench.records.schema import Record
 from lra_bench.statistics.intervals import t_quantile
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 SHEET = ["protocol", "section"]
 PANEL = ["task", "version", "data_lacks"]
 IDENTITY = ["model", "family", "variant", "modified", "hash", "hardware", "reference"]
+SCORES = ("status", "metric", "score", "low", "high", "examples", "floor", "floor_name", "skill")
 NAMED = 2  # of more changed keys than this only the number is told, and the hash where that leaves two alike
 MARK = " (reference)"
 CROWDED = 8
@@ -64,7 +67,8 @@ def scores(records: Sequence[Record]) -> pd.DataFrame:
     """One row per record: its place, and its score as leaderboards know it."""
     import pandas as pd
 
-    return pd.DataFrame([identity(record) | score_columns(record) for record in records])
+    columns = of_runs(SCORES)
+    return pd.DataFrame([identity(record) | values(Run(record), columns) for record in records])
 
 
 def sheets(data: pd.DataFrame, *further: str) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:

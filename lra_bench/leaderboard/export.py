@@ -14,10 +14,10 @@ from lra_bench.records.schema import STATUSES, Record
 from lra_bench.runtime.files import replacing, why
 from lra_bench.runtime.safe_text import without_formulas
 
-from .columns import with_columns
 from .formatting import Section, rows_of, score, spoken
 from .latex import latex
 from .layouts import find_layout
+from .sections import with_columns
 from .table import leaderboard
 from .terminal import terminal
 

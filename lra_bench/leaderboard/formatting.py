@@ -123,6 +123,16 @@ def times(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}×"
 
 
+def exponent(value: float) -> str:
+    """An exponent of growth."""
+    return f"{value:.2f}"
+
+
+def percent(value: float) -> str:
+    """A share in whole percent."""
+    return f"{100 * value:.0f} %"
+
+
 def megabytes(value: float | None) -> str:
     """Bytes as megabytes."""
     if value is None:

@@ -11,12 +11,11 @@ from lra_bench.contracts import UserError
 from lra_bench.records.schema import Record
 
 from .formatting import Section
-from .long import long_sections
+from .overview import overview
 from .published import load_published
 from .published_table import published_sections
+from .sections import long_sections, wide_sections
 from .table import leaderboard
-from .wide import wide
-from .wide_cells import wide_sections
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,7 +45,7 @@ LAYOUTS = {
         "protocol unmodified and within 10 % of the transformer's body parameters.",
     ),
     "wide": Layout(
-        wide,
+        overview,
         wide_sections,
         "leaderboard_wide",
         "Leaderboard, one table per protocol",

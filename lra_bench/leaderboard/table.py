@@ -12,7 +12,9 @@ from lra_bench.records.schema import Record
 from lra_bench.statistics.intervals import t_interval
 from lra_bench.statistics.ties import smallest_detectable, tie_groups
 
-from .runs import runs
+from . import columns as registry
+from .column import Column, find_column, in_order, values
+from .runs import runs_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,14 +24,6 @@ COMPARABLE_WITHIN = 0.10
 RANKED_TOGETHER = ["task", "task_version", "protocol", "data_lacks", "section"]
 TIMED_TOGETHER = [*RANKED_TOGETHER, "hardware"]
 ONE_ROW = [*TIMED_TOGETHER, "variant", "modified", "hash"]
-WHOLE = ("parameters_", "speed_length", "train_batch_size", "inference_batch_size")
-PER_SEED = ("seed", "score", "low", "high", "examples", "status", "reason", "attempt", "finished_at")
-FIRST_COLUMNS = [
-    "task", "task_version", "protocol", "data_lacks", "section", "rank", "variant", "model", "hardware", "reference",
-    "seeds",
-    "statuses", "metric", "score", "low", "high", "interval", "floor", "floor_name", "skill", "comparable",
-    "parameters_body", "parameters_body_active", "parameters_total", "speed_rank", "speed_length",
-]  # fmt: skip
 
 
 def leaderboard(records: Iterable[Record], protocol: str | None = None) -> pd.DataFrame:
@@ -46,29 +40,34 @@ def leaderboard(records: Iterable[Record], protocol: str | None = None) -> pd.Da
     return variants(runs(record for record in records if protocol in (None, record.key.protocol)))
 
 
+def runs(records: Iterable[Record]) -> pd.DataFrame:
+    """One row per record with every column of runs. Scores stay in the unit of their metric, nothing is rounded."""
+    import pandas as pd
+
+    return pd.DataFrame([values(run, (*registry.LONG, *registry.RUN_ONLY)) for run in runs_of(records)])
+
+
 def variants(frame: pd.DataFrame) -> pd.DataFrame:
     """The leaderboard from one row per run, as ``runs`` gives them."""
     import pandas as pd
 
     if frame.empty:
-        return pd.DataFrame(columns=FIRST_COLUMNS)
+        return pd.DataFrame(columns=[column.name for column in registry.LONG if not column.repeats])
     frame = frame.assign(section=frame["modified"].map(lambda modified: "modified" if modified else "ranked"))
     frame = frame.sort_values([*ONE_ROW, "seed"])  # sums do not depend on the order that records came in
-    columns = {str(name): frame[name].tolist() for name in frame}
+    known = {str(name): find_column(registry.LONG, str(name)) for name in frame}
+    seeds = {name: column.seeds for name, column in known.items() if column and column.seeds} | {"section": "first"}
+    data = {str(name): frame[name].tolist() for name in frame}
     places = frame.reset_index(drop=True).groupby(ONE_ROW, dropna=False).indices
-    rows = pd.DataFrame([_variant(columns, list(group)) for group in places.values()])
-    for name in rows.columns:
-        if name.startswith(WHOLE) or _is_memory(name):
-            rows[name] = pd.to_numeric(rows[name]).astype("Int64")
-        elif name in ("score", "score_deviation") or name.endswith("_per_second"):
-            rows[name] = pd.to_numeric(rows[name]).astype("float64")
+    rows = pd.DataFrame([_variant(data, seeds, list(group)) for group in places.values()])
+    rows = with_types(rows, registry.LONG)
     rows["variant"] = _told_apart(rows)
     rows["comparable"] = pd.Series(_comparable(rows), index=rows.index, dtype=object)
     higher = rows["metric"] != "bits_per_character"
     rows["rank"] = _rank(rows, RANKED_TOGETHER, rows["score"].where(~higher, -rows["score"]))
     rows["speed_rank"] = _rank(rows, TIMED_TOGETHER, -rows["train_tokens_per_second"])
     rows[["ties", "detectable"]] = _ties(rows)
-    rows = rows[FIRST_COLUMNS + [name for name in rows.columns if name not in FIRST_COLUMNS]]
+    rows = rows[in_order(registry.LONG, rows.columns)]
     order = ["task", "task_version", "protocol", "data_lacks", "section", "rank", "hardware", "variant"]
     by_name = {"section": lambda column: column == "modified"}
     return rows.sort_values(
@@ -76,49 +75,52 @@ def variants(frame: pd.DataFrame) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
-def _variant(columns: Mapping[str, list[Any]], places: Sequence[int]) -> dict[str, Any]:
+def with_types(rows: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFrame:
+    """Rows with the types that columns declare."""
+    import pandas as pd
+
+    declared = {str(name): find_column(columns, str(name)) for name in rows}
+    types = {name: column.dtype for name, column in declared.items() if column and column.dtype}
+    return rows.assign(**{name: pd.to_numeric(rows[name]).astype(dtype) for name, dtype in types.items()})
+
+
+def _variant(data: Mapping[str, list[Any]], seeds: Mapping[str, str], places: Sequence[int]) -> dict[str, Any]:
     """The row of one variant from those of its seeds, which stand at ``places`` of all columns."""
-    statuses = [columns["status"][place] for place in places]
+    statuses = [data["status"][place] for place in places]
     done = [place for place, status in zip(places, statuses, strict=True) if status == "ok"]
-    row = {
-        name: _together(name, [values[place] for place in done or places])
-        for name, values in columns.items()
-        if name not in PER_SEED
-    }
-    scored = [place for place in done if _is_known(columns["score"][place])]
-    scores = [columns["score"][place] for place in scored]
+    row = {name: _together(how, [data[name][place] for place in done or places]) for name, how in seeds.items()}
+    scored = [place for place in done if _is_known(data["score"][place])]
+    scores = [data["score"][place] for place in scored]
     counts = Counter(statuses)
     return {
         **row,
         "seeds": len(done),
         "statuses": ", ".join(f"{count} {status}" for status, count in counts.most_common()),
-        "reason": "; ".join(dict.fromkeys(reason for place in places if (reason := columns["reason"][place]))),
+        "reason": "; ".join(dict.fromkeys(reason for place in places if (reason := data["reason"][place]))),
         "score": math.fsum(scores) / len(scores) if scores else None,
         "score_deviation": statistics.stdev(scores) if len(scores) > 1 else None,
-        **_interval(columns, scored, row["metric"]),
+        **_interval(data, scored, row["metric"]),
     }
 
 
-def _together(name: str, values: Sequence[Any]) -> Any:
-    """One value for all seeds: their mean, the largest of peaks, the one value that they share."""
+def _together(how: str, values: Sequence[Any]) -> Any:
+    """One value for all seeds, as ``Column.seeds`` says; None if none is known."""
     known = [value for value in values if _is_known(value)]
     if not known:
         return None
-    if _is_memory(name):
+    if how == "largest":
         return max(known)
-    if isinstance(known[0], float) and not name.startswith(WHOLE):
-        return math.fsum(known) / len(known)
-    return known[0]
+    return math.fsum(known) / len(known) if how == "mean" else known[0]
 
 
-def _interval(columns: Mapping[str, list[Any]], scored: Sequence[int], metric: str | None) -> dict[str, Any]:
+def _interval(data: Mapping[str, list[Any]], scored: Sequence[int], metric: str | None) -> dict[str, Any]:
     """The interval of the mean over seeds, or of the one seed over its examples."""
     if not scored:
         return {"low": None, "high": None, "interval": None}
     if len(scored) == 1:
-        low, high, examples = (columns[name][scored[0]] for name in ("low", "high", "examples"))
+        low, high, examples = (data[name][scored[0]] for name in ("low", "high", "examples"))
         return {"low": low, "high": high, "interval": f"{int(examples):,} examples"}
-    low, high = t_interval([columns["score"][place] for place in scored])
+    low, high = t_interval([data["score"][place] for place in scored])
     if metric == "accuracy":
         low, high = max(low, 0.0), min(high, 1.0)
     return {"low": low, "high": high, "interval": f"{len(scored)} seeds"}
@@ -179,8 +181,3 @@ def _ties(rows: pd.DataFrame) -> pd.DataFrame:
 def _is_known(value: Any) -> bool:
     """Whether there is a value; pandas has NaN where there is none."""
     return value is not None and value == value
-
-
-def _is_memory(name: str) -> bool:
-    """Whether a column counts bytes; floors may be called bag_of_bytes."""
-    return name.endswith("_bytes") and not name.startswith("floor_")

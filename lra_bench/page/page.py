@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra_bench.contracts import UserError
+from lra_bench.leaderboard.cell import EMPTY
+from lra_bench.leaderboard.column import Shown
 from lra_bench.leaderboard.formatting import rows_of, spoken
 from lra_bench.leaderboard.layouts import LAYOUTS
-from lra_bench.leaderboard.wide import task_labels
+from lra_bench.leaderboard.overview import task_labels
 from lra_bench.records.schema import STATUSES, Record
 from lra_bench.runtime.files import replacing, why
 
 from . import colours
 from .details import details
 from .published import TRACK, published_tables
-from .rows import Places
-from .table_cells import EMPTY, Column, Table
-from .task import task_table
-from .wide import wide_table
+from .rows import Places, Table
+from .tables import task_table, wide_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,7 +117,7 @@ def _tracks(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], place
     return tracks
 
 
-def _columns(tracks: Sequence[Track]) -> list[Column]:
+def _columns(tracks: Sequence[Track]) -> list[Shown]:
     """Every column of the measured tables once, for the explanation."""
     found = {
         column.key: column

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from lra_bench.leaderboard.cell import Cell, word
+from lra_bench.leaderboard.column import Column, Context, Shown
 from lra_bench.leaderboard.formatting import TEXT_COLUMNS, Section
 from lra_bench.leaderboard.published_table import published_sections
 
-from .rows import digest, text
-from .table_cells import Body, Cell, Column, Row, Table
+from .rows import Body, Row, Table, digest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,11 +34,12 @@ def published_tables(frame: pd.DataFrame) -> list[Table]:
 
 def _table(place: int, section: Section) -> Table:
     names = [str(name) for name in section.table.columns if name != "model"]
-    columns = [Column("variant", "model", "as its source calls it", "text", "ascending"), *map(_column, names)]
+    first = Column(name="variant", help="as its source calls it", heading="model", kind="text", first="ascending")
+    columns = [Shown(column, Context()) for column in (first, *map(_column, names))]
     rows = [
         Row(
             id=digest((section.title, row["model"])), kind="published", name=row["model"],
-            cells={"variant": text(row["model"]), **{name: _cell(name, row[name]) for name in names}},
+            cells={"variant": word(row["model"]), **{name: _cell(name, row[name]) for name in names}},
         )
         for row in section.table.to_dict("records")
     ]  # fmt: skip
@@ -47,12 +49,12 @@ def _table(place: int, section: Section) -> Table:
 
 def _column(name: str) -> Column:
     if name in WORDS:
-        return Column(name, name, HELP.get(name, name), "text", "ascending")
-    return Column(name, name.replace("_", " "), HELP.get(name, f"score on {name}, as printed"))
+        return Column(name=name, help=HELP.get(name, name), heading=name, kind="text", first="ascending")
+    return Column(name=name, help=HELP.get(name, f"score on {name}, as printed"), heading=name.replace("_", " "))
 
 
 def _cell(name: str, shown: str) -> Cell:
     if name in WORDS:
-        return text(shown)
+        return word(shown)
     printed = re.match(r"[\d.]+", shown)
     return Cell(shown, float(printed[0])) if printed else Cell(shown)

@@ -1,19 +1,73 @@
-"""What rows of all tables share: their identity, and cells of one kind."""
+"""What a table of the page is made of: rows in bodies, their identity, and where their details are."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
-from lra_bench.leaderboard.formatting import score, score_with_half_width, source, yes_or_no
-
-from .table_cells import Cell
+from lra_bench.leaderboard.cell import Cell
+from lra_bench.leaderboard.column import Shown
+from lra_bench.leaderboard.formatting import source
 
 if TYPE_CHECKING:
     import pandas as pd
 
 OF_VARIANT = ["protocol", "section", "variant", "modified", "hardware"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: ``details`` are the places of its cells of the grid, ``look`` is the class of its colour.
+
+    ``source`` is empty for the user's own rows and names the reference board of others.
+    """
+
+    id: str
+    kind: Literal["measured", "floor", "published"]
+    name: str
+    cells: Mapping[str, Cell]
+    small: str = ""
+    look: str = ""
+    family: str = ""
+    hardware: str = ""
+    source: str = ""
+    details: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Body:
+    """Rows that stand and are sorted together, under a heading."""
+
+    kind: Literal["ranked", "modified", "floor", "published"]
+    title: str
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True)
+class Table:
+    """One table: of all tasks of a track where ``task`` is empty, else of one; ``remarks`` are said beneath it."""
+
+    id: str
+    title: str
+    task: str
+    columns: Sequence[Shown]
+    bodies: Sequence[Body]
+    remarks: Sequence[str] = field(default=())
+
+    def rows(self) -> int:
+        """How many rows there are."""
+        return sum(len(body.rows) for body in self.bodies)
+
+    def machines(self) -> int:
+        """How many machines ran them."""
+        return len({row.hardware for body in self.bodies for row in body.rows if row.hardware})
+
+
+def without_empty(columns: Sequence[Shown], bodies: Sequence[Body]) -> list[Shown]:
+    """The columns in which any row has something."""
+    return [column for column in columns if any(row.cells.get(column.key) for body in bodies for row in body.rows)]
 
 
 class Places:
@@ -60,26 +114,3 @@ def identity(row: Mapping[str, Any], family: str, look: str, parts: Iterable[Any
 def digest(parts: Iterable[Any]) -> str:
     """Eight letters that stay the same as long as ``parts`` do, so that links keep their meaning."""
     return f"{zlib.crc32('|'.join(map(str, parts)).encode()):08x}"
-
-
-def figure(value: Any, spell: Callable[[Any], str], tail: str = "") -> Cell:
-    """A figure, spelled; empty where unknown."""
-    return Cell(spell(value), value, tail=tail) if value is not None else Cell()
-
-
-def text(value: str | None) -> Cell:
-    """A word, which sorts as it reads."""
-    return Cell(value, value) if value else Cell()
-
-
-def comparable(value: bool | None) -> Cell:
-    """Yes, no or unknown."""
-    return Cell() if value is None else Cell(yes_or_no(value), int(value))
-
-
-def scored(value: float | None, low: float | None, high: float | None, metric: str | None) -> Cell:
-    """A score beside the wider half of its interval, without a unit."""
-    if value is None:
-        return Cell()
-    _, sign, half = score_with_half_width(value, low, high, metric).partition(" ± ")
-    return Cell(score(value, metric).removesuffix(" %"), value, f"± {half}" if sign else "")

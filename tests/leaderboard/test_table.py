@@ -14,8 +14,7 @@ from scipy import stats
 
 from lra_bench.contracts import UserError
 from lra_bench.leaderboard import export
-from lra_bench.leaderboard.runs import runs
-from lra_bench.leaderboard.table import leaderboard
+from lra_bench.leaderboard.table import leaderboard, runs
 from lra_bench.records.schema import Record
 from tests.support.record_factory import EXAMPLES, MODELS, make_record
 

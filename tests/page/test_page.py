@@ -17,9 +17,9 @@ from lra_bench.cli import main
 from lra_bench.contracts import UserError
 from lra_bench.figures.palette import FAMILIES, look
 from lra_bench.leaderboard import export
+from lra_bench.leaderboard.badges import badge, badges_by_task
 from lra_bench.leaderboard.layouts import LAYOUTS
 from lra_bench.page import charts, facts
-from lra_bench.page.badges import badge, badges_by_task
 from lra_bench.page.colours import DARK_GROUND, READABLE, contrast, lightened
 from lra_bench.page.page import page, write_page
 from lra_bench.records import store

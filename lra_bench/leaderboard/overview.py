@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
 from lra_bench.statistics.intervals import t_interval
 
+from . import columns as registry
 from .averages import FIVE, PATH_X, averages
-from .badges import all_ended, badges, badges_of_all
+from .badges import all_ended, badges
+from .column import Column, find_column, in_order
+from .over_tasks import mean
 from .published import cite, has_flag, load_published
 from .relative import with_relative_costs
-from .runs import runs
-from .table import variants
+from .table import runs, variants, with_types
 
 if TYPE_CHECKING:
     import pandas as pd
 
-RETENTION = "4x"
 SECTIONS = ("ranked", "modified")
 ONE_ROW = ["section", "variant", "modified", "hardware"]
 ONE_CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
-PER_TASK = ("metric", "score", "low", "high", "seeds", "ties", "status", "detectable")
-FIRST_COLUMNS = ["protocol", "section", "kind", "variant", "model", "modified", "hardware", "reference"]
-LAST_COLUMNS = [
-    *(f"{name}{tail}" for name in ("avg5", "avg6_fail50") for tail in ("", "_low", "_high", "_seeds")),
-    "relative_speed", "relative_memory", "speed_length", "time_exponent", f"retention_{RETENTION}",
-    "parameters_min", "parameters_max", "comparable", "status", "citation",
-]  # fmt: skip
 
 
-def wide(records: Iterable[Record]) -> pd.DataFrame:
+def overview(records: Iterable[Record]) -> pd.DataFrame:
     """One row per protocol × variant × hardware, and beneath them floors and what others published by the same rules.
 
     Per task ``score_<task>``, ``low_``, ``high_``, ``seeds_``, ``ties_``, ``status_``, ``metric_`` and
@@ -49,7 +42,7 @@ def wide(records: Iterable[Record]) -> pd.DataFrame:
 
     frame = runs(records)
     if frame.empty:
-        return pd.DataFrame(columns=[*FIRST_COLUMNS, *LAST_COLUMNS])
+        return pd.DataFrame(columns=[column.name for column in registry.WIDE if not column.repeats])
     board = with_relative_costs(variants(frame))
     by_seed = _scores_by_seed(frame)
     rows = [
@@ -58,14 +51,9 @@ def wide(records: Iterable[Record]) -> pd.DataFrame:
         for row in _track(str(name), group, frame[frame["protocol"] == name], by_seed)
     ]
     found = pd.DataFrame(rows)
-    per_task = [f"{name}_{label}" for label in task_columns(found) for name in PER_TASK]
-    found = found.reindex(columns=[*FIRST_COLUMNS, *per_task, *LAST_COLUMNS])
-    for name in found.columns:
-        if name.startswith(("seeds_", "parameters_", "speed_length")) or name.endswith("_seeds"):
-            found[name] = pd.to_numeric(found[name]).astype("Int64")
-        elif name.startswith(("score_", "low_", "high_", "detectable_", "avg", "relative_", "retention_", "time_")):
-            found[name] = pd.to_numeric(found[name]).astype("float64")
-    return found
+    per_task = [column.named(label) for label in task_columns(found) for column in of_each_task()]
+    single = [column.name for column in registry.WIDE if not column.repeats]
+    return with_types(found.reindex(columns=in_order(registry.WIDE, [*single, *per_task])), registry.WIDE)
 
 
 def task_columns(frame: pd.DataFrame) -> list[str]:
@@ -89,6 +77,11 @@ def _track(
     labels = dict(zip(board["label"], zip(board["task"], board["data_lacks"], strict=True), strict=True))
     yield from ({"protocol": protocol, "section": "ranked", **row} for row in _floors(frame, board))
     yield from ({"protocol": protocol, "section": "ranked", **row} for row in _published(protocol, labels))
+
+
+def of_each_task() -> list[Column]:
+    """The columns that a table of all tasks has for each task."""
+    return [column for column in registry.WIDE if column.repeats]
 
 
 def task_labels(board: pd.DataFrame) -> list[str]:
@@ -117,25 +110,15 @@ def _measured(group: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int
         name: first[name] for name in ("section", "variant", "model", "modified", "hardware", "reference")
     }
     for entry in rows:
-        values = {**entry, "status": ", ".join(badges(entry, RETENTION))}
-        row |= {f"{name}_{entry['label']}": values[name] for name in PER_TASK}
-    scored = [entry for entry in rows if entry["score"] is not None]
-    ranks = [float(entry["rank"]) for entry in scored if entry["rank"] is not None]
-    bodies = [entry["parameters_body_active"] for entry in rows if entry["parameters_body_active"] is not None]
-    lengths = {entry["speed_length"] for entry in rows if entry["relative_speed"] is not None}
+        values = {**entry, "status": ", ".join(badges(entry))}
+        row |= {column.named(entry["label"]): values[column.name.removesuffix("_<task>")] for column in of_each_task()}
+    ranks = [float(entry["rank"]) for entry in rows if entry["score"] is not None and entry["rank"] is not None]
     return {
         **row,
         **_averages(rows, by_seed),
-        **{name: _geometric([entry[name] for entry in rows]) for name in ("relative_speed", "relative_memory")},
-        "speed_length": lengths.pop() if len(lengths) == 1 else None,
-        "time_exponent": _mean([entry["train_time_exponent"] for entry in rows]),
-        f"retention_{RETENTION}": _mean([_retention(entry) for entry in rows]),
-        "parameters_min": min(bodies, default=None),
-        "parameters_max": max(bodies, default=None),
-        "comparable": _together([entry["comparable"] for entry in rows]),
-        "status": badges_of_all(rows, RETENTION),
-        "_rank": _mean(ranks) or math.inf,
-        "_scored": len(scored),
+        **{column.name: column.tasks(rows) for column in registry.WIDE if column.tasks is not None},
+        "_rank": mean(ranks) or math.inf,
+        "_scored": sum(entry["score"] is not None for entry in rows),
     }
 
 
@@ -157,12 +140,12 @@ def _averages(
     failed = any(entry["task"] == PATH_X and entry["score"] is None and all_ended(entry) for entry in once)
     seeds = {entry["task"]: by_seed.get(_seed_key(entry), {}) for entry in once if entry["task"] in scores}
     row: dict[str, Any] = {}
-    for name, mean in averages(scores, failed).items():
+    for name, average in averages(scores, failed).items():
         needed = (*FIVE, PATH_X) if name == "avg6_fail50" else FIVE
         parts = {task: found for task, found in seeds.items() if task in needed}
-        values = _average_by_seed(parts, name, failed) if mean is not None else []
+        values = _average_by_seed(parts, name, failed) if average is not None else []
         low, high = t_interval(values) if len(values) > 1 else (None, None)
-        row |= {name: mean, f"{name}_low": low, f"{name}_high": high, f"{name}_seeds": len(values) or None}
+        row |= {name: average, f"{name}_low": low, f"{name}_high": high, f"{name}_seeds": len(values) or None}
     return row
 
 
@@ -173,15 +156,6 @@ def _average_by_seed(parts: Mapping[str, Mapping[int, float]], name: str, path_x
         return []
     each = (averages({task: found[seed] for task, found in parts.items()}, path_x_failed) for seed in shared[0])
     return [value for means in each if (value := means[name]) is not None]
-
-
-def _retention(entry: Mapping[str, Any]) -> float | None:
-    """The share of skill kept; None where the score does not lie above the floor with its whole interval."""
-    own, longer = entry.get("skill_1x"), entry.get(f"skill_{RETENTION}")
-    if own is None or longer is None or entry["low"] is None or entry["floor"] is None:
-        return None
-    clear = entry["low"] > entry["floor"] if entry["metric"] == "accuracy" else entry["high"] < entry["floor"]
-    return longer / own if clear and own > 0 else None
 
 
 def _seed_key(row: Mapping[Any, Any]) -> tuple[Any, ...]:
@@ -198,7 +172,11 @@ def _scores_by_seed(frame: pd.DataFrame) -> dict[tuple[Any, ...], dict[int, floa
 
 def _floors(frame: pd.DataFrame, board: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """A row per rule that needs no model, with its mean over the runs of each task whose protocol is unchanged."""
-    names = [name for name in frame.columns if re.fullmatch(r"floor_(?!name$|[\d.]+x(_|$)).+", str(name))]
+    names = [
+        name
+        for name in frame.columns
+        if (column := find_column(registry.LONG, str(name))) and column.repeats == "<floor>"
+    ]
     unchanged = frame[frame["modified"] == ""]
     labels = board.drop_duplicates("label")
     for name in names:
@@ -237,18 +215,3 @@ def _published(protocol: str, labels: Mapping[str, tuple[str, str]]) -> Iterator
         row |= {f"metric_{columns[task]}": "accuracy" for task in shown["task"]}
         row |= {f"status_{columns[task]}": "failed" for task in shown["task"] if task in set(failed)}
         yield {**row, **averages(scores, PATH_X in set(failed))}
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
-
-
-def _geometric(values: Sequence[float | None]) -> float | None:
-    mean = _mean([math.log(value) for value in values if value])
-    return None if mean is None else math.exp(mean)
-
-
-def _together(values: Sequence[bool | None]) -> bool | None:
-    """False where any is, else None where any is unknown."""
-    return False if False in values else None if None in values else True

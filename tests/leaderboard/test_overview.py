@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from lra_bench.leaderboard import export
-from lra_bench.leaderboard.wide import task_columns, wide
-from lra_bench.leaderboard.wide_cells import wide_sections
+from lra_bench.leaderboard.overview import overview, task_columns
+from lra_bench.leaderboard.sections import wide_sections
 from lra_bench.records.schema import Record
 from tests.support.record_factory import MODELS, make_record
 
@@ -38,7 +38,7 @@ def test_bold_is_what_ties_with_the_best_of_its_task_wherever_that_row_stands() 
     ]
     worse = [make_record("local", "listops", seed, protocol="lra", accuracy=0.3 + 0.01 * seed) for seed in range(3)]
     rest = [record for record in arena("local") if record.key.task != "listops"]
-    frame = wide([*better, *worse, *rest])
+    frame = overview([*better, *worse, *rest])
     assert list(frame["variant"])[:2] == ["local", "performer"]
     [section] = wide_sections(frame)
     assert (1, "listops") in section.best and (0, "listops") not in section.best
@@ -46,7 +46,7 @@ def test_bold_is_what_ties_with_the_best_of_its_task_wherever_that_row_stands() 
 
 def test_a_row_holds_every_task_and_both_averages() -> None:
     path_x = [make_record("local", "pathfinder128", seed, protocol="lra", accuracy=0.8) for seed in range(3)]
-    frame = wide([*arena("local"), *path_x])
+    frame = overview([*arena("local"), *path_x])
     assert task_columns(frame) == [*SCORES, "pathfinder128"]
     local = row(frame, "local")
     assert (local["score_text"], local["seeds_text"]) == (pytest.approx(0.64), 3)
@@ -59,29 +59,29 @@ def test_a_row_holds_every_task_and_both_averages() -> None:
 
 def test_an_average_has_an_interval_only_where_its_tasks_have_the_same_seeds() -> None:
     path_x = [make_record("local", "pathfinder128", 0, protocol="lra", accuracy=0.8)]
-    local = row(wide([*arena("local"), *path_x]), "local")
+    local = row(overview([*arena("local"), *path_x]), "local")
     assert local["avg5_seeds"] == 3 and local["avg5_low"] < local["avg5"] < local["avg5_high"]
     assert local["avg6_fail50"] > 0 and pd.isna(local["avg6_fail50_low"]) and pd.isna(local["avg6_fail50_seeds"])
 
 
 def test_averages_need_every_task_and_a_path_x_that_failed_counts_half() -> None:
     failed = [make_record("local", "pathfinder128", seed, protocol="lra", status="diverged") for seed in range(2)]
-    frame = wide([*arena("local"), *arena("performer")[:-3], *arena("transformer"), *failed])
+    frame = overview([*arena("local"), *arena("performer")[:-3], *arena("transformer"), *failed])
     five = np.mean(list(SCORES.values()))
     assert row(frame, "local")["avg6_fail50"] == pytest.approx((5 * five + 0.5) / 6)
     assert pd.isna(row(frame, "performer", kind="measured")["avg5"])
     assert row(frame, "transformer")["avg5"] == pytest.approx(five)
     assert pd.isna(row(frame, "transformer")["avg6_fail50"])
     broken = make_record("transformer", "pathfinder128", protocol="lra", status="failed")
-    assert pd.isna(row(wide([*arena("transformer"), broken]), "transformer")["avg6_fail50"])
+    assert pd.isna(row(overview([*arena("transformer"), broken]), "transformer")["avg6_fail50"])
     partial = arena("local")
     partial[0].data |= {"partial": "half"}
-    assert pd.isna(row(wide(partial[:1] + partial[3:]), "local")["avg5"])
+    assert pd.isna(row(overview(partial[:1] + partial[3:]), "local")["avg5"])
 
 
 def test_protocols_never_share_a_table_and_a_changed_one_has_its_own() -> None:
     modified = make_record("local", protocol="small", hash="eeee0000", protocol_modified=["train.steps"])
-    frame = wide([make_record("local", protocol="small"), make_record("local", protocol="quick"), modified])
+    frame = overview([make_record("local", protocol="small"), make_record("local", protocol="quick"), modified])
     assert frame[frame["kind"] == "measured"].groupby(["protocol", "section"]).size().to_dict() == {
         ("quick", "ranked"): 1,
         ("small", "ranked"): 1,
@@ -101,7 +101,7 @@ def test_costs_are_relative_to_the_transformer_on_the_same_hardware() -> None:
         for model in ("transformer", "local")
         for hardware in ("cpu-a-2t", "h200-bf16")
     ]
-    frame = wide([*records, make_record("local", hardware="cpu-b-4t")])
+    frame = overview([*records, make_record("local", hardware="cpu-b-4t")])
     for hardware in ("cpu-a-2t", "h200-bf16"):
         ours, theirs = (
             next(p for r in records if (r.key.model, r.key.hardware) == (model, hardware) for p in r.speed
@@ -118,7 +118,7 @@ def test_costs_are_relative_to_the_transformer_on_the_same_hardware() -> None:
     other_batch = make_record("performer", hardware="cpu-a-2t")
     for point in other_batch.speed:
         point["batch_size"] = 2
-    assert pd.isna(row(wide([*records, other_batch]), "performer")["relative_speed"])
+    assert pd.isna(row(overview([*records, other_batch]), "performer")["relative_speed"])
 
 
 def test_relative_costs_never_mix_lengths() -> None:
@@ -128,8 +128,8 @@ def test_relative_costs_never_mix_lengths() -> None:
         for model in ("transformer", "local")
         for task in ("listops", "image", "text")
     ]
-    frame = wide(records)
-    alone = wide([record for record in records if record.key.task == "listops"])
+    frame = overview(records)
+    alone = overview([record for record in records if record.key.task == "listops"])
     assert row(frame, "local")["speed_length"] == 16384
     assert row(frame, "local")["relative_speed"] == pytest.approx(row(alone, "local")["relative_speed"])
 
@@ -137,11 +137,11 @@ def test_relative_costs_never_mix_lengths() -> None:
 def test_retention_is_the_share_of_skill_that_a_longer_input_keeps() -> None:
     good = make_record("local", accuracy=0.8)
     own, longer = (next(p for p in good.extrapolation["points"] if p["ratio"] == ratio) for ratio in (1, 4))
-    assert row(wide([good]), "local")["retention_4x"] == pytest.approx(longer["skill"] / own["skill"])
+    assert row(overview([good]), "local")["retention_4x"] == pytest.approx(longer["skill"] / own["skill"])
     # A score whose interval reaches the floor has no skill that could be kept.
-    assert pd.isna(row(wide([make_record("local", accuracy=0.33)]), "local")["retention_4x"])
+    assert pd.isna(row(overview([make_record("local", accuracy=0.33)]), "local")["retention_4x"])
     longer |= {"score": None, "skill": None, "status": "out_of_memory"}
-    ended = row(wide([good]), "local")
+    ended = row(overview([good]), "local")
     assert pd.isna(ended["retention_4x"]) and ended["status"] == "no 4x"
 
 
@@ -153,35 +153,35 @@ def test_badges_say_how_seeds_and_speed_ended() -> None:
         make_record("performer", status="out_of_memory", speed=[]),
         make_record("performer", "text", speed_failures={8192: "timeout"}),
     ]
-    frame = wide(records)
+    frame = overview(records)
     local = row(frame, "local", kind="measured")
     assert "diverged 1/3" in local["status"] and "diverged 1/3" in local["status_listops"]
-    only = wide([make_record("local", speed_failures={8192: "out_of_memory", 16384: "out_of_memory"})])
+    only = overview([make_record("local", speed_failures={8192: "out_of_memory", 16384: "out_of_memory"})])
     assert row(only, "local")["status"] == "oom@8k"
     assert row(frame, "performer", kind="measured")["status"] == "oom (listops), timeout@8k (text)"
     assert "oom" in export.render(frame, "markdown", layout="wide")
 
 
 def test_a_task_that_nobody_finished_is_a_column_of_badges() -> None:
-    frame = wide([make_record("local"), make_record("local", "text", status="out_of_memory")])
+    frame = overview([make_record("local"), make_record("local", "text", status="out_of_memory")])
     assert "text" in task_columns(frame)
     assert "| oom " in export.render(frame, "markdown", layout="wide")
 
 
 def test_a_changed_protocol_alone_brings_no_floors_and_no_published_rows() -> None:
-    frame = wide([make_record("local", protocol="lra", protocol_modified=["train.steps"])])
+    frame = overview([make_record("local", protocol="lra", protocol_modified=["train.steps"])])
     assert list(frame["section"]) == ["modified"]
 
 
 def test_floors_are_rows_and_their_averages_need_every_task() -> None:
-    frame = wide(arena("local"))
+    frame = overview(arena("local"))
     floor = row(frame, "root operator")
     assert (floor["kind"], floor["score_text"], floor["avg5"]) == ("floor", 0.32, pytest.approx(0.32))
-    assert pd.isna(row(wide([make_record()]), "majority")["avg5"])
+    assert pd.isna(row(overview([make_record()]), "majority")["avg5"])
 
 
 def test_published_rows_stand_only_under_the_protocol_that_they_were_made_by() -> None:
-    lra = wide(arena("local"))
+    lra = overview(arena("local"))
     published = lra[lra["kind"] == "published"]
     assert len(published) == 11
     performer = row(published, "Performer")
@@ -189,18 +189,18 @@ def test_published_rows_stand_only_under_the_protocol_that_they_were_made_by() -
     assert performer["citation"] == "arXiv 2011.04006, Table 1 (2020)"
     assert performer["avg6_fail50"] == pytest.approx(0.51175)
     assert published[["hardware", "relative_speed", "relative_memory", "parameters_min"]].isna().all(axis=None)
-    assert (wide(arena("local", protocol="quick"))["kind"] != "published").all()
-    small = wide(arena("local", protocol="small"))
+    assert (overview(arena("local", protocol="quick"))["kind"] != "published").all()
+    small = overview(arena("local", protocol="small"))
     nystrom = row(small, "Nyströmformer")
     assert nystrom["score_image"] == pytest.approx(0.4158) and pd.isna(nystrom["score_text"])
-    assert (wide([make_record("local", "text", protocol="small")])["kind"] != "published").all()
+    assert (overview([make_record("local", "text", protocol="small")])["kind"] != "published").all()
 
 
 def test_other_data_is_a_column_of_its_own() -> None:
     part, newer = make_record("local", hash="1"), make_record("performer", hash="2")
     part.data |= {"partial": "4,000 rows"}
     newer.data |= {"version": "2"}
-    frame = wide([make_record("local"), part, newer])
+    frame = overview([make_record("local"), part, newer])
     assert task_columns(frame) == ["listops v1", "listops v1 (4,000 rows)", "listops v2"]
 
 
@@ -210,7 +210,7 @@ def test_comparable_is_said_of_all_tasks_together() -> None:
         return make_record(model, task, parameters=sizes)
 
     records = [body("transformer", task, 1000) for task in ("listops", "text")]
-    frame = wide([*records, body("local", "listops", 1000), body("local", "text", 1200)])
+    frame = overview([*records, body("local", "listops", 1000), body("local", "text", 1200)])
     local = row(frame, "local")
     assert (local["comparable"], local["parameters_min"], local["parameters_max"]) == (False, 1000, 1200)
     assert "1,000–1,200" in export.render(frame, "markdown", layout="wide")
@@ -222,7 +222,7 @@ def test_rows_are_ordered_by_their_averages_and_ties_are_told() -> None:
         for task, score in SCORES.items()
         for seed in range(3)
     ]
-    frame = wide([*arena("local"), *better, *arena("transformer")])
+    frame = overview([*arena("local"), *better, *arena("transformer")])
     assert list(frame[frame["kind"] == "measured"]["variant"]) == ["performer", "local", "transformer"]
     assert list(frame[frame["kind"] == "measured"]["ties_text"]) == ["a", "b", "b"]
     text = export.render(frame, "markdown", layout="wide")
@@ -231,12 +231,12 @@ def test_rows_are_ordered_by_their_averages_and_ties_are_told() -> None:
 
 
 def test_no_records_is_an_empty_table() -> None:
-    assert wide([]).empty
-    assert "No records yet" in export.render(wide([]), layout="wide")
+    assert overview([]).empty
+    assert "No records yet" in export.render(overview([]), layout="wide")
 
 
 def test_a_terminal_shows_every_row_once_more_only_where_there_is_more_to_say() -> None:
-    text = export.render(wide(arena("local")), "terminal", 80, "wide")
+    text = export.render(overview(arena("local")), "terminal", 80, "wide")
     first, *others = text.split("lra, continued")
     assert "majority (floor)" in first and "Performer (published)" in first
     costs = next(part for part in others if "hardware" in part)

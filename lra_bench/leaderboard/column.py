@@ -1,0 +1,206 @@
+"""What one column of a table is: where its values come from, what they mean, and how they are shown."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from .cell import Cell
+from .formatting import at_length, spoken
+from .runs import Run, length_points
+
+Row = Mapping[str, Any]
+Direction = Literal["ascending", "descending"]
+
+REPEATS: Mapping[str, Callable[[Run], Mapping[str, Any]]] = {
+    "<floor>": lambda run: run.record.floors,
+    "<ratio>": lambda run: length_points(run.record),
+    "<curve>": lambda run: run.curves(),
+}
+"""What a part of a column's name stands for in a run: names, each with the object that ``run`` of the column reads.
+
+``<task>`` stands for the tasks of a table of all tasks.
+"""
+
+PATTERNS = {"<floor>": r"(?!name$|[\d.]+x(_|$)).+", "<ratio>": r"[\d.]+x(_.+)?", "<curve>": "(_.+)?", "<task>": ".+"}
+"""The names that each part may take."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the rows of one table share and their cells need.
+
+    ``metric`` is that of the scores. ``floor_name`` is empty if rows have different floors, ``at`` (``@16k``) if they
+    were timed at different lengths: then cells name them. ``axis`` is the range of the drawn intervals. ``part`` is the
+    ratio or task that a repeated column stands for.
+    """
+
+    metric: str | None = None
+    floor_name: str = ""
+    at: str = ""
+    axis: tuple[float, float] = (0.0, 1.0)
+    part: str = ""
+
+    @property
+    def unit(self) -> str:
+        """The unit in which scores are shown."""
+        return {None: "its unit", "bits_per_character": "bits per character"}.get(self.metric, "%")
+
+    def length(self, row: Row) -> str:
+        """The timed length of a row, if its column does not state it."""
+        return "" if self.at else at_length(row["speed_length"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """One column of data, of tables for readers, or of both.
+
+    A part of ``name`` such as ``<ratio>`` repeats the column (``REPEATS``). ``help`` is one sentence; it and
+    headings may name ``{at}``, ``{floor}``, ``{unit}``, ``{part}`` and ``{times}`` (a ratio with ``×``) of the table's
+    ``Context``. A column without ``heading`` is data alone.
+
+    Where a value comes from: ``run`` takes it from one run (of a repeated column with the repeated object as second
+    argument), ``tasks`` from the rows of one variant on all tasks; a column with neither is computed from all rows of a
+    table. ``seeds`` says how the values of a variant's seeds become one: the first known, their mean, the largest; None
+    if the column is not carried over from runs. ``dtype`` is the type in data frames, None for what pandas infers.
+
+    How it is shown: ``cell`` makes the cell of a row, by default the value as a word; ``text`` replaces it in tables of
+    text, and ``page_heading`` the heading on the page. ``key`` names the column in links of the page, by default as in
+    data. ``kind`` is how cells sort, ``first`` the direction of the first click (``best``: the best score first);
+    values of a ``machine`` are sorted within one hardware only.
+    """
+
+    name: str
+    help: str
+    run: Callable[..., Any] | None = None
+    tasks: Callable[[Sequence[Row]], Any] | None = None
+    seeds: Literal["first", "mean", "largest"] | None = None
+    dtype: Literal["Int64", "float64"] | None = None
+    heading: str = ""
+    page_heading: str = ""
+    cell: Callable[[Row, Context], Cell] | None = None
+    text: Callable[[Row, Context], str] | None = None
+    key: str = ""
+    kind: Literal["number", "text"] = "number"
+    first: Direction | Literal["best"] = "descending"
+    machine: bool = False
+
+    @property
+    def repeats(self) -> str:
+        """The part of the name that stands for several columns, empty if there is none."""
+        start = self.name.find("<")
+        return self.name[start : self.name.index(">") + 1] if start >= 0 else ""
+
+    def named(self, part: str) -> str:
+        """The name of the column in data, for one ``part`` if it repeats."""
+        return self.name.replace(self.repeats, part) if self.repeats else self.name
+
+    def part_of(self, name: str) -> str | None:
+        """The part that ``name`` in data stands for, empty if the column does not repeat; None if it is another's."""
+        if not self.repeats:
+            return "" if name == self.name else None
+        before, after = map(re.escape, self.name.split(self.repeats))
+        found = re.fullmatch(f"{before}({PATTERNS[self.repeats]}){after}", name)
+        return found[1] if found else None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A column in one table for readers."""
+
+    column: Column
+    context: Context
+
+    @property
+    def key(self) -> str:
+        """The name in links."""
+        return self._filled(self.column.key) or self.column.named(self.context.part)
+
+    @property
+    def heading(self) -> str:
+        """The heading, without the space of what is empty."""
+        return self._filled(self.column.heading).strip()
+
+    @property
+    def page_heading(self) -> str:
+        """The heading on the page."""
+        return self._filled(self.column.page_heading).strip() or self.heading
+
+    @property
+    def help(self) -> str:
+        """What the column means, in one sentence."""
+        return self._filled(self.column.help)
+
+    @property
+    def kind(self) -> str:
+        """How cells sort: ``number`` or ``text``."""
+        return self.column.kind
+
+    @property
+    def first(self) -> Direction:
+        """The direction of the first sort."""
+        if self.column.first == "best":
+            return "ascending" if self.context.metric == "bits_per_character" else "descending"
+        return self.column.first
+
+    @property
+    def machine(self) -> bool:
+        """Whether rows of different hardware are not sorted together."""
+        return self.column.machine
+
+    def cell(self, row: Row) -> Cell:
+        """The cell of ``row``."""
+        if self.column.cell is not None:
+            return self.column.cell(row, self.context)
+        value = row[self.column.named(self.context.part)]
+        return Cell(value, value) if value else Cell()
+
+    def text(self, row: Row) -> str:
+        """The cell of ``row`` in a table of text."""
+        return self.column.text(row, self.context) if self.column.text else self.cell(row).plain()
+
+    def _filled(self, text: str) -> str:
+        context = self.context
+        floor = f"{spoken(context.floor_name)} floor" if context.floor_name else "floor"
+        times = context.part.replace("x", "×")
+        return text.format(at=context.at, floor=floor, unit=context.unit, part=context.part, times=times)
+
+
+def shown(columns: Iterable[Column], context: Context, parts: Mapping[str, Mapping[str, Context]]) -> Iterator[Shown]:
+    """Columns as one table shows them; a repeated one once for each of its ``parts``, in the context given there."""
+    for column in columns:
+        if column.repeats:
+            yield from (Shown(column, replace(each, part=part)) for part, each in parts[column.repeats].items())
+        else:
+            yield Shown(column, context)
+
+
+def values(run: Run, columns: Iterable[Column]) -> dict[str, Any]:
+    """What columns hold of one run, by their names in data; columns that do not read runs are left out."""
+    row: dict[str, Any] = {}
+    for repeats, group in itertools.groupby(columns, key=lambda column: column.repeats):
+        reading = [(column, column.run) for column in group if column.run is not None]
+        if not repeats:
+            row |= {column.name: read(run) for column, read in reading}
+            continue
+        for part, each in REPEATS[repeats](run).items():
+            found = {column.named(part): read(run, each) for column, read in reading}
+            row |= {name: value for name, value in found.items() if name not in row}
+    return row
+
+
+def find_column(columns: Iterable[Column], name: str) -> Column | None:
+    """The column that a name in data belongs to, None if it belongs to none."""
+    return next((column for column in columns if column.part_of(name) is not None), None)
+
+
+def in_order(columns: Sequence[Column], names: Iterable[str]) -> list[str]:
+    """Names in data in the order of ``columns``; repeated ones as they come, in the place of the first of them."""
+    names = list(names)
+    single = [column.name for column in columns if not column.repeats]
+    first = next((place for place, column in enumerate(columns) if column.repeats), len(columns))
+    found = [*single[:first], *(name for name in names if name not in single), *single[first:]]
+    return [name for name in found if name in names]

@@ -1,0 +1,114 @@
+"""Cells of tables that are more than one number or word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from .badges import badge, badges, badges_by_task
+from .cell import Cell, Whisker, figure, scored, share
+from .column import Context, Row
+from .formatting import count, score_with_half_width, spoken, yes_or_no
+
+
+def number(spell: Callable[[Any], str], name: str, *, at: bool = False) -> Callable[[Row, Context], Cell]:
+    """Cells of a column of numbers; with ``at`` followed by the timed length unless the heading states it."""
+    return lambda row, context: figure(row[name], spell, context.length(row) if at else "")
+
+
+def score_with_seeds(row: Row, context: Context) -> Cell:
+    """The score of a task with half its interval and the number of seeds."""
+    cell = scored(row["score"], row["low"], row["high"], context.metric)
+    return replace(cell, tail=f"({row['seeds']})" if cell and row["seeds"] else "")
+
+
+def axis(row: Row, context: Context) -> Cell:
+    """The interval on the axis of the table, between margins as wide as the mark of a score."""
+    if row["score"] is None:
+        return Cell()
+    low, high = context.axis
+    ends = (row[name] for name in ("score", "low", "high", "floor"))
+    places = [end if end is None else round(3 + 94 * (end - low) / ((high - low) or 1.0), 2) for end in ends]
+    return Cell(value=row["score"], whisker=Whisker(*places))
+
+
+def floor(row: Row, context: Context) -> Cell:
+    """The score of the floor, with its name if rows have different floors."""
+    name = "" if context.floor_name or not row["floor_name"] else spoken(row["floor_name"])
+    return share(row["floor"], context.metric, name)
+
+
+def score_at(row: Row, context: Context) -> Cell:
+    """The score at one ratio of lengths, or why there is none."""
+    status = row[f"status_{context.part}"]
+    if status == "ok":
+        return share(row[f"score_{context.part}"], context.metric)
+    return Cell(spoken(status or ""))
+
+
+def score_at_text(row: Row, context: Context) -> str:
+    """The same in text, the status as records have it."""
+    status = row[f"status_{context.part}"]
+    return score_at(row, context).plain() if status == "ok" else status or ""
+
+
+def status(row: Row, context: Context) -> Cell:
+    """Badges of one task."""
+    ends = [badge(each) for each in badges(row)]
+    return Cell(value=len(ends) or None, badges=ends)
+
+
+def comparable(row: Row, context: Context) -> Cell:
+    """Yes, no or nothing if unknown."""
+    value = row["comparable"]
+    return Cell() if value is None else Cell(yes_or_no(value), int(value))
+
+
+def task_score(row: Row, context: Context) -> Cell:
+    """The score of one task in a table of all tasks, or badges if there is none."""
+    task = context.part
+    value, metric = row[f"score_{task}"], row[f"metric_{task}"]
+    if value is None:
+        return Cell(badges=[badge(each) for each in filter(None, (row[f"status_{task}"] or "").split(", "))])
+    cell = scored(value, row[f"low_{task}"], row[f"high_{task}"], metric)
+    seeds = row[f"seeds_{task}"]
+    return replace(cell, tail=f"({seeds})" if seeds else "", ties=row[f"ties_{task}"] or "")
+
+
+def average(name: str) -> Callable[[Row, Context], Cell]:
+    """An average over tasks with half its interval."""
+    return lambda row, context: scored(row[name], row[f"{name}_low"], row[f"{name}_high"], "accuracy")
+
+
+def average_text(name: str) -> Callable[[Row, Context], str]:
+    """The same in text, with the number of seeds."""
+
+    def text(row: Row, context: Context) -> str:
+        number = score_with_half_width(row[name], row[f"{name}_low"], row[f"{name}_high"], "accuracy")
+        seeds = row[f"{name}_seeds"]
+        return f"{number} ({seeds})" if number and seeds and seeds > 1 else number
+
+    return text
+
+
+def status_of_tasks(row: Row, context: Context) -> Cell:
+    """Badges of all tasks, each once."""
+    found = {
+        name.removeprefix("status_"): status
+        for name, status in row.items()
+        if name.startswith("status_") and status and row["kind"] == "measured"
+    }
+    ends = badges_by_task(found)
+    return Cell(value=len(ends) or None, badges=ends)
+
+
+def parameter_range(row: Row, context: Context) -> Cell:
+    """The least and the largest number of parameters over tasks."""
+    low, high = row["parameters_min"], row["parameters_max"]
+    return figure(low, lambda _: count(low) if low == high else f"{count(low)}–{count(high)}")
+
+
+def named_kind(row: Row, context: Context) -> str:
+    """The name of a row; of what is no measured row with its kind."""
+    return row["variant"] if row["kind"] == "measured" else f"{row['variant']} ({row['kind']})"

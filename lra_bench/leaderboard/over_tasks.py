@@ -1,0 +1,51 @@
+"""How values of one variant on several tasks become one value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+from .badges import RETENTION
+from .column import Row
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of the known values, None if there is none."""
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else None
+
+
+def geometric_mean(name: str) -> Callable[[Sequence[Row]], float | None]:
+    """The geometric mean of the positive values of a column."""
+
+    def over_tasks(rows: Sequence[Row]) -> float | None:
+        logarithm = mean(math.log(row[name]) for row in rows if row[name])
+        return None if logarithm is None else math.exp(logarithm)
+
+    return over_tasks
+
+
+def body_sizes(rows: Sequence[Row]) -> list[int]:
+    """The known numbers of active body parameters."""
+    return [row["parameters_body_active"] for row in rows if row["parameters_body_active"] is not None]
+
+
+def timed_length(rows: Sequence[Row]) -> int | None:
+    """The length at which all tasks were timed, None if they differ."""
+    lengths = {row["speed_length"] for row in rows if row["relative_speed"] is not None}
+    return lengths.pop() if len(lengths) == 1 else None
+
+
+def all_comparable(rows: Sequence[Row]) -> bool | None:
+    """False if any row is not comparable, else None if any is unknown."""
+    values = [row["comparable"] for row in rows]
+    return False if False in values else None if None in values else True
+
+
+def retention(row: Row) -> float | None:
+    """The share of skill kept at ``RETENTION``; None unless the whole interval of the score is above the floor."""
+    own, longer = row.get("skill_1x"), row.get(f"skill_{RETENTION}")
+    if own is None or longer is None or row["low"] is None or row["floor"] is None:
+        return None
+    clear = row["low"] > row["floor"] if row["metric"] == "accuracy" else row["high"] < row["floor"]
+    return longer / own if clear and own > 0 else None

@@ -1,0 +1,124 @@
+"""The tables of the page from data: one of all tasks of a track, and one per task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from lra_bench.leaderboard import columns as registry
+from lra_bench.leaderboard.badges import badge
+from lra_bench.leaderboard.cell import Cell, scored, word
+from lra_bench.leaderboard.column import Row as Data
+from lra_bench.leaderboard.column import Shown, shown
+from lra_bench.leaderboard.formatting import rows_of
+from lra_bench.leaderboard.overview import task_columns
+from lra_bench.leaderboard.sections import (
+    best_of,
+    detectable_remark,
+    long_context,
+    tied_with_best,
+    ties_remark,
+    wide_context,
+)
+
+from .rows import Body, Places, Row, Table, identity, without_empty
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BODIES = {
+    "ranked": "Ranked",
+    "modified": "Protocol modified: ranked apart",
+    "floor": "Floors: rules without a model",
+    "published": "Published by others under the same rules",
+}
+
+
+def wide_table(frame: pd.DataFrame, places: Places) -> Table:
+    """The table of one protocol from its rows of the layout ``wide``."""
+    rows = rows_of(frame)
+    context, parts = wide_context(rows, task_columns(frame))
+    labels = list(parts["<task>"])
+    columns = list(shown(registry.pick(registry.WIDE, registry.WIDE_PAGE), context, parts))
+    grouped = {name: [row for row in rows if _body(row) == name] for name in BODIES}
+    bodies = [
+        Body(name, BODIES[name], _variants(members, columns, labels, places))
+        for name, members in grouped.items()
+        if members
+    ]
+    remarks = [detectable_remark(grouped[name], labels) for name in ("ranked", "modified")]
+    protocol = rows[0]["protocol"]
+    return Table(f"{protocol}-all", "All tasks", "", without_empty(columns, bodies), bodies, [*filter(None, remarks)])
+
+
+def task_table(frame: pd.DataFrame, label: str, beside: Sequence[Data], places: Places, number: int) -> Table:
+    """The table of one task, version and data from its rows of the layout ``long``, whose index are their places.
+
+    ``beside`` are rows of the layout ``wide``, floors and published ones; ``number`` tells tables of one task apart.
+    """
+    rows = [{"place": place, **row} for place, row in zip(frame.index, rows_of(frame), strict=True)]
+    context, parts = long_context(rows)
+    columns = list(shown(registry.pick((*registry.LONG, *registry.PAGE_ONLY), registry.LONG_PAGE), context, parts))
+    bodies, remarks = [], []
+    for section in ("ranked", "modified"):
+        if members := [row for row in rows if row["section"] == section]:
+            best = best_of([row["ties"] or "" for row in members])
+            filled = [_run(row, columns, place in best, places) for place, row in enumerate(members)]
+            bodies.append(Body(section, BODIES[section], filled))
+            remarks.append(ties_remark(members))
+    for kind in ("floor", "published"):
+        others = [_beside(row, label, context.metric) for row in beside if row["kind"] == kind]
+        if known := [row for row in others if row.cells["score"]]:
+            bodies.append(Body(kind, BODIES[kind], known))
+    first = rows[0]
+    lacking = f" · data: {first['data_lacks']}" if first["data_lacks"] else ""
+    version = f" v{first['task_version']}" if label.startswith(f"{first['task']} v") else ""
+    return Table(
+        f"{first['protocol']}-{first['task']}-{number}", f"{first['task']}{version}{lacking}", first["task"],
+        without_empty(columns, bodies), bodies, [*filter(None, remarks)],
+    )  # fmt: skip
+
+
+def _body(row: Data) -> Any:
+    return row["section"] if row["kind"] == "measured" else row["kind"]
+
+
+def _cells(row: Data, columns: Iterable[Shown], best: Iterable[str]) -> dict[str, Cell]:
+    """The cells of a row by the key of their column; those of the ``best`` columns in bold."""
+    cells = {column.key: column.cell(row) for column in columns}
+    return cells | {key: replace(cells[key], best=True) for key in best}
+
+
+def _variants(rows: Sequence[Data], columns: Sequence[Shown], labels: Sequence[str], places: Places) -> list[Row]:
+    """Rows of all tasks; in bold what ties with the best of a task."""
+    best = {label: set(tied_with_best(rows, label)) for label in labels}
+    found = []
+    for place, row in enumerate(rows):
+        parts = [row["protocol"], row["section"], row["variant"], row["modified"], row["hardware"], row["citation"]]
+        found.append(
+            Row(
+                **identity(row, places.family(row["model"]), places.look(row["model"]), parts),
+                cells=_cells(row, columns, [label for label in labels if place in best[label]]),
+                details=places.of_variant(row, labels) if row["kind"] == "measured" else (),
+            )
+        )
+    return found
+
+
+def _run(row: Data, columns: Sequence[Shown], best: bool, places: Places) -> Row:
+    """A measured row of one task."""
+    parts = [row[name] for name in ("task", "task_version", "data_lacks", "protocol", "hardware", "model", "hash")]
+    return Row(
+        **identity(row, places.family(row["model"]), places.look(row["model"]), parts),
+        cells=_cells(row, columns, ["score"] if best else []),
+        details=(row["place"],),
+    )
+
+
+def _beside(row: Data, label: str, metric: str | None) -> Row:
+    """A floor or a published row of the layout ``wide`` as one of a task."""
+    parts = [row["protocol"], label, row["kind"], row["variant"], row["citation"]]
+    value, ended = row.get(f"score_{label}"), row.get(f"status_{label}")
+    shown = Cell(badges=[badge(ended)]) if ended and value is None else scored(value, None, None, metric)
+    return Row(**identity(row, "", "", parts), cells={"variant": word(row["variant"]), "score": shown})
