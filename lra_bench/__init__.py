@@ -25,7 +25,7 @@ def load_records(
     """Load the records of a results folder as a tidy table.
 
     ``table`` is ``runs`` (a row per run), ``lengths`` (per run and evaluated length) or ``speed`` (per run, mode and
-    timed length); ``lra_bench.leaderboard.query.TABLES`` documents the columns. Unknown values are missing.
+    timed length); ``lra_bench.leaderboard.query.documented`` explains the columns. Unknown values are missing.
     ``results`` defaults to ``$LRA_BENCH_RESULTS``, else ``./results``. Rows of the boards in ``reference`` (default:
     ``$LRA_BENCH_REFERENCE``, else those of the checkout; ``"none"`` for none) follow, with the board's name in the
     column ``reference``. With ``wandb="ENTITY/PROJECT"`` the records of a W&B project are loaded instead. Raises

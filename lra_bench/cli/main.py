@@ -124,24 +124,34 @@ def evaluate(
 
 @app.command("list")
 def list_options(
-    kind: Annotated[str, typer.Argument(help="models, tasks, positions, protocols, hardware …")] = "models",
+    kind: Annotated[str, typer.Argument(help="models, tasks, positions, protocols, hardware, columns …")] = "models",
     family: Annotated[str | None, typer.Option(help="Models of one family alone, as linear")] = None,
     causal: Annotated[bool, typer.Option("--causal", help="Models alone that run in the causal direction")] = False,
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
-    """List what can be chosen; models by family."""
+    """List what can be chosen, models by family; or what the columns of tables mean."""
     from lra_bench.config.import_path import importable
     from lra_bench.config.listing import by_family, options
 
-    with importable(config_dir):
-        rows = options(kind, config_dir, declared=as_json, family=family, causal=causal)
+    columns = kind in ("column", "columns") and family is None and not causal
+    if columns:
+        from lra_bench.leaderboard.query import column_list
+
+        rows = column_list()
+    else:
+        with importable(config_dir):
+            rows = options(kind, config_dir, declared=as_json, family=family, causal=causal)
     if as_json:
         print_json(rows)
         return
     width = max((len(row["name"]) for row in rows), default=0)
-    with importable(config_dir):
-        groups = by_family(rows, config_dir) if kind in ("model", "models") else {"": rows}
+    groups: dict[str, list[dict[str, Any]]] = {"": rows}
+    if kind in ("model", "models"):
+        with importable(config_dir):
+            groups = by_family(rows, config_dir)
+    elif columns:
+        groups = {table: [row for row in rows if row["table"] == table] for table in {row["table"]: "" for row in rows}}
     for heading, group in groups.items():
         if heading:
             print(f"{heading} ({len(group)})")

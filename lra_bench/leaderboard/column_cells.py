@@ -28,9 +28,11 @@ def axis(row: Row, context: Context) -> Cell:
     if row["score"] is None:
         return Cell()
     low, high = context.axis
-    ends = (row[name] for name in ("score", "low", "high", "floor"))
-    places = [end if end is None else round(3 + 94 * (end - low) / ((high - low) or 1.0), 2) for end in ends]
-    return Cell(value=row["score"], whisker=Whisker(*places))
+
+    def place(name: str) -> Any:
+        return row[name] if row[name] is None else round(3 + 94 * (row[name] - low) / ((high - low) or 1.0), 2)
+
+    return Cell(value=row["score"], whisker=Whisker(place("score"), place("low"), place("high"), place("floor")))
 
 
 def floor(row: Row, context: Context) -> Cell:

@@ -90,7 +90,7 @@ def score(value: float | None, metric: str | None) -> str:
     return f"{100 * value:.1f} %" if metric != "bits_per_character" else f"{value:.3f}"
 
 
-def score_with_interval(row: dict[str, Any], metric: str | None) -> str:
+def score_with_interval(row: Mapping[str, Any], metric: str | None) -> str:
     """``37.0 % [35.9, 38.1]``, the interval where there is one."""
     if row["score"] is None or row["low"] is None:
         return score(row["score"], metric)

@@ -12,7 +12,7 @@ from lra_bench.statistics.intervals import t_interval
 from . import columns as registry
 from .averages import FIVE, PATH_X, averages
 from .badges import all_ended, badges
-from .column import Column, find_column, in_order
+from .column import Column, in_order
 from .over_tasks import mean
 from .published import cite, has_flag, load_published
 from .relative import with_relative_costs
@@ -172,11 +172,8 @@ def _scores_by_seed(frame: pd.DataFrame) -> dict[tuple[Any, ...], dict[int, floa
 
 def _floors(frame: pd.DataFrame, board: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """A row per rule that needs no model, with its mean over the runs of each task whose protocol is unchanged."""
-    names = [
-        name
-        for name in frame.columns
-        if (column := find_column(registry.LONG, str(name))) and column.repeats == "<floor>"
-    ]
+    rules = next(column for column in registry.LONG if column.repeats == "<floor>")
+    names = [name for name in frame.columns if rules.part_of(str(name)) is not None]
     unchanged = frame[frame["modified"] == ""]
     labels = board.drop_duplicates("label")
     for name in names:

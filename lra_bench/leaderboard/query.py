@@ -7,48 +7,65 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
 
+from . import columns as registry
 from .column import Column, Context, Shown, values
-from .columns import IDENTITY, LENGTHS, RUNS, SPEED, of_runs
 from .runs import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-OF_RUNS, OF_IDENTITY = of_runs(RUNS), of_runs(IDENTITY)
-
 
 def tidy(records: Iterable[Record], table: str = "runs") -> pd.DataFrame:
-    """``records`` as one of ``TABLES``, whose columns are documented there; unknown values are missing."""
+    """``records`` as one of ``TABLES``, with the columns of ``documented(table)``; unknown values are missing."""
     import pandas as pd
 
-    columns, rows = TABLES[table]
-    frame = pd.DataFrame([row for record in records for row in rows(record)], columns=list(columns))
-    return frame.infer_objects()
+    rows = [row for record in records for row in TABLES[table](record)]
+    return pd.DataFrame(rows, columns=list(documented(table))).infer_objects()
 
 
-def _run(record: Record) -> Iterator[dict[str, Any]]:
-    yield values(Run(record), OF_RUNS)
+def documented(table: str) -> dict[str, str]:
+    """What each column of one of ``TABLES`` means, in their order."""
+    identity = registry.of_runs(registry.IDENTITY)
+    if table == "runs":
+        return _helps(registry.of_runs(registry.RUNS))
+    return _helps([*identity, *{"lengths": registry.LENGTHS, "speed": registry.SPEED}[table]])
+
+
+def column_list() -> list[dict[str, str]]:
+    """Name and description of every column of data, by ``table``: the layouts of the leaderboard, then ``TABLES``."""
+    layouts = {"long": registry.LONG, "wide": registry.WIDE}
+    found = {f"leaderboard --layout {name}": _helps(columns) for name, columns in layouts.items()}
+    found |= {f'load_records(table="{name}")': documented(name) for name in TABLES}
+    return [
+        {"table": table, "name": name, "description": help}
+        for table, columns in found.items()
+        for name, help in columns.items()
+    ]
+
+
+def _helps(columns: Sequence[Column]) -> dict[str, str]:
+    return {column.name: Shown(column, Context()).help for column in columns}
+
+
+def _runs(record: Record) -> Iterator[dict[str, Any]]:
+    yield values(Run(record), registry.of_runs(registry.RUNS))
 
 
 def _lengths(record: Record) -> Iterator[dict[str, Any]]:
-    identity = values(Run(record), OF_IDENTITY)
+    identity = values(Run(record), registry.of_runs(registry.IDENTITY))
     for point in record.extrapolation["points"] if record.extrapolation else []:
         yield {"knob": "", "metric": record.metric, **point, **identity, "length_variant": point["variant"]}
 
 
 def _speed(record: Record) -> Iterator[dict[str, Any]]:
-    identity = values(Run(record), OF_IDENTITY)
+    identity = values(Run(record), registry.of_runs(registry.IDENTITY))
     for point in record.speed:
         yield {**point, **identity}
 
 
-def _documented(columns: Sequence[Column]) -> dict[str, str]:
-    return {column.name: Shown(column, Context()).help for column in columns}
-
-
-TABLES: Mapping[str, tuple[Mapping[str, str], Callable[[Record], Iterator[dict[str, Any]]]]] = {
-    "runs": (_documented(OF_RUNS), _run),
-    "lengths": (_documented([*OF_IDENTITY, *LENGTHS]), _lengths),
-    "speed": (_documented([*OF_IDENTITY, *SPEED]), _speed),
+TABLES: Mapping[str, Callable[[Record], Iterator[dict[str, Any]]]] = {
+    "runs": _runs,
+    "lengths": _lengths,
+    "speed": _speed,
 }
-"""Each table with what its columns mean and how a record becomes its rows."""
+"""How a record becomes rows of each table."""

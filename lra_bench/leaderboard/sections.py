@@ -32,9 +32,8 @@ def long_sections(frame: pd.DataFrame) -> Iterator[Section]:
         context, parts = long_context(rows)
         # Rows that were timed at different lengths have their figures in different columns.
         contexts = [replace(context, at=context.at or at_length(row["speed_length"])) for row in rows]
-        table = _text(
-            registry.pick(registry.LONG, registry.LONG_TEXT), rows, contexts, parts, always=("variant", "score")
-        )
+        columns = registry.pick(registry.LONG, registry.LONG_TEXT)
+        table = _text(columns, rows, contexts, parts, always=("variant", "score"))
         leaders = best_of([row["ties"] or "" for row in rows])
         yield Section(title, table, frozenset((place, "score") for place in leaders), ties_remark(rows))
 
@@ -45,13 +44,8 @@ def wide_sections(frame: pd.DataFrame) -> Iterator[Section]:
         rows = rows_of(group)
         context, parts = wide_context(rows, task_columns(frame))
         labels = list(parts["<task>"])
-        table = _text(
-            registry.pick(registry.WIDE, registry.WIDE_TEXT),
-            rows,
-            [context] * len(rows),
-            parts,
-            always=("variant", *labels),
-        )
+        columns = registry.pick(registry.WIDE, registry.WIDE_TEXT)
+        table = _text(columns, rows, [context] * len(rows), parts, always=("variant", *labels))
         best = frozenset((place, label) for label in labels for place in tied_with_best(rows, label))
         title = f"{protocol}{' · protocol modified' if section == 'modified' else ''}"
         first_cost = next(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ from .rows import Body, Places, Row, Table, identity, without_empty
 if TYPE_CHECKING:
     import pandas as pd
 
-BODIES = {
+BODIES: Mapping[Any, str] = {
     "ranked": "Ranked",
     "modified": "Protocol modified: ranked apart",
     "floor": "Floors: rules without a model",
