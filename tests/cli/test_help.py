@@ -148,6 +148,17 @@ def test_models_are_filtered_by_family_and_direction(monkeypatch, capsys):
         options("tasks", causal=True)
 
 
+def test_columns_of_tables_are_listed_with_what_they_mean(monkeypatch, capsys):
+    code, text = run(monkeypatch, capsys, "list", "columns")
+    assert code == 0
+    headings = [line for line in text.splitlines() if not line.startswith(" ")]
+    assert headings[0].startswith("leaderboard --layout long (") and len(headings) == 5
+    line = next(line for line in text.splitlines() if line.split()[:1] == ["train_peak_allocated_bytes"])
+    assert "CUDA" in line
+    rows = json.loads(run(monkeypatch, capsys, "list", "columns", "--json")[1])
+    assert len(rows) == len(text.splitlines()) - len(headings)
+
+
 def test_a_model_that_cannot_be_loaded_is_listed_without_a_family(tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "broken.yaml").write_text("# Broken.\nmodel: {mixer: {_target_: no.such.Thing}}\n")
