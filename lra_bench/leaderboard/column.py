@@ -67,10 +67,10 @@ class Column:
     table. ``seeds`` says how the values of a variant's seeds become one: the first known, their mean, the largest; None
     if the column is not carried over from runs. ``dtype`` is the type in data frames, None for what pandas infers.
 
-    How it is shown: ``cell`` makes the cell of a row, by default the value as a word; ``text`` replaces it in tables of
-    text, and ``page_heading`` the heading on the page. ``key`` names the column in links of the page, by default as in
-    data. ``kind`` is how cells sort, ``first`` the direction of the first click (``best``: the best score first);
-    values of a ``machine`` are sorted within one hardware only.
+    How it is shown: ``cell`` makes the cell of a row, by default the value as a word. In tables of text ``text``
+    replaces it, and a column of words is aligned to the ``left``; the page may have a ``page_heading`` of its own, and
+    names the column ``key`` in links, by default as in data. ``kind`` is how cells sort, ``first`` the direction of the
+    first click (``best``: the best score first); values of a ``machine`` are sorted within one hardware only.
     """
 
     name: str
@@ -81,6 +81,7 @@ class Column:
     dtype: Literal["Int64", "float64"] | None = None
     heading: str = ""
     page_heading: str = ""
+    left: bool = False
     cell: Callable[[Row, Context], Cell] | None = None
     text: Callable[[Row, Context], str] | None = None
     key: str = ""

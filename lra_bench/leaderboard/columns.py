@@ -18,7 +18,7 @@ from .formatting import count, exponent, megabytes, percent, score_with_interval
 from .over_tasks import all_comparable, body_sizes, geometric_mean, mean, retention, timed_length
 from .runs import missing_data
 
-at_length = partial(cells.number, at=True)
+timed_number = partial(cells.number, at=True)
 
 LONG = (
     Column(name="task", help="the task", run=lambda run: run.record.key.task, seeds="first"),
@@ -50,6 +50,7 @@ LONG = (
         run=lambda run: run.record.variant_name,
         seeds="first",
         heading="variant",
+        left=True,
         kind="text",
         first="ascending",
     ),
@@ -60,6 +61,7 @@ LONG = (
         run=lambda run: run.record.machine,
         seeds="first",
         heading="hardware",
+        left=True,
         kind="text",
         first="ascending",
     ),
@@ -69,6 +71,7 @@ LONG = (
         run=lambda run: run.record.reference,
         seeds="first",
         heading="source",
+        left=True,
         text=lambda row, context: source(row["reference"]),
     ),
     Column(name="seeds", help="number of seeds that ended well"),
@@ -77,6 +80,7 @@ LONG = (
         help="how seeds ended that did not end well, and where the step benchmark did",
         key="status",
         heading="status",
+        left=True,
         cell=cells.status,
         text=lambda row, context: "" if row["statuses"] == f"{row['seeds']} ok" else row["statuses"],
         first="ascending",
@@ -104,6 +108,7 @@ LONG = (
         help="what the interval is over: seeds if there are two or more, else test examples",
         key="over",
         heading="over",
+        left=True,
         kind="text",
         first="ascending",
     ),
@@ -132,6 +137,7 @@ LONG = (
         name="comparable",
         help="protocol unchanged, and the body within 10 % of the transformer's parameters; empty if that was not run",
         heading="comparable",
+        left=True,
         cell=cells.comparable,
     ),
     Column(
@@ -177,6 +183,7 @@ LONG = (
         run=lambda run: ", ".join(run.record.protocol_modified),
         seeds="first",
         heading="modified",
+        left=True,
         kind="text",
     ),
     Column(name="hash", help="hash of what decides the numbers", run=lambda run: run.record.key.hash, seeds="first"),
@@ -228,7 +235,7 @@ LONG = (
         seeds="mean",
         dtype="float64",
         heading="step tokens/s {at}",
-        cell=at_length(count, "train_tokens_per_second"),
+        cell=timed_number(count, "train_tokens_per_second"),
         machine=True,
     ),
     Column(
@@ -239,7 +246,7 @@ LONG = (
         seeds="largest",
         dtype="Int64",
         heading="step memory {at}",
-        cell=at_length(megabytes, "train_peak_allocated_bytes"),
+        cell=timed_number(megabytes, "train_peak_allocated_bytes"),
         first="ascending",
         machine=True,
     ),
@@ -250,7 +257,7 @@ LONG = (
         seeds="largest",
         dtype="Int64",
         heading="RSS growth {at}",
-        cell=at_length(megabytes, "train_peak_resident_growth_bytes"),
+        cell=timed_number(megabytes, "train_peak_resident_growth_bytes"),
         first="ascending",
         machine=True,
     ),
@@ -268,6 +275,7 @@ LONG = (
         run=lambda run: run.limit("train"),
         seeds="first",
         heading="ended",
+        left=True,
         text=lambda row, context: row["train_limit"] or row["inference_limit"] or "",
     ),
     Column(
@@ -277,7 +285,7 @@ LONG = (
         seeds="mean",
         dtype="float64",
         heading="inference tokens/s {at}",
-        cell=at_length(count, "inference_tokens_per_second"),
+        cell=timed_number(count, "inference_tokens_per_second"),
         machine=True,
     ),
     Column(
@@ -428,6 +436,7 @@ WIDE = (
         name="variant",
         help="model, and what differs from its file",
         heading="variant",
+        left=True,
         text=cells.named_kind,
         kind="text",
         first="ascending",
@@ -437,12 +446,14 @@ WIDE = (
         name="modified",
         help="keys of the protocol that the user changed, with commas; empty if none",
         heading="modified",
+        left=True,
         kind="text",
     ),
     Column(
         name="hardware",
         help="the machine that ran it; costs compare within it alone",
         heading="hardware",
+        left=True,
         kind="text",
         first="ascending",
     ),
@@ -450,6 +461,7 @@ WIDE = (
         name="reference",
         help="the reference board that the row belongs to, empty for your own",
         heading="source",
+        left=True,
         text=lambda row, context: source(row["reference"]),
     ),
     Column(name="metric_<task>", help="metric of the task"),
@@ -501,7 +513,7 @@ WIDE = (
         tasks=geometric_mean("relative_speed"),
         dtype="float64",
         heading="relative speed {at}",
-        cell=at_length(times, "relative_speed"),
+        cell=timed_number(times, "relative_speed"),
         machine=True,
     ),
     Column(
@@ -560,6 +572,7 @@ WIDE = (
         help="protocol unchanged, and the body within 10 % of the transformer's parameters; empty if that was not run",
         tasks=all_comparable,
         heading="comparable",
+        left=True,
         cell=cells.comparable,
     ),
     Column(
@@ -567,11 +580,12 @@ WIDE = (
         help="how seeds ended that did not end well, and where the step benchmark did",
         tasks=badges_of_all,
         heading="status",
+        left=True,
         cell=cells.status_of_tasks,
         text=lambda row, context: row["status"] or "",
         first="ascending",
     ),
-    Column(name="citation", help="where a published row was read", heading="citation", kind="text"),
+    Column(name="citation", help="where a published row was read", heading="citation", left=True, kind="text"),
 )
 """Columns of the layout ``wide``: a row per variant, protocol and hardware, with all tasks."""
 

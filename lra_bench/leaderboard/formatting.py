@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.values import plain
@@ -11,17 +11,13 @@ from lra_bench.records.values import plain
 if TYPE_CHECKING:
     import pandas as pd
 
-TEXT_COLUMNS = (
-    "variant", "model", "source", "over", "status", "comparable", "hardware", "ended", "modified", "citation", "flags",
-    "unit", "verdict",
-)  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Section:
     """A titled table of strings; ``best`` holds (row, column) places not told apart from the best of their column.
 
-    ``remark`` is said beneath. ``first_cost`` is the column from which on a narrow terminal begins a second table.
+    ``remark`` is printed beneath. ``first_cost`` is the column from which a narrow terminal begins a second table.
+    ``heads`` are columns that name the row, ``left`` those of words, which are aligned to the left.
     """
 
     title: str
@@ -29,7 +25,8 @@ class Section:
     best: frozenset[tuple[int, str]] = frozenset()
     remark: str = ""
     first_cost: str = "parameters"
-    heads: Sequence[str] = field(default=("variant", "model"))
+    heads: Sequence[str] = ("variant", "model")
+    left: frozenset[str] = frozenset(("variant", "model"))
 
 
 def parts(section: Section, widths: Mapping[str, float], limit: float) -> Iterator[pd.DataFrame]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from .formatting import TEXT_COLUMNS, Section, parts
+from .formatting import Section, parts
 from .latex_signs import escape
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _pages(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
 def _table(section: Section, table: pd.DataFrame, caption: str, width: float) -> str:
     names = [str(name) for name in table.columns]
     cell_widths = {name: _cell_width(section, name) for name in names}
-    columns = "".join(_alignment(name, cell_widths[name]) for name in names)
+    columns = "".join(_alignment(name in section.left, cell_widths[name]) for name in names)
     rows = [
         " & ".join(
             _cell(text, (place, str(name)) in section.best, cell_widths[str(name)] > WIDEST)
@@ -91,7 +91,7 @@ def _table(section: Section, table: pd.DataFrame, caption: str, width: float) ->
             f"\\footnotesize\\setlength{{\\tabcolsep}}{{{GAP}pt}}",
             f"\\begin{{tabular}}{{{columns}}}",
             r"\toprule",
-            " & ".join(_heading(name, cell_widths[name]) for name in names) + END,
+            " & ".join(_heading(name, name in section.left, cell_widths[name]) for name in names) + END,
             r"\midrule",
             *rows,
             r"\bottomrule",
@@ -101,17 +101,17 @@ def _table(section: Section, table: pd.DataFrame, caption: str, width: float) ->
     )
 
 
-def _alignment(name: str, cell_width: float) -> str:
+def _alignment(left: bool, cell_width: float) -> str:
     if cell_width > WIDEST:
         return f"p{{{WIDEST}pt}}"
-    return "l" if name in TEXT_COLUMNS else "r"
+    return "l" if left else "r"
 
 
-def _heading(name: str, cell_width: float) -> str:
+def _heading(name: str, left: bool, cell_width: float) -> str:
     lines = _heading_lines(name, cell_width)
     if len(lines) == 1:
         return escape(name)
-    side = "l" if name in TEXT_COLUMNS or cell_width > WIDEST else "r"
+    side = "l" if left or cell_width > WIDEST else "r"
     return f"\\begin{{tabular}}[b]{{@{{}}{side}@{{}}}}{BREAK.join(map(escape, lines))}\\end{{tabular}}"
 
 

@@ -35,7 +35,7 @@ def published_sections(frame: pd.DataFrame) -> Iterator[Section]:
         ]
         cells = without_empty(rows, ("model",))
         remark = "† pixels as numbers, an easier task." if cells.map(lambda cell: "†" in cell).any(axis=None) else ""
-        yield Section(heading, cells, remark=remark, first_cost="flags")
+        yield Section(heading, cells, remark=remark, first_cost="flags", left=frozenset(("model", "flags")))
 
 
 def _row(model: str, numbers: pd.DataFrame, decimals: int, means: pd.DataFrame, key: tuple[Any, ...]) -> dict[str, str]:

@@ -35,7 +35,8 @@ def long_sections(frame: pd.DataFrame) -> Iterator[Section]:
         columns = registry.pick(registry.LONG, registry.LONG_TEXT)
         table = _text(columns, rows, contexts, parts, always=("variant", "score"))
         leaders = best_of([row["ties"] or "" for row in rows])
-        yield Section(title, table, frozenset((place, "score") for place in leaders), ties_remark(rows))
+        best = frozenset((place, "score") for place in leaders)
+        yield Section(title, table, best, ties_remark(rows), left=_left(columns))
 
 
 def wide_sections(frame: pd.DataFrame) -> Iterator[Section]:
@@ -51,7 +52,7 @@ def wide_sections(frame: pd.DataFrame) -> Iterator[Section]:
         first_cost = next(
             (str(name) for name in table.columns if str(name).startswith(("relative", "time", "skill"))), "parameters"
         )
-        yield Section(title, table, best, detectable_remark(rows, labels), first_cost)
+        yield Section(title, table, best, detectable_remark(rows, labels), first_cost, left=_left(columns))
 
 
 def long_context(rows: Sequence[Row]) -> tuple[Context, Parts]:
@@ -160,3 +161,7 @@ def _text(
         for row, context in zip(rows, contexts, strict=True)
     ]
     return without_empty(cells, always)
+
+
+def _left(columns: Iterable[Column]) -> frozenset[str]:
+    return frozenset(column.heading for column in columns if column.left)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from io import StringIO
 from typing import TYPE_CHECKING
 
-from .formatting import TEXT_COLUMNS, Section, parts
+from .formatting import Section, parts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,7 +52,7 @@ def _print_table(console: Console, section: Section, title: str, table: pd.DataF
         # Headings break at every space, so that a column is as wide as its cells; only a name may be folded.
         drawn.add_column(
             Text(name if name in section.heads else name.replace(" ", "\n")),
-            justify="left" if name in TEXT_COLUMNS else "right",
+            justify="left" if name in section.left else "right",
             vertical="top",
             overflow="fold",
             no_wrap=name not in (*section.heads, "citation"),

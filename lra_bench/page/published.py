@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from lra_bench.leaderboard.cell import Cell, word
 from lra_bench.leaderboard.column import Column, Context, Shown
-from lra_bench.leaderboard.formatting import TEXT_COLUMNS, Section
+from lra_bench.leaderboard.formatting import Section
 from lra_bench.leaderboard.published_table import published_sections
 
 from .rows import Body, Row, Table, digest
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 TRACK = "_published"
 """No protocol begins with this sign."""
-WORDS = ("quotes", "printed average", *TEXT_COLUMNS)
+WORDS = ("printed average", "flags", "quotes")
 HELP = {
     "avg5": "mean of the five tasks without Path-X, computed from the row",
     "avg6_fail50": "the same with Path-X, which counts 50 % where it failed",
