@@ -30,7 +30,7 @@ from .sections import (
     Variant,
 )
 from .upgrades import SCHEMA_VERSION
-from .values import check, hints, plain, shown
+from .values import NOT_STORED, check, plain, shown, stored_fields
 
 STATUSES: Mapping[str, str] = {
     "ok": "finished, every figure that could be measured was",
@@ -47,10 +47,6 @@ FINISHED = ("ok", "diverged", "out_of_memory", "incompatible")
 
 RETRIED = ("failed", "timeout", "out_of_memory")
 """The statuses of cells that may end otherwise when they are tried again, which is done on request alone."""
-
-
-NOT_STORED = frozenset(("path", "reference"))
-"""Fields that say where a record was loaded from; its JSON does not hold them."""
 
 
 @dataclass(kw_only=True)
@@ -90,8 +86,8 @@ class Record:
     extrapolation: Extrapolation | None = None
     capability: Capability | None = None
     artifacts: dict[str, str] = field(default_factory=dict)
-    path: Path | None = field(default=None, compare=False, repr=False)
-    reference: str = field(default="", compare=False, repr=False)
+    path: Path | None = field(default=None, compare=False, repr=False, metadata=NOT_STORED)
+    reference: str = field(default="", compare=False, repr=False, metadata=NOT_STORED)
 
     @property
     def metric(self) -> Literal["accuracy", "bits_per_character"] | None:
@@ -137,12 +133,7 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, all of them finite, with nothing private in them; ``NOT_STORED`` stay out."""
-        values = {
-            entry.name: plain(dataclasses.asdict(value) if isinstance(value, CellKey) else value)
-            for entry in dataclasses.fields(self)
-            if entry.name not in NOT_STORED
-            for value in [getattr(self, entry.name)]
-        }
+        values = {name: plain(getattr(self, name)) for name in stored_fields(self)}
         cleaned: dict[str, Any] = shareable(values)
         return cleaned
 
@@ -150,26 +141,16 @@ class Record:
     def from_dict(cls, raw: Mapping[str, Any], path: Path | None = None) -> Record:
         """The record in ``raw``, which ``upgrade`` brought to this version; ``UserError`` names what is wrong."""
         values = dict(raw)
-        for entry in dataclasses.fields(cls):
-            if entry.name in ("key", *NOT_STORED):
-                continue
-            if entry.name not in values:
-                raise UserError(f"record: {entry.name} is missing")
-            check(values[entry.name], hints(cls)[entry.name], entry.name)
+        check(values, cls)
         check(values["config"], Config, "config")
         if values["status"] not in STATUSES:
             raise UserError(f"record: status {shown(values['status'])} is unknown (known: {', '.join(STATUSES)})")
-        key = values.get("key")
-        parts = [entry.name for entry in dataclasses.fields(CellKey)]
-        if not isinstance(key, Mapping) or (missing := [part for part in parts if part not in key]):
-            raise UserError(f"record: key.{missing[0] if isinstance(key, Mapping) else parts[0]} is missing")
-        values["key"] = CellKey(**{part: key[part] for part in parts})
+        values["key"] = CellKey(**{part.name: values["key"][part.name] for part in dataclasses.fields(CellKey)})
         for name, file in values["artifacts"].items():
             own = values["key"].file(name).name
-            if not isinstance(file, str) or not re.fullmatch(re.escape(own) + r"(-[0-9a-f]{8})?\.parquet", file):
+            if not re.fullmatch(re.escape(own) + r"(-[0-9a-f]{8})?\.parquet", file):
                 raise UserError(f"record: artifacts.{name} should be its own table beside it, is {shown(file)}")
-        known = {entry.name for entry in dataclasses.fields(cls)} - NOT_STORED
-        if unknown := sorted(set(values) - known):
+        if unknown := sorted(values.keys() - set(stored_fields(cls))):
             raise UserError(f"record: {unknown[0]} is no field of a version {SCHEMA_VERSION} record")
         return cls(**values, path=path)
 

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -90,14 +91,14 @@ def test_an_upgrade_is_applied_in_order(monkeypatch: pytest.MonkeyPatch) -> None
         ({"schema_version": None}, "no lra-bench record"),
         ({"schema_version": 0}, "never existed"),
         ({"status": "okay"}, "status 'okay' is unknown"),
-        ({"started_at": 12}, "started_at should be str"),
-        ({"attempt": True}, "attempt should be int"),
+        ({"started_at": 12}, "started_at should be a valid string, is 12"),
+        ({"attempt": True}, "attempt should be a valid integer, is True"),
         ({"speed": [{"mode": "train"}]}, r"speed\.0\.length is missing"),
         ({"metrics": {"test": {"accuracy": 0.5}}}, r"metrics\.test\.loss is missing"),
-        ({"metrics": []}, "metrics should be a dict"),
-        ({"parameters": 3}, "parameters should be a mapping"),
+        ({"metrics": []}, "metrics should be a valid dictionary"),
+        ({"parameters": 3}, "parameters should be a valid dictionary"),
         ({"key": {"task": "listops"}}, r"key\.model is missing"),
-        ({"key": None}, r"key\.task is missing"),
+        ({"key": None}, "key should be a valid dictionary, is None"),
         ({"surprise": 1}, "surprise is no field"),
     ],
 )
@@ -114,11 +115,22 @@ def nested(levels: int) -> object:
 
 
 DAMAGED: dict[str, tuple[dict, str]] = {
-    "text as a rate": ({"training": {"tokens_per_second": "fast"}}, "training.tokens_per_second should be float"),
-    "a list as seconds": ({"training": {"train_seconds": []}}, "training.train_seconds should be float"),
-    "a number as a family": ({"capability": {"family": 3}}, "capability.family should be str"),
-    "a mapping as growth": ({"capability": {"growth": {}}}, "capability.growth should be float"),
-    "a section that is text": ({"config": {"task": "listops"}}, "config.task should be a dict"),
+    "text as a rate": (
+        {"training": {"tokens_per_second": "fast"}},
+        "training.tokens_per_second should be a valid number, is 'fast'",
+    ),
+    "a list as seconds": ({"training": {"train_seconds": []}}, "training.train_seconds should be a valid number"),
+    "a number as a family": ({"capability": {"family": 3}}, "capability.family should be a valid string"),
+    "a mapping as growth": ({"capability": {"growth": {}}}, "capability.growth should be a valid number"),
+    "true as a number of steps": ({"training": {"steps": True}}, "steps should be a valid integer, is True"),
+    "a fraction of a step": ({"training": {"steps": 1.0}}, "training.steps should be a valid integer, is 1.0"),
+    "a number as truth": (
+        {"code": {"version": "1", "git_sha": None, "git_dirty": 0}},
+        "code.git_dirty should be a valid bool",
+    ),
+    "a count beyond all counts": ({"training": {"steps": 10**400}}, "training.steps should be less than"),
+    "more seconds than there are": ({"wall_seconds": 1e300}, "wall_seconds should be less than"),
+    "a section that is text": ({"config": {"task": "listops"}}, "config.task should be a valid dictionary"),
     "a deep configuration": ({"config": {"model": nested(900)}}, "config.model is nested more than 100 levels deep"),
     "deep differences": (
         {"variant": {"label": "x", "differences": {"a": nested(99)}, "position": None}},
@@ -142,6 +154,24 @@ def test_a_damaged_part_of_a_record_is_named(damage: str, tmp_path: Path) -> Non
     assert len(told) == 1 and "seed1.json" in told[0] and message in told[0], told
     (readable,) = (found for found in check_store(tmp_path) if found.what == "readable")
     assert readable.ok is False and message in readable.found
+
+
+def test_a_number_that_overflows_is_refused() -> None:
+    content = json.dumps(make_record(wall_seconds=0.125).to_dict()).replace("0.125", "1e999", 1)
+    with pytest.raises(UserError, match="wall_seconds should be a finite number, is inf"):
+        store.read(content.encode(), "here")
+
+
+@pytest.mark.parametrize("change", [{"speed": [{}] * 2000}, {"growth": {str(number): {} for number in range(2000)}}])
+def test_thousands_of_errors_need_no_memory(change: dict) -> None:
+    raw = raw_record() | change
+    tracemalloc.start()
+    try:
+        with pytest.raises(UserError, match=r"\.0\.\w+ is missing"):
+            Record.from_dict(raw)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])

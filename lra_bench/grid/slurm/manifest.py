@@ -10,12 +10,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, TypedDict, TypeVar
 
 from lra_bench.contracts import UserError
 from lra_bench.grid.status import RERUN
 from lra_bench.records.key import CellKey
-from lra_bench.records.values import check, checked_json, hints, shown
+from lra_bench.records.values import check, checked_json, shown, stored_fields
 from lra_bench.runtime.files import read_whole, replacing, why
 
 GRIDS = "grids"
@@ -24,6 +24,8 @@ LARGEST_BYTES = 64 * 2**20
 REQUEUE = {"requeue": True}
 LAYOUT = 2
 """Raised when the module or the arguments of ``CellJob`` change: jobs that were queued before cannot run any more."""
+
+T = TypeVar("T")
 
 _JOB = re.compile(r"[0-9]{1,10}(_[0-9]{1,10})?")
 _WORD = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,@+-]{0,199}")
@@ -125,8 +127,7 @@ def _refuse(name: str) -> None:
 def _grid(raw: Any, name: str) -> SubmittedGrid:
     """The grid in ``raw``, from the folder ``name``; ``UserError`` names the first part that cannot be."""
     check(raw, dict[str, Any], "grid")
-    raw = {"layout": 1, **raw}
-    grid = SubmittedGrid(**_fields(SubmittedGrid, raw, "grid", skipped="cells"))
+    grid = _made(SubmittedGrid, {"layout": 1, **raw}, "grid")
     if not 1 <= grid.layout <= LAYOUT:
         raise UserError(f"layout should be 1 to {LAYOUT}, is {shown(grid.layout)}; update lra-bench")
     if grid.name != name:
@@ -137,13 +138,12 @@ def _grid(raw: Any, name: str) -> SubmittedGrid:
         raise UserError(f"rerun should be one of {', '.join(RERUN)}, is {shown(grid.rerun)}")
     if grid.config_dir is not None and not Path(grid.config_dir).is_absolute():
         raise UserError(f"config_dir should be an absolute path, is {shown(grid.config_dir)}")
-    check(raw.get("cells"), list[Any], "cells")
     grid.cells = [_cell(cell, f"cells.{number}") for number, cell in enumerate(raw["cells"])]
     return grid
 
 
 def _cell(raw: Any, where: str) -> SubmittedCell:
-    cell = SubmittedCell(**_fields(SubmittedCell, raw, where))
+    cell = _made(SubmittedCell, raw, where)
     if set(cell.key) != {part.name for part in fields(CellKey)}:
         raise UserError(f"{where}.key should have the parts of a cell, has {shown(sorted(cell.key))}")
     CellKey(**cell.key)
@@ -155,7 +155,7 @@ def _cell(raw: Any, where: str) -> SubmittedCell:
     for word in cell.place:
         if not isinstance(word, str | int | float | None):
             raise UserError(f"{where}.place should hold words, holds {shown(word)}")
-    if unknown := sorted(set(cell.resources) - set(hints(Resources))):
+    if unknown := sorted(set(cell.resources) - set(Resources.__annotations__)):
         raise UserError(f"{where}.resources.{unknown[0]} is nothing that is asked of Slurm")
     check(cell.resources, Resources, f"{where}.resources")
     for name, value in cell.resources.items():
@@ -166,18 +166,12 @@ def _cell(raw: Any, where: str) -> SubmittedCell:
     return cell
 
 
-def _fields(cls: type, raw: Any, where: str, skipped: str = "") -> dict[str, Any]:
-    """The fields of a dataclass from ``raw``; ``UserError`` where one is missing, unknown or of another type."""
-    check(raw, dict[str, Any], where)
-    names = [each.name for each in fields(cls)]
-    if unknown := sorted(set(raw) - set(names)):
+def _made(cls: type[T], raw: Any, where: str) -> T:
+    """The dataclass from ``raw``; ``UserError`` if a field is missing, unknown or of another type."""
+    check(raw, cls, where)
+    if unknown := sorted(set(raw) - set(stored_fields(cls))):
         raise UserError(f"{where}.{unknown[0]} is unknown")
-    for name in names:
-        if name not in raw:
-            raise UserError(f"{where}.{name} is missing")
-        if name != skipped:
-            check(raw[name], hints(cls)[name], f"{where}.{name}")
-    return {name: raw[name] for name in names if name != skipped}
+    return cls(**raw)
 
 
 @contextmanager
@@ -215,7 +209,7 @@ def arrival_file(folder: Path, number: int) -> Path:
 def arrival(folder: Path, number: int) -> Arrival | None:
     """What the job of a cell has said, None before it has begun, and where it cannot be read."""
     with suppress(OSError, ValueError, RecursionError, UserError):
-        said = Arrival(**_fields(Arrival, _content(arrival_file(folder, number)), "arrival"))
+        said = _made(Arrival, _content(arrival_file(folder, number)), "arrival")
         if _JOB.fullmatch(said.job) and (said.key is None or _KEY.fullmatch(said.key)):
             return said
     return None
