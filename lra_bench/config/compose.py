@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
 from .bounds import check_bounds
 from .capabilities import mixer_capability, position_hooks
-from .groups import GROUPS, PACKAGE, extension_sources, listing, option_files
+from .groups import GROUPS, PACKAGE, chooses, listing, option_files
 from .hints import check_words, meant_by
+from .loading import by_hydra
 from .schema import Bench
-
-if TYPE_CHECKING:
-    from omegaconf import DictConfig
 
 OPEN_GROUPS = ("task", "model", "position")
 PROTOCOL_SECTIONS = ("task", "backbone", "train")
@@ -153,70 +150,6 @@ def check_tuned(composed: Composed, config_dir: Path | None) -> None:
         f"protocol={protocol}: trains each system as its own paper does, and tuned/{start}{choices['model']}.yaml is "
         f"missing; write it, or choose {f'model={others}' if others else 'another task'}"
     )
-
-
-def chooses(override: str) -> bool:
-    """Whether an override chooses an option of a group, as ``model=performer``."""
-    return override.partition("=")[0] in GROUPS
-
-
-def by_hydra(overrides: Sequence[str], config_dir: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """The plain configuration of checked overrides, and the choice of each group."""
-    from omegaconf.errors import OmegaConfBaseException
-
-    unresolved, choices = load_unresolved(overrides, config_dir)
-    try:
-        return plain(unresolved), choices
-    except OmegaConfBaseException as error:
-        raise _mistake(overrides, error) from error
-
-
-def load_unresolved(overrides: Sequence[str], config_dir: Path | None) -> tuple[DictConfig, dict[str, str]]:
-    """Hydra's configuration of checked overrides, closed to new keys, and the choice of each group."""
-    from hydra import compose as hydra_compose
-    from hydra.errors import HydraException
-    from omegaconf import open_dict
-    from omegaconf.errors import OmegaConfBaseException
-    from yaml import YAMLError
-
-    # Quoted, for a folder's name need not obey Hydra's grammar.
-    sources = ",".join(json.dumps(source, ensure_ascii=False) for source in extension_sources(config_dir))
-    search = [f"hydra.searchpath=[{sources}]"] if sources else []
-    try:
-        composed = hydra_compose("config", [*search, *overrides], return_hydra_config=True)
-        choices = {str(key): str(value) for key, value in composed.hydra.runtime.choices.items()}
-        with open_dict(composed):
-            del composed["hydra"]
-    except (HydraException, OmegaConfBaseException, OverflowError) as error:
-        raise _mistake(overrides, error) from error
-    except (YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
-        chosen = ", ".join(filter(chooses, overrides))
-        fault = " ".join(str(error).split())  # with file and line, each on a line of its own
-        raise UserError(f"{chosen}: a configuration file cannot be read ({fault})") from error
-    return composed, choices
-
-
-def plain(unresolved: DictConfig) -> dict[str, Any]:
-    """A configuration as dictionaries and lists, references followed."""
-    from omegaconf import OmegaConf
-
-    config = OmegaConf.to_container(unresolved, resolve=True)
-    assert isinstance(config, dict)
-    return {str(key): value for key, value in config.items()}
-
-
-def _mistake(overrides: Sequence[str], error: Exception) -> UserError:
-    cause = error.__cause__ or error
-    return UserError(f"{_find_override(overrides, str(error) + str(cause))}{_first_line(cause)}")
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".")
-
-
-def _find_override(overrides: Sequence[str], message: str) -> str:
-    blamed = [text for text in overrides if text.partition("=")[0].lstrip("+") in message]
-    return f"{blamed[0].lstrip('+')}: " if blamed else ""
 
 
 def _automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], config_dir: Path | None) -> str:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import compose as configuration
+from . import loading
+from .groups import chooses
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -25,7 +26,7 @@ class _Groups:
 
 
 class Loader:
-    """Compose the configurations of many cells as ``compose.by_hydra`` does, inside ``hydra_context``.
+    """Compose the configurations of many cells as ``loading.by_hydra`` does, inside ``hydra_context``.
 
     Single values are set on a copy of what Hydra composed for the groups, by the calls with which Hydra sets them, or
     straight away where they take the place of one of their own type. A list of overrides that has more than that, or a
@@ -42,22 +43,22 @@ class Loader:
         from hydra.errors import HydraException
         from omegaconf.errors import OmegaConfBaseException
 
-        own = [text for text in overrides if not configuration.chooses(text)]
+        own = [text for text in overrides if not chooses(text)]
         if all(map(_sets_a_value, own)):
-            groups = self._of_groups(tuple(text for text in overrides if configuration.chooses(text)))
+            groups = self._of_groups(tuple(text for text in overrides if chooses(text)))
             try:
                 return _with_values(groups, [self._parse(text) for text in own]), dict(groups.choices)
             except (_NotAValue, HydraException, OmegaConfBaseException, OverflowError):
                 pass  # Hydra knows what it is, or how to say what is wrong with it
-        return configuration.by_hydra(overrides, self.config_dir)
+        return loading.by_hydra(overrides, self.config_dir)
 
     def _of_groups(self, groups: tuple[str, ...]) -> _Groups:
         from omegaconf import OmegaConf
 
         if groups not in self._groups:
-            unresolved, choices = configuration.load_unresolved(groups, self.config_dir)
+            unresolved, choices = loading.load_unresolved(groups, self.config_dir)
             refers = "${" in str(OmegaConf.to_container(unresolved, resolve=False))
-            self._groups[groups] = _Groups(unresolved, choices, None if refers else configuration.plain(unresolved))
+            self._groups[groups] = _Groups(unresolved, choices, None if refers else loading.plain(unresolved))
         return self._groups[groups]
 
     def _parse(self, text: str) -> Override:
@@ -83,7 +84,7 @@ def _with_values(groups: _Groups, own: Sequence[Override]) -> dict[str, Any]:
         OmegaConf.update(
             unresolved, override.key_or_group, override.value(), merge=True, force_add=override.is_force_add()
         )
-    return configuration.plain(unresolved)
+    return loading.plain(unresolved)
 
 
 def _replaced(config: dict[str, Any], key: str, value: Any) -> bool:

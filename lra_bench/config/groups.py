@@ -15,6 +15,11 @@ def listing(group: str) -> str:
     return f"lra-bench list {group if group == 'hardware' else f'{group}s'}"
 
 
+def chooses(override: str) -> bool:
+    """Whether an override chooses an option of a group, as ``model=performer``."""
+    return override.partition("=")[0] in GROUPS
+
+
 def extension_sources(config_dir: Path | None) -> list[str]:
     """Hydra search paths beside our own: installed extensions, then the user's folder."""
     packages = sorted(f"pkg://{package}" for package in _installed_extensions())

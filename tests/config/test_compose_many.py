@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lra_bench.config import compose, disk_cache
+from lra_bench.config import compose, disk_cache, loading
 from lra_bench.config.compose_many import WORTH_KEEPING
 from lra_bench.config.group_cache import Loader
 from lra_bench.contracts import UserError
@@ -81,13 +81,13 @@ SEEDS = f"seed=range(0,{WORTH_KEEPING // 2})"
 
 def count_composing(monkeypatch):
     calls = []
-    original = compose.load_unresolved
+    original = loading.load_unresolved
 
     def counted(*arguments):
         calls.append(arguments)
         return original(*arguments)
 
-    monkeypatch.setattr(compose, "load_unresolved", counted)
+    monkeypatch.setattr(loading, "load_unresolved", counted)
     return calls
 
 

@@ -1,0 +1,74 @@
+"""Load configurations with Hydra: the files of the chosen groups, and the overrides, as plain dictionaries."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lra_bench.contracts import UserError
+
+from .groups import chooses, extension_sources
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def by_hydra(overrides: Sequence[str], config_dir: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
+    """The plain configuration of checked overrides, and the choice of each group."""
+    from omegaconf.errors import OmegaConfBaseException
+
+    unresolved, choices = load_unresolved(overrides, config_dir)
+    try:
+        return plain(unresolved), choices
+    except OmegaConfBaseException as error:
+        raise _mistake(overrides, error) from error
+
+
+def load_unresolved(overrides: Sequence[str], config_dir: Path | None) -> tuple[DictConfig, dict[str, str]]:
+    """Hydra's configuration of checked overrides, closed to new keys, and the choice of each group."""
+    from hydra import compose as hydra_compose
+    from hydra.errors import HydraException
+    from omegaconf import open_dict
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    # Quoted, for a folder's name need not obey Hydra's grammar.
+    sources = ",".join(json.dumps(source, ensure_ascii=False) for source in extension_sources(config_dir))
+    search = [f"hydra.searchpath=[{sources}]"] if sources else []
+    try:
+        composed = hydra_compose("config", [*search, *overrides], return_hydra_config=True)
+        choices = {str(key): str(value) for key, value in composed.hydra.runtime.choices.items()}
+        with open_dict(composed):
+            del composed["hydra"]
+    except (HydraException, OmegaConfBaseException, OverflowError) as error:
+        raise _mistake(overrides, error) from error
+    except (YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
+        chosen = ", ".join(filter(chooses, overrides))
+        fault = " ".join(str(error).split())  # with file and line, each on a line of its own
+        raise UserError(f"{chosen}: a configuration file cannot be read ({fault})") from error
+    return composed, choices
+
+
+def plain(unresolved: DictConfig) -> dict[str, Any]:
+    """A configuration as dictionaries and lists, references followed."""
+    from omegaconf import OmegaConf
+
+    config = OmegaConf.to_container(unresolved, resolve=True)
+    assert isinstance(config, dict)
+    return {str(key): value for key, value in config.items()}
+
+
+def _mistake(overrides: Sequence[str], error: Exception) -> UserError:
+    cause = error.__cause__ or error
+    return UserError(f"{_find_override(overrides, str(error) + str(cause))}{_first_line(cause)}")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().splitlines()[0].rstrip(".")
+
+
+def _find_override(overrides: Sequence[str], message: str) -> str:
+    blamed = [text for text in overrides if text.partition("=")[0].lstrip("+") in message]
+    return f"{blamed[0].lstrip('+')}: " if blamed else ""
