@@ -170,7 +170,7 @@ def _hardware_options(record: Record, name: str | None, config_dir: Path | None)
     from lra_bench.build import suggest
     from lra_bench.config.bounds import check_section
     from lra_bench.config.groups import option_files
-    from lra_bench.config.schema import HardwareOptions
+    from lra_bench.runtime.hardware import HardwareOptions
 
     recorded = record.config["hardware"]
     try:

@@ -131,8 +131,7 @@ def _free_memory() -> Finding:
 
 
 def _devices() -> Finding:
-    from lra_bench.config.schema import HardwareOptions
-    from lra_bench.runtime.hardware import resolve
+    from lra_bench.runtime.hardware import HardwareOptions, resolve
 
     hardware = resolve(vars(HardwareOptions()))
     return Finding("hardware=auto means", f"{hardware.slug} ({hardware.threads} threads)")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from lra_bench.contracts import UserError
+
+from .schema import CellConfig
 
 Rule = tuple[str, Callable[[float], bool]]
 
@@ -46,12 +49,11 @@ BOUNDS: dict[str, Rule] = {
 """Options of numbers, or of lists of numbers, and what holds of each number; null and words are left to others."""
 
 
-def check_bounds(config: Mapping[str, Any]) -> None:
-    """Raise ``UserError`` where a number of a composed configuration breaks the rule of its option."""
+def check_bounds(config: CellConfig) -> None:
+    """Raise ``UserError`` if a number of a configuration breaks the rule of its option."""
     for option in BOUNDS:
-        section, _, name = option.rpartition(".")
-        _check(option, (config[section] if section else config)[name])
-    betas = config["train"]["betas"]
+        _check(option, attrgetter(option)(config))
+    betas = config.train.betas
     if len(betas) != 2:
         raise UserError(f"train.betas={_shown(betas)}: must be two numbers, as [0.9,0.999]")
 

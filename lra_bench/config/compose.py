@@ -12,12 +12,12 @@ from typing import Any
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
-from .bounds import check_bounds
 from .capabilities import mixer_capability, position_hooks
 from .groups import GROUPS, PACKAGE, chooses, listing, option_files
 from .hints import check_words, meant_by
 from .loading import by_hydra
-from .schema import Bench
+from .schema import CellConfig
+from .serialization import from_dict
 
 OPEN_GROUPS = ("task", "model", "position")
 PROTOCOL_SECTIONS = ("task", "backbone", "train")
@@ -54,7 +54,7 @@ def _schema_keys() -> frozenset[str]:
             if is_dataclass(value):
                 yield from walk(value, f"{name}.")
 
-    return frozenset(walk(Bench(), ""))
+    return frozenset(walk(CellConfig(), ""))
 
 
 def option_names() -> frozenset[str]:
@@ -98,7 +98,7 @@ def hydra_context() -> Iterator[None]:
     from hydra import initialize_config_module
     from hydra.core.config_store import ConfigStore
 
-    ConfigStore.instance().store(name="schema", node=Bench)
+    ConfigStore.instance().store(name="schema", node=CellConfig)
     with initialize_config_module(PACKAGE, version_base="1.3"):
         yield
 
@@ -179,7 +179,7 @@ def _check_values(config: Mapping[str, Any]) -> None:
     """Numbers that must make sense and the task's own options, before anything is prepared for them."""
     from lra_bench.build import build_task
 
-    check_bounds(config)
+    from_dict(config)
     if not config["model"].get("mixer") and not config["model"].get("network"):
         raise UserError("model: the model file gives neither model.mixer nor model.network")
     build_task(config)

@@ -9,14 +9,14 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
-from .schema import Bench
+from .schema import CellConfig
 
 NOT_HASHED = {("task", "source"), ("task", "allow_partial"), ("model", "label"), ("model", "source")}
 
 
 @cache
 def _defaults() -> dict[str, Any]:
-    return asdict(Bench())
+    return asdict(CellConfig())
 
 
 def config_hash(config: Mapping[str, Any], fingerprint: str) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from lra_bench.runtime.hardware import HardwareOptions
+
 
 @dataclass
 class Backbone:
@@ -93,34 +95,6 @@ class Measure:
 
 
 @dataclass
-class HardwareOptions:
-    """Where and how to compute; ``micro_batch`` caps the rows computed at once, ``timeout_seconds`` ends a cell.
-
-    ``precision`` is ``auto``, ``fp32``, ``tf32``, ``bf16`` or ``fp16``; ``compile`` runs the model through
-    ``torch.compile``, and as it is where that fails. ``deterministic`` takes only operations that give the same bits
-    each time; a model that needs another one ends with its name. ``accelerated`` takes the kernels of other packages
-    where a model has a route through them.
-
-    ``memory_limit_gigabytes`` (of 2³⁰ bytes) is what one process may take, of its card or of the host on a CPU.
-    ``strategy`` is ``none``, ``ddp`` or ``fsdp``: with the latter two ``processes`` train a cell together, by default
-    one per CUDA device, and two on a CPU. ``threads`` and ``micro_batch`` are those of one process.
-    """
-
-    device: str = "auto"
-    precision: str = "auto"
-    compile: bool = False
-    deterministic: bool = False
-    accelerated: bool = False
-    processes: int | None = None
-    strategy: str = "none"
-    threads: int | None = None
-    micro_batch: int | None = None
-    timeout_seconds: int | None = None
-    memory_limit_gigabytes: float | None = None
-    checkpoint_seconds: float = 30.0
-
-
-@dataclass
 class ProtocolOptions:
     """The rules under which numbers compare; ``next`` is the track to go on to.
 
@@ -164,8 +138,8 @@ class LauncherOptions:
 
 
 @dataclass
-class Bench:
-    """One cell, whole."""
+class CellConfig:
+    """The configuration of one cell; ``task``, ``model`` and ``position`` hold the options of their classes."""
 
     seed: int = 0
     task: dict[str, Any] = field(default_factory=dict)

@@ -10,7 +10,7 @@ from lra_bench.build import build_task
 from lra_bench.config import compose as config
 from lra_bench.config.hashing import config_hash
 from lra_bench.config.listing import options
-from lra_bench.config.schema import Bench
+from lra_bench.config.schema import CellConfig
 from lra_bench.contracts import UserError
 from lra_bench.grid.expand import expand
 from lra_bench.grid.status import incompatible
@@ -197,7 +197,7 @@ def test_a_key_at_its_default_leaves_the_hash_alone(monkeypatch):
     before = config_hash(composed, "data")
     assert config_hash({**composed, "train": {**composed["train"], "order": "shuffled"}}, "data") == before
     without = {name: value for name, value in composed["train"].items() if name != "order"}
-    assert Bench().train.order == "shuffled"
+    assert CellConfig().train.order == "shuffled"
     assert config_hash({**composed, "train": without}, "data") == before
 
 

@@ -7,13 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lra_bench.config.schema import HardwareOptions
 from lra_bench.contracts import Accelerable, UserError
 from lra_bench.models.kernels import accelerated
 from lra_bench.models.kernels.corrected_decay import corrected_decay_attention
 from lra_bench.models.kernels.decay import decay_attention
 from lra_bench.profiling.attention_backend import attention_backend
-from lra_bench.runtime.hardware import Hardware, resolve, slug
+from lra_bench.runtime.hardware import Hardware, HardwareOptions, resolve, slug
 from tests.support.mixer_cases import NODES, first_direction, make
 from tests.support.model_cases import batch_for, model, task
 

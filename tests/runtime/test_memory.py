@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from lra_bench.config.schema import HardwareOptions
 from lra_bench.runtime import memory
-from lra_bench.runtime.hardware import resolve
+from lra_bench.runtime.hardware import HardwareOptions, resolve
 from lra_bench.runtime.memory import peak_memory
 from lra_bench.training.optimizer import Optimizer
 

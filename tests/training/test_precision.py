@@ -7,9 +7,8 @@ import torch
 from safetensors.torch import save_model
 from torch import nn
 
-from lra_bench.config.schema import HardwareOptions
 from lra_bench.contracts import Output, UserError
-from lra_bench.runtime.hardware import Hardware, first_line, resolve, slug
+from lra_bench.runtime.hardware import Hardware, HardwareOptions, first_line, resolve, slug
 from lra_bench.training import loop
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.optimizer import Optimizer

@@ -1,0 +1,78 @@
+"""Configurations as plain dictionaries, for records, child processes and hashes, and back."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, is_dataclass
+from functools import cache
+from typing import Any, TypeVar
+
+from lra_bench.contracts import UserError
+
+from .bounds import check_bounds
+from .schema import CellConfig
+
+Options = TypeVar("Options")
+
+REQUIRED = ("seed", "task", "model", "position", "backbone", "train", "measure", "hardware")
+CLOSED = ("backbone", "hardware")
+"""Sections that decide what is built and where it runs: an option that they do not have is refused, not ignored."""
+SCALARS = (bool, int, float, str)
+SHOWN_CHARACTERS = 60
+
+
+def as_dict(config: CellConfig) -> dict[str, Any]:
+    """The configuration as dictionaries and lists, in the order of the schema."""
+    return asdict(config)
+
+
+def from_dict(raw: Mapping[str, Any]) -> CellConfig:
+    """The configuration of ``as_dict``, also of an older version: missing options have their defaults.
+
+    Raises ``UserError`` if a section among ``REQUIRED`` is missing, if a value is of another type or out of bounds, and
+    if a section among ``CLOSED`` has an unknown option. Unknown options of other sections are ignored.
+    """
+    if missing := [name for name in REQUIRED if name not in raw]:
+        raise UserError(f"the configuration has no section {missing[0]}")
+    config = CellConfig()
+    for name, hint in _hints(CellConfig).items():
+        if name in raw:
+            is_section = is_dataclass(getattr(config, name))
+            setattr(config, name, (options_from if is_section else _checked)(hint, raw[name], name))
+    check_bounds(config)
+    return config
+
+
+def options_from(cls: type[Options], raw: Any, section: str) -> Options:
+    """One section of a configuration; raises ``UserError`` as ``from_dict``, which alone checks bounds."""
+    _checked(dict[str, Any], raw, section)
+    hints = _hints(cls)
+    if section in CLOSED and (unknown := [name for name in raw if name not in hints]):
+        raise UserError(f"{section}.{unknown[0]}: there is no such option")
+    return cls(**{name: _checked(hint, raw[name], f"{section}.{name}") for name, hint in hints.items() if name in raw})
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _checked(hint: Any, value: Any, option: str) -> Any:
+    """``value``, which must be of the type ``hint``."""
+    if not _fits(value, hint):
+        wanted = hint.__name__ if hint in SCALARS else str(hint).replace("typing.", "")
+        raise UserError(f"{option}={str(value)[:SHOWN_CHARACTERS]!r}: must be {wanted}")
+    return value
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType:
+        return any(_fits(value, each) for each in arguments)
+    if origin is list:
+        return isinstance(value, list) and all(_fits(each, arguments[0]) for each in value)
+    if origin is dict:
+        return isinstance(value, Mapping)
+    return hint is Any or type(value) is hint or (hint is float and type(value) is int)
