@@ -10,6 +10,8 @@ from typing import Any
 from torch import nn
 
 from lra_bench.build import build_model
+from lra_bench.config.schema import Train
+from lra_bench.config.serialization import options_from
 from lra_bench.contracts import Batch, TaskSpec, UserError
 from lra_bench.records.sections import SpeedPoint
 from lra_bench.records.status import status_of
@@ -58,7 +60,7 @@ class Bench:
     model: nn.Module
     compilation: Compilation
     batch: Batch
-    train: Mapping[str, Any]
+    train: Train
     hardware: Hardware
     optimizer: Optimizer | None = field(default=None, init=False)
 
@@ -69,7 +71,8 @@ class Bench:
         """The model of a configuration with a synthetic batch, both on the device."""
         model = hardware.place(model_at(config, spec, length))
         batch = synthetic_batch(spec_at(spec, length), batch_size, length, hardware.device, config["seed"])
-        return cls(model, Compilation(model, hardware.compile), batch, config["train"], hardware)
+        train = options_from(Train, config["train"], "train")
+        return cls(model, Compilation(model, hardware.compile), batch, train, hardware)
 
     def step(self, mode: str) -> Step:
         """A step of ``inference`` or ``train``; one mode at a time, for the model is switched to it."""

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map, tree_map_only
 
+from lra_bench.config.schema import Train
+from lra_bench.config.serialization import options_from
 from lra_bench.contracts import Batch, Output, Stepped, TaskSpec, UserError
 from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.streams import StreamBatches
@@ -53,18 +55,18 @@ def seed_everything(seed: int, step: int, rank: int = 0) -> None:
         torch.cuda.manual_seed_all(number)
 
 
-def training_batches(rows: Rows, train: Mapping[str, Any], seed: int) -> Callable[[int], Batch]:
+def training_batches(rows: Rows, train: Train, seed: int) -> Callable[[int], Batch]:
     """Batches by step, in the order that ``train.order`` names."""
-    if train["order"] not in ORDERS:
+    if train.order not in ORDERS:
         raise UserError(f"train.order={train['order']}: choose {' or '.join(ORDERS)}")
-    window = train["window"] or rows.spec.train_length
-    if rows.spec.kind == "language_modeling" and train["order"] == "stream":
-        return StreamBatches(rows, train["batch_size"], window, seed)
-    if train["order"] == "stream":
+    window = train.window or rows.spec.train_length
+    if rows.spec.kind == "language_modeling" and train.order == "stream":
+        return StreamBatches(rows, train.batch_size, window, seed)
+    if train.order == "stream":
         raise UserError(f"train.order=stream: {rows.spec.name} models no language; set train.order=shuffled")
     if rows.spec.kind == "language_modeling" and int(rows.lengths.max()) > window:
-        return RandomWindows(rows, train["batch_size"], window, seed)
-    return ShuffledBatches(rows, train["batch_size"], seed)
+        return RandomWindows(rows, train.batch_size, window, seed)
+    return ShuffledBatches(rows, train.batch_size, seed)
 
 
 def train(
@@ -82,7 +84,7 @@ def train(
     ``log(step, values)`` hears of every evaluation. Raises ``Diverged`` on a loss that is not finite. In a ``group``
     each rank calls it with the same, and does its share of every batch; steps and what they lead to are the same.
     """
-    recipe, seed = config["train"], config["seed"]
+    recipe, seed = options_from(Train, config["train"], "train"), config["seed"]
     batches = training_batches(rows["train"], recipe, seed)
     compilation = Compilation(model, hardware.compile)
     run = group.wrap(model, compilation.run)
@@ -94,8 +96,8 @@ def train(
 
     model.train()
     label = f"Training {config['model']['label']}"
-    with bar(recipe["steps"], label, start=state.step, unit="steps") as advance, deferred() as interrupted:
-        for step in range(state.step, recipe["steps"]):
+    with bar(recipe.steps, label, start=state.step, unit="steps") as advance, deferred() as interrupted:
+        for step in range(state.step, recipe.steps):
             seed_everything(seed, step, group.rank)
             batch = meter.wait(batches, step)
             loss, state.memory, statistics = compilation.guarded(
@@ -107,7 +109,7 @@ def train(
             meter.update(step, loss, norm, batch)
             state.step = step + 1
             advance(1)
-            if state.step % recipe["evaluate_every"] == 0 or state.step == recipe["steps"]:
+            if state.step % recipe.evaluate_every == 0 or state.step == recipe.steps:
                 meter.check()
                 with meter.phase("evaluation"):
                     _validate_and_save_best(
@@ -116,7 +118,7 @@ def train(
                 log(state.step, {**meter.latest(), **_latest_validation(state)})
                 model.train()
             due, stopped = group.any(checkpoints.due(), interrupted())
-            if due or stopped or state.step == recipe["steps"]:
+            if due or stopped or state.step == recipe.steps:
                 meter.check()
                 with meter.phase("checkpoint"):
                     checkpoints.save(state, model, optimizer)

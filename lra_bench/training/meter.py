@@ -88,7 +88,7 @@ class Meter:
             # In fp16 a gradient may overflow: the scaler skips that step.
             if not (math.isfinite(norm) or self.optimizer.scaler.is_enabled()):
                 raise Diverged(f"the gradient became {norm} at step {step + 1}")
-            rate = self.optimizer.train["lr"] * self.optimizer.factor(step)
+            rate = self.optimizer.train.lr * self.optimizer.factor(step)
             self.state.curve.append((loss, rate, norm, tokens))
         self.pending.clear()
 
@@ -139,7 +139,7 @@ class Meter:
 
     def _gradients(self) -> dict[str, float | None]:
         """The last learning rate, and the norms of the gradients before clipping; None where no step was made."""
-        curve, clip = self.state.curve, self.optimizer.train["clip"]
+        curve, clip = self.state.curve, self.optimizer.train.clip
         norms = [norm for _, _, norm, _ in curve]
         clipped = sum(norm > clip for norm in norms) if clip else 0
         return {

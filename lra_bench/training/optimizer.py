@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from lra_bench.config.schema import Train
 from lra_bench.contracts import UserError
 from lra_bench.runtime.hardware import Hardware
 
@@ -73,13 +74,13 @@ class Optimizer:
     Built from ``config.train``; fp16 scales the loss, everything else does not.
     """
 
-    def __init__(self, model: nn.Module, train: Mapping[str, Any], hardware: Hardware) -> None:
+    def __init__(self, model: nn.Module, train: Train, hardware: Hardware) -> None:
         self.train = train
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.adamw = torch.optim.AdamW(
-            parameter_groups(model, train["lr"], train["weight_decay"], train.get("state_lr")),
-            betas=tuple(train["betas"]),
-            eps=train["eps"],
+            parameter_groups(model, train.lr, train.weight_decay, train.state_lr),
+            betas=tuple(train.betas),
+            eps=train.eps,
             fused=True,
         )
         self.scaler = torch.amp.GradScaler(hardware.device.type, enabled=hardware.precision == "fp16")
@@ -91,7 +92,7 @@ class Optimizer:
     def step(self, step: int) -> Tensor:
         """Apply the gathered gradients as step ``step`` and clear them; the norm before clipping, a scalar tensor."""
         self.scaler.unscale_(self.adamw)
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.train["clip"] or math.inf)
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.train.clip or math.inf)
         factor = self.factor(step)
         for group in self.adamw.param_groups:
             group["lr"] = group["peak_lr"] * factor
@@ -106,7 +107,7 @@ class Optimizer:
 
     def factor(self, step: int) -> float:
         """The schedule's factor at ``step``."""
-        return learning_rate_factor(self.train["schedule"], step, self.train["steps"], self.train["warmup_steps"])
+        return learning_rate_factor(self.train.schedule, step, self.train.steps, self.train.warmup_steps)
 
     def state_dict(self) -> dict[str, Any]:
         """State for a checkpoint, its tensors whole."""

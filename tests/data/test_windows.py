@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from lra_bench.config.schema import Train
 from lra_bench.contracts import NOT_SCORED, Output
 from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.windows import RandomWindows, cut, cut_all
@@ -203,9 +204,9 @@ def test_a_run_on_one_text_that_is_cut_short_goes_on_as_if_it_were_not(order, tm
 def test_only_a_stream_hands_memory_on():
     rows = telling_rows([200])
     for order, handed_on in (("shuffled", False), ("stream", True)):
-        batches = loop.training_batches(rows, {"order": order, "batch_size": 3, "window": 16}, seed=0)
+        batches = loop.training_batches(rows, Train(order=order, batch_size=3, window=16), seed=0)
         model = Tiny()
-        optimizer = Optimizer(model, {**OPTIMIZER, "steps": 5}, CPU)
+        optimizer = Optimizer(model, Train(**OPTIMIZER, steps=5), CPU)
         memory = torch.full((3, 4), 7.0)
         _, after, _ = loop.forward_backward(model, batches(1), optimizer, CPU, memory)
         expected = model(batches(1), memory if handed_on else None).memory
@@ -214,12 +215,8 @@ def test_only_a_stream_hands_memory_on():
 
 def test_rows_that_fit_into_the_window_are_drawn_whole():
     rows = telling_rows([10, 16])
-    assert isinstance(
-        loop.training_batches(rows, {"order": "shuffled", "batch_size": 2, "window": 16}, 0), ShuffledBatches
-    )
-    assert isinstance(
-        loop.training_batches(rows, {"order": "shuffled", "batch_size": 2, "window": 15}, 0), RandomWindows
-    )
+    assert isinstance(loop.training_batches(rows, Train(batch_size=2, window=16), 0), ShuffledBatches)
+    assert isinstance(loop.training_batches(rows, Train(batch_size=2, window=15), 0), RandomWindows)
     # Without a window of its own, training reads as much as the task's training length.
-    plain = loop.training_batches(telling_rows([65]), {"order": "shuffled", "batch_size": 2, "window": None}, 0)
+    plain = loop.training_batches(telling_rows([65]), Train(batch_size=2), 0)
     assert isinstance(plain, RandomWindows) and plain.window == 64

@@ -18,6 +18,7 @@ import torch
 from lra_bench.build import build_task
 from lra_bench.config import compose as configuration
 from lra_bench.config.groups import option_files
+from lra_bench.config.schema import Train
 from lra_bench.contracts import TaskSpec
 from lra_bench.profiling import bench, energy, scaling, timing, worker
 from lra_bench.profiling import profile as profiling
@@ -239,7 +240,7 @@ def test_a_training_step_trains_and_an_inference_step_does_not() -> None:
     inference_step(model, batch, hardware(), model)()
     assert graphs == [False], "no graph is built for inference"
     assert not model.training and all(parameter.grad is None for parameter in model.parameters())
-    step = train_step(model, batch, Optimizer(model, config()["train"], hardware()), hardware(), model)
+    step = train_step(model, batch, Optimizer(model, Train(**config()["train"]), hardware()), hardware(), model)
     step()
     assert model.training
     assert not all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from lra_bench.config.schema import Train
 from lra_bench.runtime import memory
 from lra_bench.runtime.hardware import HardwareOptions, resolve
 from lra_bench.runtime.memory import peak_memory
@@ -99,8 +100,7 @@ def test_what_lasts_is_computed_from_the_tensors() -> None:
     trained, frozen, buffers = 10 * 20 + 20 + 20 + 20, 20, 4 * (20 + 20) + 8
     assert memory.static_bytes(model) == 4 * (trained + frozen) + buffers
     assert memory.gradient_bytes(model) == 4 * trained
-    train = {"lr": 0.1, "weight_decay": 0.0, "betas": [0.9, 0.999], "eps": 1e-8, "clip": None, "steps": 1}
-    train |= {"schedule": "constant", "warmup_steps": 0}
+    train = Train(lr=0.1, clip=None, steps=1, schedule="constant", warmup_steps=0)
     optimizer = Optimizer(model, train, resolve(vars(HardwareOptions(device="cpu"))))
     model(torch.randn(3, 10)).sum().backward()
     optimizer.step(0)

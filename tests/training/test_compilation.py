@@ -13,7 +13,7 @@ from lra_bench.training import loop
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.compilation import Compilation
 from tests.support.command import TINY, Folder
-from tests.training.test_loop import CPU, SPEC, Toy, config, equal, fit, rows, toy, weights
+from tests.training.test_loop import CPU, RECIPE, SPEC, Toy, config, equal, fit, rows, toy, weights
 
 COMPILED = Hardware(torch.device("cpu"), "fp32", 1, True, None, "cpu-compiled")
 
@@ -167,8 +167,8 @@ def test_a_resumed_run_adds_up_what_compiling_took(tmp_path, backend):
 def test_a_timed_step_tells_what_was_compiled(backend, name, mode):
     backend(name)
     model = toy()
-    batch = loop.training_batches(rows(), config()["train"], 0)(0)
-    bench = Bench(model, Compilation(model, True), batch, config()["train"], COMPILED)
+    batch = loop.training_batches(rows(), RECIPE, 0)(0)
+    bench = Bench(model, Compilation(model, True), batch, RECIPE, COMPILED)
     step = bench.step(mode)
     step()
     step()

@@ -1,6 +1,7 @@
 """The training loop against what it promises: exact resume, micro-batches, memory, statistics, the best weights."""
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 
 import datasets
@@ -9,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from lra_bench.config.schema import Train
 from lra_bench.contracts import Batch, Output, TaskSpec, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.runtime.hardware import Hardware
@@ -21,28 +23,14 @@ from lra_bench.training.optimizer import Optimizer, learning_rate_factor, parame
 
 CPU = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu")
 SPEC = TaskSpec("toy", "1", "classification", "either", classes=3, train_length=12, vocabulary_size=5)
-RECIPE = {
-    "steps": 12,
-    "batch_size": 4,
-    "lr": 1e-2,
-    "schedule": "linear",
-    "warmup_steps": 3,
-    "weight_decay": 0.01,
-    "betas": [0.9, 0.999],
-    "eps": 1e-8,
-    "clip": 1.0,
-    "evaluate_every": 4,
-    "order": "shuffled",
-    "window": None,
-    "validation_tokens": None,
-}
+RECIPE = Train(steps=12, batch_size=4, lr=1e-2, warmup_steps=3, weight_decay=0.01, evaluate_every=4)
 
 
 def config(**changes):
     return {
         "seed": 7,
         "model": {"label": "toy"},
-        "train": {**RECIPE, **changes},
+        "train": {**asdict(RECIPE), **changes},
         "measure": {"evaluation_batch_size": 8},
     }
 
@@ -146,7 +134,7 @@ def test_times_and_rates_are_those_of_a_clock_that_is_known(tmp_path, monkeypatc
     assert figures["rows_per_second"] == pytest.approx(4 / 0.03)
     assert figures["train_seconds"] == pytest.approx(40 * 0.03)
     assert figures["evaluation_seconds"] == pytest.approx(3 * 2 * 5.0)  # at 15, 30 and 40, two batches each
-    batches = made(rows(), config()["train"], 7)
+    batches = made(rows(), RECIPE, 7)
     timed = sum(int(batches(step).lengths.sum()) for step in range(10, 40))  # after the warm-up
     assert figures["tokens_per_second"] == pytest.approx(timed / (30 * 0.03))
 
@@ -165,7 +153,7 @@ def test_every_step_tells_gradient_norm_rate_and_tokens_as_they_were(tmp_path, m
 
     monkeypatch.setattr(Optimizer, "step", watched)
     result, heard = fit(toy(), tmp_path, clip=0.05)
-    batches = loop.training_batches(rows(), config()["train"], 7)
+    batches = loop.training_batches(rows(), RECIPE, 7)
     tokens = np.cumsum([int(batches(step).lengths.sum()) for step in range(12)])
     curve = result.state.curve
     assert [row[1] for row in curve] == pytest.approx(rates)
@@ -246,7 +234,7 @@ def test_memory_goes_from_step_to_step_and_is_reset_at_documents(tmp_path, cap):
     loop.train(
         model, {"train": stream, "validation": stream}, spec, recipe, hardware, Checkpoints(tmp_path, 9e9), print
     )
-    batches = loop.training_batches(stream, recipe["train"], recipe["seed"])
+    batches = loop.training_batches(stream, Train(**recipe["train"]), recipe["seed"])
     running = torch.zeros(2)
     heard = [torch.cat(model.read[2 * i : 2 * i + 2]) for i in range(9)] if cap else model.read
     for step in range(9):

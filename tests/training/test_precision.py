@@ -1,6 +1,7 @@
 """Every precision trains, is what it says it is, and resumes exactly; a deterministic run refuses what is not."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -80,7 +81,7 @@ def test_weights_are_of_the_default_type_and_can_be_kept(tmp_path, name, dtype):
 
 def test_an_overflow_skips_the_step_and_halves_the_scale():
     model = nn.Linear(3, 1)
-    optimizer = Optimizer(model, {**RECIPE, "warmup_steps": 0}, machine("fp16"))
+    optimizer = Optimizer(model, replace(RECIPE, warmup_steps=0), machine("fp16"))
     assert optimizer.scaler.get_scale() == LARGEST_SCALE
     before = weights(model)
     # 65,504 is the largest number in half precision: the loss is finite, the scaled gradient is not.
