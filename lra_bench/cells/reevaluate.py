@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from lra_bench.config.schema import Measure
+from lra_bench.config.serialization import options_from
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
 from lra_bench.records.extrapolation import attempt_now, joined, section
@@ -78,10 +80,10 @@ def reevaluate(
         known = chosen(model, None if ALL_KNOBS in knobs else knobs, "--knobs")
         wanted = _wanted(record, task, lengths, known)
         ratios = [length / task.spec.train_length for length in wanted.lengths]
-        options = {"extrapolation_ratios": ratios, "extrapolation_knobs": wanted.knobs}
-        config = {**record.config, "measure": {**_measure_defaults(), **record.config["measure"], **options}}
+        recorded = options_from(Measure, record.config["measure"], "measure")
+        options = replace(recorded, extrapolation_ratios=ratios, extrapolation_knobs=wanted.knobs)
         number = record.attempt + 1
-        found = extrapolate(model, task, config, machine, attempt=number, longest=wanted.longest)
+        found = extrapolate(model, task, options, machine, attempt=number, longest=wanted.longest)
         attempt = attempt_now(
             number, machine.slug, environment.environment(machine)["hardware"], environment.code_version()
         )
@@ -185,13 +187,6 @@ def _hardware_options(record: Record, name: str | None, config_dir: Path | None)
     if name not in files:
         raise UserError(f"--hardware {name}: there is no such hardware{suggest(name, set(files))}")
     return {**options, **yaml.safe_load(files[name].read_text(encoding="utf-8"))}
-
-
-def _measure_defaults() -> dict[str, Any]:
-    """Options that a record may be too old to hold."""
-    from lra_bench.config.schema import Measure
-
-    return asdict(Measure())
 
 
 def _join(record: Record, after: Extrapolation, found: Measured, number: int) -> None:

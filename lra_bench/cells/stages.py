@@ -12,6 +12,8 @@ import torch
 from torch import nn
 
 from lra_bench.build import build_model, build_task
+from lra_bench.config.schema import Measure
+from lra_bench.config.serialization import options_from
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.evaluation.extrapolation import Place, check_asked, extrapolate, interval
@@ -54,6 +56,7 @@ class Stages:
         self.record, self.fingerprint, self.results = record, fingerprint, results
         self.group, self.hardware = hardware, alone
         self.config = record.config
+        self.options = options_from(Measure, self.config["measure"], "measure")
         self.checkpoints = Checkpoints(folder, self.config["hardware"]["checkpoint_seconds"])
         self.tracker = tracker(self.config["tracker"])
         self.tell = tell
@@ -115,7 +118,7 @@ class Stages:
         supports = getattr(model, "supports", None)
         if supports is not None and (reason := supports(task.spec)):
             raise Incompatible(reason)
-        check_asked(model, task, self.config)
+        check_asked(model, task, self.options)
         return model
 
     def _train(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> Fit:
@@ -141,7 +144,7 @@ class Stages:
 
     def _test(self, model: nn.Module, rows: dict[str, Rows], task: Task, fit: Fit) -> Evaluation:
         self.stage = "testing"
-        batch_size = self.config["measure"]["evaluation_batch_size"]
+        batch_size = self.options.evaluation_batch_size
         validation = evaluate(
             model,
             rows["validation"],
@@ -177,7 +180,7 @@ class Stages:
 
     def _extrapolate(self, model: nn.Module, task: Task, test: Evaluation) -> None:
         self.stage = "evaluating other lengths"
-        found = extrapolate(model, task, self.config, self.hardware, test, attempt=self.record.attempt)
+        found = extrapolate(model, task, self.options, self.hardware, test, attempt=self.record.attempt)
         record = self.record
         attempt = attempt_now(record.attempt, self.hardware.slug, record.environment["hardware"], record.code)
         record.extrapolation = section(

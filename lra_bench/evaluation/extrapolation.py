@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from lra_bench.config.schema import Measure
 from lra_bench.contracts import Task, TaskSpec, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.records.curves import skill
@@ -50,16 +51,16 @@ def interval(result: Evaluation, spec: TaskSpec) -> tuple[float, float]:
     return wilson(round(float(result.correct.sum())), result.n)
 
 
-def check_asked(model: nn.Module, task: Task, config: Mapping[str, Any]) -> None:
+def check_asked(model: nn.Module, task: Task, options: Measure) -> None:
     """Raise ``UserError`` where variants or knobs are asked for that task or model has not, before anything is run."""
-    _variants(task, config)
-    chosen(model, config["measure"]["extrapolation_knobs"])
+    _variants(task, options)
+    chosen(model, options.extrapolation_knobs)
 
 
 def extrapolate(
     model: nn.Module,
     task: Task,
-    config: Mapping[str, Any],
+    options: Measure,
     hardware: Hardware,
     known: Evaluation | None = None,
     *,
@@ -75,11 +76,11 @@ def extrapolate(
     A point that cannot be measured carries its status and reason. Raises ``UserError`` where a variant or knob is asked
     for that there is not.
     """
-    ratios = config["measure"]["extrapolation_ratios"]
+    ratios = options.extrapolation_ratios
     language = task.spec.kind == "language_modeling"
-    measuring = _Measuring(model, task, config, hardware, known, attempt, longest)
-    for number, variant in enumerate(_variants(task, config)):
-        for knob in ["", *(chosen(model, config["measure"]["extrapolation_knobs"]) if number == 0 else [])]:
+    measuring = _Measuring(model, task, options, hardware, known, attempt, longest)
+    for number, variant in enumerate(_variants(task, options)):
+        for knob in ["", *(chosen(model, options.extrapolation_knobs) if number == 0 else [])]:
             for ratio in ratios:
                 if (knob and ratio <= 1) or (ratio == 1 and number and not language):
                     continue
@@ -94,15 +95,15 @@ class _Measuring:
         self,
         model: nn.Module,
         task: Task,
-        config: Mapping[str, Any],
+        options: Measure,
         hardware: Hardware,
         known: Evaluation | None,
         attempt: int,
         longest: int | None,
     ) -> None:
         self.model, self.task, self.hardware, self.known, self.attempt = model, task, hardware, known, attempt
-        self.options = config["measure"]
-        self.longest = longest or round(task.spec.train_length * max(self.options["extrapolation_ratios"], default=1))
+        self.options = options
+        self.longest = longest or round(task.spec.train_length * max(self.options.extrapolation_ratios, default=1))
         self.found = Measured()
         self._region: Region | None = None
         self._rows_known: dict[tuple[str, int], dict[str, Any]] = {}
@@ -213,13 +214,13 @@ class _Measuring:
             raise UserError(refused)
         rows = Rows(task.split("test", None if place.ratio == 1 else length, place.variant), task.spec)
         # As many tokens at once as at the training length, so that memory does not decide what can be measured.
-        batch_size = max(1, round(self.options["evaluation_batch_size"] * min(1.0, task.spec.train_length / length)))
+        batch_size = max(1, round(self.options.evaluation_batch_size * min(1.0, task.spec.train_length / length)))
         return evaluate(self.model, rows, task.spec, self.hardware, batch_size, _told(f"Length {length:,}", place))
 
     def _evaluated_context(self, place: Place) -> Evaluation:
-        rows, batch_size = Rows(self.task.split("test"), self.task.spec), self.options["evaluation_batch_size"]
+        rows, batch_size = Rows(self.task.split("test"), self.task.spec), self.options.evaluation_batch_size
         if self._region is None:
-            self._region = region_of(rows, self.longest, self.options["extrapolation_tokens"])
+            self._region = region_of(rows, self.longest, self.options.extrapolation_tokens)
         if refused := _refuses(self.model, place.length):
             raise UserError(refused)
         read = evaluate_context(
@@ -245,8 +246,8 @@ class _Measuring:
             )
 
 
-def _variants(task: Task, config: Mapping[str, Any]) -> Sequence[str]:
-    asked: Sequence[str] | None = config["measure"]["extrapolation_variants"]
+def _variants(task: Task, options: Measure) -> Sequence[str]:
+    asked: Sequence[str] | None = options.extrapolation_variants
     known = CONTEXT_VARIANTS if task.spec.kind == "language_modeling" else task.variants
     for name in asked or ():
         if name not in known:

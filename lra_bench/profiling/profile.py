@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from lra_bench.config.schema import Measure
+from lra_bench.config.serialization import options_from
 from lra_bench.contracts import TaskSpec
 from lra_bench.progress import bar, say
 from lra_bench.records.sections import Energy, Flops, SpeedPoint
@@ -50,9 +52,9 @@ def profile(
             "flops": _unknown_flops(spec, ending),
             "energy": _unknown_energy(spec, ending),
         }
-    kind, measure = hardware.device.type, config["measure"]
-    lengths = lengths_of(config, kind)
-    batch_size = measure["speed_batch_size"] or BATCH_SIZE[kind]
+    kind, measure = hardware.device.type, options_from(Measure, config["measure"], "measure")
+    lengths = lengths_of(measure, kind)
+    batch_size = measure.speed_batch_size or BATCH_SIZE[kind]
     found: dict[str, Any] = {"speed": [], "growth": {}, "flops": None, "energy": None}
     if kind == "cuda":
         torch.cuda.empty_cache()
@@ -72,9 +74,9 @@ def profile(
                 "modes": [mode for mode in modes if mode not in [entry["mode"] for entry in entries]],
                 "limit_seconds": limit_seconds,
                 "memory_only": False,
-                "flops": measure["flops"] and length == lengths[0],
-                "step_flops": measure["flops"],
-                "energy": measure["energy"] and length == lengths[0],
+                "flops": measure.flops and length == lengths[0],
+                "step_flops": measure.flops,
+                "energy": measure.energy and length == lengths[0],
             }
             if job["modes"]:
                 answers, ending = run_worker(job, _patience(job, hardware), KEEPING_ALL)
@@ -125,10 +127,9 @@ def _fill_in_flops(
         add_flops(entry, None if per_row is None else per_row * entry["batch_size"], peak_matmul_flops)
 
 
-def lengths_of(config: Mapping[str, Any], device: str) -> list[int]:
+def lengths_of(measure: Measure, device: str) -> list[int]:
     """The lengths to measure at, in tokens: those of the configuration, an empty list meaning none, or the device's."""
-    asked = config["measure"]["speed_lengths"]
-    return sorted(LENGTHS[device] if asked is None else asked)
+    return sorted(LENGTHS[device] if measure.speed_lengths is None else measure.speed_lengths)
 
 
 def _completed(entries: list[SpeedPoint], job: Mapping[str, Any], ending: tuple[str, str]) -> list[SpeedPoint]:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from lra_bench.config.schema import Measure
+from lra_bench.config.serialization import options_from
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.records.sections import SpeedPoint
 from lra_bench.records.status import status_of
@@ -31,6 +33,7 @@ from .timing import time_steps, warm_up
 def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Speed entries of the job's modes, then what else it asks for, each under the name of the record's section."""
     config, length, batch_size = job["config"], job["length"], job["batch_size"]
+    measure = options_from(Measure, config["measure"], "measure")
     spec = spec_of(job)
     hardware = resolve(config["hardware"])
     hardware.apply()
@@ -44,13 +47,18 @@ def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             if job["memory_only"]:
                 yield {"memory": [mode, bench.measure_peak_memory(mode)]}
             else:
-                yield {"speed": _entry(bench, mode, length, job["limit_seconds"], config["measure"]["speed_seconds"])}
+                yield {"speed": _entry(bench, mode, length, job["limit_seconds"], measure.speed_seconds)}
         if job["energy"]:
             yield {"energy": bench.energy()}
         if job["step_flops"]:
             yield {"step_flops": step_flops(config, spec, length)}
     if job["flops"]:
-        yield {"flops": {**_flops(config, spec).as_record(), "ceiling_per_second": peak_matmul_flops(hardware)}}
+        yield {
+            "flops": {
+                **_flops(config, spec, measure).as_record(),
+                "ceiling_per_second": peak_matmul_flops(hardware),
+            }
+        }
 
 
 def _entry(bench: Bench, mode: str, length: int, limit_seconds: float, seconds: float | None) -> SpeedPoint:
@@ -70,8 +78,8 @@ def _entry(bench: Bench, mode: str, length: int, limit_seconds: float, seconds: 
         bench.rest()
 
 
-def _flops(config: Mapping[str, Any], spec: TaskSpec) -> Flops:
-    length = config["measure"]["flops_length"] or spec.train_length
+def _flops(config: Mapping[str, Any], spec: TaskSpec, measure: Measure) -> Flops:
+    length = measure.flops_length or spec.train_length
     try:
         at = spec_at(spec, length)
         return count_flops(model_at(config, spec, length), synthetic_batch(at, 1, length, "cpu", config["seed"]))

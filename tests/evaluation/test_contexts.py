@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from lra_bench.config.schema import Measure
 from lra_bench.contracts import Output, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.evaluation.contexts import CONTEXT_VARIANTS, evaluate_context, region_of
@@ -156,15 +157,15 @@ class Counting(Task):
 
 def curve(model, ratios, variants=None):
     task = Counting()
-    measure = {
-        "extrapolation_ratios": ratios,
-        "extrapolation_variants": variants,
-        "extrapolation_knobs": None,
-        "extrapolation_tokens": 64,
-        "evaluation_batch_size": 4,
-    }
+    measure = Measure(
+        extrapolation_ratios=ratios,
+        extrapolation_variants=variants,
+        extrapolation_knobs=None,
+        extrapolation_tokens=64,
+        evaluation_batch_size=4,
+    )
     known = evaluate(model, Rows(task.split("test"), task.spec), task.spec, CPU, 4, "Test")
-    return extrapolate(model, task, {"measure": measure}, CPU, known)
+    return extrapolate(model, task, measure, CPU, known)
 
 
 def test_every_point_of_a_curve_has_the_same_tokens_and_their_floor():
@@ -224,13 +225,13 @@ def test_a_text_that_is_too_short_leaves_points_that_say_so():
         def split(self, name, length=None, variant=None):
             return datasets.Dataset.from_dict({"tokens": [[1, 2]]})
 
-    measure = {
-        "extrapolation_ratios": [1, 2],
-        "extrapolation_variants": ["context"],
-        "extrapolation_knobs": [],
-        "extrapolation_tokens": 64,
-        "evaluation_batch_size": 4,
-    }
-    found = extrapolate(CountsWhatItSees(), Short(), {"measure": measure}, CPU)
+    measure = Measure(
+        extrapolation_ratios=[1, 2],
+        extrapolation_variants=["context"],
+        extrapolation_knobs=[],
+        extrapolation_tokens=64,
+        evaluation_batch_size=4,
+    )
+    found = extrapolate(CountsWhatItSees(), Short(), measure, CPU)
     assert [p["status"] for p in found.points] == ["undefined", "undefined"]
     assert all("too short" in p["reason"] for p in found.points)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from lra_bench.config.schema import Measure
 from lra_bench.contracts import Output, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.evaluation.extrapolation import check_asked, extrapolate, interval
@@ -93,13 +94,13 @@ def evaluated():
 def measured(ratios, variants=None, knobs=None, model=None):
     task, plain, known = evaluated()
     model = model or plain
-    measure = {
-        "extrapolation_ratios": ratios,
-        "extrapolation_variants": variants,
-        "extrapolation_knobs": knobs,
-        "evaluation_batch_size": 64,
-    }
-    return extrapolate(model, task, {"measure": measure}, HARDWARE, known)
+    measure = Measure(
+        extrapolation_ratios=ratios,
+        extrapolation_variants=variants,
+        extrapolation_knobs=knobs,
+        evaluation_batch_size=64,
+    )
+    return extrapolate(model, task, measure, HARDWARE, known)
 
 
 def test_every_variant_has_its_own_rows_and_floors_and_the_training_length_stands_once():
@@ -167,11 +168,10 @@ def test_knobs_have_curves_of_their_own_beyond_the_training_length_in_the_first_
 
 def test_what_is_asked_for_is_checked_before_anything_runs():
     task, model, _ = evaluated()
-    measure = {"extrapolation_variants": None, "extrapolation_knobs": None}
-    check_asked(model, task, {"measure": measure})
+    check_asked(model, task, Measure())
     for wrong in ({"extrapolation_variants": ["turned"]}, {"extrapolation_knobs": ["a=b"]}):
         with pytest.raises(UserError, match=next(iter(wrong))):
-            check_asked(model, task, {"measure": {**measure, **wrong}})
+            check_asked(model, task, Measure(**wrong))
 
 
 def test_places_of_one_row_do_not_pass_for_independent_examples():

@@ -8,6 +8,8 @@ from typing import Any
 
 import psutil
 
+from lra_bench.config.schema import Measure
+from lra_bench.config.serialization import options_from
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.profiling.profile import MODES, lengths_of
 from lra_bench.profiling.scaling import growth, too_large, too_slow
@@ -59,12 +61,12 @@ class Profile:
         return asdict(self)
 
 
-def batches_of(measure: Mapping[str, Any], device: str) -> list[int | str]:
+def batches_of(measure: Measure, device: str) -> list[int | str]:
     """The batches to measure, sizes or ``largest``: those of the configuration, or the device's."""
-    if measure["speed_batches"] is not None:
-        asked = list(dict.fromkeys(measure["speed_batches"]))
+    if measure.speed_batches is not None:
+        asked = list(dict.fromkeys(measure.speed_batches))
     else:
-        asked = [measure["speed_batch_size"]] if measure["speed_batch_size"] else list(BATCHES[device])
+        asked = [measure.speed_batch_size] if measure.speed_batch_size else list(BATCHES[device])
     for batch in asked:
         if batch != LARGEST and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
             raise UserError(f"measure.speed_batches={batch}: give whole numbers from 1 on, or {LARGEST}")
@@ -86,11 +88,10 @@ class Comparison:
         self.baselines = [candidate for candidate in candidates if candidate.baseline]
         self.others = [candidate for candidate in candidates if not candidate.baseline]
         self.spec, self.hardware, self.limit_seconds = spec, hardware, limit_seconds
-        config = candidates[0].config
-        self.measure = config["measure"]
+        self.measure = options_from(Measure, candidates[0].config["measure"], "measure")
         kind = hardware.device.type
         self.batches = batches_of(self.measure, kind)
-        if not lengths_of(config, kind):
+        if not lengths_of(self.measure, kind):
             raise UserError("measure.speed_lengths=[]: name at least one length, as measure.speed_lengths=[1024,4096]")
         self.memory_limit = _memory_limit(self.measure, kind)
         self._kept: set[tuple[str, str, int | str]] = set()
@@ -98,7 +99,7 @@ class Comparison:
             task=spec.name,
             protocol=protocol,
             hardware=hardware.slug,
-            lengths=lengths_of(config, kind),
+            lengths=lengths_of(self.measure, kind),
             baselines={str(candidate.baseline): candidate.name for candidate in self.baselines},
             environment=dict(environment(hardware)),
             warnings=[f"{name} is left out: {reason}" for name, reason in refused],
@@ -185,9 +186,9 @@ class Comparison:
             hardware=self.hardware,
             limit_seconds=self.limit_seconds,
             memory_limit_bytes=self.memory_limit,
-            flops=self.measure["flops"],
-            energy=self.measure["energy"] and length == self.profile.lengths[0] and batch == self.batches[0],
-            peak_matmul_flops=self.measure["flops"] and begins,
+            flops=self.measure.flops,
+            energy=self.measure.energy and length == self.profile.lengths[0] and batch == self.batches[0],
+            peak_matmul_flops=self.measure.flops and begins,
         )
 
     def _foresee(self, entries: Sequence[SpeedPoint], mode: str, length: int) -> tuple[str, str] | None:
@@ -284,8 +285,8 @@ def _first_full(found: Sequence[Measured]) -> int | None:
     return min((one.entry["length"] for one in found if one.entry["status"] == "out_of_memory"), default=None)
 
 
-def _memory_limit(measure: Mapping[str, Any], device: str) -> int | None:
+def _memory_limit(measure: Measure, device: str) -> int | None:
     """Bytes that a step may take: those of the configuration; on a CPU else most of what is free, on CUDA no limit."""
-    if measure["memory_limit_gigabytes"] is not None:
-        return int(measure["memory_limit_gigabytes"] * 1e9)
+    if measure.memory_limit_gigabytes is not None:
+        return int(measure.memory_limit_gigabytes * 1e9)
     return int(FREE_SHARE * psutil.virtual_memory().available) if device == "cpu" else None

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from lra_bench.config.schema import Measure
 from lra_bench.contracts import UserError
 from lra_bench.leaderboard.profile import tables, write_csv
 from lra_bench.profiling.comparison import run as comparison
@@ -294,20 +295,20 @@ def test_lengths_that_are_foreseen_to_be_too_much_are_not_tried(scripted: type[S
 @pytest.mark.parametrize(
     ("measure", "device", "expected"),
     [
-        ({"speed_batches": None, "speed_batch_size": None}, "cpu", [1]),
-        ({"speed_batches": None, "speed_batch_size": None}, "cuda", [32, 1, "largest"]),
-        ({"speed_batches": None, "speed_batch_size": 8}, "cuda", [8]),
-        ({"speed_batches": ["largest", 4, 4], "speed_batch_size": 8}, "cpu", ["largest", 4]),
+        (Measure(speed_batches=None, speed_batch_size=None), "cpu", [1]),
+        (Measure(speed_batches=None, speed_batch_size=None), "cuda", [32, 1, "largest"]),
+        (Measure(speed_batches=None, speed_batch_size=8), "cuda", [8]),
+        (Measure(speed_batches=["largest", 4, 4], speed_batch_size=8), "cpu", ["largest", 4]),
     ],
 )
-def test_batches_of_a_device(measure: dict, device: str, expected: list) -> None:
+def test_batches_of_a_device(measure: Measure, device: str, expected: list) -> None:
     assert batches_of(measure, device) == expected
 
 
 @pytest.mark.parametrize("batch", [0, -1, "big", True, 1.5])
 def test_a_batch_that_is_none_is_named(batch: Any) -> None:
     with pytest.raises(UserError, match=f"measure.speed_batches={batch}: give whole numbers"):
-        batches_of({"speed_batches": [batch], "speed_batch_size": None}, "cpu")
+        batches_of(Measure(speed_batches=[batch], speed_batch_size=None), "cpu")
 
 
 def test_everything_is_there_for_programs(scripted: type[Scripted], tmp_path: Path) -> None:
