@@ -25,8 +25,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lra_bench.build import build_model, build_task
 from lra_bench.config import compose as configuration
+from lra_bench.config.objects import build_model, build_task
+from lra_bench.config.schema import CellConfig
 from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.cache import Cache
 from lra_bench.runtime.hardware import resolve
@@ -38,24 +39,24 @@ BLOCK_STEPS = 5
 NEVER_GIVE_BACK = {f"MALLOC_{name}_": str(2**30) for name in ("TOP_PAD", "MMAP_THRESHOLD", "TRIM_THRESHOLD")}
 
 
-def bare_blocks(model: nn.Module, rows: Rows, config: dict[str, Any]) -> Iterator[None]:
+def bare_blocks(model: nn.Module, rows: Rows, config: CellConfig) -> Iterator[None]:
     """The least that trains (batch, forward, loss, backward, clip, schedule, AdamW), a block of steps at a time."""
-    recipe = config["train"]
-    batches = ShuffledBatches(rows, recipe["batch_size"], config["seed"])
+    recipe = config.train
+    batches = ShuffledBatches(rows, recipe.batch_size, config.seed)
     adamw = torch.optim.AdamW(
-        parameter_groups(model, recipe["lr"], recipe["weight_decay"]),
-        betas=tuple(recipe["betas"]),
-        eps=recipe["eps"],
+        parameter_groups(model, recipe.lr, recipe.weight_decay),
+        betas=(recipe.betas[0], recipe.betas[1]),
+        eps=recipe.eps,
         fused=True,
     )
     parameters = list(model.parameters())
     model.train()
-    for step in range(recipe["steps"]):
+    for step in range(recipe.steps):
         batch = batches(step)
         loss = F.cross_entropy(model(batch).logits, batch.targets)
         loss.backward()
-        nn.utils.clip_grad_norm_(parameters, recipe["clip"] or math.inf)
-        factor = learning_rate_factor(recipe["schedule"], step, recipe["steps"], recipe["warmup_steps"])
+        nn.utils.clip_grad_norm_(parameters, recipe.clip or math.inf)
+        factor = learning_rate_factor(recipe.schedule, step, recipe.steps, recipe.warmup_steps)
         for group in adamw.param_groups:
             group["lr"] = group["peak_lr"] * factor
         adamw.step()
@@ -99,7 +100,7 @@ def measure(name: str, blocks: int) -> tuple[np.ndarray, np.ndarray]:
             [f"model={name}", "task=listops", "protocol=quick", "hardware=cpu", "tracker=none",
              f"train.steps={blocks * BLOCK_STEPS}", "train.evaluate_every=1000000"]
         ).config  # fmt: skip
-    hardware = resolve(config["hardware"])
+    hardware = resolve(config.hardware)
     hardware.apply()
     task = build_task(config)
     task.prepare(Cache())

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
 
-from lra_bench.contracts import Task, TaskSpec, UserError
+from lra_bench.contracts import UserError
 
 T = TypeVar("T")
 
@@ -118,35 +118,6 @@ def suggest(name: str, known: set[str] | list[str], listing: str = "") -> str:
     by_nearness = sorted(known, key=lambda each: (-difflib.SequenceMatcher(None, name, each).ratio(), each))
     more = f"and {len(known) - SUGGESTED} more{f': {listing}' if listing else ''}"
     return f"{hint} (known: {', '.join(by_nearness[:SUGGESTED])}, {more})"
-
-
-def build_task(config: Mapping[str, Any]) -> Task:
-    """The task that ``config.task`` describes."""
-    return build(config["task"], Task, "task")  # type: ignore[type-abstract]
-
-
-def build_model(config: Mapping[str, Any], spec: TaskSpec) -> Any:
-    """The model of a composed configuration, for a task's ``spec``, seeded by ``config.seed``.
-
-    A model file gives either ``model.mixer``, hosted by the backbone, or ``model.network``, a module of its own.
-    """
-    import torch
-
-    torch.manual_seed(config["seed"])
-    model = config["model"]
-    if model.get("network"):
-        return build(model["network"], torch.nn.Module, "model.network", spec=spec)
-    # The name of a position only steers composition; by now it has become the node ``position``.
-    backbone = {key: value for key, value in config["backbone"].items() if key != "position"}
-    return build(
-        backbone,
-        torch.nn.Module,
-        "backbone",
-        spec=spec,
-        mixer=model["mixer"],
-        position=config["position"],
-        seed=config["seed"],
-    )
 
 
 def _first_line(error: BaseException) -> str:

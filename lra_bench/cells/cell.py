@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from lra_bench.config.schema import CellConfig
+from lra_bench.config.serialization import as_dict, from_dict
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import Record
 
@@ -20,7 +22,7 @@ class Cell:
     """
 
     key: CellKey
-    config: dict[str, Any]
+    config: CellConfig
     overrides: tuple[str, ...]
     differences: dict[str, Any]
     modified: tuple[str, ...]
@@ -46,6 +48,7 @@ class Cell:
             **{
                 **raw,
                 "key": CellKey(**raw["key"]),
+                "config": from_dict(raw["config"]),
                 "overrides": tuple(raw["overrides"]),
                 "modified": tuple(raw["modified"]),
             }
@@ -62,11 +65,11 @@ def blank_record(cell: Cell, attempt: int, machine: Any) -> Record:
         attempt=attempt,
         key=cell.key,
         variant={
-            "label": str(cell.config["model"].get("label", cell.key.model)),
+            "label": str(cell.config.model.get("label", cell.key.model)),
             "differences": cell.differences,
             "position": cell.position,
         },
-        config=cell.config,
+        config=as_dict(cell.config),
         protocol_modified=list(cell.modified),
         command=cell.command,
         started_at=started,

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from lra_bench.config.schema import Measure
-from lra_bench.config.serialization import options_from
+from lra_bench.config.schema import CellConfig
+from lra_bench.config.serialization import from_dict, options_from
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
 from lra_bench.records.extrapolation import attempt_now, joined, section
 from lra_bench.records.points import Extrapolation, ExtrapolationPoint
 from lra_bench.records.schema import Record
-from lra_bench.runtime.hardware import first_line
+from lra_bench.runtime.hardware import HardwareOptions, first_line
 
 if TYPE_CHECKING:
     from torch import nn
@@ -72,16 +72,15 @@ def reevaluate(
         record = store.load(path)
         if record.status != "ok":
             raise UserError(f"{path}: is {record.status}, so there are no tested weights; run {record.command} first")
-        _check_config(path, record.config)
-        machine = resolve(single_process(_hardware_options(record, hardware, config_dir)))
+        config = _config(record, hardware, config_dir)
+        machine = resolve(single_process(config.hardware))
         machine.apply()
         with recorded_classes(path, config_dir, trusted):
-            task, model = _restored(record, checkpoints, machine)
+            task, model = _restored(record, config, checkpoints, machine)
         known = chosen(model, None if ALL_KNOBS in knobs else knobs, "--knobs")
         wanted = _wanted(record, task, lengths, known)
         ratios = [length / task.spec.train_length for length in wanted.lengths]
-        recorded = options_from(Measure, record.config["measure"], "measure")
-        options = replace(recorded, extrapolation_ratios=ratios, extrapolation_knobs=wanted.knobs)
+        options = replace(config.measure, extrapolation_ratios=ratios, extrapolation_knobs=wanted.knobs)
         number = record.attempt + 1
         found = extrapolate(model, task, options, machine, attempt=number, longest=wanted.longest)
         attempt = attempt_now(
@@ -94,20 +93,20 @@ def reevaluate(
     return after, _told(after, found.points)
 
 
-def _restored(record: Record, checkpoints: Any, hardware: Hardware) -> tuple[Task, nn.Module]:
+def _restored(record: Record, config: CellConfig, checkpoints: Any, hardware: Hardware) -> tuple[Task, nn.Module]:
     """The task with its data and the model with its best weights, as they were when it was tested."""
-    from lra_bench.build import build_model, build_task
+    from lra_bench.config.objects import build_model, build_task
     from lra_bench.data.batches import Rows
     from lra_bench.data.cache import Cache
 
-    task = build_task(record.config)
+    task = build_task(config)
     task.prepare(Cache())
     if record.data is not None and record.data["fingerprint"] != task.fingerprint():
         raise UserError(
             f"{record.path}: was measured on other data (task {task.spec.name}: fingerprint "
             f"{record.data['fingerprint']}, here {task.fingerprint()}); give the same data or run the cell anew"
         )
-    model = hardware.place(build_model(record.config, task.spec))
+    model = hardware.place(build_model(config, task.spec))
     checkpoints.load_best(model)
     finish = getattr(model, "finish", None)
     if finish is not None:
@@ -136,11 +135,28 @@ def recorded_classes(path: Path, config_dir: Path | None, trusted: Sequence[str]
         ) from error
 
 
-def _check_config(path: Path, config: Mapping[str, Any]) -> None:
-    """Raise ``UserError`` where a section that is needed to build a cell is missing."""
-    for name in ("task", "model", "position", "backbone", "train", "measure", "hardware"):
-        if not isinstance(config.get(name), Mapping):
-            raise UserError(f"{path}: its configuration has no section {name}")
+def _config(record: Record, hardware: str | None, config_dir: Path | None) -> CellConfig:
+    """The configuration of a record, with the hardware options of the file ``hardware`` if given.
+
+    Raises ``UserError`` if the recorded configuration is malformed.
+    """
+    import yaml
+
+    from lra_bench.build import suggest
+    from lra_bench.config.groups import option_files
+
+    try:
+        config = from_dict(record.config)
+    except UserError as error:
+        raise UserError(f"{record.path}: its configuration cannot be used ({error})") from error
+    if hardware is None:
+        return config
+    files = option_files("hardware", config_dir)
+    if hardware not in files:
+        raise UserError(f"--hardware {hardware}: there is no such hardware{suggest(hardware, set(files))}")
+    chosen = yaml.safe_load(files[hardware].read_text(encoding="utf-8"))
+    options = options_from(HardwareOptions, {**asdict(config.hardware), **chosen}, "hardware")
+    return replace(config, hardware=options)
 
 
 def _wanted(record: Record, task: Task, lengths: Sequence[int], knobs: Sequence[str]) -> Wanted:
@@ -158,35 +174,6 @@ def _wanted(record: Record, task: Task, lengths: Sequence[int], knobs: Sequence[
         knobs = list(dict.fromkeys([*(point["knob"] for point in kept["points"] if point["knob"]), *knobs]))
         asked, kept = sorted({*before, *asked}), section(trained, [], [], [], higher)
     return Wanted(asked, list(knobs), longest, kept)
-
-
-def _hardware_options(record: Record, name: str | None, config_dir: Path | None) -> Mapping[str, Any]:
-    """Hardware options of the record, updated by the hardware file ``name``.
-
-    Raises ``UserError`` if an option of the record has an invalid type or value.
-    """
-    import yaml
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    from lra_bench.build import suggest
-    from lra_bench.config.bounds import check_section
-    from lra_bench.config.groups import option_files
-    from lra_bench.runtime.hardware import HardwareOptions
-
-    recorded = record.config["hardware"]
-    try:
-        typed = OmegaConf.to_container(OmegaConf.merge(OmegaConf.structured(HardwareOptions), recorded))
-    except OmegaConfBaseException as error:
-        raise UserError(f"{record.path}: config.hardware is invalid ({str(error).splitlines()[0]})") from error
-    options = cast(dict[str, Any], typed)
-    check_section("hardware", options)
-    if name is None:
-        return options
-    files = option_files("hardware", config_dir)
-    if name not in files:
-        raise UserError(f"--hardware {name}: there is no such hardware{suggest(name, set(files))}")
-    return {**options, **yaml.safe_load(files[name].read_text(encoding="utf-8"))}
 
 
 def _join(record: Record, after: Extrapolation, found: Measured, number: int) -> None:

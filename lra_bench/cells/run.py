@@ -58,8 +58,8 @@ def run(
 
     from .stages import Stages
 
-    hardware = resolve(cell.config["hardware"])
-    own = resolve(single_process(cell.config["hardware"]))
+    hardware = resolve(cell.config.hardware)
+    own = resolve(single_process(cell.config.hardware))
     own.apply()
     folder = checkpoint_folder(cell.key)
     with cell_lock(cell.key, results):
@@ -69,7 +69,7 @@ def run(
             return done, exit_code(done.status)
         record = blank_record(cell, max(attempt, done.attempt + 1 if done else 1), environment.environment(hardware))
         began = time.perf_counter()
-        stages = Stages(record, cell.fingerprint, hardware, own, results, folder, report)
+        stages = Stages(record, cell, hardware, own, results, folder, report)
         with writer(folder):
             if anew:
                 stages.checkpoints.reset(record.attempt)
@@ -96,10 +96,10 @@ def _guarded(stages: Stages) -> Outcome:
 
     from .stages import Incompatible
 
-    options = stages.config["hardware"]
-    seconds = options["timeout_seconds"]
+    options = stages.config.hardware
+    seconds = options.timeout_seconds
     try:
-        with time_limit(seconds), memory_limit(options["memory_limit_gigabytes"], stages.hardware.device):
+        with time_limit(seconds), memory_limit(options.memory_limit_gigabytes, stages.hardware.device):
             stages.measure()
     except Unwritable as error:
         say(f"lra-bench: {error}")

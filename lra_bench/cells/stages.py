@@ -11,9 +11,7 @@ import pandas as pd
 import torch
 from torch import nn
 
-from lra_bench.build import build_model, build_task
-from lra_bench.config.schema import Measure
-from lra_bench.config.serialization import options_from
+from lra_bench.config.objects import build_model, build_task
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.evaluation.extrapolation import Place, check_asked, extrapolate, interval
@@ -32,6 +30,8 @@ if TYPE_CHECKING:
     from lra_bench.contracts import Task
     from lra_bench.runtime.hardware import Hardware
 
+    from .cell import Cell
+
 
 class Incompatible(Exception):
     """Task and model do not go together; the reason is the message."""
@@ -46,19 +46,18 @@ class Stages:
     def __init__(
         self,
         record: Record,
-        fingerprint: str,
+        cell: Cell,
         hardware: Hardware,
         alone: Hardware,
         results: Path,
         folder: Path,
         tell: Callable[[str], None] = lambda stage: None,
     ) -> None:
-        self.record, self.fingerprint, self.results = record, fingerprint, results
+        self.record, self.cell, self.results = record, cell, results
         self.group, self.hardware = hardware, alone
-        self.config = record.config
-        self.options = options_from(Measure, self.config["measure"], "measure")
-        self.checkpoints = Checkpoints(folder, self.config["hardware"]["checkpoint_seconds"])
-        self.tracker = tracker(self.config["tracker"])
+        self.config = cell.config
+        self.checkpoints = Checkpoints(folder, self.config.hardware.checkpoint_seconds)
+        self.tracker = tracker(self.config.tracker)
         self.tell = tell
         self.stage = "starting"
         self.curves: pd.DataFrame | None = None
@@ -78,7 +77,7 @@ class Stages:
         """All stages in order."""
         task, rows = self._prepare()
         model = self._build(task)
-        self.tracker.start(self.config, self.record.key, self.results)
+        self.tracker.start(self.record.config, self.record.key, self.results)
         fit = self._train(model, rows, task)
         self._finish(model, rows)
         test = self._test(model, rows, task, fit)
@@ -98,7 +97,7 @@ class Stages:
         self.record.data = {
             "task": task.spec.name,
             "version": task.spec.version,
-            "fingerprint": self.fingerprint,
+            "fingerprint": self.cell.fingerprint,
             "source": provenance.source,
             "licence": provenance.licence,
             "citation": provenance.citation,
@@ -118,11 +117,11 @@ class Stages:
         supports = getattr(model, "supports", None)
         if supports is not None and (reason := supports(task.spec)):
             raise Incompatible(reason)
-        check_asked(model, task, self.options)
+        check_asked(model, task, self.config.measure)
         return model
 
     def _train(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> Fit:
-        self.stage = f"training at {task.spec.train_length:,} tokens, batch {self.config['train']['batch_size']}"
+        self.stage = f"training at {task.spec.train_length:,} tokens, batch {self.config.train.batch_size}"
         if self.group.strategy != "none":
             fit, peaks = train_in_group(self.config, self.group, self.checkpoints, self.tracker.log)
             memory: dict[str, Any] = {**largest(peaks), "peak_by_rank": peaks}
@@ -144,7 +143,7 @@ class Stages:
 
     def _test(self, model: nn.Module, rows: dict[str, Rows], task: Task, fit: Fit) -> Evaluation:
         self.stage = "testing"
-        batch_size = self.options.evaluation_batch_size
+        batch_size = self.config.measure.evaluation_batch_size
         validation = evaluate(
             model,
             rows["validation"],
@@ -152,7 +151,7 @@ class Stages:
             self.hardware,
             batch_size,
             "Validation, reloaded",
-            self.config["train"]["validation_tokens"],
+            self.config.train.validation_tokens,
         )
         test = evaluate(model, rows["test"], task.spec, self.hardware, batch_size, "Test")
         self.record.metrics = {
@@ -180,7 +179,7 @@ class Stages:
 
     def _extrapolate(self, model: nn.Module, task: Task, test: Evaluation) -> None:
         self.stage = "evaluating other lengths"
-        found = extrapolate(model, task, self.options, self.hardware, test, attempt=self.record.attempt)
+        found = extrapolate(model, task, self.config.measure, self.hardware, test, attempt=self.record.attempt)
         record = self.record
         attempt = attempt_now(record.attempt, self.hardware.slug, record.environment["hardware"], record.code)
         record.extrapolation = section(

@@ -66,7 +66,7 @@ class CellProcess:
         log: IO[str] | None = None,
     ) -> None:
         self.cell, self.number, self.results = cell, number, results
-        self.limit: float | None = cell.config["hardware"]["timeout_seconds"]
+        self.limit: float | None = cell.config.hardware.timeout_seconds
         self.stage, self.late, self.asked = STARTING, False, False
         self._tail = b""
         self._timer: threading.Timer | None = None

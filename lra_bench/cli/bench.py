@@ -55,8 +55,10 @@ def bench(
     if print_config:
         import yaml
 
+        from lra_bench.config.serialization import as_dict
+
         for each in planned:
-            print(f"# {each.cell.key}\n{yaml.safe_dump(each.cell.config, sort_keys=False)}", end="")
+            print(f"# {each.cell.key}\n{yaml.safe_dump(as_dict(each.cell.config), sort_keys=False)}", end="")
         return
     if dry_run:
         _print_plan(planned, root, rerun)
@@ -150,7 +152,7 @@ def _print_next(measured: Sequence[tuple[Cell, Record]]) -> None:
     if not done:
         return
     (last, _), program = done[-1], _program()
-    protocol = last.config["protocol"]
+    protocol = last.config.protocol
     lines = [("the whole record", f"{program} show last")]
     named = [f"--protocol {last.key.protocol}"] if last.key.protocol in UNRANKED else []
     lines.append(("its row beside all others", " ".join([f"{program} leaderboard --task {last.key.task}", *named])))
@@ -160,8 +162,8 @@ def _print_next(measured: Sequence[tuple[Cell, Record]]) -> None:
     print("Next:")
     for meaning, command in lines:
         print(f"  {meaning:<{width}}  {command}")
-    if protocol["next"]:
-        print(f"Protocol {protocol['name']} gives a first look; protocol={protocol['next']} is the next step.")
+    if protocol.next:
+        print(f"Protocol {protocol.name} gives a first look; protocol={protocol.next} is the next step.")
 
 
 def _with_seeds(command: str) -> str:

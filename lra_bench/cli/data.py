@@ -117,10 +117,10 @@ def _for_each(
 
     Raises ``UserError`` at the end where any failed.
     """
-    from lra_bench.build import build_task
     from lra_bench.config import compose
     from lra_bench.config.groups import option_files
     from lra_bench.config.import_path import importable
+    from lra_bench.config.objects import build_task
 
     names, overrides = _split(tasks)
     if not names and (overrides or source):

@@ -133,7 +133,7 @@ def _free_memory() -> Finding:
 def _devices() -> Finding:
     from lra_bench.runtime.hardware import HardwareOptions, resolve
 
-    hardware = resolve(vars(HardwareOptions()))
+    hardware = resolve(HardwareOptions())
     return Finding("hardware=auto means", f"{hardware.slug} ({hardware.threads} threads)")
 
 

@@ -40,7 +40,7 @@ def profile(
         write_csv(profiles, output)  # fails now, not after the measurement, if it cannot be written
     with importable(config_dir):
         for comparison_plan in planned:
-            hardware = resolve(comparison_plan.candidates[0].config["hardware"])
+            hardware = resolve(comparison_plan.candidates[0].config.hardware)
             if hardware.strategy != "none":
                 raise UserError(
                     f"hardware.strategy={hardware.strategy}: a profile is of one process; "
@@ -105,7 +105,7 @@ def comparison_plans(overrides: Sequence[str], results: Path, config_dir: Path |
 def _comparison_plan(
     shared: Sequence[str], planned: Sequence[Planned], results: Path, config_dir: Path | None
 ) -> ComparisonPlan:
-    from lra_bench.build import build_task
+    from lra_bench.config.objects import build_task
     from lra_bench.grid.plan import plan
     from lra_bench.profiling.attention_backend import MATH
     from lra_bench.profiling.comparison.types import ComparisonModel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any
 
@@ -56,13 +56,6 @@ def check_bounds(config: CellConfig) -> None:
     betas = config.train.betas
     if len(betas) != 2:
         raise UserError(f"train.betas={_shown(betas)}: must be two numbers, as [0.9,0.999]")
-
-
-def check_section(section: str, options: Mapping[str, Any]) -> None:
-    """Raise ``UserError`` if a number of one section is out of bounds; missing options are skipped."""
-    for option in BOUNDS:
-        if option.rpartition(".")[0] == section:
-            _check(option, options.get(option.rpartition(".")[2]))
 
 
 def _check(option: str, value: Any) -> None:

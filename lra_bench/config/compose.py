@@ -16,6 +16,7 @@ from .capabilities import mixer_capability, position_hooks
 from .groups import GROUPS, PACKAGE, chooses, listing, option_files
 from .hints import check_words, meant_by
 from .loading import by_hydra
+from .objects import build_task
 from .schema import CellConfig
 from .serialization import from_dict
 
@@ -32,13 +33,13 @@ Load = Callable[[Sequence[str]], tuple[dict[str, Any], dict[str, str]]]
 
 @dataclass(frozen=True)
 class Composed:
-    """A composed cell: its plain configuration, the group choices, and what the user changed of them.
+    """A composed cell: its configuration, the group choices, and what the user changed of them.
 
     ``differences`` are options of model and position that differ from the chosen files, and the direction;
     ``modified`` the protocol's own keys that do.
     """
 
-    config: dict[str, Any]
+    config: CellConfig
     choices: dict[str, str]
     overrides: tuple[str, ...]
     differences: dict[str, Any]
@@ -120,9 +121,10 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
         config, choices = load(checked)
     base = load(groups)[0] if len(groups) < len(checked) else config
     changed = _changed(base, config)
-    _check_values(config)
+    made = from_dict(config)
+    _check_values(made)
     return Composed(
-        config=config,
+        config=made,
         choices=choices,
         overrides=tuple(overrides),
         differences={
@@ -140,10 +142,10 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
 
 def check_tuned(composed: Composed, config_dir: Path | None) -> None:
     """Raise ``UserError`` where a protocol in which each system has its own recipe has none for this cell."""
-    protocol, choices = composed.config["protocol"]["name"], composed.choices
+    protocol, choices = composed.config.protocol.name, composed.choices
     start = f"{protocol}_{choices['task']}_"
     files = option_files("tuned", config_dir)
-    if not composed.config["protocol"]["tuned"] or f"{start}{choices['model']}" in files:
+    if not composed.config.protocol.tuned or f"{start}{choices['model']}" in files:
         return
     others = ",".join(name.removeprefix(start) for name in files if name.startswith(start))
     raise UserError(
@@ -175,12 +177,9 @@ def _automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], c
     return str(wanted) if position_hooks(position["_target_"]) <= honoured else "none"
 
 
-def _check_values(config: Mapping[str, Any]) -> None:
-    """Numbers that must make sense and the task's own options, before anything is prepared for them."""
-    from lra_bench.build import build_task
-
-    from_dict(config)
-    if not config["model"].get("mixer") and not config["model"].get("network"):
+def _check_values(config: CellConfig) -> None:
+    """The task's own options and what a model file must give, before anything is prepared for them."""
+    if not config.model.get("mixer") and not config.model.get("network"):
         raise UserError("model: the model file gives neither model.mixer nor model.network")
     build_task(config)
 

@@ -14,11 +14,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from lra_bench.contracts import UserError
 from lra_bench.data.cache import Cache
 from lra_bench.runtime.files import replacing, writes_cache
 
 from .compose import Composed
 from .groups import extension_sources
+from .serialization import as_dict, from_dict
 
 PACKAGES = ("lra_bench", "lra_bench.conf", "lra_bench.models", "lra_bench.tasks")
 LIBRARIES = ("lra-bench", "hydra-core", "omegaconf")
@@ -43,7 +45,7 @@ def recall(place: Path) -> list[Composed] | None:
     """The composed cells that were kept, None where there are none."""
     try:
         return [_composed(raw) for raw in json.loads(place.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, UserError):
         return None
 
 
@@ -51,7 +53,7 @@ def keep(place: Path, composed: Sequence[Composed], config_dir: Path | None) -> 
     """Keep composed cells for the next time, where the files of the digest alone decide them; if it can be written."""
     if not writes_cache():
         return
-    if not all(_is_digested(target, config_dir) for each in composed for target in _targets(each.config)):
+    if not all(_is_digested(target, config_dir) for each in composed for target in _targets(as_dict(each.config))):
         return
     text = json.dumps([asdict(each) for each in composed], separators=(",", ":"))
     if [_composed(raw) for raw in json.loads(text)] != list(composed):
@@ -110,4 +112,5 @@ def _is_digested(target: str, config_dir: Path | None) -> bool:
 
 
 def _composed(raw: dict[str, Any]) -> Composed:
-    return Composed(**{**raw, "overrides": tuple(raw["overrides"]), "modified": tuple(raw["modified"])})
+    own = {"config": from_dict(raw["config"]), "overrides": tuple(raw["overrides"]), "modified": tuple(raw["modified"])}
+    return Composed(**{**raw, **own})

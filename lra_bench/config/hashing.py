@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import asdict
 from functools import cache
 from typing import Any
 
 from .schema import CellConfig
+from .serialization import as_dict
 
 NOT_HASHED = {("task", "source"), ("task", "allow_partial"), ("model", "label"), ("model", "source")}
 
 
 @cache
 def _defaults() -> dict[str, Any]:
-    return asdict(CellConfig())
+    return as_dict(CellConfig())
 
 
-def config_hash(config: Mapping[str, Any], fingerprint: str) -> str:
+def config_hash(config: CellConfig, fingerprint: str) -> str:
     """Eight hex digits of what decides a cell's numbers, and of its data.
 
     Covers task, model, position, backbone and train; keys at the schema's default do not count, so that a new key
     leaves old hashes alone; neither do seed, labels, paths, tracker, launcher and hardware.
     """
-    defaults = _defaults()
+    defaults, values = _defaults(), as_dict(config)
     covered = {
         section: {
             key: value
-            for key, value in config[section].items()
+            for key, value in values[section].items()
             if (section, key) not in NOT_HASHED and not (key in defaults[section] and defaults[section][key] == value)
         }
         for section in ("task", "model", "position", "backbone", "train")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, is_dataclass
 from functools import cache
 from typing import Any, TypeVar
@@ -45,7 +45,7 @@ def from_dict(raw: Mapping[str, Any]) -> CellConfig:
     return config
 
 
-def options_from(cls: type[Options], raw: Any, section: str) -> Options:
+def options_from(cls: Callable[..., Options], raw: Any, section: str) -> Options:
     """One section of a configuration; raises ``UserError`` as ``from_dict``, which alone checks bounds."""
     _checked(dict[str, Any], raw, section)
     hints = _hints(cls)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lra_bench.cells.cell import Cell
+from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
@@ -67,10 +68,10 @@ def summary(planned: Sequence[Planned], found: Sequence[Estimate]) -> str:
             f"{len(found)} cells to run; their cost is unknown, since this machine has no record of their tasks under "
             "their protocol."
         )
-    launcher = planned[0].cell.config["launcher"]
-    workers = launcher["workers"] or 1
+    launcher = planned[0].cell.config.launcher
+    workers = launcher.workers or 1
     total = sum(known) / min(workers, len(found))
-    together = "added up" if launcher["name"] == "slurm" else "one after the other"
+    together = "added up" if launcher.name == "slurm" else "one after the other"
     at_once = f"{workers} at once" if workers > 1 else together
     return f"{len(found)} cells to run: about {told(total)}, {at_once}{missing}."
 
@@ -94,7 +95,7 @@ def _finished(results: Path, task: str) -> Iterable[Record]:
 
 def _same_machine(cell: Cell, record: Record) -> bool:
     if cell.key.hardware == UNRESOLVED:
-        return place_of(record.config) == place_of(cell.config)
+        return place_of(record.config) == place_of(as_dict(cell.config))
     return record.key.hardware == cell.key.hardware and measured_here(record)
 
 
@@ -105,7 +106,7 @@ def _settings(key: CellKey) -> tuple[str, str, str]:
 def _scaled(record: Record, cell: Cell) -> float:
     assert record.wall_seconds is not None
     training = (record.training or {}).get("train_seconds") or 0.0
-    before, now = record.config.get("train", {}), cell.config["train"]
+    before, now = record.config.get("train", {}), cell.config.train
     rows = before.get("steps", 0) * before.get("batch_size", 0)
-    ratio = now["steps"] * now["batch_size"] / rows if rows > 0 else 1.0
+    ratio = now.steps * now.batch_size / rows if rows > 0 else 1.0
     return max(0.0, record.wall_seconds - training) + training * ratio

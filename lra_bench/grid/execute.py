@@ -49,7 +49,7 @@ def wants_run(planned: Planned, rerun: str) -> bool:
 
 def submits(planned: Sequence[Planned]) -> bool:
     """Whether the cells are for Slurm; ``UserError`` where only some are."""
-    launchers = {each.cell.config["launcher"]["name"] for each in planned}
+    launchers = {each.cell.config.launcher.name for each in planned}
     if len(launchers) > 1:
         raise UserError("launcher: is one for all cells of a grid")
     return launchers == {"slurm"}

@@ -115,7 +115,7 @@ def _allocations(planned: Sequence[Planned]) -> list[Allocation]:
     """The share of each worker, which cells of one hardware alone have in common."""
     first, *others = {tuple(allocations(each.cell.config)): None for each in planned}
     if others:
-        workers = planned[0].cell.config["launcher"]["workers"]
+        workers = planned[0].cell.config.launcher.workers
         raise UserError(
             f"launcher.workers={workers}: cells of different hardware or workers cannot share a machine; "
             "run them one after the other"

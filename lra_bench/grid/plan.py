@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from lra_bench.build import build_task
 from lra_bench.cells.cell import Cell
 from lra_bench.config import compose as configuration
 from lra_bench.config.compose_many import composed
 from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
+from lra_bench.config.objects import build_task
+from lra_bench.config.schema import CellConfig
 from lra_bench.contracts import TaskSpec
 from lra_bench.progress import bar
 from lra_bench.records.key import CellKey
@@ -51,38 +52,38 @@ class _Known:
         self._tasks: dict[str, tuple[TaskSpec, str]] = {}
         self._slugs: dict[str, str] = {}
 
-    def task(self, config: Mapping[str, Any]) -> tuple[TaskSpec, str]:
+    def task(self, config: CellConfig) -> tuple[TaskSpec, str]:
         """The task's spec and the fingerprint of its data."""
-        name = json.dumps(config["task"], sort_keys=True)
+        name = json.dumps(config.task, sort_keys=True)
         if name not in self._tasks:
             task = build_task(config)
             self._tasks[name] = task.spec, task.fingerprint()
         return self._tasks[name]
 
-    def slug(self, config: Mapping[str, Any]) -> str:
+    def slug(self, config: CellConfig) -> str:
         """The hardware's short name."""
-        name = json.dumps(config["hardware"], sort_keys=True)
+        name = json.dumps(asdict(config.hardware))
         if name not in self._slugs:
-            self._slugs[name] = slug(config["hardware"])
+            self._slugs[name] = slug(config.hardware)
         return self._slugs[name]
 
 
 def _cell(composed: configuration.Composed, known: _Known, config_dir: Path | None, arrived: bool) -> Cell:
     config, hardware = composed.config, UNRESOLVED
-    check_launcher(config["launcher"])
+    check_launcher(config.launcher)
     configuration.check_tuned(composed, config_dir)
-    if arrived or config["launcher"]["name"] != "slurm":
+    if arrived or config.launcher.name != "slurm":
         config = with_own_threads(config)
-        check_batch(config["hardware"], config["train"]["batch_size"], config["backbone"]["norm"])
+        check_batch(config.hardware, config.train.batch_size, config.backbone.norm)
         hardware = known.slug(config)
     _, fingerprint = known.task(config)
     key = CellKey(
         task=composed.choices["task"],
         model=composed.choices["model"],
         hardware=hardware,
-        protocol=config["protocol"]["name"],
+        protocol=config.protocol.name,
         hash=config_hash(config, fingerprint),
-        seed=config["seed"],
+        seed=config.seed,
     )
     chosen = [text.partition("=")[2] for text in composed.overrides if text.startswith("position=")]
     return Cell(

@@ -9,6 +9,8 @@ from typing import Any
 
 from lra_bench.cells.cell import Cell
 from lra_bench.config.capabilities import mixer_capability
+from lra_bench.config.schema import CellConfig
+from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import TaskSpec
 from lra_bench.records import store
 from lra_bench.records.environment import host, host_name, package_version, same_host
@@ -49,7 +51,7 @@ def record_of(cell: Cell, results: Path) -> Record | None:
     """The cell's record under ``results``; of a submitted cell one that was asked for by the same words."""
     if cell.key.hardware != UNRESOLVED:
         return store.find(cell.key, results)
-    return record_at(cell.key, place_of(cell.config), results)
+    return record_at(cell.key, place_of(as_dict(cell.config)), results)
 
 
 def record_at(key: CellKey, place: Sequence[Any], results: Path) -> Record | None:
@@ -61,7 +63,7 @@ def record_at(key: CellKey, place: Sequence[Any], results: Path) -> Record | Non
 
 
 def place_of(config: Mapping[str, Any]) -> list[Any]:
-    """By which words a submitted cell asks for its machine."""
+    """By which words a submitted cell asks for its machine, of its configuration as a record holds it."""
     return [config.get(section, {}).get(name) for section, names in PLACE.items() for name in names]
 
 
@@ -97,10 +99,10 @@ def measured_here(record: Record) -> bool:
     return same_host(record.environment["hardware"], host())
 
 
-def incompatible(config: dict[str, Any], spec: TaskSpec) -> str | None:
+def incompatible(config: CellConfig, spec: TaskSpec) -> str | None:
     """Why model and task do not go together, as far as the mixer's declared capabilities tell."""
-    node = config["model"].get("mixer")
+    node = config.model.get("mixer")
     if not node:
         return None
     capability = mixer_capability(str(node.get("_target_")))
-    return capability.refuses_direction(spec, config["backbone"]["causal"], str(node["_target_"]).rpartition(".")[2])
+    return capability.refuses_direction(spec, config.backbone.causal, str(node["_target_"]).rpartition(".")[2])

@@ -9,9 +9,8 @@ from typing import Any
 
 from torch import nn
 
-from lra_bench.build import build_model
-from lra_bench.config.schema import Train
-from lra_bench.config.serialization import options_from
+from lra_bench.config.objects import build_model
+from lra_bench.config.schema import CellConfig, Train
 from lra_bench.contracts import Batch, TaskSpec, UserError
 from lra_bench.records.sections import SpeedPoint
 from lra_bench.records.status import status_of
@@ -33,14 +32,14 @@ WINDOWS = 5
 LONGEST_ON_CPU = 4096  # beyond it the scores of a model that has to be counted on the CPU might fill the memory
 
 
-def model_at(config: Mapping[str, Any], spec: TaskSpec, length: int) -> nn.Module:
+def model_at(config: CellConfig, spec: TaskSpec, length: int) -> nn.Module:
     """The model built as for rows of ``length``: what a step costs does not depend on what was trained.
 
     Raises ``UserError`` where task or model has no such length.
     """
     at = spec_at(spec, length)
-    backbone = {**config["backbone"], "max_length": config["backbone"]["max_length"] and length}
-    model: nn.Module = build_model({**config, "backbone": backbone}, at)
+    backbone = replace(config.backbone, max_length=config.backbone.max_length and length)
+    model: nn.Module = build_model(replace(config, backbone=backbone), at)
     for question, subject in (("supports", at), ("supports_length", length)):
         ask = getattr(model, question, None)
         if ask is not None and (reason := ask(subject)):
@@ -65,14 +64,11 @@ class Bench:
     optimizer: Optimizer | None = field(default=None, init=False)
 
     @classmethod
-    def build(
-        cls, config: Mapping[str, Any], spec: TaskSpec, length: int, batch_size: int, hardware: Hardware
-    ) -> Bench:
+    def build(cls, config: CellConfig, spec: TaskSpec, length: int, batch_size: int, hardware: Hardware) -> Bench:
         """The model of a configuration with a synthetic batch, both on the device."""
         model = hardware.place(model_at(config, spec, length))
-        batch = synthetic_batch(spec_at(spec, length), batch_size, length, hardware.device, config["seed"])
-        train = options_from(Train, config["train"], "train")
-        return cls(model, Compilation(model, hardware.compile), batch, train, hardware)
+        batch = synthetic_batch(spec_at(spec, length), batch_size, length, hardware.device, config.seed)
+        return cls(model, Compilation(model, hardware.compile), batch, config.train, hardware)
 
     def step(self, mode: str) -> Step:
         """A step of ``inference`` or ``train``; one mode at a time, for the model is switched to it."""
@@ -147,12 +143,12 @@ class Bench:
         return asdict(replace(found, route=found.route + of))
 
 
-def step_flops(config: Mapping[str, Any], spec: TaskSpec, length: int) -> dict[str, Any]:
+def step_flops(config: CellConfig, spec: TaskSpec, length: int) -> dict[str, Any]:
     """FLOPs of a step on one row of ``length``, by mode; None where they cannot be counted there. ``route`` says how.
 
     Raises ``UserError`` where the model cannot be built so.
     """
-    batch = synthetic_batch(spec_at(spec, length), 1, length, "cpu", config["seed"])
+    batch = synthetic_batch(spec_at(spec, length), 1, length, "cpu", config.seed)
     found = count_flops(model_at(config, spec, length), batch, ROUTES if length <= LONGEST_ON_CPU else (META,))
     known = {"route": found.route, "uncounted": list(found.uncounted)}
     return {"inference": found.forward, "train": found.training, **known}

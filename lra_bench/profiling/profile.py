@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from lra_bench.config.schema import Measure
-from lra_bench.config.serialization import options_from
+from lra_bench.config.schema import CellConfig, Measure
+from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import TaskSpec
 from lra_bench.progress import bar, say
 from lra_bench.records.sections import Energy, Flops, SpeedPoint
@@ -30,7 +30,7 @@ TOGETHER = "the step benchmark is of one process, so measure it with hardware.st
 
 
 def profile(
-    config: Mapping[str, Any],
+    config: CellConfig,
     spec: TaskSpec,
     hardware: Hardware,
     limit_seconds: float = LIMIT_SECONDS,
@@ -52,7 +52,7 @@ def profile(
             "flops": _unknown_flops(spec, ending),
             "energy": _unknown_energy(spec, ending),
         }
-    kind, measure = hardware.device.type, options_from(Measure, config["measure"], "measure")
+    kind, measure = hardware.device.type, config.measure
     lengths = lengths_of(measure, kind)
     batch_size = measure.speed_batch_size or BATCH_SIZE[kind]
     found: dict[str, Any] = {"speed": [], "growth": {}, "flops": None, "energy": None}
@@ -67,7 +67,7 @@ def profile(
                 if (reason := too_slow(found["speed"], mode, length, hardware.device, limit_seconds))
             ]
             job = {
-                "config": config,
+                "config": as_dict(config),
                 "spec": asdict(spec),
                 "length": length,
                 "batch_size": batch_size,

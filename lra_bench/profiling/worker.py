@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from lra_bench.config.schema import Measure
-from lra_bench.config.serialization import options_from
+from lra_bench.config.schema import CellConfig
+from lra_bench.config.serialization import from_dict
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.records.sections import SpeedPoint
 from lra_bench.records.status import status_of
@@ -32,10 +32,9 @@ from .timing import time_steps, warm_up
 
 def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Speed entries of the job's modes, then what else it asks for, each under the name of the record's section."""
-    config, length, batch_size = job["config"], job["length"], job["batch_size"]
-    measure = options_from(Measure, config["measure"], "measure")
+    config, length, batch_size = from_dict(job["config"]), job["length"], job["batch_size"]
     spec = spec_of(job)
-    hardware = resolve(config["hardware"])
+    hardware = resolve(config.hardware)
     hardware.apply()
     try:
         bench = Bench.build(config, spec, length, batch_size, hardware)
@@ -47,7 +46,7 @@ def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             if job["memory_only"]:
                 yield {"memory": [mode, bench.measure_peak_memory(mode)]}
             else:
-                yield {"speed": _entry(bench, mode, length, job["limit_seconds"], measure.speed_seconds)}
+                yield {"speed": _entry(bench, mode, length, job["limit_seconds"], config.measure.speed_seconds)}
         if job["energy"]:
             yield {"energy": bench.energy()}
         if job["step_flops"]:
@@ -55,7 +54,7 @@ def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     if job["flops"]:
         yield {
             "flops": {
-                **_flops(config, spec, measure).as_record(),
+                **_flops(config, spec).as_record(),
                 "ceiling_per_second": peak_matmul_flops(hardware),
             }
         }
@@ -78,11 +77,11 @@ def _entry(bench: Bench, mode: str, length: int, limit_seconds: float, seconds: 
         bench.rest()
 
 
-def _flops(config: Mapping[str, Any], spec: TaskSpec, measure: Measure) -> Flops:
-    length = measure.flops_length or spec.train_length
+def _flops(config: CellConfig, spec: TaskSpec) -> Flops:
+    length = config.measure.flops_length or spec.train_length
     try:
         at = spec_at(spec, length)
-        return count_flops(model_at(config, spec, length), synthetic_batch(at, 1, length, "cpu", config["seed"]))
+        return count_flops(model_at(config, spec, length), synthetic_batch(at, 1, length, "cpu", config.seed))
     except UserError as error:
         return Flops(None, None, 0, length, f"none ({error})")
 

@@ -7,9 +7,8 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,54 +113,54 @@ class Hardware:
             torch.cuda.synchronize(self.device)
 
 
-def resolve(options: Mapping[str, Any]) -> Hardware:
+def resolve(options: HardwareOptions) -> Hardware:
     """The concrete hardware for ``config.hardware``; ``UserError`` where it asks for what is not there."""
     import torch
 
-    name = _device_name(str(options["device"]))
-    precision = _precision(str(options["precision"]), name)
+    name = _device_name(options.device)
+    precision = _precision(options.precision, name)
     return Hardware(
         device=torch.device(name),
         precision=precision,
         threads=_threads(options),
-        compile=bool(options["compile"]),
-        micro_batch=options["micro_batch"],
+        compile=options.compile,
+        micro_batch=options.micro_batch,
         slug=slug(options),
         processes=processes_of(options),
         strategy=_strategy(options),
-        deterministic=bool(options.get("deterministic")),
+        deterministic=options.deterministic,
         accelerated=_accelerated(options, name, precision),
     )
 
 
-def single_process(options: Mapping[str, Any]) -> dict[str, Any]:
+def single_process(options: HardwareOptions) -> HardwareOptions:
     """``config.hardware`` for what one process does by itself: tests, other lengths."""
-    return {**options, "processes": None, "strategy": "none"}
+    return replace(options, processes=None, strategy="none")
 
 
-def processes_of(options: Mapping[str, Any]) -> int:
+def processes_of(options: HardwareOptions) -> int:
     """How many processes train a cell together: one without a strategy, else by default one per card, two on a CPU.
 
     Raises ``UserError`` where that does not go with the strategy or with the cards there are.
     """
-    strategy, asked = _strategy(options), options.get("processes")
+    strategy, asked = _strategy(options), options.processes
     if strategy == "none":
         if asked not in (None, 1):
             raise UserError(f"hardware.processes={asked}: needs hardware.strategy=ddp or hardware.strategy=fsdp")
         return 1
     if on_cpu(options):
-        return int(asked or CPU_PROCESSES)
+        return asked or CPU_PROCESSES
     import torch
 
     cards = torch.cuda.device_count()
     if asked is not None and asked > cards:
         raise UserError(f"hardware.processes={asked}: one process needs a card and there are {cards}; lower it")
-    return int(asked or cards)
+    return asked or cards
 
 
-def check_batch(options: Mapping[str, Any], batch_size: int, norm: str = "layer") -> None:
+def check_batch(options: HardwareOptions, batch_size: int, norm: str = "layer") -> None:
     """Raise ``UserError`` where a batch cannot be cut as ``config.hardware`` says."""
-    processes, cap = processes_of(options), options["micro_batch"]
+    processes, cap = processes_of(options), options.micro_batch
     if norm == "batch" and cap and cap * processes < batch_size:
         raise UserError(
             f"hardware.micro_batch={cap}: backbone.norm=batch is over all rows of a batch, of which there are "
@@ -180,16 +179,16 @@ def check_batch(options: Mapping[str, Any], batch_size: int, norm: str = "layer"
         )
 
 
-def slug(options: Mapping[str, Any]) -> str:
+def slug(options: HardwareOptions) -> str:
     """The short name of the hardware in a cell's key, found without torch on a CPU.
 
     ``cpu-epyc-2t``, ``h200-bf16``; of several processes ``cpu-epyc-2x1t-ddp``, ``h200-8x-bf16-fsdp``.
     """
-    name = _device_name(str(options["device"]))
-    precision = _precision(str(options["precision"]), name)
+    name = _device_name(options.device)
+    precision = _precision(options.precision, name)
     tail = f"-{precision}" if precision != "fp32" else ""
-    tail += "-compiled" if options["compile"] else ""
-    tail += "-deterministic" if options.get("deterministic") else ""
+    tail += "-compiled" if options.compile else ""
+    tail += "-deterministic" if options.deterministic else ""
     tail += "-accelerated" if _accelerated(options, name, precision) else ""
     strategy, processes = _strategy(options), processes_of(options)
     several, together = ("", "") if strategy == "none" else (f"{processes}x", f"-{strategy}")
@@ -201,21 +200,21 @@ def slug(options: Mapping[str, Any]) -> str:
     return f"{chip}{several and '-' + several}{tail or '-fp32'}{together}"
 
 
-def on_cpu(options: Mapping[str, Any]) -> bool:
+def on_cpu(options: HardwareOptions) -> bool:
     """Whether ``config.hardware`` means the CPU, here."""
-    return _device_name(str(options["device"])) == "cpu"
+    return _device_name(options.device) == "cpu"
 
 
-def _strategy(options: Mapping[str, Any]) -> str:
-    strategy = str(options.get("strategy") or "none")
-    if strategy not in STRATEGIES:
-        raise UserError(f"hardware.strategy={strategy}: choose {', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}")
-    return strategy
+def _strategy(options: HardwareOptions) -> str:
+    if options.strategy not in STRATEGIES:
+        choices = f"{', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}"
+        raise UserError(f"hardware.strategy={options.strategy}: choose {choices}")
+    return options.strategy
 
 
-def _threads(options: Mapping[str, Any]) -> int:
+def _threads(options: HardwareOptions) -> int:
     """Threads of one process: those asked for, or an equal part of the cores."""
-    return int(options["threads"] or max(1, usable_cpus() // processes_of(options)))
+    return options.threads or max(1, usable_cpus() // processes_of(options))
 
 
 def _device_name(wanted: str) -> str:
@@ -249,8 +248,8 @@ def _precision(wanted: str, device: str) -> str:
     return wanted
 
 
-def _accelerated(options: Mapping[str, Any], device: str, precision: str) -> bool:
-    if not options.get("accelerated"):
+def _accelerated(options: HardwareOptions, device: str, precision: str) -> bool:
+    if not options.accelerated:
         return False
     if device != "cuda":
         raise UserError("hardware.accelerated=true: needs a CUDA device; leave it out")

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from lra_bench.config.schema import TrackerOptions
+from lra_bench.config.serialization import options_from
 from lra_bench.contracts import UserError
 from lra_bench.records.schema import Record
 
 from .mirror import Tracker, WandbTracker
 
 
-def tracker(options: Mapping[str, Any]) -> Tracker:
+def tracker(options: TrackerOptions) -> Tracker:
     """The tracker that ``config.tracker`` asks for: ``wandb`` or ``none``."""
-    if options["name"] == "none" or options["mode"] == "disabled":
+    if options.name == "none" or options.mode == "disabled":
         return Tracker()
-    if options["name"] != "wandb":
-        raise UserError(f"tracker.name={options['name']}: choose wandb or none")
-    if options["mode"] not in (None, "online", "offline"):
-        raise UserError(f"tracker.mode={options['mode']}: choose online, offline, disabled or null")
-    return WandbTracker(options["project"], options["mode"])
+    if options.name != "wandb":
+        raise UserError(f"tracker.name={options.name}: choose wandb or none")
+    if options.mode not in (None, "online", "offline"):
+        raise UserError(f"tracker.mode={options.mode}: choose online, offline, disabled or null")
+    return WandbTracker(options.project, options.mode)
 
 
 def update(record: Record) -> None:
@@ -31,7 +31,7 @@ def update(record: Record) -> None:
     """
     if "tracker" not in record.config:
         return
-    follower = tracker(record.config["tracker"])
+    follower = tracker(options_from(TrackerOptions, record.config["tracker"], "tracker"))
     # Online or not at all, so nothing of it has to stay on this machine.
     with tempfile.TemporaryDirectory() as folder:
         follower.resume(record, Path(folder))

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map, tree_map_only
 
-from lra_bench.config.schema import Train
-from lra_bench.config.serialization import options_from
+from lra_bench.config.schema import CellConfig, Train
 from lra_bench.contracts import Batch, Output, Stepped, TaskSpec, UserError
 from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.streams import StreamBatches
@@ -58,7 +57,7 @@ def seed_everything(seed: int, step: int, rank: int = 0) -> None:
 def training_batches(rows: Rows, train: Train, seed: int) -> Callable[[int], Batch]:
     """Batches by step, in the order that ``train.order`` names."""
     if train.order not in ORDERS:
-        raise UserError(f"train.order={train['order']}: choose {' or '.join(ORDERS)}")
+        raise UserError(f"train.order={train.order}: choose {' or '.join(ORDERS)}")
     window = train.window or rows.spec.train_length
     if rows.spec.kind == "language_modeling" and train.order == "stream":
         return StreamBatches(rows, train.batch_size, window, seed)
@@ -73,7 +72,7 @@ def train(
     model: nn.Module,
     rows: Mapping[str, Rows],
     spec: TaskSpec,
-    config: Mapping[str, Any],
+    config: CellConfig,
     hardware: Hardware,
     checkpoints: Checkpoints,
     log: Callable[[int, dict[str, float]], None],
@@ -84,7 +83,7 @@ def train(
     ``log(step, values)`` hears of every evaluation. Raises ``Diverged`` on a loss that is not finite. In a ``group``
     each rank calls it with the same, and does its share of every batch; steps and what they lead to are the same.
     """
-    recipe, seed = options_from(Train, config["train"], "train"), config["seed"]
+    recipe, seed = config.train, config.seed
     batches = training_batches(rows["train"], recipe, seed)
     compilation = Compilation(model, hardware.compile)
     run = group.wrap(model, compilation.run)
@@ -95,7 +94,7 @@ def train(
     stepped = stepped_modules(model)
 
     model.train()
-    label = f"Training {config['model']['label']}"
+    label = f"Training {config.model['label']}"
     with bar(recipe.steps, label, start=state.step, unit="steps") as advance, deferred() as interrupted:
         for step in range(state.step, recipe.steps):
             seed_everything(seed, step, group.rank)
@@ -218,14 +217,14 @@ def _validate_and_save_best(
     model: nn.Module,
     rows: Rows,
     spec: TaskSpec,
-    config: Mapping[str, Any],
+    config: CellConfig,
     hardware: Hardware,
     checkpoints: Checkpoints,
     state: State,
     group: Group,
 ) -> None:
     """Evaluate on validation and keep the weights if they are the best so far; the earlier of two equals stays."""
-    batch_size, places = config["measure"]["evaluation_batch_size"], config["train"]["validation_tokens"]
+    batch_size, places = config.measure.evaluation_batch_size, config.train.validation_tokens
     result = evaluate(model, rows, spec, hardware, batch_size, "Validation", places, group)
     state.validations.append((state.step, result.loss, result.score))
     better = result.score > state.best_score if spec.higher_is_better else result.score < state.best_score

@@ -79,7 +79,7 @@ class Optimizer:
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.adamw = torch.optim.AdamW(
             parameter_groups(model, train.lr, train.weight_decay, train.state_lr),
-            betas=tuple(train.betas),
+            betas=(train.betas[0], train.betas[1]),
             eps=train.eps,
             fused=True,
         )

@@ -74,7 +74,8 @@ class StatusPipe:
 
 def work(request: dict[str, Any], pipe: StatusPipe) -> None:
     """Train the requested cell as one rank of the group and tell how it ended; exceptions that are its own pass."""
-    from lra_bench.build import build_model, build_task
+    from lra_bench.config.objects import build_model, build_task
+    from lra_bench.config.serialization import from_dict
     from lra_bench.data.batches import Rows
     from lra_bench.data.cache import Cache
     from lra_bench.runtime.hardware import resolve
@@ -84,20 +85,20 @@ def work(request: dict[str, Any], pipe: StatusPipe) -> None:
     from .loop import train
     from .meter import Diverged
 
-    config = request["config"]
-    with connected(resolve(config["hardware"])) as (group, hardware):
+    config = from_dict(request["config"])
+    with connected(resolve(config.hardware)) as (group, hardware):
         task = build_task(config)
         task.prepare(Cache())
         rows = {name: Rows(task.split(name), task.spec) for name in ("train", "validation")}
         model = hardware.place(build_model(config, task.spec))
-        folder, options = Path(request["folder"]), config["hardware"]
-        checkpoints = Checkpoints(folder, options["checkpoint_seconds"], group)
+        folder, options = Path(request["folder"]), config.hardware
+        checkpoints = Checkpoints(folder, options.checkpoint_seconds, group)
 
         def log(step: int, values: dict[str, float]) -> None:
             if group.first:
                 pipe.report(step=step, values=values)
 
-        limit = memory_limit(options["memory_limit_gigabytes"], hardware.device)
+        limit = memory_limit(options.memory_limit_gigabytes, hardware.device)
         try:
             with writer(folder) if group.first else nullcontext(), limit, peak_memory(hardware.device) as peak:
                 fit = train(model, rows, task.spec, config, hardware, checkpoints, log, group)

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from lra_bench.config.schema import CellConfig
+from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import Unwritable, UserError
 from lra_bench.runtime.hardware import Hardware
 from lra_bench.runtime.signals import deferred
@@ -84,7 +86,7 @@ class GroupResult:
 
 
 def train_in_group(
-    config: Mapping[str, Any],
+    config: CellConfig,
     hardware: Hardware,
     checkpoints: Checkpoints,
     log: Callable[[int, dict[str, float]], None],
@@ -94,7 +96,7 @@ def train_in_group(
     Weights lie in the folder of ``checkpoints``. Ctrl-C and SIGTERM let ranks end their step and write a checkpoint.
     Raises what a rank raised, and ``GroupFailed`` where one died; none is left then.
     """
-    request = {"config": config, "folder": str(checkpoints.folder)}
+    request = {"config": as_dict(config), "folder": str(checkpoints.folder)}
     kills = memory_kills()
     with running("lra_bench.training.rank", request, hardware) as agent:
         assert agent.stdout is not None

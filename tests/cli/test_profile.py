@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from lra_bench.cli.profile import comparison_plans
+from lra_bench.config.schema import CellConfig
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.grid import status
 from lra_bench.profiling.speed_point import LARGEST
@@ -49,14 +50,14 @@ def test_variants_have_names_of_their_own_and_an_altered_transformer_is_no_basel
 def test_what_is_chosen_beside_the_model_makes_a_comparison_of_its_own() -> None:
     assert names("model=local", "position=none,rope", "seed=0,1") == [[*BASELINES, ("local", None)]] * 4
     (comparison_plan,) = comparison_plans([*SMALL, "model=local", "position=rope"], Path("results"))
-    assert {candidate.config["position"]["_target_"] for candidate in comparison_plan.candidates} == {
+    assert {candidate.config.position["_target_"] for candidate in comparison_plan.candidates} == {
         "lra_bench.models.positions.rope.RotaryPosition"
     }
 
 
 def test_models_that_do_not_run_the_task_are_named_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(config: dict, spec: TaskSpec) -> str | None:
-        return "has no causal form" if "FNet" in config["model"]["mixer"]["_target_"] else None
+    def refused(config: CellConfig, spec: TaskSpec) -> str | None:
+        return "has no causal form" if "FNet" in config.model["mixer"]["_target_"] else None
 
     monkeypatch.setattr(status, "incompatible", refused)
     (comparison_plan,) = comparison_plans([*SMALL, "model=local,fnet"], Path("results"))

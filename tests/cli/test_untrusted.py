@@ -15,9 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from lra_bench.build import build_model, build_task, classes_of, load_class
+from lra_bench.build import classes_of, load_class
 from lra_bench.cells.locks import checkpoint_folder
 from lra_bench.cli import main
+from lra_bench.config.objects import build_model, build_task
+from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import Task, UserError
 from lra_bench.data.pickles import load_arrays
 from lra_bench.grid.plan import plan
@@ -56,7 +58,7 @@ def aside(tmp_path):
 def tested(folder):
     """The path of a record with kept weights, as ``evaluate`` wants it, in a folder of results of its own."""
     config = composed("local")
-    record = make_record("local", hash="beef0000", config=config)
+    record = make_record("local", hash="beef0000", config=as_dict(config))
     record.data = None
     path = store.write(record, folder / "tested")
     model = build_model(config, build_task(config).spec)

@@ -134,7 +134,7 @@ def test_a_changed_file_has_the_grid_composed_anew(own, monkeypatch, tmp_path, c
     plan(arguments, tmp_path, own)
     assert calls == []
     change(own)
-    labels = {each.cell.config["model"]["label"] for each in plan(arguments, tmp_path, own)}
+    labels = {each.cell.config.model["label"] for each in plan(arguments, tmp_path, own)}
     assert calls and labels == {"Else" if "Else" in (own / "model" / "mine.yaml").read_text() else "Mine"}
 
 
@@ -146,7 +146,7 @@ def test_what_no_file_decides_is_not_kept(own, tmp_path, monkeypatch):
     arguments = ["model=mine", *GRID[:4], f"seed=range(0,{WORTH_KEEPING})"]
     plan(arguments, tmp_path, own)
     monkeypatch.setenv("MY_LABEL", "two")
-    assert {each.cell.config["model"]["label"] for each in plan(arguments, tmp_path, own)} == {"two"}
+    assert {each.cell.config.model["label"] for each in plan(arguments, tmp_path, own)} == {"two"}
 
 
 def test_a_torn_kept_plan_is_made_again(own, tmp_path):

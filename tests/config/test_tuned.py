@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from lra_bench.build import build_model, build_task
 from lra_bench.config import compose
 from lra_bench.config.listing import options
+from lra_bench.config.objects import build_model, build_task
+from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import UserError
 from lra_bench.grid.plan import plan
 from tests.support.command import Folder
@@ -67,7 +68,7 @@ class TestFile:
         for base in written.pop("defaults", []):
             written = OmegaConf.merge(OmegaConf.load(CONF / "tuned" / f"{base}.yaml"), written)
         expected = dict(leaves(OmegaConf.to_container(written)))
-        found = dict(leaves(composed[name].config))
+        found = dict(leaves(as_dict(composed[name].config)))
         assert {key: found[key] for key in expected} == expected
         assert composed[name].modified == () and composed[name].differences == {}
         assert {"train.steps", "train.batch_size", "train.lr", "train.state_lr", "train.warmup_steps"} <= set(found)
@@ -77,9 +78,9 @@ class TestFile:
         spec = build_task(made).spec
         network = build_model(made, spec)
         assert network.supports(spec) is None
-        assert len(network.blocks) == made["backbone"]["depth"]
+        assert len(network.blocks) == made.backbone.depth
         inside = [key for key, _ in network.named_modules() if not key.startswith("head")]
-        assert any("feed_forward" in key for key in inside) == made["backbone"]["feed_forward"]
+        assert any("feed_forward" in key for key in inside) == made.backbone.feed_forward
 
 
 def test_what_a_user_changes_is_a_change_of_the_protocol(tmp_path):
@@ -105,7 +106,7 @@ def test_a_users_own_file_is_found(tmp_path):
     text = "# @package _global_\nbackbone: {depth: 3}\ntrain: {steps: 7}\n"
     (tmp_path / "tuned" / "published_listops_performer.yaml").write_text(text)
     (planned,) = plan(["protocol=published", "task=listops", "model=performer", "hardware=cpu"], tmp_path, tmp_path)
-    assert planned.cell.config["backbone"]["depth"] == 3 and planned.cell.modified == ()
+    assert planned.cell.config.backbone.depth == 3 and planned.cell.modified == ()
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from lra_bench.config.schema import Train
+from lra_bench.config.schema import CellConfig, Measure, Train
 from lra_bench.contracts import NOT_SCORED, Output
 from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.windows import RandomWindows, cut, cut_all
@@ -178,13 +178,9 @@ def fit(folder, model, order, stop_after=None):
 
     text = np.random.default_rng(0).integers(0, 256, 700).tolist()
     rows = Rows(datasets.Dataset.from_dict({"tokens": [text]}), SPEC)
-    recipe = {"steps": 9, "batch_size": 3, "evaluate_every": 4, "order": order, "window": 16, "validation_tokens": 100}
-    config = {
-        "seed": 1,
-        "model": {"label": "tiny"},
-        "train": {**recipe, **OPTIMIZER},
-        "measure": {"evaluation_batch_size": 4},
-    }
+    recipe = Train(steps=9, batch_size=3, evaluate_every=4, order=order, window=16, validation_tokens=100, **OPTIMIZER)
+    measure = Measure(evaluation_batch_size=4)
+    config = CellConfig(seed=1, model={"label": "tiny"}, train=recipe, measure=measure)
     saves = Checkpoints(folder, 0)
     return loop.train(model, {"train": rows, "validation": rows}, SPEC, config, CPU, saves, log)
 

@@ -13,10 +13,10 @@ from lra_bench.contracts import Output, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.evaluation.extrapolation import check_asked, extrapolate, interval
 from lra_bench.records.points import POINT_STATUSES
-from lra_bench.runtime.hardware import resolve
+from lra_bench.runtime.hardware import HardwareOptions, resolve
 from lra_bench.training.evaluation import evaluate
 
-HARDWARE = resolve({"device": "cpu", "precision": "fp32", "threads": 1, "compile": False, "micro_batch": None})
+HARDWARE = resolve(HardwareOptions(device="cpu", precision="fp32", threads=1))
 VARIANTS = {"shown": 1.0, "hidden": 0.25}
 """The share of rows whose first token is the target, by variant."""
 

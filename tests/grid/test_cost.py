@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from lra_bench.cells.cell import Cell
+from lra_bench.config.schema import CellConfig, LauncherOptions, Train
 from lra_bench.grid.cost import Estimate, estimate, estimates, summary, told
 from lra_bench.grid.status import Planned
 from lra_bench.records import store
@@ -15,7 +16,7 @@ KEY = CellKey("listops", "performer", "cpu-epyc-2t", "quick", "0a1b2c3d", 9)
 
 
 def cell(steps=500, workers=None, **changes):
-    config = {"train": {"steps": steps, "batch_size": 32}, "launcher": {"name": "local", "workers": workers}}
+    config = CellConfig(train=Train(steps=steps, batch_size=32), launcher=LauncherOptions(workers=workers))
     return Cell(dataclasses.replace(KEY, **changes), config, (), {}, (), None, "f")
 
 

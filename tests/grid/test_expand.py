@@ -80,7 +80,7 @@ def test_cells_of_a_built_in_grid_are_what_there_is(name):
     assert len({tuple(sorted(cell)) for cell in cells}) == len(cells)
     for group, _, value in (text.partition("=") for cell in cells for text in cell):
         assert group not in GROUPS or value in option_files(group), f"{group}={value}"
-    assert all(each["model"]["mixer"] for each in configurations(cells[::7]))
+    assert all(each.model["mixer"] for each in configurations(cells[::7]))
 
 
 def test_the_grid_of_delays_trains_all_systems_alike():
@@ -88,10 +88,10 @@ def test_the_grid_of_delays_trains_all_systems_alike():
     made = configurations(expand(["grid=delay"]))
     assert len(made) == 7 * 2 * 6
     for task in ("copy", "recall"):
-        alike = [each for each in made if each["task"]["_target_"].startswith(f"lra_bench.tasks.{task}.")]
+        alike = [each for each in made if each.task["_target_"].startswith(f"lra_bench.tasks.{task}.")]
         for part in ("train", "measure"):
-            assert all(each[part] == alike[0][part] for each in alike), (task, part)
+            assert all(getattr(each, part) == getattr(alike[0], part) for each in alike), (task, part)
     for key in ("depth", "width", "ff_width", "heads", "dropout", "causal"):
-        assert len({each["backbone"][key] for each in made}) == 1, key
-    cells = {(each["task"]["_target_"], each["model"]["label"], each["task"]["length"]) for each in made}
+        assert len({getattr(each.backbone, key) for each in made}) == 1, key
+    cells = {(each.task["_target_"], each.model["label"], each.task["length"]) for each in made}
     assert len(cells) == len(made)

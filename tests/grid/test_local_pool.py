@@ -39,7 +39,7 @@ def four_cards(monkeypatch):
 @pytest.mark.parametrize(("workers", "hardware", "threads"), [(1, "cpu", None), (2, "cpu", 4), (3, "cpu", 2)])
 def test_threads_of_all_workers_fit_the_cores(eight_cores, workers, hardware, threads):
     own = resources.with_own_threads(composed(f"hardware={hardware}", f"launcher.workers={workers}"))
-    assert own["hardware"]["threads"] == threads
+    assert own.hardware.threads == threads
     cores = [each.cores for each in resources.allocations(own)]
     if threads:
         assert all(len(each) >= threads for each in cores)
@@ -48,7 +48,7 @@ def test_threads_of_all_workers_fit_the_cores(eight_cores, workers, hardware, th
 
 def test_processes_of_a_cell_share_its_cores(eight_cores):
     own = resources.with_own_threads(composed("hardware=cpu_ddp", "launcher.workers=2"))
-    assert own["hardware"]["threads"] == 2
+    assert own.hardware.threads == 2
 
 
 def test_each_worker_has_cards_of_its_own(eight_cores, four_cards):

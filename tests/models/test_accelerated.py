@@ -1,6 +1,7 @@
 """The routes through flash-linear-attention: equal to our kernels, taken where an option says so."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ SYSTEMS = ("delta_net", "gated_delta_net", "gla", "mamba2", "mlstm", "retnet", "
 KINDS = ("scalar", "vector", "delta", "corrected")
 OURS: tuple[Callable[..., Any], ...] = (decay_attention, corrected_decay_attention)
 THEIRS = (accelerated.accelerated_decay_attention, accelerated.accelerated_corrected_decay_attention)
-CARD = {**vars(HardwareOptions()), "device": "cuda", "accelerated": True}
+CARD = HardwareOptions(device="cuda", accelerated=True)
 
 
 def hardware(**options):
@@ -154,10 +155,10 @@ def test_what_cannot_be_is_refused_in_one_sentence(options, reason, card, monkey
     monkeypatch.setattr("lra_bench.runtime.hardware.find_spec", lambda name: None)
     for look in (slug, resolve):
         with pytest.raises(UserError, match=rf"^hardware\.accelerated=true: {reason}$"):
-            look({**CARD, **options})
+            look(replace(CARD, **options))
 
 
 def test_the_key_and_the_hardware_say_so(card, monkeypatch):
     monkeypatch.setattr("lra_bench.runtime.hardware.find_spec", lambda name: name == "fla" or None)
-    assert slug(CARD) == "h200-bf16-accelerated" and slug({**CARD, "accelerated": False}) == "h200-bf16"
-    assert resolve(CARD).accelerated and not resolve({**CARD, "accelerated": False}).accelerated
+    assert slug(CARD) == "h200-bf16-accelerated" and slug(replace(CARD, accelerated=False)) == "h200-bf16"
+    assert resolve(CARD).accelerated and not resolve(replace(CARD, accelerated=False)).accelerated

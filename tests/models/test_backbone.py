@@ -5,7 +5,8 @@ import copy
 import pytest
 import torch
 
-from lra_bench.build import build_model
+from lra_bench.config.objects import build_model
+from lra_bench.config.schema import Backbone, CellConfig
 from lra_bench.contracts import Batch, UserError
 from lra_bench.models.backbone import SequenceModel
 from lra_bench.models.bag_of_tokens import BagOfTokens
@@ -265,18 +266,13 @@ class TestOptions:
 
 
 def config(mixer, seed=0):
-    return {
-        "seed": seed,
-        "model": node_file("model", mixer)["model"],
-        "position": node_file("position", "learned"),
-        "backbone": {
-            "_target_": "lra_bench.models.backbone.SequenceModel",
-            "depth": 1,
-            "width": 8,
-            "heads": 2,
-            "position": "learned",
-        },
-    }
+    target = "lra_bench.models.backbone.SequenceModel"
+    return CellConfig(
+        seed=seed,
+        model=node_file("model", mixer)["model"],
+        position=node_file("position", "learned"),
+        backbone=Backbone(_target_=target, depth=1, width=8, heads=2, position="learned"),
+    )
 
 
 class TestBuilding:
@@ -294,13 +290,13 @@ class TestBuilding:
 
     def test_a_misspelt_option_names_the_right_one(self):
         wrong = config("local")
-        wrong["model"]["mixer"]["windwo"] = 3
+        wrong.model["mixer"]["windwo"] = 3
         with pytest.raises(UserError, match=r"model\.mixer\.windwo.*did you mean window"):
             build_model(wrong, task())
 
     def test_what_is_no_mixer_is_refused(self):
         wrong = config("local")
-        wrong["model"]["mixer"] = {"_target_": "torch.nn.Linear"}
+        wrong.model["mixer"] = {"_target_": "torch.nn.Linear"}
         with pytest.raises(UserError, match="is no Mixer"):
             build_model(wrong, task())
 

@@ -1,5 +1,7 @@
 """Norms over the real tokens of a batch: exact at padding, moved between steps, kept, and shared by ranks."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from safetensors.torch import load_model, save_model
@@ -140,8 +142,8 @@ def test_language_models_are_refused():
 
 
 def test_micro_batches_are_refused():
-    check_batch({**OPTIONS, "micro_batch": 8}, 8, "batch")
+    check_batch(replace(OPTIONS, micro_batch=8), 8, "batch")
     check_batch(together("ddp", 2, micro_batch=4), 8, "batch")
-    check_batch({**OPTIONS, "micro_batch": 4}, 8, "layer")
+    check_batch(replace(OPTIONS, micro_batch=4), 8, "layer")
     with pytest.raises(UserError, match=r"hardware\.micro_batch=4: backbone\.norm=batch"):
-        check_batch({**OPTIONS, "micro_batch": 4}, 8, "batch")
+        check_batch(replace(OPTIONS, micro_batch=4), 8, "batch")

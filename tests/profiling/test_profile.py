@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 import torch
 
-from lra_bench.build import build_task
 from lra_bench.config import compose as configuration
 from lra_bench.config.groups import option_files
-from lra_bench.config.schema import Train
+from lra_bench.config.objects import build_task
+from lra_bench.config.schema import CellConfig, Measure, Train
+from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import TaskSpec
 from lra_bench.profiling import bench, energy, scaling, timing, worker
 from lra_bench.profiling import profile as profiling
@@ -28,7 +29,7 @@ from lra_bench.profiling.steps import inference_step, train_step
 from lra_bench.profiling.synthetic import spec_at, synthetic_batch, tokens_in
 from lra_bench.profiling.worker_pool import run_worker
 from lra_bench.records.sections import Energy, Flops, SpeedPoint
-from lra_bench.runtime.hardware import Hardware, resolve
+from lra_bench.runtime.hardware import Hardware, HardwareOptions, resolve
 from lra_bench.runtime.memory import KEEPING_ALL, KEEPING_NOTHING
 from lra_bench.runtime.subprocesses import environment
 from lra_bench.training.optimizer import Optimizer
@@ -37,41 +38,23 @@ from tests.support import toy_networks as toy
 CPU = torch.device("cpu")
 
 
-def config(network: str = "LinearAttention", lengths: list[int] | None = None, **options: Any) -> dict[str, Any]:
-    return {
-        "seed": 0,
-        "model": {"label": "toy", "network": {"_target_": f"tests.support.toy_networks.{network}", **options}},
-        "position": {},
-        "backbone": {"max_length": None},
-        "train": {
-            "steps": 100,
-            "lr": 1e-3,
-            "schedule": "constant",
-            "warmup_steps": 0,
-            "weight_decay": 0.0,
-            "betas": [0.9, 0.999],
-            "eps": 1e-8,
-            "clip": 1.0,
-        },
-        "measure": {
-            "speed_lengths": lengths,
-            "speed_batch_size": 2,
-            "speed_seconds": None,
-            "flops_length": None,
-            "flops": False,
-            "energy": False,
-        },
-        "hardware": {"device": "cpu", "precision": "fp32", "compile": False, "threads": 1, "micro_batch": None},
-    }
+def config(network: str = "LinearAttention", lengths: list[int] | None = None, **options: Any) -> CellConfig:
+    node = {"_target_": f"tests.support.toy_networks.{network}", **options}
+    return CellConfig(
+        model={"label": "toy", "network": node},
+        train=Train(steps=100, schedule="constant", warmup_steps=0),
+        measure=Measure(speed_lengths=lengths, speed_batch_size=2, flops=False, energy=False),
+        hardware=HardwareOptions(device="cpu", precision="fp32", threads=1),
+    )
 
 
 def hardware() -> Hardware:
-    return resolve(config()["hardware"])
+    return resolve(config().hardware)
 
 
 def job(network: str = "LinearAttention", length: int = 32, spec: TaskSpec | None = None, **options: Any) -> dict:
     return {
-        "config": config(network, **options),
+        "config": as_dict(config(network, **options)),
         "spec": dataclasses.asdict(spec or toy.spec()),
         "length": length,
         "batch_size": 2,
@@ -224,7 +207,7 @@ def test_every_model_of_the_house_is_measured(short_windows: None, model: str) -
         ).config
     spec = build_task(composed).spec
     length = 2 * spec.train_length
-    request = {"config": composed, "spec": dataclasses.asdict(spec), "length": length, "flops": True}
+    request = {"config": as_dict(composed), "spec": dataclasses.asdict(spec), "length": length, "flops": True}
     found = list(worker.findings({**job(), **request}))
     assert [(entry["speed"]["status"], entry["speed"]["length"]) for entry in found[:2]] == [("ok", length)] * 2
     assert found[2]["flops"]["per_token_training"] > found[2]["flops"]["per_token_forward"] > 0
@@ -240,7 +223,7 @@ def test_a_training_step_trains_and_an_inference_step_does_not() -> None:
     inference_step(model, batch, hardware(), model)()
     assert graphs == [False], "no graph is built for inference"
     assert not model.training and all(parameter.grad is None for parameter in model.parameters())
-    step = train_step(model, batch, Optimizer(model, Train(**config()["train"]), hardware()), hardware(), model)
+    step = train_step(model, batch, Optimizer(model, config().train, hardware()), hardware(), model)
     step()
     assert model.training
     assert not all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
@@ -338,7 +321,7 @@ def test_the_first_length_counts_flops_once(monkeypatch: pytest.MonkeyPatch) -> 
     workers = Workers(lambda mode, length: 1e-3)
     monkeypatch.setattr(profiling, "run_worker", workers)
     options = config(lengths=[1024, 2048])
-    options["measure"]["flops"] = True
+    options.measure.flops = True
     assert profile(options, toy.spec(), hardware())["flops"] == {"length": 1024, "ceiling_per_second": 1e9}
     assert [request["flops"] for request in workers.jobs] == [True, False]
 
@@ -347,7 +330,7 @@ def test_sections_that_a_dying_process_owes_say_why_they_are_empty(monkeypatch: 
     workers = Workers(lambda mode, length: 1e-3, {("train", 1024): ("out_of_memory", "killed")})
     monkeypatch.setattr(profiling, "run_worker", workers)
     options = config(lengths=[1024])
-    options["measure"] |= {"flops": True, "energy": True}
+    options.measure.flops = options.measure.energy = True
     found = profile(options, toy.spec(), hardware())
     assert found["flops"]["per_token_forward"] is None and "killed" in found["flops"]["route"]
     assert found["energy"]["joules_per_step"] is None and "killed" in found["energy"]["route"]
@@ -358,7 +341,7 @@ def test_lengths_and_batch_size_of_the_device_where_none_are_given(monkeypatch: 
     workers = Workers(lambda mode, length: 1e-3)
     monkeypatch.setattr(profiling, "run_worker", workers)
     options = config()
-    options["measure"]["speed_batch_size"] = None
+    options.measure.speed_batch_size = None
     profile(options, toy.spec(), hardware())
     assert [(request["length"], request["batch_size"]) for request in workers.jobs] == [
         (length, 1) for length in (1024, 2048, 4096, 8192, 16384)
@@ -519,7 +502,7 @@ def test_the_steps_of_a_cell_have_their_flops_and_their_share_of_the_ceiling(mon
 
     monkeypatch.setattr(profiling, "run_worker", counting)
     options = config(lengths=[1024, 2048])
-    options["measure"]["flops"] = True
+    options.measure.flops = True
     found = profile(options, toy.spec(), hardware())["speed"]
     inference, train = ([entry for entry in found if entry["mode"] == mode] for mode in ("inference", "train"))
     assert [entry["flops"] for entry in inference] == [2 * 1024, 2 * 2048], "two rows in the batch"
@@ -538,7 +521,13 @@ def test_memory_is_what_is_alive_and_not_what_the_allocator_keeps() -> None:
     spec = dataclasses.asdict(build_task(composed).spec)
     peaks = []
     for length in (1024, 4096):
-        request = {**job(length=length), "config": composed, "spec": spec, "memory_only": True, "modes": ["train"]}
+        request = {
+            **job(length=length),
+            "config": as_dict(composed),
+            "spec": spec,
+            "memory_only": True,
+            "modes": ["train"],
+        }
         answers, _ = run_worker({**request, "batch_size": 1}, 120, KEEPING_NOTHING)
         weighed = next(answer["memory"][1] for answer in answers if "memory" in answer)
         peaks.append(weighed["peak_resident_growth_bytes"])

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from hydra.utils import get_class
 
-from lra_bench.build import build_task
 from lra_bench.config.hashing import config_hash
+from lra_bench.config.objects import build_task
+from lra_bench.config.serialization import from_dict
 from lra_bench.contracts import UserError
 from lra_bench.grid.plan import plan
 from lra_bench.records.store import load_all
@@ -72,9 +73,10 @@ def test_committed_records_build_their_task_and_have_the_hash_of_their_configura
     records = load_all(BOARD)
     assert len(records) == 96
     for record in records:
-        task = build_task(record.config)
+        config = from_dict(record.config)
+        task = build_task(config)
         assert record.data is not None and record.data["fingerprint"] == task.fingerprint()
-        assert record.key.hash == config_hash(record.config, task.fingerprint()), record.path
+        assert record.key.hash == config_hash(config, task.fingerprint()), record.path
 
 
 def targets(node: Any) -> set[str]:

@@ -16,7 +16,7 @@ import torch
 from lra_bench.records import environment as module
 from lra_bench.records.environment import code_version, environment
 from lra_bench.runtime import hardware
-from lra_bench.runtime.hardware import processor_slug, resolve, slugify_processor
+from lra_bench.runtime.hardware import HardwareOptions, processor_slug, resolve, slugify_processor
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_processor_without_a_name_is_called_by_its_architecture(monkeypatch: p
 
 
 def test_environment_of_this_machine() -> None:
-    hardware = resolve({"device": "cpu", "precision": "fp32", "threads": 2, "compile": False, "micro_batch": None})
+    hardware = resolve(HardwareOptions(device="cpu", precision="fp32", threads=2))
     found = environment(hardware)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["hardware"]["memory_bytes"] == psutil.virtual_memory().total
@@ -157,11 +157,11 @@ def test_without_git_the_commit_is_unknown(checkout: Path, monkeypatch: pytest.M
 
 FADED = """
 import torch
-from lra_bench.runtime.hardware import resolve
+from lra_bench.runtime.hardware import HardwareOptions, resolve
 from lra_bench.models.kernels.gated_scan import gated_scan
 from lra_bench.models.kernels.scan import scan
 
-resolve({"device": "cpu", "precision": "fp32", "compile": False, "threads": 2, "micro_batch": None}).apply()
+resolve(HardwareOptions(device="cpu", precision="fp32", threads=2)).apply()
 small = torch.full((1 << 20,), 1e-39)
 assert not (small * 2).any(), "operators on all threads"
 assert not (small.view(1024, 1024) @ torch.eye(1024)).any(), "products"

@@ -101,7 +101,7 @@ def test_what_lasts_is_computed_from_the_tensors() -> None:
     assert memory.static_bytes(model) == 4 * (trained + frozen) + buffers
     assert memory.gradient_bytes(model) == 4 * trained
     train = Train(lr=0.1, clip=None, steps=1, schedule="constant", warmup_steps=0)
-    optimizer = Optimizer(model, train, resolve(vars(HardwareOptions(device="cpu"))))
+    optimizer = Optimizer(model, train, resolve(HardwareOptions(device="cpu")))
     model(torch.randn(3, 10)).sum().backward()
     optimizer.step(0)
     moments = 2 * 4 * trained + 4 * 4  # and the count of steps of four tensors

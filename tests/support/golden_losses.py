@@ -8,15 +8,15 @@ import math
 import os
 import tempfile
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from lra_bench.build import build_model, build_task
 from lra_bench.config import compose as configuration
+from lra_bench.config.objects import build_model, build_task
+from lra_bench.config.schema import CellConfig
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.runtime.hardware import Hardware, processor_name
@@ -39,12 +39,12 @@ class Run:
 
 
 @cache
-def composed(model: str) -> dict[str, Any]:
+def composed(model: str) -> CellConfig:
     """The smoke run of ListOps, with dropout."""
     # Every override costs a composition more, which takes longer than the run.
     with configuration.hydra_context():
         config = configuration.compose(["protocol=smoke", "task=listops", f"model={model}"]).config
-    return {**config, "train": {**config["train"], "steps": STEPS, "evaluate_every": STEPS}}
+    return replace(config, train=replace(config.train, steps=STEPS, evaluate_every=STEPS))
 
 
 def golden_run(model: str, hardware: Hardware = CPU) -> Run:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from lra_bench.build import build_model, build_task
 from lra_bench.config import compose as configuration
+from lra_bench.config.objects import build_model, build_task
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.runtime.hardware import Hardware
@@ -40,7 +40,7 @@ def learn(folder, overrides, *, enough=0.95, seconds=SECONDS):
     task = build_task(config)
     task.prepare(Cache())
     rows = {name: Rows(task.split(name), task.spec) for name in ("train", "validation")}
-    torch.manual_seed(config["seed"])
+    torch.manual_seed(config.seed)
     model = build_model(config, task.spec)
     best, began = Learned(), time.process_time()
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lra_bench.config.schema import TrackerOptions
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 from lra_bench.tracking.tracker import tracker
@@ -22,7 +23,7 @@ def mirror_record(record: Record, folder: Path, options: Mapping[str, Any]) -> R
     """Write a record to the results in ``folder``, and mirror it after two steps seen live; the record."""
     curves = make_curves()
     store.write(record, folder, curves)
-    mirror = tracker(options)
+    mirror = tracker(TrackerOptions(**options))
     mirror.start(record.config, record.key, folder)
     for step in (25, 50):
         mirror.log(step, {"train_loss": 2.0 - step / 100, "validation_score": step / 100})

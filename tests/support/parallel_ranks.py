@@ -7,8 +7,9 @@ from pathlib import Path
 
 import torch
 
-from lra_bench.build import build_model, build_task
 from lra_bench.config import compose as configuration
+from lra_bench.config.objects import build_model, build_task
+from lra_bench.config.schema import CellConfig
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.runtime.hardware import Hardware, resolve
@@ -31,7 +32,7 @@ class Case:
     stop_after: int | None = None
 
 
-def composed(overrides: list[str]) -> dict:
+def composed(overrides: list[str]) -> CellConfig:
     with configuration.hydra_context():
         return configuration.compose([*SMOKE, *overrides]).config
 
@@ -47,7 +48,7 @@ def trained(case: Case, group: Group = ALONE) -> dict:
 
 def _trained(case: Case, group: Group) -> dict:
     config = composed(case.overrides)
-    hardware = resolve(config["hardware"])
+    hardware = resolve(config.hardware)
     task = build_task(config)
     task.prepare(Cache())
     rows = {name: Rows(task.split(name), task.spec) for name in ("train", "validation")}

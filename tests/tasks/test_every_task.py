@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lra_bench.build import build_task
 from lra_bench.config import compose as configuration
 from lra_bench.config.listing import options
+from lra_bench.config.objects import build_task
 from lra_bench.data.cache import Cache
 from tests.support.command import Folder
 

@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from lra_bench.config.schema import TrackerOptions
 from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.records.schema import Record
@@ -32,7 +33,7 @@ from tests.support.record_factory import RATIOS, make_curves, make_extrapolation
 ROOT = Path(__file__).parents[2]
 MIRRORING = (
     "import sys; from pathlib import Path; from tests.support.record_factory import make_record\n"
-    "from tests.support.mirrored_runs import OFFLINE, PLAIN, mirror_record, tracker"
+    "from tests.support.mirrored_runs import OFFLINE, PLAIN, mirror_record, tracker, TrackerOptions"
 )
 """What a child imports that mirrors a record: this module would take seconds more."""
 
@@ -197,20 +198,21 @@ def test_none_does_nothing_and_imports_nothing(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"
         "from tests.support.record_factory import *; from lra_bench.tracking.tracker import tracker\n"
-        "mirror, record = tracker({'name': 'none', 'mode': None, 'project': 'p'}), make_record()\n"
+        "from lra_bench.config.schema import TrackerOptions\n"
+        "mirror, record = tracker(TrackerOptions(name='none', project='p')), make_record()\n"
         "mirror.start(record.config, record.key, Path('x')); mirror.log(1, {}); mirror.finish(record)\n"
         "assert 'wandb' not in sys.modules and not Path('x').exists()"
     )
     subprocess.run(
         [sys.executable, "-c", program], check=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}
     )
-    assert type(tracker({"name": "wandb", "mode": "disabled", "project": "p"})) is Tracker
+    assert type(tracker(TrackerOptions(mode="disabled", project="p"))) is Tracker
 
 
 @pytest.mark.parametrize("options", [{"name": "mlflow", "mode": None}, {"name": "wandb", "mode": "offlin"}])
 def test_unknown_trackers_are_refused(options: dict) -> None:
     with pytest.raises(UserError, match="choose"):
-        tracker({"project": "p", **options})
+        tracker(TrackerOptions(project="p", **options))
 
 
 def test_an_account_is_found_where_wandb_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +290,7 @@ def test_a_run_cut_short_leaves_no_process_and_no_wait(tmp_path: Path) -> None:
     program = (
         f"{MIRRORING}; import time\n"
         "record = make_record(**PLAIN, status='interrupted')\n"
-        "mirror = tracker(OFFLINE); mirror.start(record.config, record.key, Path(sys.argv[1]))\n"
+        "mirror = tracker(TrackerOptions(**OFFLINE)); mirror.start(record.config, record.key, Path(sys.argv[1]))\n"
         "try: print('ready', flush=True); time.sleep(60)\n"
         "except KeyboardInterrupt: mirror.finish(record); sys.exit(130)"
     )

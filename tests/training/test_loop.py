@@ -1,7 +1,7 @@
 """The training loop against what it promises: exact resume, micro-batches, memory, statistics, the best weights."""
 
 import math
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 
 import datasets
@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from lra_bench.config.schema import Train
+from lra_bench.config.schema import CellConfig, Measure, Train
 from lra_bench.contracts import Batch, Output, TaskSpec, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.runtime.hardware import Hardware
@@ -27,12 +27,8 @@ RECIPE = Train(steps=12, batch_size=4, lr=1e-2, warmup_steps=3, weight_decay=0.0
 
 
 def config(**changes):
-    return {
-        "seed": 7,
-        "model": {"label": "toy"},
-        "train": {**asdict(RECIPE), **changes},
-        "measure": {"evaluation_batch_size": 8},
-    }
+    measure = Measure(evaluation_batch_size=8)
+    return CellConfig(seed=7, model={"label": "toy"}, train=replace(RECIPE, **changes), measure=measure)
 
 
 def rows(count=32, seed=0):
@@ -234,7 +230,7 @@ def test_memory_goes_from_step_to_step_and_is_reset_at_documents(tmp_path, cap):
     loop.train(
         model, {"train": stream, "validation": stream}, spec, recipe, hardware, Checkpoints(tmp_path, 9e9), print
     )
-    batches = loop.training_batches(stream, Train(**recipe["train"]), recipe["seed"])
+    batches = loop.training_batches(stream, recipe.train, recipe.seed)
     running = torch.zeros(2)
     heard = [torch.cat(model.read[2 * i : 2 * i + 2]) for i in range(9)] if cap else model.read
     for step in range(9):

@@ -1,6 +1,7 @@
 """Several processes that train together do what one process does, and their end is understood."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from torch import nn
 from lra_bench.cells.stages import largest
 from lra_bench.config.groups import option_files
 from lra_bench.contracts import UserError
-from lra_bench.runtime.hardware import Hardware, check_batch, processes_of, resolve, slug
+from lra_bench.runtime.hardware import Hardware, HardwareOptions, check_batch, processes_of, resolve, slug
 from lra_bench.training import loop
 from lra_bench.training.optimizer import Optimizer
 from lra_bench.training.parallel import Group, micro_batches, separable, shard, share
@@ -30,11 +31,11 @@ OWN = {
 }
 """Without draws; and rotated inside the mixer alone, equal tokens are equally near to a centroid of ``routing``:
 rounding says which of them it takes."""
-OPTIONS = {"device": "cpu", "precision": "fp32", "threads": 1, "compile": False, "micro_batch": None}
+OPTIONS = HardwareOptions(device="cpu", precision="fp32", threads=1)
 
 
-def together(strategy: str, processes: int | None = None, **changes) -> dict:
-    return {**OPTIONS, "strategy": strategy, "processes": processes, **changes}
+def together(strategy: str, processes: int | None = None, **changes) -> HardwareOptions:
+    return replace(OPTIONS, strategy=strategy, processes=processes, **changes)
 
 
 def system(name: str) -> list[str]:

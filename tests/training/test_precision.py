@@ -110,20 +110,20 @@ def test_the_scale_is_part_of_a_checkpoint(tmp_path):
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_a_cpu_takes_the_precision_and_says_so(precision):
-    options = {**vars(HardwareOptions()), "device": "cpu", "precision": precision, "threads": 1}
+    options = HardwareOptions(device="cpu", precision=precision, threads=1)
     assert resolve(options).precision == precision
     assert slug(options).endswith("-1t" if precision == "fp32" else f"-1t-{precision}")
 
 
 def test_a_cpu_has_no_tf32():
     with pytest.raises(UserError, match=r"hardware\.precision=tf32: needs a CUDA device"):
-        resolve({**vars(HardwareOptions()), "device": "cpu", "precision": "tf32"})
+        resolve(HardwareOptions(device="cpu", precision="tf32"))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
 def test_a_card_trains_in_every_precision(precision):
-    hardware = resolve({**vars(HardwareOptions()), "device": "cuda", "precision": precision})
+    hardware = resolve(HardwareOptions(device="cuda", precision=precision))
     hardware.apply()
     assert torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
     found = golden_run("transformer", hardware=hardware)
@@ -141,7 +141,7 @@ class Scattering(Toy):
 
 
 def test_what_is_not_deterministic_is_refused_by_name(tmp_path):
-    options = {**vars(HardwareOptions()), "device": "cpu", "threads": 1, "deterministic": True}
+    options = HardwareOptions(device="cpu", threads=1, deterministic=True)
     hardware = resolve(options)
     assert hardware.slug.endswith("-deterministic")
     hardware.apply()
@@ -152,7 +152,7 @@ def test_what_is_not_deterministic_is_refused_by_name(tmp_path):
     assert first_line(caught.value) == (
         "put_ has no deterministic form on this device; set hardware.deterministic=false"
     )
-    resolve({**options, "deterministic": False}).apply()
+    resolve(replace(options, deterministic=False)).apply()
     loop.train(Scattering(), parts, SPEC, config(), hardware, Checkpoints(tmp_path, math.inf), lambda *_: None)
 
 
@@ -160,8 +160,8 @@ def test_a_deterministic_run_sets_what_cublas_reads(monkeypatch):
     import os
 
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    resolve({**vars(HardwareOptions()), "device": "cpu", "deterministic": True}).apply()
+    resolve(HardwareOptions(device="cpu", deterministic=True)).apply()
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8" and torch.are_deterministic_algorithms_enabled()
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
-    resolve({**vars(HardwareOptions()), "device": "cpu", "deterministic": True}).apply()
+    resolve(HardwareOptions(device="cpu", deterministic=True)).apply()
     assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":16:8"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from lra_bench.config.schema import CellConfig
+from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import UserError
 from lra_bench.grid.resources import cards_of, cores_of
 from lra_bench.grid.status import Planned, place_of
@@ -26,17 +28,17 @@ MOST_REQUEUES = 100
 
 def submit(planned: Sequence[Planned], results: Path, config_dir: Path | None, rerun: str) -> SubmittedGrid:
     """Submit cells as job arrays, one for each kind of machine they want, and return at once."""
-    launchers = {json.dumps(each.cell.config["launcher"]["cluster"]) for each in planned}
+    launchers = {each.cell.config.launcher.cluster for each in planned}
     if len(launchers) > 1:
         raise UserError("launcher.cluster: is one for all cells of a grid")
-    cluster = planned[0].cell.config["launcher"]["cluster"]
+    cluster = planned[0].cell.config.launcher.cluster
     if cluster not in CLUSTERS:
         raise UserError(f"launcher.cluster={cluster}: choose {' or '.join(CLUSTERS)}")
     cells = [
         SubmittedCell(
             key=asdict(each.cell.key),
             overrides=list(each.cell.overrides),
-            place=place_of(each.cell.config),
+            place=place_of(as_dict(each.cell.config)),
             resources=resources(each.cell.config),
         )
         for each in planned
@@ -80,18 +82,18 @@ def submit_cells(grid: SubmittedGrid, numbers: Sequence[int], results: Path) -> 
         yield
 
 
-def resources(config: Mapping[str, Any]) -> dict[str, Any]:
+def resources(config: CellConfig) -> dict[str, Any]:
     """What submitit is to ask Slurm for, for one cell; ``UserError`` where the options do not say it."""
-    launcher = config["launcher"]
+    launcher = config.launcher
     wanted = {
-        "timeout_min": launcher["minutes"],
+        "timeout_min": launcher.minutes,
         "cpus_per_task": cores_of(config),
         "gpus_per_node": cards_of(config) or None,
-        "mem_gb": launcher["memory_gigabytes"],
-        "slurm_partition": launcher["partition"],
-        "slurm_account": launcher["account"],
-        "slurm_array_parallelism": launcher["at_once"],
-        "slurm_signal_delay_s": launcher["signal_seconds"],
+        "mem_gb": launcher.memory_gigabytes,
+        "slurm_partition": launcher.partition,
+        "slurm_account": launcher.account,
+        "slurm_array_parallelism": launcher.at_once,
+        "slurm_signal_delay_s": launcher.signal_seconds,
         "slurm_additional_parameters": REQUEUE,
     }
     return {name: value for name, value in wanted.items() if value is not None}

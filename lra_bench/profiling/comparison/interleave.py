@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+from lra_bench.config.serialization import as_dict
 from lra_bench.profiling.speed_point import LARGEST, retimed, unmeasured
 from lra_bench.profiling.timing import WarmUp, alternate, fewest_seconds, is_slow, summary
 from lra_bench.profiling.worker_pool import Ended, WorkerPool, WorkerProcess
@@ -97,7 +98,7 @@ class Interleaving:
     def _job(self, candidate: ComparisonModel) -> dict[str, Any]:
         setting = self.setting
         return {
-            "config": candidate.config,
+            "config": as_dict(candidate.config),
             "spec": asdict(setting.spec),
             "batch": setting.batch,
             "attention": candidate.attention,

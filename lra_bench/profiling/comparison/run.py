@@ -9,7 +9,6 @@ from typing import Any
 import psutil
 
 from lra_bench.config.schema import Measure
-from lra_bench.config.serialization import options_from
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.profiling.profile import MODES, lengths_of
 from lra_bench.profiling.scaling import growth, too_large, too_slow
@@ -88,7 +87,7 @@ class Comparison:
         self.baselines = [candidate for candidate in candidates if candidate.baseline]
         self.others = [candidate for candidate in candidates if not candidate.baseline]
         self.spec, self.hardware, self.limit_seconds = spec, hardware, limit_seconds
-        self.measure = options_from(Measure, candidates[0].config["measure"], "measure")
+        self.measure = candidates[0].config.measure
         kind = hardware.device.type
         self.batches = batches_of(self.measure, kind)
         if not lengths_of(self.measure, kind):

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from lra_bench.config.schema import CellConfig
 from lra_bench.contracts import TaskSpec
 from lra_bench.profiling.timing import WarmUp
 from lra_bench.records.sections import SpeedPoint
@@ -19,7 +18,7 @@ class ComparisonModel:
 
     name: str
     model: str
-    config: Mapping[str, Any]
+    config: CellConfig
     attention: str | None = None
     baseline: str | None = None
 

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import torch
 
+from lra_bench.config.serialization import from_dict
 from lra_bench.profiling.attention_backend import forced
 from lra_bench.profiling.batch_search import largest_batch
 from lra_bench.profiling.bench import Bench, spec_of, step_flops
@@ -35,8 +36,8 @@ class TimedModel:
     """What the commands do; each returns its answer."""
 
     def __init__(self, job: Mapping[str, Any]) -> None:
-        self.job, self.spec, self.length = job, spec_of(job), 0
-        self.hardware = resolve(job["config"]["hardware"])
+        self.job, self.config, self.spec, self.length = job, from_dict(job["config"]), spec_of(job), 0
+        self.hardware = resolve(self.config.hardware)
         self.hardware.apply()
         self.bench: Bench | None = None
         self.step: Step | None = None
@@ -50,7 +51,7 @@ class TimedModel:
         """
         self.length, self.bench, self.step = length, None, None
         self._bench(1 if self.job["batch"] == LARGEST else self.job["batch"])
-        return {"flops": step_flops(self.job["config"], self.spec, length) if flops else {}}
+        return {"flops": step_flops(self.config, self.spec, length) if flops else {}}
 
     def peak_matmul_flops(self) -> dict[str, Any]:
         """The fastest matrix product of the device."""
@@ -127,7 +128,7 @@ class TimedModel:
             gc.unfreeze()
             gc.collect()
             self._give_back()
-            self.bench = Bench.build(self.job["config"], self.spec, self.length, batch_size, self.hardware)
+            self.bench = Bench.build(self.config, self.spec, self.length, batch_size, self.hardware)
         return self.bench
 
     def _try(self, mode: str, batch_size: int) -> tuple[int | None, float]:

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from lra_bench.config import compose
+from lra_bench.config.schema import LauncherOptions
 from lra_bench.contracts import UserError
 from lra_bench.grid import resources
 from lra_bench.grid.plan import plan
@@ -77,16 +78,15 @@ def test_what_options_leave_open_is_asked_for(tmp_path, overrides, named):
     ],
 )
 def test_options_of_another_launcher_are_refused(launcher, named):
-    nothing = {name: None for names in resources.OPTIONS_OF.values() for name in names}
     with pytest.raises(UserError, match=named):
-        resources.check_launcher({**nothing, **launcher})
+        resources.check_launcher(LauncherOptions(**launcher))
 
 
 def test_a_submitted_cell_names_its_hardware_only_where_it_has_arrived(tmp_path):
     overrides = ["protocol=smoke", "task=copy", "launcher=slurm", "hardware=cpu", "launcher.cpus=1"]
     (there,), (here,) = plan(overrides, tmp_path), plan(overrides, tmp_path, arrived=True)
     assert there.cell.key.hardware == UNRESOLVED and here.cell.key.hardware.endswith("-1t")
-    assert here.cell.config["hardware"]["threads"] == 1
+    assert here.cell.config.hardware.threads == 1
     assert here.cell.key.hash == there.cell.key.hash
 
 

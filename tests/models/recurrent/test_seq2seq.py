@@ -5,8 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lra_bench.build import build_model
 from lra_bench.config import compose as configuration
+from lra_bench.config.objects import build_model
 from lra_bench.contracts import Batch, UserError
 from lra_bench.models.mixer import Padding
 from lra_bench.models.recurrent.seq2seq import AdditivePooling, Seq2Seq
@@ -138,7 +138,7 @@ def test_sizes_are_those_of_the_recipe(name):
     with configuration.hydra_context():
         config = configuration.compose(["task=listops", "protocol=small", f"model={name}", "backbone.width=32"]).config
     network = build_model(config, task())
-    assert network.embedding.embedding_dim == 32 and network.encoder.num_layers == config["backbone"]["depth"]
+    assert network.embedding.embedding_dim == 32 and network.encoder.num_layers == config.backbone.depth
     assert (network.attend is not None) == (name == "seq2seq_attention")
     assert node_file("model", name)["model"]["label"]
 

@@ -6,12 +6,14 @@ import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from lra_bench.config.serialization import as_dict
 from lra_bench.profiling import timing
 from lra_bench.profiling.attention_backend import attention_backend, forced
 from lra_bench.profiling.batch_search import largest_batch
@@ -241,7 +243,7 @@ def test_a_process_that_dies_ends_its_modes_alone() -> None:
 
 
 def test_a_silent_process_is_given_up_and_its_last_words_are_told() -> None:
-    job = {"config": {}, "spec": {"grid": None}, "batch": 1, "attention": None}
+    job = {"config": as_dict(config()), "spec": {"grid": None}, "batch": 1, "attention": None}
     live = WorkerProcess("lra_bench.profiling.comparison.worker", job)
     with pytest.raises(Ended, match="within 0 s") as silent:
         live.hear(0.01)
@@ -284,8 +286,8 @@ def test_a_kernel_that_names_itself_is_seen_and_math_takes_its_place() -> None:
 @pytest.mark.parametrize(("precision", "expected"), [("fp32", {"efficient"}), ("bf16", {"flash", "cudnn"})])
 def test_the_kernel_on_cuda(precision: str, expected: set[str]) -> None:
     options = config("Attention", ff_width=64, width=64)
-    options["hardware"] |= {"device": "cuda", "precision": precision}
-    bench = Bench.build(options, toy.spec(), 256, 2, resolve(options["hardware"]))
+    options.hardware = replace(options.hardware, device="cuda", precision=precision)
+    bench = Bench.build(options, toy.spec(), 256, 2, resolve(options.hardware))
     bench.step("train")
     assert attention_backend(bench.model, bench.batch, bench.hardware) in expected
     with forced("math"):
@@ -349,7 +351,7 @@ def test_of_small_peaks_the_middle_counts(monkeypatch: pytest.MonkeyPatch, peaks
         return PeakMemory(peak_resident_growth_bytes=megabytes and megabytes << 20)
 
     monkeypatch.setattr(Bench, "peak", peak)
-    job = {"config": config(), "spec": dataclasses.asdict(toy.spec()), "batch": 1}
+    job = {"config": as_dict(config()), "spec": dataclasses.asdict(toy.spec()), "batch": 1}
     one = worker.TimedModel({**job, "attention": None, "memory_limit_bytes": None})
     one.build(64, flops=False)
     assert one.measure_peak_memory("inference", 1)["memory"]["peak_resident_growth_bytes"] == (told and told << 20)
@@ -357,7 +359,7 @@ def test_of_small_peaks_the_middle_counts(monkeypatch: pytest.MonkeyPatch, peaks
 
 
 def test_a_turn_begins_with_a_step_that_is_not_counted_where_steps_are_short(in_process: list) -> None:
-    job = {"config": config(), "spec": dataclasses.asdict(toy.spec()), "batch": 1}
+    job = {"config": as_dict(config()), "spec": dataclasses.asdict(toy.spec()), "batch": 1}
     one = worker.TimedModel({**job, "attention": None, "memory_limit_bytes": None})
     one.build(64, flops=False)
     one.warm_up("inference", limit_seconds=30.0)
@@ -373,8 +375,8 @@ def test_a_turn_begins_with_a_step_that_is_not_counted_where_steps_are_short(in_
 @pytest.mark.skipif(usable_cpus() < 2, reason="needs two cores")
 def test_who_has_had_a_turn_leaves_the_cores_to_the_next() -> None:
     """Threads of OpenMP spin for tens of milliseconds after a step."""
-    both = {**config(), "hardware": {**config()["hardware"], "threads": 2}}
-    job = {"config": both, "spec": dataclasses.asdict(toy.spec()), "batch": 32}
+    both = replace(config(), hardware=replace(config().hardware, threads=2))
+    job = {"config": as_dict(both), "spec": dataclasses.asdict(toy.spec()), "batch": 32}
     live = WorkerProcess(
         "lra_bench.profiling.comparison.worker", {**job, "attention": None, "memory_limit_bytes": None}
     )

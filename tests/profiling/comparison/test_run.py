@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -90,8 +91,8 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Scripted]]:
 
 
 def compare(*others: str, **measure: Any) -> Profile:
-    options = config(lengths=LENGTHS)
-    options["measure"] |= {"flops": True, "memory_limit_gigabytes": None, "speed_batches": [1], **measure}
+    plain = config(lengths=LENGTHS)
+    options = replace(plain, measure=replace(plain.measure, **{"flops": True, "speed_batches": [1], **measure}))
     candidates = [
         ComparisonModel("transformer", "transformer", options, baseline="default"),
         ComparisonModel("transformer (math)", "transformer", options, attention="math", baseline="math"),
