@@ -16,6 +16,7 @@ from lra_bench.progress import say
 from .options import ConfigDir, Json, Overrides, print_json, print_table, root_of
 
 if TYPE_CHECKING:
+    from lra_bench.grid.plan import PlanCache
     from lra_bench.grid.status import Planned
     from lra_bench.profiling.comparison.types import ComparisonModel
 
@@ -92,20 +93,20 @@ def comparison_plans(overrides: Sequence[str], results: Path, config_dir: Path |
     Raises ``UserError`` if no model of a group supports its task.
     """
     from lra_bench.config.import_path import importable
-    from lra_bench.grid.plan import plan
+    from lra_bench.grid.plan import PlanCache, plan
 
+    cache = PlanCache()
     together: dict[tuple[str, ...], list[Planned]] = {}
-    for each in plan(overrides, results, config_dir):
+    for each in plan(overrides, results, config_dir, cache=cache):
         shared = tuple(text for text in each.cell.overrides if not _is_model(text))
         together.setdefault(shared, []).append(each)
     with importable(config_dir):
-        return [_comparison_plan(shared, several, results, config_dir) for shared, several in together.items()]
+        return [_comparison_plan(shared, several, results, config_dir, cache) for shared, several in together.items()]
 
 
 def _comparison_plan(
-    shared: Sequence[str], planned: Sequence[Planned], results: Path, config_dir: Path | None
+    shared: Sequence[str], planned: Sequence[Planned], results: Path, config_dir: Path | None, cache: PlanCache
 ) -> ComparisonPlan:
-    from lra_bench.config.objects import build_task
     from lra_bench.grid.plan import plan
     from lra_bench.profiling.attention_backend import MATH
     from lra_bench.profiling.comparison.types import ComparisonModel
@@ -113,7 +114,7 @@ def _comparison_plan(
     fit = [each for each in planned if each.status != "incompatible"]
     if not fit:
         raise UserError(f"{planned[0].cell.key}: {planned[0].reason}")
-    (standard,) = plan([*shared, f"model={BASELINE}"], results, config_dir)
+    (standard,) = plan([*shared, f"model={BASELINE}"], results, config_dir, cache=cache)
     config = standard.cell.config
     return ComparisonPlan(
         candidates=(
@@ -126,7 +127,7 @@ def _comparison_plan(
             ),
         ),
         refused=tuple((_name(each), each.reason) for each in planned if each not in fit),
-        spec=build_task(config).spec,
+        spec=cache.task(config)[0],
         protocol=standard.cell.key.protocol,
     )
 

@@ -16,7 +16,6 @@ from .capabilities import mixer_capability, position_hooks
 from .groups import GROUPS, PACKAGE, chooses, listing, option_files
 from .hints import check_words, meant_by
 from .loading import by_hydra
-from .objects import build_task
 from .schema import CellConfig
 from .serialization import from_dict
 
@@ -108,7 +107,8 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
     """Compose one cell from the user's overrides (no comma lists), inside ``hydra_context``.
 
     ``load`` makes a configuration of checked overrides, by default ``by_hydra``. Raises ``UserError`` in one sentence
-    where a key, an option or a value is wrong.
+    if a key, an option or a value is wrong. The options of task, model and position are checked by their classes, when
+    these are built.
     """
     load = load or partial(by_hydra, config_dir=config_dir)
     checked = [check_override(override, config_dir) for override in overrides]
@@ -122,7 +122,8 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
     base = load(groups)[0] if len(groups) < len(checked) else config
     changed = _changed(base, config)
     made = from_dict(config)
-    _check_values(made)
+    if not made.model.get("mixer") and not made.model.get("network"):
+        raise UserError("model: the model file gives neither model.mixer nor model.network")
     return Composed(
         config=made,
         choices=choices,
@@ -175,13 +176,6 @@ def _automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], c
     position = yaml.safe_load(files[wanted].read_text(encoding="utf-8"))
     honoured = {"embed", *mixer_capability(str(node.get("_target_"))).positions}
     return str(wanted) if position_hooks(position["_target_"]) <= honoured else "none"
-
-
-def _check_values(config: CellConfig) -> None:
-    """The task's own options and what a model file must give, before anything is prepared for them."""
-    if not config.model.get("mixer") and not config.model.get("network"):
-        raise UserError("model: the model file gives neither model.mixer nor model.network")
-    build_task(config)
 
 
 def _changed(base: Mapping[str, Any], config: Mapping[str, Any], before: str = "") -> dict[str, Any]:

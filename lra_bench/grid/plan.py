@@ -25,28 +25,33 @@ from .status import UNRESOLVED, Planned, record_of, status_of
 
 
 def plan(
-    overrides: Sequence[str], results: Path, config_dir: Path | None = None, arrived: bool = False
+    overrides: Sequence[str],
+    results: Path,
+    config_dir: Path | None = None,
+    arrived: bool = False,
+    cache: PlanCache | None = None,
 ) -> list[Planned]:
     """Every cell that the overrides name, once, with its status against what lies under ``results``.
 
-    A cell that is submitted has its hardware in its key only where it has ``arrived``.
+    A cell that is submitted has its hardware in its key only if it has ``arrived``. Plans that share a ``cache`` build
+    each task once between them.
     """
     planned: dict[CellKey, Planned] = {}
     with importable(config_dir), configuration.hydra_context():
         cells = expand(overrides, config_dir)
-        known = _Known()
+        cache = cache or PlanCache()
         with bar(len(cells), "Planning", unit="cells") as advance:
             for each in composed(cells, config_dir):
-                cell = _cell(each, known, config_dir, arrived)
+                cell = _cell(each, cache, config_dir, arrived)
                 if cell.key not in planned:
                     record = record_of(cell, results)
-                    planned[cell.key] = Planned(cell, *status_of(cell, known.task(each.config)[0], record), record)
+                    planned[cell.key] = Planned(cell, *status_of(cell, cache.task(each.config)[0], record), record)
                 advance(1)
     return list(planned.values())
 
 
-class _Known:
-    """What cells have in common, found once for each of them."""
+class PlanCache:
+    """Tasks, with the fingerprints of their data, and hardware names of planned cells, each found once."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, tuple[TaskSpec, str]] = {}
@@ -68,15 +73,15 @@ class _Known:
         return self._slugs[name]
 
 
-def _cell(composed: configuration.Composed, known: _Known, config_dir: Path | None, arrived: bool) -> Cell:
+def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path | None, arrived: bool) -> Cell:
     config, hardware = composed.config, UNRESOLVED
     check_launcher(config.launcher)
     configuration.check_tuned(composed, config_dir)
     if arrived or config.launcher.name != "slurm":
         config = with_own_threads(config)
         check_batch(config.hardware, config.train.batch_size, config.backbone.norm)
-        hardware = known.slug(config)
-    _, fingerprint = known.task(config)
+        hardware = cache.slug(config)
+    _, fingerprint = cache.task(config)
     key = CellKey(
         task=composed.choices["task"],
         model=composed.choices["model"],

@@ -131,7 +131,6 @@ def test_the_automatic_position_is_the_recipes_where_the_mixer_honours_it():
         ("train.stepz=3", "train.stepz: there is no such option; did you mean train.steps?"),
         ("trian.steps=3", "did you mean"),
         ("train.steps=many", "train.steps"),
-        ("task.windov=[1,2]", "task.windov: ListOps has no such option; did you mean window?"),
         ("train.steps=0", "train.steps=0: must be at least 1"),
         ("backbone.dropout=1", "backbone.dropout=1.0: must be at least 0 and below 1"),
         ("train.lr=nan", "train.lr=nan: must be above 0 and finite"),
@@ -169,6 +168,12 @@ def test_mistakes_are_named_in_one_sentence(override, sentence):
         compose(override)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_misspelt_option_of_a_task_is_named_when_the_task_is_built():
+    composed = compose("task.windov=[1,2]").config
+    with pytest.raises(UserError, match=r"task\.windov: ListOps has no such option; did you mean window\?"):
+        build_task(composed)
 
 
 def key(*overrides, fingerprint="data"):
