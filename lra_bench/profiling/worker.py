@@ -52,12 +52,7 @@ def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         if job["step_flops"]:
             yield {"step_flops": step_flops(config, spec, length)}
     if job["flops"]:
-        yield {
-            "flops": {
-                **_flops(config, spec).as_record(),
-                "ceiling_per_second": peak_matmul_flops(hardware),
-            }
-        }
+        yield {"flops": {**_flops(config, spec).as_record(), "ceiling_per_second": peak_matmul_flops(hardware)}}
 
 
 def _entry(bench: Bench, mode: str, length: int, limit_seconds: float, seconds: float | None) -> SpeedPoint:
