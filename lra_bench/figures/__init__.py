@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
-import importlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lra_bench.contracts import UserError
+
+from . import (
+    efficiency_length,
+    evaluation_knobs,
+    extrapolation,
+    heat_map,
+    learning_curves,
+    loss_by_position,
+    ranks,
+    score_vs_growth,
+    score_vs_length,
+    score_vs_speed,
+    speed_vs_length,
+)
+from .contract import FigureModule
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from lra_bench.records.schema import Record
 
-FIGURES = (
-    "score_vs_speed",
-    "speed_vs_length",
-    "extrapolation",
-    "evaluation_knobs",
-    "score_vs_length",
-    "loss_by_position",
-    "learning_curves",
-    "heat_map",
-    "ranks",
-    "score_vs_growth",
-    "efficiency_length",
-)
+FIGURES: dict[str, FigureModule] = {
+    "score_vs_speed": score_vs_speed,
+    "speed_vs_length": speed_vs_length,
+    "extrapolation": extrapolation,
+    "evaluation_knobs": evaluation_knobs,
+    "score_vs_length": score_vs_length,
+    "loss_by_position": loss_by_position,
+    "learning_curves": learning_curves,
+    "heat_map": heat_map,
+    "ranks": ranks,
+    "score_vs_growth": score_vs_growth,
+    "efficiency_length": efficiency_length,
+}
+"""The figures that ``plot`` draws, in this order."""
 
 
 class NothingToDrawError(UserError):
@@ -50,7 +65,7 @@ def tabulate(name: str, records: Sequence[Record]) -> pd.DataFrame:
         raise NothingToDrawError(f"plot {name}: no record to draw ({told or 'none at all'}); {module.RUN}")
     if lacking:
         say(f"{name}: {lacking.total():,} of {len(records):,} records left out ({told})")
-    data: pd.DataFrame = module.table(usable)
+    data = module.table(usable)
     if data.empty:
         raise NothingToDrawError(f"plot {name}: {len(usable):,} records hold nothing to draw; {module.RUN}")
     return data
@@ -84,9 +99,9 @@ def draw(name: str, records: Sequence[Record], folder: Path, width: str = "two",
     return written
 
 
-def _module(name: str) -> Any:
+def _module(name: str) -> FigureModule:
     from lra_bench.build import suggest
 
     if name not in FIGURES:
         raise UserError(f"plot {name}: there is no such figure{suggest(name, set(FIGURES))}")
-    return importlib.import_module(f"{__name__}.{name}")
+    return FIGURES[name]

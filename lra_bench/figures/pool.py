@@ -39,7 +39,7 @@ Drawing = tuple[str, "pd.DataFrame", Path, str]
 
 
 def draw_all(
-    records: list[Record], folder: Path, width: str = "two", names: Sequence[str] = FIGURES
+    records: list[Record], folder: Path, width: str = "two", names: Sequence[str] = tuple(FIGURES)
 ) -> Generator[tuple[str, Outcome]]:
     """Draw figures from ``records``, which are let go; the name of each, when done, with its paths or what went wrong.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import subprocess
 import sys
@@ -90,7 +89,7 @@ def with_knobs(record: Record) -> Record:
 
 
 def sheets(name: str, made: list[Record], width: float = style.PAGE_INCHES) -> list[Sheet]:
-    module = importlib.import_module(f"lra_bench.figures.{name}")
+    module = FIGURES[name]
     usable = [r for r, reason in zip(made, module.lacking(made), strict=True) if not reason]
     return [Sheet(sheet.parts, list(sheet.pages), sheet.data) for sheet in module.draw(module.table(usable), width)]
 

@@ -1,5 +1,6 @@
 """What the documentation shows runs as it is written, and what it names is there."""
 
+import importlib.util
 import json
 import os
 import re
@@ -8,8 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
+
+from lra_bench import figures
+from tests.support.record_factory import MODELS, make_record
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
@@ -61,6 +66,21 @@ def test_the_task_of_the_guide_runs_outside_the_repository(tmp_path: Path) -> No
     assert (record["status"], record["key"]["task"], record["key"]["model"]) == ("ok", "echo", "transformer")
     assert 0.5 <= record["floors"]["majority"] < 0.6
     assert [p["length"] for p in record["extrapolation"]["points"] if not p["knob"]] == [128, 256, 512]
+
+
+def test_the_figure_of_the_guide_draws_what_records_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [(file, text)] = files_of(ROOT / "docs" / "figures.md").items()
+    (tmp_path / file).write_text(text)
+    name = file.removesuffix(".py")
+    spec = importlib.util.spec_from_file_location(f"lra_bench.figures.{name}", tmp_path / file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(figures.FIGURES, name, module)
+    without = make_record("local", hash="00000001", parameters=None)
+    written = figures.draw(name, [*(make_record(model) for model in MODELS), without], tmp_path / "drawn")
+    assert [path.name for path in written] == [f"{name}-quick-cpu-epyc-2t.{end}" for end in ("pdf", "png", "csv")]
+    drawn = pd.read_csv(written[-1]).set_index("model")["parameters"]
+    assert dict(drawn) == {model: body for model, (body, *_) in MODELS.items()}
 
 
 def test_the_guides_are_as_short_as_they_say() -> None:
