@@ -27,13 +27,14 @@ from torch import nn
 
 from lra_bench.config import compose as configuration
 from lra_bench.config.objects import build_model, build_task
+from lra_bench.config.optimization import SCHEDULES
 from lra_bench.config.schema import CellConfig
 from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.cache import Cache
 from lra_bench.runtime.hardware import resolve
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.loop import train
-from lra_bench.training.optimizer import learning_rate_factor, parameter_groups
+from lra_bench.training.optimizer import parameter_groups
 
 BLOCK_STEPS = 5
 NEVER_GIVE_BACK = {f"MALLOC_{name}_": str(2**30) for name in ("TOP_PAD", "MMAP_THRESHOLD", "TRIM_THRESHOLD")}
@@ -56,7 +57,7 @@ def bare_blocks(model: nn.Module, rows: Rows, config: CellConfig) -> Iterator[No
         loss = F.cross_entropy(model(batch).logits, batch.targets)
         loss.backward()
         nn.utils.clip_grad_norm_(parameters, recipe.clip or math.inf)
-        factor = learning_rate_factor(recipe.schedule, step, recipe.steps, recipe.warmup_steps)
+        factor = SCHEDULES[recipe.schedule](step, recipe.steps, recipe.warmup_steps)
         for group in adamw.param_groups:
             group["lr"] = group["peak_lr"] * factor
         adamw.step()

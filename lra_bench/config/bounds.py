@@ -1,14 +1,15 @@
-"""The values that options may have: one table from options to rules."""
+"""The values that options may have: tables from options to rules."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from operator import attrgetter
 from typing import Any
 
 from lra_bench.contracts import UserError
 
+from .optimization import OPTIMIZERS, SCHEDULES
 from .schema import CellConfig
 
 Rule = tuple[str, Callable[[float], bool]]
@@ -48,11 +49,17 @@ BOUNDS: dict[str, Rule] = {
 }
 """Options of numbers, or of lists of numbers, and what holds of each number; null and words are left to others."""
 
+CHOICES: dict[str, Collection[str]] = {"train.optimizer": OPTIMIZERS, "train.schedule": SCHEDULES}
+"""Options that take one of several names."""
+
 
 def check_bounds(config: CellConfig) -> None:
-    """Raise ``UserError`` if a number of a configuration breaks the rule of its option."""
+    """Raise ``UserError`` if a value of a configuration breaks the rule of its option."""
     for option in BOUNDS:
         _check(option, attrgetter(option)(config))
+    for option, names in CHOICES.items():
+        if (value := attrgetter(option)(config)) not in names:
+            raise UserError(f"{option}={value}: choose one of {', '.join(names)}")
     betas = config.train.betas
     if len(betas) != 2:
         raise UserError(f"train.betas={_shown(betas)}: must be two numbers, as [0.9,0.999]")

@@ -17,6 +17,7 @@ WORDS = {
     "train.warmup_steps": "warmup",
     "train.weight_decay": "wd decay",
     "train.clip": "gradclip gradientclip gradientclipping maxgradnorm clipnorm",
+    "train.optimizer": "optim optimiser",
     "train.schedule": "scheduler lrschedule lrscheduler",
     "backbone.depth": "layers nlayers numlayers nlayer",
     "backbone.width": "dmodel hidden hiddensize hiddendim dim embeddim modeldim",

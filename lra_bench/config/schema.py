@@ -43,6 +43,7 @@ class Backbone:
 class Train:
     """How a model is trained.
 
+    ``optimizer`` and ``schedule`` are names in ``optimization.py``.
     ``state_lr`` takes the place of the rate that systems allow what decides their states' time (``max_lr`` of their
     ``optimizer_hints``). In language modelling ``window`` is the length of training windows, by default the task's
     training length, and validation reads the first ``validation_tokens`` of its split, by default all.
@@ -52,6 +53,7 @@ class Train:
     batch_size: int = 32
     lr: float = 1e-3
     state_lr: float | None = None
+    optimizer: str = "adamw"
     schedule: str = "linear"
     warmup_steps: int = 100
     weight_decay: float = 0.0

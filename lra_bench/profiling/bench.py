@@ -100,7 +100,7 @@ class Bench:
 
     def memory(self, peak: PeakMemory) -> dict[str, int | None]:
         """Static and activation bytes of the present mode, whose peak is ``peak``; call after a step."""
-        static = static_bytes(self.model, self.optimizer.adamw if self.optimizer else None)
+        static = static_bytes(self.model, self.optimizer.wrapped if self.optimizer else None)
         gradients = gradient_bytes(self.model) if self.optimizer is not None else 0
         return {"static_bytes": static, "activation_bytes": activation_bytes(peak, static, gradients)}
 

@@ -62,6 +62,7 @@ CASES = {
     "an option as a variable of make": (["MODEL=performer"], ["did you mean model=performer?"]),
     "a misspelt option without its section": (["stepz=3"], ["did you mean train.steps?"]),
     "unknown schedule": (["train.schedule=steep"], ["train.schedule=steep", "cosine"]),
+    "unknown optimizer": (["train.optimizer=lion"], ["train.optimizer=lion", "adamw, adam, sgd"]),
 }
 
 

@@ -105,7 +105,7 @@ def test_what_lasts_is_computed_from_the_tensors() -> None:
     model(torch.randn(3, 10)).sum().backward()
     optimizer.step(0)
     moments = 2 * 4 * trained + 4 * 4  # and the count of steps of four tensors
-    assert memory.static_bytes(model, optimizer.adamw) == 4 * (trained + frozen) + buffers + 4 * trained + moments
+    assert memory.static_bytes(model, optimizer.wrapped) == 4 * (trained + frozen) + buffers + 4 * trained + moments
 
 
 @pytest.mark.parametrize(

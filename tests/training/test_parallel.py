@@ -183,10 +183,15 @@ def difference(found: dict, expected: dict) -> float:
 
 
 def test_two_processes_train_as_one(tmp_path):
-    """With statistics (routing), uneven shares in micro-batches, weights that are spread, and a change of strategy."""
+    """With statistics (routing), uneven shares in micro-batches, sharded weights, optimizers, a change of strategy."""
     few = ["train.steps=6", "train.evaluate_every=3", "train.batch_size=7"]
     routing, parts = [*few, *system("routing")], [*few, *system("transformer"), "hardware.micro_batch=2"]
-    alone = {"routing": trained(Case(routing, str(tmp_path / "a"))), "parts": trained(Case(parts, str(tmp_path / "b")))}
+    runs = {
+        "routing": routing,
+        "parts": parts,
+        **{name: [*parts, f"train.optimizer={name}"] for name in ("adam", "sgd")},
+    }
+    alone = {name: trained(Case(run, str(tmp_path / name))) for name, run in runs.items()}
     cases = {
         ("routing", "ddp"): Case(routing, str(tmp_path / "1")),
         ("routing", "fsdp"): Case(routing, str(tmp_path / "2"), sharded=True),
@@ -194,6 +199,9 @@ def test_two_processes_train_as_one(tmp_path):
         ("parts", "fsdp"): Case(parts, str(tmp_path / "4"), sharded=True),
         ("parts", "broken off"): Case(parts, str(tmp_path / "5"), sharded=True, stop_after=3),
         ("parts", "and resumed"): Case(parts, str(tmp_path / "5")),
+        ("adam", "fsdp"): Case(runs["adam"], str(tmp_path / "6"), sharded=True),
+        ("sgd", "broken off"): Case(runs["sgd"], str(tmp_path / "7"), sharded=True, stop_after=3),
+        ("sgd", "and resumed"): Case(runs["sgd"], str(tmp_path / "7"), sharded=True),
     }
     for (name, how), found in zip(cases, in_ranks(list(cases.values()), 2, tmp_path), strict=True):
         if how != "broken off":
