@@ -31,8 +31,21 @@ class ImprovedClusteredAttention(ClusteredAttention):
     spec = replace(ClusteredAttention.spec, full_config={"keys": 1_000_000})
     draws = "clustered_improved"
 
-    def __init__(self, width: int, heads: int, *, keys: int = 32, **common: Any) -> None:
-        super().__init__(width, heads, **common)
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        keys: int = 32,
+        clusters: int = 100,
+        bits: int = 32,
+        iterations: int = 10,
+        redraw_every: int = 1,
+        **common: Any,
+    ) -> None:
+        super().__init__(
+            width, heads, clusters=clusters, bits=bits, iterations=iterations, redraw_every=redraw_every, **common
+        )
         if keys < 1:
             raise UserError(f"model.mixer.keys={keys}: must be at least 1")
         if self.kv_heads != heads:

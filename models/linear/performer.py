@@ -36,8 +36,17 @@ class Performer(OrthogonalFeatureMap):
     )
     draws = "performer"
 
-    def __init__(self, width: int, heads: int, *, hyperbolic: bool = False, **common: Any) -> None:
-        super().__init__(width, heads, **common)
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        hyperbolic: bool = False,
+        features: int | None = None,
+        redraw_every: int = 0,
+        **common: Any,
+    ) -> None:
+        super().__init__(width, heads, features=features, redraw_every=redraw_every, **common)
         self.hyperbolic = hyperbolic
 
     def query_features(self, q: Tensor, context: Context) -> Tensor:

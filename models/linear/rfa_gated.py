@@ -29,8 +29,20 @@ class GatedRFA(RFA):
     shows_heads = True
     draws = "rfa_gated"
 
-    def __init__(self, width: int, heads: int, **common: Any) -> None:
-        super().__init__(width, heads, **common)
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        features: int = 64,
+        kernel: str = "gaussian",
+        temperature: float = 1.0,
+        redraw_every: int = 1,
+        **common: Any,
+    ) -> None:
+        super().__init__(
+            width, heads, features=features, kernel=kernel, temperature=temperature, redraw_every=redraw_every, **common
+        )
         self.gate = nn.Linear(width, heads)
         nn.init.zeros_(self.gate.bias)
 

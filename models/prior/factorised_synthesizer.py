@@ -25,8 +25,8 @@ class FactorisedDenseSynthesizer(Synthesizer):
 
     spec = replace(Synthesizer.spec, materialises="rows")
 
-    def __init__(self, width: int, heads: int, **options: Any) -> None:
-        super().__init__(width, heads, **options)
+    def __init__(self, width: int, heads: int, *, mixture: str = "alone", **options: Any) -> None:
+        super().__init__(width, heads, mixture=mixture, **options)
         blocks = math.isqrt(self.max_length - 1) + 1
         self.sizes = (blocks, -(-self.max_length // blocks))
         self.hidden = nn.Linear(width, 2 * heads * self.head_dim)

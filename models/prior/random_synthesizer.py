@@ -28,8 +28,8 @@ class RandomSynthesizer(Synthesizer):
     spec = replace(Synthesizer.spec, materialises="parameters")
     scores: Tensor
 
-    def __init__(self, width: int, heads: int, **options: Any) -> None:
-        super().__init__(width, heads, **options)
+    def __init__(self, width: int, heads: int, *, mixture: str = "alone", **options: Any) -> None:
+        super().__init__(width, heads, mixture=mixture, **options)
         self.add_scores()
 
     def add_scores(self) -> None:

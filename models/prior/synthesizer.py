@@ -86,8 +86,8 @@ class DenseSynthesizer(StaticKeys):
     O(N^2 D) time; O(N D) memory, for the second layer is read as static keys; parameters O(H N D).
     """
 
-    def __init__(self, width: int, heads: int, **options: Any) -> None:
-        super().__init__(width, heads, **options)
+    def __init__(self, width: int, heads: int, *, mixture: str = "alone", **options: Any) -> None:
+        super().__init__(width, heads, mixture=mixture, **options)
         self.hidden = nn.Linear(width, heads * self.head_dim)
         self.rows = nn.Parameter(torch.empty(heads, self.max_length, self.head_dim))
         self.row_bias = nn.Parameter(torch.zeros(heads, self.max_length))
@@ -110,8 +110,8 @@ class FactorisedRandomSynthesizer(StaticKeys):
     O(N^2 D) time, O(N D) memory; parameters O(H N r).
     """
 
-    def __init__(self, width: int, heads: int, *, rank: int = 8, **options: Any) -> None:
-        super().__init__(width, heads, **options)
+    def __init__(self, width: int, heads: int, *, rank: int = 8, mixture: str = "alone", **options: Any) -> None:
+        super().__init__(width, heads, mixture=mixture, **options)
         if rank < 1:
             raise UserError(f"model.mixer.rank={rank}: must be at least 1")
         # So that scores begin with a variance of 1 / N, as a full matrix would.

@@ -31,10 +31,18 @@ class GatedDeltaNet(DeltaNet):
     )
 
     def __init__(
-        self, width: int, heads: int, *, key_width: int | None = None, gated: bool = True, **common: Any
+        self,
+        width: int,
+        heads: int,
+        *,
+        key_width: int | None = None,
+        gated: bool = True,
+        filter: int = 4,
+        negative: bool = False,
+        **common: Any,
     ) -> None:
         key_width = max(width // 2, 1) if key_width is None else key_width
-        super().__init__(width, heads, key_width=key_width, gated=gated, **common)
+        super().__init__(width, heads, key_width=key_width, gated=gated, filter=filter, negative=negative, **common)
         self.step = linear(width, self.streams)
         self.log_rate = nn.Parameter(torch.empty(self.streams).uniform_(1, 16).log())
         with torch.no_grad():

@@ -33,8 +33,18 @@ class GLA(MatrixRecurrence):
         memory=True,
     )
 
-    def __init__(self, width: int, heads: int, *, rank: int = 16, **common: Any) -> None:
-        super().__init__(width, heads, **common)
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        rank: int = 16,
+        key_width: int | None = None,
+        filter: int = 0,
+        gated: bool = True,
+        **common: Any,
+    ) -> None:
+        super().__init__(width, heads, key_width=key_width, filter=filter, gated=gated, **common)
         if rank < 1:
             raise UserError(f"model.mixer.rank={rank}: must be at least 1")
         rank = min(rank, width)

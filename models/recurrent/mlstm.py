@@ -33,8 +33,17 @@ class MLSTM(MatrixRecurrence):
         memory=True,
     )
 
-    def __init__(self, width: int, heads: int, *, filter: int = 4, **common: Any) -> None:
-        super().__init__(width, heads, filter=filter, **common)
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        filter: int = 4,
+        key_width: int | None = None,
+        gated: bool = True,
+        **common: Any,
+    ) -> None:
+        super().__init__(width, heads, filter=filter, key_width=key_width, gated=gated, **common)
         self.forget, self.add = linear(width, self.streams), linear(width, self.streams)
         with torch.no_grad():
             for gate in (self.forget, self.add):

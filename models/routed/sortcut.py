@@ -30,8 +30,18 @@ class SortCut(SinkhornAttention):
         full_config={"block": 1_000_000},
     )
 
-    def __init__(self, width: int, heads: int, *, block: int = 64, budget: int = 2, **common: Any) -> None:
-        super().__init__(width, heads, block=block, **common)
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        block: int = 64,
+        budget: int = 2,
+        iterations: int = 8,
+        temperature: float = 0.75,
+        **common: Any,
+    ) -> None:
+        super().__init__(width, heads, block=block, iterations=iterations, temperature=temperature, **common)
         if budget < 1:
             raise UserError(f"model.mixer.budget={budget}: must be at least 1")
         self.budget = budget

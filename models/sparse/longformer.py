@@ -43,9 +43,10 @@ class Longformer(DilatedWindow):
         *,
         dilation: int | Sequence[int] = 1,
         global_tokens: int | None = None,
+        window: int | Sequence[int] = 64,
         **common: Any,
     ) -> None:
-        super().__init__(width, heads, dilation=dilation, **common)
+        super().__init__(width, heads, dilation=dilation, window=window, **common)
         self.global_tokens = (0 if self.causal else 1) if global_tokens is None else global_tokens
         if self.global_tokens < 0:
             raise UserError(f"model.mixer.global_tokens={global_tokens}: must not be negative")

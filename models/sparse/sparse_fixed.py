@@ -36,8 +36,17 @@ class SparseFixed(TwoPatterns):
         full_config={"stride": 1_000_000},
     )
 
-    def __init__(self, width: int, heads: int, *, summary: int = 4, **common: Any) -> None:
-        super().__init__(width, heads, **common)
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        summary: int = 4,
+        stride: int | None = None,
+        combine: str = "merged",
+        **common: Any,
+    ) -> None:
+        super().__init__(width, heads, stride=stride, combine=combine, **common)
         if not 1 <= summary <= self.stride:
             raise UserError(f"model.mixer.summary={summary}: must be from 1 to the stride, {self.stride}")
         self.summary = summary

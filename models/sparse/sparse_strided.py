@@ -33,8 +33,10 @@ class SparseStrided(TwoPatterns):
         full_config={"stride": 1_000_000, "combine": "merged"},
     )
 
-    def __init__(self, width: int, heads: int, *, combine: str = "heads", **common: Any) -> None:
-        super().__init__(width, heads, combine=combine, **common)
+    def __init__(
+        self, width: int, heads: int, *, combine: str = "heads", stride: int | None = None, **common: Any
+    ) -> None:
+        super().__init__(width, heads, combine=combine, stride=stride, **common)
 
     def near(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Attention in the window."""

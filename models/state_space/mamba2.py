@@ -35,8 +35,17 @@ class Mamba2(MatrixRecurrence):
     )
     shares_keys = True
 
-    def __init__(self, width: int, heads: int, *, key_width: int | None = None, filter: int = 4, **common: Any) -> None:
-        super().__init__(width, heads, key_width=key_width, filter=filter, **common)
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        key_width: int | None = None,
+        filter: int = 4,
+        gated: bool = True,
+        **common: Any,
+    ) -> None:
+        super().__init__(width, heads, key_width=key_width, filter=filter, gated=gated, **common)
         self.norm = nn.RMSNorm(width)
         self.step = linear(width, self.streams)
         self.log_rate = nn.Parameter(torch.empty(self.streams).uniform_(1, 16).log())

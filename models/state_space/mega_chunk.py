@@ -12,7 +12,7 @@ from torch import Tensor
 from lra_bench.contracts import UserError
 
 from ..mixer import Padding
-from .mega import Mega
+from .mega import Function, Mega
 
 
 class MegaChunk(Mega):
@@ -25,10 +25,31 @@ class MegaChunk(Mega):
 
     spec = replace(Mega.spec, growth=1.0, materialises="no", memory=True)
 
-    def __init__(self, width: int, heads: int, *, chunk: int = 128, **common: Any) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        *,
+        chunk: int = 128,
+        averages: int | None = None,
+        query_width: int | None = None,
+        hidden: int | None = None,
+        function: Function = "softmax",
+        reach: int | None = None,
+        **common: Any,
+    ) -> None:
         if chunk < 1:
             raise UserError(f"model.mixer.chunk={chunk}: must be at least 1")
-        super().__init__(width, heads, **{"reach": chunk, **common})
+        super().__init__(
+            width,
+            heads,
+            averages=averages,
+            query_width=query_width,
+            hidden=hidden,
+            function=function,
+            reach=chunk if reach is None else reach,
+            **common,
+        )
         self.chunk = chunk
 
     def attend(
