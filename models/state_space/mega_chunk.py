@@ -20,7 +20,8 @@ class MegaChunk(Mega):
 
     Ma et al. 2022, arXiv 2209.10655, section 3.5. x (B, N, E) -> (B, N, E). O(N c E + N E log N) time, O(N (c + E))
     memory. Chunks are counted from the first row. A causal form goes on where it stopped: with its averages, and with
-    the keys and values of the chunk that is not yet full. All else, and what deviates, as ``Mega``.
+    the keys and values of the chunk that is not yet full. ``reach`` is by default ``chunk``. All else, and what
+    deviates, as ``Mega``.
     """
 
     spec = replace(Mega.spec, growth=1.0, materialises="no", memory=True)
