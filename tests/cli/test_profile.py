@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from lra_bench.cli import main
 from lra_bench.cli.profile import comparison_plans
 from lra_bench.config.schema import CellConfig
 from lra_bench.contracts import TaskSpec, UserError
@@ -84,15 +85,25 @@ def test_models_that_do_not_run_the_task_are_named_or_refused(monkeypatch: pytes
     ],
 )
 def test_a_mistake_is_one_sentence_before_anything_is_measured(
-    folder: Folder, arguments: list[str], named: list[str]
+    folder: Folder,
+    arguments: list[str],
+    named: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     (folder.root / "a_file").write_text("")
+    monkeypatch.chdir(folder.root)
+    for name, value in folder.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["lra-bench", "profile", *SMALL, *arguments])
     began = time.monotonic()
-    done = folder.run("profile", *SMALL, *arguments, check=False)
-    assert done.returncode == 2, done.stdout + done.stderr
-    last = done.stderr.strip().splitlines()[-1]
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    errors = capfd.readouterr().err
+    assert end.value.code == 2, errors
+    last = errors.strip().splitlines()[-1]
     assert all(word in last for word in named), last
-    assert "Profile:" not in done.stderr and time.monotonic() - began < 100
+    assert "Profile:" not in errors and time.monotonic() - began < 100
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes end with their parent on Linux")

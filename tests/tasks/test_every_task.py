@@ -1,7 +1,6 @@
 """What must hold for every task there is: it runs, its floors stand beside every score, its data is made once."""
 
 import multiprocessing
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,14 +27,20 @@ def overrides(task):
     return [f"task={task}", "protocol=smoke", *(["task.allow_partial=true"] if task in REAL else [])]
 
 
+def offline(monkeypatch, source):
+    """Read real input from ``source``, which is None for tasks that must do without."""
+    if source is None:
+        monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
+    else:
+        monkeypatch.setenv("LRA_BENCH_DATA", str(source))
+    monkeypatch.setenv("LRA_BENCH_OFFLINE", "1")
+
+
 @pytest.fixture
 def data(request, monkeypatch):
     """Real input for the tasks that need it; the others must do without."""
-    if request.getfixturevalue("task") in REAL:
-        monkeypatch.setenv("LRA_BENCH_DATA", str(request.getfixturevalue("shared_data")))
-    else:
-        monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
-    monkeypatch.setenv("LRA_BENCH_OFFLINE", "1")
+    real = request.getfixturevalue("task") in REAL
+    offline(monkeypatch, request.getfixturevalue("shared_data") if real else None)
 
 
 def built(task):
@@ -96,25 +101,28 @@ def test_what_is_prepared_passes_its_own_checks(task, data, tmp_path):
         made.check(split)
 
 
-def _prepare(task, root, started, sizes):
-    os.environ["LRA_BENCH_CACHE"] = str(root)
-    made = built(task)
-    started.wait()
-    made.prepare(Cache(root))
-    sizes.put(len(made.split("train")))
+def _prepare(tasks, root, started, sizes):
+    for task in tasks:
+        made = built(task)
+        started.wait(120)
+        made.prepare(Cache(root / task))
+        sizes.put((task, len(made.split("train"))))
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_two_prepares_at_once_make_one_cache(task, data, tmp_path):
+@pytest.mark.parametrize("tasks", [[task for task in TASKS if task not in REAL], sorted(REAL)], ids=["made", "real"])
+def test_two_prepares_at_once_make_one_cache(tasks, request, monkeypatch, tmp_path):
+    source = request.getfixturevalue("shared_data") if set(tasks) <= REAL else None
+    offline(monkeypatch, source)
     context = multiprocessing.get_context("spawn")
     started, sizes = context.Barrier(2), context.Queue()
-    both = [context.Process(target=_prepare, args=(task, tmp_path, started, sizes)) for _ in range(2)]
+    both = [context.Process(target=_prepare, args=(tasks, tmp_path, started, sizes)) for _ in range(2)]
     for process in both:
         process.start()
-    counts = {sizes.get(timeout=120) for _ in both}
+    counts = {sizes.get(timeout=120) for _ in range(2 * len(tasks))}
     for process in both:
         process.join()
         assert process.exitcode == 0
-    assert len(counts) == 1
-    names = [path.name for path in (tmp_path / "data").iterdir() if path.is_dir()]
-    assert names and not [name for name in names if ".building-" in name]
+    assert sorted(task for task, _ in counts) == sorted(tasks), "both found as many rows"
+    for task in tasks:
+        names = [path.name for path in (tmp_path / task / "data").iterdir() if path.is_dir()]
+        assert names and not [name for name in names if ".building-" in name]
