@@ -187,7 +187,8 @@ def test_flops_are_counted_on_rows_of_the_length_that_is_asked_for(short_windows
         assert found["length"] == length and found["per_token_forward"] > 0
 
 
-def test_flops_of_a_model_that_cannot_be_built_say_so(short_windows: None) -> None:
+def test_flops_of_a_model_that_cannot_be_built_say_so(short_windows: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "peak_matmul_flops", lambda hardware: 1e9)
     *_, last = worker.findings({**job("Failing", how="build", limit=40), "flops": True})
     assert last["flops"]["per_token_forward"] is None
     assert "fixed to 39 positions" in last["flops"]["route"]
@@ -200,7 +201,10 @@ A_FEW = {"transformer", "linear", "local", "reformer", "sinkhorn", "luna", "nyst
     "model",
     [name if name in A_FEW else pytest.param(name, marks=pytest.mark.slow) for name in sorted(option_files("model"))],
 )
-def test_every_model_of_the_house_is_measured(short_windows: None, model: str) -> None:
+def test_every_model_of_the_house_is_measured(
+    short_windows: None, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "peak_matmul_flops", lambda hardware: 1e9)
     with configuration.hydra_context():
         composed = configuration.compose(
             [f"model={model}", "protocol=smoke", "hardware=cpu", "hardware.threads=1"]
