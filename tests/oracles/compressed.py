@@ -113,14 +113,13 @@ def informer(mixer, x, seen):
 
 
 def by_heads(mixer, x, seen, write):
-    """What ``write(group, query, keys, values, i)`` reads for each head and token of the real rows."""
+    """What ``write(group, queries, keys, values)`` yields, token by token, for each head of the real rows."""
     outputs = torch.zeros(len(x), mixer.heads, x.shape[1], mixer.head_dim, dtype=x.dtype)
     for row, length in enumerate(lengths_of(seen, len(x))):
         q, k, v = (part[0] for part in mixer.project(x[row : row + 1, :length]))
         for h in range(mixer.heads):
             g = h * mixer.kv_heads // mixer.heads
-            for i in range(length):
-                outputs[row, h, i] = write(g, q[h, i], k[g], v[g], i)
+            outputs[row, h, :length] = torch.stack(list(write(g, q[h], k[g], v[g])))
     return mixer.merge(outputs)
 
 
@@ -136,14 +135,16 @@ def memory_compressed(mixer, x, seen):
     def compressed(x, kernel, start):
         return sum(x[start + t] @ kernel[t] for t in range(s) if start + t < len(x))
 
-    def write(g, q, k, v, i):
-        if mixer.causal:
-            starts, keys, values = range(0, i // s * s, s), [k[0]], [v[0]]
-        else:
-            starts, keys, values = range(0, len(k), s), [], []
-        keys += [compressed(k, mixer.compress_key[g], start) for start in starts]
-        values += [compressed(v, mixer.compress_value[g], start) for start in starts]
-        return read(q, keys, values)
+    def write(g, q, k, v):
+        keys, values = (
+            [compressed(part, kernel[g], start) for start in range(0, len(k), s)]
+            for part, kernel in ((k, mixer.compress_key), (v, mixer.compress_value))
+        )
+        for i in range(len(q)):
+            read_keys, read_values = keys, values
+            if mixer.causal:
+                read_keys, read_values = [k[0], *keys[: i // s]], [v[0], *values[: i // s]]
+            yield read(q[i], read_keys, read_values)
 
     return by_heads(mixer, x, seen, write)
 
@@ -153,10 +154,11 @@ def poolingformer(mixer, x, seen):
     n, size, stride = x.shape[1], mixer.kernel, mixer.stride
     first = size - 1 if mixer.causal else size // 2
 
-    def near(g, q, k, v, i):
-        last = i if mixer.causal else i + mixer.window
-        around = range(max(0, i - mixer.window), min(len(k) - 1, last) + 1)
-        return read(q, [k[j] for j in around], [v[j] for j in around])
+    def near(g, q, k, v):
+        for i in range(len(q)):
+            last = i if mixer.causal else i + mixer.window
+            around = range(max(0, i - mixer.window), min(len(k) - 1, last) + 1)
+            yield read(q[i], [k[j] for j in around], [v[j] for j in around])
 
     y = by_heads(mixer, x, seen, near)
     heads = torch.zeros(len(x), mixer.heads, n, mixer.head_dim, dtype=x.dtype)

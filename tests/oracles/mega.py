@@ -1,4 +1,4 @@
-"""Gated attention behind moving averages, step by step and pair by pair."""
+"""Gated attention behind moving averages, step by step and query by query."""
 
 import math
 
@@ -27,14 +27,13 @@ def averaged(average, x, ends):
 
 
 def weights(mixer, q, k, seen):
-    """Of rows (N, Z), pair by pair."""
+    """Of rows (N, Z), query by query."""
     n = len(q)
     scores = torch.zeros(n, n, dtype=q.dtype)
     for i in range(n):
-        for j in range(n):
-            place = mixer.places[min(max(j - i, -mixer.reach), mixer.reach) + mixer.reach]
-            scale = seen[i].sum().clamp(min=1) if mixer.function == "laplace" else math.sqrt(q.shape[-1])
-            scores[i, j] = q[i] @ k[j] / scale + place
+        distance = (torch.arange(n) - i).clamp(-mixer.reach, mixer.reach)
+        scale = seen[i].sum().clamp(min=1) if mixer.function == "laplace" else math.sqrt(q.shape[-1])
+        scores[i] = k @ q[i] / scale + mixer.places[distance + mixer.reach]
     if mixer.function == "softmax":
         return scores.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num(0)
     return torch.special.ndtr((scores - math.sqrt(1 / 2)) / math.sqrt(1 / (4 * math.pi))) * seen

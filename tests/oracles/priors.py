@@ -53,12 +53,11 @@ def local(mixer, x, seen):
 
 def gaussian(mixer, x, seen):
     n = x.shape[1]
+    distance = torch.arange(n)[:, None] - torch.arange(n)
     prior = x.new_empty(mixer.heads, n, n)
     for h in range(mixer.heads):
         w, b = F.softplus(mixer.steepness[h]), -F.softplus(mixer.lowering[h])
-        for i in range(n):
-            for j in range(n):
-                prior[h, i, j] = -(w * (i - j) ** 2 + b).abs()
+        prior[h] = -(w * distance**2 + b).abs()
     return with_prior(mixer, x, seen, prior)
 
 

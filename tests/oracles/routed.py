@@ -60,24 +60,22 @@ def sinkhorn(mixer, x, seen):
             share = permutation(mixer, torch.stack([block_score(mixer, h, a, sums) for a in asking]))
             rows = []
             for a, start in enumerate(starts):
+                keys, values, shift = [], [], []
+                for t in range(b if not mixer.causal or a else 0):
+                    held = [(share[a, m], s + t) for m, s in enumerate(starts) if s + t < length]
+                    held = held[:a] if mixer.causal else held
+                    if held:
+                        weight = torch.stack([w for w, _ in held])
+                        present = weight.sum() / share[a].sum()
+                        at = [j for _, j in held]
+                        keys.append(weight @ k[h, at] / present)
+                        values.append(weight @ v[h, at] / present)
+                        shift.append(present.log())
                 for i in range(start, min(start + b, length)):
-                    keys, values, shift = [], [], []
-                    for t in range(b if not mixer.causal or a else 0):
-                        held = [(share[a, m], s + t) for m, s in enumerate(starts) if s + t < length]
-                        held = held[:a] if mixer.causal else held
-                        if held:
-                            weight = torch.stack([w for w, _ in held])
-                            present = weight.sum() / share[a].sum()
-                            at = [j for _, j in held]
-                            keys.append(weight @ k[h, at] / present)
-                            values.append(weight @ v[h, at] / present)
-                            shift.append(present.log())
-                    for j in range(start, min(start + b, i + 1 if mixer.causal else length)):
-                        keys.append(k[h, j])
-                        values.append(v[h, j])
-                        shift.append(x.new_zeros(()))
-                    scores = torch.stack(keys) @ q[h, i] * mixer.head_dim**-0.5 + torch.stack(shift)
-                    rows.append(scores.softmax(0) @ torch.stack(values))
+                    own = range(start, min(start + b, i + 1 if mixer.causal else length))
+                    scores = torch.stack([*keys, *(k[h, j] for j in own)]) @ q[h, i] * mixer.head_dim**-0.5
+                    scores = scores + torch.stack([*shift, *(x.new_zeros(()) for _ in own)])
+                    rows.append(scores.softmax(0) @ torch.stack([*values, *(v[h, j] for j in own)]))
             heads.append(torch.stack(rows))
         outputs[row, :length] = mixer.merge(torch.stack(heads)[None])[0]
     return outputs
