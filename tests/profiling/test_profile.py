@@ -201,9 +201,7 @@ A_FEW = {"transformer", "linear", "local", "reformer", "sinkhorn", "luna", "nyst
     "model",
     [name if name in A_FEW else pytest.param(name, marks=pytest.mark.slow) for name in sorted(option_files("model"))],
 )
-def test_every_model_of_the_house_is_measured(
-    short_windows: None, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_model_of_the_house_is_measured(short_windows: None, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "peak_matmul_flops", lambda hardware: 1e9)
     with configuration.hydra_context():
         composed = configuration.compose(
