@@ -1,6 +1,7 @@
 """Checkpoints that are damaged, left half-written, or of another time: training ends in the same weights."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,22 @@ STEPS = 24
 def cut_short(folder: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         fit(toy(), folder, stop_after=12, every_seconds=0, steps=STEPS, evaluate_every=3)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    """The folder of a run that was left alone, its model, and what it found."""
+    folder, model = tmp_path_factory.mktemp("whole"), toy()
+    found, _ = fit(model, folder, steps=STEPS, evaluate_every=3)
+    return folder, model, found
+
+
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory) -> Path:
+    """The folder that a run left which was cut short."""
+    folder = tmp_path_factory.mktemp("cut")
+    cut_short(folder)
+    return folder
 
 
 def truncated(folder: Path) -> None:
@@ -74,17 +91,18 @@ def of_another_time(folder: Path) -> None:
         (of_another_time, False),
     ],
 )
-def test_whatever_became_of_a_checkpoint_the_run_ends_the_same(tmp_path, capsys, harm, begins_anew):
-    expected = toy()
-    whole, _ = fit(expected, tmp_path / "whole", steps=STEPS, evaluate_every=3)
-    cut_short(tmp_path / "cut")
+def test_whatever_became_of_a_checkpoint_the_run_ends_the_same(
+    uninterrupted, interrupted, tmp_path, capsys, harm, begins_anew
+):
+    folder, expected, whole = uninterrupted
+    shutil.copytree(interrupted, tmp_path / "cut")
     harm(tmp_path / "cut")
     model = toy(seed=3) if not begins_anew else toy()
     found, _ = fit(model, tmp_path / "cut", every_seconds=0, steps=STEPS, evaluate_every=3)
     assert equal(weights(model), weights(expected))
     assert found.state.curve == whole.state.curve and found.state.validations == whole.state.validations
     assert (found.state.best_step, found.state.best_score) == (whole.state.best_step, whole.state.best_score)
-    assert (tmp_path / "cut" / BEST).read_bytes() == (tmp_path / "whole" / BEST).read_bytes()
+    assert (tmp_path / "cut" / BEST).read_bytes() == (folder / BEST).read_bytes()
     assert ("training starts again from step 0" in capsys.readouterr().err) == begins_anew
     assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == [BEST, LAST]
 
