@@ -41,24 +41,20 @@ every_case = pytest.mark.parametrize(("name", "causal"), CASES)
 every_mixer = pytest.mark.parametrize("name", NODES)
 CAUSAL = [name for name, causal in CASES if causal]
 
+HOOKS = {place: make_position(place).hooks - {"embed"} for place in POSITIONS}
+"""What a mixer has to apply of each position; the backbone embeds."""
 
-def where(condition):
+
+def honours(name, place):
+    return HOOKS[place] <= set(SPECS[name].positions)
+
+
+HONOURED = [(name, place) for name in NODES for place in POSITIONS if HOOKS[place] and honours(name, place)]
+
+
+def cases_where(condition):
     """The cases of the mixers whose specification meets the condition."""
     return pytest.mark.parametrize(("name", "causal"), [case for case in CASES if condition(SPECS[case[0]])])
-
-
-def hooks_within(place):
-    """The hooks of a position that the mixer applies; the backbone embeds."""
-    return make_position(place).hooks - {"embed"}
-
-
-HONOURED = [
-    (name, place)
-    for place in POSITIONS
-    if (hooks := hooks_within(place))
-    for name in NODES
-    if hooks <= set(SPECS[name].positions)
-]
 
 
 def assert_close(a, b, tolerance=1e-10):
@@ -70,7 +66,7 @@ def real(y, lengths):
     return Padding.from_lengths(torch.as_tensor(lengths), y.shape[1]).zero(y)
 
 
-@where(lambda spec: spec.full_config is not None)
+@cases_where(lambda spec: spec.full_config is not None)
 @pytest.mark.parametrize("n", [9, 61])
 def test_equals_full_attention_where_it_says(name, causal, n):
     mixer = make(name, causal=causal, **SPECS[name].full_config)
@@ -95,7 +91,7 @@ def test_equals_its_definition(name, causal, n, lengths):
     assert_close(ours, written)
 
 
-@where(lambda spec: spec.padding != "none")
+@cases_where(lambda spec: spec.padding != "none")
 def test_content_of_padding_does_not_matter(name, causal):
     mixer, n, lengths = make(name, causal=causal), 61, [61, 40, 1, 40, 1]
     x = rows(5, n)
@@ -109,7 +105,7 @@ def test_content_of_padding_does_not_matter(name, causal):
     assert_close(gradient, real(gradient, lengths), 0)
 
 
-@where(lambda spec: spec.padding == "amount")
+@cases_where(lambda spec: spec.padding == "amount")
 def test_amount_of_padding_does_not_matter(name, causal):
     mixer, x, lengths = make(name, causal=causal), rows(3, 50), [50, 33, 1]
     whole, short = run(mixer, x), real(run(mixer, x, lengths), lengths)
@@ -358,10 +354,12 @@ def test_rotation_is_honoured_where_declared(name):
         assert_close(here, there)
 
 
-@every_case
+@pytest.mark.parametrize(
+    ("name", "causal"), [case for case in CASES if not all(honours(case[0], place) for place in POSITIONS)]
+)
 def test_positions_that_are_not_declared_are_refused(name, causal):
     for place in POSITIONS:
-        if not hooks_within(place) <= set(SPECS[name].positions):
+        if not honours(name, place):
             with pytest.raises(UserError, match=f"position={place}: .*honour.* hook"):
                 make(name, causal=causal, position=make_position(place, causal=causal))
 
@@ -411,7 +409,7 @@ def test_memory_grows_as_declared_with_every_position(name, place):
     assert held[1] <= held[0] * 2 ** (memory_exponent(SPECS[name]) + 0.1)
 
 
-@where(lambda spec: "rotate" in spec.positions and spec.padding == "amount")
+@cases_where(lambda spec: "rotate" in spec.positions and spec.padding == "amount")
 @pytest.mark.parametrize("scaling", ["linear", "ntk", "yarn"])
 def test_positions_that_know_the_length_count_no_padding(name, causal, scaling):
     position = make_position("rope", causal=causal, max_length=20, scaling=scaling)
