@@ -18,6 +18,7 @@ CONF = Path(__file__).parents[2] / "conf"
 HEAVY = ("torch", "numba", "datasets", "pandas", "pyarrow", "scipy")
 LONG = {"image", "retrieval", "pathfinder", "pathfinder64", "pathfinder128", "pathfinder256"}
 LONG |= {"copy", "needle", "retrieval_synthetic"}
+LONG |= {"listops"}  # tests/cli/test_bench.py runs it
 REAL = {"text", "retrieval", "image", "enwik8"}
 TASKS = [entry["name"] for entry in options("tasks")]
 QUICKLY = ["hardware=cpu", "hardware.threads=1", "tracker=none", "measure.speed_lengths=[]", "measure.energy=false"]
