@@ -7,6 +7,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.checkpoint import checkpoint
 
+from lra_bench.build import load_class
 from lra_bench.contracts import UserError
 from lra_bench.models.convolution.convolved import Convolved
 from lra_bench.models.convolution.hyena import Hyena
@@ -41,7 +42,7 @@ every_case = pytest.mark.parametrize(("name", "causal"), CASES)
 every_mixer = pytest.mark.parametrize("name", NODES)
 CAUSAL = [name for name, causal in CASES if causal]
 
-HOOKS = {place: make_position(place).hooks - {"embed"} for place in POSITIONS}
+HOOKS = {place: load_class(node["_target_"], Position, place).hooks - {"embed"} for place, node in POSITIONS.items()}
 """What a mixer has to apply of each position; the backbone embeds."""
 
 

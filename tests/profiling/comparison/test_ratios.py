@@ -47,7 +47,7 @@ def test_the_spread_of_a_ratio_is_what_it_says() -> None:
         assert ratio is not None and spread is not None
         return abs(ratio - 1) / spread, spread
 
-    quiet, loud = ([world(noise) for _ in range(150)] for noise in (0.02, 0.3))
+    quiet, loud = ([world(noise) for _ in range(75)] for noise in (0.02, 0.3))
     for found in (quiet, loud):
         assert 0.8 <= np.mean([away <= 1 for away, _ in found]) <= 1
     assert 0.02 > np.mean([spread for _, spread in quiet]) < np.mean([spread for _, spread in loud]) / 5
