@@ -127,12 +127,12 @@ def kill_commands(
     return killed
 
 
-def test_nine_kills_of_the_process_of_a_cell(server, calm, tmp_path, moments):
-    assert len(kill_children(server, calm, tmp_path, moments, 9)) == 9
+def test_three_kills_of_the_process_of_a_cell(server, calm, tmp_path, moments):
+    assert len(kill_children(server, calm, tmp_path, moments, 3)) == 3
 
 
 def test_a_kill_of_the_command_and_ctrl_c(server, calm, tmp_path, moments):
-    """The tenth kill. Ctrl-C leaves a record that says so, and is no end of the row."""
+    """Another kill. Ctrl-C leaves a record that says so, and is no end of the row."""
     folder = beside(calm.folder, tmp_path)
     for stop in (kill_command, press_ctrl_c):
         process = folder.start("bench", *ALONE)

@@ -130,7 +130,6 @@ def named(sequence: list) -> str:
         ("starting", [INT], "group"),
         ("training", [INT], "command"),
         ("training", [INT, 0.6, TERM], "group"),
-        ("measuring", [INT, 0.05, TERM], "command"),
     ],
     ids=str,
 )

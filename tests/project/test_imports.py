@@ -251,7 +251,10 @@ def test_an_import_against_the_order_is_caught(name: str, source: str) -> None:
         ("lra_bench.tasks.listops.task", "import numpy as np\nfrom lra_bench.contracts import Task"),
         ("lra_bench.tasks.listops.task", "from lra_bench.data import cache\nfrom ..options import at_least"),
         ("lra_bench.models.full.softmax", "from ..mixer import HeadMixer\nfrom lra_bench.build import build"),
-        ("lra_bench.cells.run", "from lra_bench.training import loop\nfrom lra_bench.config.objects import build_model"),
+        (
+            "lra_bench.cells.run",
+            "from lra_bench.training import loop\nfrom lra_bench.config.objects import build_model",
+        ),
         ("lra_bench.cells.run", "from .cell import Cell\nfrom ..records import store"),
         ("lra_bench", "def load_records():\n    from lra_bench.tracking import reading"),
     ],

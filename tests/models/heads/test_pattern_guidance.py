@@ -81,8 +81,8 @@ def test_heads_that_are_not_guided_feel_nothing():
 
 def test_descending_brings_attention_to_the_pattern():
     mixer, x = guided(patterns={"self": 2}), rows(2, 20)
-    optimizer = torch.optim.Adam(mixer.parameters(), 0.02)
-    for _ in range(300):
+    optimizer = torch.optim.Adam(mixer.parameters(), 0.05)
+    for _ in range(80):
         optimizer.zero_grad()
         losses(mixer, x)["pattern_guided"].backward()
         optimizer.step()

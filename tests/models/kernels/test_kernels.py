@@ -124,10 +124,10 @@ class TestSoftmax:
             q, k = (torch.randn(1, 2, n, 8, requires_grad=True) for _ in range(2))
             return softmax_attention(q, k, torch.randn(1, 2, n, value_width, requires_grad=True), **options)
 
-        found, _ = exponents(run, (256, 512, 1024))
+        found, _ = exponents(run, (256, 512))
         assert max(found) <= 1.05
-        held = [held_for_backward(lambda n=n: run(n)) for n in (256, 1024)]
-        assert held[1] <= 4.2 * held[0]
+        held = [held_for_backward(lambda n=n: run(n)) for n in (256, 512)]
+        assert held[1] <= 2.1 * held[0]
 
 
 def band(n, left, right):
@@ -208,7 +208,7 @@ class TestBlock:
             torch.manual_seed(0)
             return block_attention(q, k, v, block=4, neighbours=(1, 1), padding=padding, dropout=0.2)
 
-        assert torch.autograd.gradcheck(run, (q, k, v))
+        assert torch.autograd.gradcheck(run, (q, k, v), fast_mode=True)
 
     @pytest.mark.parametrize("p", [0.0, 0.1])
     @pytest.mark.parametrize("padded", [False, True])
@@ -218,7 +218,7 @@ class TestBlock:
             padding = Padding.from_lengths(torch.tensor([n, n // 2]), n) if padded else None
             return block_attention(q, k, v, block=16, neighbours=(1, 1), padding=padding, dropout=p)
 
-        found, _ = exponents(run, (256, 512, 1024))
+        found, _ = exponents(run, (256, 512))
         assert max(found) <= 1.05
 
 
@@ -297,7 +297,7 @@ class TestLinear:
             log_decay = torch.full((1, 2, n), -0.1) if options.get("decays") else None
             return linear_attention(q, k, v, causal=options.get("causal", False), log_decay=log_decay)
 
-        found, _ = exponents(run, (256, 512, 1024))
+        found, _ = exponents(run, (256, 512))
         assert max(found) <= 1.05
 
     @pytest.mark.parametrize("decays", [False, True])
@@ -308,14 +308,16 @@ class TestLinear:
         def run(q, k, v, log_decay=None):
             return linear_attention(q, k, v, causal=True, log_decay=log_decay, chunk=4)
 
-        assert torch.autograd.gradcheck(run, (q, k, v, log_decay) if decays else (q, k, v))
+        assert torch.autograd.gradcheck(run, (q, k, v, log_decay) if decays else (q, k, v), fast_mode=True)
 
     @pytest.mark.parametrize("floor", [0.0, 0.4])
     def test_gradient_over_all_keys(self, floor):
         q, k, v = (draw(2, 2, 5, 3, seed=s, grad=True) for s in range(3))
         totals = (q @ k.sum(-2, keepdim=True).mT).abs()
         assert (totals < floor).any() == bool(floor), "some normalisers are moved, or none"
-        assert torch.autograd.gradcheck(lambda q, k, v: linear_attention(q, k, v, floor=floor), (q, k, v))
+        assert torch.autograd.gradcheck(
+            lambda q, k, v: linear_attention(q, k, v, floor=floor), (q, k, v), fast_mode=True
+        )
 
     def test_heads_merge_without_a_copy(self):
         q, k, v = (draw(2, 3, 5, 4, seed=s).abs() for s in range(3))
@@ -342,7 +344,7 @@ class TestHeldWeights:
         def run(q, k, v):
             return few_attention(q, k, v, visible=visible, scale=0.7, hold=True)
 
-        assert torch.autograd.gradcheck(run, (q, k, v))
+        assert torch.autograd.gradcheck(run, (q, k, v), fast_mode=True)
 
     def test_further_keys_stand_behind_the_others(self):
         q, k, v = draw(2, 3, 5, 4, grad=True), *(draw(2, 3, 9, 4, seed=s, grad=True) for s in (1, 2))
@@ -354,7 +356,7 @@ class TestHeldWeights:
 
         close(run(q, k, v), dense(q, k, v, visible))
         close(run(q, k, v, hold=False), dense(q, k, v, visible))
-        assert torch.autograd.gradcheck(run, (q, k, v))
+        assert torch.autograd.gradcheck(run, (q, k, v), fast_mode=True)
 
     def test_gradients_lie_in_memory_as_keys_do(self):
         q, k, v = (torch.randn(2, n, 3, 4).transpose(1, 2).requires_grad_() for n in (5, 9, 9))

@@ -156,7 +156,7 @@ def test_memory_is_linear(causal, dropout, at_once):
         score = lambda some, start, keys: (some @ k[:, :, :keys].mT).relu()  # noqa: E731
         return row_attention(q, v, score, padding=padding, causal=causal, dropout=dropout)
 
-    found, _ = exponents(at, (512, 1024, 2048))
+    found, _ = exponents(at, (512, 1024))
     assert max(found) < 1.1
-    held = [held_for_backward(lambda n=n: at(n)) for n in (512, 2048)]
-    assert held[1] <= 4.4 * held[0]
+    held = [held_for_backward(lambda n=n: at(n)) for n in (512, 1024)]
+    assert held[1] <= 2.2 * held[0]

@@ -64,7 +64,7 @@ def test_chunks_equal_the_recurrence_with_gradients(kind, n, chunk):
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradients_are_those_of_differences(kind):
     inputs = [each[:1, :1].requires_grad_() for each in draw(kind, 9)]
-    assert torch.autograd.gradcheck(lambda *each: chunked(*each, chunk=4), inputs)
+    assert torch.autograd.gradcheck(lambda *each: chunked(*each, chunk=4), inputs, fast_mode=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -133,7 +133,7 @@ def test_memory_is_linear(kind):
     def at(n):
         return chunked(*(each.requires_grad_() for each in draw(kind, n)))[0]
 
-    assert max(exponents(at, (512, 1024, 2048))[0]) < 1.05
+    assert max(exponents(at, (512, 1024))[0]) < 1.05
 
 
 def test_what_cannot_be_is_refused():
