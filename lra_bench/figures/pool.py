@@ -155,10 +155,18 @@ def _settled() -> Iterator[None]:
 def _rendered(drawing: Drawing) -> Outcome:
     try:
         return render(*drawing)
-    except UserError as error:
-        return error
     except Exception as error:
-        return RuntimeError(f"{type(error).__name__}: {error}")
+        # Libraries may raise another error while they clean up after Ctrl-C.
+        if _is_interrupt(error):
+            raise KeyboardInterrupt from error
+        return error if isinstance(error, UserError) else RuntimeError(f"{type(error).__name__}: {error}")
+
+
+def _is_interrupt(error: BaseException | None) -> bool:
+    """Whether an error was raised because of a ``KeyboardInterrupt``."""
+    if error is None or isinstance(error, KeyboardInterrupt):
+        return error is not None
+    return _is_interrupt(error.__cause__ or error.__context__)
 
 
 def _serve(connection: Connection) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from lra_bench import figures
+from lra_bench.contracts import UserError
 from lra_bench.figures import pool
 from lra_bench.records.schema import Record
 from lra_bench.runtime import hardware
@@ -76,7 +77,7 @@ def test_ctrl_c_in_the_middle_leaves_whole_files_and_no_process(tmp_path: Path) 
         time.sleep(0.005)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     told, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == 130, told
     assert "Traceback" not in told
     while of_group(process.pid):  # one of Python's own ends a moment after its parent
         assert time.monotonic() < until
@@ -159,3 +160,18 @@ def test_any_other_mistake_in_a_figure_is_told_with_its_name(tmp_path: Path, mon
     assert made == []  # their memory is needed for drawing
     assert str(found.pop("ranks")) == "ValueError: no such thing"
     assert all(not isinstance(outcome, Exception) for outcome in found.values())
+
+
+@pytest.mark.parametrize("kind", [ValueError, UserError])
+def test_an_error_raised_while_handling_ctrl_c_ends_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    def interrupted(*arguments: object) -> list[Path]:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise kind("a half-written file cannot be closed")
+
+    monkeypatch.setattr(pool, "render", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(pool.draw_all(study(), tmp_path, names=FEW))
