@@ -1,4 +1,4 @@
-"""The values that options may have: tables from options to rules."""
+"""Bounds and choices of option values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Learning-rate schedules and optimizers by name: the values of ``train.schedule`` and ``train.optimizer``."""
+"""Learning-rate schedules (``train.schedule``) and optimizers (``train.optimizer``) by name."""
 
 from __future__ import annotations
 

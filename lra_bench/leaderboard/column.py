@@ -1,4 +1,4 @@
-"""What one column of a table is: where its values come from, what they mean, and how they are shown."""
+"""The ``Column`` dataclass: source, meaning and format of one column of a table."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ REPEATS: Mapping[str, Callable[[Run], Mapping[str, Any]]] = {
     "<ratio>": lambda run: length_points(run.record),
     "<curve>": lambda run: run.curves(),
 }
-"""What a part of a column's name stands for in a run: names, each with the object that ``run`` of the column reads.
-
-``<task>`` stands for the tasks of a table of all tasks.
+"""Placeholders in column names. Each maps a run to the names it is replaced with, and to the objects passed to
+``Column.run``. ``<task>`` is replaced with the tasks of a table of all tasks.
 """
 
 PATTERNS = {"<floor>": r"(?!name$|[\d.]+x(_|$)).+", "<ratio>": r"[\d.]+x(_.+)?", "<curve>": "(_.+)?", "<task>": ".+"}
-"""The names that each part may take."""
+"""Regular expressions of the names that may replace a placeholder."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """What the rows of one table share and their cells need.
+    """Values shared by the rows of one table, used to format its cells.
 
     ``metric`` is that of the scores. ``floor_name`` is empty if rows have different floors, ``at`` (``@16k``) if they
     were timed at different lengths: then cells name them. ``axis`` is the range of the drawn intervals. ``part`` is the
@@ -122,7 +121,7 @@ class Shown:
 
     @property
     def heading(self) -> str:
-        """The heading, without the space of what is empty."""
+        """The heading, stripped of the spaces left by empty placeholders."""
         return self._filled(self.column.heading).strip()
 
     @property
@@ -171,7 +170,7 @@ class Shown:
 
 
 def shown(columns: Iterable[Column], context: Context, parts: Mapping[str, Mapping[str, Context]]) -> Iterator[Shown]:
-    """Columns as one table shows them; a repeated one once for each of its ``parts``, in the context given there."""
+    """Yield the columns of one table; a repeated column is yielded once for each of ``parts``, with its context."""
     for column in columns:
         if column.repeats:
             yield from (Shown(column, replace(each, part=part)) for part, each in parts[column.repeats].items())
@@ -180,7 +179,7 @@ def shown(columns: Iterable[Column], context: Context, parts: Mapping[str, Mappi
 
 
 def values(run: Run, columns: Iterable[Column]) -> dict[str, Any]:
-    """What columns hold of one run, by their names in data; columns that do not read runs are left out."""
+    """Return the values of one run by column name; columns without ``run`` are left out."""
     row: dict[str, Any] = {}
     for repeats, group in itertools.groupby(columns, key=lambda column: column.repeats):
         reading = [(column, column.run) for column in group if column.run is not None]
@@ -194,12 +193,12 @@ def values(run: Run, columns: Iterable[Column]) -> dict[str, Any]:
 
 
 def find_column(columns: Iterable[Column], name: str) -> Column | None:
-    """The column that a name in data belongs to, None if it belongs to none."""
+    """Return the column with this name, placeholders replaced; None if there is none."""
     return next((column for column in columns if column.part_of(name) is not None), None)
 
 
 def in_order(columns: Sequence[Column], names: Iterable[str]) -> list[str]:
-    """Names in data in the order of ``columns``; repeated ones as they come, in the place of the first of them."""
+    """Sort names in the order of ``columns``; repeated columns keep their order, at the place of the first of them."""
     names = list(names)
     single = [column.name for column in columns if not column.repeats]
     first = next((place for place, column in enumerate(columns) if column.repeats), len(columns))

@@ -50,7 +50,7 @@ def score_at(row: Row, context: Context) -> Cell:
 
 
 def score_at_text(row: Row, context: Context) -> str:
-    """The same in text, the status as records have it."""
+    """The same as text, with the status as stored in records."""
     status = row[f"status_{context.part}"]
     return score_at(row, context).plain() if status == "ok" else status or ""
 
@@ -112,5 +112,5 @@ def parameter_range(row: Row, context: Context) -> Cell:
 
 
 def named_kind(row: Row, context: Context) -> str:
-    """The name of a row; of what is no measured row with its kind."""
+    """The name of a row, followed by its kind unless the row is measured."""
     return row["variant"] if row["kind"] == "measured" else f"{row['variant']} ({row['kind']})"

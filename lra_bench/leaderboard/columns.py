@@ -426,7 +426,7 @@ PAGE_ONLY = (
         first="best",
     ),
 )
-"""Columns that are drawn."""
+"""Columns that the page draws; they are not in the data."""
 
 WIDE = (
     Column(name="protocol", help="the protocol"),
@@ -605,7 +605,7 @@ LENGTHS = (
     Column(name="floor", help="its score on the same rows"),
     Column(name="skill", help="score above the floor as a share of what is left above it"),
 )
-"""What ``load_records`` gives of each evaluated length, beside ``IDENTITY``."""
+"""Columns of ``load_records(table="lengths")``, after those of ``IDENTITY``."""
 
 SPEED = (
     Column(name="mode", help="train or inference"),
@@ -621,7 +621,7 @@ SPEED = (
     Column(name="peak_allocated_bytes", help="peak of the memory that the CUDA allocator handed out; missing on a CPU"),
     Column(name="peak_resident_growth_bytes", help="growth of the process's resident memory; missing on a GPU"),
 )
-"""What ``load_records`` gives of each timed length, beside ``IDENTITY``."""
+"""Columns of ``load_records(table="speed")``, after those of ``IDENTITY``."""
 
 IDENTITY = (
     "task", "task_version", "protocol", "modified", "data_lacks", "model", "variant", "hardware", "reference", "hash",
@@ -634,7 +634,7 @@ RUNS = (
     "train_time_exponent", "inference_time_exponent", "train_memory_exponent", "inference_memory_exponent", "family",
     "path",
 )  # fmt: skip
-"""What ``load_records`` gives of each run."""
+"""Columns of ``load_records(table="runs")``."""
 
 LONG_TEXT = (
     "rank", "variant", "reference", "score", "ties", "floor", "interval", "score_<ratio>", "statuses",
@@ -657,11 +657,11 @@ WIDE_PAGE = tuple(name for name in WIDE_TEXT if name not in ("reference", "modif
 
 
 def pick(columns: Iterable[Column], names: Iterable[str]) -> list[Column]:
-    """The columns of these names, in this order."""
+    """Return the columns with these names, in this order."""
     known = {column.name: column for column in columns}
     return [known[name] for name in names]
 
 
 def of_runs(names: Iterable[str]) -> list[Column]:
-    """The columns of these names that read runs."""
+    """Return the columns with these names from ``LONG`` and ``RUN_ONLY``."""
     return pick((*LONG, *RUN_ONLY), names)

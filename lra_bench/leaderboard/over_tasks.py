@@ -1,4 +1,4 @@
-"""How values of one variant on several tasks become one value."""
+"""Aggregate the values of one variant over tasks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def all_comparable(rows: Sequence[Row]) -> bool | None:
 
 
 def retention(row: Row) -> float | None:
-    """The share of skill kept at ``RETENTION``; None unless the whole interval of the score is above the floor."""
+    """Return the skill at ``RETENTION`` over that at 1x; None unless the interval of the score excludes the floor."""
     own, longer = row.get("skill_1x"), row.get(f"skill_{RETENTION}")
     if own is None or longer is None or row["low"] is None or row["floor"] is None:
         return None

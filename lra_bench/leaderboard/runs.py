@@ -1,4 +1,4 @@
-"""What tables read of a record: its own facts, and its speed at the length that it shares with other records."""
+"""A record as table columns read it, with its speed at the length shared with other records."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Run:
         return f"{first['status']} at {first['length']}"
 
     def curves(self) -> dict[str, CurveSummary]:
-        """The summaries of curves over length without options set for evaluation, by the suffix of their columns."""
+        """Summaries of the curves over length, by column suffix; curves with evaluation options are left out."""
         summaries = self.record.extrapolation["summary"] if self.record.extrapolation else []
         plain = [curve for curve in summaries if not curve["knob"]]
         return {f"_{curve['variant']}" if number else "": curve for number, curve in enumerate(plain)}

@@ -183,7 +183,7 @@ def difference(found: dict, expected: dict) -> float:
 
 
 def test_two_processes_train_as_one(tmp_path):
-    """With statistics (routing), uneven shares in micro-batches, sharded weights, optimizers, a change of strategy."""
+    """Covers routing statistics, uneven micro-batches, sharded weights, each optimizer and a changed strategy."""
     few = ["train.steps=6", "train.evaluate_every=3", "train.batch_size=7"]
     routing, parts = [*few, *system("routing")], [*few, *system("transformer"), "hardware.micro_batch=2"]
     runs = {
