@@ -8,7 +8,7 @@ import multiprocessing
 import signal
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,6 +19,7 @@ from lra_bench.contracts import UserError
 from lra_bench.progress import bar, say
 from lra_bench.runtime.files import remove_unfinished
 from lra_bench.runtime.hardware import usable_cpus
+from lra_bench.runtime.signals import deferred, interrupt
 from lra_bench.runtime.subprocesses import end_with_parent, ended_by
 
 from . import FIGURES, NothingToDrawError, render, tabulate
@@ -55,8 +56,12 @@ def draw_all(
                 left.extend((name, part, folder, width) for part in _parts(name, records))
                 advance(1, name)
         records.clear()  # the numbers of figures take far less memory
-        with _settled(), bar(len(left), "drawing", unit="figures") as advance:
-            for name, outcome in _drawn(left, helper):
+        with (
+            _settled(),
+            deferred(act=interrupt) as interrupted,
+            bar(len(left), "drawing", unit="figures") as advance,
+        ):
+            for name, outcome in _drawn(left, helper, interrupted):
                 yield name, outcome
                 advance(1, name)
 
@@ -70,19 +75,25 @@ def _parts(name: str, records: Sequence[Record]) -> list[pd.DataFrame]:
         return []
 
 
-def _drawn(left: deque[Drawing], helper: _Helper | None) -> Iterator[tuple[str, Outcome]]:
-    """Draw all that is ``left``, whoever does it."""
+def _drawn(
+    left: deque[Drawing], helper: _Helper | None, interrupted: Callable[[], bool]
+) -> Iterator[tuple[str, Outcome]]:
+    """Draw what is ``left`` in this process and in ``helper``; raise ``KeyboardInterrupt`` if ``interrupted``."""
     done = helper.draw(left) if helper else None
     while left or done:
         with suppress(IndexError):  # the helper may have taken the last one
             drawing = left.pop()
-            yield drawing[0], _rendered(drawing)
+            outcome = _rendered(drawing)
+            # A library may catch the KeyboardInterrupt, or raise another error while it cleans up.
+            if interrupted():
+                raise KeyboardInterrupt
+            yield drawing[0], outcome
         while done and (not left or not done.empty()):
-            outcome = done.get()
-            if outcome is None:
+            answer = done.get()
+            if answer is None:
                 done = None
             else:
-                yield outcome
+                yield answer
 
 
 class _Helper:
@@ -155,18 +166,10 @@ def _settled() -> Iterator[None]:
 def _rendered(drawing: Drawing) -> Outcome:
     try:
         return render(*drawing)
+    except UserError as error:
+        return error
     except Exception as error:
-        # Libraries may raise another error while they clean up after Ctrl-C.
-        if _is_interrupt(error):
-            raise KeyboardInterrupt from error
-        return error if isinstance(error, UserError) else RuntimeError(f"{type(error).__name__}: {error}")
-
-
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Whether an error was raised because of a ``KeyboardInterrupt``."""
-    if error is None or isinstance(error, KeyboardInterrupt):
-        return error is not None
-    return _is_interrupt(error.__cause__ or error.__context__)
+        return RuntimeError(f"{type(error).__name__}: {error}")
 
 
 def _serve(connection: Connection) -> None:

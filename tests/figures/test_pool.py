@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import re
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from lra_bench import figures
 from lra_bench.contracts import UserError
 from lra_bench.figures import pool
 from lra_bench.records.schema import Record
-from lra_bench.runtime import hardware
+from lra_bench.runtime import hardware, signals
 from tests.support import large_results
 from tests.support.command import Folder
 from tests.support.record_factory import make_record
@@ -162,16 +163,21 @@ def test_any_other_mistake_in_a_figure_is_told_with_its_name(tmp_path: Path, mon
     assert all(not isinstance(outcome, Exception) for outcome in found.values())
 
 
-@pytest.mark.parametrize("kind", [ValueError, UserError])
-def test_an_error_raised_while_handling_ctrl_c_ends_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+@pytest.mark.parametrize("kind", [ValueError, UserError, None])
+def test_ctrl_c_ends_drawing_when_a_library_hides_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception] | None
 ) -> None:
     def interrupted(*arguments: object) -> list[Path]:
-        try:
-            raise KeyboardInterrupt
-        finally:
+        with suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+        if kind:
             raise kind("a half-written file cannot be closed")
+        return []
 
     monkeypatch.setattr(pool, "render", interrupted)
+    monkeypatch.setattr(signals, "_heeded", [-math.inf])
+    before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         list(pool.draw_all(study(), tmp_path, names=FEW))
+    assert signal.getsignal(signal.SIGINT) is before
