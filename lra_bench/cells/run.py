@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from lra_bench.contracts import Unwritable, UserError
 from lra_bench.progress import say
 from lra_bench.records.schema import FINISHED, Record
+from lra_bench.runtime.garbage import reduce_collections
 from lra_bench.runtime.hardware import first_line
 from lra_bench.runtime.limits import TimeUp, debugging, is_out_of_memory, memory_limit, time_limit
 from lra_bench.runtime.signals import deferred, ignore, ignore_all, raise_once, unblock
@@ -129,6 +130,7 @@ def _guarded(stages: Stages) -> Outcome:
 def main() -> int:
     """Run the cell given as JSON on standard input; the exit code says how it ended."""
     request = json.load(sys.stdin)
+    reduce_collections()
     set_affinity(request["cores"])
     raise_once(signal.SIGINT, signal.SIGTERM)
     end_with_parent(signal.SIGTERM)

@@ -19,6 +19,7 @@ from lra_bench.profiling.profile import profile
 from lra_bench.records.extrapolation import attempt_now, section
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Capability, Parameters, Training
+from lra_bench.runtime.garbage import restore_collections
 from lra_bench.runtime.memory import peak_memory
 from lra_bench.tracking.tracker import tracker
 from lra_bench.training.checkpoint import Checkpoints
@@ -122,6 +123,7 @@ class Stages:
 
     def _train(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> Fit:
         self.stage = f"training at {task.spec.train_length:,} tokens, batch {self.config.train.batch_size}"
+        restore_collections()
         if self.group.strategy != "none":
             fit, peaks = train_in_group(self.config, self.group, self.checkpoints, self.tracker.log)
             memory: dict[str, Any] = {**largest(peaks), "peak_by_rank": peaks}

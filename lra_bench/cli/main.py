@@ -13,6 +13,7 @@ import typer
 
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
+from lra_bench.runtime.garbage import reduce_collections
 from lra_bench.runtime.signals import ignore_all
 
 from . import data, grid
@@ -207,6 +208,7 @@ def main() -> None:
     if "--debug" in sys.argv[1:]:
         os.environ["LRA_BENCH_DEBUG"] = "1"
     debug = bool(os.environ.get("LRA_BENCH_DEBUG"))
+    reduce_collections()
     with suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # raises KeyboardInterrupt, as SIGINT does
     try:

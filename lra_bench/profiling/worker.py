@@ -18,6 +18,7 @@ from lra_bench.config.serialization import from_dict
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.records.sections import SpeedPoint
 from lra_bench.records.status import status_of
+from lra_bench.runtime.garbage import skip_final_collection
 from lra_bench.runtime.hardware import resolve
 from lra_bench.runtime.memory import PeakMemory
 from lra_bench.runtime.subprocesses import end_with_parent, set_kill_preference
@@ -90,6 +91,7 @@ def prepare_process() -> None:
 def run_job(findings: Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]) -> None:
     """Read a job from stdin and append each result of ``findings(job)`` to ``job["answers"]``, as JSON lines."""
     prepare_process()
+    skip_final_collection()
     job = json.load(sys.stdin)
     with Path(job["answers"]).open("a", encoding="utf-8") as answers:
         for finding in findings(job):

@@ -12,12 +12,14 @@ import os
 import signal
 import sys
 
+from lra_bench.runtime.garbage import skip_final_collection
 from lra_bench.runtime.subprocesses import PARENT, end_with_parent
 
 
 def main() -> None:
     """Run the group to its end."""
     end_with_parent(signal.SIGTERM)
+    skip_final_collection()
     os.environ[PARENT] = str(os.getpid())
     from torch.distributed.elastic.multiprocessing.api import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
