@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -24,11 +25,13 @@ def conjugate_pairs(states: int) -> int:
     return states // 2
 
 
+@lru_cache(maxsize=4)
 def legs(size: int) -> tuple[Tensor, Tensor, Tensor]:
     """HiPPO-LegS of ``size`` states as A = V (Diag(λ) − p p*) V*, complex128: λ and p (size,), V (size, size).
 
     A_nk is −√(2n + 1) √(2k + 1) for n > k and −(n + 1) for n = k; adding P Pᵀ with P_n = √(n + 1/2) makes it normal
     (Gu, Goel, Ré 2021, arXiv 2111.00396). Eigenvalues rise in conjugate pairs, those above the real axis last.
+    Computed once for the layers of a model: do not change the tensors in place.
     """
     number = torch.arange(size, dtype=torch.float64)
     scale = (2 * number + 1).sqrt()
