@@ -105,15 +105,16 @@ def average(mixer, x, seen):
 
 def forgotten(mixer, x, seen):
     """Products of the gates between two tokens, of those after the key up to the query, or the same the other way."""
-    n, gates = x.shape[1], mixer.forget(x).sigmoid()
-    prior = torch.zeros(x.shape[0], mixer.heads, n, n, dtype=x.dtype)
-    for h in range(mixer.heads):
-        for i in range(n):
-            for j in range(n):
-                if i > j:
-                    prior[:, h, i, j] = gates[:, j + 1 : i + 1, h].prod(1).log()
-                elif not mixer.causal:
-                    prior[:, h, i, j] = gates[:, i:j, mixer.heads + h].prod(1).log()
+    n, gates = x.shape[1], mixer.forget(x).sigmoid().mT[..., None]
+    own = torch.eye(n, dtype=x.dtype)
+    forward, backward = [own[0].expand(len(x), mixer.heads, n)], [own[-1].expand(len(x), mixer.heads, n)]
+    for i in range(1, n):
+        forward.append(forward[-1] * gates[:, : mixer.heads, i] + own[i])
+    if not mixer.causal:
+        for i in reversed(range(n - 1)):
+            backward.append(backward[-1] * gates[:, mixer.heads :, i] + own[i])
+    after = torch.ones_like(own) if mixer.causal else torch.stack(backward[::-1], 2)
+    prior = torch.where(torch.ones(n, n, dtype=torch.bool).tril(), torch.stack(forward, 2), after).log()
     _, _, v = mixer.project(x)
     return mixer.merge(with_prior(mixer, x, seen, prior) @ v.repeat_interleave(mixer.heads // mixer.kv_heads, 1))
 
