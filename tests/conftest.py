@@ -11,6 +11,8 @@ import pytest
 
 # Two workers on two cores: threads of their own would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+THREADS = int(os.environ["OMP_NUM_THREADS"])
+CORES = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
 
 # A shell that starts tests in the background has them ignore Ctrl-C, and so would every process that they start.
 with suppress(ValueError):  # not in the main thread
@@ -19,10 +21,14 @@ with suppress(ValueError):  # not in the main thread
 SHARED_DATA = Path(os.environ.get("LRA_BENCH_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
+gc.disable()  # until tests are collected
+
+
 def pytest_collection_finish() -> None:
-    """Thousands of collected tests stay to the end: whoever collects garbage need not pass over them."""
+    """Exclude the collected tests from garbage collection: there are thousands, and they stay to the end."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
@@ -44,8 +50,14 @@ def cache_of_the_tests(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def numbers_of_the_tests():
-    """What a test sets for its process as a cell does, the next does not find: hypothesis wants numbers near zero."""
+def process_settings():
+    """Restore what a cell that ran in this process has set: threads, affinity, denormal numbers.
+
+    With two threads in each of two workers small operators take ten times as long. Hypothesis needs denormal numbers.
+    """
     yield
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_flush_denormal(False)
+        torch.set_num_threads(THREADS)
+    if CORES:
+        os.sched_setaffinity(0, CORES)
