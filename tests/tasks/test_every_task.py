@@ -12,6 +12,7 @@ from lra_bench.config import compose as configuration
 from lra_bench.config.listing import options
 from lra_bench.config.objects import build_task
 from lra_bench.data.cache import Cache
+from tests.conftest import SHARED_DATA
 from tests.support.command import Folder
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -22,6 +23,10 @@ LONG |= {"listops"}  # tests/cli/test_bench.py runs it
 REAL = {"text", "retrieval", "image", "enwik8"}
 TASKS = [entry["name"] for entry in options("tasks")]
 QUICKLY = ["hardware=cpu", "hardware.threads=1", "tracker=none", "measure.speed_lengths=[]", "measure.energy=false"]
+
+
+CLASSES = {yaml.safe_load((CONF / "task" / f"{task}.yaml").read_text())["_target_"]: task for task in reversed(TASKS)}
+ONE_OF_EACH_CLASS = set(CLASSES.values())
 
 
 def overrides(task):
@@ -102,28 +107,30 @@ def test_what_is_prepared_passes_its_own_checks(task, data, tmp_path):
         made.check(split)
 
 
-def _prepare(tasks, root, started, sizes):
-    for task in tasks:
-        made = built(task)
-        started.wait(120)
-        made.prepare(Cache(root / task))
-        sizes.put((task, len(made.split("train"))))
+def _prepare(sources, root, started, sizes):
+    for task, source in sources.items():
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            offline(monkeypatch, source)
+            made = built(task)
+            started.wait(120)
+            made.prepare(Cache(root / task))
+            sizes.put((task, len(made.split("train"))))
 
 
-@pytest.mark.parametrize("tasks", [[task for task in TASKS if task not in REAL], sorted(REAL)], ids=["made", "real"])
-def test_two_prepares_at_once_make_one_cache(tasks, request, monkeypatch, tmp_path):
-    source = request.getfixturevalue("shared_data") if set(tasks) <= REAL else None
-    offline(monkeypatch, source)
+def test_two_prepares_at_once_make_one_cache(tmp_path):
+    sources = dict.fromkeys(sorted(ONE_OF_EACH_CLASS - REAL))
+    if SHARED_DATA.is_dir():
+        sources |= dict.fromkeys(sorted(ONE_OF_EACH_CLASS & REAL), SHARED_DATA)
     context = multiprocessing.get_context("spawn")
     started, sizes = context.Barrier(2), context.Queue()
-    both = [context.Process(target=_prepare, args=(tasks, tmp_path, started, sizes)) for _ in range(2)]
+    both = [context.Process(target=_prepare, args=(sources, tmp_path, started, sizes)) for _ in range(2)]
     for process in both:
         process.start()
-    counts = {sizes.get(timeout=120) for _ in range(2 * len(tasks))}
+    counts = {sizes.get(timeout=120) for _ in range(2 * len(sources))}
     for process in both:
         process.join()
         assert process.exitcode == 0
-    assert sorted(task for task, _ in counts) == sorted(tasks), "both found as many rows"
-    for task in tasks:
+    assert sorted(task for task, _ in counts) == sorted(sources), "both found as many rows"
+    for task in sources:
         names = [path.name for path in (tmp_path / task / "data").iterdir() if path.is_dir()]
         assert names and not [name for name in names if ".building-" in name]
