@@ -1,13 +1,20 @@
 """Fixtures that every test may use."""
 
+from __future__ import annotations
+
 import gc
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from tests.faults.forks import Forks
 
 # Two workers on two cores: threads of their own would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -61,3 +68,12 @@ def process_settings():
         torch.set_num_threads(THREADS)
     if CORES:
         os.sched_setaffinity(0, CORES)
+
+
+@pytest.fixture(scope="session")
+def forks(tmp_path_factory) -> Iterator[Forks]:
+    """Starts cells and commands in forks of a process that has imported what they need."""
+    from tests.faults.forks import forks
+
+    with forks(tmp_path_factory.mktemp("forks")) as started:
+        yield started

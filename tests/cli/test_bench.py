@@ -96,26 +96,26 @@ def test_a_row_is_printed_with_interval_and_floor(bench):
     assert done.stdout.count("protocol=quick") == 1
 
 
-def test_the_path_of_the_record_and_what_to_run_next_are_printed(bench):
+def test_the_path_of_the_record_and_what_to_run_next_are_printed(bench, forks):
     folder, done = bench
     (path,) = folder.results.glob("runs/*/*/*/*/seed*.json")
     assert f"Record: {path.relative_to(folder.root)}\n" in done.stdout
-    shown = folder.run("show", "last").stdout
+    shown = forks.command(folder, "show", "last").stdout
     assert f"cell              {path.relative_to(folder.results / 'runs').with_suffix('')}\n" in shown
     commands = [line.partition("lra-bench ")[2] for line in done.stdout.splitlines() if "  lra-bench " in line]
     assert [command.split()[0] for command in commands] == ["show", "leaderboard", "bench"]
     for command in commands:
-        folder.run(*shlex.split(command), *(["--dry-run"] if command.startswith("bench") else []))
+        forks.command(folder, *shlex.split(command), *(["--dry-run"] if command.startswith("bench") else []))
 
 
-def test_leaderboard_show_list_and_plot_read_it(bench):
+def test_leaderboard_show_list_and_plot_read_it(bench, forks):
     folder, _ = bench
-    assert json.loads(folder.run("leaderboard", "--json").stdout) == []  # smoke is shown only if it is named
-    rows = json.loads(folder.run("leaderboard", "--protocol", "smoke", "--json").stdout)
+    assert json.loads(forks.command(folder, "leaderboard", "--json").stdout) == []  # smoke is shown only if it is named
+    rows = json.loads(forks.command(folder, "leaderboard", "--protocol", "smoke", "--json").stdout)
     assert len(rows) == 1
     (path,) = folder.results.glob("runs/*/*/*/*/seed*.json")
     assert json.loads(folder.run("show", str(path), "--json").stdout) == folder.record()
-    assert "performer" in folder.run("show", str(path)).stdout
+    assert "performer" in forks.command(folder, "show", str(path)).stdout
     assert "performer" in folder.run("leaderboard", "--protocol", "smoke", "--write").stdout
     for suffix in ("md", "csv", "json"):
         assert "performer" in (folder.results / f"leaderboard.{suffix}").read_text().lower()
@@ -124,17 +124,17 @@ def test_leaderboard_show_list_and_plot_read_it(bench):
     alone = {f"{figure}-smoke.{suffix}" for figure in ("extrapolation", "heat_map") for suffix in ("pdf", "png", "csv")}
     assert alone <= drawn
     assert "plot efficiency_length" in plotted.stderr and "model=transformer" in plotted.stderr
-    asked = folder.run("plot", "efficiency_length", "--protocol", "smoke", check=False)
+    asked = forks.command(folder, "plot", "efficiency_length", "--protocol", "smoke", check=False)
     assert (asked.returncode, asked.stdout) == (2, "") and "model=transformer" in asked.stderr
     assert len(json.loads(folder.run("results", "list", "--json").stdout)) == 1
 
 
-def test_the_kept_checkpoint_scores_the_same_again(bench):
+def test_the_kept_checkpoint_scores_the_same_again(bench, forks):
     folder, _ = bench
     (path,) = folder.results.glob("runs/*/*/*/*/seed*.json")
-    (point,) = json.loads(folder.run("evaluate", str(path), "--json").stdout)
+    (point,) = json.loads(forks.command(folder, "evaluate", str(path), "--json").stdout)
     assert point["score"] == folder.record()["metrics"]["test"]["accuracy"]
-    longer = json.loads(folder.run("evaluate", str(path), "--lengths", "50,200", "--json").stdout)
+    longer = json.loads(forks.command(folder, "evaluate", str(path), "--lengths", "50,200", "--json").stdout)
     known = {p["length"]: p["score"] for p in folder.record()["extrapolation"]["points"]}
     assert {p["length"]: p["score"] for p in longer} == {50: known[50], 200: known[200]}
 
@@ -152,32 +152,32 @@ def test_the_mirror_is_offline_and_whole(bench):
     assert summary["metrics/test/accuracy"] == folder.record()["metrics"]["test"]["accuracy"]
 
 
-def test_a_cut_cache_file_is_rebuilt_and_said(bench):
+def test_a_cut_cache_file_is_rebuilt_and_said(bench, forks):
     folder, _ = bench
     arrow = max(folder.cache.glob("data/*/*.arrow"), key=lambda path: path.stat().st_size)
     whole = arrow.read_bytes()
     arrow.write_bytes(whole[: len(whole) // 2])
-    done = folder.run("bench", *SMOKE[:2], *TINY, "tracker=none", "seed=7")
+    done = forks.command(folder, "bench", *SMOKE[:2], *TINY, "tracker=none", "seed=7")
     assert "rebuilt" in done.stderr
     assert arrow.read_bytes() == whole
 
 
-def test_lists_become_cells_each_with_its_own_record(tmp_path):
+def test_lists_become_cells_each_with_its_own_record(tmp_path, forks):
     folder = Folder(tmp_path)
     command = ["bench", "model=bag_of_tokens,transformer", "seed=0,1", *TINY, "tracker=none", "train.steps=4"]
-    planned = folder.run(*command, "--dry-run").stdout
+    planned = forks.command(folder, *command, "--dry-run").stdout
     assert planned.count("to run") == 4
-    folder.run(*(argument.replace("bag_of_tokens,", "") for argument in command))
+    forks.command(folder, *(argument.replace("bag_of_tokens,", "") for argument in command))
     records = folder.records()
     assert [(r["key"]["model"], r["key"]["seed"]) for r in records] == [("transformer", 0), ("transformer", 1)]
     assert all(record["status"] == "ok" for record in records)
     assert {tuple(r["protocol_modified"]) for r in records} == {("train.steps",)}
-    planned = folder.run(*command, "--dry-run").stdout
+    planned = forks.command(folder, *command, "--dry-run").stdout
     assert (planned.count("done"), planned.count("to run")) == (2, 2)
     assert len({record["training"]["final_weights_sha256"] for record in records}) == 2
 
 
-def test_what_does_not_go_together_is_a_record_with_the_reason(tmp_path):
+def test_what_does_not_go_together_is_a_record_with_the_reason(tmp_path, forks):
     folder = Folder(tmp_path)
     (tmp_path / "ideas" / "model").mkdir(parents=True)
     body = 'spec = MixerSpec(family="test", paper="none", bidirectional=False, causal="exact")'
@@ -195,15 +195,15 @@ def test_what_does_not_go_together_is_a_record_with_the_reason(tmp_path):
         "        self.spec = dataclasses.replace(self.spec, direction='bidirectional')\n"
     )
     command = ["bench", "--config-dir", "ideas", "task=both", "model=ahead", "protocol=smoke", "tracker=none"]
-    assert "incompatible" in folder.run(*command, "--dry-run").stdout
-    done = folder.run(*command)
+    assert "incompatible" in forks.command(folder, *command, "--dry-run").stdout
+    done = forks.command(folder, *command)
     record = folder.record()
     assert record["status"] == "incompatible"
     assert "no bidirectional form" in record["reason"]
     assert record["reason"] in done.stdout
 
 
-def test_a_task_may_score_a_model_by_itself(tmp_path):
+def test_a_task_may_score_a_model_by_itself(tmp_path, forks):
     folder = Folder(tmp_path)
     (tmp_path / "ideas" / "task").mkdir(parents=True)
     (tmp_path / "ideas" / "task" / "judged.yaml").write_text("# Judged.\n_target_: judged.Judged\n")
@@ -213,7 +213,8 @@ def test_a_task_may_score_a_model_by_itself(tmp_path):
         "        return {'accuracy': 0.625, 'low': 0.5}\n"
     )
     sizes = "task.rows={train: 64, validation: 16, test: 16}"
-    folder.run(
+    forks.command(
+        folder,
         *("bench", "--config-dir", "ideas", *TINY[:1], "task=judged", *TINY[2:], "model=bag_of_tokens", "tracker=none"),
         *("task.window=[20,100]", "task.extrapolation_rows=16", sizes),
     )
@@ -221,23 +222,30 @@ def test_a_task_may_score_a_model_by_itself(tmp_path):
     assert (test["accuracy"], test["low"], test["high"]) == (0.625, 0.5, None)
 
 
-def test_a_stale_record_is_named(tmp_path):
+def test_a_stale_record_is_named(tmp_path, forks):
     folder = Folder(tmp_path)
     command = ["bench", "model=bag_of_tokens", *TINY, "tracker=none", "train.steps=4"]
-    folder.run(*command)
+    forks.command(folder, *command)
     (path,) = folder.results.glob("runs/*/*/*/*/seed*.json")
     record = json.loads(path.read_text())
     record["code"]["version"] = "0.0.1"
     path.write_text(json.dumps(record))
-    planned = folder.run(*command, "--dry-run").stdout
+    planned = forks.command(folder, *command, "--dry-run").stdout
     assert "stale" in planned
     assert "0.0.1" in planned
 
 
-def test_a_cell_that_diverges_is_a_record_and_the_next_goes_on(tmp_path):
+def test_a_cell_that_diverges_is_a_record_and_the_next_goes_on(tmp_path, forks):
     folder = Folder(tmp_path)
-    done = folder.run(
-        "bench", "model=bag_of_tokens", "train.lr=1e30,1e-3", "train.clip=null", *TINY, "tracker=none", check=False
+    done = forks.command(
+        folder,
+        "bench",
+        "model=bag_of_tokens",
+        "train.lr=1e30,1e-3",
+        "train.clip=null",
+        *TINY,
+        "tracker=none",
+        check=False,
     )
     statuses = sorted(record["status"] for record in folder.records())
     assert statuses == ["diverged", "ok"], done.stderr

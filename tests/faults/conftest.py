@@ -1,19 +1,17 @@
 """What the fault tests share: one server of forks, and one run that was left alone."""
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.forks import Forks, forks, planned
+from tests.faults.forks import Forks, planned
 from tests.faults.outcome import ALONE, Calm, assert_same, assert_tidy, beside, outcome
 from tests.support.command import Folder
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory) -> Iterator[Forks]:
-    with forks(tmp_path_factory.mktemp("forks")) as started:
-        yield started
+def server(forks: Forks) -> Forks:
+    return forks
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Cells in forks of a process that has imported everything, so that a kill costs no start-up.
+"""Cells and commands in forks of a process that has imported everything: they cost no start-up.
 
 ``python -m tests.faults.forks`` reads a request per line and answers with the number of the fork; after a further line,
 and the end of the fork, with its exit code.
@@ -6,24 +6,36 @@ and the end of the fork, with its exit code.
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from lra_bench.cells.cell import Cell
 from lra_bench.grid.plan import plan
 from lra_bench.runtime.subprocesses import PARENT
-from tests.support.command import Folder
+from tests.support.command import TINY, Folder
+
+ROOT = Path(__file__).parents[2]
+MODULES = [
+    *("datasets", "numba", "psutil", "pyarrow.parquet", "rich.table", "safetensors.torch", "scipy.linalg"),
+    *("scipy.special", "torch._dynamo", "lra_bench.cells.stages", "lra_bench.models", "lra_bench.records.environment"),
+]
+"""What cells and commands import when they need it."""
 
 
 class Fork:
-    """A running cell: its process number, and its exit code once it has ended."""
+    """A running fork: its process number, and its exit code once it has ended."""
 
     def __init__(self, server: subprocess.Popen[str], process: int) -> None:
         self._server, self.process = server, process
@@ -41,23 +53,79 @@ class Fork:
         return int(self._server.stdout.readline())
 
 
+class ForkedCommand:
+    """A running ``lra-bench`` command, with the methods of ``subprocess.Popen`` that the tests use."""
+
+    def __init__(self, fork: Fork, output: Path, errors: Path) -> None:
+        self._fork, self._output, self._errors = fork, output, errors
+        self.pid, self.returncode = fork.process, None
+
+    def poll(self) -> int | None:
+        if self.returncode is None and not self._fork.alive():
+            self.returncode = self._fork.wait()
+        return self.returncode
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            self._fork.kill()
+
+    def communicate(self, timeout: float = 300) -> tuple[str, str]:
+        """Wait for the end and return what was written to stdout and stderr; both in the first if they are one."""
+        patience = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() > patience:
+                self.kill()
+                raise subprocess.TimeoutExpired("lra-bench", timeout, self._output.read_text())
+            time.sleep(0.01)
+        return self._output.read_text(), "" if self._errors == self._output else self._errors.read_text()
+
+
 class Forks:
-    """Starts cells, one after the other."""
+    """Starts cells and commands, one after the other."""
 
     def __init__(self, server: subprocess.Popen[str], output: Path) -> None:
-        self._server, self.output = server, output
+        self._server, self.output, self._commands = server, output, 0
 
-    def start(self, cell: Cell, folder: Folder, attempt: int = 1, anew: bool = False) -> Fork:
-        variables = {name: folder.environment[name] for name in ("LRA_BENCH_RESULTS", "LRA_BENCH_CACHE")}
-        request = {"cell": cell.as_json(), "results": str(folder.results), "attempt": attempt, "anew": anew}
+    def _start(self, request: dict[str, Any]) -> Fork:
         assert self._server.stdin is not None and self._server.stdout is not None
-        place = {"stages": None, "cores": None, "variables": variables, "folder": str(folder.root)}
-        self._server.stdin.write(json.dumps({**request, **place}) + "\n")
+        self._server.stdin.write(json.dumps(request) + "\n")
         self._server.stdin.flush()
         return Fork(self._server, int(self._server.stdout.readline()))
 
+    def start(self, cell: Cell, folder: Folder, attempt: int = 1, anew: bool = False) -> Fork:
+        """Start a cell, without the command that would start it."""
+        variables = {name: folder.environment[name] for name in ("LRA_BENCH_RESULTS", "LRA_BENCH_CACHE")}
+        request = {"cell": cell.as_json(), "results": str(folder.results), "attempt": attempt, "anew": anew}
+        place = {"stages": None, "cores": None, "variables": variables, "folder": str(folder.root)}
+        return self._start({**request, **place})
+
     def run(self, cell: Cell, folder: Folder, attempt: int = 1, anew: bool = False) -> int:
         return self.start(cell, folder, attempt, anew).wait()
+
+    def start_command(
+        self, folder: Folder, *arguments: str, grace: float | None = None, together: bool = True
+    ) -> ForkedCommand:
+        """Start ``lra-bench`` in a session of its own; the cells that it runs are forks of it.
+
+        ``grace`` takes the place of ``GRACE_SECONDS``. With ``together`` stderr is written where stdout is.
+        """
+        self._commands += 1
+        output = self.output.with_name(f"command{self._commands}.out")
+        errors = output if together else output.with_suffix(".err")
+        place = {"variables": folder.environment, "folder": str(folder.root), "grace": grace}
+        return ForkedCommand(
+            self._start({"arguments": arguments, "output": str(output), "errors": str(errors), **place}), output, errors
+        )
+
+    def command(
+        self, folder: Folder, *arguments: str, check: bool = True, grace: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run ``lra-bench`` as ``Folder.run`` does, in a fork."""
+        process = self.start_command(folder, *arguments, grace=grace, together=False)
+        output, errors = process.communicate()
+        if check and process.returncode:
+            raise AssertionError(f"lra-bench {' '.join(arguments)}: code {process.returncode}\n{output}{errors}")
+        return subprocess.CompletedProcess(arguments, process.returncode or 0, output, errors)
 
 
 @contextmanager
@@ -71,7 +139,7 @@ def forks(folder: Path) -> Iterator[Forks]:
             stdout=subprocess.PIPE,
             stderr=stream,
             text=True,
-            cwd=Path(__file__).parents[2],
+            cwd=ROOT,
         )
         try:
             yield Forks(server, output)
@@ -87,31 +155,96 @@ def planned(overrides: Sequence[str], folder: Folder, config_dir: Path | None = 
     return [each.cell for each in plan(overrides, folder.results, config_dir)]
 
 
+def run_cell(request: dict[str, Any]) -> int:
+    from lra_bench.cells import run
+
+    os.environ.update(request["variables"])
+    os.chdir(request["folder"])
+    sys.path.insert(0, json.loads(request["cell"])["config_dir"] or "")
+    sys.stdin = io.StringIO(json.dumps(request))
+    return run.main()
+
+
+def run_command(request: dict[str, Any]) -> int:
+    from lra_bench.cells import subprocess as cells
+    from lra_bench.cli import main
+
+    os.setsid()
+    for descriptor, name in ((1, "output"), (2, "errors")):
+        os.dup2(os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
+    os.environ.clear()
+    os.environ.update(request["variables"])
+    os.chdir(request["folder"])
+    sys.path.insert(0, request["folder"])
+    sys.argv = ["lra-bench", *request["arguments"]]
+    cells.subprocess = SimpleNamespace(Popen=fork_cell, PIPE=subprocess.PIPE)
+    if request["grace"] is not None:
+        cells.GRACE_SECONDS = request["grace"]
+    return exit_code(main.main)
+
+
+def fork_cell(arguments: Sequence[str], *, env: dict[str, str], pass_fds: Sequence[int], **options: Any):
+    """As ``subprocess.Popen`` for ``python -m lra_bench.cells.run``, but the process is a fork that has no exec."""
+    from lra_bench.cells import run
+
+    assert arguments[1:] == ["-m", "lra_bench.cells.run"]
+
+    def run_in_fork() -> None:
+        code = 1
+        try:
+            gc.enable()  # subprocess has disabled it
+            for descriptor in range(3, 256):
+                if descriptor not in pass_fds:
+                    with suppress(OSError):
+                        os.close(descriptor)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            os.environ.clear()
+            os.environ.update(env)
+            sys.path[:] = env["PYTHONPATH"].split(os.pathsep)
+            sys.stdin = os.fdopen(os.dup(0))
+            code = exit_code(run.main)
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+
+    return subprocess.Popen(
+        arguments, env=env, pass_fds=pass_fds, preexec_fn=run_in_fork, restore_signals=False, **options
+    )
+
+
+def exit_code(run) -> int:
+    """The exit code of a process that calls a function last."""
+    try:
+        return run() or 0
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+
+
 def main() -> None:
-    import datasets
-    import pyarrow.parquet
+    from lra_bench.cli import main as cli
 
-    from lra_bench.cells import run as cell
-    from lra_bench.cells import stages
-    from lra_bench.records import environment
-
-    assert datasets and pyarrow.parquet and stages and environment
+    for module in MODULES:
+        import_module(module)
     os.environ[PARENT] = str(os.getpid())
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    # What these import on the way, no fork needs to import.
+    plan([*TINY, "model=bag_of_tokens"], Path("no-results"))
+    cli.app(args=["list", "tasks"], standalone_mode=False)
+    sys.stdout.flush()
+    gc.collect()
+    gc.freeze()  # a collection in a fork would copy the memory of all objects
     while line := sys.stdin.readline():
         process = os.fork()
         if not process:
+            code = 1
             request = json.loads(line)
-            os.environ.update(request["variables"])
-            os.chdir(request["folder"])
-            sys.path.insert(0, json.loads(request["cell"])["config_dir"] or "")
-            sys.stdin = io.StringIO(line)
             try:
-                code = cell.main()
+                code = run_cell(request) if "cell" in request else run_command(request)
             finally:
+                sys.stdout.flush()
                 sys.stderr.flush()
-            os._exit(code)
+                os._exit(code)
         print(process, file=answers, flush=True)
         os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
         # Its number stays taken until its end has been seen, so that no other process is killed in its place.
