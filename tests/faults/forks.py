@@ -118,11 +118,16 @@ class Forks:
         )
 
     def command(
-        self, folder: Folder, *arguments: str, check: bool = True, grace: float | None = None
+        self,
+        folder: Folder,
+        *arguments: str,
+        check: bool = True,
+        grace: float | None = None,
+        timeout: float = 300,
     ) -> subprocess.CompletedProcess[str]:
         """Run ``lra-bench`` as ``Folder.run`` does, in a fork."""
         process = self.start_command(folder, *arguments, grace=grace, together=False)
-        output, errors = process.communicate()
+        output, errors = process.communicate(timeout)
         if check and process.returncode:
             raise AssertionError(f"lra-bench {' '.join(arguments)}: code {process.returncode}\n{output}{errors}")
         return subprocess.CompletedProcess(arguments, process.returncode or 0, output, errors)

@@ -71,8 +71,8 @@ def test_planning_loads_nothing_heavy(task):
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-def assert_runs(folder, task, model):
-    folder.run("bench", *overrides(task), f"model={model}", *QUICKLY, timeout=1800)
+def assert_runs(forks, folder, task, model):
+    forks.command(folder, "bench", *overrides(task), f"model={model}", *QUICKLY, timeout=1800)
     record = folder.record()
     assert record["status"] == "ok", record["reason"]
     metric = "bits_per_character" if task == "enwik8" else "accuracy"
@@ -89,14 +89,14 @@ def assert_runs(folder, task, model):
 @pytest.mark.parametrize(
     "task", [pytest.param(task, marks=pytest.mark.slow) if task in LONG else task for task in TASKS]
 )
-def test_it_runs_from_data_to_record(task, data, tmp_path):
-    assert_runs(Folder(tmp_path), task, "transformer")
+def test_it_runs_from_data_to_record(task, data, tmp_path, forks):
+    assert_runs(forks, Folder(tmp_path), task, "transformer")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
-def test_it_runs_with_another_system(task, data, tmp_path):
-    assert_runs(Folder(tmp_path), task, "performer")
+def test_it_runs_with_another_system(task, data, tmp_path, forks):
+    assert_runs(forks, Folder(tmp_path), task, "performer")
 
 
 @pytest.mark.parametrize("task", TASKS)
