@@ -97,17 +97,17 @@ class Faulty(BagOfTokens):
         time.sleep(600)
 
     def a_slow_step(self, output):
-        """As a long step, but of two seconds."""
+        """As a long step, but of one second."""
         Path("begun.txt").touch()
-        time.sleep(2)
+        time.sleep(1)
 
     def a_long_record(self, output):
-        """Take three seconds to write the record, and tell by a file that it has begun."""
+        """Take two seconds to write the record, and tell by a file that it has begun."""
         put = store._put
 
         def slowly(*arguments, **options):
             Path("begun.txt").touch()
-            time.sleep(3)
+            time.sleep(2)
             put(*arguments, **options)
 
         store._put = slowly

@@ -118,13 +118,25 @@ def wait_for(found: Callable[[], object], process, seconds: float = 120) -> None
 
 
 def left_behind(folder: Folder) -> list[str]:
-    """The processes that were started for the folder and are still there after a few seconds."""
+    """The processes that were started for the folder, or work in it, and are still there after a few seconds."""
     mark, patience = f"LRA_BENCH_RESULTS={folder.results}", time.monotonic() + 5
-    while found := [path.parent.name for path in Path("/proc").glob("[0-9]*/environ") if mark in variables(path)]:
+    while found := [
+        path.name
+        for path in Path("/proc").glob("[0-9]*")
+        if mark in variables(path / "environ") or inside(path, folder)
+    ]:
         if time.monotonic() > patience:
             return found
         time.sleep(0.1)
     return []
+
+
+def inside(process: Path, folder: Folder) -> bool:
+    """Whether a process works in the folder, as forks do: the system keeps the variables that their server had."""
+    try:
+        return (process / "cwd").samefile(folder.root)
+    except OSError:
+        return False
 
 
 def variables(path: Path) -> list[str]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lra_bench.cells import subprocess
 from lra_bench.contracts import UserError
 from lra_bench.grid.execute import execute
 from lra_bench.grid.plan import plan
@@ -45,8 +44,8 @@ WITHIN = {
     "error": ("failed", "training at 100 tokens, batch 8: IndexError: one too far", []),
     "slow": (
         "timeout",
-        "training at 100 tokens, batch 8: hardware.timeout_seconds=8 were over",
-        ["hardware.timeout_seconds=8"],
+        "training at 100 tokens, batch 8: hardware.timeout_seconds=3 were over",
+        ["hardware.timeout_seconds=3"],
     ),
     "memory": (
         "out_of_memory",
@@ -90,33 +89,41 @@ def test_a_mistake_is_no_record(folder, server: Forks):
 
 OUTSIDE = {
     "killed": ("interrupted", "ended by signal 9, from outside"),
-    "crash": ("failed", "ended by signal 11"),
     "aborted": ("out_of_memory", "ended by signal 6"),
-    "deaf": ("timeout", "hardware.timeout_seconds=12 were over, and it did not stop"),
+    "deaf": ("timeout", "hardware.timeout_seconds=3 were over, and it did not stop"),
 }
 
 
-def test_who_cannot_speak_any_more_is_spoken_for_and_the_grid_goes_on(folder, monkeypatch, capfd):
+def assert_ended_outside(folder: Folder, how: str, status: str, reason: str) -> None:
+    (record,) = [record for record in folder.records() if record["key"]["model"] == how]
+    assert record["status"] == status and reason in record["reason"], record["reason"]
+    assert record["reason"].startswith("training at 100 tokens, batch 8: ")
+
+
+def test_who_cannot_speak_any_more_is_spoken_for_and_the_grid_goes_on(folder, server: Forks):
+    own = own_models(folder, *OUTSIDE)
+    options = ["--config-dir", str(own), *OPTIONS, "hardware.timeout_seconds=3", f"model={','.join(OUTSIDE)}"]
+    done = server.command(folder, "bench", *options, check=False, grace=0.5)
+    assert done.returncode == 1, done.stderr
+    for how, ending in OUTSIDE.items():
+        assert_ended_outside(folder, how, *ending)
+    (killed,) = plan([*OPTIONS, "hardware.timeout_seconds=3", "model=killed"], folder.results, own)
+    assert killed.status == "to run"
+
+
+def test_a_crash_of_a_process_that_was_started_leaves_a_record_and_its_last_words(folder, monkeypatch, capfd):
     for name, value in folder.environment.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(subprocess, "GRACE_SECONDS", 1.0)
-    own = own_models(folder, *OUTSIDE)
-    limits = {"deaf": ["hardware.timeout_seconds=12"]}
-    cells = [
-        each for how in OUTSIDE for each in plan([*OPTIONS, *limits.get(how, []), f"model={how}"], folder.results, own)
-    ]
-    found = {each.cell.key.model: (record, code) for each, record, code in execute(cells, folder.results)}
-    for how, (status, reason) in OUTSIDE.items():
-        record, code = found[how]
-        assert (record.status, code) == (status, 1), record.reason
-        assert reason in record.reason
-        assert record.reason.startswith("training at 100 tokens, batch 8: ")
-    assert found["crash"][0].last_lines[-1] == "my last words"
+    own = own_models(folder, "crash")
+    cells = plan([*OPTIONS, "model=crash"], folder.results, own)
+    ((_, record, code),) = execute(cells, folder.results)
+    assert code == 1
+    assert_ended_outside(folder, "crash", "failed", "ended by signal 11")
+    assert record.last_lines[-1] == "my last words"
     assert "my last words" in capfd.readouterr().err, "what a cell writes to stderr is passed on"
-    again = {each.cell.key.model: each for each in plan([*OPTIONS, "model=killed,crash"], folder.results, own)}
-    assert (again["killed"].status, again["crash"].status) == ("to run", "failed")
-    assert "--rerun failed" in again["crash"].reason
-    skipped = list(execute([again["crash"]], folder.results))
+    (again,) = plan([*OPTIONS, "model=crash"], folder.results, own)
+    assert again.status == "failed" and "--rerun failed" in again.reason
+    skipped = list(execute([again], folder.results))
     assert [(record.attempt, code) for _, record, code in skipped] == [(1, 1)], "not again without being asked"
 
 

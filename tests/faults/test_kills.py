@@ -134,8 +134,8 @@ def test_three_kills_of_the_process_of_a_cell(server, calm, tmp_path, moments):
 def test_a_kill_of_the_command_and_ctrl_c(server, calm, tmp_path, moments):
     """Another kill. Ctrl-C leaves a record that says so, and is no end of the row."""
     folder = beside(calm.folder, tmp_path)
-    for stop in (kill_command, press_ctrl_c):
-        process = folder.start("bench", *ALONE)
+    for stop, start in ((kill_command, Folder.start), (press_ctrl_c, server.start_command)):
+        process = start(folder, "bench", *ALONE)
         wait_for_step(folder, alive(process), moments.randint(1, STEPS // 3))
         assert process.poll() is None
         stop(process, moments)

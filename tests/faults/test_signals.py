@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.faults.forks import Forks
 from tests.faults.outcome import beside, left_behind, wait_for, wait_for_step
 from tests.faults.test_endings import OPTIONS, own_models
 from tests.faults.test_kills import cell_processes
@@ -27,10 +28,10 @@ EITHER = pytest.mark.parametrize("target", ["command", pytest.param("group", mar
 
 
 @pytest.fixture(scope="module")
-def prepared(tmp_path_factory) -> Folder:
+def prepared(forks: Forks, tmp_path_factory) -> Folder:
     """A folder whose cache holds the data of the task."""
     folder = Folder(tmp_path_factory.mktemp("prepared"))
-    folder.run("data", "prepare", "listops", "--protocol", "smoke")
+    forks.command(folder, "data", "prepare", "listops", "--protocol", "smoke")
     return folder
 
 
@@ -78,14 +79,13 @@ def assert_interrupted(process, folder: Folder, stage: str, seconds: float = 60)
     assert not left_behind(folder)
 
 
-def stop(prepared: Folder, root: Path, stage: str, sequence: list, target: str) -> Folder:
+def stop(prepared: Folder, root: Path, stage: str, sequence: list, target: str, start: Callable = Folder.start) -> None:
     wait, options, reason = STAGES[stage]
     folder = beside(prepared, root)
-    process = folder.start("bench", "model=bag_of_tokens", "tracker=none", *options)
+    process = start(folder, "bench", "model=bag_of_tokens", "tracker=none", *options)
     wait(process, folder)
     send(process, sequence, target)
     assert_interrupted(process, folder, reason)
-    return folder
 
 
 PLANNING = """
@@ -129,12 +129,15 @@ def named(sequence: list) -> str:
     [
         ("starting", [INT], "group"),
         ("training", [INT], "command"),
-        ("training", [INT, 0.6, TERM], "group"),
     ],
     ids=str,
 )
 def test_signals_leave_a_record(prepared, tmp_path, stage, sequence, target):
     stop(prepared, tmp_path, stage, sequence, target)
+
+
+def test_two_signals_in_training_leave_a_record(prepared, forks, tmp_path):
+    stop(prepared, tmp_path, "training", [INT, 0.6, TERM], "group", forks.start_command)
 
 
 @pytest.mark.slow
@@ -145,10 +148,12 @@ def test_signals_in_any_order_leave_a_record(prepared, tmp_path, stage, sequence
     stop(prepared, tmp_path, stage, sequence, target)
 
 
-def faulty(prepared: Folder, root: Path, how: str):
+def faulty(prepared: Folder, root: Path, how: str, forks: Forks):
     """Start a cell that goes wrong in one way, and wait until it does."""
     folder = beside(prepared, root)
-    process = folder.start("bench", "--config-dir", str(own_models(folder, how)), *OPTIONS, f"model={how}")
+    process = forks.start_command(
+        folder, "bench", "--config-dir", str(own_models(folder, how)), *OPTIONS, f"model={how}"
+    )
     wait_for((root / "begun.txt").exists, process)
     return process, folder
 
@@ -157,18 +162,17 @@ def faulty(prepared: Folder, root: Path, how: str):
 @pytest.mark.parametrize(
     "pause", [0.6, pytest.param(2, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow)]
 )
-def test_sigterm_after_sigint_does_not_wait_for_the_end_of_a_step(prepared, tmp_path, pause, target):
-    process, folder = faulty(prepared, tmp_path, "a_long_step")
+def test_sigterm_after_sigint_does_not_wait_for_the_end_of_a_step(prepared, forks, tmp_path, pause, target):
+    process, folder = faulty(prepared, tmp_path, "a_long_step", forks)
     send(process, [INT, pause, TERM], target)
     assert_interrupted(process, folder, "training at ")
 
 
 @EITHER
-def test_a_record_is_written_to_its_end_whatever_signals_come(prepared, tmp_path, target):
+def test_a_record_is_written_to_its_end_whatever_signals_come(prepared, forks, tmp_path, target):
     folder = beside(prepared, tmp_path)
-    process = folder.start(
-        "bench", "--config-dir", str(own_models(folder, "a_long_record")), *OPTIONS, *LONG, "model=a_long_record"
-    )
+    own = str(own_models(folder, "a_long_record"))
+    process = forks.start_command(folder, "bench", "--config-dir", own, *OPTIONS, *LONG, "model=a_long_record")
     in_training(process, folder)
     TARGETS[target](process.pid, INT)
     wait_for((tmp_path / "begun.txt").exists, process)
@@ -177,8 +181,8 @@ def test_a_record_is_written_to_its_end_whatever_signals_come(prepared, tmp_path
 
 
 @pytest.mark.parametrize("target", [pytest.param("command", marks=pytest.mark.slow), "group"])
-def test_a_second_ctrl_c_kills_at_once_and_leaves_a_record(prepared, tmp_path, target):
-    process, folder = faulty(prepared, tmp_path, "a_long_step")
+def test_a_second_ctrl_c_kills_at_once_and_leaves_a_record(prepared, forks, tmp_path, target):
+    process, folder = faulty(prepared, tmp_path, "a_long_step", forks)
     send(process, [INT, 0.8], target)
     assert process.poll() is None, "the first one waits for the end of the step"
     send(process, [INT], target)
@@ -186,14 +190,14 @@ def test_a_second_ctrl_c_kills_at_once_and_leaves_a_record(prepared, tmp_path, t
 
 
 @EITHER
-def test_ctrl_c_ends_the_step_and_the_same_command_resumes(prepared, tmp_path, target):
+def test_ctrl_c_ends_the_step_and_the_same_command_resumes(prepared, forks, tmp_path, target):
     """Only the end of the step writes a checkpoint here: a signal that counted twice would leave none."""
-    process, folder = faulty(prepared, tmp_path, "a_slow_step")
+    process, folder = faulty(prepared, tmp_path, "a_slow_step", forks)
     assert not list(folder.cache.glob("checkpoints/**/last.pt"))
     send(process, [INT], target)
     assert_interrupted(process, folder, "training at ")
     assert list(folder.cache.glob("checkpoints/**/last.pt"))
-    folder.run("bench", "--config-dir", str(folder.root / "own"), *OPTIONS, "model=a_slow_step")
+    forks.command(folder, "bench", "--config-dir", str(folder.root / "own"), *OPTIONS, "model=a_slow_step")
     assert (folder.record()["status"], folder.record()["attempt"]) == ("ok", 2)
 
 
