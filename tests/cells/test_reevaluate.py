@@ -22,10 +22,10 @@ RATIOS = ["measure.extrapolation_ratios=[0.5,1,2]", "measure.extrapolation_knobs
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def measured(forks, tmp_path_factory):
     """A folder with one small cell, measured at 50, 100 and 200 tokens."""
     folder = Folder(tmp_path_factory.mktemp("evaluate"))
-    folder.run("bench", *CELL, *RATIOS)
+    forks.command(folder, "bench", *CELL, *RATIOS)
     return folder
 
 
@@ -222,11 +222,11 @@ def test_other_data_is_refused(cell):
         reevaluate(cell, [120])
 
 
-def test_the_command_prints_the_points_and_a_missing_checkpoint_is_one_sentence(measured, cell, tmp_path):
+def test_the_command_prints_the_points_and_a_missing_checkpoint_is_one_sentence(measured, cell, forks, tmp_path):
     done = measured.run("evaluate", str(cell), "--lengths", "120", "--no-write")
     assert "root_operator" in done.stdout and "120" in done.stdout and "Nothing written" in done.stderr
     elsewhere = Folder(tmp_path)
-    done = elsewhere.run("evaluate", str(cell), check=False)
+    done = forks.command(elsewhere, "evaluate", str(cell), check=False)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
     assert line.endswith("no kept checkpoint of this cell; run lra-bench bench for it first")

@@ -187,26 +187,28 @@ def test_smoke_is_shown_only_if_it_is_named(capsys):
     assert "--protocol smoke shows them" in capsys.readouterr().err
 
 
-def test_commands_show_the_reference_beside_what_was_measured(tmp_path):
+def test_commands_show_the_reference_beside_what_was_measured(tmp_path, forks):
     folder = Folder(tmp_path / "work", LRA_BENCH_REFERENCE=str(tmp_path / "reference"))
     board = tmp_path / "reference" / "board"
     for seed in range(3):
         store.write(make_record("transformer", seed=seed, protocol="smoke"), board)
     arguments = [text for text in CELL if not text.startswith("measure")]
-    done = folder.run("bench", *arguments, "measure.speed_lengths=[]", "tracker=none")
+    done = forks.command(folder, "bench", *arguments, "measure.speed_lengths=[]", "tracker=none")
     table = done.stdout.partition("Beside the reference boards")[2]
     assert "transformer  reference board" in table and "performer" in table.partition("Next:")[0]
-    again = folder.run("bench", *arguments, "measure.speed_lengths=[]", "tracker=none")
+    again = forks.command(folder, "bench", *arguments, "measure.speed_lengths=[]", "tracker=none")
     assert "measured here on" in again.stderr and "--rerun all measures it again" in again.stderr
-    assert "transformer" not in folder.run("leaderboard", "--reference", "none", "--protocol", "smoke").stdout
-    folder.run("plot", "heat_map", "--protocol", "smoke")
+    assert (
+        "transformer" not in forks.command(folder, "leaderboard", "--reference", "none", "--protocol", "smoke").stdout
+    )
+    forks.command(folder, "plot", "heat_map", "--protocol", "smoke")
     csv = pd.read_csv(next((folder.results / "figures").glob("heat_map*.csv")))
     assert set(csv["reference"].fillna("")) == {"", "board"}
-    refused = folder.run("evaluate", str(board), check=False)
+    refused = forks.command(folder, "evaluate", str(board), check=False)
     assert refused.returncode == 2
     shutil.rmtree(folder.results / "figures")
     path = next(board.rglob("seed0.json"))
-    refused = folder.run("evaluate", str(path), check=False)
+    refused = forks.command(folder, "evaluate", str(path), check=False)
     assert refused.returncode == 2 and "reference board" in refused.stderr
     assert json.loads(path.read_text())["attempt"] == 1
 
