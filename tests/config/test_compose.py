@@ -1,12 +1,17 @@
 """Composition: what wins over what, what is named when it is wrong, what the hash covers."""
 
+import copy
 import itertools
 from pathlib import Path
 
 import pytest
 import yaml
+from omegaconf import OmegaConf
 
 from lra_bench.config import compose as config
+from lra_bench.config import loading
+from lra_bench.config.group_cache import Loader
+from lra_bench.config.groups import option_files
 from lra_bench.config.hashing import config_hash
 from lra_bench.config.listing import options
 from lra_bench.config.objects import build_task
@@ -25,8 +30,14 @@ def hydra():
         yield
 
 
-def compose(*overrides, **more):
-    return config.compose(list(overrides), **more)
+LOADER = Loader(None)
+"""Composes each choice of groups once, as the planning of a grid does."""
+
+
+def compose(*overrides, config_dir=None, load=None):
+    if config_dir is None and load is None:
+        load = LOADER
+    return config.compose(list(overrides), config_dir, load)
 
 
 def tasks_of(protocol):
@@ -48,21 +59,65 @@ def test_every_built_in_pair_of_protocol_and_task_has_a_recipe_that_cites():
             assert "allow_partial" not in text, f"{recipe.name} takes less than the whole data without being asked"
 
 
+def form_of(model):
+    """The sections of a model's file, and the options in them."""
+    sections = yaml.safe_load(option_files("model")[model].read_text())
+    return sorted((section, sorted(node)) for section, node in sections.items())
+
+
+MODELS = sorted(option_files("model"))
+OF_EACH_FORM = {repr(form_of(model)): model for model in reversed(MODELS)}.values()
+
+
 def every_model_under_every_protocol():
-    """The fast tests take every model and every protocol once, the slow ones every pair."""
-    models, protocols = ([entry["name"] for entry in options(kind)] for kind in ("models", "protocols"))
-    for model, protocol in itertools.product(models, protocols):
-        first = protocol == "quick" or model == "transformer"
+    """The fast tests take every protocol once and a model of each form of file, the slow ones every pair."""
+    for model, protocol in itertools.product(MODELS, sorted(option_files("protocol"))):
+        first = model == "transformer" or (protocol == "quick" and model in OF_EACH_FORM)
         yield pytest.param(model, protocol, marks=() if first else pytest.mark.slow)
 
 
-@pytest.mark.parametrize(("model", "protocol"), every_model_under_every_protocol())
-def test_every_model_composes_under_every_protocol(model, protocol):
-    composed = compose(f"model={model}", f"protocol={protocol}", "hardware=cpu")
+def check_composed(composed, protocol):
     assert composed.config.protocol.name == protocol
     assert composed.config.model["label"]
     assert composed.modified == ()
     assert composed.differences == {}
+
+
+@pytest.mark.parametrize(("model", "protocol"), every_model_under_every_protocol())
+def test_every_model_composes_under_every_protocol(model, protocol):
+    check_composed(compose(f"model={model}", f"protocol={protocol}", "hardware=cpu"), protocol)
+
+
+@pytest.fixture(scope="module")
+def merge_files():
+    """Load a model by merging its file, and that of its position, into what Hydra composed for the protocol quick."""
+    composed, composed_choices = loading.load_unresolved(["protocol=quick", "hardware=cpu"], None)
+    OmegaConf.set_struct(composed, False)
+    composed.model = {}
+    files = {group: option_files(group) for group in ("position", "model")}
+
+    def load(overrides):
+        choices = composed_choices | dict(override.split("=") for override in overrides)
+        config = copy.deepcopy(composed)
+        config.merge_with({"position": OmegaConf.load(files["position"][choices["position"]])})
+        config.merge_with(OmegaConf.load(files["model"][choices["model"]]))
+        config.merge_with({"backbone": OmegaConf.load(CONF / "config.yaml").backbone})  # its _self_ is after the model
+        return loading.plain(config), choices
+
+    return load
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_composes(model, merge_files):
+    """Where Hydra merges only files without defaults lists into one package, the merge here gives the same."""
+    text = option_files("model")[model].read_text()
+    assert text.startswith("# @package _global_\n") and "defaults" not in yaml.safe_load(text)
+    composed = compose(f"model={model}", "protocol=quick", "hardware=cpu", load=merge_files)
+    check_composed(composed, "quick")
+    if model in OF_EACH_FORM:
+        by_hydra = compose(f"model={model}", "protocol=quick", "hardware=cpu")
+        assert composed.config == by_hydra.config
+        assert composed.choices["position"] == by_hydra.choices["position"]
 
 
 def test_options_are_listed_with_a_description():
