@@ -13,6 +13,7 @@ from lra_bench.config.groups import option_files
 from lra_bench.config.hints import SYNONYMS, WORDS
 from lra_bench.contracts import UserError
 from tests.support.command import TINY, Folder
+from tests.support.forked_cells import fork_cells
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ CASES = {
     "heads that do not divide": (["backbone.heads=3"], ["backbone.heads=3"]),
     "no width": (["backbone.width=-1"], ["backbone.width=-1"]),
     "an override of two lines": (["train.lr=\n"], ["train.lr= : cannot be read as key=value"]),
-    "unknown order": (["train.order=sorted"], ["train.order=sorted", "shuffled or stream"]),
+    "unknown order": (["train.order=sorted", "tracker=none"], ["train.order=sorted", "shuffled or stream"]),
     "a name alone": (["performer", "text"], ["performer text: write model=performer task=text"]),
     "a misspelt name alone": (["perfomer"], ["perfomer: is no override; did you mean model=performer?"]),
     "an option as a flag": (["--model", "performer"], ["No such option: --model; write model=performer"]),
@@ -65,6 +66,20 @@ CASES = {
     "unknown optimizer": (["train.optimizer=lion"], ["train.optimizer=lion", "adamw, adam, sgd"]),
 }
 
+IN_A_NEW_PROCESS = "misspelt model option"
+"""The case whose cell starts a Python of its own; the cells of the others are forks."""
+
+
+def run_here(folder, monkeypatch, capfd, *arguments):
+    """Exit code and stderr of ``lra-bench`` run by this process, which has imported everything."""
+    monkeypatch.chdir(folder.root)
+    for name, value in folder.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["lra-bench", *arguments])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    return end.value.code, capfd.readouterr().err
+
 
 @pytest.mark.parametrize("case", CASES)
 def test_one_sentence_and_code_two(folder, case, monkeypatch, capfd):
@@ -78,14 +93,10 @@ def test_one_sentence_and_code_two(folder, case, monkeypatch, capfd):
         if arguments is None
         else ["bench", *[a for a in TINY if a.split("=")[0] not in str(arguments)], *arguments]
     )
-    monkeypatch.chdir(folder.root)
-    for name, value in folder.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "argv", ["lra-bench", *command])
-    with pytest.raises(SystemExit) as end:  # in this process, which has loaded everything
-        main.main()
-    errors = capfd.readouterr().err
-    assert end.value.code == 2, errors
+    if case != IN_A_NEW_PROCESS:
+        fork_cells(monkeypatch)
+    code, errors = run_here(folder, monkeypatch, capfd, *command)
+    assert code == 2, errors
     last = errors.strip().splitlines()[-1]
     assert "Traceback" not in errors
     for word in named:
@@ -137,15 +148,18 @@ def test_other_words_for_options_lead_to_options_that_exist():
     assert not set(SYNONYMS) & option_names()
 
 
-def test_a_position_that_the_mixer_does_not_honour(folder):
+def test_a_position_that_the_mixer_does_not_honour(folder, monkeypatch, capfd):
     (folder.root / "own" / "position").mkdir(parents=True)
     (folder.root / "own" / "position" / "spun.yaml").write_text("# Rotates.\n_target_: spun.Spun\n")
     (folder.root / "own" / "spun.py").write_text(
         "from lra_bench.models.positions.position import Position\n\n\n"
         "class Spun(Position):\n    hooks = frozenset({'rotate'})\n    name = 'spun'\n"
     )
-    done = folder.run("bench", *TINY, "model=bag_of_tokens", "position=none", "--dry-run", check=False)
-    assert done.returncode == 0, done.stderr
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    fork_cells(monkeypatch)
+    arguments = [*TINY, "model=bag_of_tokens", "position=none", "--dry-run"]
+    code, errors = run_here(folder, monkeypatch, capfd, "bench", *arguments)
+    assert code == 0, errors
     (folder.root / "own" / "model").mkdir()
     (folder.root / "own" / "model" / "deaf.yaml").write_text(
         "# @package _global_\n# Deaf.\nmodel: {label: Deaf, mixer: {_target_: deaf.Deaf}}\n"
@@ -155,9 +169,10 @@ def test_a_position_that_the_mixer_does_not_honour(folder):
         "class Deaf(Mixer):\n    spec = MixerSpec(family='test', paper='none', positions=('embed',))\n\n"
         "    def forward(self, x, context):\n        return x, context\n"
     )
-    done = folder.run("bench", *TINY, "--config-dir", "own", "model=deaf", "position=spun", check=False)
-    assert done.returncode == 2, done.stdout + done.stderr
-    last = done.stderr.strip().splitlines()[-1]
+    arguments = [*TINY, "--config-dir", "own", "model=deaf", "position=spun"]
+    code, errors = run_here(folder, monkeypatch, capfd, "bench", *arguments)
+    assert code == 2, errors
+    last = errors.strip().splitlines()[-1]
     assert "position=spun" in last
     assert "Deaf" in last
 
