@@ -43,8 +43,7 @@ def undisturbed_ratio(
         return found, None
     several = min(fewer, STRETCHES)
     drawn = numpy.random.default_rng(0).integers(several, size=(REDRAWN, several))
-    redrawn = [_redrawn(other, places) / _redrawn(own, places) for places in drawn]
-    low, high = numpy.quantile(redrawn, [0.025, 0.975])
+    low, high = numpy.quantile(_redrawn(other, drawn) / _redrawn(own, drawn), [0.025, 0.975])
     return found, float(high - low) / 2 / found
 
 
@@ -53,10 +52,20 @@ def fast(rounds: Iterable[Sequence[float]]) -> float:
     return float(numpy.quantile(list(itertools.chain(*rounds)), FAST))
 
 
-def _redrawn(rounds: Sequence[Sequence[float]], places: Sequence[int]) -> float:
-    """What is fast of the stretches at ``places``, of as many as there are places."""
-    ends = [len(rounds) * end // len(places) for end in range(len(places) + 1)]
-    return fast(itertools.chain(*(rounds[ends[place] : ends[place + 1]] for place in places)))
+def _redrawn(rounds: Sequence[Sequence[float]], draws: numpy.ndarray) -> numpy.ndarray:
+    """What is fast of the stretches that each row of ``draws`` names, of as many as a row has."""
+    several = draws.shape[1]
+    ends = [len(rounds) * end // several for end in range(several + 1)]
+    stretches = [numpy.concatenate(rounds[begin:end]) for begin, end in itertools.pairwise(ends)]
+    return numpy.array([_quantile(numpy.concatenate([stretches[place] for place in places])) for places in draws])
+
+
+def _quantile(values: numpy.ndarray) -> float:
+    """``numpy.quantile(values, FAST)``, which takes ten times as long for so few values."""
+    place = FAST * (len(values) - 1)
+    below = int(place)
+    low, high = numpy.partition(values, (below, min(below + 1, len(values) - 1)))[below : below + 2][[0, -1]]
+    return float(low + (high - low) * (place - below))
 
 
 def median_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
