@@ -384,22 +384,38 @@ def test_a_length_that_is_predicted_too_slow_is_not_tried(monkeypatch: pytest.Mo
 
 
 def test_a_fresh_process_measures_and_ends() -> None:
-    found, _ = run_worker({**job(length=64), "modes": ["train"], "flops": True}, timeout_seconds=60)
-    assert [next(iter(finding)) for finding in found] == ["speed", "flops"]
+    request = {**job(length=64), "modes": ["train"], "step_flops": True}
+    request["config"]["measure"]["speed_seconds"] = 0.05
+    found, _ = run_worker(request, timeout_seconds=60)
+    assert [next(iter(finding)) for finding in found] == ["speed", "step_flops"]
     assert found[0]["speed"]["status"] == "ok"
     assert found[0]["speed"]["n"] >= timing.STEPS
 
 
+@pytest.fixture
+def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """A function that writes a module which a worker process can run and which imports nothing slow; its name."""
+
+    def write(text: str) -> str:
+        (tmp_path / "stand_in_worker.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+        return "stand_in_worker"
+
+    return write
+
+
 @pytest.mark.parametrize(
-    ("how", "seconds", "status", "reason"),
+    ("program", "seconds", "status", "reason"),
     [
-        ("killed", 60, "out_of_memory", "killed"),
-        ("hangs", 2, "timeout", "within 2 s"),
+        ("import os; os.kill(os.getpid(), 9)", 60, "out_of_memory", "killed"),
+        ("import time; time.sleep(60)", 1, "timeout", "within 1 s"),
     ],
+    ids=["killed", "hangs"],
 )
-def test_how_a_process_ends_is_told(how: str, seconds: float, status: str, reason: str) -> None:
-    request = job("Failing", how=how, limit=32)
-    found, ending = run_worker(request, timeout_seconds=seconds)
+def test_how_a_process_ends_is_told(
+    write_module: Callable[[str], str], program: str, seconds: float, status: str, reason: str
+) -> None:
+    found, ending = run_worker(job(), timeout_seconds=seconds, module=write_module(program))
     assert found == []
     assert ending[0] == status and reason in ending[1]
 
@@ -414,9 +430,9 @@ def test_a_child_finds_what_its_parent_finds(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "only_here.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "elsewhere" / "torch.py").write_text("raise SystemExit(3)")
+    (tmp_path / "elsewhere" / "yaml.py").write_text("raise SystemExit(3)")
     done = subprocess.run(
-        [sys.executable, "-c", "import only_here, torch"], env=environment(), cwd=tmp_path / "elsewhere", check=False
+        [sys.executable, "-c", "import only_here, yaml"], env=environment(), cwd=tmp_path / "elsewhere", check=False
     )
     assert done.returncode == 0
 
@@ -425,16 +441,19 @@ PARENT = """
 import json, sys
 from lra_bench.profiling.worker_pool import run_worker
 print("ready", flush=True)
-run_worker(json.loads(sys.argv[1]), 600)
+run_worker(json.loads(sys.argv[1]), 600, module=sys.argv[2])
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_worker_does_not_outlive_its_parent(number: signal.Signals) -> None:
+def test_a_worker_does_not_outlive_its_parent(number: signal.Signals, write_module: Callable[[str], str]) -> None:
+    """On SIGINT the parent ends any process; on SIGKILL the worker ends itself."""
     request = job("Failing", how="hangs", limit=32)
+    hangs = write_module("import time\nopen('/proc/self/oom_score_adj', 'w').write('1000')\ntime.sleep(60)")
+    module = hangs if number == signal.SIGINT else "lra_bench.profiling.worker"
     with subprocess.Popen(
-        [sys.executable, "-c", PARENT, json.dumps(request)],
+        [sys.executable, "-c", PARENT, json.dumps(request), module],
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -522,7 +541,7 @@ def test_memory_is_what_is_alive_and_not_what_the_allocator_keeps() -> None:
         ).config
     spec = dataclasses.asdict(build_task(composed).spec)
     peaks = []
-    for length in (1024, 4096):
+    for length in (512, 2048):
         request = {
             **job(length=length),
             "config": as_dict(composed),
