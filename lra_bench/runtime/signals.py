@@ -73,6 +73,9 @@ def ignore_all() -> None:
     with suppress(ValueError):  # not in the main thread
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
+    # If KeyboardInterrupt has left a string that a library executed, as dataclasses does, Python ends with SIGINT
+    # whatever the exit code, although the exception was caught. Executing another string resets this.
+    exec("")
 
 
 def unblock() -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.forks import Forks
 from tests.faults.outcome import beside, left_behind, wait_for, wait_for_step
 from tests.faults.test_endings import OPTIONS, own_models
 from tests.faults.test_kills import cell_processes
 from tests.support.command import TINY, Folder, alive
+from tests.support.forks import Forks
 
 CELL, WORKER = "lra_bench.cells.run", "lra_bench.profiling.worker"
 LONG = ["train.steps=100000", "train.evaluate_every=100000", "hardware.checkpoint_seconds=0"]
@@ -221,3 +221,21 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT, None, signal.SIGINT
 def test_sigint_is_heeded_once_and_sigterm_again_after_the_echo():
     done = subprocess.run([sys.executable, "-c", SUPERVISED], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["raised", *["nothing"] * 4, "raised", "nothing"]
+
+
+ENDING = """
+import sys
+from lra_bench.runtime.signals import ignore_all
+
+try:
+    exec("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+except KeyboardInterrupt:
+    ignore_all()
+    sys.exit(130)
+"""
+
+
+def test_the_exit_code_stands_if_an_executed_string_was_interrupted(tmp_path):
+    (tmp_path / "ending.py").write_text(ENDING)
+    done = subprocess.run([sys.executable, "-m", "ending"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 130, done.stderr
