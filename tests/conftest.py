@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.faults.forks import Forks
+    from tests.support.forks import Forks
 
 # Two workers on two cores: threads of their own would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -72,8 +72,8 @@ def process_settings():
 
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory) -> Iterator[Forks]:
-    """Starts cells and commands in forks of a process that has imported what they need."""
-    from tests.faults.forks import forks
+    """A fork server, which runs cells and commands without the time that imports take."""
+    from tests.support.forks import fork_server
 
-    with forks(tmp_path_factory.mktemp("forks")) as started:
+    with fork_server(tmp_path_factory.mktemp("forks")) as started:
         yield started

@@ -3,6 +3,7 @@
 import os
 import re
 import sys
+from functools import partial
 
 import pytest
 
@@ -13,7 +14,6 @@ from lra_bench.config.groups import option_files
 from lra_bench.config.hints import SYNONYMS, WORDS
 from lra_bench.contracts import UserError
 from tests.support.command import TINY, Folder
-from tests.support.forked_cells import fork_cells
 
 
 @pytest.fixture(scope="module")
@@ -66,23 +66,12 @@ CASES = {
     "unknown optimizer": (["train.optimizer=lion"], ["train.optimizer=lion", "adamw, adam, sgd"]),
 }
 
-IN_A_NEW_PROCESS = "misspelt model option"
-"""The case whose cell starts a Python of its own; the cells of the others are forks."""
-
-
-def run_here(folder, monkeypatch, capfd, *arguments):
-    """Exit code and stderr of ``lra-bench`` run by this process, which has imported everything."""
-    monkeypatch.chdir(folder.root)
-    for name, value in folder.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "argv", ["lra-bench", *arguments])
-    with pytest.raises(SystemExit) as end:
-        main.main()
-    return end.value.code, capfd.readouterr().err
+NOT_FORKED = "misspelt model option"
+"""The case in which command and cell start new interpreters."""
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_one_sentence_and_code_two(folder, case, monkeypatch, capfd):
+def test_one_sentence_and_code_two(folder, case, forks):
     import torch
 
     if case == "no device" and torch.cuda.is_available():
@@ -93,12 +82,11 @@ def test_one_sentence_and_code_two(folder, case, monkeypatch, capfd):
         if arguments is None
         else ["bench", *[a for a in TINY if a.split("=")[0] not in str(arguments)], *arguments]
     )
-    if case != IN_A_NEW_PROCESS:
-        fork_cells(monkeypatch)
-    code, errors = run_here(folder, monkeypatch, capfd, *command)
-    assert code == 2, errors
-    last = errors.strip().splitlines()[-1]
-    assert "Traceback" not in errors
+    run = folder.run if case == NOT_FORKED else partial(forks.command, folder)
+    done = run(*command, check=False)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert "Traceback" not in done.stderr
     for word in named:
         assert word in last, last
     assert not folder.records()
@@ -148,18 +136,14 @@ def test_other_words_for_options_lead_to_options_that_exist():
     assert not set(SYNONYMS) & option_names()
 
 
-def test_a_position_that_the_mixer_does_not_honour(folder, monkeypatch, capfd):
+def test_a_position_that_the_mixer_does_not_honour(folder, forks):
     (folder.root / "own" / "position").mkdir(parents=True)
     (folder.root / "own" / "position" / "spun.yaml").write_text("# Rotates.\n_target_: spun.Spun\n")
     (folder.root / "own" / "spun.py").write_text(
         "from lra_bench.models.positions.position import Position\n\n\n"
         "class Spun(Position):\n    hooks = frozenset({'rotate'})\n    name = 'spun'\n"
     )
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    fork_cells(monkeypatch)
-    arguments = [*TINY, "model=bag_of_tokens", "position=none", "--dry-run"]
-    code, errors = run_here(folder, monkeypatch, capfd, "bench", *arguments)
-    assert code == 0, errors
+    forks.command(folder, "bench", *TINY, "model=bag_of_tokens", "position=none", "--dry-run")
     (folder.root / "own" / "model").mkdir()
     (folder.root / "own" / "model" / "deaf.yaml").write_text(
         "# @package _global_\n# Deaf.\nmodel: {label: Deaf, mixer: {_target_: deaf.Deaf}}\n"
@@ -170,9 +154,9 @@ def test_a_position_that_the_mixer_does_not_honour(folder, monkeypatch, capfd):
         "    def forward(self, x, context):\n        return x, context\n"
     )
     arguments = [*TINY, "--config-dir", "own", "model=deaf", "position=spun"]
-    code, errors = run_here(folder, monkeypatch, capfd, "bench", *arguments)
-    assert code == 2, errors
-    last = errors.strip().splitlines()[-1]
+    done = forks.command(folder, "bench", *arguments, check=False)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
     assert "position=spun" in last
     assert "Deaf" in last
 

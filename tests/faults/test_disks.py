@@ -13,8 +13,8 @@ from lra_bench.grid.execute import execute
 from lra_bench.grid.plan import plan
 from lra_bench.records import store
 from lra_bench.runtime.files import system_error
-from tests.faults.forks import planned
 from tests.faults.outcome import ALONE, assert_same, assert_tidy, beside, outcome
+from tests.support.forks import planned
 from tests.support.record_factory import make_curves, make_record
 
 
@@ -37,38 +37,38 @@ def remount(place: Path, option: str) -> None:
     subprocess.run(["mount", "-o", f"remount,{option}", str(place)], check=True)
 
 
-def test_a_disk_that_fills_with_checkpoints_interrupts_the_cell(calm, server, tmp_path):
+def test_a_disk_that_fills_with_checkpoints_interrupts_the_cell(calm, forks, tmp_path):
     folder = beside(calm.folder, tmp_path)
     (cell,) = planned(ALONE, folder)
     with small_disk(folder.cache / "checkpoints", 150) as disk:
         ballast = disk / "ballast"
         ballast.write_bytes(b"1" * 70 * 1024)
-        assert server.run(cell, folder) == 2
+        assert forks.run(cell, folder) == 2
         record = folder.record()
         assert record["status"] == "interrupted" and "is full (No space left on device)" in record["reason"]
-        assert "LRA_BENCH_CACHE" in server.output.read_text().splitlines()[-1]
+        assert "LRA_BENCH_CACHE" in forks.output.read_text().splitlines()[-1]
         ballast.unlink()
         remount(disk, "size=2m")
-        assert server.run(cell, folder, attempt=2) == 0, server.output.read_text()
+        assert forks.run(cell, folder, attempt=2) == 0, forks.output.read_text()
         assert_same(outcome(folder), calm.expected)
         assert_tidy(folder)
 
 
-def test_results_that_are_full_or_read_only_cost_no_training(calm, server, tmp_path):
+def test_results_that_are_full_or_read_only_cost_no_training(calm, forks, tmp_path):
     folder = beside(calm.folder, tmp_path)
     (cell,) = planned(ALONE, folder)
     with small_disk(folder.results, 12) as disk:
-        assert server.run(cell, folder) == 2
-        assert f"--results {folder.results}: is full" in server.output.read_text().splitlines()[-1]
+        assert forks.run(cell, folder) == 2
+        assert f"--results {folder.results}: is full" in forks.output.read_text().splitlines()[-1]
         assert not folder.records()
         best = next(folder.cache.glob("checkpoints/**/best.safetensors")).stat().st_ino
         remount(disk, "size=2m,ro")
         with pytest.raises(Unwritable, match=r"--results .* cannot be written \(Read-only file system\)"):
             list(execute(plan(ALONE, folder.results), folder.results))
-        assert server.run(cell, folder) == 2
-        assert "Read-only" in server.output.read_text().splitlines()[-1]
+        assert forks.run(cell, folder) == 2
+        assert "Read-only" in forks.output.read_text().splitlines()[-1]
         remount(disk, "rw")
-        assert server.run(cell, folder) == 0, server.output.read_text()
+        assert forks.run(cell, folder) == 0, forks.output.read_text()
         assert next(folder.cache.glob("checkpoints/**/best.safetensors")).stat().st_ino == best, "nothing was trained"
         assert_same(outcome(folder), calm.expected)
         assert_tidy(folder)

@@ -14,8 +14,8 @@ from lra_bench.grid.status import RERUN
 from lra_bench.records import store
 from lra_bench.runtime import subprocesses
 from lra_bench.runtime.limits import memory_limit
-from tests.faults.forks import Forks, planned
 from tests.support.command import TINY, Folder
+from tests.support.forks import Forks, planned
 
 OPTIONS = [*TINY, "tracker=none", "measure.extrapolation_ratios=[]"]
 
@@ -56,11 +56,11 @@ WITHIN = {
 
 
 @pytest.mark.parametrize("how", WITHIN)
-def test_what_a_cell_sees_of_its_own_end(folder, server: Forks, how):
+def test_what_a_cell_sees_of_its_own_end(folder, forks: Forks, how):
     status, reason, options = WITHIN[how]
     own = own_models(folder, how)
     (cell,) = planned([*OPTIONS, *options, f"model={how}"], folder, own)
-    assert server.run(cell, folder) == 10, server.output.read_text()
+    assert forks.run(cell, folder) == 10, forks.output.read_text()
     record = store.find(cell.key, folder.results)
     assert record.status == status and record.reason.startswith(reason), record.reason
     if how == "error":
@@ -74,16 +74,16 @@ def test_what_a_cell_sees_of_its_own_end(folder, server: Forks, how):
     ("how", "status"),
     [("ctrl_c_while_the_record_is_written", "ok"), ("told_to_stop_again_while_the_record_is_written", "interrupted")],
 )
-def test_a_record_is_written_to_its_end(folder, server: Forks, how, status):
+def test_a_record_is_written_to_its_end(folder, forks: Forks, how, status):
     (cell,) = planned([*OPTIONS, f"model={how}"], folder, own_models(folder, how))
-    assert server.run(cell, folder) == 130, server.output.read_text()
+    assert forks.run(cell, folder) == 130, forks.output.read_text()
     assert store.find(cell.key, folder.results).status == status
 
 
-def test_a_mistake_is_no_record(folder, server: Forks):
+def test_a_mistake_is_no_record(folder, forks: Forks):
     (cell,) = planned([*OPTIONS, "model=mistake"], folder, own_models(folder, "mistake"))
-    assert server.run(cell, folder) == 2
-    assert "lra-bench: model.mixer: no such luck" in server.output.read_text()
+    assert forks.run(cell, folder) == 2
+    assert "lra-bench: model.mixer: no such luck" in forks.output.read_text()
     assert store.find(cell.key, folder.results) is None
 
 
@@ -100,10 +100,10 @@ def assert_ended_outside(folder: Folder, how: str, status: str, reason: str) -> 
     assert record["reason"].startswith("training at 100 tokens, batch 8: ")
 
 
-def test_who_cannot_speak_any_more_is_spoken_for_and_the_grid_goes_on(folder, server: Forks):
+def test_who_cannot_speak_any_more_is_spoken_for_and_the_grid_goes_on(folder, forks: Forks):
     own = own_models(folder, *OUTSIDE)
     options = ["--config-dir", str(own), *OPTIONS, "hardware.timeout_seconds=3", f"model={','.join(OUTSIDE)}"]
-    done = server.command(folder, "bench", *options, check=False, grace=0.5)
+    done = forks.command(folder, "bench", *options, check=False, grace=0.5)
     assert done.returncode == 1, done.stderr
     for how, ending in OUTSIDE.items():
         assert_ended_outside(folder, how, *ending)
@@ -127,20 +127,20 @@ def test_a_crash_of_a_process_that_was_started_leaves_a_record_and_its_last_word
     assert [(record.attempt, code) for _, record, code in skipped] == [(1, 1)], "not again without being asked"
 
 
-def test_a_clock_that_falls_back_changes_dates_alone(folder, server: Forks):
+def test_a_clock_that_falls_back_changes_dates_alone(folder, forks: Forks):
     """Durations and the order of attempts do not come from it."""
     own = own_models(folder, "clock", "counted")
     records = []
     for how in ("counted", "clock"):
         (cell,) = planned([*OPTIONS, f"model={how}"], folder, own)
-        assert server.run(cell, folder) == 0, server.output.read_text()
+        assert forks.run(cell, folder) == 0, forks.output.read_text()
         records.append(store.find(cell.key, folder.results))
     usual, odd = records
     assert odd.finished_at < "1971" < odd.started_at
     assert 0 < odd.wall_seconds < 600 and 0 < odd.training["train_seconds"] < 600
     assert odd.training["final_weights_sha256"] == usual.training["final_weights_sha256"]
     assert odd.metrics == usual.metrics
-    assert server.run(cell, folder, attempt=2, anew=True) == 0, "measured again, it is the later attempt all the same"
+    assert forks.run(cell, folder, attempt=2, anew=True) == 0, "measured again, it is the later attempt all the same"
     assert store.find(cell.key, folder.results).attempt == 2
     (found,) = plan([*OPTIONS, "model=clock"], folder.results, own)
     assert found.status == "done"

@@ -15,7 +15,6 @@ import pytest
 
 from lra_bench.grid.execute import execute
 from lra_bench.grid.plan import plan
-from tests.faults.forks import Forks, planned
 from tests.faults.outcome import (
     ALONE,
     STEPS,
@@ -31,6 +30,7 @@ from tests.faults.outcome import (
     wait_for_step,
 )
 from tests.support.command import Folder, alive
+from tests.support.forks import Forks, planned
 
 KILLS_IN_A_ROW = 4
 
@@ -42,14 +42,14 @@ def moments() -> random.Random:
     return random.Random(seed)
 
 
-def kill_children(server: Forks, calm: Calm, root: Path, moments: random.Random, wanted: int) -> list[str]:
+def kill_children(forks: Forks, calm: Calm, root: Path, moments: random.Random, wanted: int) -> list[str]:
     """Kill the process of a cell that often, at random steps and at random times; where it was each time."""
     killed: list[str] = []
     while len(killed) < wanted:
         folder = beside(calm.folder, root / f"series{len(killed)}")
         (cell,) = planned(ALONE, folder)
         for _ in range(min(KILLS_IN_A_ROW, wanted - len(killed))):
-            fork = server.start(cell, folder)
+            fork = forks.start(cell, folder)
             if moments.random() < 0.5:
                 wait_for_step(folder, fork.alive, moments.randint(1, STEPS))
             else:
@@ -58,11 +58,11 @@ def kill_children(server: Forks, calm: Calm, root: Path, moments: random.Random,
             ended = fork.wait()
             assert_sound(folder)
             if ended != -signal.SIGKILL:
-                assert ended == 0, server.output.read_text()
+                assert ended == 0, forks.output.read_text()
                 break
             files = sorted(path.name for path in folder.root.rglob("*") if path.is_file() and "data" not in path.parts)
             killed.append(" ".join(name for name in files if not name.endswith(".lock")))
-        assert server.run(cell, folder) == 0, server.output.read_text()
+        assert forks.run(cell, folder) == 0, forks.output.read_text()
         assert_same(outcome(folder), calm.expected)
         assert_tidy(folder)
     return killed
@@ -127,14 +127,14 @@ def kill_commands(
     return killed
 
 
-def test_three_kills_of_the_process_of_a_cell(server, calm, tmp_path, moments):
-    assert len(kill_children(server, calm, tmp_path, moments, 3)) == 3
+def test_three_kills_of_the_process_of_a_cell(forks, calm, tmp_path, moments):
+    assert len(kill_children(forks, calm, tmp_path, moments, 3)) == 3
 
 
-def test_a_kill_of_the_command_and_ctrl_c(server, calm, tmp_path, moments):
+def test_a_kill_of_the_command_and_ctrl_c(forks, calm, tmp_path, moments):
     """Another kill. Ctrl-C leaves a record that says so, and is no end of the row."""
     folder = beside(calm.folder, tmp_path)
-    for stop, start in ((kill_command, Folder.start), (press_ctrl_c, server.start_command)):
+    for stop, start in ((kill_command, Folder.start), (press_ctrl_c, forks.start_command)):
         process = start(folder, "bench", *ALONE)
         wait_for_step(folder, alive(process), moments.randint(1, STEPS // 3))
         assert process.poll() is None
@@ -146,7 +146,7 @@ def test_a_kill_of_the_command_and_ctrl_c(server, calm, tmp_path, moments):
     assert process.returncode == 130, printed
     (found,) = plan(ALONE, folder.results)
     assert found.status == "to run" and "interrupted" in found.reason
-    assert server.run(found.cell, folder, attempt=3) == 0
+    assert forks.run(found.cell, folder, attempt=3) == 0
     assert folder.record()["attempt"] == 3
     assert_same(outcome(folder), calm.expected)
     assert_tidy(folder)
@@ -154,8 +154,8 @@ def test_a_kill_of_the_command_and_ctrl_c(server, calm, tmp_path, moments):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
-def test_sixty_kills_of_the_process_of_a_cell(server, calm, tmp_path, moments, part):
-    assert len(kill_children(server, calm, tmp_path, moments, 15)) == 15
+def test_sixty_kills_of_the_process_of_a_cell(forks, calm, tmp_path, moments, part):
+    assert len(kill_children(forks, calm, tmp_path, moments, 15)) == 15
 
 
 @pytest.mark.slow
@@ -195,18 +195,18 @@ def test_a_killed_torchrun_ends_its_cell_and_the_next_one_runs(calm, tmp_path, m
     assert not left_behind(folder)
 
 
-def test_a_finished_cell_is_skipped_and_measured_again_on_request(calm, server, tmp_path):
+def test_a_finished_cell_is_skipped_and_measured_again_on_request(calm, forks, tmp_path):
     folder = beside(calm.folder, tmp_path)
     (cell,) = planned(ALONE, folder)
-    assert server.run(cell, folder) == 0
+    assert forks.run(cell, folder) == 0
     (path,) = folder.results.glob("runs/*/*/*/*/seed*.json")
     before = path.read_bytes()
     (found,) = plan(ALONE, folder.results)
     assert found.status == "done"
     ((_, record, code),) = execute([found], folder.results)
     assert (record, code) == (found.record, 0) and path.read_bytes() == before
-    assert server.run(cell, folder, attempt=1) == 0
+    assert forks.run(cell, folder, attempt=1) == 0
     assert path.read_bytes() == before, "another process had made that attempt"
-    assert server.run(cell, folder, attempt=2, anew=True) == 0
+    assert forks.run(cell, folder, attempt=2, anew=True) == 0
     assert folder.record()["attempt"] == 2
     assert_same(outcome(folder), calm.expected)

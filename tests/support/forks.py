@@ -1,7 +1,7 @@
-"""Cells and commands in forks of a process that has imported everything: they cost no start-up.
+"""Run cells and ``lra-bench`` commands in forks of a process that has imported everything, without start-up time.
 
-``python -m tests.faults.forks`` reads a request per line and answers with the number of the fork; after a further line,
-and the end of the fork, with its exit code.
+``python -m tests.support.forks`` reads one request per line and answers with the process number of the fork. After a
+further line, and the end of the fork, it answers with the exit code.
 """
 
 from __future__ import annotations
@@ -134,12 +134,12 @@ class Forks:
 
 
 @contextmanager
-def forks(folder: Path) -> Iterator[Forks]:
-    """A server of forks, whose words go to a file in ``folder``; it ends with the context."""
-    output = folder / "said.txt"
+def fork_server(folder: Path) -> Iterator[Forks]:
+    """A fork server that ends with the context; its stderr goes to a file in ``folder``."""
+    output = folder / "stderr.txt"
     with output.open("w") as stream:
         server = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.forks"],
+            [sys.executable, "-m", "tests.support.forks"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stream,
