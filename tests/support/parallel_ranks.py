@@ -3,11 +3,13 @@
 import json
 import sys
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import torch
 
 from lra_bench.config import compose as configuration
+from lra_bench.config.group_cache import Loader
 from lra_bench.config.objects import build_model, build_task
 from lra_bench.config.schema import CellConfig
 from lra_bench.data.batches import Rows
@@ -20,6 +22,7 @@ from lra_bench.training.rank import connected
 from lra_bench.training.torchrun import running
 
 SMOKE = ["protocol=smoke", "task=listops", "hardware=cpu", "hardware.threads=1", "backbone.dropout=0"]
+LOADER = Loader(None)
 
 
 @dataclass(frozen=True)
@@ -32,9 +35,10 @@ class Case:
     stop_after: int | None = None
 
 
-def composed(overrides: list[str]) -> CellConfig:
+@cache
+def composed(overrides: tuple[str, ...]) -> CellConfig:
     with configuration.hydra_context():
-        return configuration.compose([*SMOKE, *overrides]).config
+        return configuration.compose([*SMOKE, *overrides], load=LOADER).config
 
 
 def trained(case: Case, group: Group = ALONE) -> dict:
@@ -47,7 +51,7 @@ def trained(case: Case, group: Group = ALONE) -> dict:
 
 
 def _trained(case: Case, group: Group) -> dict:
-    config = composed(case.overrides)
+    config = composed(tuple(case.overrides))
     hardware = resolve(config.hardware)
     task = build_task(config)
     task.prepare(Cache())

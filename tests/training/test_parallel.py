@@ -195,8 +195,6 @@ def test_two_processes_train_as_one(tmp_path):
     cases = {
         ("routing", "ddp"): Case(routing, str(tmp_path / "1")),
         ("routing", "fsdp"): Case(routing, str(tmp_path / "2"), sharded=True),
-        ("parts", "ddp"): Case(parts, str(tmp_path / "3")),
-        ("parts", "fsdp"): Case(parts, str(tmp_path / "4"), sharded=True),
         ("parts", "broken off"): Case(parts, str(tmp_path / "5"), sharded=True, stop_after=3),
         ("parts", "and resumed"): Case(parts, str(tmp_path / "5")),
         ("adam", "fsdp"): Case(runs["adam"], str(tmp_path / "6"), sharded=True),
