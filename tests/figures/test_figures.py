@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import matplotlib
@@ -65,6 +66,12 @@ def stored(made: list[Record], folder: Path) -> list[Record]:
             curves["validation_score"] *= 1 + 0.1 * record.key.seed
             store.write(with_knobs(record), folder, curves)
     return made
+
+
+@pytest.fixture(scope="module")
+def stored_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[], list[Record]]], list[Record]]:
+    """A function that stores the records that another makes, at its first call only; tests must not change them."""
+    return cache(lambda make: stored(make(), tmp_path_factory.mktemp(make.__name__)))
 
 
 def with_knobs(record: Record) -> Record:
@@ -283,25 +290,32 @@ def test_machines_and_batch_sizes_never_share_axes() -> None:
     assert len(sheets("score_vs_speed", made)[0].pages[0].axes) == 2
 
 
-@pytest.mark.parametrize("name", OF_ONE_LENGTH)
-def test_versions_of_a_task_never_share_axes(name: str, tmp_path: Path) -> None:
+def of_two_versions() -> list[Record]:
     made = [make_record(model, hash=version * 8) for version in "12" for model in ("transformer", "performer")]
     for record in made:
         record.data["version"] = record.key.hash[0]
-    [sheet] = sheets(name, stored(made, tmp_path))
+    return made
+
+
+@pytest.mark.parametrize("name", OF_ONE_LENGTH)
+def test_versions_of_a_task_never_share_axes(name: str, stored_once) -> None:
+    [sheet] = sheets(name, stored_once(of_two_versions))
     assert set(sheet.data["label"]) <= {"transformer", "performer"}
     said = " ".join(text for page in sheet.pages for text in written(page))
     assert "listops v1" in said and "listops v2" in said
 
 
-@pytest.mark.parametrize("name", OF_ONE_LENGTH)
-def test_protocols_modified_protocols_and_machines_of_timings_never_share_a_sheet(name: str, tmp_path: Path) -> None:
-    made = [
+def of_several_protocols() -> list[Record]:
+    return [
         make_record(model, **options)
         for model in ("transformer", "performer")
         for options in ({}, {"protocol": "small"}, {"protocol_modified": ["train.lr"]}, {"hardware": "h200-bf16"})
     ]
-    drawn = sheets(name, stored(made, tmp_path))
+
+
+@pytest.mark.parametrize("name", OF_ONE_LENGTH)
+def test_protocols_modified_protocols_and_machines_of_timings_never_share_a_sheet(name: str, stored_once) -> None:
+    drawn = sheets(name, stored_once(of_several_protocols))
     assert {"quick", "small", "quick-modified"} <= {sheet.name.replace("-cpu-epyc-2t", "") for sheet in drawn}
     for sheet in drawn:
         assert len(sheet.data[["protocol", "section"]].drop_duplicates()) == 1
@@ -399,9 +413,13 @@ def test_one_seed_that_was_measured_speaks_for_those_that_were_not(name: str, co
     assert row[cost] == one(name, made[:1])[1][cost].item()
 
 
+def of_three_models() -> list[Record]:
+    return [make_record("transformer"), make_record("performer"), make_record("local")]
+
+
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
-def test_records_that_lack_what_is_shown_are_told_in_one_line(name: str, tmp_path: Path, capsys) -> None:
-    whole = stored([make_record("transformer"), make_record("performer")], tmp_path / "whole")
+def test_records_that_lack_what_is_shown_are_told_in_one_line(name: str, stored_once, tmp_path: Path, capsys) -> None:
+    whole = stored_once(of_three_models)[:2]
     bare = make_record("performer", hash="cccc0000", metrics={}, speed=[], growth={}, extrapolation=None)
     paths = draw(name, [*whole, bare], tmp_path / "drawn")
     assert all(path.name.startswith(f"{name}-quick") for path in paths)
@@ -412,8 +430,8 @@ def test_records_that_lack_what_is_shown_are_told_in_one_line(name: str, tmp_pat
 
 
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
-def test_files_appear_and_rebuild_to_the_byte(name: str, tmp_path: Path) -> None:
-    made = stored([make_record("transformer"), make_record("performer"), make_record("local")], tmp_path)
+def test_files_appear_and_rebuild_to_the_byte(name: str, stored_once, tmp_path: Path) -> None:
+    made = stored_once(of_three_models)
     found = []
     for folder in ("one", "two"):
         paths = draw(name, made, tmp_path / folder, width="one")
@@ -440,14 +458,17 @@ def test_mistakes_are_told_in_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cells", "width"), [(records, style.PAGE_INCHES), (many, style.COLUMN_INCHES)], ids=["few", "many"]
 )
-def test_nothing_is_cut_off_or_written_over_something_else(name: str, cells, width: float, tmp_path: Path) -> None:
-    reads_well(name, stored(cells(), tmp_path), width)
+def test_nothing_is_cut_off_or_written_over_something_else(name: str, cells, width: float, stored_once) -> None:
+    reads_well(name, stored_once(cells), width)
+
+
+def of_seven_tasks() -> list[Record]:
+    return many(5, ("copy", "image", "listops", "needle", "recall", "text", "retrieval_synthetic"))
 
 
 @pytest.mark.parametrize("name", ["score_vs_speed", "score_vs_growth", "extrapolation", "learning_curves"])
-def test_three_panels_beside_each_other_have_room_for_the_names_of_their_axes(name: str, tmp_path: Path) -> None:
-    tasks = ("copy", "image", "listops", "needle", "recall", "text", "retrieval_synthetic")
-    reads_well(name, stored(many(5, tasks), tmp_path), style.PAGE_INCHES)
+def test_three_panels_beside_each_other_have_room_for_the_names_of_their_axes(name: str, stored_once) -> None:
+    reads_well(name, stored_once(of_seven_tasks), style.PAGE_INCHES)
 
 
 @pytest.mark.parametrize("name", ["extrapolation", "score_vs_speed", "score_vs_growth", "ranks"])
