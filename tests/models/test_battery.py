@@ -36,7 +36,7 @@ from tests.support.mixer_cases import (
     total,
     with_prefix,
 )
-from tests.support.storage_probe import exponents, held_for_backward
+from tests.support.storage_probe import exponents, largest_and_held
 
 every_case = pytest.mark.parametrize(("name", "causal"), CASES)
 every_mixer = pytest.mark.parametrize("name", NODES)
@@ -402,11 +402,9 @@ def test_memory_grows_as_declared_with_every_position(name, place):
         return run(mixer, rows(2, n, dtype=torch.float32).requires_grad_(), [n, n // 2])
 
     longer = lengths_to_measure(name)[0]
-    shorter = longer // 2
-    found, _ = exponents(at, (shorter, longer))
-    assert max(found) <= memory_exponent(SPECS[name]) + 0.1
-    held = [held_for_backward(lambda n=n: at(n)) for n in (shorter, longer)]
-    assert held[1] <= held[0] * 2 ** (memory_exponent(SPECS[name]) + 0.1)
+    sizes = [largest_and_held(lambda n=n: at(n)) for n in (longer // 2, longer)]
+    for short, long in zip(*sizes, strict=True):
+        assert long <= short * 2 ** (memory_exponent(SPECS[name]) + 0.1)
 
 
 @cases_where(lambda spec: "rotate" in spec.positions and spec.padding == "amount")

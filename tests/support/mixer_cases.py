@@ -57,7 +57,7 @@ def make(
 ):
     """A small mixer with random weights and biases, the same for the same ``weights``; None: as it begins."""
     node = {**NODES[name], **SMALL.get(name, {}), **own}
-    torch.manual_seed(weights or 0)
+    torch.default_generator.manual_seed(weights or 0)  # torch.manual_seed formats the stack for each kind of device
     common = {"width": WIDTH, "heads": HEADS, "max_length": max_length, "dropout": dropout}
     mixer = build(node, Mixer, "mixer", causal=causal, seed=seed, layer=layer, depth=depth, **common)
     for parameter in mixer.parameters() if weights is not None else ():

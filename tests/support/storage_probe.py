@@ -60,8 +60,19 @@ class HeldStorages(TorchDispatchMode):
 
 def held_for_backward(run):
     """Bytes that are held between the passes of ``run()``, of whatever was computed in the first."""
+    return _held(run)[0]
+
+
+def largest_and_held(run):
+    """``largest_storage`` and ``held_for_backward`` of the same passes."""
+    with LargestStorage() as probe:
+        held, result = _held(run)
+        result.sum().backward()
+    return probe.elements, held
+
+
+def _held(run):
     with HeldStorages() as probe:
         result = run()
-    held = sum(size for storage, size in probe.bytes.items() if not storage.expired())
     assert result.requires_grad
-    return held
+    return sum(size for storage, size in probe.bytes.items() if not storage.expired()), result
