@@ -58,7 +58,8 @@ class ForkedCommand:
 
     def __init__(self, fork: Fork, output: Path, errors: Path) -> None:
         self._fork, self._output, self._errors = fork, output, errors
-        self.pid, self.returncode = fork.process, None
+        self.pid = fork.process
+        self.returncode: int | None = None
 
     def poll(self) -> int | None:
         if self.returncode is None and not self._fork.alive():
@@ -182,7 +183,7 @@ def run_command(request: dict[str, Any]) -> int:
     os.chdir(request["folder"])
     sys.path.insert(0, request["folder"])
     sys.argv = ["lra-bench", *request["arguments"]]
-    cells.subprocess = SimpleNamespace(Popen=fork_cell, PIPE=subprocess.PIPE)
+    cells.subprocess = SimpleNamespace(Popen=fork_cell, PIPE=subprocess.PIPE)  # type: ignore[assignment]
     if request["grace"] is not None:
         cells.GRACE_SECONDS = request["grace"]
     return exit_code(main.main)
