@@ -1,7 +1,8 @@
-"""Recurrences of matrices by the Triton kernels of flash-linear-attention, the extra ``accelerated``.
+"""Triton kernels of flash-linear-attention for matrix-valued recurrences (extra ``accelerated``).
 
-Yang et al., arXiv 2312.06635, 2406.06484 and 2412.06464; github.com/fla-org/flash-linear-attention. Products are of 16
-bits and summed in 32. Channels are filled up with zeros to whole tiles, which changes nothing.
+Yang et al., arXiv 2312.06635, 2406.06484 and 2412.06464; github.com/fla-org/flash-linear-attention. Products are
+computed in 16 bits and accumulated in 32 bits. Channels are zero-padded to whole tiles, which does not change the
+result.
 """
 
 from __future__ import annotations
@@ -15,13 +16,17 @@ from torch import Tensor
 
 from .named import attention_backend
 
-TILE = 16  # channels of the smallest product that a tensor core takes
-WIDEST = 256  # channels of a head whose state has room on the chip
-EXACT = ("g", "w", "beta")  # decays and strengths by the kernels' names: they are summed, so they keep 32 bits
+TILE = 16  # channels of the smallest tensor-core product
+WIDEST = 256  # channels of the widest head whose state fits into on-chip memory
+# Decays and strengths, by the kernels' argument names. They are accumulated over positions and stay in 32 bits.
+EXACT = ("g", "w", "beta")
 
 
 def accelerable(q: Tensor, v: Tensor) -> bool:
-    """Whether the kernels take heads of so many channels, in the precision at hand, which has to be of 16 bits."""
+    """Return whether the kernels support the head widths of q and v (B, H, N, D) in the current precision.
+
+    The kernels require at most 256 channels per head and 16-bit precision, that is, autocast on the device of q.
+    """
     return torch.is_autocast_enabled(q.device.type) and max(q.shape[-1], v.shape[-1]) <= WIDEST
 
 
@@ -35,7 +40,7 @@ def accelerated_decay_attention(
     strength: Tensor | None = None,
     state: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """``decay_attention``; shapes and meaning of all tensors as there."""
+    """Compute ``decay_attention``, whose documentation gives the shape and meaning of every tensor."""
     from fla.ops.gated_delta_rule import chunk_gated_delta_rule
     from fla.ops.gla import chunk_gla
     from fla.ops.simple_gla import chunk_simple_gla
@@ -49,25 +54,29 @@ def accelerated_decay_attention(
 def accelerated_corrected_decay_attention(
     q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, asked: Tensor, written: Tensor, *, state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """``corrected_decay_attention``; shapes and meaning of all tensors as there."""
+    """Compute ``corrected_decay_attention``, whose documentation gives the shape and meaning of every tensor."""
     from fla.ops.rwkv7 import chunk_rwkv7
 
     return _by_tiles(chunk_rwkv7, state, r=q, k=k, v=v, w=log_decay, a=asked, b=written)
 
 
-def _by_tiles(kernel: Callable[..., Any], state: Tensor | None, **rows: Tensor) -> tuple[Tensor, Tensor]:
-    """What ``kernel`` makes of rows (B, H, N, D) or (B, H, N), which it wants as (B, N, H, D) and (B, N, H)."""
-    keys, values = rows["k"].shape[-1], rows["v"].shape[-1]
-    dtype = torch.get_autocast_dtype(rows["v"].device.type)
-    given = {
-        name: (_filled(x) if x.dim() == 4 else x).to(torch.float32 if name in EXACT else dtype).transpose(1, 2)
-        for name, x in rows.items()
+def _by_tiles(kernel: Callable[..., Any], state: Tensor | None, **tensors: Tensor) -> tuple[Tensor, Tensor]:
+    """Run ``kernel`` on tensors in its layout and return the output (B, H, N, V) and the last state (B, H, K, V).
+
+    Tensors (B, H, N, D) and (B, H, N) are passed to ``kernel`` as (B, N, H, D) and (B, N, H), zero-padded to whole
+    tiles. Decays and strengths are cast to 32 bits, the other tensors to the autocast dtype.
+    """
+    key_width, value_width = tensors["k"].shape[-1], tensors["v"].shape[-1]
+    dtype = torch.get_autocast_dtype(tensors["v"].device.type)
+    inputs = {
+        name: (_pad_channels(x) if x.dim() == 4 else x).to(torch.float32 if name in EXACT else dtype).transpose(1, 2)
+        for name, x in tensors.items()
     }
-    state_in_float32 = None if state is None else _filled(_filled(state.float()).mT).mT
-    o, last = kernel(**given, scale=1.0, initial_state=state_in_float32, output_final_state=True)
-    return o[..., :values].transpose(1, 2), last[..., :keys, :values]
+    float_state = None if state is None else _pad_channels(_pad_channels(state.float()).mT).mT
+    o, last_state = kernel(**inputs, scale=1.0, initial_state=float_state, output_final_state=True)
+    return o[..., :value_width].transpose(1, 2), last_state[..., :key_width, :value_width]
 
 
-def _filled(x: Tensor) -> Tensor:
-    """x (..., D) with zeros behind its channels up to a whole number of tiles."""
+def _pad_channels(x: Tensor) -> Tensor:
+    """Return x (..., D) with its channels zero-padded to a multiple of ``TILE``."""
     return F.pad(x, (0, -x.shape[-1] % TILE))

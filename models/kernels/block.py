@@ -1,4 +1,4 @@
-"""Block-sparse softmax attention: every block of queries attends to a few blocks of keys, in one fused call."""
+"""Block-sparse softmax attention: each block of queries attends to a few blocks of keys, in one fused call."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from .few import few_attention
 from .layout import Keep, Layout, key_positions
 
 Bias = Callable[..., Tensor]
-SCORES_AT_ONCE = 2**20  # made at once where there is a bias: they and what is made of them stay near a cache
-DEVICE_SCORES_AT_ONCE = 2**26  # where starting an operation costs more than a cache saves
-SCORES_HELD = 2**24  # kept for the backward pass, which computes more than these again: a third more time
+# Scores computed at a time with a bias, on CPU: few enough that they and the tensors derived from them stay in a cache.
+SCORES_AT_ONCE = 2**20
+DEVICE_SCORES_AT_ONCE = 2**26  # the same on accelerators, where launching an operation costs more than a cache saves
+# Largest number of scores with a bias that are stored for the backward pass; recomputing takes a third more time.
+SCORES_HELD = 2**24
 
 
 @dataclass(frozen=True)
-class Beside:
-    """Keys in the same softmax that differ from query to query, known by what becomes of them.
+class AdditionalKeys:
+    """Keys in the same softmax that differ from query to query, given by their scores.
 
-    ``scores`` (B, H, N, X), already scaled, are −inf where a key is hidden. ``read`` takes weights (B, H, N, X) to what
-    they read, (B, H, N, D).
+    Attributes:
+        scores: Scores (B, H, N, X), already scaled, −inf where a key is masked.
+        read: Function that maps attention weights (B, H, N, X) to the weighted sums of values (B, H, N, D).
     """
 
     scores: Tensor
@@ -46,52 +49,83 @@ def block_attention(
     extra: tuple[Tensor, Tensor] | None = None,
     extra_valid: Tensor | None = None,
     extra_keep: Tensor | None = None,
-    beside: Beside | None = None,
+    beside: AdditionalKeys | None = None,
     padding: Padding | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Softmax attention in which a query sees only the key blocks that neighbour its own, and ``extra`` keys.
+    """Compute softmax attention in which each query attends to the key blocks around its own and to extra keys.
 
-    q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D), with G dividing H. ``neighbours`` is (left, right), blocks on
-    either side; or a table (blocks, K), (H, blocks, K) or (B, H, blocks, K) of key blocks, −1 for none, with G = H
-    where it has heads. ``keep(query positions, key positions)`` returns bool and narrows visibility to tokens, their
-    positions broadcasting to (B, H, blocks, block, K·block). It must hide a key that ``extra`` repeats.
-    ``bias(query rows (X, block), key rows (X, K·block), *slices of bias_rows)`` returns what is added to the scores of
-    some blocks, broadcasting to (B, H, X, block, K·block); it goes with tables (blocks, K) alone, adds nothing to other
-    keys, and runs again in the backward pass, so it must not draw. Rows that it is given lie within the sequence, also
-    where there is no key; ``bias_rows`` (B, H, N, F) reach it cut as queries are, to (B, H, X, block, F).
-    ``extra`` keys and values (B, G, X, D) are seen by every query, where ``extra_valid`` (B, X) or (B, H, X) and
-    ``extra_keep`` (blocks, X) or (H, blocks, X) allow. A query that sees no key yields zeros.
-    With a bias up to ``SCORES_HELD`` scores are held, with ``beside``, which are further keys, all O(N (K block + X)).
-    O(N K block D) time; O(N K D) memory plus N K block bytes of mask per row of the batch, fewer without padding.
+    A query without visible keys yields zeros. O(N K block D) time; O(N K D) memory plus N K block bytes of mask per
+    example, fewer without padding. For the backward pass, up to ``SCORES_HELD`` scores are stored if there is a
+    ``bias``, and all O(N (K block + X)) scores if there are keys ``beside``.
+
+    Args:
+        q: Queries (B, H, N, D).
+        k: Keys (B, G, N, D), where G divides H.
+        v: Values (B, G, N, D).
+        block: Tokens per block.
+        neighbours: Either (left, right), the number of key blocks on either side of the query's own block, or a table
+            (blocks, K), (H, blocks, K) or (B, H, blocks, K) of key block indices, −1 for none. A table per head
+            requires G = H.
+        keep: Function of query positions and key positions, which broadcast to (B, H, blocks, block, K·block), that
+            returns a bool mask and so restricts visibility to single tokens. It must mask each key that ``extra``
+            repeats.
+        bias: Function ``bias(query positions (X, block), key positions (X, K·block), *slices of bias_rows)`` that
+            returns the bias added to the scores of X blocks, broadcasting to (B, H, X, block, K·block). It requires
+            ``neighbours`` as a pair or as a table (blocks, K), does not apply to extra keys, and is called again in the
+            backward pass, so it must not use random numbers. The positions that it receives are clamped to the
+            sequence, even where there is no key.
+        bias_rows: Tensors (B, H, N, F) that ``bias`` receives in the blocks of the queries, as (B, H, X, block, F).
+        extra: Keys and values (B, G, X, D) that are visible to every query, subject to ``extra_valid`` and
+            ``extra_keep``.
+        extra_valid: Bool mask (B, X) or (B, H, X) of the extra keys of each example or head.
+        extra_keep: Bool mask (blocks, X) or (H, blocks, X) of the extra keys that each block attends to.
+        beside: Additional keys that differ from query to query.
+        padding: Padding of the keys.
+        scale: Factor of the scores, by default 1/√D.
+        dropout: Probability with which attention weights are dropped.
+
+    Returns:
+        The outputs (B, H, N, D).
+
+    Raises:
+        ValueError: If there is a ``bias`` and ``neighbours`` differs between heads or examples.
     """
     length, scale = q.shape[2], q.shape[-1] ** -0.5 if scale is None else scale
-    added = None if bias is None else _Bias(bias, bias_rows, length, block, neighbours, q.device)
-    # Heads that share keys must lie beside each other, and a bias makes each a batch of its own where rows agree.
-    rows_differ = padding is not None or extra_valid is not None or (added is not None and q.shape[1] != k.shape[1])
-    layout = Layout(q, block, neighbours, rows_differ, extra_keep, None if added is None else added.of_one_block())
+    block_bias = None if bias is None else _Bias(bias, bias_rows, length, block, neighbours, q.device)
+    # Heads that share keys must stay adjacent. With a bias and equal examples, heads would become a batch axis.
+    examples_differ = (
+        padding is not None or extra_valid is not None or (block_bias is not None and q.shape[1] != k.shape[1])
+    )
+    layout = Layout(
+        q, block, neighbours, examples_differ, extra_keep, None if block_bias is None else block_bias.of_one_block()
+    )
     queries = layout.fold(layout.blocks(q))
     keys, values = layout.gather(k), layout.gather(v)
     mask = layout.visible(length, keep, padding)
     if extra is not None:
-        keys, values = (torch.cat((layout.spread(own), x), -2) for own, x in zip(extra, (keys, values), strict=True))
+        keys, values = (
+            torch.cat((layout.spread(extra_part), x), -2) for extra_part, x in zip(extra, (keys, values), strict=True)
+        )
         mask = layout.with_extra(mask, keys.shape[-2], extra[0].shape[2], extra_valid, extra_keep)
     folded = None if mask is None else layout.fold_mask(mask)
     if beside is not None:
-        others = layout.fold(layout.blocks(beside.scores))
-        whole = None if added is None else added(layout, keys.shape[-2], *added.split(layout.count)[0])
-        own, weights = _join(queries, keys, values, folded, whole, others, scale, dropout)
-        return layout.unfold(own)[:, :, :length] + beside.read(layout.unfold(weights)[:, :, :length])
-    if added is None:
+        other_scores = layout.fold(layout.blocks(beside.scores))
+        all_biases = (
+            None if block_bias is None else block_bias(layout, keys.shape[-2], *block_bias.split(layout.count)[0])
+        )
+        joined, weights = _attend_jointly(queries, keys, values, folded, all_biases, other_scores, scale, dropout)
+        return layout.unfold(joined)[:, :, :length] + beside.read(layout.unfold(weights)[:, :, :length])
+    if block_bias is None:
         o = few_attention(queries, keys, values, visible=folded, scale=scale, dropout=dropout)
     else:
-        o = _by_some_blocks(layout, added, queries, keys, values, folded, scale, dropout)
+        o = _attend_in_groups(layout, block_bias, queries, keys, values, folded, scale, dropout)
     return layout.unfold(o)[:, :, :length]
 
 
 class _Bias:
-    """What a bias adds to scores of blocks, rows beyond the ends of the sequence taken as those at its ends."""
+    """Bias of the scores of blocks, evaluated at positions clamped to the sequence."""
 
     def __init__(
         self,
@@ -103,7 +137,10 @@ class _Bias:
         device: torch.device,
     ) -> None:
         if isinstance(neighbours, Tensor) and neighbours.dim() > 2:
-            raise ValueError("a bias goes with neighbours that heads and rows of the batch share")
+            raise ValueError(
+                f"neighbours: a table of shape {tuple(neighbours.shape)} does not support a bias; "
+                "use a pair or a table (blocks, K) that all heads and examples share"
+            )
         count = -(-length // block)
         self.bias = bias
         self.queries = torch.arange(count * block, device=device).view(count, block).clamp(max=length - 1)
@@ -111,24 +148,27 @@ class _Bias:
         self.rows = [F.pad(each, (0, 0, 0, count * block - length)).unflatten(2, (count, block)) for each in rows]
 
     def of_one_block(self) -> Tensor:
-        """The bias of the first block, whose first two axes tell whether rows of the batch and heads differ."""
+        """Return the bias of the first block, whose first two axes show whether examples and heads differ."""
         with torch.no_grad():
             return self.bias(self.queries[:1], self.keys[:1], *(each[:, :, :1] for each in self.rows))
 
     def split(self, blocks: int) -> list[tuple[Tensor, ...]]:
-        """What the bias is made from, of so many ``blocks`` at a time."""
+        """Return the arguments of the bias, split into groups of ``blocks`` blocks."""
         parts = (self.queries.split(blocks), self.keys.split(blocks), *(each.split(blocks, 2) for each in self.rows))
         return list(zip(*parts, strict=True))
 
-    def __call__(self, layout: Layout, keys: int, queries: Tensor, own_keys: Tensor, *rows: Tensor) -> Tensor:
-        """The bias of some blocks in the layout of the call, none on the first of ``keys`` that are not their own."""
-        added = self.bias(queries, own_keys, *rows)
-        return layout.fold_mask(F.pad(added, (keys - added.shape[-1], 0)), len(queries))
+    def __call__(self, layout: Layout, keys: int, queries: Tensor, key_indices: Tensor, *rows: Tensor) -> Tensor:
+        """Return the bias of a group of blocks in the layout of the call, zero for the extra keys at the beginning.
+
+        ``keys`` is the number of keys per query, extra keys included.
+        """
+        bias_values = self.bias(queries, key_indices, *rows)
+        return layout.fold_mask(F.pad(bias_values, (keys - bias_values.shape[-1], 0)), len(queries))
 
 
-def _by_some_blocks(
+def _attend_in_groups(
     layout: Layout,
-    added: _Bias,
+    block_bias: _Bias,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -136,42 +176,42 @@ def _by_some_blocks(
     scale: float,
     dropout: float,
 ) -> Tensor:
-    """Attention with a bias, scores of some blocks at once; where they are many, again in the backward pass."""
+    """Compute attention with a bias for a few blocks at a time, and recompute many scores in the backward pass."""
 
-    def some(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *told: Tensor) -> Tensor:
-        bias = added(layout, k.shape[-2], *told)
+    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *bias_arguments: Tensor) -> Tensor:
+        bias = block_bias(layout, k.shape[-2], *bias_arguments)
         return few_attention(q, k, v, visible=mask, bias=bias, scale=scale, dropout=dropout)
 
-    at_once = SCORES_AT_ONCE if q.device.type == "cpu" else DEVICE_SCORES_AT_ONCE
+    limit = SCORES_AT_ONCE if q.device.type == "cpu" else DEVICE_SCORES_AT_ONCE
     scores = q[..., 0].numel() * k.shape[-2]
-    blocks = max(1, at_once * layout.count // scores)
+    blocks = max(1, limit * layout.count // scores)
     if blocks >= layout.count:
-        return some(q, k, v, mask, *added.split(layout.count)[0])
-    told = added.split(blocks)
-    masks = [None] * len(told) if mask is None else layout.split(mask, blocks)
-    parts = zip(*(layout.split(each, blocks) for each in (q, k, v)), masks, told, strict=True)
-    again = torch.is_grad_enabled() and scores > SCORES_HELD
+        return attend(q, k, v, mask, *block_bias.split(layout.count)[0])
+    bias_arguments = block_bias.split(blocks)
+    masks = [None] * len(bias_arguments) if mask is None else layout.split(mask, blocks)
+    parts = zip(*(layout.split(each, blocks) for each in (q, k, v)), masks, bias_arguments, strict=True)
+    recompute = torch.is_grad_enabled() and scores > SCORES_HELD
     return layout.join(
         [
-            checkpoint(some, *part, *own, use_reentrant=False, preserve_rng_state=dropout > 0)
-            if again
-            else some(*part, *own)
-            for *part, own in parts
+            checkpoint(attend, *part, *group_arguments, use_reentrant=False, preserve_rng_state=dropout > 0)
+            if recompute
+            else attend(*part, *group_arguments)
+            for *part, group_arguments in parts
         ]
     )
 
 
-def _join(
+def _attend_jointly(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     mask: Tensor | None,
     bias: Tensor | None,
-    beside: Tensor,
+    key_scores: Tensor,
     scale: float,
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
-    """What queries read from keys, and their weights on keys whose scores are ``beside``, in one softmax."""
+    """Return weighted sums over ``k`` and the weights of the additional keys with ``key_scores``, from one softmax."""
     repeats = q.shape[1] // k.shape[1]
     if repeats > 1:
         k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
@@ -179,8 +219,8 @@ def _join(
     if bias is not None:
         scores = scores + bias
     if mask is not None:
-        # Finite, since a query of the padding may see nothing.
+        # Finite, since a query in the padding may have no visible key.
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    weights = drop(torch.cat((scores, beside), -1).softmax(-1), dropout)
-    own, others = weights.split((scores.shape[-1], beside.shape[-1]), -1)
-    return own.to(v.dtype) @ v, others.to(v.dtype)
+    weights = drop(torch.cat((scores, key_scores), -1).softmax(-1), dropout)
+    own_weights, other_weights = weights.split((scores.shape[-1], key_scores.shape[-1]), -1)
+    return own_weights.to(v.dtype) @ v, other_weights.to(v.dtype)

@@ -1,4 +1,4 @@
-"""Queries of every token against keys of a coarser sequence, one for each ``stride`` tokens."""
+"""Attention of every token's query to the keys of a coarser sequence, one key per ``stride`` tokens."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch import Tensor
 
 
 def by_window(q: Tensor, stride: int) -> Tensor:
-    """(B, H, N, D) to (B, H·stride, N / stride, D): the tokens of a window as if they were heads that share its keys.
+    """Fold (B, H, N, D) to (B, H·stride, N / stride, D): the tokens of a window become heads that share its keys.
 
-    Zeros stand where the last window lacks tokens. What compares row c of this with key c compares every token with
-    the key of its own window, so that patterns and masks are as large as the coarser sequence.
+    The last window is zero-padded. Comparing row c of the result with key c compares each token of window c with the
+    key of its own window, so patterns and masks are only as large as the coarser sequence.
     """
     rest = -q.shape[2] % stride
     windows = (F.pad(q, (0, 0, 0, rest)) if rest else q).unflatten(2, (-1, stride))
@@ -18,5 +18,5 @@ def by_window(q: Tensor, stride: int) -> Tensor:
 
 
 def from_window(o: Tensor, stride: int, length: int) -> Tensor:
-    """(B, H·stride, S, D) back to (B, H, N, D) of ``length`` N."""
+    """Unfold (B, H·stride, S, D) to (B, H, N, D) with N = ``length``, the inverse of ``by_window``."""
     return o.unflatten(1, (-1, stride)).transpose(2, 3).flatten(2, 3)[:, :, :length]

@@ -1,4 +1,4 @@
-"""Linear attention whose state fades by channels and is corrected by a product of two vectors: exact, by chunks."""
+"""Exact chunked linear attention whose state decays per channel and is corrected by a rank-one product."""
 
 from __future__ import annotations
 
@@ -23,17 +23,30 @@ def corrected_decay_attention(
     state: Tensor | None = None,
     chunk: int = CHUNK,
 ) -> tuple[Tensor, Tensor]:
-    """o_t = S_tᵀ q_t with S_t = (Diag(exp log_decay_t) + written_t asked_tᵀ) S_(t−1) + k_t v_tᵀ; and the last state.
+    """Compute linear attention whose state has decays per channel and rank-one corrections; also return the last state.
 
-    q, k, log_decay, asked, written (B, H, N, K), v (B, H, N, V) to o (B, H, N, V) and S (B, H, K, V), which ``state``
-    begins from, by default zeros. ``log_decay`` lies between −1 and 0: what fades faster would overflow single
-    precision, for inside a chunk it is taken as a quotient. A row whose k, log_decay and written are zero changes
-    nothing.
+    o_t = S_tᵀ q_t with S_t = (Diag(exp log_decay_t) + written_t asked_tᵀ) S_(t−1) + k_t v_tᵀ.
 
-    The recurrence of RWKV-7 (Peng et al. 2025, arXiv 2503.14456), reduced as the delta rule is (Yang et al. 2024, arXiv
-    2406.06484): what rows ask of the state is a triangular system in each chunk, and chunks are a recurrence of
-    matrices. Single precision or better whatever autocast says. With chunks of C rows O(N (C + K) (C + K + V)) time,
+    This is the recurrence of RWKV-7 (Peng et al. 2025, arXiv 2503.14456), reduced as the delta rule is
+    (Yang et al. 2024, arXiv 2406.06484): in each chunk the products of the vectors ``asked`` with the state solve a
+    triangular system, and the states of chunks follow a linear recurrence of matrices. Computed in single precision or
+    better, regardless of autocast. With chunks of C positions, O(N (C + K) (C + K + V)) time and
     O(N (C + K + V + K (K + V) / C)) memory.
+
+    Args:
+        q: Queries (B, H, N, K).
+        k: Keys (B, H, N, K).
+        v: Values (B, H, N, V).
+        log_decay: Logarithms of the decays (B, H, N, K), between −1 and 0. Within a chunk decays are computed as
+            quotients, so faster decays would overflow single precision.
+        asked: Vectors (B, H, N, K) that are multiplied with the previous state.
+        written: Vectors (B, H, N, K) along which those products are added to the state.
+        state: Initial state (B, H, K, V), by default zeros.
+        chunk: Positions per chunk.
+
+    Returns:
+        The outputs (B, H, N, V) and the last state (B, H, K, V). A position whose k, log_decay and written are zero
+        leaves the state unchanged.
     """
     batch, heads, length, _ = q.shape
     chunk = min(chunk, length)
@@ -42,36 +55,38 @@ def corrected_decay_attention(
         if state is None:
             state = q.new_zeros(batch, heads, q.shape[-1], v.shape[-1])
         elapsed = log_decay.cumsum(2)
-        before, whole = elapsed - log_decay, elapsed[:, :, -1:]
-        # Both factors of a quotient stay near one where decays are counted from the middle.
-        middle = whole.detach() / 2
-        readers = torch.cat((asked * (before - middle).exp(), q * (elapsed - middle).exp()), 2)
+        elapsed_before, total = elapsed - log_decay, elapsed[:, :, -1:]
+        # Measuring decays from the middle of the chunk keeps both factors of a quotient near one.
+        middle = total.detach() / 2
+        readers = torch.cat((asked * (elapsed_before - middle).exp(), q * (elapsed - middle).exp()), 2)
         sources = torch.cat((written, k), 2) * (middle - elapsed).exp().repeat(1, 1, 2, 1)
-        asking, reading = (readers @ sources.mT).chunk(2, 2)
-        of_written, of_values = _earlier(asking, -1)
-        read_written, read_values = _earlier(reading, 0)
-        # What rows ask of the state: their own part, and how much of it they ask of the state before the chunk.
-        wanted = torch.cat((of_values @ v, asked * before.exp()), -1)
-        solved = torch.linalg.solve_triangular(-of_written, wanted, upper=False, unitriangular=True)
-        own, of_state = solved.split((v.shape[-1], q.shape[-1]), -1)
-        leaving = (whole - elapsed).exp()
-        leaving_written = (written * leaving).mT
-        factors = torch.diag_embed(whole[:, :, 0].exp()) + leaving_written @ of_state
-        states = matrix_scan(factors, leaving_written @ own + (k * leaving).mT @ v, state.flatten(0, 1).to(q.dtype))
+        asked_scores, query_scores = (readers @ sources.mT).chunk(2, 2)
+        asked_by_written, asked_by_keys = _lower_triangles(asked_scores, -1)
+        query_by_written, query_by_keys = _lower_triangles(query_scores, 0)
+        # Products of asked with the state: the part from this chunk, and the coefficients of the state before it.
+        right_side = torch.cat((asked_by_keys @ v, asked * elapsed_before.exp()), -1)
+        solved = torch.linalg.solve_triangular(-asked_by_written, right_side, upper=False, unitriangular=True)
+        from_chunk, from_state = solved.split((v.shape[-1], q.shape[-1]), -1)
+        to_end = (total - elapsed).exp()
+        written_at_end = (written * to_end).mT
+        factors = torch.diag_embed(total[:, :, 0].exp()) + written_at_end @ from_state
+        states = matrix_scan(
+            factors, written_at_end @ from_chunk + (k * to_end).mT @ v, state.flatten(0, 1).to(q.dtype)
+        )
         initial_states = torch.cat((state.flatten(0, 1)[None].to(q.dtype), states[:-1]))
-        found = own + of_state @ initial_states
-        o = read_written @ found + read_values @ v + (q * elapsed.exp()) @ initial_states
+        state_products = from_chunk + from_state @ initial_states
+        o = query_by_written @ state_products + query_by_keys @ v + (q * elapsed.exp()) @ initial_states
     o = o.transpose(0, 1).flatten(1, 2)[:, :length]
     return o.unflatten(0, (batch, heads)), states[-1].unflatten(0, (batch, heads))
 
 
 def _chunks(x: Tensor, chunk: int) -> Tensor:
-    """(B, H, N, D) to (chunks, B·H, C, D), in single precision or better, with zeros behind the end."""
+    """Fold (B, H, N, D) to (chunks, B·H, C, D), zero-padded at the end, in single precision or better."""
     x = F.pad(x.float() if x.dtype.itemsize < 4 else x, (0, 0, 0, -x.shape[2] % chunk))
     return x.flatten(0, 1).unflatten(1, (-1, chunk)).transpose(0, 1)
 
 
-def _earlier(products: Tensor, diagonal: int) -> tuple[Tensor, Tensor]:
-    """Both halves (..., C, C) of products (..., C, 2 C) without those of later rows."""
+def _lower_triangles(products: Tensor, diagonal: int) -> tuple[Tensor, Tensor]:
+    """Return both halves (..., C, C) of products (..., C, 2 C) as lower triangles up to ``diagonal``."""
     first, second = products.chunk(2, -1)
     return first.tril(diagonal), second.tril(diagonal)

@@ -1,4 +1,4 @@
-"""Dropout whose random bits cost less than the arithmetic around them."""
+"""Dropout whose random bits cost less than its arithmetic."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-LANES = 4  # 16-bit draws in one 64-bit word
-LEVELS = 2**16
+LANES = 4  # 16-bit random numbers in one 64-bit word
+LEVELS = 2**16  # values of a 16-bit random number
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """``x`` with each element zeroed with probability ``p`` and the others scaled to keep the mean.
+    """Zero each element of ``x`` with probability ``p`` and scale the others to preserve the mean.
 
-    On CPU torch draws one Bernoulli variable per element, which takes five times as long as the rest of the
-    operation; here one 64-bit draw serves four elements. ``p`` is rounded to a multiple of 2^-16, and the scale is
-    that of the rounded value, so the mean is exact. Draws come from torch's global generator.
+    On CPU torch samples one Bernoulli variable per element, which takes five times as long as the rest of the
+    operation; here one 64-bit random number serves four elements. ``p`` is rounded to a multiple of 2^-16 and the scale
+    is that of the rounded value, so the mean is exact. Random numbers come from torch's global generator. On other
+    devices, and if ``p`` rounds to 1, this is torch's dropout.
     """
     if p == 0:
         return x
@@ -28,19 +29,19 @@ def dropout(x: Tensor, p: float) -> Tensor:
 
 
 class Dropout(nn.Module):
-    """``dropout`` while training, the identity otherwise."""
+    """Module that applies ``dropout`` during training and is the identity otherwise."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
         self.p = p
 
     def forward(self, x: Tensor) -> Tensor:
-        """Drop elements of x, of any shape."""
+        """Apply dropout to x, of any shape."""
         return dropout(x, self.p) if self.training else x
 
 
 class _Dropout(torch.autograd.Function):
-    """Keeps one byte per element for the backward pass."""
+    """Dropout that stores one byte per element for the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, dropped: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Softmax attention with few queries or few keys, whose scores need no hiding."""
+"""Softmax attention with few queries or few keys, whose score matrix may be stored."""
 
 from __future__ import annotations
 
@@ -21,21 +21,34 @@ def few_attention(
     beside: tuple[Tensor, Tensor] | None = None,
     hold: bool = False,
 ) -> Tensor:
-    """softmax(q kᵀ · scale) v where one of the lengths N and M is small.
+    """Compute softmax(q kᵀ · scale) v for a small number of queries N or keys M.
 
-    q (B, H, N, D), k and v (B, G, M, D) to (B, H, N, D), with G dividing H. ``visible`` is bool and broadcasts to
-    (B, H, N, M); a query that sees nothing yields zeros. ``bias`` is added to scores and broadcasts likewise. ``scale``
-    defaults to 1/√D. Keys and values ``beside`` count as if they stood behind the others. ``hold`` lets weights stay
-    until the backward pass on CPU, with G = H: up to twice as fast where a head has no more than some hundred queries.
-    It goes with training, not with gradients: what is computed again must round as it did before.
-    O(N M D) time; memory O((N + M) D), or O(N M) per head with a bias, learned or not, where weights are held, and
-    where they are dropped on CPU, which the fused form cannot.
+    A query without visible keys yields zeros. O(N M D) time; memory O((N + M) D), or O(N M) per head if there is a
+    ``bias``, learned or not, if weights are stored, or if weights are dropped on CPU, which torch's fused attention
+    does not support.
+
+    Args:
+        q: Queries (B, H, N, D).
+        k: Keys (B, G, M, D), where G divides H.
+        v: Values (B, G, M, D).
+        visible: Bool mask that broadcasts to (B, H, N, M), true where a key is visible.
+        bias: Added to the scores; broadcasts to (B, H, N, M).
+        scale: Factor of the scores, by default 1/√D.
+        dropout: Probability with which attention weights are dropped.
+        beside: Further keys and values, appended to ``k`` and ``v``.
+        hold: Store the attention weights for the backward pass on CPU, which requires G = H: up to twice as fast if a
+            head has no more than some hundred queries. Ignored with a bias, with dropout, or in less than 32 bits. Set
+            it by the training mode, not by whether gradients are enabled: a checkpointed pass must round in the same
+            way when it is recomputed.
+
+    Returns:
+        The outputs (B, H, N, D).
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     on_cpu = q.device.type == "cpu"
     if on_cpu and hold and not dropout and bias is None and q.dtype.itemsize >= 4:
-        hidden = None if visible is None else hiding(visible, q.dtype)
-        o = held_attention(q, k, v, *(beside or ()), hidden=hidden, scale=scale)
+        mask_bias = None if visible is None else hiding(visible, q.dtype)
+        o = held_attention(q, k, v, *(beside or ()), hidden=mask_bias, scale=scale)
         return o if visible is None else o * visible.any(-1, keepdim=True)
     if beside is not None:
         k, v = torch.cat((k, beside[0]), -2), torch.cat((v, beside[1]), -2)

@@ -1,4 +1,4 @@
-"""Convolution with kernels as long as the sequence, by the fast Fourier transform."""
+"""Convolution by the fast Fourier transform, with kernels as long as the sequence."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .linear import full_precision
 
 
 def fft_convolution(x: Tensor, kernel: Tensor, ahead: Tensor | None = None) -> Tensor:
-    """y_i = Σ_{t ≥ 0} kernel_t x_{i−t} + Σ_{t ≥ 1} ahead_{t−1} x_{i+t}, with nothing before and after the sequence.
+    """Return y_i = Σ_{t ≥ 0} kernel_t x_{i−t} + Σ_{t ≥ 1} ahead_{t−1} x_{i+t}, with zeros beyond both ends of x.
 
-    x (..., N), kernel (..., K) and ahead (..., L) broadcast but for their last axis; y is as long as x, and causal
-    without ``ahead``. The transform is padded until nothing wraps around, and runs in single precision or better
-    whatever autocast says. O(N log N) time, O(N) memory.
+    x (..., N), kernel (..., K) and ahead (..., L) broadcast except for their last axes. y has the length of x, and is
+    causal without ``ahead``. The transform is padded so that nothing wraps around, and is computed in single precision
+    or better, regardless of autocast. O(N log N) time, O(N) memory.
     """
     length, dtype = x.shape[-1], x.dtype
     kernel = kernel[..., :length]
@@ -26,7 +26,7 @@ def fft_convolution(x: Tensor, kernel: Tensor, ahead: Tensor | None = None) -> T
         x, kernel = (each.float() if each.dtype.itemsize < 4 else each for each in (x, kernel))
         size = fast_size(length + max(kernel.shape[-1] - 1, 0 if ahead is None else ahead.shape[-1]))
         if ahead is not None:
-            # Lags below zero lie at the end of the circle.
+            # Negative lags are at the end of the circular kernel.
             rest = size - kernel.shape[-1] - ahead.shape[-1]
             kernel = torch.cat((F.pad(kernel, (0, rest)), ahead.to(kernel.dtype).flip(-1)), -1)
         spectrum = torch.fft.rfft(x, n=size) * torch.fft.rfft(kernel, n=size)
@@ -35,7 +35,10 @@ def fft_convolution(x: Tensor, kernel: Tensor, ahead: Tensor | None = None) -> T
 
 @lru_cache(maxsize=1024)
 def fast_size(least: int) -> int:
-    """The smallest even product of 2, 3 and 5 that is not below ``least``: transforms of primes are far slower."""
+    """Return the smallest even number not below ``least`` whose only prime factors are 2, 3 and 5.
+
+    Transforms of such sizes are far faster than those of prime sizes.
+    """
     size = least + least % 2
     while True:
         rest = size

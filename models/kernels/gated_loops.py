@@ -1,4 +1,4 @@
-"""The loops of ``gated_scan`` on CPU, compiled: some rows and channels, which stay in the cache."""
+"""Compiled CPU loops of ``gated_scan`` over a few rows and channels, which stay in the cache."""
 
 from __future__ import annotations
 
@@ -6,81 +6,93 @@ from typing import Any
 
 from lra_bench.data.compiled import arithmetic
 
-# Gates and candidates stand side by side, (B, N, 2 C), those of a block in (T, W). The loops over channels are
-# innermost and write to one array each: else the compiler does not know that it may compute several at once.
+# Gates and candidates are concatenated along the channels, (B, N, 2 C); those of a block are (T, W). The innermost
+# loops run over channels and write to one array each, since otherwise the compiler does not vectorise them.
 
 
 @arithmetic
 def magnitudes(gates: Any, row: int, start: int, first: int, out: Any) -> None:
-    """out = −|gates|, whose exponentials are never above one."""
+    """Write −|gates| to ``out`` (T, W); exponentials of it never exceed one."""
     for step in range(out.shape[0]):
-        own, negative = gates[row, start + step, first : first + out.shape[1]], out[step]
+        gate, negative = gates[row, start + step, first : first + out.shape[1]], out[step]
         for channel in range(out.shape[1]):
-            negative[channel] = -abs(own[channel])
+            negative[channel] = -abs(gate[channel])
 
 
 @arithmetic
-def openings(gates: Any, row: int, start: int, first: int, values: Any, closed: Any) -> None:
-    """values = σ(gates) in place of exp(−|gates|), and closed = σ(−gates)."""
+def sigmoids(gates: Any, row: int, start: int, first: int, values: Any, closed: Any) -> None:
+    """Replace ``values`` (T, W), given as exp(−|gates|), by σ(gates), and write σ(−gates) to ``closed`` (T, W)."""
     one = values.dtype.type(1)
     for step in range(values.shape[0]):
-        own, value, rest = gates[row, start + step, first : first + values.shape[1]], values[step], closed[step]
+        gate, value, one_minus = gates[row, start + step, first : first + values.shape[1]], values[step], closed[step]
         for channel in range(values.shape[1]):
             small = value[channel]
-            rest[channel] = (small if own[channel] >= 0 else one) / (one + small)
+            one_minus[channel] = (small if gate[channel] >= 0 else one) / (one + small)
         for channel in range(values.shape[1]):
             small = value[channel]
-            value[channel] = (one if own[channel] >= 0 else small) / (one + small)
+            value[channel] = (one if gate[channel] >= 0 else small) / (one + small)
 
 
 @arithmetic
 def candidates(gates: Any, row: int, start: int, first: int, values: Any) -> None:
-    """values = gates + 1/2 where these are not negative and σ(gates) elsewhere, in place of exp(−|gates|)."""
+    """Replace ``values`` (T, W), given as exp(−|gates|), by gates + 1/2 for gates ≥ 0 and by σ(gates) otherwise."""
     one, half = values.dtype.type(1), values.dtype.type(0.5)
     for step in range(values.shape[0]):
-        own, value = gates[row, start + step, first : first + values.shape[1]], values[step]
+        gate, value = gates[row, start + step, first : first + values.shape[1]], values[step]
         for channel in range(values.shape[1]):
-            given, small = own[channel], value[channel]
-            value[channel] = given + half if given >= 0 else small / (one + small)
+            activation, small = gate[channel], value[channel]
+            value[channel] = activation + half if activation >= 0 else small / (one + small)
 
 
 @arithmetic
-def forwards(kept: Any, added: Any, wanted: Any, state: Any, out: Any, row: int, start: int, first: int) -> None:
-    """out_t = kept_t out_(t−1) + added_t wanted_t, with ``state`` (W,) before, which becomes the last."""
+def forwards(kept: Any, added: Any, proposals: Any, state: Any, out: Any, row: int, start: int, first: int) -> None:
+    """Compute out_t = kept_t out_(t−1) + added_t proposals_t, beginning from ``state`` (W,).
+
+    ``kept``, ``added`` and ``proposals`` are (T, W), ``out`` is (B, N, C). ``state`` is overwritten with the last
+    state.
+    """
     for step in range(kept.shape[0]):
-        keep, add, want = kept[step], added[step], wanted[step]
-        now = out[row, start + step, first : first + kept.shape[1]]
+        keep, add, proposal = kept[step], added[step], proposals[step]
+        new_state = out[row, start + step, first : first + kept.shape[1]]
         for channel in range(kept.shape[1]):
-            state[channel] = keep[channel] * state[channel] + add[channel] * want[channel]
+            state[channel] = keep[channel] * state[channel] + add[channel] * proposal[channel]
         for channel in range(kept.shape[1]):
-            now[channel] = state[channel]
+            new_state[channel] = state[channel]
 
 
 @arithmetic
 def backwards(
-    kept: Any, added: Any, wanted: Any, later: Any, state: Any, out: Any, gates: Any, gradient: Any, by_gates: Any,
-    row: int, start: int, first: int,
+    kept: Any, added: Any, proposals: Any, grad_state: Any, state: Any, out: Any, gates: Any, grad_out: Any,
+    grad_gates: Any, row: int, start: int, first: int,
 ) -> None:  # fmt: skip
-    """Against time: ``later`` (W,), the gradient that comes from behind the last step, becomes that by ``state``.
+    """Compute the gradients of ``forwards`` by a loop backwards in time.
 
-    ``state`` (B, C) is that before the first row of all.
+    ``grad_state`` (W,) holds the gradient that later steps pass to the state after the last step, and is overwritten
+    with that of the state before the first. ``state`` (B, C) is the initial state of the sequence, ``out`` and
+    ``grad_out`` (B, N, C) are all states and the gradient with respect to them, and ``grad_gates`` (B, N, 2 C) receives
+    the gradient with respect to ``gates``.
     """
     one = kept.dtype.type(1)
     width, channels = kept.shape[1], out.shape[2]
-    for back in range(1, kept.shape[0] + 1):
-        step = kept.shape[0] - back
-        at = start + step
-        keep, add, want = kept[step], added[step], wanted[step]
-        by_now, given = gradient[row, at, first : first + width], gates[row, at, channels + first :]
-        before = out[row, at - 1, first : first + width] if at else state[row, first : first + width]
-        by_gate, by_want = by_gates[row, at, first:], by_gates[row, at, channels + first :]
+    for offset in range(1, kept.shape[0] + 1):
+        step = kept.shape[0] - offset
+        position = start + step
+        keep, add, proposal = kept[step], added[step], proposals[step]
+        grad_step, activations = (
+            grad_out[row, position, first : first + width],
+            gates[row, position, channels + first :],
+        )
+        before = out[row, position - 1, first : first + width] if position else state[row, first : first + width]
+        grad_gate, grad_proposal = grad_gates[row, position, first:], grad_gates[row, position, channels + first :]
         for channel in range(width):
-            later[channel] += by_now[channel]
+            grad_state[channel] += grad_step[channel]
         for channel in range(width):
-            by_gate[channel] = later[channel] * (want[channel] - before[channel]) * add[channel] * keep[channel]
+            grad_gate[channel] = (
+                grad_state[channel] * (proposal[channel] - before[channel]) * add[channel] * keep[channel]
+            )
         for channel in range(width):
-            value = want[channel]
-            slope = one if given[channel] >= 0 else value * (one - value)
-            by_want[channel] = later[channel] * add[channel] * slope
+            value = proposal[channel]
+            slope = one if activations[channel] >= 0 else value * (one - value)
+            grad_proposal[channel] = grad_state[channel] * add[channel] * slope
         for channel in range(width):
-            later[channel] *= keep[channel]
+            grad_state[channel] *= keep[channel]

@@ -1,19 +1,20 @@
-"""Convolutions along the sequence with one filter for each head, or for each row and head."""
+"""Convolutions along the sequence with one filter per head, or one per position and head."""
 
 from __future__ import annotations
 
 import torch.nn.functional as F
 from torch import Tensor
 
-BLOCK = 32  # rows to a product; fastest of 32 to 128 on CPU, and fewest multiplications by zero
+BLOCK = 32  # positions per matrix product; of 32 to 128, the fastest on CPU and the fewest multiplications by zero
 
 
 def head_convolution(x: Tensor, filters: Tensor, *, causal: bool = False) -> Tensor:
-    """o_i = Σ_t filters_t x_(i + t − K // 2), or x_(i + t − K + 1) if causal, with zeros beyond both ends.
+    """Return o_i = Σ_t filters_t x_(i + t − K // 2), or x_(i + t − K + 1) if causal, with zeros beyond both ends.
 
-    x (B, H, N, D) and filters (H, K), K odd if not causal, to (B, H, N, D). Filters (B, H, N, K) are those of each row
-    i. Each block of rows is a product with a banded matrix, which on CPU takes a quarter of the time of torch's grouped
-    convolution. O(N (K + 32) D) time; O(N D (1 + K / 32)) memory, and O(N (K + 32)) per head with filters for each row.
+    x (B, H, N, D) and filters (H, K), with K odd unless causal, to (B, H, N, D). Filters (B, H, N, K) are separate for
+    each position i. Each block of positions is multiplied with a banded matrix, which on CPU takes a quarter of the
+    time of torch's grouped convolution. O(N (K + 32) D) time; O(N D (1 + K / 32)) memory, and O(N (K + 32)) per head
+    with filters per position.
     """
     length, taps = x.shape[2], filters.shape[-1]
     rest = -length % BLOCK
@@ -28,7 +29,10 @@ def head_convolution(x: Tensor, filters: Tensor, *, causal: bool = False) -> Ten
 
 
 def _band(filters: Tensor) -> Tensor:
-    """Filters (..., r, K) of neighbouring rows as (..., r, r + K − 1), each shifted by its place."""
+    """Arrange filters (..., r, K) of consecutive positions as banded matrices (..., r, r + K − 1).
+
+    Row i contains filter i, shifted by i columns.
+    """
     rows, taps = filters.shape[-2:]
-    # Rows as long as this, cut one shorter, begin one later each.
+    # Flattening rows of length r + K and viewing them as rows of length r + K − 1 shifts each row by one more column.
     return F.pad(filters, (0, rows)).flatten(-2)[..., :-rows].unflatten(-1, (rows, rows + taps - 1))

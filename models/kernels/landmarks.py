@@ -1,4 +1,4 @@
-"""Softmax attention through landmarks, means of segments of queries and keys: what is common to its systems."""
+"""Softmax attention through landmarks, the means of segments of queries and keys, as several models use it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from .segments import segment_mean
 
 @dataclass(frozen=True)
 class Landmarks:
-    """The factors around a core: softmax(Q k̃ᵀ) · core(softmax(q̃ k̃ᵀ)) · softmax(q̃ Kᵀ) V.
+    """Factors of attention through a core matrix: softmax(Q k̃ᵀ) · core(softmax(q̃ k̃ᵀ)) · softmax(q̃ Kᵀ) V.
 
-    ``keys`` (B, H, M, D) are k̃; ``between`` (B, H, M, M) is the inner softmax and ``summary`` (B, H, M, D) what
-    landmarks read, both in single precision or better. ``visible`` (B, 1, 1, M) tells which landmarks exist, None
-    where all do; one that does not is read by none.
+    Attributes:
+        keys: Landmark keys k̃ (B, H, M, D), in single precision or better.
+        between: The inner softmax (B, H, M, M), in single precision or better.
+        summary: Outputs of the landmark queries (B, H, M, D), in single precision or better.
+        visible: Mask of the landmarks that exist (B, 1, 1, M), None if all do. Landmarks that do not exist receive no
+            weight.
     """
 
     keys: Tensor
@@ -29,7 +32,10 @@ class Landmarks:
 
     @classmethod
     def of(cls, q: Tensor, k: Tensor, v: Tensor, count: int, padding: Padding | None) -> Landmarks:
-        """Of q (B, H, N, D), k and v (B, G, N, D), in ``count`` segments of each row's own length. O(N M D)."""
+        """Compute landmarks of q (B, H, N, D), k and v (B, G, N, D): means of ``count`` segments of each example.
+
+        Segments divide the example without its padding. O(N M D) time.
+        """
         queries, exist = segment_mean(q, count, padding)
         keys = by_query_head(segment_mean(k, count, padding)[0], q)
         visible = None if exist is None else exist[:, None, None]
@@ -42,10 +48,10 @@ class Landmarks:
             return cls(keys, scores.softmax(-1), summary.to(scores.dtype), visible)
 
     def read(self, q: Tensor, values: Tensor) -> Tensor:
-        """What q (B, H, N, D) read from the landmarks whose values (B, H, M, D) these are."""
+        """Return attention of q (B, H, N, D) to the landmarks with the given values (B, H, M, D)."""
         return few_attention(q, self.keys.to(q.dtype), values.to(q.dtype), visible=self.visible)
 
 
 def by_query_head(x: Tensor, q: Tensor) -> Tensor:
-    """x (B, G, ...) of shared heads repeated for each of q's: (B, H, ...)."""
+    """Repeat the shared heads of x (B, G, ...) for each head of q: (B, H, ...)."""
     return x if x.shape[1] == q.shape[1] else x.repeat_interleave(q.shape[1] // x.shape[1], 1)

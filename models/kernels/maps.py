@@ -1,4 +1,4 @@
-"""Weights of attention as whole matrices, for systems that hand them, or their scores, from layer to layer."""
+"""Full matrices of attention weights, for models that pass weights or scores from layer to layer."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .softmax import hiding, lower
 
 
 def visible_keys(length: int, padding: Padding | None, causal: bool, device: torch.device) -> Tensor | None:
-    """Which keys a query sees, bool, broadcasting to (B, H, N, N); None where it is all of them."""
+    """Return the bool mask of the keys visible to each query, broadcasting to (B, H, N, N), or None if all are."""
     if causal:
-        # A real query of a right-padded causal row sees real keys only.
+        # With right padding and a causal mask, real queries have no padded keys to attend to.
         return lower(length, length, device)
     return None if padding is None else padding.key_mask()
 
 
 def attention_weights(scores: Tensor, visible: Tensor | None) -> Tensor:
-    """The softmax of scores (B, H, N, M) over the ``visible`` keys; a query that sees none has weights of zero."""
+    """Return the softmax of scores (B, H, N, M) over the ``visible`` keys; without visible keys, weights are zero."""
     if visible is None:
         return scores.softmax(-1)
     return (scores + hiding(visible, scores.dtype)).softmax(-1) * visible.any(-1, keepdim=True)

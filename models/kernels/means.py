@@ -1,4 +1,4 @@
-"""Means of all rows that came so far."""
+"""Running sums and running means along the sequence."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from torch import Tensor
 
 from .linear import full_precision
 
-CHUNK = 64  # rows to a product; torch's own running sum along an inner axis takes several times as long on CPU
+CHUNK = 64  # positions per matrix product; torch.cumsum along an inner axis takes several times as long on CPU
 
 
 def running_sum(x: Tensor) -> Tensor:
-    """Σ_{j ≤ i} x_j of x (..., N, E), in single precision or better whatever autocast says; O(N E) time and memory."""
+    """Return Σ_{j ≤ i} x_j of x (..., N, E), in single precision or better, regardless of autocast.
+
+    O(N E) time and memory.
+    """
     length = x.shape[-2]
     with full_precision(x):
         x = x.float() if x.dtype.itemsize < 4 else x
@@ -23,6 +26,6 @@ def running_sum(x: Tensor) -> Tensor:
 
 
 def running_mean(x: Tensor) -> Tensor:
-    """The mean of the first i rows of x (..., N, E), for every i; O(N E) time and memory."""
+    """Return the mean of the first i positions of x (..., N, E), for every i; O(N E) time and memory."""
     counts = torch.arange(1, x.shape[-2] + 1, device=x.device)
     return running_sum(x) / counts[:, None]

@@ -1,4 +1,4 @@
-"""Kernels that tell who watches torch's functions that they ran."""
+"""Named attention kernels, which a ``TorchFunctionMode`` can observe."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ R = TypeVar("R")
 
 
 def attention_backend(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Name a kernel of attention, so that a measurement can say through which one a model went.
+    """Return a decorator that names an attention kernel, so that a measurement can report which kernel a model uses.
 
-    The kernel's first arguments are tensors. A ``TorchFunctionMode`` sees the call, with ``name`` as its attribute
-    ``attention_backend``; without one the kernel runs as it is.
+    Positional arguments of the kernel that are tensors are checked for ``__torch_function__``. A ``TorchFunctionMode``
+    receives the call of a function whose attribute ``attention_backend`` is ``name``; without such a mode the kernel is
+    called directly.
     """
 
     def mark(kernel: Callable[P, R]) -> Callable[P, R]:

@@ -1,4 +1,4 @@
-"""Softmax attention in patterns of positions that several systems share, each by blocks or in full, as is cheaper."""
+"""Softmax attention in patterns of positions that several models share, computed in blocks or in full, if cheaper."""
 
 from __future__ import annotations
 
@@ -29,45 +29,63 @@ def within_window(
     padding: Padding | None,
     dropout: float,
 ) -> Tensor:
-    """Attention to the tokens at most ``window`` steps away, on both sides or, if causal, before.
+    """Compute softmax attention to the tokens at most ``window`` steps away, on both sides or, if causal, only before.
 
-    q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D), with G dividing H. A step is ``dilation`` places. The first
-    ``leading`` tokens are seen by all after them; what they see themselves is left open. ``bias`` and ``bias_rows`` are
-    as ``block_attention`` has them, and go with neither dilation nor leading tokens. O(N (window + leading)) time.
+    O(N (window + leading)) time.
+
+    Args:
+        q: Queries (B, H, N, D).
+        k: Keys (B, G, N, D), where G divides H.
+        v: Values (B, G, N, D).
+        window: Largest distance in steps.
+        dilation: Positions per step.
+        leading: Number of first tokens that are visible to all later tokens. The outputs of these tokens themselves are
+            unspecified.
+        bias: Bias of the scores, as in ``block_attention``; requires ``dilation=1`` and ``leading=0``.
+        bias_rows: Tensors (B, H, N, F) that ``bias`` receives, as in ``block_attention``.
+        causal: Attend to earlier tokens and the token itself only.
+        padding: Padding of the keys.
+        dropout: Probability with which attention weights are dropped.
+
+    Returns:
+        The outputs (B, H, N, D).
+
+    Raises:
+        ValueError: If there is a ``bias`` and ``dilation`` or ``leading`` is set.
     """
     length, block = q.shape[2], max(window, SMALLEST_BLOCK)
     if bias is not None and (dilation > 1 or leading):
-        raise ValueError("a bias goes with neither dilation nor leading tokens")
+        raise ValueError(f"dilation={dilation}, leading={leading}: a bias requires dilation=1 and leading=0")
     if dilation > 1:
-        return _dilated(q, k, v, window, dilation, leading, causal, padding, dropout)
-    near = in_window(window, causal)
-    first = (k[:, :, :leading], v[:, :, :leading]) if leading else None
-    # A real query of a right-padded causal row sees real keys only.
+        return _dilated_attention(q, k, v, window, dilation, leading, causal, padding, dropout)
+    keep_near = in_window(window, causal)
+    leading_keys = (k[:, :, :leading], v[:, :, :leading]) if leading else None
+    # With right padding and a causal mask, real queries have no padded keys to attend to.
     padding = None if causal else padding
     if 3 * block >= length:
-        places = torch.arange(length, device=q.device)
+        positions = torch.arange(length, device=q.device)
         if bias is not None:
-            keep = near if window < length - 1 else None
-            return _biased(q, k, v, bias, keep, bias_rows, causal=causal, padding=padding, dropout=dropout)
-        band = near(places[:, None], places) | (places < leading) if window < length - 1 else None
-        return softmax_attention(q, k, v, padding=padding, visible=band, causal=causal, dropout=dropout)
+            keep = keep_near if window < length - 1 else None
+            return _biased_attention(q, k, v, bias, keep, bias_rows, causal=causal, padding=padding, dropout=dropout)
+        window_mask = keep_near(positions[:, None], positions) | (positions < leading) if window < length - 1 else None
+        return softmax_attention(q, k, v, padding=padding, visible=window_mask, causal=causal, dropout=dropout)
     return block_attention(
         q,
         k,
         v,
         block=block,
         neighbours=(1, 0 if causal else 1),
-        keep=(lambda queries, keys: near(queries, keys) & (keys >= leading)) if leading else near,
+        keep=(lambda queries, keys: keep_near(queries, keys) & (keys >= leading)) if leading else keep_near,
         bias=bias,
         bias_rows=bias_rows,
-        extra=first,
+        extra=leading_keys,
         extra_valid=padding.valid[:, :leading] if padding is not None and leading else None,
         padding=padding,
         dropout=dropout,
     )
 
 
-def _biased(
+def _biased_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -79,20 +97,20 @@ def _biased(
     padding: Padding | None,
     dropout: float,
 ) -> Tensor:
-    """Attention of all queries to the keys that ``keep`` lets them see, with a bias, by slices of queries."""
-    places = torch.arange(q.shape[2], device=q.device)
+    """Compute attention with a bias from all queries to the keys that ``keep`` leaves visible, by slices of queries."""
+    positions = torch.arange(q.shape[2], device=q.device)
     scale = q.shape[-1] ** -0.5
 
     def score(queries: Tensor, start: int, count: int, *rows: Tensor) -> Tensor:
-        own, keys = places[start : start + queries.shape[2]], places[:count]
-        added = bias(own[None], keys[None], *(each[:, :, None] for each in rows))[:, :, 0]
-        scores = grouped(queries * scale, k[:, :, :count].mT) + added
-        return scores if keep is None else scores + hiding(keep(own[:, None], keys), scores.dtype)
+        query_positions, key_positions = positions[start : start + queries.shape[2]], positions[:count]
+        biases = bias(query_positions[None], key_positions[None], *(each[:, :, None] for each in rows))[:, :, 0]
+        scores = grouped(queries * scale, k[:, :, :count].mT) + biases
+        return scores if keep is None else scores + hiding(keep(query_positions[:, None], key_positions), scores.dtype)
 
     return row_attention(q, v, score, beside=bias_rows, causal=causal, padding=padding, dropout=dropout)
 
 
-def _dilated(
+def _dilated_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -103,7 +121,7 @@ def _dilated(
     padding: Padding | None,
     dropout: float,
 ) -> Tensor:
-    """``within_window`` in each residue of the dilation, as rows of a larger batch."""
+    """Compute ``within_window`` in each residue class of the dilation, which becomes an example of a larger batch."""
     batch, length = q.shape[0], q.shape[2]
 
     def fold(x: Tensor) -> Tensor:
@@ -112,13 +130,16 @@ def _dilated(
     def repeat(x: Tensor) -> Tensor:
         return x.repeat_interleave(dilation, 0)
 
-    first = (repeat(k[:, :, :leading]), repeat(v[:, :, :leading])) if leading else None
-    # Leading keys are hidden here as padding is, since where they stand differs between residues.
-    hidden, first_valid = None, None
+    leading_keys = (repeat(k[:, :, :leading]), repeat(v[:, :, :leading])) if leading else None
+    # Leading keys are masked as padding here, since their positions differ between residue classes.
+    folded_padding, leading_valid = None, None
     if leading or not causal:
         valid = torch.ones(batch, length, dtype=torch.bool, device=q.device) if padding is None else padding.valid
-        own = fold((valid & (torch.arange(length, device=q.device) >= leading))[:, None, :, None])[:, 0, :, 0]
-        hidden, first_valid = Padding(own, own.sum(1)), repeat(valid[:, :leading]) if leading else None
+        folded_valid = fold((valid & (torch.arange(length, device=q.device) >= leading))[:, None, :, None])[:, 0, :, 0]
+        folded_padding, leading_valid = (
+            Padding(folded_valid, folded_valid.sum(1)),
+            repeat(valid[:, :leading]) if leading else None,
+        )
     q, k, v = fold(q), fold(k), fold(v)
     o = block_attention(
         q,
@@ -127,9 +148,9 @@ def _dilated(
         block=min(max(window, SMALLEST_BLOCK), q.shape[2]),
         neighbours=(1, 0 if causal else 1),
         keep=in_window(window, causal),
-        extra=first,
-        extra_valid=first_valid,
-        padding=hidden,
+        extra=leading_keys,
+        extra_valid=leading_valid,
+        padding=folded_padding,
         dropout=dropout,
     )
     return from_residue(o.unflatten(0, (batch, dilation)).flatten(1, 2), dilation, length)
@@ -146,16 +167,16 @@ def within_blocks(
     padding: Padding | None,
     dropout: float,
 ) -> Tensor:
-    """Attention among the tokens of one block of ``block``, or, if causal, the earlier of them.
+    """Compute softmax attention among the tokens of each block of ``block`` tokens, to earlier ones only if causal.
 
-    q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D), with G dividing H. ``bias`` is as ``block_attention`` has it.
+    q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D), with G dividing H. ``bias`` is as in ``block_attention``.
     O(N block D) time.
     """
-    # A real query of a right-padded causal row sees real keys only.
+    # With right padding and a causal mask, real queries have no padded keys to attend to.
     padding = None if causal else padding
     if block >= q.shape[2]:
         if bias is not None:
-            return _biased(q, k, v, bias, None, (), causal=causal, padding=padding, dropout=dropout)
+            return _biased_attention(q, k, v, bias, None, (), causal=causal, padding=padding, dropout=dropout)
         return softmax_attention(q, k, v, padding=padding, causal=causal, dropout=dropout)
     return block_attention(
         q,
@@ -171,14 +192,14 @@ def within_blocks(
 
 
 def not_later(queries: Tensor, keys: Tensor) -> Tensor:
-    """Whether keys stand no later than queries."""
+    """Return whether keys are at or before the positions of queries."""
     return keys <= queries
 
 
 def across_residues(
     q: Tensor, k: Tensor, v: Tensor, *, stride: int, causal: bool, padding: Padding | None, dropout: float
 ) -> Tensor:
-    """Attention among the tokens whose distance is a multiple of ``stride``, or, if causal, the earlier of them.
+    """Compute softmax attention among tokens at distances that are multiples of ``stride``, only backwards if causal.
 
     q, k and v (B, H, N, D) to (B, H, N, D). O(N (N / stride)) time.
     """
@@ -193,7 +214,7 @@ def across_residues(
 
 
 def in_window(window: int, causal: bool) -> Keep:
-    """Whether keys stand at most ``window`` places from queries, and if causal, no later."""
+    """Return a mask function for keys at most ``window`` positions from queries and, if causal, not after them."""
 
     def keep(queries: Tensor, keys: Tensor) -> Tensor:
         behind = queries - keys
@@ -203,10 +224,10 @@ def in_window(window: int, causal: bool) -> Keep:
 
 
 def by_residue(x: Tensor, stride: int) -> Tensor:
-    """(B, H, N, D) to (B, stride·H, N / stride, D): every ``stride``-th token a sequence, as if it were a head.
+    """Fold (B, H, N, D) to (B, stride·H, N / stride, D): each residue class modulo ``stride`` is a sequence.
 
-    Zeros (or false) stand where the last tokens lack. Heads of one residue are neighbours: no copy where heads lie
-    within tokens and the stride divides N.
+    The classes become heads. Missing tokens at the end are zeros (or false). The heads of one class are adjacent, so
+    nothing is copied if heads are within tokens in memory and the stride divides N.
     """
     rest = -x.shape[2] % stride
     tokens = (F.pad(x, (0, 0, 0, rest)) if rest else x).transpose(1, 2)
@@ -214,6 +235,6 @@ def by_residue(x: Tensor, stride: int) -> Tensor:
 
 
 def from_residue(x: Tensor, stride: int, length: int) -> Tensor:
-    """(B, stride·H, M, D) back to (B, H, N, D) of ``length`` N."""
+    """Unfold (B, stride·H, M, D) to (B, H, N, D) with N = ``length``, the inverse of ``by_residue``."""
     tokens = x.transpose(1, 2).reshape(x.shape[0], x.shape[2] * stride, -1, x.shape[3])
     return tokens.transpose(1, 2)[:, :, :length]

@@ -1,4 +1,4 @@
-"""Arithmetic of power series, whose coefficients go along the sequence."""
+"""Arithmetic of power series, whose coefficients are along the last axis."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from .fft_convolution import fft_convolution
 
 
 def shifted(series: Tensor) -> Tensor:
-    """z s(z), cut to the length of s: (..., N) to (..., N)."""
+    """Return z s(z), truncated to the length of s: (..., N) to (..., N)."""
     return F.pad(series, (1, 0))[..., :-1]
 
 
 def reciprocal_of_one_plus(series: Tensor) -> Tensor:
-    """1 / (1 + z s(z)) up to the power N − 1: s (..., N) to (..., N).
+    """Return the coefficients of 1 / (1 + z s(z)) up to the power N − 1: s (..., N) to (..., N).
 
-    By Newton's iteration g ← g (2 − h g), which doubles how many coefficients are right (Kung 1974, On computing
-    reciprocals of power series). Only the last round is differentiated: where g is right already, its derivative
-    −g² dh is that of 1 / h. O(N log N) time, O(N) memory. Stable where the coefficients of the result fade.
+    Newton's iteration g ← g (2 − h g) doubles the number of correct coefficients (Kung 1974, On computing reciprocals
+    of power series). Only the last iteration is differentiated: for coefficients of g that are already correct, its
+    derivative −g² dh is that of 1 / h. O(N log N) time, O(N) memory. Stable if the coefficients of the result decay.
     """
-    whole = torch.cat((torch.ones_like(series[..., :1]), series[..., :-1]), -1)
+    series_plus_one = torch.cat((torch.ones_like(series[..., :1]), series[..., :-1]), -1)
     with torch.no_grad():
-        found, known = torch.ones_like(whole[..., :1]), 1
-        while known < whole.shape[-1]:
-            known = min(2 * known, whole.shape[-1])
-            found = _refined(F.pad(found, (0, known - found.shape[-1])), whole[..., :known])
-    return _refined(found, whole)
+        inverse, correct = torch.ones_like(series_plus_one[..., :1]), 1
+        while correct < series_plus_one.shape[-1]:
+            correct = min(2 * correct, series_plus_one.shape[-1])
+            inverse = _newton_step(F.pad(inverse, (0, correct - inverse.shape[-1])), series_plus_one[..., :correct])
+    return _newton_step(inverse, series_plus_one)
 
 
-def _refined(found: Tensor, whole: Tensor) -> Tensor:
-    """g + g (1 − h g)."""
-    rest = -fft_convolution(found, whole)
-    rest = torch.cat((1 + rest[..., :1], rest[..., 1:]), -1)
-    return found + fft_convolution(found, rest)
+def _newton_step(inverse: Tensor, series_plus_one: Tensor) -> Tensor:
+    """Return g + g (1 − h g), one step of Newton's iteration."""
+    residual = -fft_convolution(inverse, series_plus_one)
+    residual = torch.cat((1 + residual[..., :1], residual[..., 1:]), -1)
+    return inverse + fft_convolution(inverse, residual)

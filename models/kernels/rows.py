@@ -1,4 +1,4 @@
-"""Attention whose scores are no inner product: by slices of queries, each computed again for its gradient."""
+"""Attention for scores that are no inner products, by slices of queries that the backward pass recomputes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .dropout import dropout as drop
 from .named import attention_backend
 from .softmax import QUERY_ROWS, grouped, hiding, lower
 
-DEVICE_ROWS = 512  # queries at once where starting an operation costs more than a slice fills a cache
-NUMBERS_AT_ONCE = 2**18  # in slices of short sequences: starting an operation on fewer costs more than they do
+DEVICE_ROWS = 512  # queries per slice on accelerators, where launching an operation costs more than a cache saves
+NUMBERS_AT_ONCE = 2**18  # in a slice of a short sequence; with fewer, launching an operation costs more than they do
 
 Score = Callable[..., Tensor]
 Use = Callable[[Tensor, int, Tensor | None], Tensor]
@@ -22,7 +22,7 @@ Weigh = Callable[[Tensor], Tensor]
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """Weights (..., M) that sum to one."""
+    """Return weights (..., M) that sum to one."""
     return scores.softmax(-1)
 
 
@@ -39,16 +39,26 @@ def row_attention(
     numbers: int = 1,
     weigh: Weigh = softmax,
 ) -> Tensor:
-    """softmax(scores) v for scores of any kind, those of some queries at once.
+    """Compute softmax(scores) v for scores of any kind, for a slice of queries at a time.
 
-    queries (B, H, N, F) hold what scores depend on, row by row, and so do tensors (..., N, F) ``beside`` them; v
-    (B, G, M, V), with G dividing H; to (B, H, N, V). ``score(slice of queries, start, keys, *slices beside)`` returns
-    the scores (B or 1, H, r, keys) of the queries from ``start`` on against the first ``keys`` keys; it runs again in
-    the backward pass, so it must not draw. ``padding`` belongs to the keys and is right-padded; ``causal`` aligns the
-    last query with the last key. A query that sees no key yields zeros. Each score takes so many ``numbers`` to
-    compute, which decides how many queries at once. ``weigh`` may stand in place of softmax, and must make nothing of
-    scores that are the least of their type, as those of hidden keys are.
-    O(N M) scores; memory O(M) per head, backward too.
+    A query without visible keys yields zeros. O(N M) scores; memory O(M) per head, including the backward pass.
+
+    Args:
+        queries: Tensor (B, H, N, F) that scores depend on, position by position.
+        v: Values (B, G, M, V), where G divides H.
+        score: Function ``score(slice of queries, start, keys, *slices of beside)`` that returns the scores
+            (B or 1, H, r, keys) of the r queries from ``start`` on against the first ``keys`` keys. It is called again
+            in the backward pass, so it must not use random numbers.
+        beside: Further tensors (..., N, F) that scores depend on, sliced like ``queries``.
+        padding: Right padding of the keys.
+        causal: Align the last query with the last key and mask later keys.
+        dropout: Probability with which attention weights are dropped.
+        numbers: Numbers per score that ``score`` computes; more of them make slices smaller.
+        weigh: Function from scores to weights in place of softmax. It must return zero for the most negative finite
+            scores, which are those of masked keys.
+
+    Returns:
+        The outputs (B, H, N, V).
     """
 
     def read(weights: Tensor, start: int, mask: Tensor | None) -> Tensor:
@@ -79,35 +89,63 @@ def weights_by_rows(
     draws: bool = False,
     weigh: Weigh = softmax,
 ) -> Tensor:
-    """What ``use`` makes of softmax(scores), some rows of it at once; the rest is as ``row_attention`` has it.
+    """Apply ``use`` to slices of queries of the weights softmax(scores), and concatenate the results.
 
-    ``use(weights (B, H, r, keys), start, mask)`` gives rows (B, X, r, Y) of the result (B, X, N, Y), from the weights
-    of queries from ``start`` on; ``mask`` broadcasts to these where keys may be hidden, else it is None. It runs again
-    in the backward pass, with the same random numbers where it ``draws``.
+    Only one slice of weights is in memory at a time, as in ``row_attention``.
+
+    Args:
+        queries: Tensor (B, H, N, F) that scores depend on, position by position.
+        keys: Number of keys M.
+        score: Function that returns the scores of a slice of queries.
+        use: Function ``use(weights, start, mask)`` from the weights (B, H, r, keys) of the queries from ``start`` on to
+            the rows (B, X, r, Y) of the result. ``mask`` broadcasts to the weights, or is None if no key can be masked.
+            It is called again in the backward pass.
+        beside: Further tensors (..., N, F) that scores depend on.
+        padding: Right padding of the keys.
+        causal: Align the last query with the last key and mask later keys.
+        numbers: Numbers per score that ``score`` computes.
+        draws: Whether ``use`` draws random numbers, which then are the same in the backward pass.
+        weigh: Function from scores to weights.
+
+    Returns:
+        The concatenated results (B, X, N, Y).
     """
     length = queries.shape[2]
     rows = rows_at_once(queries, keys, numbers)
-    # A real query of a right-padded causal row sees real keys only.
+    # With right padding and a causal mask, real queries have no padded keys to attend to.
     mask = None if padding is None or (causal and length == keys) else padding.key_mask()
-    again = torch.is_grad_enabled() and length > rows
+    recompute = torch.is_grad_enabled() and length > rows
     parts = []
-    # split, not slices: the backward pass of a slice writes a tensor of full size.
-    for number, some in enumerate(zip(*(each.split(rows, -2) for each in (queries, *beside)), strict=True)):
+    # split instead of slicing, whose backward pass writes a tensor of full size.
+    for number, slices in enumerate(zip(*(each.split(rows, -2) for each in (queries, *beside)), strict=True)):
         start = number * rows
-        last = start + some[0].shape[2] + keys - length if causal else keys
-        part = (last, None if mask is None else mask[..., :last], score, weigh, use, start, causal, *some)
-        parts.append(checkpoint(_use, *part, use_reentrant=False, preserve_rng_state=draws) if again else _use(*part))
+        visible_count = start + slices[0].shape[2] + keys - length if causal else keys
+        arguments = (
+            visible_count,
+            None if mask is None else mask[..., :visible_count],
+            score,
+            weigh,
+            use,
+            start,
+            causal,
+            *slices,
+        )
+        parts.append(
+            checkpoint(_use_slice, *arguments, use_reentrant=False, preserve_rng_state=draws)
+            if recompute
+            else _use_slice(*arguments)
+        )
     return torch.cat(parts, 2) if len(parts) > 1 else parts[0]
 
 
 def rows_at_once(queries: Tensor, keys: int, numbers: int = 1) -> int:
-    """How many of ``queries`` (B, H, N, F) a slice has, where each score takes so many ``numbers`` to compute."""
-    most = QUERY_ROWS if queries.device.type == "cpu" else DEVICE_ROWS
-    in_a_row = queries.shape[0] * queries.shape[1] * keys * numbers
-    return max(1, most // numbers, NUMBERS_AT_ONCE // max(in_a_row, 1))
+    """Return the number of ``queries`` (B, H, N, F) per slice if each score takes ``numbers`` numbers to compute."""
+    limit = QUERY_ROWS if queries.device.type == "cpu" else DEVICE_ROWS
+    per_query = queries.shape[0] * queries.shape[1] * keys * numbers
+    return max(1, limit // numbers, NUMBERS_AT_ONCE // max(per_query, 1))
 
 
-def _use(
+def _use_slice(
     keys: int,
     mask: Tensor | None,
     score: Score,
@@ -120,7 +158,7 @@ def _use(
 ) -> Tensor:
     scores = score(queries, start, keys, *beside)
     if causal:
-        # Made here: kept for the backward pass, the triangles of all slices would be quadratic.
+        # Built per slice: stored for the backward pass, the masks of all slices would take quadratic memory.
         earlier = lower(queries.shape[2], keys, queries.device)
         mask = earlier if mask is None else mask & earlier
     if mask is not None:

@@ -1,4 +1,4 @@
-"""The diagonal linear recurrence h_t = a_t h_(t−1) + b_t, the core of state-space and of gated recurrent systems."""
+"""The diagonal linear recurrence h_t = a_t h_(t−1) + b_t, the core of state-space and gated recurrent models."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .scan_loops import backwards, forwards
-from .threads import LANES, block_edges, side_by_side
+from .threads import LANES, block_edges, run_parallel
 
 
 def scan(factors: Tensor, inputs: Tensor, state: Tensor | None = None) -> Tensor:
-    """Every h_t = factors_t ⊙ h_(t−1) + inputs_t, with h_0 = ``state``, or zeros where there is none.
+    """Return every h_t = factors_t ⊙ h_(t−1) + inputs_t, with h_0 = ``state``, by default zeros.
 
-    inputs (B, N, ...), real or complex, and state (B, ...); factors broadcast to inputs. h is as inputs, in single
-    precision or better whatever autocast says; its last step is the state to go on from. Nothing is ever divided, so
-    that factors may be zero, or have products that vanish. The backward pass, the same recurrence against time, keeps
-    factors and h alone. O(N) time and memory.
+    inputs (B, N, ...), real or complex, and state (B, ...); factors broadcast to inputs. h has the shape of inputs, in
+    single precision or better, regardless of autocast; its last step is the state from which to continue. Nothing is
+    divided, so factors may be zero and their products may vanish. The backward pass, the same recurrence backwards in
+    time, stores only factors and h. O(N) time and memory.
 
-    On CPU a compiled loop over time (``benchmarks/scans.py`` measures it beside parallel forms made of torch's
-    operators). Elsewhere two levels: √N steps inside all chunks of √N at once, then from chunk to chunk.
+    On CPU this is a compiled loop over time (``benchmarks/scans.py`` compares it with parallel forms built from torch
+    operators). On other devices it has two levels: √N steps within all chunks of √N positions at the same time, then a
+    loop over chunks.
     """
     dtype = torch.promote_types(torch.promote_types(factors.dtype, inputs.dtype), torch.float32)
     shape, trailing = inputs.shape, inputs.shape[2:]
@@ -36,10 +37,10 @@ def scan(factors: Tensor, inputs: Tensor, state: Tensor | None = None) -> Tensor
     return h.view(shape)
 
 
-# Operators of torch's own kind, so that what only looks on, as the compiler and devices without data, need not look in.
+# Registered as torch operators, so that torch.compile and the meta device do not trace their Python code.
 @torch.library.custom_op("lra_bench::scan", mutates_args=(), device_types="cpu")
 def _scan(factors: Tensor, inputs: Tensor, state: Tensor) -> Tensor:
-    """(B or 1, N or 1, D), (B, N, D) and (B, D) to (B, N, D)."""
+    """Compute ``scan`` on CPU: factors (B or 1, N or 1, D), inputs (B, N, D) and state (B, D) to h (B, N, D)."""
     h = torch.empty_like(inputs, memory_format=torch.contiguous_format)
     _by_channels(forwards, factors, inputs, state, h)
     return h
@@ -47,24 +48,27 @@ def _scan(factors: Tensor, inputs: Tensor, state: Tensor) -> Tensor:
 
 @torch.library.custom_op("lra_bench::scan_backward", mutates_args=(), device_types="cpu")
 def _scan_backward(gradient: Tensor, factors: Tensor, state: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients by factors, inputs and state."""
-    by_factors = torch.zeros_like(factors, memory_format=torch.contiguous_format)
-    by_inputs = gradient.clone(memory_format=torch.contiguous_format)
-    by_state = torch.empty_like(state, memory_format=torch.contiguous_format)
-    _by_channels(backwards, factors, state, h, by_factors, by_inputs, by_state)
-    return by_factors, by_inputs, by_state
+    """Return the gradients with respect to factors, inputs and state."""
+    grad_factors = torch.zeros_like(factors, memory_format=torch.contiguous_format)
+    grad_inputs = gradient.clone(memory_format=torch.contiguous_format)
+    grad_state = torch.empty_like(state, memory_format=torch.contiguous_format)
+    _by_channels(backwards, factors, state, h, grad_factors, grad_inputs, grad_state)
+    return grad_factors, grad_inputs, grad_state
 
 
 def _by_channels(run: Callable[..., None], *tensors: Tensor) -> None:
-    """One of the loops, over blocks of channels: rows of the batch may share factors, whose gradients they add to."""
+    """Run one of the compiled loops over blocks of channels, in parallel.
+
+    Blocks are of channels only, since examples that share factors accumulate into the same gradient.
+    """
     arrays, channels = [tensor.resolve_conj().contiguous().numpy() for tensor in tensors], tensors[-1].shape[-1]
     edges = block_edges(channels, min(torch.get_num_threads(), channels // LANES))
-    side_by_side(lambda edge: run(*arrays, *edge), [*pairwise(edges)], max(each.numel() for each in tensors))
+    run_parallel(lambda edge: run(*arrays, *edge), [*pairwise(edges)], max(each.numel() for each in tensors))
 
 
 @_scan.register_kernel("cuda")
 def in_two_levels(factors: Tensor, inputs: Tensor, state: Tensor) -> Tensor:
-    """``scan`` of flat tensors by operators that work on all chunks at once."""
+    """Compute ``scan`` of flat tensors with operators that process all chunks at the same time."""
     length = inputs.shape[1]
     chunk = math.isqrt(length - 1) + 1
     rest = (0, 0, 0, -length % chunk)
@@ -86,12 +90,12 @@ def in_two_levels(factors: Tensor, inputs: Tensor, state: Tensor) -> Tensor:
 def in_two_levels_backward(
     gradient: Tensor, factors: Tensor, state: Tensor, h: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of ``in_two_levels``: the same recurrence against time, with the factors of the step after."""
+    """Return the gradients of ``in_two_levels``, by its recurrence backwards in time with factors of the next step."""
     conjugate = factors.conj().expand_as(h)
     after = conjugate.roll(-1, 1).flip(1)
-    by_inputs = in_two_levels(after, gradient.flip(1), torch.zeros_like(state)).flip(1)
+    grad_inputs = in_two_levels(after, gradient.flip(1), torch.zeros_like(state)).flip(1)
     before = torch.cat((state[:, None], h[:, :-1]), 1).conj()
-    return (by_inputs * before).sum_to_size(factors.shape), by_inputs, by_inputs[:, 0] * conjugate[:, 0]
+    return (grad_inputs * before).sum_to_size(factors.shape), grad_inputs, grad_inputs[:, 0] * conjugate[:, 0]
 
 
 @_scan.register_fake
@@ -101,20 +105,20 @@ def _(factors: Tensor, inputs: Tensor, state: Tensor) -> Tensor:
 
 @_scan_backward.register_fake
 def _(gradient: Tensor, factors: Tensor, state: Tensor, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    by_factors, by_inputs, by_state = (
+    grad_factors, grad_inputs, grad_state = (
         torch.empty_like(each, memory_format=torch.contiguous_format) for each in (factors, h, state)
     )
-    return by_factors, by_inputs, by_state
+    return grad_factors, grad_inputs, grad_state
 
 
-def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+def _setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
     factors, _, state = inputs
     ctx.save_for_backward(factors, state, output)
 
 
 def _differentiate(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    by: tuple[Tensor, Tensor, Tensor] = _scan_backward(gradient, *ctx.saved_tensors)
-    return by
+    gradients: tuple[Tensor, Tensor, Tensor] = _scan_backward(gradient, *ctx.saved_tensors)
+    return gradients
 
 
-_scan.register_autograd(_differentiate, setup_context=_keep)
+_scan.register_autograd(_differentiate, setup_context=_setup_context)

@@ -1,4 +1,4 @@
-"""The recurrence of channels whose states have many numbers each, without all states at once."""
+"""The recurrence of channels with vector states, which never stores the states of all positions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from .scan import scan
 from .selective_blocks import selective_sums
 
-CHUNK = 64  # rows whose states are in memory at once
+CHUNK = 64  # positions whose states are in memory at a time
 
 
 def selective_scan(
@@ -24,13 +24,23 @@ def selective_scan(
     *,
     chunk: int = CHUNK,
 ) -> tuple[Tensor, Tensor]:
-    """y_t = h_t read_t of h_t = exp(steps_t rates) h_(t−1) + steps_t x_t write_tᵀ for each channel; and the last state.
+    """Compute y_t = h_t read_t with h_t = exp(steps_t rates) h_(t−1) + steps_t x_t write_tᵀ for each channel.
 
-    x and steps (B, N, C), rates (C, S), write and read (B, N, G, S), which the channels of each of G groups share, and
-    state (B, C, S), to y (B, N, C) and a state. States of one chunk of rows are in memory at a time: the backward pass
-    computes them again. O(N C S) time, O(N (C + G S)) memory beside O(C S (chunk + N / chunk)).
+    The states of one chunk are in memory at a time, and the backward pass recomputes them. O(N C S) time;
+    O(N (C + G S)) memory plus O(C S (chunk + N / chunk)). Runs compiled loops over blocks of rows and channels on CPU,
+    and ``scan`` of one chunk after another on other devices.
 
-    On CPU compiled loops over blocks of rows and channels; elsewhere ``scan`` of one chunk after the other.
+    Args:
+        x: Inputs (B, N, C).
+        steps: Step sizes (B, N, C).
+        rates: Rates of decay (C, S).
+        write: Input weights (B, N, G, S), shared by the channels of each of G groups.
+        read: Output weights (B, N, G, S), shared by the channels of each of G groups.
+        state: Initial state (B, C, S), by default zeros.
+        chunk: Positions per chunk.
+
+    Returns:
+        The outputs y (B, N, C) and the last state (B, C, S).
     """
     if state is None:
         state = x.new_zeros(x.shape[0], *rates.shape)
@@ -42,7 +52,7 @@ def selective_scan(
 def by_operators(
     x: Tensor, steps: Tensor, rates: Tensor, write: Tensor, read: Tensor, state: Tensor, chunk: int
 ) -> tuple[Tensor, Tensor]:
-    """``selective_scan`` by operators of torch's, all states of a chunk at once."""
+    """Compute ``selective_scan`` with torch operators, on all states of a chunk at the same time."""
     return by_chunks(_chunk, (x, steps, write, read), (rates,), state, chunk)
 
 
@@ -53,13 +63,15 @@ def by_chunks(
     state: Tensor,
     chunk: int = CHUNK,
 ) -> tuple[Tensor, Tensor]:
-    """What ``run(*some of rows, *weights, state)`` gives of ``chunk`` rows (B, N, ...) after the other; the last state.
+    """Apply ``run`` to consecutive chunks, pass the state on, and return the joined outputs and the last state.
 
-    Each run is computed again in the backward pass, so that only its own tensors are ever held.
+    ``run(*chunks of rows, *weights, state)`` returns the output of a chunk and its last state, for chunks of ``chunk``
+    positions of tensors ``rows`` (B, N, ...). Each call is recomputed in the backward pass, so that only the tensors of
+    one call are in memory.
     """
     outputs = []
-    for some in zip(*(each.split(chunk, 1) for each in rows), strict=True):
-        inputs = (*some, *weights, state)
+    for chunks in zip(*(each.split(chunk, 1) for each in rows), strict=True):
+        inputs = (*chunks, *weights, state)
         if torch.is_grad_enabled():
             y, state = checkpoint(run, *inputs, use_reentrant=False, preserve_rng_state=False)
         else:

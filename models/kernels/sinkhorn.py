@@ -7,12 +7,12 @@ from torch import Tensor
 
 
 def sinkhorn(scores: Tensor, allowed: Tensor | None, iterations: int) -> Tensor:
-    """A matrix of shares from scores (..., M, M): rows and columns of sum one, as far as so many iterations bring them.
+    """Return matrices of weights from scores (..., M, M), whose rows and columns sum to one up to convergence.
 
-    Rows and columns are normalised in turn, beginning with rows; of no iterations, rows alone. Zero where not allowed;
-    None allows all.
+    Rows and columns are normalised alternately ``iterations`` times, beginning with rows; with ``iterations=0`` only
+    rows are normalised. Weights are zero where ``allowed`` is false; None allows all.
     """
-    lowest = torch.finfo(scores.dtype).min / 4  # finite, so that a row without any choice has no gradient of NaN
+    lowest = torch.finfo(scores.dtype).min / 4  # finite, so that a row without allowed entries has no NaN gradient
     scores = _masked(scores, allowed, lowest)
     for dim in (-1, -2) * iterations or (-1,):
         scores = _masked(scores - scores.logsumexp(dim, keepdim=True), allowed, lowest)

@@ -1,7 +1,7 @@
-"""Softmax attention over full keys: the only caller of torch's fused attention on whole sequences.
+"""Softmax attention over full keys: the only caller of torch's fused attention on complete sequences.
 
-torch falls back to scores of N x N on CPU when weights are dropped, when queries and values differ in width, and when a
-mask requires a gradient. Each rule here keeps it from doing so.
+On CPU torch computes all N x N scores if weights are dropped, if queries and values differ in width, or if a mask
+requires a gradient. This module avoids each of these cases.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..mixer import Padding
 from .dropout import dropout as drop
 from .named import attention_backend
 
-QUERY_ROWS = 64  # rows of scores held at once where weights are dropped on CPU; fastest of 32 to 256 there
+QUERY_ROWS = 64  # queries per slice if weights are dropped on CPU; the fastest of 32 to 256
 
 
 def softmax_attention(
@@ -29,25 +29,35 @@ def softmax_attention(
     scale: float | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """softmax(q kᵀ · scale) v, without a matrix of scores in memory.
+    """Compute softmax(q kᵀ · scale) v without storing the matrix of scores.
 
-    q (B, H, N, D), k (B, G, M, D), v (B, G, M, V) to (B, H, N, V), with G dividing H. ``scale`` defaults to 1/√D.
-    ``padding`` belongs to the keys and is right-padded. ``visible`` is bool and broadcasts to (B, H, N, M). ``causal``
-    aligns the last query with the last key. A query that sees no key yields zeros. O(N M D) time; memory
-    O((N + M) D), or O(64 M) per head where weights are dropped on CPU; O(N M) where ``sdpa_kernel`` leaves torch its
-    math back-end alone.
+    A query without visible keys yields zeros. O(N M D) time; memory O((N + M) D), O(64 M) per head if weights are
+    dropped on CPU, and O(N M) if ``sdpa_kernel`` allows only torch's math back-end.
+
+    Args:
+        q: Queries (B, H, N, D).
+        k: Keys (B, G, M, D), where G divides H.
+        v: Values (B, G, M, V).
+        padding: Right padding of the keys.
+        visible: Bool mask that broadcasts to (B, H, N, M), true where a key is visible.
+        causal: Align the last query with the last key and mask later keys.
+        scale: Factor of the scores, by default 1/√D.
+        dropout: Probability with which attention weights are dropped.
+
+    Returns:
+        The outputs (B, H, N, V).
     """
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     square = causal and q.shape[2] == k.shape[2]
-    # A real query of a right-padded causal row sees real keys only: no mask is needed.
+    # With right padding and a causal mask, real queries have no padded keys to attend to.
     mask = None if padding is None or square else padding.key_mask()
     if visible is not None:
         mask = visible if mask is None else mask & visible
     if causal and (mask is not None or not square):
-        earlier = lower(q.shape[2], k.shape[2], q.device)
-        mask = earlier if mask is None else mask & earlier
+        causal_mask = lower(q.shape[2], k.shape[2], q.device)
+        mask = causal_mask if mask is None else mask & causal_mask
         causal = False
-    # Who allows torch its plain form alone wants the whole matrix of scores, to measure against.
+    # If only the math back-end is allowed, the caller measures the full score matrix as a baseline: do not slice.
     if dropout and q.device.type == "cpu" and torch.backends.cuda.flash_sdp_enabled():
         return _in_slices(q, k, v, mask, causal, scale, dropout)
     width = v.shape[-1]
@@ -58,7 +68,7 @@ def softmax_attention(
 def fused(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool = False, scale: float, dropout: float
 ) -> Tensor:
-    """torch's fused attention on 4-D tensors of one width; ``mask`` is bool, true where a key is seen."""
+    """Call torch's fused attention on 4-D tensors of one width; ``mask`` is bool, true where a key is visible."""
     return F.scaled_dot_product_attention(
         q,
         k,
@@ -81,7 +91,7 @@ def with_scores(
     scale: float,
     dropout: float,
 ) -> Tensor:
-    """Attention that holds its scores (B, H, N, M), plus ``bias``, and drops weights; for few queries or few keys."""
+    """Compute attention with stored scores (B, H, N, M), plus ``bias``, for few queries or few keys."""
     scores = grouped(q * scale, k.transpose(-1, -2))
     if bias is not None:
         scores = scores + bias
@@ -92,7 +102,7 @@ def with_scores(
 
 
 def grouped(a: Tensor, b: Tensor) -> Tensor:
-    """The matrix products a b, where heads of a (B, H, N, X) share those of b (B, G, X, Y): (B, H, N, Y)."""
+    """Return the matrix products a b, in which heads of a (B, H, N, X) share those of b (B, G, X, Y): (B, H, N, Y)."""
     heads, groups = a.shape[1], b.shape[1]
     if heads == groups:
         return a @ b
@@ -100,15 +110,15 @@ def grouped(a: Tensor, b: Tensor) -> Tensor:
 
 
 def hiding(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """What to add to scores of ``dtype`` so that softmax gives nothing where ``mask`` is false.
+    """Return the additive mask of ``dtype`` whose values are the most negative finite number where ``mask`` is false.
 
-    Adding is several times faster than masked_fill where the mask broadcasts.
+    Adding it is several times faster than masked_fill if the mask broadcasts.
     """
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)
 
 
 def lower(queries: int, keys: int, device: torch.device) -> Tensor:
-    """Which keys a causal query sees, bool (queries, keys); the last query is aligned with the last key."""
+    """Return the causal mask, bool (queries, keys), which aligns the last query with the last key."""
     return torch.ones(queries, keys, dtype=torch.bool, device=device).tril(keys - queries)
 
 
@@ -123,7 +133,7 @@ def _equal_widths(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tens
 def _in_slices(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, dropout: float
 ) -> Tensor:
-    """``with_scores`` for some queries at a time, its scores computed again in the backward pass."""
+    """Compute ``with_scores`` for slices of queries, whose scores are recomputed in the backward pass."""
     k, v = k.contiguous(), v.contiguous()
     parts = []
     for start in range(0, q.shape[2], QUERY_ROWS):
@@ -134,11 +144,13 @@ def _in_slices(
             keys, values = k[:, :, :stop], v[:, :, :stop]
         elif mask is not None and mask.shape[-2] > 1:
             seen = mask[..., start:stop, :]
-        parts.append(checkpoint(_slice, rows, keys, values, seen, causal, scale, dropout, use_reentrant=False))
+        parts.append(checkpoint(_attend_slice, rows, keys, values, seen, causal, scale, dropout, use_reentrant=False))
     return torch.cat(parts, 2)
 
 
-def _slice(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, dropout: float) -> Tensor:
-    # Made here: kept for the backward pass, the triangles of all slices would be quadratic.
+def _attend_slice(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float, dropout: float
+) -> Tensor:
+    # Built per slice: stored for the backward pass, the masks of all slices would take quadratic memory.
     mask = lower(q.shape[2], k.shape[2], q.device) if causal else mask
     return with_scores(q, k, v, mask, scale=scale, dropout=dropout)

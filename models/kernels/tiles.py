@@ -15,10 +15,14 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True)
 class Tiles:
-    """A grid of lines and columns that is cut into tiles, its tokens read line by line.
+    """A grid of lines and columns, cut into tiles, whose tokens are ordered line by line.
 
-    ``size`` is (lines, columns) of the grid, ``tile`` that of a tile; ``before`` and ``after`` are how many lines and
-    columns a tile's memory has on either side of it. Places are −1 outside the grid.
+    Attributes:
+        size: Lines and columns of the grid.
+        tile: Lines and columns of a tile.
+        before: Lines and columns by which the memory of a tile extends before it.
+        after: Lines and columns by which the memory of a tile extends after it.
+        device: Device of the index tensors.
     """
 
     size: Pair
@@ -29,24 +33,24 @@ class Tiles:
 
     @property
     def counts(self) -> Pair:
-        """Tiles along both axes."""
+        """Number of tiles along both axes."""
         return -(-self.size[0] // self.tile[0]), -(-self.size[1] // self.tile[1])
 
     def queries(self) -> Tensor:
-        """The places of each tile's own tokens (tiles, t)."""
+        """Return the indices of each tile's own tokens (tiles, t), −1 outside the grid."""
         return self._places((0, 0), self.tile)
 
     def memory(self) -> Tensor:
-        """The places of the tokens that each tile sees (tiles, M)."""
+        """Return the indices of the tokens visible to each tile (tiles, M), −1 outside the grid."""
         widths = [self.before[axis] + self.tile[axis] + self.after[axis] for axis in range(2)]
         return self._places(self.before, (widths[0], widths[1]))
 
     def home(self, length: int) -> Tensor:
-        """Where the first ``length`` tokens stand in ``queries``, flattened (length,)."""
-        places, columns = torch.arange(length, device=self.device), self.size[1]
+        """Return the index of each of the first ``length`` tokens in the flattened ``queries`` (length,)."""
+        tokens, columns = torch.arange(length, device=self.device), self.size[1]
         (line, in_line), (column, in_column) = (
-            (along // own, along % own)
-            for along, own in zip((places // columns, places % columns), self.tile, strict=True)
+            (along // tile_size, along % tile_size)
+            for along, tile_size in zip((tokens // columns, tokens % columns), self.tile, strict=True)
         )
         return ((line * self.counts[1] + column) * self.tile[0] + in_line) * self.tile[1] + in_column
 
@@ -71,20 +75,34 @@ def tile_attention(
     padding: Padding | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """Softmax attention in which the tokens of a tile see its memory, and ``leading`` rows before the grid.
+    """Compute softmax attention of the tokens of each tile to its memory and to ``leading`` positions before the grid.
 
-    q (B, H, N, D), k and v (B, G, N, D), with G dividing H, to (B, H, N − leading, D): what the tokens of the grid see.
-    ``keep`` (t, M) narrows what each token of a tile sees of its memory. For memories of M: O(N M D) time; O(N (M / t)
-    D) memory, and N M where weights are dropped on CPU.
+    Takes O(N M D) time for memories of M tokens; O(N (M / t) D) memory, and N M if weights are dropped on CPU.
+
+    Args:
+        q: Queries (B, H, N, D), those of the leading positions included.
+        k: Keys (B, G, N, D), where G divides H.
+        v: Values (B, G, N, D).
+        tiles: Tiles of the grid.
+        leading: Number of positions before the grid, visible to all tokens.
+        keep: Bool mask (t, M) of the memory for each token of a tile.
+        padding: Padding of the keys.
+        dropout: Probability with which attention weights are dropped.
+
+    Returns:
+        The outputs of the tokens of the grid (B, H, N − leading, D).
     """
     batch, rows = len(q), q.shape[2]
-    own, memory = tiles.queries(), tiles.memory()
-    # Places in the grid become places in the row.
-    own, memory = (places + leading for places in (own, memory))
+    tile_tokens, memory = tiles.queries(), tiles.memory()
+    # Indices in the grid become positions in the sequence.
+    tile_tokens, memory = (indices + leading for indices in (tile_tokens, memory))
     seen = (memory >= leading) & (memory < rows)
     if leading:
-        first = torch.arange(leading, device=q.device).expand(len(memory), -1)
-        memory, seen = torch.cat((first, memory), 1), torch.cat((torch.ones_like(first, dtype=torch.bool), seen), 1)
+        leading_index = torch.arange(leading, device=q.device).expand(len(memory), -1)
+        memory, seen = (
+            torch.cat((leading_index, memory), 1),
+            torch.cat((torch.ones_like(leading_index, dtype=torch.bool), seen), 1),
+        )
     memory = memory.clamp(0, rows - 1)
     seen = seen.expand(batch, -1, -1)
     if padding is not None:
@@ -94,18 +112,18 @@ def tile_attention(
         seen = seen & torch.cat((keep.new_ones(len(keep), leading), keep), 1)
     keys, values = take_rows(k, memory), take_rows(v, memory)
     o = few_attention(
-        take_rows(q, own.clamp(0, rows - 1)), keys, values, visible=seen.flatten(0, 1)[:, None], dropout=dropout
+        take_rows(q, tile_tokens.clamp(0, rows - 1)), keys, values, visible=seen.flatten(0, 1)[:, None], dropout=dropout
     )
-    # Heads within tokens, as they are merged.
+    # Heads within tokens in memory, so that merging heads copies nothing.
     o = o.unflatten(0, (batch, -1)).transpose(2, 3).flatten(1, 2)
     return o.index_select(1, tiles.home(rows - leading)).transpose(1, 2)
 
 
 def take_rows(x: Tensor, places: Tensor) -> Tensor:
-    """Tokens of x (B, H, N, D) at ``places`` (X, M), alike in all rows of the batch: (B·X, H, M, D)."""
+    """Return the tokens of x (B, H, N, D) at ``places`` (X, M), the same for all examples: (B·X, H, M, D)."""
     batch, heads, rows, width = x.shape
     starts = torch.arange(batch, device=x.device)[:, None] * rows
-    # All heads of a token at once, by one flat index: no copy before it where heads lie within tokens.
+    # One flat index for all heads of a token; nothing is copied before it if heads are within tokens in memory.
     taken = (
         x.transpose(1, 2).reshape(batch * rows, heads * width).index_select(0, (starts + places.flatten()).flatten())
     )

@@ -1,4 +1,4 @@
-"""Rows of unit length."""
+"""Normalisation of vectors to unit length."""
 
 from __future__ import annotations
 
@@ -7,5 +7,8 @@ from torch import Tensor
 
 
 def unit(x: Tensor) -> Tensor:
-    """x (..., D) over its length, zeros where it is zero; in single precision or better, for half knows no small ε."""
+    """Return x (..., D) divided by its length, zeros where x is zero, in single precision or better.
+
+    Half precision cannot represent the small ε of the normalisation.
+    """
     return F.normalize(x.float() if x.dtype.itemsize < 4 else x, dim=-1)

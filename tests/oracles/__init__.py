@@ -1,9 +1,10 @@
-"""The definition of every mixer, written out densely: one file per family, found by their place here.
+"""Dense reference definitions of all mixers, one file per family; the files are collected automatically.
 
-Each file has ``ORACLES``, ``OUTPUTS`` or both: from the class of a mixer to a function of the mixer, its rows x, and
-what direction and padding let be seen, bool (N, N), or (B, 1, N, N) where rows are padded. ``ORACLES`` give the weights
-(B, H, N, N) of a mixer of heads, ``OUTPUTS`` give y (B, N, E) of what has no such weights. ``SMALL`` are options, by
-the name of the model file, under which a mixer shows its pattern at a few dozen tokens, where its defaults would not.
+Each file defines ``ORACLES``, ``OUTPUTS`` or both. They map the class of a mixer to a function of the mixer, its input
+x (B, N, E) and the mask ``seen`` of visible keys, which combines direction and padding: bool (N, N), or (B, 1, N, N)
+with padding. Functions in ``ORACLES`` return attention weights (B, H, N, N) of a mixer with heads; functions in
+``OUTPUTS`` return the output y (B, N, E) of a mixer without such weights. ``SMALL`` maps names of model files to
+options under which the pattern of a mixer is visible within a few dozen tokens, unlike with its defaults.
 """
 
 import pkgutil

@@ -1,4 +1,4 @@
-"""Mixing without attention."""
+"""Oracles of mixers without attention."""
 
 import math
 
@@ -10,13 +10,13 @@ from lra_bench.models.attention_free.mlp_mixer import MLPMixer
 
 
 def fourier(n):
-    """The matrix of the discrete Fourier transform."""
-    places = torch.arange(n, dtype=torch.float64)
-    return torch.polar(torch.ones(n, n, dtype=torch.float64), -2 * math.pi / n * places[:, None] * places)
+    """Return the matrix of the discrete Fourier transform."""
+    positions = torch.arange(n, dtype=torch.float64)
+    return torch.polar(torch.ones(n, n, dtype=torch.float64), -2 * math.pi / n * positions[:, None] * positions)
 
 
 def real_rows(x, seen):
-    """Which rows are no padding, (B, N, 1)."""
+    """Return the mask of positions that are not padding (B or 1, N, 1)."""
     return seen.reshape(-1, *seen.shape[-2:])[:, -1, :, None].expand(len(x), -1, 1)
 
 
@@ -36,29 +36,29 @@ def gelu(x):
 
 
 def gmlp(mixer, x, seen):
-    """Gate by gate: each row sums over the rows that it sees."""
+    """Compute gMLP gate by gate: each position sums over its visible positions."""
     n = x.shape[1]
-    inside = normalised(mixer.norm, x)
-    hidden = gelu(mixer.before(inside))
+    normed = normalised(mixer.norm, x)
+    hidden = gelu(mixer.before(normed))
     half = hidden.shape[-1] // 2
-    kept, mixed = hidden[..., :half], normalised(mixer.gate_norm, hidden[..., half:])
+    gated_half, mixed = hidden[..., :half], normalised(mixer.gate_norm, hidden[..., half:])
     weights = mixer.weights[:n, :n]
     if mixer.spatial == "toeplitz":
-        # Only what is behind where the mixer is causal: `visible` hides the rest.
-        back, ahead = mixer.weights[0], mixer.weights[-1]
-        lines = [[ahead[j - i - 1] if j > i else back[i - j] for j in range(n)] for i in range(n)]
-        weights = torch.stack([torch.stack(line) for line in lines])
+        # A causal mixer has no weights for later positions; `visible` masks them.
+        past, future = mixer.weights[0], mixer.weights[-1]
+        weight_rows = [[future[j - i - 1] if j > i else past[i - j] for j in range(n)] for i in range(n)]
+        weights = torch.stack([torch.stack(weight_row) for weight_row in weight_rows])
     visible = seen.expand(len(x), 1, n, n)[:, 0]
     gate = (weights * visible) @ mixed + mixer.bias[:n, None]
     if mixer.attention:
         d = mixer.attention
-        q, k, v = (mixer.compared(inside)[..., part * d : (part + 1) * d] for part in range(3))
+        q, k, v = (mixer.compared(normed)[..., part * d : (part + 1) * d] for part in range(3))
         gate = gate + mixer.read((q @ k.mT / d**0.5).masked_fill(~visible, -torch.inf).softmax(-1).nan_to_num(0) @ v)
-    return x + mixer.after(kept * gate)
+    return x + mixer.after(gated_half * gate)
 
 
 def mlp_mixer(mixer, x, seen):
-    """One channel at a time."""
+    """Compute the token mixing one channel at a time."""
     n, x = x.shape[1], x * real_rows(x, seen)
     channels = []
     for channel in x.unbind(-1):

@@ -1,4 +1,4 @@
-"""Attention to a compressed sequence."""
+"""Oracles of attention to a compressed sequence."""
 
 import math
 
@@ -13,7 +13,7 @@ from lra_bench.models.compressed.memory_compressed import MemoryCompressed
 from lra_bench.models.compressed.poolingformer import Poolingformer
 from lra_bench.models.compressed.set_transformer import InducedSetAttention
 from tests.oracles.attention_free import normalised
-from tests.oracles.positions import turned
+from tests.oracles.positions import rotated
 from tests.oracles.routed import lengths_of
 from tests.oracles.softmax import heads_of, softmax_of
 
@@ -30,11 +30,11 @@ SMALL = {
 
 
 def luna(mixer, x, seen):
-    """The two attentions of the first layer; causally, token by token, with packed rows as they stood by then."""
+    """Compute both attentions of the first layer, token by token if causal, each with the packed rows at that token."""
     split, scale = mixer.split, mixer.head_dim**-0.5
-    asks, q = split(mixer.packed_query(mixer.packed)), split(mixer.query(x)) * scale
+    packed_queries, q = split(mixer.packed_query(mixer.packed)), split(mixer.query(x)) * scale
     keys = split(mixer.key(x))
-    scores = asks @ keys.mT * scale
+    scores = packed_queries @ keys.mT * scale
     if not mixer.causal:
         packed = scores.masked_fill(~seen[..., :1, :], -torch.inf).softmax(-1) @ keys
         values = split(mixer.value(packed.transpose(1, 2).flatten(2)))
@@ -51,75 +51,77 @@ def hamming(a, b):
 
 
 def groups(mixer, q):
-    """Which queries (N, D) form a cluster: lists of their places, by Lloyd's algorithm on tuples of bits."""
+    """Return the clusters of queries (N, D) as lists of positions, by Lloyd's algorithm on tuples of bits."""
     n, planes = len(q), mixer.directions.double()
     codes = [tuple((planes[:, :-1] @ x + planes[:, -1] >= 0).tolist()) for x in q.detach().double()]
     count = min(mixer.clusters, n)
     centres = [codes[c * n // count] for c in range(count)]
     for step in range(mixer.iterations + 1):
         distances = [[hamming(code, centre) for centre in centres] for code in codes]
-        nearest = [of.index(min(of)) for of in distances]
-        found = [[i for i in range(n) if nearest[i] == c] for c in range(count)]
+        nearest = [row.index(min(row)) for row in distances]
+        members_of = [[i for i in range(n) if nearest[i] == c] for c in range(count)]
         if step < mixer.iterations:
             centres = [
                 tuple(2 * sum(bits) >= len(bits) for bits in zip(*(codes[i] for i in members), strict=True))
                 if members
                 else centre
-                for members, centre in zip(found, centres, strict=True)
+                for members, centre in zip(members_of, centres, strict=True)
             ]
-    return [members for members in found if members]
+    return [members for members in members_of if members]
 
 
 def clustered(mixer, x, seen):
-    """Row by row, head by head and cluster by cluster, on real tokens alone; then query by query on the best keys."""
-    q, k = turned(mixer, *mixer.project(x)[:2])
+    """Compute weights per example, head and cluster on real tokens only, in the improved form with the best keys."""
+    q, k = rotated(mixer, *mixer.project(x)[:2])
     n = x.shape[1]
     lengths = seen.expand(len(x), 1, n, n)[:, 0, -1].sum(-1).tolist()
-    rows = []
-    for row, length in enumerate(lengths):
+    weights_of_heads = []
+    for example, length in enumerate(lengths):
         for h in range(mixer.heads):
             weights = torch.zeros(n, n, dtype=x.dtype)
-            keys = k[row, h * mixer.kv_heads // mixer.heads, :length] * mixer.head_dim**-0.5
-            for members in groups(mixer, q[row, h, :length]):
-                shared = (keys @ q[row, h, members].mean(0)).softmax(0)
+            keys = k[example, h * mixer.kv_heads // mixer.heads, :length] * mixer.head_dim**-0.5
+            for members in groups(mixer, q[example, h, :length]):
+                shared = (keys @ q[example, h, members].mean(0)).softmax(0)
                 for i in members:
-                    own = shared
+                    query_weights = shared
                     if isinstance(mixer, ImprovedClusteredAttention):
                         best = sorted(range(length), key=lambda j: -shared[j].item())[: mixer.keys]
-                        spread = (keys[best] @ q[row, h, i]).softmax(0) * shared[best].sum()
-                        own = shared.index_put((torch.tensor(best),), spread)
-                    weights = weights.index_put((torch.tensor(i), torch.arange(length)), own)
-            rows.append(weights)
-    return torch.stack(rows).view(len(x), mixer.heads, n, n)
+                        best_weights = (keys[best] @ q[example, h, i]).softmax(0) * shared[best].sum()
+                        query_weights = shared.index_put((torch.tensor(best),), best_weights)
+                    weights = weights.index_put((torch.tensor(i), torch.arange(length)), query_weights)
+            weights_of_heads.append(weights)
+    return torch.stack(weights_of_heads).view(len(x), mixer.heads, n, n)
 
 
 def informer(mixer, x, seen):
-    """Each query by itself, with the keys that are drawn for it."""
-    q, k = turned(mixer, *mixer.project(x)[:2])
+    """Compute weights query by query, with the keys sampled for each query."""
+    q, k = rotated(mixer, *mixer.project(x)[:2])
     k = k.repeat_interleave(mixer.heads // mixer.kv_heads, 1)
     weights = torch.zeros(*q.shape[:3], x.shape[1], dtype=x.dtype)
-    for row, length in enumerate(lengths_of(seen, len(x))):
+    for example, length in enumerate(lengths_of(seen, len(x))):
         count = max(1, min(length, mixer.factor * math.ceil(math.log(length))))
         for h in range(mixer.heads):
             measure = []
             for i in range(length):
                 draws = mixer.draws[i // BLOCK % len(mixer.draws)].tolist()
-                scores = k[row, h, [draw * length // 2**31 for draw in draws[:count]]] @ q[row, h, i]
+                scores = k[example, h, [draw * length // 2**31 for draw in draws[:count]]] @ q[example, h, i]
                 measure.append((scores.max() - scores.sum() / length).item())
-            weights[row, h, :, :length] = 1 / length
+            weights[example, h, :, :length] = 1 / length
             for i in sorted(range(length), key=measure.__getitem__)[-count:]:
-                weights[row, h, i, :length] = (k[row, h, :length] @ q[row, h, i] / mixer.head_dim**0.5).softmax(-1)
+                weights[example, h, i, :length] = (
+                    k[example, h, :length] @ q[example, h, i] / mixer.head_dim**0.5
+                ).softmax(-1)
     return weights
 
 
-def by_heads(mixer, x, seen, write):
-    """What ``write(group, queries, keys, values)`` yields, token by token, for each head of the real rows."""
+def outputs_by_heads(mixer, x, seen, token_outputs):
+    """Return the outputs that ``write(group, queries, keys, values)`` yields by token, for each head and example."""
     outputs = torch.zeros(len(x), mixer.heads, x.shape[1], mixer.head_dim, dtype=x.dtype)
-    for row, length in enumerate(lengths_of(seen, len(x))):
-        q, k, v = (part[0] for part in mixer.project(x[row : row + 1, :length]))
+    for example, length in enumerate(lengths_of(seen, len(x))):
+        q, k, v = (part[0] for part in mixer.project(x[example : example + 1, :length]))
         for h in range(mixer.heads):
             g = h * mixer.kv_heads // mixer.heads
-            outputs[row, h, :length] = torch.stack(list(write(g, q[h], k[g], v[g])))
+            outputs[example, h, :length] = torch.stack(list(token_outputs(g, q[h], k[g], v[g])))
     return mixer.merge(outputs)
 
 
@@ -129,13 +131,13 @@ def read(q, keys, values):
 
 
 def memory_compressed(mixer, x, seen):
-    """Window by window, tap by tap."""
+    """Compute outputs window by window and tap by tap."""
     s = mixer.stride
 
     def compressed(x, kernel, start):
         return sum(x[start + t] @ kernel[t] for t in range(s) if start + t < len(x))
 
-    def write(g, q, k, v):
+    def token_outputs(g, q, k, v):
         keys, values = (
             [compressed(part, kernel[g], start) for start in range(0, len(k), s)]
             for part, kernel in ((k, mixer.compress_key), (v, mixer.compress_value))
@@ -146,42 +148,42 @@ def memory_compressed(mixer, x, seen):
                 read_keys, read_values = [k[0], *keys[: i // s]], [v[0], *values[: i // s]]
             yield read(q[i], read_keys, read_values)
 
-    return by_heads(mixer, x, seen, write)
+    return outputs_by_heads(mixer, x, seen, token_outputs)
 
 
 def poolingformer(mixer, x, seen):
-    """Both levels token by token; the taps of every pooled row one after the other."""
+    """Compute both levels token by token, and the taps of each pooled position one by one."""
     n, size, stride = x.shape[1], mixer.kernel, mixer.stride
     first = size - 1 if mixer.causal else size // 2
 
-    def near(g, q, k, v):
+    def near_outputs(g, q, k, v):
         for i in range(len(q)):
             last = i if mixer.causal else i + mixer.window
-            around = range(max(0, i - mixer.window), min(len(k) - 1, last) + 1)
-            yield read(q[i], [k[j] for j in around], [v[j] for j in around])
+            neighbours = range(max(0, i - mixer.window), min(len(k) - 1, last) + 1)
+            yield read(q[i], [k[j] for j in neighbours], [v[j] for j in neighbours])
 
-    y = by_heads(mixer, x, seen, near)
+    y = outputs_by_heads(mixer, x, seen, near_outputs)
     heads = torch.zeros(len(x), mixer.heads, n, mixer.head_dim, dtype=x.dtype)
-    for row, length in enumerate(lengths_of(seen, len(x))):
-        own = y[row : row + 1, :length]
-        q, k, v = (mixer.split(part(own))[0] for part in (mixer.pooled_query, mixer.pooled_key, mixer.pooled_value))
+    for example, length in enumerate(lengths_of(seen, len(x))):
+        tokens = y[example : example + 1, :length]
+        q, k, v = (mixer.split(part(tokens))[0] for part in (mixer.pooled_query, mixer.pooled_key, mixer.pooled_value))
         for h in range(mixer.heads):
             g, slots = h * mixer.kv_heads // mixer.heads, []
             for centre in range(0, length, stride):
                 taps = [t for t in range(size) if 0 <= centre - first + t < length]
-                at = [centre - first + t for t in taps]
+                indices = [centre - first + t for t in taps]
                 if mixer.pooling == "max":
-                    slots.append([part[g, at].amax(0) for part in (k, v)])
+                    slots.append([part[g, indices].amax(0) for part in (k, v)])
                     continue
-                weights = torch.full((len(at),), 1 / len(at), dtype=x.dtype)
+                weights = torch.full((len(indices),), 1 / len(indices), dtype=x.dtype)
                 if mixer.pooling == "dynamic":
-                    weights = mixer.taps(own[0, centre])[g * size : (g + 1) * size][taps].softmax(0)
-                slots.append([weights @ part[g, at] for part in (k, v)])
+                    weights = mixer.taps(tokens[0, centre])[g * size : (g + 1) * size][taps].softmax(0)
+                slots.append([weights @ part[g, indices] for part in (k, v)])
             for i in range(length):
                 reach = mixer.pooled_window // stride
                 last = 0 if mixer.causal else reach
                 seen_slots = [slot for m, slot in enumerate(slots) if -reach <= m - i // stride <= last]
-                heads[row, h, i] = read(q[h, i], *zip(*seen_slots, strict=True))
+                heads[example, h, i] = read(q[h, i], *zip(*seen_slots, strict=True))
     return y + mixer.pooled_output(heads.transpose(1, 2).flatten(2))
 
 
@@ -190,9 +192,9 @@ def attention_block(block, x, y, visible):
     size = x.shape[-1] // block.heads
     parts = []
     for h in range(block.heads):
-        own = slice(h * size, (h + 1) * size)
-        scores = (q[..., own] @ k[..., own].mT / size**0.5).masked_fill(~visible, -torch.inf)
-        parts.append(scores.softmax(-1).nan_to_num(0) @ v[..., own])
+        channels = slice(h * size, (h + 1) * size)
+        scores = (q[..., channels] @ k[..., channels].mT / size**0.5).masked_fill(~visible, -torch.inf)
+        parts.append(scores.softmax(-1).nan_to_num(0) @ v[..., channels])
     o = normalised(block.read_norm, q + torch.cat(parts, -1))
     return normalised(block.norm, o + block.feed_forward(o).relu())
 
@@ -204,22 +206,22 @@ def isab(mixer, x, seen):
 
 
 def hierarchical(mixer, x, seen):
-    """Every pair by itself: the level at which it meets, and the means of real tokens there."""
-    q, k = turned(mixer, *heads_of(mixer, x))
+    """Compute the score of each pair from the level of the pair and the means of real tokens at that level."""
+    q, k = rotated(mixer, *heads_of(mixer, x))
     n = x.shape[1]
     real = seen.expand(x.shape[0], 1, n, n)[:, :, -1]
-    places = torch.arange(n)
+    positions = torch.arange(n)
     block, level = min(mixer.block, n + n % 2), 0
     scores = torch.full((x.shape[0], mixer.heads, n, n), -torch.inf, dtype=x.dtype)
-    left = torch.ones(n, n, dtype=torch.bool)
-    while left.any():
-        blocks, cells = places // (block * 2**level), places // 2**level
-        met = left & ((blocks[:, None] - blocks).abs() <= 1)
-        left &= ~met
-        own = ((cells[:, None] == cells) & real[:, :, None]).to(x.dtype)
-        mean = own / own.sum(-1, keepdim=True).clamp(min=1) if level else torch.eye(n, dtype=x.dtype)
-        found = ((q if mixer.causal else mean @ q) @ (mean @ k).mT) * mixer.head_dim**-0.5
-        scores = torch.where(met, found, scores)
+    remaining = torch.ones(n, n, dtype=torch.bool)
+    while remaining.any():
+        blocks, cells = positions // (block * 2**level), positions // 2**level
+        at_level = remaining & ((blocks[:, None] - blocks).abs() <= 1)
+        remaining &= ~at_level
+        same_cell = ((cells[:, None] == cells) & real[:, :, None]).to(x.dtype)
+        mean = same_cell / same_cell.sum(-1, keepdim=True).clamp(min=1) if level else torch.eye(n, dtype=x.dtype)
+        level_scores = ((q if mixer.causal else mean @ q) @ (mean @ k).mT) * mixer.head_dim**-0.5
+        scores = torch.where(at_level, level_scores, scores)
         level += 1
     return softmax_of(scores, seen)
 

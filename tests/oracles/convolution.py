@@ -1,4 +1,4 @@
-"""Mixing by convolution."""
+"""Oracles of mixing by convolution."""
 
 import math
 
@@ -11,13 +11,13 @@ from lra_bench.models.convolution.short_convolution import ShortConvolution
 
 
 def real_rows(x, seen):
-    """Which rows (B, N, 1) are no padding."""
+    """Return the mask of positions that are not padding (B, N, 1)."""
     n = x.shape[1]
     return seen.expand(x.shape[0], 1, n, n)[:, 0, -1, :, None]
 
 
 def toeplitz(ahead, behind=None):
-    """Matrices (E, N, N) of lags from zero on, and of lags from one on to the other side, (E, N) each."""
+    """Return matrices (E, N, N) from kernels (E, N): ``ahead`` for lags from 0 on, ``behind`` for lags below 0."""
     n = ahead.shape[-1]
     matrix = torch.zeros(*ahead.shape, n, dtype=ahead.dtype)
     for i in range(n):
@@ -30,7 +30,7 @@ def toeplitz(ahead, behind=None):
 
 
 def by_lags(kernels):
-    """``kernels`` gives what each direction has at lags from zero, or from one, on: (directions, E, N)."""
+    """Return an oracle from ``kernels``, which returns kernels (directions, E, N) at lags from zero, or one, on."""
 
     def read(mixer, x, seen):
         matrix = toeplitz(*kernels(mixer, x.shape[1]))
@@ -42,46 +42,46 @@ def by_lags(kernels):
 
 
 def pieces(mixer, n):
-    """Every lag by itself, between the two numbers of its piece that it lies between."""
+    """Return the kernels lag by lag, interpolated between two numbers of the piece that contains the lag."""
     taps, kernels = mixer.pieces.shape[-1], torch.zeros(*mixer.pieces.shape[:2], n, dtype=mixer.pieces.dtype)
     for lag in range(n):
         scale = 0 if lag < taps else 1 + int(math.log2(lag // taps))
         if scale == mixer.pieces.shape[2]:
             break
         stretch = 2 ** max(0, scale - 1)
-        place = min(max(((lag if scale == 0 else lag - taps * stretch) + 0.5) / stretch - 0.5, 0), taps - 1)
-        low, share = int(place), place - int(place)
+        coordinate = min(max(((lag if scale == 0 else lag - taps * stretch) + 0.5) / stretch - 0.5, 0), taps - 1)
+        low, fraction = int(coordinate), coordinate - int(coordinate)
         piece = mixer.pieces[:, :, scale]
-        value = (1 - share) * piece[..., low] + share * piece[..., min(low + 1, taps - 1)]
+        value = (1 - fraction) * piece[..., low] + fraction * piece[..., min(low + 1, taps - 1)]
         kernels[..., lag] = value / mixer.decay**scale
     return kernels / mixer.norm
 
 
 def squashed(mixer, n):
-    """Lag by lag, of the average of its neighbours."""
-    half, most = mixer.smooth // 2, mixer.max_length
+    """Return the kernels lag by lag, from the mean of neighbouring lags."""
+    half, longest = mixer.smooth // 2, mixer.max_length
     kernels = torch.zeros(*mixer.kernel.shape[:2], n, dtype=mixer.kernel.dtype)
-    for lag in range(min(n, most)):
-        near = mixer.kernel[..., max(0, lag - half) : lag + half + 1].sum(-1) / mixer.smooth
-        kernels[..., lag] = near.sign() * (near.abs() - mixer.squash).clamp(min=0)
+    for lag in range(min(n, longest)):
+        mean = mixer.kernel[..., max(0, lag - half) : lag + half + 1].sum(-1) / mixer.smooth
+        kernels[..., lag] = mean.sign() * (mean.abs() - mixer.squash).clamp(min=0)
     return kernels
 
 
 def implicit(filters, n):
-    """Filters at lags from zero on, one lag at a time."""
-    found = []
+    """Return the filters at lags from zero on, one lag at a time."""
+    lag_values = []
     for lag in range(n):
         time, angle = lag / (filters.max_length - 1), 2 * math.pi * lag / filters.max_length
         angles = [angle * band for band in filters.multiples.tolist()]
         y = torch.tensor([time, *map(math.cos, angles), *(-math.sin(each) for each in angles)], dtype=torch.float64)
         for layer in filters.layers:
             y = torch.sin(filters.frequency * (layer.weight @ y + layer.bias))
-        found.append((filters.last.weight @ y).reshape(filters.shape) * torch.exp(-time * filters.rates))
-    return torch.stack(found, -1)
+        lag_values.append((filters.last.weight @ y).reshape(filters.shape) * torch.exp(-time * filters.rates))
+    return torch.stack(lag_values, -1)
 
 
 def hyena(mixer, x, seen):
-    """Matrices of lags and of gates in turn."""
+    """Compute the output by alternate products with matrices of lags and with gates."""
     n, real = x.shape[1], real_rows(x, seen)
     rows, short = mixer.input(x) * real, torch.zeros(*x.shape[:2], len(mixer.short), dtype=x.dtype)
     for i in range(n):
@@ -99,7 +99,7 @@ def hyena(mixer, x, seen):
 
 
 def short(mixer, x, seen):
-    """Sums over neighbours, one row at a time."""
+    """Compute sums over neighbours, one position at a time."""
     n, size = x.shape[1], mixer.kernel.shape[-1]
     first = -(size - 1) if mixer.causal else -(size // 2)
     seen = seen.expand(x.shape[0], 1, n, n)[:, 0]

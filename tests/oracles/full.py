@@ -1,15 +1,15 @@
-"""Full attention, with every score that its options have."""
+"""Oracles of full attention with each of its score functions."""
 
 import torch
 
 from lra_bench.models.full.additive_attention import AdditiveAttention
 from lra_bench.models.full.differential import Differential
 from lra_bench.models.full.softmax_attention import SoftmaxAttention
-from tests.oracles.softmax import heads_of, placed, softmax_of
+from tests.oracles.softmax import heads_of, positioned_scores, softmax_of
 
 
 def compared(mixer, x, seen):
-    """Each pair of tokens by the formula of the score."""
+    """Compute weights of all pairs of tokens from the formula of the score."""
     q, k = heads_of(mixer, x)
     repeats = mixer.heads // mixer.kv_heads
     a, b, scale = q, k, mixer.head_dim**-0.5 if mixer.score == "scaled" else 1
@@ -18,32 +18,34 @@ def compared(mixer, x, seen):
     if mixer.score == "reduced":
         a = torch.einsum("bhid,hdr->bhir", q, mixer.reduce_query)
         b = torch.einsum("bhjd,hdr->bhjr", k, mixer.reduce_key.repeat_interleave(repeats, 0))
-    return softmax_of(placed(mixer, q, k, a, b, scale), seen)
+    return softmax_of(positioned_scores(mixer, q, k, a, b, scale), seen)
 
 
 def additive(mixer, x, seen):
-    """The network, on every pair of tokens and head."""
+    """Apply the score network to every pair of tokens, head by head."""
     q, k = heads_of(mixer, x)
-    lines = []
+    scores_of_heads = []
     for h in range(mixer.heads):
         keys = k[:, h] @ mixer.for_key[h * mixer.kv_heads // mixer.heads]
         queries = q[:, h] @ mixer.for_query[h]
-        lines.append(torch.stack([torch.tanh(keys + one[:, None]) @ mixer.weigh[h] for one in queries.unbind(1)], 1))
-    scores = torch.stack(lines, 1)
-    return softmax_of(placed(mixer, q, k, scores=scores), seen)
+        scores_of_heads.append(
+            torch.stack([torch.tanh(keys + query[:, None]) @ mixer.weigh[h] for query in queries.unbind(1)], 1)
+        )
+    scores = torch.stack(scores_of_heads, 1)
+    return softmax_of(positioned_scores(mixer, q, k, scores=scores), seen)
 
 
 def differential(mixer, x, seen):
-    """Two maps of weights for each head, one subtracted from the other."""
+    """Compute two weight matrices per head and subtract one from the other."""
     (q, k), half = heads_of(mixer, x), mixer.head_dim // 2
     maps = []
-    for own in (slice(half), slice(half, None)):
-        a, b = q[..., own], k[..., own]
-        maps.append(softmax_of(placed(mixer, a, b, a, b, half**-0.5), seen))
+    for channels in (slice(half), slice(half, None)):
+        a, b = q[..., channels], k[..., channels]
+        maps.append(softmax_of(positioned_scores(mixer, a, b, a, b, half**-0.5), seen))
     a, b = mixer.for_queries, mixer.for_keys
-    share = torch.exp(a[0] @ b[0]) - torch.exp(a[1] @ b[1]) + mixer.lambda_init
+    factor = torch.exp(a[0] @ b[0]) - torch.exp(a[1] @ b[1]) + mixer.lambda_init
     _, _, v = mixer.project(x)
-    o = (maps[0] - share * maps[1]) @ v.repeat_interleave(mixer.heads // mixer.kv_heads, 1)
+    o = (maps[0] - factor * maps[1]) @ v.repeat_interleave(mixer.heads // mixer.kv_heads, 1)
     size = (o.square().mean(-1, keepdim=True) + 1e-5).sqrt()
     return mixer.merge(o / size * mixer.norm.weight * (1 - mixer.lambda_init))
 

@@ -1,4 +1,4 @@
-"""Heads that share, mix, or see only so far."""
+"""Oracles of attention whose heads share or mix parameters, or differ in span."""
 
 import torch
 
@@ -7,8 +7,8 @@ from lra_bench.models.heads.collaborative import CollaborativeHeads
 from lra_bench.models.heads.dynamic_span import DynamicSpan
 from lra_bench.models.heads.multiscale import MultiScale
 from lra_bench.models.heads.talking_heads import TalkingHeads
-from tests.oracles.positions import distances, turned_products
-from tests.oracles.softmax import heads_of, placed, scores, softmax, softmax_of
+from tests.oracles.positions import distances, rotated_products
+from tests.oracles.softmax import heads_of, positioned_scores, scores, softmax, softmax_of
 
 SMALL = {
     "multiscale": {"scales": [2, 9]},
@@ -18,25 +18,25 @@ SMALL = {
 
 
 def talking(mixer, x, seen):
-    """Every map of scores and of weights, mixed over heads."""
+    """Mix the matrices of scores and of weights over heads."""
     rotary = mixer.position is not None and mixer.position.name == "rope"
     q, k = heads_of(mixer, x)
-    products = turned_products(q, k) if rotary else q @ k.mT
+    products = rotated_products(q, k) if rotary else q @ k.mT
     mixed = torch.einsum("bhij,hs->bsij", products, mixer.mix_scores) * mixer.head_dim**-0.5
-    weights = softmax_of(mixed if rotary else placed(mixer, q, k, scores=mixed), seen)
+    weights = softmax_of(mixed if rotary else positioned_scores(mixer, q, k, scores=mixed), seen)
     return torch.einsum("bsij,sh->bhij", weights, mixer.mix_weights)
 
 
 def collaborative(mixer, x, seen):
-    """One head after the other, on the whole of the shared space."""
+    """Compute one head at a time, each from all channels of the shared space."""
     q, k = x @ mixer.query.weight.T, x @ mixer.key.weight.T
     width = mixer.query.out_features / mixer.heads
-    lines = []
+    scores_of_heads = []
     for head in range(mixer.heads):
         products = torch.einsum("bic,c,bjc->bij", q, mixer.mixing[head], k)
-        lines.append((products + (x @ mixer.content.weight[head])[:, None]) / width**0.5)
-    like = x.new_zeros(x.shape[0], mixer.heads, x.shape[1], 1)  # positions read no more than its shape here
-    return softmax_of(placed(mixer, like, like, scores=torch.stack(lines, 1)), seen)
+        scores_of_heads.append((products + (x @ mixer.content.weight[head])[:, None]) / width**0.5)
+    like = x.new_zeros(x.shape[0], mixer.heads, x.shape[1], 1)  # positions only read its shape here
+    return softmax_of(positioned_scores(mixer, like, like, scores=torch.stack(scores_of_heads, 1)), seen)
 
 
 def scales(mixer, x, seen):
@@ -45,7 +45,7 @@ def scales(mixer, x, seen):
 
 
 def ramped(mixer, x, seen, spans):
-    """The ramp multiplies what the softmax has not yet normalised."""
+    """Multiply the exponentials of the scores by the ramp before they are normalised."""
     ramp = ((mixer.ramp + spans - distances(x[:, None]).abs()) / mixer.ramp).clamp(0, 1)
     logits = scores(mixer, x).masked_fill(~seen, -torch.inf)
     weights = (logits - logits.amax(-1, keepdim=True).clamp(min=-1e300)).exp() * ramp

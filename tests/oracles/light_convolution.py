@@ -1,4 +1,4 @@
-"""Convolutions whose kernels are weights: one row, one head and one neighbour at a time."""
+"""Oracles of convolutions with softmax kernels, one position, head and neighbour at a time."""
 
 import torch
 
@@ -9,7 +9,7 @@ SMALL = {"light_conv": {"kernels": [7]}, "dynamic_conv": {"kernels": [5]}}
 
 
 def weighed(kernel):
-    """``kernel`` gives the scores (H, K) of the neighbours of a row v (C,)."""
+    """Return an oracle from ``kernel``, which returns the scores (H, K) of the neighbours of a position v (C,)."""
 
     def mix(mixer, x, seen):
         batch, n, _ = x.shape
@@ -19,13 +19,13 @@ def weighed(kernel):
         real = seen[:, -1]
         mixed = torch.zeros_like(value)
         first = -(mixer.taps - 1) if mixer.causal else -(mixer.taps // 2)
-        for row in range(batch):
+        for example in range(batch):
             for i in range(n):
-                weights = kernel(mixer, value[row, i].flatten() * real[row, i]).softmax(-1)
+                weights = kernel(mixer, value[example, i].flatten() * real[example, i]).softmax(-1)
                 for tap in range(mixer.taps):
                     j = i + first + tap
-                    if 0 <= j < n and seen[row, i, j]:
-                        mixed[row, i] += weights[:, tap, None] * value[row, j]
+                    if 0 <= j < n and seen[example, i, j]:
+                        mixed[example, i] += weights[:, tap, None] * value[example, j]
         return mixer.output(mixed.flatten(2))
 
     return mix

@@ -1,4 +1,4 @@
-"""Attention whose weights are inner products of features."""
+"""Oracles of attention whose weights are inner products of features."""
 
 import math
 
@@ -10,13 +10,13 @@ from lra_bench.models.linear.performer import Performer
 from lra_bench.models.linear.performer_relu import ReluPerformer
 from lra_bench.models.linear.rfa import RFA
 from lra_bench.models.linear.rfa_gated import GatedRFA
-from tests.oracles.positions import turned
+from tests.oracles.positions import rotated
 
 SMALL = {"rfa": {"features": 24}, "rfa_gated": {"features": 24}}
 
 
 def products(a, b, seen):
-    """Inner products of features, normalised over what is seen."""
+    """Return inner products of features, normalised over visible keys."""
     weights = (a @ b.mT).masked_fill(~seen, 0)
     return weights / weights.sum(-1, keepdim=True)
 
@@ -31,37 +31,37 @@ def elu_plus_one(mixer, x, seen):
 
 
 def cosine(mixer, x, seen):
-    """One weight at a time would be cos(π (i − j) / 2M); M by row, or by query where the mixer is causal."""
+    """Compute weights with the factor cos(π (i − j) / 2M), where M is per example, or per query if causal."""
     q, k, _ = mixer.project(x)
     n = x.shape[1]
-    places = torch.arange(n, dtype=x.dtype)
+    positions = torch.arange(n, dtype=x.dtype)
     if mixer.causal:
-        most = torch.full((n, 1), float(mixer.distance or mixer.max_length), dtype=x.dtype)
-        while (places[:, None] >= most).any():
-            most = torch.where(places[:, None] >= most, 2 * most, most)
+        horizon = torch.full((n, 1), float(mixer.distance or mixer.max_length), dtype=x.dtype)
+        while (positions[:, None] >= horizon).any():
+            horizon = torch.where(positions[:, None] >= horizon, 2 * horizon, horizon)
     else:
-        most = seen.expand(x.shape[0], 1, n, n)[:, :, :1].sum(-1, keepdim=True).clamp(min=mixer.distance or 1)
-    fading = (math.pi / 2 * (places[:, None] - places) / most).cos()
-    weights = (q.relu() @ k.relu().mT * fading).masked_fill(~seen, 0)
+        horizon = seen.expand(x.shape[0], 1, n, n)[:, :, :1].sum(-1, keepdim=True).clamp(min=mixer.distance or 1)
+    factors = (math.pi / 2 * (positions[:, None] - positions) / horizon).cos()
+    weights = (q.relu() @ k.relu().mT * factors).masked_fill(~seen, 0)
     total = weights.sum(-1, keepdim=True)
     return torch.where(total == 0, 0, weights / total)
 
 
 def favor(mixer, x, seen):
-    """Products of the features as the paper writes them, normalised over what is seen."""
-    q, k = (part * mixer.head_dim**-0.25 for part in turned(mixer, *mixer.project(x)[:2]))
+    """Compute inner products of the features as defined in the paper, normalised over visible keys."""
+    q, k = (part * mixer.head_dim**-0.25 for part in rotated(mixer, *mixer.project(x)[:2]))
 
     def features(y):
-        along = y @ mixer.directions.T
-        along = torch.cat((along, -along), -1) if mixer.hyperbolic else along
-        return (along - y.square().sum(-1, keepdim=True) / 2).exp() * along.shape[-1] ** -0.5
+        projections = y @ mixer.directions.T
+        projections = torch.cat((projections, -projections), -1) if mixer.hyperbolic else projections
+        return (projections - y.square().sum(-1, keepdim=True) / 2).exp() * projections.shape[-1] ** -0.5
 
     return products(features(q), features(k), seen)
 
 
 def rectified(mixer, x, seen):
-    """Direction by direction."""
-    q, k = turned(mixer, *mixer.project(x)[:2])
+    """Add up the weights direction by direction."""
+    q, k = rotated(mixer, *mixer.project(x)[:2])
     weights, count = torch.zeros(*q.shape[:3], x.shape[1], dtype=x.dtype), len(mixer.directions)
     for w in mixer.directions:
         a, b = ((y @ w).clamp(min=0) / math.sqrt(count) + 1e-3 for y in (q, k))
@@ -71,8 +71,8 @@ def rectified(mixer, x, seen):
 
 
 def fourier(mixer, x, seen):
-    """Similarities of all pairs, the mean over directions of cos(w·(q − k)) for the Gaussian kernel."""
-    q, k = (part / (part.norm(dim=-1, keepdim=True) + 1e-3) for part in turned(mixer, *mixer.project(x)[:2]))
+    """Return the similarities of all pairs: for the Gaussian kernel, the mean over directions of cos(w·(q − k))."""
+    q, k = (part / (part.norm(dim=-1, keepdim=True) + 1e-3) for part in rotated(mixer, *mixer.project(x)[:2]))
     w = mixer.directions * mixer.scale / mixer.temperature
     a, b = q @ w.mT, k @ w.mT
     if mixer.kernel == "arccos":
@@ -90,15 +90,15 @@ def random_features(mixer, x, seen):
 
 
 def gated(mixer, x, seen):
-    """Token by token."""
+    """Compute outputs token by token."""
     weights, (_, _, v) = fourier(mixer, x, seen), mixer.project(x)
     gate = mixer.gate(x).sigmoid().mT
-    share, outputs = torch.zeros_like(gate), []
+    decays, outputs = torch.zeros_like(gate), []
     for t in range(x.shape[1]):
-        share = share * gate[:, :, t, None]
-        share[:, :, t] = 1 - gate[:, :, t]
-        now = weights[:, :, t] * share
-        outputs.append((now[:, :, None] @ v)[:, :, 0] / away_from_zero(now.sum(-1, keepdim=True)))
+        decays = decays * gate[:, :, t, None]
+        decays[:, :, t] = 1 - gate[:, :, t]
+        row_weights = weights[:, :, t] * decays
+        outputs.append((row_weights[:, :, None] @ v)[:, :, 0] / away_from_zero(row_weights.sum(-1, keepdim=True)))
     return mixer.merge(torch.stack(outputs, 2))
 
 

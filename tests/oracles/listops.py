@@ -1,4 +1,4 @@
-"""ListOps in plain Python, written from its definition: trees as (operator, [children]), digits as int."""
+"""ListOps in plain Python, from its definition: trees as (operator, [children]), digits as int."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ trees = st.recursive(
 
 
 def write(tree) -> list[str]:
-    """The symbols of a tree."""
+    """Return the symbols of a tree."""
     if isinstance(tree, int):
         return [str(tree)]
     operator, children = tree
@@ -26,7 +26,7 @@ def write(tree) -> list[str]:
 
 
 def parse(symbols):
-    """The tree of its symbols: the inverse of ``write``."""
+    """Return the tree of a sequence of symbols, the inverse of ``write``."""
     tree, rest = _parse(list(symbols))
     assert not rest
     return tree
@@ -45,7 +45,7 @@ def _parse(symbols):
 
 
 def evaluate(tree) -> int:
-    """The value of a tree."""
+    """Return the value of a tree."""
     if isinstance(tree, int):
         return tree
     operator, children = tree
@@ -60,12 +60,12 @@ def evaluate(tree) -> int:
 
 
 def depth(tree) -> int:
-    """Levels of a tree; a digit has one."""
+    """Return the number of levels of a tree; a digit has one."""
     return 1 if isinstance(tree, int) else 1 + max(depth(child) for child in tree[1])
 
 
 def parenthesised(tree) -> str:
-    """A tree as the original files write it: left-deep pairs in parentheses."""
+    """Return a tree in the notation of the original files: left-deep pairs in parentheses."""
     if isinstance(tree, int):
         return str(tree)
     operator, children = tree

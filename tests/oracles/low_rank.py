@@ -1,4 +1,4 @@
-"""Attention whose matrix of weights has a low rank."""
+"""Oracles of attention whose weight matrix has low rank."""
 
 import torch
 
@@ -6,7 +6,7 @@ from lra_bench.models.low_rank.csalr import CSALR
 from lra_bench.models.low_rank.linformer import Linformer
 from lra_bench.models.low_rank.lowrank_band import LowRankBand
 from lra_bench.models.low_rank.nystromformer import Nystromformer
-from tests.oracles.positions import turned
+from tests.oracles.positions import rotated
 
 SMALL = {
     "linformer": {"rank": 6},
@@ -17,7 +17,7 @@ SMALL = {
 
 
 def projection_matrix(mixer, x, seen, weights):
-    """What makes S rows of N, (B, G, S, N): zero where padding stands, windows of padding left out as None rows."""
+    """Return the matrix (B, G, S, N) that projects N positions to S; columns of padding are zero."""
     n = x.shape[1]
     real = seen[..., :1, :].to(x.dtype).expand(x.shape[0], 1, 1, n)
     if mixer.projection == "linear":
@@ -28,7 +28,7 @@ def projection_matrix(mixer, x, seen, weights):
 
 
 def linformer(mixer, x, seen):
-    """Scores against projected keys; the weights of projected values, spread over the tokens they were made of."""
+    """Compute weights of projected keys, and distribute those of projected values over their tokens."""
     q, k, _ = mixer.project(x)
     weights = [None, None] if mixer.weights is None else mixer.weights
     keys, values = (projection_matrix(mixer, x, seen, weights[i]) for i in (0, -1))
@@ -46,8 +46,8 @@ def iterated_inverse(a, iterations):
 
 
 def nystrom(mixer, x, seen):
-    """Each row by itself, cut to its own length, head by head."""
-    q, k = turned(mixer, *mixer.project(x)[:2])
+    """Compute weights per example, cut to its own length, and per head."""
+    q, k = rotated(mixer, *mixer.project(x)[:2])
     k = k.repeat_interleave(mixer.heads // mixer.kv_heads, 1)
     batch, n, _ = x.shape
     lengths = seen.expand(batch, 1, n, n)[:, 0, 0].sum(-1).tolist()
@@ -61,22 +61,22 @@ def nystrom(mixer, x, seen):
         for h in range(mixer.heads):
             queries, keys = q[b, h, :length] * mixer.head_dim**-0.25, k[b, h, :length] * mixer.head_dim**-0.25
             if count == length:
-                own = (queries @ keys.T).softmax(-1)
+                head_weights = (queries @ keys.T).softmax(-1)
             else:
                 middle = iterated_inverse((mean @ queries @ (mean @ keys).T).softmax(-1), mixer.iterations)
-                own = (queries @ (mean @ keys).T).softmax(-1) @ middle @ (mean @ queries @ keys.T).softmax(-1)
+                head_weights = (queries @ (mean @ keys).T).softmax(-1) @ middle @ (mean @ queries @ keys.T).softmax(-1)
             for tap in range(0 if mixer.filters is None else mixer.filters.shape[1]):
                 shift = tap - mixer.filters.shape[1] // 2
                 diagonal = torch.ones(max(0, length - abs(shift)), dtype=x.dtype).diag(shift)
                 if abs(shift) < length:
-                    own = own + mixer.filters[h * mixer.kv_heads // mixer.heads, tap] * diagonal
-            weights[b, h, :length, :length] = own
+                    head_weights = head_weights + mixer.filters[h * mixer.kv_heads // mixer.heads, tap] * diagonal
+            weights[b, h, :length, :length] = head_weights
     return weights
 
 
 def csalr(mixer, x, seen):
-    """Each row by itself, cut to its own length, head by head, with the inverse written out."""
-    q, k = turned(mixer, *mixer.project(x)[:2])
+    """Compute weights per example, cut to its own length, and per head, with an explicit inverse."""
+    q, k = rotated(mixer, *mixer.project(x)[:2])
     batch, n, _ = x.shape
     lengths = seen.expand(batch, 1, n, n)[:, 0, 0].sum(-1).tolist()
     weights = torch.zeros(batch, mixer.heads, n, n, dtype=x.dtype)
@@ -85,7 +85,9 @@ def csalr(mixer, x, seen):
         for h in range(mixer.heads):
             queries, keys = q[b, h, :length], k[b, h * mixer.kv_heads // mixer.heads, :length]
             parts = [[t for t in range(length) if t * count // length == segment] for segment in range(count)]
-            few_queries, few_keys = (torch.stack([rows[part].mean(0) for part in parts]) for rows in (queries, keys))
+            few_queries, few_keys = (
+                torch.stack([tokens[part].mean(0) for part in parts]) for tokens in (queries, keys)
+            )
             up, between, down = (
                 (a @ b.T / mixer.head_dim**0.5).softmax(-1)
                 for a, b in ((queries, few_keys), (few_queries, few_keys), (few_queries, keys))
@@ -96,19 +98,19 @@ def csalr(mixer, x, seen):
 
 
 def lowrank_band(mixer, x, seen):
-    """Channels taken from the projections head by head; a rotary position has those that lack as zeros."""
+    """Compute weights head by head; channels that a head lacks are zero for a rotary position."""
     (n, low, rank, wide), weights = (x.shape[1], mixer.low, mixer.rank, mixer.head_dim), []
     behind = torch.arange(n)[:, None] - torch.arange(n)
     for head in range(mixer.heads):
-        own, start = (rank, head * rank) if head < low else (wide, low * rank + (head - low) * wide)
-        both = []
+        head_width, start = (rank, head * rank) if head < low else (wide, low * rank + (head - low) * wide)
+        query_and_key = []
         for projection in (mixer.query, mixer.key):
             channels = torch.zeros(x.shape[0], 1, n, wide, dtype=x.dtype)
-            channels[..., :own] = projection(x)[:, None, :, start : start + own]
-            both.append(channels)
-        q, k = turned(mixer, *both)
+            channels[..., :head_width] = projection(x)[:, None, :, start : start + head_width]
+            query_and_key.append(channels)
+        q, k = rotated(mixer, *query_and_key)
         visible = seen if head < low else seen & (behind.abs() <= mixer.window)
-        weights.append((q @ k.mT / own**0.5).masked_fill(~visible, -torch.inf).softmax(-1).nan_to_num(0))
+        weights.append((q @ k.mT / head_width**0.5).masked_fill(~visible, -torch.inf).softmax(-1).nan_to_num(0))
     return torch.cat(weights, 1)
 
 

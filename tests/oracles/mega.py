@@ -1,4 +1,4 @@
-"""Gated attention behind moving averages, step by step and query by query."""
+"""Oracle of gated attention after moving averages, step by step and query by query."""
 
 import math
 
@@ -12,22 +12,22 @@ SMALL = {"mega": {"reach": 20}, "mega_chunk": {"chunk": 8, "reach": 6}}
 
 
 def averaged(average, x, ends):
-    """Both directions, each from the row itself on."""
+    """Compute the moving averages of both directions, each beginning with the position itself."""
     y = x * average.skip
     amount, damping = average.amount.sigmoid(), average.damping.sigmoid()
-    for direction, backwards in enumerate([False, True][: len(amount)]):
-        for row, end in enumerate(ends):
+    for direction, reverse in enumerate([False, True][: len(amount)]):
+        for example, end in enumerate(ends):
             state = torch.zeros_like(amount[direction])
-            for place in range(end)[:: -1 if backwards else 1]:
-                taken = amount[direction] * average.spread[direction] * x[row, place, :, None]
+            for position in range(end)[:: -1 if reverse else 1]:
+                taken = amount[direction] * average.spread[direction] * x[example, position, :, None]
                 state = taken + (1 - amount[direction] * damping[direction]) * state
                 read = (average.readout[direction] * state).sum(-1) / math.sqrt(state.shape[-1])
-                y[row, place] = y[row, place] + read
+                y[example, position] = y[example, position] + read
     return swish(y)
 
 
 def weights(mixer, q, k, seen):
-    """Of rows (N, Z), query by query."""
+    """Return the attention weights of queries q and keys k (N, Z) of one example, query by query."""
     n = len(q)
     scores = torch.zeros(n, n, dtype=q.dtype)
     for i in range(n):
@@ -45,14 +45,14 @@ def gated(mixer, x, seen):
     if isinstance(mixer, MegaChunk):
         chunk = torch.arange(n) // mixer.chunk
         seen = seen & (chunk[:, None] == chunk)
-    ends = [int(row.any(0).sum()) for row in seen]
-    x = x * (torch.arange(n) < torch.tensor(ends)[:, None])[..., None]
-    moved = mixer.gates(averaged(mixer.average, x, ends))
-    update, reset, shared, own = moved.split(mixer.sizes, -1)
+    lengths = [int(row.any(0).sum()) for row in seen]
+    x = x * (torch.arange(n) < torch.tensor(lengths)[:, None])[..., None]
+    moved = mixer.gates(averaged(mixer.average, x, lengths))
+    update, reset, shared, candidate = moved.split(mixer.sizes, -1)
     value = swish(mixer.value(x))
     q, k = (swish(shared) * scale + shift for scale, shift in zip(mixer.scales, mixer.shifts, strict=True))
     o = torch.stack([weights(mixer, q[row], k[row], seen[row]) @ value[row] for row in range(batch)])
-    return update.sigmoid() * (swish(own + mixer.read(o * swish(reset))) - x)
+    return update.sigmoid() * (swish(candidate + mixer.read(o * swish(reset))) - x)
 
 
 OUTPUTS = {Mega: gated, MegaChunk: gated}

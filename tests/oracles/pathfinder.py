@@ -1,4 +1,4 @@
-"""Pathfinder pictures drawn slowly and plainly: whole float arrays, every line drawn anew, no tables."""
+"""Pathfinder images in plain code: full float arrays, every line drawn separately, no tables."""
 
 from math import atan2, ceil, cos, pi, radians, sin
 
@@ -8,8 +8,8 @@ from PIL import Image, ImageDraw
 MASK_64 = (1 << 64) - 1
 
 
-class Dice:
-    """The random numbers of picture ``number``, in plain integers."""
+class RandomNumbers:
+    """Random numbers of image ``number``, in plain integers."""
 
     step = 0x9E3779B97F4A7C15
 
@@ -47,7 +47,7 @@ def shrunk(array, side):
 
 
 def dilated(array, offsets, outside):
-    """The highest of the values at ``offsets`` from each pixel; ``outside`` is the value beyond the edge."""
+    """Return the maximum of the values at ``offsets`` from each pixel; ``outside`` is the value beyond the edge."""
     reach = max(abs(offset) for pair in offsets for offset in pair)
     padded = np.pad(array, reach, constant_values=outside)
     size = len(array)
@@ -68,37 +68,37 @@ def opposite(angle):
     return angle + pi if angle + pi < pi else angle - pi
 
 
-class Attempt(Exception):
-    """This attempt has failed."""
+class AttemptFailed(Exception):
+    """Raised when an attempt to draw fails."""
 
 
 class Drawer:
     def __init__(self, parameters, seed, number, border_rule=True):
         self.p, self.border_rule = parameters, border_rule
         self.size = parameters.resolution
-        self.dice = Dice(seed, parameters.resolution, parameters.contour_length, number)
+        self.numbers = RandomNumbers(seed, parameters.resolution, parameters.contour_length, number)
 
     def draw(self):
-        """The picture, and what is told about it."""
-        label = self.dice.below(2)
-        self.margin = self.p.margins[self.dice.below(len(self.p.margins))]
+        """Return the image and the values recorded about it."""
+        label = self.numbers.below(2)
+        self.margin = self.p.margins[self.numbers.below(len(self.p.margins))]
         attempts = 0
         while True:
             attempts += 1
             try:
                 image, mask, starts, ends = self.contours()
                 break
-            except Attempt:
+            except AttemptFailed:
                 continue
         image, drawn = self.distractors(image, mask)
-        marked = self.dice.below(2)
-        origin, terminal = starts[marked], ends[marked if label else 1 - marked]
+        marked_contour = self.numbers.below(2)
+        origin, terminal = starts[marked_contour], ends[marked_contour if label else 1 - marked_contour]
         picture = np.max([image, self.marker(origin), self.marker(terminal)], axis=0)
-        about = [label, self.margin, attempts, drawn, *origin, *terminal, *starts[0], *starts[1]]
-        return bytescaled(picture), about
+        record = [label, self.margin, attempts, drawn, *origin, *terminal, *starts[0], *starts[1]]
+        return bytescaled(picture), record
 
     def paddle(self, start, angle, contrast=1.0, size=None):
-        """Line and mask of one paddle on a picture of ``size``."""
+        """Return the line and the mask of one paddle in an image of ``size``."""
         p, scale = self.p, self.p.oversampling
         size = size or self.size
         reach = p.length + ceil(p.thickness) + self.margin
@@ -110,10 +110,10 @@ class Drawer:
         room = dilated(line, disc(self.margin * scale), -np.inf).astype(np.uint8)
         pasted = []
         for stamp in (shrunk(bytescaled(line), 2 * reach + 1) * contrast, shrunk(room, 2 * reach + 1)):
-            whole = np.zeros((size + 2 * reach + 20, size + 2 * reach + 20), dtype=np.float32)
+            canvas_array = np.zeros((size + 2 * reach + 20, size + 2 * reach + 20), dtype=np.float32)
             top, left = start[0] + 10, start[1] + 10
-            whole[top : top + 2 * reach + 1, left : left + 2 * reach + 1] = stamp
-            pasted.append(whole[reach + 10 : reach + 10 + size, reach + 10 : reach + 10 + size])
+            canvas_array[top : top + 2 * reach + 1, left : left + 2 * reach + 1] = stamp
+            pasted.append(canvas_array[reach + 10 : reach + 10 + size, reach + 10 : reach + 10 + size])
         return pasted
 
     def framed(self, array, width):
@@ -124,7 +124,7 @@ class Drawer:
         return framed
 
     def free_cells(self, mask, angle):
-        """Where a contour of this direction may start, in reading order."""
+        """Return the positions where a contour of this direction can start, in reading order."""
         half = self.p.length + self.margin
         _, kernel = self.paddle((half + 1, half + 1), angle, size=2 * half + 1)
         offsets = np.argwhere(kernel.astype(np.uint8)) - half
@@ -135,32 +135,32 @@ class Drawer:
         return all(0 <= place < self.size for pair in places for place in pair)
 
     def pivot(self, tail, angle):
-        """Where a contour turns on after its first paddle, or None if that leads out of the picture."""
+        """Return where a contour continues after its first paddle, or None if that is outside the image."""
         head = moved(tail, angle, self.p.length)
         pivot = moved(head, opposite(angle), self.p.length + self.margin)
         return pivot if self.inside(head, pivot) else None
 
     def seed(self, mask, border):
         for _ in range(3):
-            angle = self.dice.angle()
+            angle = self.numbers.angle()
             if (mask < 0.3).mean() < 0.01:
-                raise Attempt
+                raise AttemptFailed
             cells = self.free_cells(self.framed(mask, border), angle)
             if not cells:
-                raise Attempt
-            tail = cells[self.dice.below(len(cells))]
+                raise AttemptFailed
+            tail = cells[self.numbers.below(len(cells))]
             if (pivot := self.pivot(tail, angle)) is not None:
                 return tail, angle, pivot
-        raise Attempt
+        raise AttemptFailed
 
     def second_seed(self, first):
         for _ in range(3):
-            angle, around = self.dice.angle(), radians(self.dice.below(360))
+            angle, around = self.numbers.angle(), radians(self.numbers.below(360))
             reach = self.p.seed_distance
             tail = round(first[0] + reach * sin(around)), round(first[1] + reach * cos(around))
             if (pivot := self.pivot(tail, angle)) is not None:
                 return tail, angle, pivot
-        raise Attempt
+        raise AttemptFailed
 
     def contours(self):
         mask = self.framed(np.zeros((self.size, self.size)), self.p.border)
@@ -178,10 +178,10 @@ class Drawer:
         return image, mask, (first[0], second[0]), (snakes[0]["head"], snakes[1]["head"])
 
     def extend(self, snake, mask, contrast):
-        """Add a paddle to ``snake`` in place; returns the mask with the one before."""
+        """Add a paddle to ``snake`` in place and return the mask with the previous paddle."""
         p = self.p
         pivot = moved(snake["pivot"], snake["angle"], p.length + 2 * self.margin)
-        wide = dilated(mask, disc(self.margin), -np.inf)
+        dilated_mask = dilated(mask, disc(self.margin), -np.inf)
         radius = p.length + self.margin
         reached = set()
         for point in range(ceil(2 * pi * radius)):
@@ -192,14 +192,14 @@ class Drawer:
         angles = [atan2(y - pivot[0], x - pivot[1]) for y, x in heads]
         weights = []
         for (y, x), angle in zip(heads, angles, strict=True):
-            turn = abs(angle - snake["angle"])
-            turn = min(min(turn, 2 * pi - turn) * p.continuity, pi / 2)
-            weights.append(cos(turn) ** 2 * (1 - wide[y, x]))
+            bend = abs(angle - snake["angle"])
+            bend = min(min(bend, 2 * pi - bend) * p.continuity, pi / 2)
+            weights.append(cos(bend) ** 2 * (1 - dilated_mask[y, x]))
         if sum(weights) < 1e-4:
-            raise Attempt
+            raise AttemptFailed
         summed = np.cumsum(weights) / sum(weights)
         for _ in range(3):
-            chosen = int(np.argmax(summed > self.dice.uniform()))
+            chosen = int(np.argmax(summed > self.numbers.uniform()))
             image, room = self.paddle(heads[chosen], opposite_of_outward(angles[chosen]), contrast)
             if (mask + room).max() < 1.8:
                 previous = snake["last"]
@@ -211,7 +211,7 @@ class Drawer:
                     head=heads[chosen],
                 )
                 return np.maximum(mask, previous)
-        raise Attempt
+        raise AttemptFailed
 
     def distractors(self, image, mask):
         drawn = 0
@@ -219,7 +219,7 @@ class Drawer:
             for _ in range(5):
                 try:
                     image, mask = self.distractor(image, mask)
-                except Attempt:
+                except AttemptFailed:
                     continue
                 drawn += 1
                 break

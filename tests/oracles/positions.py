@@ -1,4 +1,4 @@
-"""Scores (B, H, N, N) with a position written out pair by pair, for rows whose tokens stand at 0, 1, 2 ..."""
+"""Scores (B, H, N, N) with positions, defined pair by pair, for sequences whose tokens are at positions 0, 1, 2 ..."""
 
 import math
 
@@ -7,49 +7,49 @@ import torch.nn.functional as F
 
 
 def distances(q):
-    """How far each key stands before each query."""
-    places = torch.arange(q.shape[2])
-    return places[:, None] - places
+    """Return i − j for queries i and keys j (N, N)."""
+    positions = torch.arange(q.shape[2])
+    return positions[:, None] - positions
 
 
-def of_distance(q, function):
-    """(H, N, N) from a function of head and distance that returns a number."""
+def from_distance(q, function):
+    """Return (H, N, N) from a function of head and distance that returns a number."""
     n = q.shape[2]
-    found = {(h, d): torch.as_tensor(function(h, d)) for h in range(q.shape[1]) for d in range(1 - n, n)}
-    lines = [found[h, i - j] for h in range(q.shape[1]) for i in range(n) for j in range(n)]
-    return torch.stack(lines).reshape(q.shape[1], n, n).to(q.dtype)
+    values = {(h, d): torch.as_tensor(function(h, d)) for h in range(q.shape[1]) for d in range(1 - n, n)}
+    pair_values = [values[h, i - j] for h in range(q.shape[1]) for i in range(n) for j in range(n)]
+    return torch.stack(pair_values).reshape(q.shape[1], n, n).to(q.dtype)
 
 
 def in_pairs(x):
-    """Complex pairs of channels, the rest, and the rate at which each pair turns."""
+    """Return complex pairs of channels, the remaining channels, and the rotation rate of each pair."""
     pairs = x.shape[-1] // 2
     rates = torch.tensor([10_000 ** (-m / pairs) for m in range(pairs)], dtype=x.dtype)
     return torch.complex(x[..., :pairs], x[..., pairs : 2 * pairs]), x[..., 2 * pairs :], rates
 
 
-def turned(mixer, *heads):
-    """Queries or keys (B, H, N, D), turned where the mixer's position is a rotary one."""
+def rotated(mixer, *heads):
+    """Rotate queries or keys (B, H, N, D) if the position of the mixer is rotary."""
     if mixer.position is None or mixer.position.name != "rope":
         return heads
-    found = []
+    results = []
     for x in heads:
         a, rest, rates = in_pairs(x)
         a = a * torch.polar(torch.ones(()).to(x.dtype), torch.arange(x.shape[2])[:, None] * rates)
-        found.append(torch.cat((a.real, a.imag, rest), -1))
-    return found
+        results.append(torch.cat((a.real, a.imag, rest), -1))
+    return results
 
 
-def turned_products(q, k):
-    """Products as rotary positions make them: the real part of those of complex pairs, turned by the distance."""
+def rotated_products(q, k):
+    """Return products with rotary positions: the real part of those of complex pairs, rotated by the distance."""
     (a, q_rest, rates), (b, k_rest, _) = in_pairs(q), in_pairs(k)
-    turn = torch.polar(torch.ones(()).to(q.dtype), distances(q)[..., None] * rates)
+    rotation = torch.polar(torch.ones(()).to(q.dtype), distances(q)[..., None] * rates)
     rest = q_rest @ k_rest.mT
-    return torch.einsum("bhim,bhjm,ijm->bhij", a, b.conj(), turn).real + rest
+    return torch.einsum("bhim,bhjm,ijm->bhij", a, b.conj(), rotation).real + rest
 
 
 def alibi(position, q, k, scores):
     heads = q.shape[1]
-    return scores + of_distance(q, lambda h, d: -(2.0 ** (-8 * (h + 1) / heads)) * abs(d))
+    return scores + from_distance(q, lambda h, d: -(2.0 ** (-8 * (h + 1) / heads)) * abs(d))
 
 
 def t5(position, q, k, scores):
@@ -58,17 +58,17 @@ def t5(position, q, k, scores):
     def bucket(d):
         side, n = 32 // sides, max(d, 0) if position.causal else abs(d)
         exact = side // 2
-        found = n if n < exact else exact + int(math.log(n / exact) / math.log(128 / exact) * exact + 1e-9)
-        return min(found, side - 1) + (side if sides == 2 and d < 0 else 0)
+        index = n if n < exact else exact + int(math.log(n / exact) / math.log(128 / exact) * exact + 1e-9)
+        return min(index, side - 1) + (side if sides == 2 and d < 0 else 0)
 
-    return scores + of_distance(q, lambda h, d: position.table[h, bucket(d)])
+    return scores + from_distance(q, lambda h, d: position.table[h, bucket(d)])
 
 
 def kerple(position, q, k, scores):
     def kernel(h, d):
         return -F.softplus(position.amount[h]) * (1 + F.softplus(position.shape[h]) * abs(d)).log()
 
-    return scores + of_distance(q, kernel)
+    return scores + from_distance(q, kernel)
 
 
 def shaw(position, q, k, scores):
@@ -78,7 +78,7 @@ def shaw(position, q, k, scores):
 
 
 def transformer_xl(position, q, k, scores):
-    """The table of r(i − j), one row for each pair, through W."""
+    """Apply W to the table of r(i − j), with one row per pair."""
     width = position.relative.shape[-1]
     rates = torch.tensor([10_000 ** (-2 * (m // 2) / width) for m in range(width)], dtype=q.dtype)
     angles = distances(q)[..., None] * rates
@@ -94,7 +94,7 @@ def da_transformer(position, q, k, scores):
         beta = position.beta[h]
         return (1 + beta.exp()) / (1 + (beta - position.alpha[h] * abs(d)).exp())
 
-    return F.relu(scores) * of_distance(q, factor)
+    return F.relu(scores) * from_distance(q, factor)
 
 
 WRITTEN = {each.__name__: each for each in (alibi, t5, kerple, shaw, transformer_xl, da_transformer)}

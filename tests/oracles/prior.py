@@ -1,4 +1,4 @@
-"""Attention whose scores, or a part of them, come from something else than queries and keys."""
+"""Oracles of attention whose scores, or a part of them, do not come from queries and keys."""
 
 import torch
 
@@ -8,7 +8,7 @@ from lra_bench.models.prior.synthesizer import DenseSynthesizer, FactorisedRando
 
 
 def mixed(mixer, x, seen, synthetic):
-    """Weights of synthetic scores (B or 1, H, N, N), with those of queries and keys as the mixture has them."""
+    """Return the weights of synthetic scores (B or 1, H, N, N), mixed with content scores as configured."""
     scores = synthetic.expand(x.shape[0], -1, -1, -1)
     if mixer.mixture != "alone":
         q, k = (linear(x).unflatten(-1, (mixer.heads, -1)).transpose(1, 2) for linear in (mixer.query, mixer.key))
@@ -39,7 +39,7 @@ def factorised_random(mixer, x, seen):
 
 
 def factorised_dense(mixer, x, seen):
-    """One short row repeated for each entry of the other, entry by entry."""
+    """Compute each score as the product of an entry of the coarse row and an entry of the fine row."""
     (batch, n, _), d, (_, fine_size) = x.shape, mixer.head_dim, mixer.sizes
     hidden = mixer.hidden(x).relu().view(batch, n, 2, mixer.heads, d)
     scores = x.new_zeros(batch, mixer.heads, n, n)

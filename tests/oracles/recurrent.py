@@ -1,4 +1,4 @@
-"""Mixing by a state that goes from row to row: one row, one head and one direction at a time."""
+"""Oracles of mixers with a recurrent state: one position, one head and one direction at a time."""
 
 import torch
 
@@ -15,30 +15,30 @@ from lra_bench.models.recurrent.retnet import RetNet
 from lra_bench.models.state_space.mamba import Mamba
 from lra_bench.models.state_space.mamba2 import Mamba2
 from lra_bench.models.state_space.s5 import S5
-from tests.oracles.positions import turned
+from tests.oracles.positions import rotated
 
 
-def orders(mixer, x, seen, parts):
-    """Of each row of the batch and each of ``parts`` parts of its channels, the places in the order of reading."""
+def reading_orders(mixer, x, seen, parts):
+    """Yield each example, each of ``parts`` parts of its channels, and its positions in the order of reading."""
     n = x.shape[1]
     lengths = seen.expand(x.shape[0], 1, n, n)[:, 0, -1].sum(-1).tolist()
-    for row, length in enumerate(lengths):
+    for example, length in enumerate(lengths):
         for part in range(parts):
-            places = list(range(length))
-            yield row, part, places if mixer.causal or 2 * part < parts else places[::-1]
+            positions = list(range(length))
+            yield example, part, positions if mixer.causal or 2 * part < parts else positions[::-1]
 
 
 def scanned(gates):
-    """Channel halves, step by step."""
+    """Return an oracle that computes the states step by step, one half of the channels per direction."""
 
     def read(mixer, x, seen):
         kept, added = (each.chunk(2, -1) for each in gates(mixer, x))
         h = [torch.zeros_like(each) for each in kept]
-        for row, part, places in orders(mixer, x, seen, 2):
+        for example, part, positions in reading_orders(mixer, x, seen, 2):
             state = torch.zeros_like(h[part][0, 0])
-            for place in places:
-                state = kept[part][row, place] * state + added[part][row, place]
-                h[part][row, place] = state
+            for position in positions:
+                state = kept[part][example, position] * state + added[part][example, position]
+                h[part][example, position] = state
         return mixer.output(torch.cat(h, -1))
 
     return read
@@ -61,36 +61,42 @@ def min_lstm(mixer, x):
 
 
 def filtered(weight, rows):
-    """Weighted sums of the last rows (N, C)."""
+    """Return weighted sums of the previous rows (N, C), after SiLU."""
     size = len(weight)
     sums = [
-        sum(weight[tap] * rows[at + tap - size + 1] for tap in range(size) if at + tap >= size - 1)
-        for at in range(len(rows))
+        sum(weight[tap] * rows[index + tap - size + 1] for tap in range(size) if index + tap >= size - 1)
+        for index in range(len(rows))
     ]
     return torch.nn.functional.silu(torch.stack(sums))
 
 
 def matrices(step, gated=None):
-    """Heads, step by step: ``step`` takes the state before a row, None at first, to that after it and what is read."""
+    """Return an oracle of heads whose states are matrices, updated by ``step``.
+
+    ``step`` maps the state before a position, None at first, to the state after it and the output. ``gated`` computes
+    the output of the mixer in place of norm, gate and projection.
+    """
 
     def read(mixer, x, seen):
         heads, projections = mixer.streams, (mixer.query, mixer.key, mixer.value)
         counts = (mixer.groups, mixer.groups, heads)
         rows = [project(x).unflatten(-1, (count, -1)) for project, count in zip(projections, counts, strict=True)]
         o = torch.zeros_like(rows[2])
-        for row, head, places in orders(mixer, x, seen, heads):
-            if not places:
+        for example, head, positions in reading_orders(mixer, x, seen, heads):
+            if not positions:
                 continue
             groups = [head * count // heads for count in counts]
-            own = [each[row, places, group] for each, group in zip(rows, groups, strict=True)]
-            for number, short in enumerate(mixer.filters):
-                weight = short.weight.unflatten(-1, (counts[number], -1))[:, groups[number]]
-                own[number] = filtered(weight, own[number])
-            q, k, v = own
-            q, k = (each[0, 0] for each in turned(mixer, q[None, None], k[None, None]))
+            head_rows = [each[example, positions, group] for each, group in zip(rows, groups, strict=True)]
+            for number, convolution in enumerate(mixer.filters):
+                weight = convolution.weight.unflatten(-1, (counts[number], -1))[:, groups[number]]
+                head_rows[number] = filtered(weight, head_rows[number])
+            q, k, v = head_rows
+            q, k = (each[0, 0] for each in rotated(mixer, q[None, None], k[None, None]))
             state = None
-            for at, place in enumerate(places):
-                state, o[row, place, head] = step(mixer, x[row, place], head, state, q[at], k[at], v[at])
+            for index, position in enumerate(positions):
+                state, o[example, position, head] = step(
+                    mixer, x[example, position], head, state, q[index], k[index], v[index]
+                )
         if gated is not None:
             return gated(mixer, o.flatten(2), x)
         o = mixer.norm(o).flatten(2)
@@ -105,24 +111,24 @@ def swish(x):
     return x * x.sigmoid()
 
 
-def or_nothing(state, k, v):
+def or_zeros(state, k, v):
     return torch.zeros(len(k), len(v), dtype=v.dtype) if state is None else state
 
 
 def retention(mixer, x, head, state, q, k, v):
     rate = 1 - 2.0 ** (-5 - head % mixer.heads)
-    state = rate * or_nothing(state, k, v) + torch.outer(k, v) * mixer.key_dim**-0.5
+    state = rate * or_zeros(state, k, v) + torch.outer(k, v) * mixer.key_dim**-0.5
     return state, q @ state
 
 
 def gated(mixer, x, head, state, q, k, v):
     gate = mixer.forget(x).unflatten(-1, (mixer.streams, -1))[head].sigmoid() ** (1 / 16)
-    state = gate[:, None] * or_nothing(state, k, v) + torch.outer(k, v)
+    state = gate[:, None] * or_zeros(state, k, v) + torch.outer(k, v)
     return state, q @ state * mixer.key_dim**-0.5
 
 
 def delta(mixer, x, head, state, q, k, v):
-    strength, state = mixer.strength(x)[head].sigmoid() * (2 if mixer.negative else 1), or_nothing(state, k, v)
+    strength, state = mixer.strength(x)[head].sigmoid() * (2 if mixer.negative else 1), or_zeros(state, k, v)
     k = k / k.norm()
     state = state + strength * torch.outer(k, v - k @ state)
     return state, q / q.norm() @ state * mixer.key_dim**-0.5
@@ -134,12 +140,12 @@ def rate(mixer, x, head):
 
 
 def gated_delta(mixer, x, head, state, q, k, v):
-    return delta(mixer, x, head, rate(mixer, x, head)[1] * or_nothing(state, k, v), q, k, v)
+    return delta(mixer, x, head, rate(mixer, x, head)[1] * or_zeros(state, k, v), q, k, v)
 
 
 def selective(mixer, x, head, state, q, k, v):
     step, kept = rate(mixer, x, head)
-    state = kept * or_nothing(state, k, v) + step * torch.outer(k, v)
+    state = kept * or_zeros(state, k, v) + step * torch.outer(k, v)
     return state, q @ state + mixer.skip[head] * v
 
 
@@ -149,75 +155,77 @@ def gate_first(mixer, o, x):
 
 
 def exponential(mixer, x, head, state, q, k, v):
-    """Without the running maximum, which small gates do not need."""
+    """Compute a step without the running maximum, which small gates do not need."""
     keep, add = mixer.forget(x)[head].sigmoid(), mixer.add(x)[head].exp()
-    cell, normaliser = (or_nothing(None, k, v), torch.zeros_like(k)) if state is None else state
+    cell, normaliser = (or_zeros(None, k, v), torch.zeros_like(k)) if state is None else state
     k = k * mixer.key_dim**-0.5
     cell, normaliser = keep * cell + add * torch.outer(k, v), keep * normaliser + add * k
     return (cell, normaliser), q @ cell / (q @ normaliser).abs().clamp(min=1)
 
 
 def mamba(mixer, x, seen):
-    """Channels of each direction, step by step."""
+    """Compute the channels of each direction step by step."""
     groups, value = len(mixer.choice), mixer.value(x)
     y, size, (rank, states, _) = torch.zeros_like(value), value.shape[-1] // groups, mixer.sizes
-    for row, group, places in orders(mixer, x, seen, groups):
-        own = slice(group * size, (group + 1) * size)
+    for example, group, positions in reading_orders(mixer, x, seen, groups):
+        channels = slice(group * size, (group + 1) * size)
         state = x.new_zeros(size, states)
-        us = filtered(mixer.filter.weight[:, own], value[row, places, own]) if places else ()
-        for place, u in zip(places, us, strict=True):
+        filtered_values = (
+            filtered(mixer.filter.weight[:, channels], value[example, positions, channels]) if positions else ()
+        )
+        for position, u in zip(positions, filtered_values, strict=True):
             chosen = u @ mixer.choice[group]
-            step = torch.nn.functional.softplus(chosen[:rank] @ mixer.step[group] + mixer.step_bias[own])
-            kept = (-step[:, None] * mixer.log_rate[own].exp()).exp()
+            step = torch.nn.functional.softplus(chosen[:rank] @ mixer.step[group] + mixer.step_bias[channels])
+            kept = (-step[:, None] * mixer.log_rate[channels].exp()).exp()
             state = kept * state + torch.outer(step * u, chosen[rank : rank + states])
-            y[row, place, own] = state @ chosen[rank + states :] + mixer.skip[own] * u
+            y[example, position, channels] = state @ chosen[rank + states :] + mixer.skip[channels] * u
     return mixer.output(y * swish(mixer.gate(x)))
 
 
 def networks(cell):
-    """Directions, step by step."""
+    """Return an oracle that applies ``cell`` step by step in each direction."""
 
     def read(mixer, x, seen):
         size = mixer.networks[0].hidden_size
         h = x.new_zeros(*x.shape[:2], len(mixer.networks) * size)
-        for row, part, places in orders(mixer, x, seen, len(mixer.networks)):
+        for example, part, positions in reading_orders(mixer, x, seen, len(mixer.networks)):
             network, state = mixer.networks[part], (x.new_zeros(size), x.new_zeros(size))
-            for place in places:
-                by_row = network.weight_ih_l0 @ x[row, place] + network.bias_ih_l0
-                state = cell(by_row, network.weight_hh_l0 @ state[0] + network.bias_hh_l0, state)
-                h[row, place, part * size : (part + 1) * size] = state[0]
+            for position in positions:
+                from_input = network.weight_ih_l0 @ x[example, position] + network.bias_ih_l0
+                state = cell(from_input, network.weight_hh_l0 @ state[0] + network.bias_hh_l0, state)
+                h[example, position, part * size : (part + 1) * size] = state[0]
         return mixer.output(h)
 
     return read
 
 
-def lstm(by_row, by_state, state):
-    i, f, g, o = (by_row + by_state).chunk(4)
+def lstm(from_input, from_state, state):
+    i, f, g, o = (from_input + from_state).chunk(4)
     cell = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
     return o.sigmoid() * cell.tanh(), cell
 
 
-def gru(by_row, by_state, state):
-    (r, z, n), (own_r, own_z, own_n) = by_row.chunk(3), by_state.chunk(3)
+def gru(from_input, from_state, state):
+    (r, z, n), (own_r, own_z, own_n) = from_input.chunk(3), from_state.chunk(3)
     z = (z + own_z).sigmoid()
     h = (1 - z) * (n + (r + own_r).sigmoid() * own_n).tanh() + z * state[0]
     return h, h
 
 
 def complex_states(rates, transform):
-    """States of one direction, step by step: λ h + γ B x."""
+    """Return an oracle with the states λ h + γ B x of each direction, step by step."""
 
     def read(mixer, x, seen):
         factors, scale = rates(mixer)
         weight = torch.complex(mixer.input.weight[::2], mixer.input.weight[1::2])
         inputs = x.to(weight.dtype) @ weight.mT * scale
         h, half = torch.zeros_like(inputs), inputs.shape[-1] // 2
-        for row, part, places in orders(mixer, x, seen, 2):
-            own = slice(half) if part == 0 else slice(half, None)
-            state = torch.zeros_like(inputs[0, 0, own])
-            for place in places:
-                state = factors[own] * state + inputs[row, place, own]
-                h[row, place, own] = state
+        for example, part, positions in reading_orders(mixer, x, seen, 2):
+            channels = slice(half) if part == 0 else slice(half, None)
+            state = torch.zeros_like(inputs[0, 0, channels])
+            for position in positions:
+                state = factors[channels] * state + inputs[example, position, channels]
+                h[example, position, channels] = state
         readout = torch.complex(mixer.readout.weight[:, ::2], -mixer.readout.weight[:, 1::2])
         return transform(mixer.output, (h @ readout.mT).real + mixer.skip * x)
 

@@ -1,11 +1,11 @@
-"""RWKV-7, one row, one head and one direction at a time."""
+"""Oracle of RWKV-7, one position, one head and one direction at a time."""
 
 import math
 
 import torch
 
 from lra_bench.models.recurrent.rwkv7 import RWKV7
-from tests.oracles.recurrent import orders
+from tests.oracles.recurrent import reading_orders
 
 
 def low_rank(network, x):
@@ -14,7 +14,7 @@ def low_rank(network, x):
 
 
 def mixed(mix, x, places, first):
-    """Rows (N, E) at ``places``, in this order, to what is read there (N, C), and the values."""
+    """Return the outputs (N, C) and values (N, C) of rows x (N, E), read at ``places`` in the given order."""
     heads, size = mix.bonus.shape
     read, values = x.new_zeros(len(x), heads * size), x.new_zeros(len(x), heads * size)
     state, before = x.new_zeros(heads, size, size), torch.zeros_like(x[0])
@@ -27,17 +27,19 @@ def mixed(mix, x, places, first):
         values[place] = value
         if first is not None:
             value = value + (first[place] - value) * low_rank(mix.blend, v).sigmoid()
-        asked = (key * mix.asked).view(heads, size)
-        asked = asked / asked.norm(dim=-1, keepdim=True)
+        removal_key = (key * mix.asked).view(heads, size)
+        removal_key = removal_key / removal_key.norm(dim=-1, keepdim=True)
         key = key + key * (rate - 1) * mix.written
-        lines = (mix.receptance.weight @ r, keep, key, value, rate)
-        r, keep, key, value, rate = (line.view(heads, size) for line in lines)
+        projections = (mix.receptance.weight @ r, keep, key, value, rate)
+        r, keep, key, value, rate = (projection.view(heads, size) for projection in projections)
         o = torch.zeros_like(value)
         after = []
         for h in range(heads):
-            held = asked[h] @ state[h]
+            product = removal_key[h] @ state[h]
             after.append(
-                keep[h, :, None] * state[h] - torch.outer(rate[h] * asked[h], held) + torch.outer(key[h], value[h])
+                keep[h, :, None] * state[h]
+                - torch.outer(rate[h] * removal_key[h], product)
+                + torch.outer(key[h], value[h])
             )
             o[h] = r[h] @ after[h]
         state = torch.stack(after)
@@ -50,8 +52,8 @@ def mixed(mix, x, places, first):
 
 def layers(mixer, x, seen):
     parts = [[] for _ in mixer.mixes]
-    for row, part, places in orders(mixer, x, seen, len(mixer.mixes)):
-        parts[part].append(mixed(mixer.mixes[part], x[row], places, None)[0])
+    for example, part, positions in reading_orders(mixer, x, seen, len(mixer.mixes)):
+        parts[part].append(mixed(mixer.mixes[part], x[example], positions, None)[0])
     return mixer.output(torch.cat([torch.stack(part) for part in parts], -1))
 
 

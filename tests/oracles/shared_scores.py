@@ -1,6 +1,6 @@
-"""Attention that shares scores or weights between layers, in a layer that has none below it.
+"""Oracles of attention that shares scores or weights between layers, in the first layer.
 
-What happens above is the affair of test_shared_scores.
+Later layers are tested in test_shared_scores.py.
 """
 
 from lra_bench.models.prior.evolving_attention import EvolvingAttention

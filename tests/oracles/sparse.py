@@ -1,4 +1,4 @@
-"""Attention to a pattern of positions."""
+"""Oracles of attention to patterns of positions."""
 
 import torch
 
@@ -17,7 +17,7 @@ from lra_bench.models.sparse.sliding_window import SlidingWindow
 from lra_bench.models.sparse.sparse_fixed import SparseFixed
 from lra_bench.models.sparse.sparse_strided import SparseStrided
 from lra_bench.models.sparse.star import StarTransformer
-from tests.oracles.positions import turned
+from tests.oracles.positions import rotated
 from tests.oracles.softmax import softmax
 
 SMALL = {
@@ -67,37 +67,39 @@ def image_1d(mixer, x, seen):
 
 
 def image_2d(mixer, x, seen):
-    """Of rows without a prefix."""
+    """Compute weights of sequences without a prefix."""
     n = x.shape[1]
     near = torch.zeros(n, n, dtype=torch.bool)
     for i in range(n):
         for j in range(n):
             (first, second), (flange_lines, flange_columns) = mixer.block, mixer.flange
-            line, column = i // mixer.columns // first * first, i % mixer.columns // second * second
-            lines = line - flange_lines <= j // mixer.columns < line + first + flange_lines
-            near[i, j] = lines and column - flange_columns <= j % mixer.columns < column + second + flange_columns
+            first_line, first_column = i // mixer.columns // first * first, i % mixer.columns // second * second
+            in_lines = first_line - flange_lines <= j // mixer.columns < first_line + first + flange_lines
+            near[i, j] = (
+                in_lines and first_column - flange_columns <= j % mixer.columns < first_column + second + flange_columns
+            )
     return softmax(mixer, x, seen & near)
 
 
 def first_rows(mixer, x, seen):
-    place = torch.arange(x.shape[1])
-    first = place < mixer.global_tokens
-    return softmax(mixer, x, seen & (first | first[:, None] | (place == place[:, None])))
+    positions = torch.arange(x.shape[1])
+    first = positions < mixer.global_tokens
+    return softmax(mixer, x, seen & (first | first[:, None] | (positions == positions[:, None])))
 
 
 def by_blocks(mixer, x, seen, chosen):
-    """What each head sees where ``chosen(head, own block, blocks)`` are the blocks that a block sees."""
+    """Compute weights if ``chosen(head, own block, blocks)`` returns the blocks visible to a block."""
     n = x.shape[1]
     block = torch.arange(n) // mixer.block
-    # All rows that padding may hide, and of each row of the batch as many blocks as its tokens begin.
+    # Each example has as many blocks as its tokens without padding begin.
     lengths = seen.expand(x.shape[0], 1, n, n).any(-2)[:, 0].sum(-1).tolist()
     visible = torch.zeros(x.shape[0], mixer.heads, n, n, dtype=torch.bool)
-    for row, length in enumerate(lengths):
+    for example, length in enumerate(lengths):
         count = max(1, -(-length // mixer.block))
         for head in range(mixer.heads):
-            for own in range(count):
-                seen_blocks = torch.tensor(sorted(chosen(head, own, count)))
-                visible[row, head, block == own] = torch.isin(block, seen_blocks)
+            for own_block in range(count):
+                seen_blocks = torch.tensor(sorted(chosen(head, own_block, count)))
+                visible[example, head, block == own_block] = torch.isin(block, seen_blocks)
     return softmax(mixer, x, seen & visible)
 
 
@@ -106,19 +108,19 @@ def blockwise(mixer, x, seen):
 
 
 def random_blocks(mixer, x, seen):
-    def chosen(head, own, count):
-        others = [other for other in range(own if mixer.causal else count) if other != own]
-        found = {own}
-        for draw in mixer.draws[head, own % mixer.draws.shape[1]].tolist():
+    def chosen(head, own_block, count):
+        others = [other for other in range(own_block if mixer.causal else count) if other != own_block]
+        chosen_blocks = {own_block}
+        for draw in mixer.draws[head, own_block % mixer.draws.shape[1]].tolist():
             if others:
-                found.add(others.pop(draw * len(others) // 2**31))
-        return found
+                chosen_blocks.add(others.pop(draw * len(others) // 2**31))
+        return chosen_blocks
 
     return by_blocks(mixer, x, seen, chosen)
 
 
 def combined(mixer, near, far):
-    """What each head sees of two patterns (H, N, N)."""
+    """Return the mask of each head from two patterns (H, N, N)."""
     if mixer.combine == "merged":
         return near | far
     if mixer.combine == "interleave":
@@ -152,7 +154,7 @@ def longformer(mixer, x, seen):
     o = softmax(mixer, x, seen & (near | first)) @ v.repeat_interleave(repeats, 1)
     if mixer.global_tokens:
         q, k, v = (mixer.split(part(x)) for part in (mixer.global_query, mixer.global_key, mixer.global_value))
-        q, k = turned(mixer, q, k)
+        q, k = rotated(mixer, q, k)
         logits = q @ k.repeat_interleave(repeats, 1).mT * mixer.head_dim**-0.5
         weights = logits.masked_fill(~seen, -torch.inf).softmax(-1).nan_to_num(0)
         o = torch.where(first[:, None], weights @ v.repeat_interleave(repeats, 1), o)
@@ -160,31 +162,33 @@ def longformer(mixer, x, seen):
 
 
 def bigbird(mixer, x, seen):
-    def chosen(head, own, count):
-        if own in (0, count - 1):
+    def chosen(head, own_block, count):
+        if own_block in (0, count - 1):
             return set(range(count))
-        found = {0, count - 1, own - 1, own, own + 1}
-        others = [other for other in range(count) if other not in found]
-        for draw in mixer.draws[head, own % mixer.draws.shape[1]].tolist():
+        chosen_blocks = {0, count - 1, own_block - 1, own_block, own_block + 1}
+        others = [other for other in range(count) if other not in chosen_blocks]
+        for draw in mixer.draws[head, own_block % mixer.draws.shape[1]].tolist():
             if others:
-                found.add(others.pop(draw * len(others) // 2**31))
-        return found
+                chosen_blocks.add(others.pop(draw * len(others) // 2**31))
+        return chosen_blocks
 
     return by_blocks(mixer, x, seen, chosen)
 
 
 def heads_read(mixer, query, keys, values):
-    """What one row reads of a few: query (H·D), keys and values (rows, G·D)."""
-    size, found = mixer.head_dim, []
+    """Return the attention of one query (H·D) to a few keys and values (rows, G·D)."""
+    size, outputs = mixer.head_dim, []
     for head in range(mixer.heads):
-        own, shared = (slice(i * size, (i + 1) * size) for i in (head, head * mixer.kv_heads // mixer.heads))
-        weights = (keys[:, shared] @ query[own] / size**0.5).softmax(0)
-        found.append(weights @ values[:, shared])
-    return torch.cat(found)
+        head_channels, group_channels = (
+            slice(i * size, (i + 1) * size) for i in (head, head * mixer.kv_heads // mixer.heads)
+        )
+        weights = (keys[:, group_channels] @ query[head_channels] / size**0.5).softmax(0)
+        outputs.append(weights @ values[:, group_channels])
+    return torch.cat(outputs)
 
 
 def star(mixer, x, seen):
-    """The first layer, row by row and token by token, with a relay that begins as the mean."""
+    """Compute the first layer per example and token; the relay is initialised with the mean."""
     y = torch.zeros_like(x)
     for b, length in enumerate(seen.expand(x.shape[0], 1, x.shape[1], x.shape[1])[:, 0, 0].sum(-1).tolist()):
         tokens = x[b, :length]
@@ -199,24 +203,24 @@ def star(mixer, x, seen):
 
 
 def edges_of_leaf(mixer, leaf, length):
-    """First leaf, size and type of what a leaf reads, found by walking from it in both directions."""
-    found, sides = [(leaf, 1, 0)], ("left",) if mixer.causal else ("right", "left")
+    """Return first leaf, size and type of the nodes that a leaf reads, by a walk in both directions."""
+    leaf_edges, sides = [(leaf, 1, 0)], ("left",) if mixer.causal else ("right", "left")
     for number, side in enumerate(sides):
-        at, level = leaf + (side == "right"), 0
-        while at > 0 if side == "left" else at < length:
+        boundary, level = leaf + (side == "right"), 0
+        while boundary > 0 if side == "left" else boundary < length:
             for slot in range(mixer.neighbours):
-                size = 2**level if at % 2**level == 0 else 2 ** (level - 1)
-                start = at if side == "right" else at - size
+                size = 2**level if boundary % 2**level == 0 else 2 ** (level - 1)
+                start = boundary if side == "right" else boundary - size
                 if 0 <= start < length:
                     kind = min(level, mixer.levels - 1) * len(sides) + number
-                    found.append((start, size, 1 + kind * mixer.neighbours + slot))
-                at = start + size if side == "right" else start
+                    leaf_edges.append((start, size, 1 + kind * mixer.neighbours + slot))
+                boundary = start + size if side == "right" else start
             level += 1
-    return found
+    return leaf_edges
 
 
 def bpt(mixer, x, seen):
-    """The first layer, whose spans begin as zeros: each row cut to its length, span by span and leaf by leaf."""
+    """Compute the first layer, whose spans are initialised with zeros, per example, span and leaf."""
     y, scale = torch.zeros_like(x), mixer.head_dim**-0.5
 
     def shared(rows):
@@ -225,14 +229,14 @@ def bpt(mixer, x, seen):
     for b, length in enumerate(seen.expand(x.shape[0], 1, x.shape[1], x.shape[1])[:, 0, -1].sum(-1).tolist()):
         tokens = x[b : b + 1, :length]
         q, k, v = mixer.split(mixer.query(tokens)), shared(mixer.key(tokens)), shared(mixer.value(tokens))
-        asks = mixer.split(mixer.query(torch.zeros_like(tokens[:, :1])))
+        zero_queries = mixer.split(mixer.query(torch.zeros_like(tokens[:, :1])))
         nodes = {(leaf, 1): (k[:, :, leaf : leaf + 1], v[:, :, leaf : leaf + 1]) for leaf in range(length)}
         for leaf in range(length):
             keys, values = [], []
             for start, size, kind in edges_of_leaf(mixer, leaf, length):
                 if (start, size) not in nodes:
-                    own = slice(start, start + size)
-                    read = mixer.merge((asks @ k[:, :, own].mT * scale).softmax(-1) @ v[:, :, own])
+                    leaves = slice(start, start + size)
+                    read = mixer.merge((zero_queries @ k[:, :, leaves].mT * scale).softmax(-1) @ v[:, :, leaves])
                     nodes[start, size] = shared(mixer.key(read)), shared(mixer.value(read))
                 key, value = nodes[start, size]
                 keys.append(key + mixer.types[kind])
@@ -243,13 +247,13 @@ def bpt(mixer, x, seen):
 
 
 def etc(mixer, x, seen):
-    """Each row cut to its length, behind its global tokens, pair by pair."""
+    """Compute weights pair by pair for each example, cut to its length and preceded by its global tokens."""
     y, clip = torch.zeros_like(x), mixer.clip
     for b, length in enumerate(seen.expand(x.shape[0], 1, x.shape[1], x.shape[1])[:, 0, 0].sum(-1).tolist()):
         count = min(mixer.global_tokens, length)
         segment = [token * count // length for token in range(length)]
-        own = [[t for t in range(length) if segment[t] == s] for s in range(count)]
-        globals_ = [x[b, tokens].mean(0) + mixer.start for tokens in own]
+        segment_tokens = [[t for t in range(length) if segment[t] == s] for s in range(count)]
+        globals_ = [x[b, tokens].mean(0) + mixer.start for tokens in segment_tokens]
         q, k, v = mixer.project(torch.stack([*globals_, *x[b, :length]])[None])
         pairs = range(count + length)
 
@@ -265,8 +269,8 @@ def etc(mixer, x, seen):
         k, v = (part.repeat_interleave(mixer.heads // mixer.kv_heads, 1) for part in (k, v))
         scores = []
         for head in range(mixer.heads):
-            told = (q[0, head, :, None] * mixer.labels[head][labels]).sum(-1) + mixer.label_bias[head][labels]
-            scores.append(((q @ k.mT)[0, head] + told) * mixer.head_dim**-0.5)
+            label_scores = (q[0, head, :, None] * mixer.labels[head][labels]).sum(-1) + mixer.label_bias[head][labels]
+            scores.append(((q @ k.mT)[0, head] + label_scores) * mixer.head_dim**-0.5)
         weights = torch.stack(scores).masked_fill(~visible, -torch.inf).softmax(-1)
         y[b, :length] = mixer.merge(weights[None] @ v)[0, count:]
     return y

@@ -1,4 +1,4 @@
-"""State spaces of single channels, step by step."""
+"""Oracles of state spaces with a state per channel, step by step."""
 
 import torch
 
@@ -6,42 +6,42 @@ from lra_bench.models.state_space.dss import DSS
 from lra_bench.models.state_space.s4 import S4
 from lra_bench.models.state_space.s4d import S4D
 from tests.oracles.convolution import by_lags
-from tests.oracles.recurrent import orders
+from tests.oracles.recurrent import reading_orders
 
 
 def diagonal(mixer):
-    """exp(Λ Δ) h, (exp(Λ Δ) − 1) / Λ and C of each direction, for each channel."""
+    """Return h ↦ exp(Λ Δ) h, (exp(Λ Δ) − 1) / Λ, and C of each direction, for each channel."""
     pole = -mixer.log_decay.exp() + 1j * mixer.frequency
     factors = (pole * mixer.log_step.exp()[:, None]).exp()
     return (lambda h: factors * h), (factors - 1) / pole, torch.view_as_complex(mixer.readout)
 
 
 def with_one_rank(mixer):
-    """The same of Λ − p p*, as whole matrices of all states, conjugates beside each other; C sees half of them."""
+    """Return the same for Λ − p p*, as full matrices of all states and their conjugates; C reads the first half."""
     pole = -mixer.log_decay.exp() + 1j * mixer.frequency
     p, b = torch.view_as_complex(mixer.low_rank), torch.view_as_complex(mixer.input)
     pole, p, b = (torch.cat((each, each.conj()), -1).expand(mixer.width, -1) for each in (pole, p, b))
     matrix = torch.diag_embed(pole) - p[:, :, None] * p[:, None].conj()
-    half, one = matrix * mixer.log_step.exp()[:, None, None] / 2, torch.eye(pole.shape[-1])
-    turned = torch.linalg.solve(one - half, one + half)
-    added = torch.linalg.solve(one - half, mixer.log_step.exp()[:, None] * b)
+    half, identity = matrix * mixer.log_step.exp()[:, None, None] / 2, torch.eye(pole.shape[-1])
+    transition = torch.linalg.solve(identity - half, identity + half)
+    added = torch.linalg.solve(identity - half, mixer.log_step.exp()[:, None] * b)
     readout = torch.view_as_complex(mixer.readout)
-    return (lambda h: (turned @ h[..., None])[..., 0]), added, torch.cat((readout, 0 * readout), -1)
+    return (lambda h: (transition @ h[..., None])[..., 0]), added, torch.cat((readout, 0 * readout), -1)
 
 
 def channels(discrete):
-    """Both directions, the second without the token itself."""
+    """Return an oracle of both directions, the second of which excludes the token itself."""
 
     def read(mixer, x, seen):
         step, added, readout = discrete(mixer)
         y = x * mixer.skip
-        for row, part, places in orders(mixer, x, seen, len(readout)):
+        for example, part, positions in reading_orders(mixer, x, seen, len(readout)):
             state = torch.zeros_like(added).expand(mixer.width, -1)
-            for place in places:
+            for position in positions:
                 before = state
-                state = step(state) + added * x[row, place, :, None]
-                now = before if part else state
-                y[row, place] = y[row, place] + 2 * (readout[part] * now).sum(-1).real
+                state = step(state) + added * x[example, position, :, None]
+                read_state = before if part else state
+                y[example, position] = y[example, position] + 2 * (readout[part] * read_state).sum(-1).real
         a, b = mixer.output(torch.nn.functional.gelu(y)).chunk(2, -1)
         return a * b.sigmoid()
 
@@ -49,21 +49,21 @@ def channels(discrete):
 
 
 def normalised(mixer, n):
-    """Kernels of single lags: softmax over the longest row written out, or the integral of a mode over a step."""
+    """Return kernels lag by lag: a softmax over the longest length, or the integral of a mode over a step."""
     step = mixer.log_step.exp()[:, None]
     if mixer.kernel == "exp":
         pole = -mixer.decay.exp() + 1j * mixer.frequency
-        share = ((pole * step).exp() - 1) * (torch.arange(n)[:, None, None] * pole * step).exp() / pole
+        mode_values = ((pole * step).exp() - 1) * (torch.arange(n)[:, None, None] * pole * step).exp() / pole
     else:
         pole = -mixer.decay + 1j * mixer.frequency
         powers = torch.arange(mixer.max_length)[:, None, None] * pole * step
         powers = (powers - powers.real.amax(0)).exp()
-        share = torch.zeros(n, *powers.shape[1:], dtype=powers.dtype)
+        mode_values = torch.zeros(n, *powers.shape[1:], dtype=powers.dtype)
         total = powers.sum(0)
         # 1e-7 keeps the quotient finite.
         total = (total * pole).conj() / ((total * pole).abs() ** 2 + 1e-7)
-        share[: mixer.max_length] = (powers * total)[:n]
-    return torch.einsum("dep,tep->det", torch.view_as_complex(mixer.readout), share).real
+        mode_values[: mixer.max_length] = (powers * total)[:n]
+    return torch.einsum("dep,tep->det", torch.view_as_complex(mixer.readout), mode_values).real
 
 
 OUTPUTS = {S4D: channels(diagonal), S4: channels(with_one_rank), DSS: by_lags(normalised)}

@@ -1,4 +1,4 @@
-"""Recurrences in blocks of rows and channels: compiled loops against operators, on any number of threads."""
+"""Recurrences in blocks of rows and channels: compiled loops against torch operators, with any number of threads."""
 
 import multiprocessing
 from functools import partial
@@ -9,7 +9,7 @@ import torch
 from lra_bench.models.kernels.gated_scan import gated_scan, positive
 from lra_bench.models.kernels.scan import scan
 from lra_bench.models.kernels.selective_scan import by_operators, selective_scan
-from lra_bench.models.kernels.threads import LANES, WIDTH, blocks, parts, side_by_side
+from lra_bench.models.kernels.threads import LANES, WIDTH, blocks, blocks_per_group, run_parallel
 from tests.support.storage_probe import exponents, held_for_backward
 
 
@@ -35,8 +35,8 @@ def with_gradients(compute, *inputs):
     return *outputs, *torch.autograd.grad(sum(each.square().sum() for each in outputs), inputs)
 
 
-def assert_alike(ours, expected, tolerance=1e-10):
-    for one, other in zip(ours, expected, strict=True):
+def assert_close(actual, expected, tolerance=1e-10):
+    for one, other in zip(actual, expected, strict=True):
         assert one.shape == other.shape and one.dtype == other.dtype
         assert (one - other).abs().max() <= tolerance * max(1, other.abs().max())
 
@@ -46,32 +46,32 @@ class TestGatedScan:
     @pytest.mark.parametrize("channels", [1, 31, 200])
     def test_equals_operators_with_gradients(self, n, channels):
         inputs = draw(2, n, 2 * channels), draw(2, channels)
-        assert_alike(with_gradients(gated_scan, *inputs), with_gradients(composed, *inputs))
+        assert_close(with_gradients(gated_scan, *inputs), with_gradients(composed, *inputs))
 
-    def test_gradients_are_those_of_differences(self):
+    def test_gradcheck(self):
         assert torch.autograd.gradcheck(gated_scan, (draw(2, 5, 6), draw(2, 3)))
 
-    def test_layouts_and_halves_do_not_matter(self):
+    def test_memory_layout_and_half_precision(self):
         gates, state = draw(2, 9, 6), draw(2, 3)
         strided = gates.detach().mT.contiguous().mT.requires_grad_()
-        assert_alike(with_gradients(gated_scan, strided, state), with_gradients(composed, gates, state))
+        assert_close(with_gradients(gated_scan, strided, state), with_gradients(composed, gates, state))
         half = gates.detach().bfloat16()
         assert gated_scan(half).dtype == torch.float32
         assert (gated_scan(half) - composed(half.float(), torch.zeros(2, 3))).abs().max() < 1e-5
 
     @pytest.mark.parametrize("size", [0.0, 200.0, 1e4])
-    def test_any_gate_is_finite(self, size):
+    def test_extreme_gates_are_finite(self, size):
         gates = torch.full((1, 40, 4), size)
         gates[:, ::2] *= -1
-        for found in with_gradients(gated_scan, gates.requires_grad_(), torch.ones(1, 2, requires_grad=True)):
-            assert found.isfinite().all()
+        for result in with_gradients(gated_scan, gates.requires_grad_(), torch.ones(1, 2, requires_grad=True)):
+            assert result.isfinite().all()
 
-    def test_what_is_no_number_is_not_hidden(self):
+    def test_nan_propagates(self):
         gates = torch.zeros(1, 5, 2)
         gates[0, 3, 0] = torch.nan
         assert gated_scan(gates)[0, :, 0].isnan().tolist() == [False, False, False, True, True]
 
-    def test_needs_no_data_and_may_be_compiled(self):
+    def test_meta_device_and_opcheck(self):
         gates = torch.empty(2, 5, 6, device="meta", requires_grad=True)
         gated_scan(gates).sum().backward()
         assert gates.grad.shape == gates.shape
@@ -102,16 +102,16 @@ class TestSelectiveScan:
     @pytest.mark.parametrize(("n", "channels"), [(1, 2), (40, 6), (70, 2 * WIDTH + 34)])
     def test_blocks_equal_operators_with_gradients(self, n, channels):
         inputs = selective_inputs(n, channels)
-        assert_alike(with_gradients(selective_scan, *inputs), with_gradients(partial(by_operators, chunk=16), *inputs))
+        assert_close(with_gradients(selective_scan, *inputs), with_gradients(partial(by_operators, chunk=16), *inputs))
 
-    def test_gradients_are_those_of_differences(self):
+    def test_gradcheck(self):
         inputs = selective_inputs(5, 4, states=2)
         assert torch.autograd.gradcheck(lambda *each: selective_scan(*each, chunk=2), inputs)
-        # Of what is read alone, and of the state alone.
+        # Gradients of the outputs only, and of the last state only.
         for part in range(2):
             assert torch.autograd.gradcheck(lambda *each, part=part: selective_scan(*each)[part], inputs)
 
-    def test_needs_no_data_and_may_be_compiled(self):
+    def test_meta_device_and_opcheck(self):
         x, steps, rates, write, read, state = selective_inputs(5, 4)
         inputs = x, steps, rates.detach().mT.contiguous().requires_grad_(), write, read
         torch.library.opcheck(
@@ -120,65 +120,65 @@ class TestSelectiveScan:
         y, _ = selective_scan(*(each.to("meta") for each in (x, steps, rates, write, read, state)))
         assert y.shape == x.shape
 
-    def test_states_are_not_held(self):
-        """Beside rows and what chooses for them, a state for every so many rows as it has numbers."""
+    def test_states_are_not_stored(self):
+        """Inputs and weights are stored, and one state of S numbers for every S rows."""
 
         def at(n):
             x, steps = (torch.rand(1, n, 64, requires_grad=True) for _ in range(2))
             write, read = (torch.rand(1, n, 1, 32) for _ in range(2))
             return selective_scan(x, steps, -torch.rand(64, 32), write, read)[0]
 
-        found, sizes = exponents(at, (512, 1024, 2048))
-        assert max(found) < 1.01 and sizes[-1] <= 2048 * 64
+        growth, sizes = exponents(at, (512, 1024, 2048))
+        assert max(growth) < 1.01 and sizes[-1] <= 2048 * 64
         assert held_for_backward(lambda: at(512)) <= 4 * 512 * (5 * 64 + 2 * 32) + 4 * 64 * 32 * 4
 
 
 class TestThreads:
     @pytest.mark.parametrize("channels", [1, 31, 64, 100, 342, 1000])
     @pytest.mark.parametrize("groups", [1, 2])
-    def test_blocks_are_all_channels_once(self, channels, groups, threads):
+    def test_blocks_cover_all_channels_once(self, channels, groups, threads):
         for count in (1, 2, 7):
             threads(count)
-            found = blocks(2, groups * channels, groups, parts(2, groups * channels, groups))
+            all_blocks = blocks(2, groups * channels, groups, blocks_per_group(2, groups * channels, groups))
             for row in range(2):
-                seen = [channel for each in found if each.row == row for channel in range(each.first, each.last)]
+                seen = [channel for each in all_blocks if each.row == row for channel in range(each.first, each.last)]
                 assert seen == [*range(groups * channels)]
-            assert all(0 < each.last - each.first <= WIDTH + LANES for each in found)
-            assert all(each.group == each.first // channels == (each.last - 1) // channels for each in found)
+            assert all(0 < each.last - each.first <= WIDTH + LANES for each in all_blocks)
+            assert all(each.group == each.first // channels == (each.last - 1) // channels for each in all_blocks)
 
-    def test_how_many_do_not_change_what_is_found(self, threads):
+    def test_results_do_not_depend_on_number_of_threads(self, threads):
         selective, gates = selective_inputs(600, 64), draw(2, 2000, 128)
         factors, inputs = draw(2, 2000, 64), draw(2, 2000, 64)
-        found = []
+        results = []
         for count in (1, 3):
             threads(count)
-            found.append((
+            results.append((
                 *with_gradients(selective_scan, *selective),
                 *with_gradients(gated_scan, gates),
                 *with_gradients(scan, factors, inputs),
             ))  # fmt: skip
-        assert_alike(found[1], found[0], 1e-13)
+        assert_close(results[1], results[0], 1e-13)
 
-    def test_every_job_is_done_and_failures_are_told(self, threads):
+    def test_all_jobs_run_and_exceptions_are_raised(self, threads):
         threads(3)
         done = []
-        side_by_side(done.append, range(20), 1 << 30)
+        run_parallel(done.append, range(20), 1 << 30)
         assert sorted(done) == [*range(20)]
 
         def fail(job):
             raise ValueError(f"job {job}")
 
         with pytest.raises(ValueError, match="job"):
-            side_by_side(fail, range(20), 1 << 30)
+            run_parallel(fail, range(20), 1 << 30)
 
-    def test_a_fork_has_threads_of_its_own(self, threads):
+    def test_fork_has_its_own_threads(self, threads):
         threads(2)
-        side_by_side(str, range(4), 1 << 30)
+        run_parallel(str, range(4), 1 << 30)
         with multiprocessing.get_context("fork").Pool(1) as pool:
-            assert pool.apply_async(_done_in_a_fork).get(timeout=30) == [0, 1, 2, 3]
+            assert pool.apply_async(_run_jobs_in_fork).get(timeout=30) == [0, 1, 2, 3]
 
 
-def _done_in_a_fork():
+def _run_jobs_in_fork():
     done = []
-    side_by_side(done.append, range(4), 1 << 30)
+    run_parallel(done.append, range(4), 1 << 30)
     return sorted(done)

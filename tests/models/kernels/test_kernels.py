@@ -1,4 +1,4 @@
-"""Each kernel against its definition, written densely in double precision."""
+"""Each kernel against its definition, computed densely in double precision."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def draw(*shape, seed=0, grad=False):
 
 
 def dense(q, k, v, mask, scale=None):
-    """Masked softmax attention by its definition; rows that see nothing are zero."""
+    """Compute masked softmax attention by its definition; queries without visible keys yield zeros."""
     repeats = q.shape[1] // k.shape[1]
     k, v = k.repeat_interleave(repeats, 1), v.repeat_interleave(repeats, 1)
     scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
@@ -32,7 +32,7 @@ def close(a, b, tolerance=1e-12):
     assert (a - b).abs().max().item() <= tolerance
 
 
-def everything(n, m=None):
+def fully_visible(n, m=None):
     return torch.ones(n, m or n, dtype=torch.bool)
 
 
@@ -44,7 +44,7 @@ class TestSoftmax:
         q, k, v = draw(2, 4, 37, 8), draw(2, kv_heads, 37, 8, seed=1), draw(2, kv_heads, 37, value_width, seed=2)
         lengths = torch.tensor([37, 5])
         padding = Padding.from_lengths(lengths, 37)
-        mask = padding.key_mask() & (everything(37).tril() if causal else everything(37))
+        mask = padding.key_mask() & (fully_visible(37).tril() if causal else fully_visible(37))
         o = softmax_attention(q, k, v, padding=padding, causal=causal)
         expected = dense(q, k, v, mask)
         close(o[0], expected[0])
@@ -52,13 +52,13 @@ class TestSoftmax:
 
     def test_causal_aligns_the_last_query_with_the_last_key(self):
         q, k, v = draw(1, 2, 5, 4), draw(1, 2, 12, 4), draw(1, 2, 12, 4, seed=3)
-        close(softmax_attention(q, k, v, causal=True), dense(q, k, v, everything(5, 12).tril(7)))
+        close(softmax_attention(q, k, v, causal=True), dense(q, k, v, fully_visible(5, 12).tril(7)))
 
-    def test_visible_joins_padding_and_direction(self):
+    def test_visible_combines_with_padding_and_causal(self):
         q, k, v = (draw(2, 2, 20, 4, seed=s) for s in range(3))
         visible = torch.rand(20, 20, generator=torch.Generator().manual_seed(0)) < 0.5
         padding = Padding.from_lengths(torch.tensor([20, 11]), 20)
-        mask = visible & padding.key_mask() & everything(20).tril()
+        mask = visible & padding.key_mask() & fully_visible(20).tril()
         o = softmax_attention(q, k, v, padding=padding, visible=visible, causal=True)
         close(padding.zero_heads(o), padding.zero_heads(dense(q, k, v, mask)))
 
@@ -70,7 +70,7 @@ class TestSoftmax:
             o.sum().backward()
             assert all(x.grad.isfinite().all() for x in (q, k, v))
 
-    def test_mean_over_real_keys_where_queries_are_zero(self):
+    def test_zero_queries_average_real_values(self):
         v = draw(1, 1, 9, 4)
         o = softmax_attention(
             torch.zeros_like(v), draw(1, 1, 9, 4), v, padding=Padding.from_lengths(torch.tensor([5]), 9)
@@ -80,13 +80,13 @@ class TestSoftmax:
     @pytest.mark.parametrize("causal", [False, True])
     @pytest.mark.parametrize("masked", [False, True])
     def test_weights_are_dropped_in_slices(self, causal, masked, monkeypatch):
-        """Where the draws are a function of the slice, slices equal the whole, in value and gradient."""
+        """With dropout masks that depend on the slice only, slices equal full attention in value and gradient."""
         n = 2 * QUERY_ROWS + 9
         keep = (torch.rand(n, n, generator=torch.Generator().manual_seed(1)) < 0.8).double() / 0.8
         padding = Padding.from_lengths(torch.tensor([n, 70]), n)
-        visible = everything(n).triu(-90) if masked else everything(n)
-        mask = visible & padding.key_mask() & (everything(n).tril() if causal else everything(n))
-        # Forward, then again one by one, each when its gradient is wanted: from the last slice to the first.
+        visible = fully_visible(n).triu(-90) if masked else fully_visible(n)
+        mask = visible & padding.key_mask() & (fully_visible(n).tril() if causal else fully_visible(n))
+        # Slices run forward, and are recomputed in the backward pass from the last to the first.
         order = iter([0, 1, 2, 2, 1, 0])
 
         def drop(weights, p):
@@ -96,12 +96,12 @@ class TestSoftmax:
 
         monkeypatch.setattr("lra_bench.models.kernels.softmax.drop", drop)
         q, k, v = (draw(2, 2, n, 4, seed=s, grad=True) for s in range(3))
-        whole = (((q @ k.mT / 2).masked_fill(~mask, -torch.inf).softmax(-1).nan_to_num(0)) * keep) @ v
+        unsliced = (((q @ k.mT / 2).masked_fill(~mask, -torch.inf).softmax(-1).nan_to_num(0)) * keep) @ v
         sliced = softmax_attention(
             q, k, v, padding=padding, visible=visible if masked else None, causal=causal, dropout=0.2
         )
         gradients = []
-        for o in (whole, sliced):
+        for o in (unsliced, sliced):
             o = padding.zero_heads(o)
             gradients.append((o, *torch.autograd.grad((o * torch.arange(4)).sum(), (q, k, v))))
         for a, b in zip(*gradients, strict=True):
@@ -124,10 +124,10 @@ class TestSoftmax:
             q, k = (torch.randn(1, 2, n, 8, requires_grad=True) for _ in range(2))
             return softmax_attention(q, k, torch.randn(1, 2, n, value_width, requires_grad=True), **options)
 
-        found, _ = exponents(run, (256, 512))
-        assert max(found) <= 1.05
-        held = [held_for_backward(lambda n=n: run(n)) for n in (256, 512)]
-        assert held[1] <= 2.05 * held[0]
+        growth, _ = exponents(run, (256, 512))
+        assert max(growth) <= 1.05
+        stored = [held_for_backward(lambda n=n: run(n)) for n in (256, 512)]
+        assert stored[1] <= 2.05 * stored[0]
 
 
 def band(n, left, right):
@@ -167,8 +167,8 @@ class TestBlock:
         n, block, count, heads = 22, 4, 6, 3
         q, k, v = (draw(2, heads, n, 4, seed=s) for s in range(3))
         generator = torch.Generator().manual_seed(0)
-        chosen = torch.stack([torch.randperm(count, generator=generator)[:3] for _ in range(heads * count)])
-        table = chosen.view(heads, count, 3)
+        block_indices = torch.stack([torch.randperm(count, generator=generator)[:3] for _ in range(heads * count)])
+        table = block_indices.view(heads, count, 3)
         table[:, 2, 1] = -1
         table = table if per_head else table[0]
         mask = torch.zeros(heads, n, n, dtype=torch.bool)
@@ -218,8 +218,8 @@ class TestBlock:
             padding = Padding.from_lengths(torch.tensor([n, n // 2]), n) if padded else None
             return block_attention(q, k, v, block=16, neighbours=(1, 1), padding=padding, dropout=p)
 
-        found, _ = exponents(run, (256, 512))
-        assert max(found) <= 1.05
+        growth, _ = exponents(run, (256, 512))
+        assert max(growth) <= 1.05
 
 
 def linear_by_definition(q, k, v, causal, log_decay=None, valid=None):
@@ -270,15 +270,15 @@ class TestLinear:
         o = linear_attention(
             ones, ones, v, causal=True, log_decay=torch.full((1, 1, n), keep, dtype=torch.float64).log()
         )
-        weights = keep ** (torch.arange(n)[:, None] - torch.arange(n)).double().tril() * everything(n).tril()
+        weights = keep ** (torch.arange(n)[:, None] - torch.arange(n)).double().tril() * fully_visible(n).tril()
         close(o[0, 0], weights @ v[0, 0] / weights.sum(-1, keepdim=True))
 
-    def test_decay_needs_a_direction(self):
+    def test_decay_requires_causal(self):
         x = torch.ones(1, 1, 4, 2)
         with pytest.raises(ValueError, match="causal"):
             linear_attention(x, x, x, log_decay=torch.zeros(1, 1, 4))
 
-    def test_rows_without_weight_are_zero(self):
+    def test_outputs_without_weight_are_zero(self):
         x = torch.ones(1, 1, 4, 2)
         o = linear_attention(x, torch.zeros_like(x), x)
         assert o.abs().max() == 0
@@ -297,8 +297,8 @@ class TestLinear:
             log_decay = torch.full((1, 2, n), -0.1) if options.get("decays") else None
             return linear_attention(q, k, v, causal=options.get("causal", False), log_decay=log_decay)
 
-        found, _ = exponents(run, (256, 512))
-        assert max(found) <= 1.05
+        growth, _ = exponents(run, (256, 512))
+        assert max(growth) <= 1.05
 
     @pytest.mark.parametrize("decays", [False, True])
     def test_gradient(self, decays):
@@ -314,7 +314,7 @@ class TestLinear:
     def test_gradient_over_all_keys(self, floor):
         q, k, v = (draw(2, 2, 5, 3, seed=s, grad=True) for s in range(3))
         totals = (q @ k.sum(-2, keepdim=True).mT).abs()
-        assert (totals < floor).any() == bool(floor), "some normalisers are moved, or none"
+        assert (totals < floor).any() == bool(floor), "the floor must change some normalisers, or none if it is zero"
         assert torch.autograd.gradcheck(
             lambda q, k, v: linear_attention(q, k, v, floor=floor), (q, k, v), fast_mode=True
         )
@@ -325,18 +325,18 @@ class TestLinear:
 
 
 class TestHeldWeights:
-    """Few queries whose weights are held until the backward pass, of some heads at a time."""
+    """Attention with few queries, whose weights are stored for the backward pass, a few heads at a time."""
 
-    @pytest.mark.parametrize("at_once", [1, 2**20])
-    @pytest.mark.parametrize("hidden", [None, "keys", "pairs"])
-    def test_equals_the_definition_with_its_gradient(self, monkeypatch, hidden, at_once):
-        monkeypatch.setattr(held, "NUMBERS_AT_ONCE", at_once)
+    @pytest.mark.parametrize("slice_size", [1, 2**20])
+    @pytest.mark.parametrize("masking", [None, "keys", "pairs"])
+    def test_equals_the_definition_with_its_gradient(self, monkeypatch, masking, slice_size):
+        monkeypatch.setattr(held, "NUMBERS_AT_ONCE", slice_size)
         q, k, v = draw(2, 3, 5, 4, grad=True), *(draw(2, 3, 9, 4, seed=s, grad=True) for s in (1, 2))
         visible = None
-        if hidden is not None:
-            visible = draw(2, 1, 5 if hidden == "pairs" else 1, 9, seed=3) > 0
+        if masking is not None:
+            visible = draw(2, 1, 5 if masking == "pairs" else 1, 9, seed=3) > 0
             visible[1, :, -1] = False
-        mask = everything(5, 9) if visible is None else visible
+        mask = fully_visible(5, 9) if visible is None else visible
         o = few_attention(q, k, v, visible=visible, scale=0.7, hold=True)
         close(o, dense(q, k, v, mask, 0.7))
         close(o, few_attention(q, k, v, visible=visible, scale=0.7))
@@ -346,7 +346,7 @@ class TestHeldWeights:
 
         assert torch.autograd.gradcheck(run, (q, k, v), fast_mode=True)
 
-    def test_further_keys_stand_behind_the_others(self):
+    def test_keys_beside_are_appended(self):
         q, k, v = draw(2, 3, 5, 4, grad=True), *(draw(2, 3, 9, 4, seed=s, grad=True) for s in (1, 2))
         visible = draw(2, 1, 1, 9, seed=3) > 0
 
@@ -358,20 +358,20 @@ class TestHeldWeights:
         close(run(q, k, v, hold=False), dense(q, k, v, visible))
         assert torch.autograd.gradcheck(run, (q, k, v), fast_mode=True)
 
-    def test_gradients_lie_in_memory_as_keys_do(self):
+    def test_gradients_keep_the_memory_layout(self):
         q, k, v = (torch.randn(2, n, 3, 4).transpose(1, 2).requires_grad_() for n in (5, 9, 9))
         gradients = torch.autograd.grad(few_attention(q, k, v, hold=True).sum(), (k, v))
         assert all(each.transpose(1, 2).is_contiguous() for each in gradients)
 
-    def test_weights_are_held_once(self):
+    def test_weights_are_stored_once(self):
         q, k, v = (torch.randn(1, 2, n, 4, requires_grad=True) for n in (8, 64, 64))
-        # Beside the weights and what was given: scaled queries and the result.
+        # Stored in addition to weights and inputs: scaled queries and the result.
         weights, others = 2 * 8 * 64, 2 * q.numel() + k.numel() + v.numel()
         assert held_for_backward(lambda: few_attention(q, k, v, hold=True)) <= 4 * (weights + others)
 
 
 class TestDropout:
-    def test_share_scale_and_gradient(self):
+    def test_dropped_fraction_scale_and_gradient(self):
         torch.manual_seed(0)
         x = torch.ones(1_000_003, requires_grad=True)
         y = dropout(x, 0.1)
@@ -389,21 +389,21 @@ class TestDropout:
         patterns = (kept * 2.0 ** torch.arange(8)).sum(1).long().bincount(minlength=256)
         assert patterns.min() > 110 and patterns.max() < 290
 
-    def test_follows_the_global_seed_and_rests_in_evaluation(self):
+    def test_global_seed_and_identity_in_evaluation(self):
         layer, x = Dropout(0.5), torch.randn(7, 11)
-        draws = []
+        outputs = []
         for _ in range(2):
             torch.manual_seed(3)
-            draws.append(layer(x))
-        assert torch.equal(*draws)
+            outputs.append(layer(x))
+        assert torch.equal(*outputs)
         assert layer.eval()(x) is x
 
     @pytest.mark.parametrize("p", [0.0, 1.0])
-    def test_ends(self, p):
+    def test_zero_and_one(self, p):
         assert torch.equal(dropout(torch.ones(5), p), torch.full((5,), 1 - p))
 
     @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
-    def test_keeps_the_type(self, dtype):
+    def test_keeps_the_dtype(self, dtype):
         assert dropout(torch.ones(5, dtype=dtype), 0.5).dtype == dtype
 
     def test_other_devices_use_torch(self):

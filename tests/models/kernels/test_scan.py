@@ -1,4 +1,4 @@
-"""Recurrences, diagonal and of matrices: each against a loop, in every form."""
+"""Diagonal and matrix recurrences, each implementation against a loop over time."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from lra_bench.models.kernels.matrix_scan import matrix_scan
 from lra_bench.models.kernels.scan import in_two_levels, in_two_levels_backward, scan
 from tests.support.storage_probe import exponents, held_for_backward
 
-KINDS = (torch.float64, torch.complex128)
+DTYPES = (torch.float64, torch.complex128)
 
 
 def draw(*shape, seed=0, dtype=torch.float64):
@@ -15,12 +15,12 @@ def draw(*shape, seed=0, dtype=torch.float64):
 
 
 def loop(factors, inputs, state=None):
-    """Step by step."""
+    """Compute the recurrence step by step."""
     factors = factors.expand_as(inputs)
     h = torch.zeros_like(inputs[:, 0]) if state is None else state
     steps = []
-    for factor, more in zip(factors.unbind(1), inputs.unbind(1), strict=True):
-        h = factor * h + more
+    for factor, addition in zip(factors.unbind(1), inputs.unbind(1), strict=True):
+        h = factor * h + addition
         steps.append(h)
     return torch.stack(steps, 1)
 
@@ -31,13 +31,13 @@ def with_gradients(compute, *inputs):
     return h, *torch.autograd.grad((h * h.conj()).real.sum(), leaves)
 
 
-def assert_alike(ours, expected, tolerance=1e-10):
-    for one, other in zip(ours, expected, strict=True):
+def assert_close(actual, expected, tolerance=1e-10):
+    for one, other in zip(actual, expected, strict=True):
         assert one.shape == other.shape and one.dtype == other.dtype
         assert (one - other).abs().max() <= tolerance * max(1, other.abs().max())
 
 
-@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [1, 2, 7, 64, 300])
 @pytest.mark.parametrize("shared", [(), (0,), (1,), (0, 1), (2,)])
 @pytest.mark.parametrize("with_state", [False, True])
@@ -48,10 +48,10 @@ def test_equals_the_loop_with_gradients(dtype, n, shared, with_state):
         draw(3, n, 5, dtype=dtype),
         *([draw(3, 5, dtype=dtype)] if with_state else []),
     ]
-    assert_alike(with_gradients(scan, *inputs), with_gradients(loop, *inputs))
+    assert_close(with_gradients(scan, *inputs), with_gradients(loop, *inputs))
 
 
-@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [1, 2, 9, 10, 61])
 @pytest.mark.parametrize("shared", [(), (0, 1)])
 def test_two_levels_equal_the_loop_with_gradients(dtype, n, shared):
@@ -59,58 +59,58 @@ def test_two_levels_equal_the_loop_with_gradients(dtype, n, shared):
     inputs = draw(*shape, dtype=dtype) / 2, draw(3, n, 5, dtype=dtype), draw(3, 5, dtype=dtype)
     h, *expected = with_gradients(loop, *inputs)
     factors, _, state = inputs
-    assert_alike([in_two_levels(*inputs)], [h])
-    assert_alike(in_two_levels_backward(2 * h.detach(), factors, state, h.detach()), expected)
+    assert_close([in_two_levels(*inputs)], [h])
+    assert_close(in_two_levels_backward(2 * h.detach(), factors, state, h.detach()), expected)
 
 
-@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(2, 5, 3), (1, 1, 3), (1, 5, 1)])
-def test_gradients_are_those_of_differences(dtype, shape):
+def test_gradcheck(dtype, shape):
     inputs = [draw(*size, dtype=dtype).requires_grad_() for size in (shape, (2, 5, 3), (2, 3))]
     assert torch.autograd.gradcheck(scan, inputs)
 
 
-def test_gradients_of_matrices_are_those_of_differences():
+def test_matrix_scan_gradcheck_and_values():
     inputs = [draw(*size).requires_grad_() for size in ((4, 2, 3, 3), (4, 2, 3, 5), (2, 3, 5))]
     assert torch.autograd.gradcheck(matrix_scan, inputs)
     states, h = matrix_scan(*inputs), inputs[2]
-    for factor, more, state in zip(*inputs[:2], states, strict=True):
-        h = factor @ h + more
+    for factor, addition, state in zip(*inputs[:2], states, strict=True):
+        h = factor @ h + addition
         assert (state - h).abs().max() < 1e-12
 
 
-def test_any_axes_may_follow_and_layouts_do_not_matter():
+def test_trailing_axes_and_memory_layout():
     factors, inputs, state = draw(2, 9, 4, 1) / 2, draw(2, 9, 4, 3), draw(2, 4, 3)
     expected = with_gradients(loop, factors, inputs, state)
-    assert_alike(with_gradients(scan, factors, inputs, state), expected)
+    assert_close(with_gradients(scan, factors, inputs, state), expected)
     strided = inputs.transpose(1, 3).contiguous().transpose(1, 3)
-    assert_alike(with_gradients(scan, factors, strided, state), expected)
+    assert_close(with_gradients(scan, factors, strided, state), expected)
 
 
-def test_goes_on_from_its_last_step():
+def test_continues_from_last_state():
     factors, inputs = draw(2, 30, 4) / 2, draw(2, 30, 4)
-    whole, first = scan(factors, inputs), scan(factors[:, :11], inputs[:, :11])
+    complete, first = scan(factors, inputs), scan(factors[:, :11], inputs[:, :11])
     rest = scan(factors[:, 11:], inputs[:, 11:], first[:, -1])
-    assert_alike([torch.cat((first, rest), 1)], [whole], 1e-14)
+    assert_close([torch.cat((first, rest), 1)], [complete], 1e-14)
 
 
 @pytest.mark.parametrize("compute", [scan, lambda a, b: in_two_levels(a, b, torch.zeros_like(b[:, 0]))])
 @pytest.mark.parametrize("factor", [0.0, 1e-30, -1e-30, 1.0])
 def test_nothing_overflows(compute, factor):
-    """Products of factors vanish after two steps; a form that divides by them would not survive."""
+    """Products of factors vanish after two steps; an implementation that divides by them would fail."""
     factors, inputs = torch.full((1, 500, 4), factor), draw(1, 500, 4, dtype=torch.float32)
     h = compute(factors, inputs)
     assert h.dtype == torch.float32 and h.isfinite().all()
     assert (h - loop(factors, inputs)).abs().max() < 1e-4
 
 
-def test_real_inputs_may_turn_in_the_plane():
+def test_real_inputs_with_complex_factors():
     factors, inputs = draw(1, 1, 4, dtype=torch.complex128) / 2, draw(2, 9, 4)
-    ours, expected = (with_gradients(each, factors, inputs) for each in (scan, lambda a, b: loop(a, b + 0j)))
-    assert_alike(ours, expected)
+    actual, expected = (with_gradients(each, factors, inputs) for each in (scan, lambda a, b: loop(a, b + 0j)))
+    assert_close(actual, expected)
 
 
-def test_halves_are_summed_in_single_precision():
+def test_half_precision_is_accumulated_in_single_precision():
     factors, inputs = torch.full((1, 1, 1), 0.999, dtype=torch.bfloat16), torch.ones(1, 5000, 1, dtype=torch.bfloat16)
     with torch.autocast("cpu", torch.bfloat16):
         h = scan(factors, inputs)
@@ -118,7 +118,7 @@ def test_halves_are_summed_in_single_precision():
     assert (h - loop(factors.float(), inputs.float())).abs().max() < 1e-2
 
 
-def test_needs_no_data_and_may_be_compiled():
+def test_meta_device_and_opcheck():
     factors, inputs = (torch.empty(2, 5, 3, device="meta", requires_grad=True) for _ in range(2))
     h = scan(factors, inputs)
     h.sum().backward()
