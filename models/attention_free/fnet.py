@@ -1,4 +1,4 @@
-"""Mixing by the Fourier transform, without weights."""
+"""FNet: token mixing by the Fourier transform, without parameters."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ from ..mixer import Context, Mixer, MixerSpec
 NORMS = ("ortho", "backward")
 
 
-def butterflies(length: int, width: int, heads: int) -> int:
-    """FLOPs of a real transform of both axes, by the usual count of 5 n log n for a complex one."""
+def fourier_flops(length: int, width: int, heads: int) -> int:
+    """Return the FLOPs of a real transform over both axes, half of the usual 5 n log n of a complex transform."""
     return int(2.5 * length * width * (math.log2(max(2, length)) + math.log2(max(2, width))))
 
 
 class FNet(Mixer):
-    """Every output is the real part of the Fourier transform of all rows and channels; nothing is learned.
+    """The real part of the Fourier transform over positions and channels; nothing is learned.
 
     Lee-Thorp et al. 2022, arXiv 2105.03824. x (B, N, E) -> (B, N, E). O(N E (log N + log E)) time, O(N E) memory.
-    ``norm`` is ``ortho``, which keeps the size of x, or ``backward``, which lets it grow by the root of N E as in the
-    paper, where a norm follows each sum; blocks with the norm before the branch need the former.
-    Deviates: padding, which a Fourier transform cannot leave out, is set to zero first, and ``norm``.
+    ``norm`` is the normalisation of the transform: ``ortho`` keeps the scale of x, ``backward`` multiplies it by
+    √(N E) as in the paper, in which a normalisation layer follows each sum. Blocks with the norm before the branch
+    require ``ortho``.
+
+    Deviations from the paper: padding, which a Fourier transform cannot mask, is set to zero first; ``norm`` is
+    ``ortho`` by default.
     """
 
     spec = MixerSpec(
@@ -35,17 +38,17 @@ class FNet(Mixer):
         paper="FNet: Mixing Tokens with Fourier Transforms",
         arxiv="2105.03824",
         padding="content",
-        extra_flops=butterflies,
+        extra_flops=fourier_flops,
     )
 
     def __init__(self, width: int, heads: int, *, norm: str = "ortho", **common: Any) -> None:
         super().__init__(width, heads, **common)
         if norm not in NORMS:
-            raise UserError(f"model.mixer.norm={norm}: is none of {', '.join(NORMS)}")
+            raise UserError(f"model.mixer.norm={norm}: must be one of {', '.join(NORMS)}")
         self.norm = norm
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Transform rows and channels, in single precision or better whatever autocast says."""
+        """Transform positions and channels, in float32 or higher precision even under autocast."""
         if context.padding is not None:
             x = context.padding.zero(x)
         with full_precision(x):
@@ -54,24 +57,24 @@ class FNet(Mixer):
 
 
 class RealSpectrum(torch.autograd.Function):
-    """``real_spectrum``, whose gradient is the real spectrum of the gradient: Fourier matrices are symmetric."""
+    """``real_spectrum`` with its backward pass, which is the same operation because Fourier matrices are symmetric."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, norm: str) -> Tensor:
-        """The real spectrum of x (B, N, E)."""
+        """Return the real spectrum of x (B, N, E)."""
         ctx.norm = norm
         return real_spectrum(x, norm)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        """The same of the gradient."""
+        """Return the gradient with respect to x: the real spectrum of the output gradient."""
         return RealSpectrum.apply(gradient, ctx.norm), None
 
 
 def real_spectrum(x: Tensor, norm: str) -> Tensor:
-    """Re(F_N x F_E) of real x (B, N, E), from the half of the channels that determines the other half."""
+    """Return Re(F_N x F_E) for real x (B, N, E), computing one half of the channels and the rest by symmetry."""
     width = x.shape[2]
     half = torch.fft.rfft2(x, dim=(1, 2), norm=norm).real
-    # The spectrum of real x at (−k, −l) is the conjugate of that at (k, l): same real part.
+    # For real x the spectrum at (−k, −l) is the conjugate of that at (k, l), so that both have the same real part.
     rest = half[:, :, 1 : (width + 1) // 2].flip(1, 2).roll(1, 1)
     return torch.cat((half, rest), 2)

@@ -1,4 +1,4 @@
-"""Mixing by a gate that is a learned linear map over the sequence."""
+"""gMLP and aMLP: token mixing by a gate that is a learned linear map along the sequence."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from ..kernels.fft_convolution import fft_convolution
 from ..kernels.softmax import softmax_attention
 from ..mixer import Context, Mixer, MixerSpec
 
-NEAR_ZERO = 1e-3  # the sum of a row of W at most, to begin with
+NEAR_ZERO = 1e-3  # upper bound of the initial absolute sum of a row of W
 SPATIAL = ("dense", "toeplitz")
 
 
 class GatedMLP(Mixer):
-    """x + V (Z₁ ⊙ (W norm(Z₂) + b)), where Z₁ and Z₂ are halves of GELU(U norm(x)) and W mixes rows, not channels.
+    """x + V (Z₁ ⊙ (W norm(Z₂) + b)), with Z₁ and Z₂ the halves of GELU(U norm(x)); W mixes positions, not channels.
 
-    Liu et al. 2021, arXiv 2105.08050. x (B, N, E) -> (B, N, E), a block of its own, in place of attention and
-    feed-forward network. ``hidden`` is the width of U x, by default the paper's 6 E. O(N^2 h) time, O(N^2) parameters
-    for up to ``max_length`` rows, of which a shorter row takes a part; W begins near zero and b at one. With
-    ``spatial`` ``toeplitz`` W depends on the distance alone: O(N log N h) time, O(N) parameters.
-    ``attention`` above zero adds to the gate one head of attention of that width, which reads norm(x): aMLP.
-    Padding is zero before it is mixed. Causally W is triangular.
-    Deviates: the branch is dropped, where the paper drops whole layers.
+    Liu et al. 2021, arXiv 2105.08050. x (B, N, E) -> (B, N, E). A self-contained block, which replaces attention and
+    feed-forward network. ``hidden`` is h, the width of U x, by default the paper's 6 E. O(N^2 h) time, O(N^2)
+    parameters for up to ``max_length`` positions; shorter sequences use the leading part of W and b. W is initialised
+    near zero, b to one. With ``spatial`` ``toeplitz`` W depends only on the distance between positions: O(N log N h)
+    time, O(N) parameters. If ``attention`` is positive, the output of one attention head of that width over norm(x) is
+    added to the gate: aMLP. Padding is set to zero before it is mixed. In the causal form W is lower triangular.
+
+    Deviations from the paper: dropout is applied to the branch; the paper drops whole layers.
     """
 
     spec = MixerSpec(
@@ -58,13 +59,13 @@ class GatedMLP(Mixer):
         if hidden < 2 or hidden % 2:
             raise UserError(f"model.mixer.hidden={hidden}: must be even and at least 2")
         if attention < 0:
-            raise UserError(f"model.mixer.attention={attention}: must not be negative; 0 means none")
+            raise UserError(f"model.mixer.attention={attention}: must not be negative; set 0 for no attention")
         if spatial not in SPATIAL:
-            raise UserError(f"model.mixer.spatial={spatial}: is none of {', '.join(SPATIAL)}")
+            raise UserError(f"model.mixer.spatial={spatial}: must be one of {', '.join(SPATIAL)}")
         self.norm, self.gate_norm = nn.LayerNorm(width), nn.LayerNorm(hidden // 2)
         self.before, self.after = linear(width, hidden), linear(hidden // 2, width)
         self.spatial, longest = spatial, self.max_length
-        # By distance: the weights of the rows from this one back and, but causally, of the rows ahead.
+        # Toeplitz: weights by distance, first for earlier positions (distance 0 included), then for later ones.
         rows = longest if spatial == "dense" else 1 if self.causal else 2
         self.weights = nn.Parameter(torch.empty(rows, longest).uniform_(-1, 1) * (NEAR_ZERO / longest))
         self.bias = nn.Parameter(torch.ones(longest))
@@ -73,21 +74,21 @@ class GatedMLP(Mixer):
             self.compared, self.read = linear(width, 3 * attention), linear(attention, hidden // 2)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """The whole block."""
-        inside = self.norm(x)
-        kept, mixed = F.gelu(self.before(inside)).chunk(2, -1)
-        mixed = self.gate_norm(mixed)
+        """Apply the whole block, including the residual connection."""
+        normed = self.norm(x)
+        z1, z2 = F.gelu(self.before(normed)).chunk(2, -1)
+        z2 = self.gate_norm(z2)
         if context.padding is not None:
-            mixed = context.padding.zero(mixed)
-        gate = self._mix(mixed) + self.bias[: x.shape[1], None].to(mixed.dtype)
+            z2 = context.padding.zero(z2)
+        gate = self._mix(z2) + self.bias[: x.shape[1], None].to(z2.dtype)
         if self.attention:
-            q, k, v = self.compared(inside)[:, None].chunk(3, -1)
+            q, k, v = self.compared(normed)[:, None].chunk(3, -1)
             read = softmax_attention(q, k, v, padding=context.padding, causal=self.causal, dropout=self.drop_rate)
             gate = gate + self.read(read[:, 0])
-        return x + dropout(self.after(kept * gate), self.drop_rate), context
+        return x + dropout(self.after(z1 * gate), self.drop_rate), context
 
     def _mix(self, z: Tensor) -> Tensor:
-        """W z of rows z (B, N, C)."""
+        """Return W z for z (B, N, C)."""
         rows = z.shape[1]
         if self.spatial == "dense":
             weights = self.weights[:rows, :rows]

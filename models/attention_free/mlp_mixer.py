@@ -1,4 +1,4 @@
-"""Mixing by a network of two layers over the sequence."""
+"""MLP-Mixer: token mixing by a network of two layers along the sequence."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from ..mixer import Context, Mixer, MixerSpec
 
 
 class MLPMixer(Mixer):
-    """y = W₂ GELU(W₁ x + b₁) + b₂ along the sequence, the same for every channel.
+    """y = W₂ GELU(W₁ x + b₁) + b₂ along the sequence, with the same weights for every channel.
 
-    Tolstikhin et al. 2021, arXiv 2105.01601. x (B, N, E) -> (B, N, E); the paper's mixing of channels is the block's
-    feed-forward network. ``hidden`` is the width between, by default the paper's E / 2. O(N h E) time, O((N + h) E)
-    memory; 2 h parameters for each of up to ``max_length`` rows, of which a shorter row takes the first.
-    Deviates: padding is set to zero first; hidden values are dropped.
+    Tolstikhin et al. 2021, arXiv 2105.01601. x (B, N, E) -> (B, N, E); the paper's channel mixing is the feed-forward
+    network of the block. ``hidden`` is h, the width of the hidden layer, by default the paper's E / 2. O(N h E) time,
+    O((N + h) E) memory; 2 h parameters for each of up to ``max_length`` positions, of which shorter sequences use the
+    first.
+
+    Deviations from the paper: padding is set to zero first; dropout is applied to the hidden layer.
     """
 
     spec = MixerSpec(
@@ -43,7 +45,7 @@ class MLPMixer(Mixer):
         nn.init.xavier_uniform_(self.after)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Mix rows, channel by channel."""
+        """Mix positions, separately for each channel."""
         rows = x.shape[1]
         if context.padding is not None:
             x = context.padding.zero(x)

@@ -1,4 +1,4 @@
-"""Attention of clusters of queries in place of single ones."""
+"""Clustered attention: attention is computed once for each cluster of queries."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from ..mixer import Context, MixerSpec
 
 
 class ClusteredAttention(RandomDirections):
-    """Queries are clustered, and each reads what the mean of its cluster attends to.
+    """Attention in which each query receives the output of the mean query of its cluster.
 
     Vyas et al. 2020, arXiv 2007.04825. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). Queries are hashed to
-    ``bits`` signs along random affine directions, drawn anew every ``redraw_every`` steps, 0 never, and put into
-    ``clusters`` by so many ``iterations`` of k-means in Hamming distance. O(N C (D + bits T)) time, O(N C) memory in
-    the clustering and O(N D) in what it keeps for the backward pass. Gradients reach queries through their means.
-    Deviates: k-means begins at evenly spaced queries, the same for any padding.
+    ``bits`` signs along random affine directions, which are resampled every ``redraw_every`` steps (0: never), and
+    assigned to C = ``clusters`` clusters by T = ``iterations`` iterations of k-means in Hamming distance.
+    O(N C (D + bits T)) time, O(N C) memory in the clustering; O(N D) memory is stored for the backward pass. Gradients
+    reach queries through the means of their clusters.
+
+    Deviations from the paper: k-means starts at evenly spaced queries, the same for any amount of padding.
     """
 
     spec = MixerSpec(
@@ -54,18 +56,18 @@ class ClusteredAttention(RandomDirections):
         self.begin()
 
     def draw(self, generator: torch.Generator) -> Tensor:
-        """Directions and shifts (bits, D + 1), one set for all heads."""
+        """Return random directions and offsets (bits, D + 1), shared by all heads."""
         return torch.randn(self.bits, self.head_dim + 1, generator=generator)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Cluster, attend from the means, hand out."""
+        """Cluster the queries, attend from the cluster means, and copy each output to the queries of its cluster."""
         padding = context.padding
         clusters, means = self.clustered(q, context)
         visible = None if padding is None else padding.key_mask()
-        read = few_attention(means.to(k.dtype), k, v, visible=visible, dropout=self.drop_rate)
-        return take(read, clusters)
+        outputs = few_attention(means.to(k.dtype), k, v, visible=visible, dropout=self.drop_rate)
+        return take(outputs, clusters)
 
     def clustered(self, q: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """The cluster of each query (B, H, N), and the means of clusters (B, H, C, D)."""
+        """Return the cluster of each query (B, H, N) and the cluster means (B, H, C, D)."""
         clusters = bit_clusters(q, self.directions, self.clusters, self.iterations, context.padding)
         return clusters, cluster_means(q, clusters, min(self.clusters, q.shape[2]), context.padding)

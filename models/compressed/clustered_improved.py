@@ -1,4 +1,4 @@
-"""Attention of clusters of queries, exact on the keys that a cluster attends to most."""
+"""Improved clustered attention: exact on the keys to which a cluster attends most."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ from .clustered import ClusteredAttention
 
 
 class ImprovedClusteredAttention(ClusteredAttention):
-    """Clustered attention in which each query spreads anew what its cluster gives to its ``keys`` greatest weights.
+    """Clustered attention in which each query attends by itself to the ``keys`` top keys of its cluster.
 
-    Vyas et al. 2020, arXiv 2007.04825; shapes and other options as ``ClusteredAttention``. On the keys T that a cluster
-    gives most, together m, a query attends by itself and its share is m; the others keep the cluster's weights.
-    O(N C (D + bits T) + N K D) time with K keys, O(N C) memory: the weights of clusters are held.
-    Deviates: k-means begins at evenly spaced queries, the same for any padding.
+    Vyas et al. 2020, arXiv 2007.04825; shapes and other options as in ``ClusteredAttention``. The top keys of a cluster
+    are those with its K = ``keys`` largest attention weights, whose sum is m. Each query computes its own softmax over
+    these keys, multiplied by m; all other keys keep the weights of the cluster.
+    O(N C (D + bits T) + N K D) time, O(N C) memory: the attention weights of the clusters are stored.
+
+    Deviations from the paper: k-means starts at evenly spaced queries, the same for any amount of padding.
     """
 
     spec = replace(ClusteredAttention.spec, full_config={"keys": 1_000_000})
@@ -49,30 +51,30 @@ class ImprovedClusteredAttention(ClusteredAttention):
         if keys < 1:
             raise UserError(f"model.mixer.keys={keys}: must be at least 1")
         if self.kv_heads != heads:
-            raise UserError("model.mixer.kv_heads: every head chooses keys of its own; leave it out")
+            raise UserError("model.mixer.kv_heads: each head selects its own keys; leave it out")
         self.keys = keys
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Cluster, weigh keys by cluster, attend to the heaviest query by query."""
+        """Cluster the queries, compute attention weights by cluster, and attend from each query to the top keys."""
         clusters, means = self.clustered(q, context)
         weights = self._weights(means, k, context)
-        heaviest, chosen = weights.topk(min(self.keys, k.shape[2]), -1)
+        top, chosen = weights.topk(min(self.keys, k.shape[2]), -1)
         others = dropout(weights.scatter(-1, chosen, 0), self.drop_rate).to(v.dtype) @ v
 
-        # In blocks of one cluster each, so that keys are gathered once for many queries.
+        # Each block contains queries of one cluster, so that keys are gathered once per block.
         blocks = in_blocks(clusters, means.shape[2], chosen.shape[-1])
-        near = take(chosen, blocks.cluster)
+        block_keys = take(chosen, blocks.cluster)
         visible = None
         if context.padding is not None:
-            visible = (near < context.padding.lengths.view(-1, 1, 1, 1)).flatten(1, 2)[:, :, None]
-        parts = (take(q, blocks.tokens), take(k, near), take(v, near))
+            visible = (block_keys < context.padding.lengths.view(-1, 1, 1, 1)).flatten(1, 2)[:, :, None]
+        parts = (take(q, blocks.tokens), take(k, block_keys), take(v, block_keys))
         own = few_attention(*(part.flatten(1, 2) for part in parts), visible=visible, dropout=self.drop_rate)
         own = take(own.unflatten(1, (q.shape[1], -1)).flatten(2, 3), blocks.slots)
-        share = heaviest.sum(-1, keepdim=True).to(v.dtype)
-        return own * take(share, clusters) + take(others, clusters)
+        top_sum = top.sum(-1, keepdim=True).to(v.dtype)
+        return own * take(top_sum, clusters) + take(others, clusters)
 
     def _weights(self, means: Tensor, k: Tensor, context: Context) -> Tensor:
-        """The weights of all keys by cluster (B, H, C, N), in single precision or better."""
+        """Return the attention weights of each cluster (B, H, C, N), in float32 or higher precision."""
         with full_precision(means):
             scores = (means * self.head_dim**-0.5) @ k.to(means.dtype).mT
             if context.padding is not None:

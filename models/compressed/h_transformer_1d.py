@@ -1,4 +1,4 @@
-"""Attention to tokens nearby, and to means of tokens that are the wider the farther away."""
+"""H-Transformer-1D: attention to single tokens nearby and to means of more tokens farther away."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ class HTransformer1D(HeadMixer):
     """Softmax attention whose matrix is exact near the diagonal and constant in cells that grow away from it.
 
     Zhu and Soricut 2021, arXiv 2107.11906. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). O(N b D) time and
-    memory, causal log N times as much. A token sees its own ``block``, b, and its neighbours token by token; at each
-    further level queries and keys are means over twice as many tokens, and what no lower level has seen of the blocks
-    beside is read from them. Where queries, keys and values are constant in cells, or N is at most two blocks, this is
-    full attention. Means are those of real tokens. Prefix rows are ordinary rows.
-    Deviates: levels are joined by the logarithms of their sums, in which a cell counts its tokens, so that weights sum
-    to one; the causal form keeps queries token by token, for a mean of them would look ahead.
+    memory; the causal form takes log N times as much. Each token attends to the single tokens of its own ``block`` of b
+    tokens and of the adjacent blocks. At each further level, queries and keys are means over twice as many tokens, and
+    each block attends to those parts of the adjacent blocks that no lower level covers. If queries, keys and values are
+    constant within cells, or if N is at most two blocks, this equals full attention. Means are over real tokens only.
+    Prefix positions are treated like tokens.
+
+    Deviations from the paper: levels are combined by the logarithms of their sums, in which each cell counts its
+    tokens, so that attention weights sum to one; the causal form does not average queries, because the mean would
+    depend on later tokens.
     """
 
     spec = MixerSpec(
@@ -40,7 +43,7 @@ class HTransformer1D(HeadMixer):
         self.block = block
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention at every level."""
+        """Apply hierarchical attention over all levels."""
         return hierarchical_attention(
             q, k, v, block=self.block, causal=self.causal, padding=context.padding, dropout=self.drop_rate
         )

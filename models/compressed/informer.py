@@ -1,4 +1,4 @@
-"""Attention for the few queries that have something to say; the others take the mean of all values."""
+"""Informer: softmax attention for a few selected queries; all others receive the mean of the values."""
 
 from __future__ import annotations
 
@@ -18,22 +18,24 @@ from ..kernels.softmax import softmax_attention
 from ..kernels.sorting import take
 from ..mixer import Context, HeadMixer, MixerSpec
 
-DRAW_BITS = 31
-BLOCK = 32  # neighbouring queries that are compared with the same keys, so that comparing is a matrix product
-BLOCKS = 32  # of them at once: what is held does not grow with the length
+DRAW_BITS = 31  # sampled integers are below 2**31 and are scaled to key indices
+BLOCK = 32  # neighbouring queries that are compared with the same keys, so that the comparison is a matrix product
+BLOCKS = 32  # blocks per slice, so that the size of the scores does not grow with the length
 
 
 class Informer(HeadMixer):
-    """ProbSparse attention: softmax attention for the u queries of the largest max − mean of their scores.
+    """ProbSparse attention: softmax attention for the u queries with the largest max − mean of their scores.
 
-    Zhou et al. 2021, arXiv 2012.07436. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D); all other queries read
-    the mean of the values. Both u and the number of keys that a query is compared with to find it are ``factor``
-    times ln N, rounded up (the paper's 5, here 15: some 128 of each). O(N ln N D) time, O(N D) memory.
-    As in the authors' code, the mean takes pairs that were not compared as zero. A row's own length counts, without
-    its padding. The causal form would only be pseudo: which queries are chosen depends on later tokens.
-    Deviates: 32 neighbouring queries are compared with the same random keys, where each has its own in the authors'
-    code; keys are drawn once, not in every pass; rows beyond ``max_length`` use the draws again. The distilling
-    between layers of the paper's encoder, which shortens the sequence, is no part of the attention.
+    Zhou et al. 2021, arXiv 2012.07436. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D); the output of all other
+    queries is the mean of the values. Both u and the number of keys that each query is compared with are ``factor``
+    times ⌈ln N⌉ (the paper's factor is 5, here it is 15: about 128 of each). O(N ln N D) time, O(N D) memory.
+    As in the authors' code, pairs that are not compared count as zero in the mean. N is the length of each sequence
+    without padding. A causal form would only be pseudo-causal, because the selection depends on later tokens.
+
+    Deviations from the authors' code: 32 neighbouring queries are compared with the same random keys; in the authors'
+    code each query has its own. Keys are sampled once, not in every forward pass; positions beyond ``max_length`` reuse
+    the samples. The distilling between the layers of the paper's encoder, which shortens the sequence, is not part of
+    this mixer.
     """
 
     spec = MixerSpec(
@@ -57,48 +59,49 @@ class Informer(HeadMixer):
         self.register_buffer("draws", torch.randint(2**DRAW_BITS, shape, generator=generator))
 
     def most(self, length: int) -> int:
-        """How many queries of a row of ``length`` are chosen, and how many keys each is compared with."""
+        """Return the number of queries selected from ``length`` tokens, and of keys that each is compared with."""
         return max(1, min(self.factor * math.ceil(math.log(length)), length))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Choose, attend, put each row in its place among the means."""
+        """Select queries, compute their attention, and write the outputs over the means of the values."""
         length, padding = q.shape[2], context.padding
         lengths = torch.full((1,), length, device=q.device) if padding is None else padding.lengths
-        wanted = (self.factor * lengths.double().log().ceil()).minimum(lengths.double()).clamp(min=1).long()
+        quotas = (self.factor * lengths.double().log().ceil()).minimum(lengths.double()).clamp(min=1).long()
         with torch.no_grad(), full_precision(q):
-            measure = self.measure(q, k, lengths, None if padding is None else wanted)
+            measure = self.measure(q, k, lengths, None if padding is None else quotas)
             if padding is not None:
                 measure = measure.masked_fill(~padding.valid[:, None], -torch.inf)
-            places = measure.topk(self.most(length)).indices
-        read = softmax_attention(take(q, places), k, v, padding=padding, dropout=self.drop_rate)
+            selected = measure.topk(self.most(length)).indices
+        attended = softmax_attention(take(q, selected), k, v, padding=padding, dropout=self.drop_rate)
         mean = segment_mean(v, 1, padding)[0].to(v.dtype).repeat_interleave(self.heads // self.kv_heads, 1)
         if padding is not None:
-            # A shorter row chooses fewer: what follows in the order of the measure keeps the mean.
-            chosen = torch.arange(places.shape[-1], device=q.device) < wanted[:, None]
-            read = torch.where(chosen[:, None, :, None], read, mean)
-        index = places[..., None].expand(-1, -1, -1, v.shape[-1])
-        return mean.expand(-1, -1, length, -1).scatter(2, index, read)
+            # A shorter sequence selects fewer queries; the remaining top-k entries keep the mean.
+            is_selected = torch.arange(selected.shape[-1], device=q.device) < quotas[:, None]
+            attended = torch.where(is_selected[:, None, :, None], attended, mean)
+        index = selected[..., None].expand(-1, -1, -1, v.shape[-1])
+        return mean.expand(-1, -1, length, -1).scatter(2, index, attended)
 
-    def measure(self, q: Tensor, k: Tensor, lengths: Tensor, wanted: Tensor | None) -> Tensor:
-        """How far each query's largest score stands above the mean of its scores, by a sample of them: (B, H, N).
+    def measure(self, q: Tensor, k: Tensor, lengths: Tensor, quotas: Tensor | None) -> Tensor:
+        """Return max − mean of the scores of each query (B, H, N), estimated from sampled keys.
 
-        Rows of ``lengths`` (B,) or (1,) sample ``wanted`` (B,) keys; None where nothing is padded.
+        ``lengths`` (B,) or (1,) are the sequence lengths; ``quotas`` (B,) are the numbers of sampled keys, None if
+        nothing is padded.
         """
         count, batch, groups = -(-q.shape[2] // BLOCK), *k.shape[:2]
         samples = min(self.most(q.shape[2]), self.draws.shape[1])
         draws = self.draws[torch.arange(count, device=q.device) % len(self.draws), :samples]
-        places = (draws * lengths[:, None, None]) >> DRAW_BITS
+        selected = (draws * lengths[:, None, None]) >> DRAW_BITS
         unused = None
-        if wanted is not None:
-            unused = (torch.arange(samples, device=q.device) >= wanted[:, None])[:, None, None, None]
+        if quotas is not None:
+            unused = (torch.arange(samples, device=q.device) >= quotas[:, None])[:, None, None, None]
         queries = F.pad(q, (0, 0, 0, count * BLOCK - q.shape[2])).unflatten(2, (count, BLOCK))
-        share, parts = lengths.clamp(min=1).view(-1, 1, 1, 1), []
-        for some, at in zip(queries.split(BLOCKS, 2), places.split(BLOCKS, 1), strict=True):
-            keys = take(k, at[:, None].expand(batch, groups, -1, -1)).to(q.dtype)
-            scores = self._wide(some) @ self._wide(keys).repeat_interleave(self.heads // groups, 1).mT
+        divisor, parts = lengths.clamp(min=1).view(-1, 1, 1, 1), []
+        for part, key_indices in zip(queries.split(BLOCKS, 2), selected.split(BLOCKS, 1), strict=True):
+            keys = take(k, key_indices[:, None].expand(batch, groups, -1, -1)).to(q.dtype)
+            scores = self._wide(part) @ self._wide(keys).repeat_interleave(self.heads // groups, 1).mT
             largest = scores if unused is None else scores.masked_fill(unused, -torch.inf)
             compared = scores if unused is None else scores.masked_fill(unused, 0)
-            parts.append(largest.amax(-1) - compared.sum(-1) / share)
+            parts.append(largest.amax(-1) - compared.sum(-1) / divisor)
         return torch.cat(parts, 2).flatten(2)[:, :, : q.shape[2]]
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""Attention through a few rows that travel from layer to layer."""
+"""Luna: attention through a short packed sequence that is passed from layer to layer."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ..mixer import Context, HeadMixer, MixerSpec
 
 
 class Luna(HeadMixer):
-    """Packed rows P (l, E) read the tokens, then the tokens read what was packed: two attentions of l by N.
+    """A packed sequence P (l, E) attends to the tokens, then the tokens attend to its output: two l × N attentions.
 
     Ma et al. 2021, arXiv 2106.01540. x (B, N, E) -> (B, N, E). O(N l E) time; O(N E) memory, causal O(N √(l D) H).
-    ``packed`` is l. Keys and values of an attention are one projection, as in the authors' code: ``key`` makes those
-    that P reads from x, ``value`` those that x reads from the packed rows. The first layer learns P; each layer hands
-    P + packed rows on, and the next one normalises it with a norm of its own.
-    The causal form packs by running means with weights log2(1 + 2^(P·k)), which need no normaliser; P is then the
-    learned rows in every layer, as packed rows of the last token would show all layers above the future.
+    ``packed`` is l. Keys and values of each attention are the same projection, as in the authors' code: ``key``
+    projects x for P, ``value`` projects the packed output for x. The first layer learns P; each layer passes P plus its
+    packed output on, and the next layer normalises it with its own norm.
+    The causal form packs by running means with weights log2(1 + 2^(P·k)), which need no normaliser. P is then the
+    learned sequence in every layer, because a packed output carried from layer to layer would contain later tokens.
     """
 
     spec = MixerSpec(
@@ -42,43 +42,50 @@ class Luna(HeadMixer):
         if packed < 1:
             raise UserError(f"model.mixer.packed={packed}: must be at least 1")
         if self.kv_heads != heads:
-            raise UserError("model.mixer.kv_heads: Luna's keys are its values in every head; leave it out")
+            raise UserError(
+                "model.mixer.kv_heads: Luna uses one projection for keys and values of all heads; leave it out"
+            )
         if self.head_dim * heads != width:
-            raise UserError("backbone.head_dim: Luna adds heads to rows of the model's width; leave it out")
+            raise UserError(
+                "backbone.head_dim: in Luna the widths of all heads must sum to the model's width; leave it out"
+            )
         self.packed_query = nn.Linear(width, width)
         nn.init.xavier_uniform_(self.packed_query.weight)
         nn.init.zeros_(self.packed_query.bias)
-        # As large as the normalised rows that later layers begin with.
+        # Unit scale, like the normalised input of later layers.
         self.packed = nn.Parameter(torch.randn(1, packed, width)) if self.layer == 0 else None
         self.norm = nn.LayerNorm(width) if self.layer > 0 and not self.causal else None
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Pack, unpack, merge; hand on."""
-        rows = context.carry["luna"] if self.packed is None else self.packed
-        rows = rows if self.norm is None else self.norm(rows)
-        asks, keys = self.split(self.packed_query(rows)), self.split(self.key(x))
+        """Pack, unpack, merge heads, and pass the packed sequence to the next layer."""
+        packed_input = context.carry["luna"] if self.packed is None else self.packed
+        packed_input = packed_input if self.norm is None else self.norm(packed_input)
+        p_query, keys = self.split(self.packed_query(packed_input)), self.split(self.key(x))
         if self.causal:
-            read = self._causal(self.split(self.query(x)), keys, self.split(self.value(x)), asks)
+            unpacked = self._causal(self.split(self.query(x)), keys, self.split(self.value(x)), p_query)
         else:
             visible = None if context.padding is None else context.padding.key_mask()
-            asks = asks.expand(len(x), -1, -1, -1)
-            packed = few_attention(asks, keys, keys, visible=visible, dropout=self.drop_rate)
+            p_query = p_query.expand(len(x), -1, -1, -1)
+            packed = few_attention(p_query, keys, keys, visible=visible, dropout=self.drop_rate)
             packed = packed.transpose(1, 2).flatten(2)
             values = self.split(self.value(packed))
-            read = few_attention(self.split(self.query(x)), values, values, dropout=self.drop_rate)
-            rows = rows + packed
+            unpacked = few_attention(self.split(self.query(x)), values, values, dropout=self.drop_rate)
+            packed_input = packed_input + packed
         if self.layer + 1 < self.depth:
-            # A copy: a sharded layer gives its own weights back after its forward.
-            context = context.hand_on("luna", rows.clone() if self.causal else rows)
-        return self.merge(read), context
+            # A copy, because a sharded layer releases its weights after its forward pass.
+            context = context.hand_on("luna", packed_input.clone() if self.causal else packed_input)
+        return self.merge(unpacked), context
 
-    def _causal(self, q: Tensor, keys: Tensor, values: Tensor, asks: Tensor) -> Tensor:
-        """Unpacking, for every token, what had been packed by then: q, keys, values (B, H, N, D), asks (B, H, l, D)."""
+    def _causal(self, q: Tensor, keys: Tensor, values: Tensor, p_query: Tensor) -> Tensor:
+        """Return (B, H, N, D): each token attends to the sequence that was packed up to it.
+
+        q, keys and values are (B, H, N, D), ``p_query``, the queries of P, is (1, H, l, D).
+        """
         with full_precision(q):
-            q, keys, values, asks = (x.float() if x.dtype.itemsize < 4 else x for x in (q, keys, values, asks))
+            q, keys, values, p_query = (x.float() if x.dtype.itemsize < 4 else x for x in (q, keys, values, p_query))
             scale = self.head_dim**-0.5
-            weights = F.softplus(keys @ asks.mT * scale, beta=math.log(2))
-            seen = torch.arange(1, q.shape[2] + 1, device=q.device, dtype=q.dtype)[:, None]
-            scores = causal_linear_sums(q * scale, values, weights) / seen
-            shares = dropout(scores.softmax(-1), self.drop_rate)
-            return causal_linear_sums(shares, weights, values) / seen
+            weights = F.softplus(keys @ p_query.mT * scale, beta=math.log(2))
+            counts = torch.arange(1, q.shape[2] + 1, device=q.device, dtype=q.dtype)[:, None]
+            scores = causal_linear_sums(q * scale, values, weights) / counts
+            probabilities = dropout(scores.softmax(-1), self.drop_rate)
+            return causal_linear_sums(probabilities, weights, values) / counts

@@ -1,4 +1,4 @@
-"""Attention to keys and values that a strided convolution has compressed."""
+"""Attention to keys and values that are compressed by a strided convolution."""
 
 from __future__ import annotations
 
@@ -17,16 +17,19 @@ from ..mixer import Context, HeadMixer, MixerSpec
 
 
 class MemoryCompressed(HeadMixer):
-    """Softmax attention of every token to N / s keys and values, convolutions of s tokens each without overlap.
+    """Softmax attention to N / s keys and values, each computed by a convolution over a window of s tokens.
 
-    Liu et al. 2018, arXiv 1801.10198. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). ``stride`` is s, the width
-    of the kernels too (the paper's 3, here 8). O(N^2 D / s + N s D^2) time, O(N D) memory; s D^2 parameters more for
-    each head's keys and for its values. With ``local_block``, the paper's 256, every other layer, beginning with the
-    first, attends instead within blocks of so many tokens: T-DMCA, the paper's stack.
-    Causally a token sees the windows before its own and, as in the authors' code, the first token of the row as it is,
-    for those in the first window would see nothing; what stands in its own window it does not see.
-    Padding is zero before it is convolved, and windows of padding alone are not seen.
-    Deviates: heads are convolved each by itself, without a bias, which scores would not notice.
+    Liu et al. 2018, arXiv 1801.10198. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). ``stride`` is s, which is
+    also the kernel size, so that windows do not overlap (3 in the paper, here 8). O(N^2 D / s + N D^2) time, O(N D)
+    memory; s D^2 additional parameters for the keys of each head and as many for its values. With ``local_block`` (256
+    in the paper) every other layer, starting with the first, attends within blocks of that many tokens instead:
+    T-DMCA, the paper's stack.
+    In the causal form a token attends to the windows before its own and, as in the authors' code, to the uncompressed
+    first token, because tokens in the first window would otherwise have no keys. It does not attend to its own window.
+    Padding is set to zero before the convolution, and windows that contain only padding are masked.
+
+    Deviations from the paper: each head has its own convolution, without a bias, which would not change the attention
+    weights.
     """
 
     spec = MixerSpec(
@@ -44,27 +47,29 @@ class MemoryCompressed(HeadMixer):
         if stride < 1:
             raise UserError(f"model.mixer.stride={stride}: must be at least 1")
         if local_block is not None and local_block < 1:
-            raise UserError(f"model.mixer.local_block={local_block}: must be at least 1, or be left out")
+            raise UserError(
+                f"model.mixer.local_block={local_block}: must be at least 1; leave it out to disable local layers"
+            )
         self.stride = stride
         self.local_block = local_block if self.layer % 2 == 0 else None
         if self.local_block is None:
-            # Compressed rows begin about as large as the rows themselves.
-            shape, deviation = (self.kv_heads, stride, self.head_dim, self.head_dim), (stride * self.head_dim) ** -0.5
-            self.compress_key = nn.Parameter(deviation * torch.randn(shape))
-            self.compress_value = nn.Parameter(deviation * torch.randn(shape))
+            # Initialised such that compressed keys and values have about the scale of the originals.
+            shape, std = (self.kv_heads, stride, self.head_dim, self.head_dim), (stride * self.head_dim) ** -0.5
+            self.compress_key = nn.Parameter(std * torch.randn(shape))
+            self.compress_value = nn.Parameter(std * torch.randn(shape))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention to the compressed, or within blocks."""
+        """Attend to the compressed keys, or within blocks if ``local_block`` is set."""
         padding, length = context.padding, q.shape[2]
         if self.local_block is not None:
             return within_blocks(
                 q, k, v, block=self.local_block, causal=self.causal, padding=padding, dropout=self.drop_rate
             )
         if self.causal:
-            # Row c of the folded queries sees keys up to c: the first token and the c windows before its own.
-            before = (length - 1) // self.stride * self.stride
+            # Folded query c attends to keys 0 to c: the first token and the c windows before its own.
+            stop = (length - 1) // self.stride * self.stride
             keys, values = (
-                torch.cat((x[:, :, :1], self._compress(x[:, :, :before], kernel)), 2)
+                torch.cat((x[:, :, :1], self._compress(x[:, :, :stop], kernel)), 2)
                 for x, kernel in ((k, self.compress_key), (v, self.compress_value))
             )
             folded = by_window(q, self.stride)
@@ -78,6 +83,6 @@ class MemoryCompressed(HeadMixer):
         return softmax_attention(q, keys, values, visible=visible, dropout=self.drop_rate)
 
     def _compress(self, x: Tensor, kernel: Tensor) -> Tensor:
-        """x (B, G, N, D) with ``kernel`` (G, s, D, D) to (B, G, S, D)."""
+        """Convolve x (B, G, N, D) with ``kernel`` (G, s, D, D) to (B, G, S, D), with S = ⌈N / s⌉."""
         windows = F.pad(x, (0, 0, 0, -x.shape[2] % self.stride)).unflatten(2, (-1, self.stride))
         return torch.einsum("bgstd,gtde->bgse", windows, kernel)

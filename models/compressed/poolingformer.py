@@ -1,4 +1,4 @@
-"""Attention in a window, then attention of what was read to pooled tokens from farther away."""
+"""Poolingformer: attention in a window, then attention from its output to pooled tokens farther away."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ POOLINGS = ("mean", "max", "dynamic")
 
 
 class Poolingformer(HeadMixer):
-    """y by attention within ``window``, then y + z, where z reads, from y, keys and values of y that were pooled.
+    """y + z, with y from attention within ``window``, and z from attention of y to pooled keys and values of y.
 
     Zhang et al. 2021, arXiv 2105.04371. x (B, N, E) -> (B, N, E). O(N (w₁ + w₂ / ξ) D) time, O(N D) memory; twice the
-    parameters of an attention. ``window`` is w₁ and ``pooled_window`` w₂, both one-sided and in tokens. A pooled row
-    stands for every ``stride``-th token, ξ, and the ``kernel`` tokens around it, κ, or if causal up to it. ``pooling``
-    is their ``mean``, ``max``, or ``dynamic``, by weights that the middle token predicts (LDConv). Taps that are
-    padding or lie outside are left out, and what a token sees is counted in pooled rows, w₂ / ξ on either side.
-    Deviates: the causal form is none of the paper's; it is exact.
+    parameters of an attention layer. ``window`` is w₁ and ``pooled_window`` w₂, both one-sided and in tokens. There is
+    one pooled position for every ξ = ``stride`` tokens; it covers the κ = ``kernel`` tokens around the first of them,
+    or up to it if causal. ``pooling`` is ``mean``, ``max``, or ``dynamic``, a sum with weights that are predicted from
+    that token (LDConv). Taps on padding or outside the sequence are excluded. The second window is counted in pooled
+    positions, w₂ / ξ on either side.
+
+    Deviations from the paper: it has no causal form; the one here is exact.
     """
 
     spec = MixerSpec(
@@ -58,7 +60,7 @@ class Poolingformer(HeadMixer):
             if value < least:
                 raise UserError(f"model.mixer.{name}={value}: must be at least {least}")
         if pooling not in POOLINGS:
-            raise UserError(f"model.mixer.pooling={pooling}: is none of {', '.join(POOLINGS)}")
+            raise UserError(f"model.mixer.pooling={pooling}: must be one of {', '.join(POOLINGS)}")
         self.window, self.pooled_window, self.kernel, self.stride = window, pooled_window, kernel, stride
         self.pooling = pooling
         inner, shared = heads * self.head_dim, self.kv_heads * self.head_dim
@@ -67,7 +69,7 @@ class Poolingformer(HeadMixer):
         self.taps = linear(width, self.kv_heads * kernel) if pooling == "dynamic" else None
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Both levels and their sum."""
+        """Compute both levels and return their sum."""
         q, k, v = self.project(x)
         read = within_window(
             q, k, v, window=self.window, causal=self.causal, padding=context.padding, dropout=self.drop_rate
@@ -76,19 +78,19 @@ class Poolingformer(HeadMixer):
         return y + self._far(y, context.padding), context
 
     def _far(self, y: Tensor, padding: Padding | None) -> Tensor:
-        """What rows read from pooled rows."""
+        """Return the attention output of y (B, N, E) over pooled positions."""
         taps, length = self._taps(y, padding), y.shape[1]
         k, v = (self._pool(self.split(part(y)), taps, padding) for part in (self.pooled_key, self.pooled_value))
-        slots = None
+        pooled_padding = None
         if padding is not None:
-            slots = Padding.from_lengths((padding.lengths + self.stride - 1) // self.stride, k.shape[2])
+            pooled_padding = Padding.from_lengths((padding.lengths + self.stride - 1) // self.stride, k.shape[2])
         o = within_window(
             by_window(self.split(self.pooled_query(y)), self.stride),
             k,
             v,
             window=self.pooled_window // self.stride,
             causal=self.causal,
-            padding=slots,
+            padding=pooled_padding,
             dropout=self.drop_rate,
         )
         o = from_window(o, self.stride, length)
@@ -96,31 +98,31 @@ class Poolingformer(HeadMixer):
         return pooled
 
     def _windows(self, x: Tensor) -> Tensor:
-        """The taps of each pooled row: (..., N, D) to (..., S, D, κ), zeros outside."""
+        """Return the taps (..., S, D, κ) of each pooled position of x (..., N, D), zero outside the sequence."""
         before = self.kernel - 1 if self.causal else self.kernel // 2
-        missing = (-x.shape[-2] % self.stride) + self.kernel - 1 - before
-        return F.pad(x, (0, 0, before, missing)).unfold(-2, self.kernel, self.stride)
+        after = (-x.shape[-2] % self.stride) + self.kernel - 1 - before
+        return F.pad(x, (0, 0, before, after)).unfold(-2, self.kernel, self.stride)
 
     def _taps(self, y: Tensor, padding: Padding | None) -> Tensor:
-        """Weights of the taps (B or 1, G or 1, S, 1, κ), zero where there is no token; for ``max`` where there is."""
+        """Return tap weights (B or 1, G or 1, S, 1, κ), zero outside the tokens; for ``max`` a bool mask of tokens."""
         real = y.new_ones(1, y.shape[1]) if padding is None else padding.valid.to(y.dtype)
-        there = self._windows(real[:, None, :, None])
+        is_token = self._windows(real[:, None, :, None])
         if self.pooling == "max":
-            return there > 0
+            return is_token > 0
         if self.taps is None:
-            return there / there.sum(-1, keepdim=True).clamp(min=1)
+            return is_token / is_token.sum(-1, keepdim=True).clamp(min=1)
         scores = self.taps(y[:, :: self.stride]).unflatten(-1, (self.kv_heads, 1, self.kernel)).movedim(2, 1)
-        # A pooled row of padding alone is not seen, whatever its weights.
+        # A pooled position that covers only padding is masked later, so that its weights have no effect.
         lowest = torch.finfo(scores.dtype).min
-        return scores.masked_fill(there == 0, lowest).softmax(-1) * there.to(scores.dtype)
+        return scores.masked_fill(is_token == 0, lowest).softmax(-1) * is_token.to(scores.dtype)
 
     def _pool(self, x: Tensor, taps: Tensor, padding: Padding | None) -> Tensor:
-        """x (B, G, N, D) to (B, G, S, D)."""
+        """Pool x (B, G, N, D) to (B, G, S, D) with ``taps`` from ``_taps``."""
         if padding is not None:
             x = padding.zero_heads(x)
         windows = self._windows(x)
         if self.pooling == "max":
             largest = windows.masked_fill(~taps, torch.finfo(x.dtype).min).amax(-1)
-            # Hidden, yet it must be finite in what it is multiplied with.
+            # These positions are masked in the attention, but their scores must be finite.
             return largest.masked_fill(~taps.any(-1), 0)
         return (windows * taps.to(x.dtype)).sum(-1)

@@ -1,4 +1,4 @@
-"""Channels that are convolved with kernels as long as the sequence, each with its own."""
+"""Base class of mixers that convolve each channel with its own kernel of the length of the sequence."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ..mixer import Context, Mixer
 
 
 class Convolved(Mixer):
-    """y = k ∗ x + D ⊙ x for each channel; GELU and a gated projection behind it.
+    """Long convolution y = k ∗ x + D ⊙ x of each channel, followed by GELU and a gated projection.
 
-    x (B, N, E) -> (B, N, E). A variant defines ``lags``, the kernel for lags from zero on and, where both sides are
-    seen, one of its own for lags below. Kernels are computed and applied in single precision or better.
+    x (B, N, E) -> (B, N, E). A subclass defines ``lags``, which returns the kernel for lags from zero on and, if not
+    causal, a separate one for negative lags. Kernels are computed and applied in float32 or higher precision.
     """
 
     def __init__(self, width: int, heads: int, **common: Any) -> None:
@@ -29,11 +29,11 @@ class Convolved(Mixer):
 
     @property
     def directions(self) -> int:
-        """How many kernels a channel has."""
+        """Number of kernels per channel: 1 if causal, otherwise 2."""
         return 1 if self.causal else 2
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Convolve, gate, project."""
+        """Convolve each channel, then apply GELU and the gated projection."""
         if context.padding is not None:
             x = context.padding.zero(x)
         channels = x.mT
@@ -44,9 +44,9 @@ class Convolved(Mixer):
         return F.glu(self.output(dropout(y, self.drop_rate)), -1), context
 
     def respond(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """k ∗ x of channels (B, E, N), which are zero at padding."""
+        """Return k ∗ x for channels x (B, E, N), which are zero at padding, and the context."""
         return fft_convolution(x, *self.lags(x.shape[-1])), context
 
     def lags(self, length: int) -> tuple[Tensor, ...]:
-        """k (E, up to ``length``) from lag zero on and, if not causal, from lag one on to the other side."""
+        """Return k (E, up to ``length``) from lag zero on and, if not causal, a second kernel from lag −1 backwards."""
         raise NotImplementedError(f"{type(self).__name__} defines no lags")

@@ -1,4 +1,4 @@
-"""Products of projections and of long convolutions whose kernels a small network of the lag gives."""
+"""Hyena: gated long convolutions whose kernels are computed by a small network of the lag."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from ..kernels.fft_convolution import fft_convolution
 from ..kernels.linear import full_precision
 from ..mixer import Context, Mixer, MixerSpec
 
-FASTEST, SLOWEST, REST = 0.3, 1.5, 1e-2
-"""After which share of the longest row the fastest and the slowest window have fallen to which rest."""
+FASTEST, SLOWEST, DECAYED_TO = 0.3, 1.5, 1e-2
+"""Fractions of the maximum length after which the fastest and the slowest window have decayed to ``DECAYED_TO``."""
 
 
 class Hyena(Mixer):
-    """z ← g_o ⊙ (h_o ∗ z + d_o ⊙ z) for o = 1 … ``order``, from z = v to the output projection.
+    """z ← g_o ⊙ (h_o ∗ z + d_o ⊙ z) for o = 1 … ``order``, starting at z = v, followed by the output projection.
 
     Poli et al. 2023, arXiv 2302.10866. x (B, N, E) -> (B, N, E). O(o N E log N + N E²) time, O(o N E) memory. v and the
-    gates g are projections that pass a depthwise convolution over three rows. ``ImplicitFilters`` give the h.
-    ``filter_width``, by default E / 4, ``filter_layers``, ``bands`` and ``frequency`` are theirs. Where both sides are
-    seen, lags below zero have filters of their own, and the short convolution is centred.
-    Deviates: there are as many long filters as gates, as the paper defines it, where the authors' code leaves out the
-    first; dropout comes before the output projection, once; within a block that has a feed-forward network.
+    gates g are projections of x followed by a depthwise convolution over three positions. The filters h are computed by
+    ``ImplicitFilters`` with ``filter_width`` (default E / 4), ``filter_layers``, ``bands`` and ``frequency``. If not
+    causal, negative lags have separate filters, and the short convolution is centred.
+
+    Deviations: there are as many long filters as gates, as in the paper's definition; the authors' code omits the
+    first. Dropout is applied once, before the output projection. The block also has a feed-forward network.
     """
 
     spec = MixerSpec(
@@ -69,30 +70,33 @@ class Hyena(Mixer):
         )
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Project, then convolve and gate in turn, and project."""
-        rows = self.input(x)
+        """Project x, alternate long convolutions and gates, and apply the output projection."""
+        projected = self.input(x)
         if context.padding is not None:
-            rows = context.padding.zero(rows)
-        channels = F.conv1d(F.pad(rows.mT, (2, 0) if self.causal else (1, 1)), self.short, groups=len(self.short))
+            projected = context.padding.zero(projected)
+        channels = F.conv1d(F.pad(projected.mT, (2, 0) if self.causal else (1, 1)), self.short, groups=len(self.short))
         if context.padding is not None:
             channels = context.padding.zero(channels.mT).mT
         with full_precision(x):
             z, *gates = (channels.float() if channels.dtype.itemsize < 4 else channels).chunk(self.order + 1, 1)
             ahead, *behind = self.filters(x.shape[1]).unbind()
-            for number, gate in enumerate(gates):
-                # The lag of zero stands in the filter of lags from zero on.
-                lags = (ahead[number], *(each[number, :, 1:] for each in behind))
-                z = gate * (fft_convolution(z, *lags) + self.skip[number][:, None] * z)
+            for index, gate in enumerate(gates):
+                # Lag zero belongs to the forward filter alone.
+                lags = (ahead[index], *(each[index, :, 1:] for each in behind))
+                z = gate * (fft_convolution(z, *lags) + self.skip[index][:, None] * z)
         return self.output(dropout(z.mT, self.drop_rate)), context
 
 
 class ImplicitFilters(nn.Module):
-    """h(t) = exp(−t r) ⊙ network(t, cos and sin of ``bands`` multiples of t), t the share of a lag in the longest row.
+    """h(t) = exp(−t r) ⊙ network(t, cos and sin of ``bands`` multiples of t), with t = lag / maximum length.
 
-    ``shape`` is that of the filters, channels last; to (*shape, N). The network has ``layers`` hidden layers after the
-    first, of ``width`` units sin(f ⊙ ·), f learned from ``frequency`` on and shared by the layers; r is fixed, and
-    spread over the channels so that windows fall to 0.01 within 0.3 to 1.5 of the longest row.
-    Deviates: the authors also train the features, at a rate near zero; fixed ones go on beyond the longest row.
+    ``shape`` is the shape of the filters with channels last; the output is (*shape, N). The network has an input layer
+    and ``layers`` further hidden layers of ``width`` units with activation sin(f ⊙ ·); f is learned, initialised to
+    ``frequency`` and shared by the layers. The rates r are fixed and spread over the channels such that the windows
+    decay to 0.01 after 0.3 to 1.5 times the maximum length.
+
+    Deviations: the authors also train the features, with a learning rate near zero; fixed features extend beyond the
+    maximum length.
     """
 
     multiples: Tensor
@@ -107,7 +111,7 @@ class ImplicitFilters(nn.Module):
         self.frequency = nn.Parameter(torch.full((width,), frequency))
         self.last = nn.Linear(width, math.prod(shape), bias=False)
         self.register_buffer("multiples", torch.linspace(1e-4, bands - 1, bands), persistent=False)
-        rates = -math.log(REST) * torch.linspace(1 / SLOWEST, 1 / FASTEST, shape[-1])
+        rates = -math.log(DECAYED_TO) * torch.linspace(1 / SLOWEST, 1 / FASTEST, shape[-1])
         self.register_buffer("rates", rates, persistent=False)
         slow = {"max_lr": 1e-3, "weight_decay": 0.0}
         self.optimizer_hints = {"frequency": slow}
@@ -115,13 +119,13 @@ class ImplicitFilters(nn.Module):
             layer.optimizer_hints = {name: slow for name, _ in layer.named_parameters()}
 
     def forward(self, length: int) -> Tensor:
-        """Filters (*shape, ``length``)."""
+        """Return the filters (*shape, ``length``)."""
         lags = torch.arange(length, device=self.rates.device, dtype=self.rates.dtype)
         time, angles = lags / max(1, self.max_length - 1), 2 * math.pi / self.max_length * lags
         angles = angles[:, None] * self.multiples
         y = torch.cat((time[:, None], angles.cos(), -angles.sin()), -1)
         for layer in self.layers:
             y = (self.frequency * layer(y)).sin()
-        drawn = self.last(y).mT.unflatten(0, self.shape)
-        filters: Tensor = drawn * (-time * self.rates[:, None]).exp()
+        unwindowed = self.last(y).mT.unflatten(0, self.shape)
+        filters: Tensor = unwindowed * (-time * self.rates[:, None]).exp()
         return filters

@@ -1,4 +1,4 @@
-"""Lightweight convolutions: heads are convolved with kernels whose weights sum to one."""
+"""Lightweight convolutions: each head is convolved with a kernel whose weights sum to one."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from ..mixer import Context, Mixer, MixerSpec
 
 
 class LightConvolution(Mixer):
-    """W_o (softmax(kernel) ∗ GLU(W x)), one kernel for all channels of a head.
+    """W_o (softmax(kernel) ∗ GLU(W x)), with one kernel for all channels of a head.
 
-    Wu et al. 2019, arXiv 1901.10430. x (B, N, E) -> (B, N, E). O(N E (E + K)) time, O(N E) memory. ``kernels`` are how
-    many rows the kernels of each layer see, those of the last for all further ones; on both sides they are odd. A layer
-    sees K // 2 rows on either side or, if causal, K − 1 before. ``hidden`` is the width of what is convolved. Weights
-    are dropped after the softmax.
-    Deviates: ``hidden`` is by default 4/3 E, as near as heads divide it, with which the system has as many weights as
-    attention, where the paper has E; kernels of layers begin with 3, 7, 15 and 31 as in its encoder of seven.
+    Wu et al. 2019, arXiv 1901.10430. x (B, N, E) -> (B, N, E). O(N E (E + K)) time, O(N E) memory. ``kernels`` are the
+    kernel sizes K by layer; the last one also applies to all further layers. They must be odd unless causal. A layer
+    covers K // 2 positions on either side or, if causal, the K − 1 positions before. ``hidden`` is the width of the
+    convolved features. Dropout is applied to the weights after the softmax.
+
+    Deviations from the paper: ``hidden`` is by default 4/3 E, rounded to a multiple of the heads, so that the mixer has
+    as many parameters as attention; the paper uses E. Kernel sizes are 3, 7, 15 and then 31, the first ones of the
+    paper's encoder of seven layers.
     """
 
     spec = MixerSpec(
@@ -47,20 +49,20 @@ class LightConvolution(Mixer):
         super().__init__(width, heads, **common)
         hidden = max(1, round(4 * width / (3 * heads))) * heads if hidden is None else hidden
         if hidden < 1 or hidden % heads:
-            raise UserError(f"model.mixer.hidden={hidden}: is not shared out to backbone.heads={heads}")
+            raise UserError(f"model.mixer.hidden={hidden}: must be a positive multiple of backbone.heads={heads}")
         if not kernels or min(kernels) < 1 or (not self.causal and any(size % 2 == 0 for size in kernels)):
-            raise UserError(f"model.mixer.kernels={list(kernels)}: must be positive, and odd where both sides are seen")
+            raise UserError(f"model.mixer.kernels={list(kernels)}: must be positive, and odd unless causal")
         self.taps = list(kernels)[min(self.layer, len(kernels) - 1)]
         self.value, self.output = linear(width, 2 * hidden), linear(hidden, width)
         self.begin(hidden)
 
     def begin(self, hidden: int) -> None:
-        """Draw what weights are made of."""
+        """Create the parameters of the kernels for values of width ``hidden``."""
         self.kernel = nn.Parameter(torch.empty(self.heads, self.taps))
         nn.init.xavier_uniform_(self.kernel)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Gate, convolve, project."""
+        """Project x through a gated linear unit, convolve each head, and apply the output projection."""
         value = F.glu(self.value(x), -1)
         if context.padding is not None:
             value = context.padding.zero(value)
@@ -70,5 +72,5 @@ class LightConvolution(Mixer):
         return self.output(mixed.transpose(1, 2).flatten(2)), context
 
     def scores(self, value: Tensor) -> Tensor:
-        """What weights are made of, (H, K) or (B, H, N, K), for values (B, N, C)."""
+        """Return kernel scores (H, K) or (B, H, N, K) for values (B, N, C)."""
         return self.kernel

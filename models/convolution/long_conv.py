@@ -1,4 +1,4 @@
-"""Convolution with kernels whose every lag is a parameter."""
+"""LongConv: convolution with kernels that have one parameter for every lag."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from ..kernels.dropout import dropout
 from ..mixer import MixerSpec
 from .convolved import Convolved
 
-BEGINNINGS = ("random", "double_exp")
+INITIALISATIONS = ("random", "double_exp")
 
 
 class LongConv(Convolved):
-    """y = k ∗ x + D ⊙ x for each channel, with k_t = sign(w_t) max(|w_t| − λ, 0) learned lag by lag.
+    """y = k ∗ x + D ⊙ x for each channel, with k_t = sign(w_t) max(|w_t| − λ, 0) and one parameter w_t per lag t.
 
     Fu et al. 2023, arXiv 2302.06646. x (B, N, E) -> (B, N, E). O(N E log N) time, O(N E) memory and parameters, for up
-    to ``max_length`` rows. ``squash`` is λ, 0.001 to 0.004 in the paper's runs; ``kernel_dropout`` zeroes lags while
-    training; ``smooth`` is the odd number of neighbouring lags that are averaged first, 1 for none. ``begin`` is what
-    w is drawn as: ``random``, small and alike at all lags, or ``double_exp``, which fades with them, at rates that
-    differ from channel to channel.
-    Deviates: where both sides are seen the kernels are as long as the row, where the authors' are twice as long, and
-    the lag of zero stands in the forward kernel alone; dropout comes before the projection, once; within a block that
-    has a feed-forward network.
+    to ``max_length`` positions. ``squash`` is λ, 0.001 to 0.004 in the paper's experiments; ``kernel_dropout`` is the
+    dropout rate of lags during training; ``smooth`` is the odd number of neighbouring lags that are averaged first (1:
+    no smoothing). ``begin`` is the initialisation of w: ``random``, with the same small scale at all lags, or
+    ``double_exp``, which decays with the lag at a different rate for each channel.
+
+    Deviations: if not causal, each kernel has the length of the sequence, while the authors' are twice as long, and
+    lag zero belongs to the forward kernel alone. Dropout is applied once, before the projection. The block also has
+    a feed-forward network.
     """
 
     spec = MixerSpec(
@@ -56,20 +57,20 @@ class LongConv(Convolved):
             raise UserError(f"model.mixer.kernel_dropout={kernel_dropout}: must be at least 0 and below 1")
         if smooth < 1 or smooth % 2 == 0:
             raise UserError(f"model.mixer.smooth={smooth}: must be odd and positive")
-        if begin not in BEGINNINGS:
-            raise UserError(f"model.mixer.begin={begin}: is none of {', '.join(BEGINNINGS)}")
+        if begin not in INITIALISATIONS:
+            raise UserError(f"model.mixer.begin={begin}: must be one of {', '.join(INITIALISATIONS)}")
         self.squash, self.kernel_dropout, self.smooth = squash, kernel_dropout, smooth
-        drawn = torch.randn(self.directions, width, self.max_length)
+        noise = torch.randn(self.directions, width, self.max_length)
         if begin == "random":
-            self.kernel = nn.Parameter(0.002 * drawn)
+            self.kernel = nn.Parameter(0.002 * noise)
         else:
-            share = torch.arange(width) / width
-            rate = max(1.0, width / 2) ** share[:, None]
-            self.kernel = nn.Parameter(0.02 * drawn * (-rate * torch.arange(self.max_length) / self.max_length).exp())
+            fraction = torch.arange(width) / width
+            rate = max(1.0, width / 2) ** fraction[:, None]
+            self.kernel = nn.Parameter(0.02 * noise * (-rate * torch.arange(self.max_length) / self.max_length).exp())
         self.optimizer_hints = {"kernel": {"max_lr": 1e-3, "weight_decay": 0.0}}
 
     def lags(self, length: int) -> tuple[Tensor, ...]:
-        """Kernels (E, ``length``)."""
+        """Return the kernels (E, ``length``), one for each direction."""
         half = self.smooth // 2
         kernel = self.kernel[..., : length + half]
         if half:

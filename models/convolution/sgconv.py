@@ -1,4 +1,4 @@
-"""Convolution with kernels that are written more coarsely, and weaker, the farther they reach."""
+"""SGConv: convolution with kernels whose resolution and magnitude decrease with the lag."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from .convolved import Convolved
 
 
 class SGConv(Convolved):
-    """y = k ∗ x + D ⊙ x for each channel, with k of pieces, the farther the longer and the weaker.
+    """y = k ∗ x + D ⊙ x for each channel, with k concatenated from pieces that become longer and weaker with the lag.
 
     Li, Cai, Zhang, Chen, Dey 2022, arXiv 2210.09298. x (B, N, E) -> (B, N, E). O(N E log N) time, O(N E) memory and
-    O(E taps log N) parameters. A piece is ``taps`` numbers, stretched linearly by 1, 1, 2, 4 ... and weighed by the
-    powers of 1 / ``decay``, until the longest row is covered; the paper's runs have 1 to 32 taps. Kernels are divided
-    by the norms that they begin with.
-    Deviates: lags beyond the last piece are zero, as in the authors' code; the lag of zero stands in the forward kernel
-    alone; dropout comes before the projection, once; within a block that has a feed-forward network.
+    O(E taps log N) parameters. Each piece has ``taps`` parameters, linearly interpolated by factors 1, 1, 2, 4 ... and
+    multiplied by increasing powers of 1 / ``decay``, until the maximum length is covered; the paper uses 1 to 32 taps.
+    Kernels are divided by their initial norms.
+
+    Deviations: lags beyond the last piece are zero, as in the authors' code. Lag zero belongs to the forward kernel
+    alone. Dropout is applied once, before the projection. The block also has a feed-forward network.
     """
 
     spec = MixerSpec(
@@ -44,21 +45,21 @@ class SGConv(Convolved):
         self.decay = decay
         self.pieces = nn.Parameter(torch.randn(self.directions, width, scales, taps))
         with torch.no_grad():
-            self.register_buffer("norm", self._joined(taps * 2 ** (scales - 1)).norm(dim=-1, keepdim=True))
+            self.register_buffer("norm", self._concatenated(taps * 2 ** (scales - 1)).norm(dim=-1, keepdim=True))
         self.optimizer_hints = {"pieces": {"max_lr": 1e-3}}
 
     def lags(self, length: int) -> tuple[Tensor, ...]:
-        """Kernels (E, up to ``length``)."""
-        return tuple((self._joined(length) / self.norm).unbind())
+        """Return the kernels (E, up to ``length``), one for each direction."""
+        return tuple((self._concatenated(length) / self.norm).unbind())
 
-    def _joined(self, length: int) -> Tensor:
-        """Kernels (directions, E, up to ``length``) before they are divided."""
+    def _concatenated(self, length: int) -> Tensor:
+        """Return the concatenated kernels (directions, E, up to ``length``), not yet divided by their norms."""
         taps, parts = self.pieces.shape[-1], []
         for scale, piece in enumerate(self.pieces.unbind(2)):
             stretch = 2 ** max(0, scale - 1)
-            begin = taps * stretch if scale else 0
-            if begin >= length:
+            start = taps * stretch if scale else 0
+            if start >= length:
                 break
-            longer = F.interpolate(piece, scale_factor=stretch, mode="linear") if stretch > 1 else piece
-            parts.append(longer[..., : length - begin] * self.decay**-scale)
+            stretched = F.interpolate(piece, scale_factor=stretch, mode="linear") if stretch > 1 else piece
+            parts.append(stretched[..., : length - start] * self.decay**-scale)
         return torch.cat(parts, -1)

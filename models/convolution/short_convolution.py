@@ -1,4 +1,4 @@
-"""A gated convolution over a few neighbours: what can be had without looking far."""
+"""Gated convolution over a few neighbours: a baseline with a bounded receptive field."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from ..mixer import Context, Mixer, MixerSpec
 
 
 class ShortConvolution(Mixer):
-    """Every channel is convolved with a short kernel of its own, between two projections, behind a gate.
+    """Gated depthwise convolution with a short kernel, between two projections.
 
-    The baseline of bounded reach that Miralles-González et al. 2025, arXiv 2501.14850, show to suffice for much of the
-    Long Range Arena. x (B, N, E) -> W_o (SiLU(W_g x) ⊙ (kernel ∗ W_v x)); O(N E (E + K)) time, O(N E) memory.
-    ``kernel`` is K: a layer sees K // 2 rows on either side or, if causal, K − 1 before.
-    Deviates: the paper trains a convolution of all channels; here the channels mix in the projections, and a gate lets
-    a token choose. Gated values are dropped, for there are no weights between tokens to drop.
+    Miralles-González et al. 2025, arXiv 2501.14850, show that such a baseline with a bounded receptive field suffices
+    for much of the Long Range Arena. x (B, N, E) -> W_o (SiLU(W_g x) ⊙ (kernel ∗ W_v x)), also (B, N, E).
+    O(N E (E + K)) time, O(N E) memory. ``kernel`` is K: a layer covers K // 2 positions on either side or, if causal,
+    the K − 1 positions before.
+
+    Deviations from the paper: it trains a convolution over all channels; here channels are mixed by the projections,
+    and each token has a gate. Dropout is applied to the gated values, because there are no weights between tokens.
     """
 
     spec = MixerSpec(
@@ -35,13 +37,13 @@ class ShortConvolution(Mixer):
     def __init__(self, width: int, heads: int, *, kernel: int = 5, **common: Any) -> None:
         super().__init__(width, heads, **common)
         if kernel < 1 or (kernel % 2 == 0 and not self.causal):
-            raise UserError(f"model.mixer.kernel={kernel}: must be positive, and odd where both sides are seen")
+            raise UserError(f"model.mixer.kernel={kernel}: must be positive, and odd unless causal")
         self.value, self.gate, self.output = linear(width, width), linear(width, width), linear(width, width)
         self.kernel = nn.Parameter(torch.empty(width, 1, kernel))
         nn.init.uniform_(self.kernel, -(kernel**-0.5), kernel**-0.5)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Project, convolve, gate, project."""
+        """Project x, convolve, gate, and apply the output projection."""
         value = self.value(x)
         if context.padding is not None:
             value = context.padding.zero(value)

@@ -1,4 +1,4 @@
-"""Additive attention: a small network compares each query with each key."""
+"""Additive attention: scores of queries and keys from a small network."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from .by_rows import attend_by_rows, weigh_by_rows
 
 
 class AdditiveAttention(HeadMixer):
-    """Softmax attention with scores v · tanh(W_1 k_j + W_2 q_i), with a network of ``score_width`` for each head.
+    """Softmax attention with scores v · tanh(W_1 k_j + W_2 q_i), a network of width ``score_width`` for each head.
 
-    Bahdanau, Cho, Bengio 2015, arXiv 1409.0473, within one sequence. q (B, H, N, D), k and v (B, G, N, D) ->
-    (B, H, N, D). O(N^2 D) time, most of it hyperbolic tangents; O(N D) memory, by rows that are computed again in the
-    backward pass. ``score_width`` is by default D / 2, which keeps the body within 10 % of a Transformer's parameters.
-    Turning queries and keys would tell nothing of their distance here.
+    Bahdanau, Cho, Bengio 2015, arXiv 1409.0473, as self-attention. q (B, H, N, D), k and v (B, G, N, D) ->
+    (B, H, N, D). O(N^2 D) time, dominated by hyperbolic tangents; O(N D) memory, because scores are computed in chunks
+    of queries and recomputed in the backward pass. ``score_width`` is by default D / 2, which keeps the body within
+    10 % of a Transformer's parameters. Rotary positions are not supported, because rotated queries and keys do not
+    encode their distance in additive scores.
     """
 
     spec = MixerSpec(
@@ -42,26 +43,26 @@ class AdditiveAttention(HeadMixer):
         self.for_query = nn.Parameter(torch.empty(heads, self.head_dim, self.score_width))
         self.for_key = nn.Parameter(torch.empty(self.kv_heads, self.head_dim, self.score_width))
         self.weigh = nn.Parameter(torch.empty(heads, self.score_width))
-        # Xavier's bounds, of one head each.
+        # Bounds of the Xavier-uniform initialisation of a single head.
         for parameter, outputs in ((self.for_query, self.score_width), (self.for_key, self.score_width)):
             bound = (6 / (self.head_dim + outputs)) ** 0.5
             nn.init.uniform_(parameter, -bound, bound)
         nn.init.uniform_(self.weigh, -((6 / (self.score_width + 1)) ** 0.5), (6 / (self.score_width + 1)) ** 0.5)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Softmax attention over all keys, by rows."""
+        """Apply softmax attention over all keys, in chunks of queries."""
         return attend_by_rows(self, q, k, v, context, self._pairs, self._compared(q, k), self.score_width)
 
     def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use) -> Tensor:
-        """What ``use`` makes of the weights, by rows."""
+        """Apply ``use`` to the attention weights, in chunks of queries, and return its results."""
         return weigh_by_rows(self, q, k, context, self._pairs, use, self._compared(q, k), self.score_width)
 
     def _compared(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys as far as the network takes them apart from each other."""
+        """Return the linear maps W_2 q (B, H, N, A) and W_1 k (B, G, N, A), with A = ``score_width``."""
         return q @ self.for_query, k @ self.for_key
 
     def _pairs(self, q: Tensor, k: Tensor) -> Tensor:
-        """Scores (B, H, r, M) of q (B, H, r, A) and k (B, G, M, A)."""
+        """Return scores (B, H, r, M) of mapped queries q (B, H, r, A) and mapped keys k (B, G, M, A)."""
         keys = k.repeat_interleave(self.heads // self.kv_heads, 1)
         hidden = (q[:, :, :, None] + keys[:, :, None]).tanh()
         return (hidden @ self.weigh[:, None, :, None]).squeeze(-1)

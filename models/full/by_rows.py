@@ -1,4 +1,4 @@
-"""Softmax attention by rows of scores, with whatever a position or a prior does to them."""
+"""Softmax attention in chunks of queries, with scores that a position or a prior may change."""
 
 from __future__ import annotations
 
@@ -24,12 +24,25 @@ def attend_by_rows(
     prior: Prior | None = None,
     beside: tuple[Tensor, ...] = (),
 ) -> Tensor:
-    """Attention by ``pairs(queries, keys)``, scaled scores (B, H, r, M), and the hooks of the mixer's position.
+    """Compute softmax attention with scores from ``pairs`` and the hooks of the mixer's position.
 
-    Positions see q (B, H, N, D) and k (B, G, N, D). ``compared`` are queries and keys as ``pairs`` takes them, by
-    default q and k themselves. ``prior(start, queries, keys, *slices of beside)`` is added at last: what so many
-    queries from ``start`` on think of the first ``keys`` keys, broadcasting to (B, H, r, M), with tensors (..., N, F)
-    ``beside`` split as queries are. ``numbers`` is as in ``row_attention``. O(N^2) time, O(N) memory.
+    Scores are computed in chunks of queries and recomputed in the backward pass. O(N^2) time, O(N) memory.
+
+    Args:
+        mixer: Mixer that provides the position, the direction and the dropout rate.
+        q: Queries (B, H, N, D), which are also passed to the position.
+        k: Keys (B, G, N, D), which are also passed to the position.
+        v: Values (B, G, N, V), with G dividing H.
+        context: Context with the padding and the positions of the tokens.
+        pairs: Function of r queries and M keys that returns their scaled scores (B, H, r, M).
+        compared: Queries and keys that are passed to ``pairs``, by default q and k.
+        numbers: Number of elements that ``pairs`` computes for each score, as in ``row_attention``.
+        prior: Function ``prior(start, queries, keys, *slices)`` whose result is added last to the scores of ``queries``
+            queries from index ``start`` on and the first ``keys`` keys; it must broadcast to (B, H, r, M).
+        beside: Additional tensors (..., N, F) that are split like the queries and passed to ``prior`` as slices.
+
+    Returns:
+        The attention output (B, H, N, V).
     """
     return row_attention(
         q,
@@ -53,7 +66,7 @@ def weigh_by_rows(
     compared: tuple[Tensor, Tensor] | None = None,
     numbers: int = 1,
 ) -> Tensor:
-    """What ``use`` makes of the weights of ``attend_by_rows``, none of them dropped, as in ``weights_by_rows``."""
+    """Apply ``use`` to the weights of ``attend_by_rows``, without dropout, as ``weights_by_rows`` does."""
     return weights_by_rows(
         q,
         k.shape[2],
@@ -74,15 +87,16 @@ def _score(
     compared: tuple[Tensor, Tensor] | None,
     prior: Prior | None = None,
 ) -> Score:
+    """Return the score function for ``row_attention`` and ``weights_by_rows``."""
     position, places = mixer.position, context.positions
     keys = k if compared is None else compared[1]
 
     def score(own: Tensor, start: int, count: int, *slices: Tensor) -> Tensor:
-        asked, given = (own, slices) if compared is None else (slices[0], slices[1:])
-        scores = pairs(asked, keys[:, :, :count])
+        queries, extra = (own, slices) if compared is None else (slices[0], slices[1:])
+        scores = pairs(queries, keys[:, :, :count])
         if position is not None:
-            here = places[..., start : start + own.shape[2]]
-            scores = position.complete(scores, own, k[:, :, :count], here, places[..., :count])
-        return scores if prior is None else scores + prior(start, own.shape[2], count, *given)
+            query_places = places[..., start : start + own.shape[2]]
+            scores = position.complete(scores, own, k[:, :, :count], query_places, places[..., :count])
+        return scores if prior is None else scores + prior(start, own.shape[2], count, *extra)
 
     return score

@@ -20,18 +20,19 @@ Score = Literal["scaled", "dot", "bilinear", "reduced"]
 
 
 class SoftmaxAttention(HeadMixer):
-    """Every token weighs every other by the softmax of their scaled inner product.
+    """Full attention: the softmax of scaled inner products of all queries and keys weights the values.
 
     Vaswani et al. 2017, arXiv 1706.03762. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D).
-    O(N^2 D) time; O(N D) memory, for the scores are never held whole, with dropout on their weights or without.
-    Positions that change scores are computed for some rows at a time, and again in the backward pass.
-    ``kv_heads`` below ``heads`` shares keys and values (Ainslie et al. 2023, arXiv 2305.13245).
-    ``score`` compares queries and keys otherwise: ``dot`` by q · k, ``bilinear`` by q W k (both Luong et al. 2015,
-    arXiv 1508.04025), ``reduced`` by (U q) · (V k) with U, V of ``rank``, by default D / 4. W, U, V belong to heads;
-    W begins as I / √D and U, V so that scores begin as large as scaled ones.
-    ``log_n`` multiplies the products of queries that see n > L keys by log n / log L, L being the training length, for
-    softmax spreads over more keys the more there are (Chiang and Cholak 2022, arXiv 2202.12172, with log n at every
-    length); what a position adds to scores stays.
+    O(N^2 D) time; O(N D) memory, because the score matrix is never stored, with or without dropout on the attention
+    weights. If the position changes scores, they are computed in chunks of queries and recomputed in the backward pass.
+
+    ``kv_heads`` below ``heads`` shares keys and values between heads (Ainslie et al. 2023, arXiv 2305.13245).
+    ``score`` selects the score function: ``scaled`` is q · k / √D, ``dot`` is q · k, ``bilinear`` is q W k (both Luong
+    et al. 2015, arXiv 1508.04025), ``reduced`` is (U q) · (V k) with U and V of ``rank``, by default D / 4. Each head
+    has its own W, U and V; W is initialised to I / √D, U and V such that initial scores have the scale of ``scaled``.
+    ``log_n`` multiplies the inner products of queries that attend to n > L keys by log n / log L, with L the training
+    length, because the softmax spreads over more keys as n grows (Chiang and Cholak 2022, arXiv 2202.12172, who use
+    log n at every length). Terms that a position adds to scores are not multiplied.
     """
 
     spec = MixerSpec(
@@ -59,11 +60,11 @@ class SoftmaxAttention(HeadMixer):
         super().__init__(width, heads, **common)
         if score not in get_args(Score):
             raise UserError(
-                f"model.mixer.score={score}: is none of {', '.join(get_args(Score))}; "
-                "additive scores are a system of their own, model=score_additive"
+                f"model.mixer.score={score}: must be one of {', '.join(get_args(Score))}; "
+                "for additive scores set model=score_additive"
             )
         if rank is not None and (rank < 1 or score != "reduced"):
-            raise UserError(f"model.mixer.rank={rank}: must be at least 1, and belongs to model.mixer.score=reduced")
+            raise UserError(f"model.mixer.rank={rank}: must be at least 1 and requires model.mixer.score=reduced")
         self.score, self.log_n, size = score, log_n, self.head_dim
         self.scale = size**-0.5 if score == "scaled" else 1.0
         if score == "bilinear":
@@ -74,31 +75,31 @@ class SoftmaxAttention(HeadMixer):
             self.reduce_key = nn.Parameter(torch.randn(self.kv_heads, size, rank) * size**-0.5 * rank**-0.25)
 
     def evaluation_knobs(self) -> Mapping[str, tuple[bool, ...]]:
-        """The other choice of ``log_n``."""
+        """Return the other value of ``log_n`` as the only evaluation knob."""
         return {"model.mixer.log_n": (not self.log_n,)}
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Project, attend, merge; it is what ``attend`` compares that positions turn."""
+        """Project, attend and merge; rotary positions are applied in ``compared``, after the score's linear maps."""
         q, k, v = self.project(x)
         return self.finish(self.attend(q, k, v, context), q, k, v, context)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Softmax attention over all keys."""
+        """Apply softmax attention over all keys."""
         compared = self.compared(q, k, context)
         if self.position is None or self.position.hooks <= {"embed", "rotate"}:
             return softmax_attention(
                 *compared, v, padding=context.padding, causal=self.causal, scale=self.scale, dropout=self.drop_rate
             )
-        own = compared[0] is q and compared[1] is k
-        return attend_by_rows(self, q, k, v, context, self._products, None if own else compared)
+        unmapped = compared[0] is q and compared[1] is k
+        return attend_by_rows(self, q, k, v, context, self._products, None if unmapped else compared)
 
     def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use) -> Tensor:
-        """What ``use`` makes of the weights, by rows."""
+        """Apply ``use`` to the attention weights, in chunks of queries, and return its results."""
         compared = self.compared(q, k, context)
         return weigh_by_rows(self, q, k, context, self._products, use, compared)
 
     def compared(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """Queries and keys, turned, whose inner products are the scores, but for the scale and what positions add."""
+        """Return rotated queries and keys whose inner products are the scores, before the scale and position terms."""
         if self.score == "bilinear":
             q = q @ self.between
         elif self.score == "reduced":
@@ -112,17 +113,18 @@ class SoftmaxAttention(HeadMixer):
 
 
 def sharpness_of_long_rows(keys: int, context: Context, causal: bool) -> Tensor | None:
-    """log n / log L, at least 1, of queries that see n keys after training on L: (1 or B, 1, 1 or N, 1).
+    """Return log n / log L, at least 1, for queries that attend to n keys after training on length L.
 
-    None where no query sees more than L, prefix rows counted on both sides.
+    The shape is (1 or B, 1, 1 or N, 1). Return None if no query attends to more than L keys. Prefix positions count
+    in both n and L.
     """
     trained = max((context.train_length or keys) + context.prefix, 2)
     if keys <= trained:
         return None
     if causal:
-        seen = torch.arange(1, keys + 1, device=context.positions.device)[None, :, None]
+        visible = torch.arange(1, keys + 1, device=context.positions.device)[None, :, None]
     elif context.padding is not None:
-        seen = context.padding.lengths[:, None, None]
+        visible = context.padding.lengths[:, None, None]
     else:
-        seen = torch.tensor([[[keys]]], device=context.positions.device)
-    return (seen[:, None].clamp(min=1).double().log() / math.log(trained)).clamp(min=1)
+        visible = torch.tensor([[[keys]]], device=context.positions.device)
+    return (visible[:, None].clamp(min=1).double().log() / math.log(trained)).clamp(min=1)

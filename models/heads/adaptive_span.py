@@ -1,4 +1,4 @@
-"""Attention in windows whose width is learned, one for each head."""
+"""Adaptive span: attention in windows whose width is learned for each head."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from ..kernels.patterns import within_window
 from ..mixer import Context, HeadMixer, MixerSpec
 from .head_loss import mean_of_tokens
 
-MULTIPLE = 16  # windows are rounded up to it, so that tensors come in few sizes
+MULTIPLE = 16  # window sizes are rounded up to this multiple, so that tensors have few distinct shapes
 
 
 class SpanAttention(HeadMixer):
-    """Weights are multiplied by a ramp that falls from 1 to 0 between distances z and z + R, for learned z.
+    """Attention whose weights are multiplied by a ramp from 1 to 0 between distances z and z + R, with learned z.
 
     Sukhbaatar et al. 2019, arXiv 1905.07799. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). ``span`` is the
-    largest z, ``initial_span`` the first, ``ramp`` is R; while training, ``penalty`` times the mean z joins the loss.
-    O(N (z + R) D) time with the largest z of the layer, which every pass waits for; memory O(N D), and a byte of mask
-    for each of N (z + R) pairs.
-    Deviates: without direction, distances count on both sides; a token sees itself, which the authors' code leaves out,
-    so that no token sees nothing; z begins at 32, the authors' at 0; which positions are used is left to the user.
+    maximum of z, ``initial_span`` its initial value, ``ramp`` is R; during training ``penalty`` times the mean z is
+    added to the loss. O(N (z + R) D) time with the largest z of the layer, which is copied to the host in every forward
+    pass (a synchronisation on GPU); memory O(N D) and one byte of mask for each of N (z + R) pairs.
+
+    Deviations: if not causal, distances count on both sides. A token attends to itself, which the authors' code
+    excludes, so that every token has a key. z is initialised to 32, in the authors' code to 0. The position encoding is
+    left to the user.
     """
 
     spec = MixerSpec(
@@ -55,20 +57,20 @@ class SpanAttention(HeadMixer):
             if value < least:
                 raise UserError(f"model.mixer.{name}={value}: must be at least {least}")
         if not 0 <= initial_span <= span:
-            raise UserError(f"model.mixer.initial_span={initial_span}: must lie between 0 and model.mixer.span={span}")
+            raise UserError(f"model.mixer.initial_span={initial_span}: must be between 0 and model.mixer.span={span}")
         self.span, self.ramp, self.penalty = span, ramp, penalty
         self.begin(initial_span)
 
     def begin(self, initial: int) -> None:
-        """Make the parameters of spans, which begin at ``initial``."""
+        """Create the parameters of the spans, initialised to ``initial``."""
         raise NotImplementedError(f"{type(self).__name__} defines no begin")
 
     def spans(self, x: Tensor) -> Tensor:
-        """z, (H,) or (B, H, N), of rows x (B, N, E)."""
+        """Return z, (H,) or (B, H, N), for x (B, N, E)."""
         raise NotImplementedError(f"{type(self).__name__} defines no spans")
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Project, attend within spans, merge; while training, spans cost something."""
+        """Project, attend within the spans and merge; during training add the penalty of the spans to the losses."""
         q, k, v = self.project(x)
         q, k = self.turn(q, k, context)
         spans = self.spans(x)
@@ -79,24 +81,24 @@ class SpanAttention(HeadMixer):
         return self.finish(self.within(spans, q, k, v, context), q, k, v, context)
 
     def within(self, spans: Tensor, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention to what lies within ``spans`` and on the ramp beyond."""
+        """Return attention restricted to ``spans`` and the ramp beyond them."""
         reach = math.ceil(float(spans.detach().max())) + self.ramp
-        placed = self.bias(context)
+        position_bias = self.bias(context)
 
-        def added(queries: Tensor, keys: Tensor, *own: Tensor) -> Tensor:
-            ends = (own[0] if own else spans.view(1, -1, 1, 1, 1)) + self.ramp
+        def score_bias(queries: Tensor, keys: Tensor, *query_spans: Tensor) -> Tensor:
+            ends = (query_spans[0] if query_spans else spans.view(1, -1, 1, 1, 1)) + self.ramp
             share = ((ends - (queries[:, :, None] - keys[:, None]).abs()) / self.ramp).clamp(max=1)
-            seen = share > 0
-            # The logarithm of zero has no gradient, even where it is not used.
-            logs = share.where(seen, 1).log().masked_fill(~seen, -torch.inf)
-            return logs if placed is None else logs + placed(queries, keys)
+            visible = share > 0
+            # log(0) would make gradients NaN, even at entries that are masked afterwards.
+            logs = share.where(visible, 1).log().masked_fill(~visible, -torch.inf)
+            return logs if position_bias is None else logs + position_bias(queries, keys)
 
         return within_window(
             q,
             k,
             v,
             window=-(-reach // MULTIPLE) * MULTIPLE,
-            bias=added,
+            bias=score_bias,
             bias_rows=() if spans.dim() == 1 else (spans[..., None],),
             causal=self.causal,
             padding=context.padding,
@@ -105,21 +107,21 @@ class SpanAttention(HeadMixer):
 
 
 class AdaptiveSpan(SpanAttention):
-    """Each head has one z, stored as its share of the largest, which every step leaves between 0 and 1."""
+    """Adaptive span with one z per head, stored as a fraction of ``span`` and clamped to [0, 1] after each step."""
 
     def begin(self, initial: int) -> None:
-        """One number for each head."""
+        """Create one span parameter for each head."""
         self.share = nn.Parameter(torch.full((self.heads,), initial / self.span))
 
     def after_step(self, step: int, statistics: Mapping[str, Tensor]) -> None:
-        """Bring spans back to where they are defined."""
+        """Clamp the spans to between 0 and ``span``."""
         self.share.clamp_(0, 1)
 
     def spans(self, x: Tensor) -> Tensor:
-        """z (H,) of heads, whatever x."""
-        # With a negative one, which no step leaves behind, a token would not see itself.
+        """Return z (H,), which does not depend on x."""
+        # With a negative span, which after_step prevents, a token would not attend to itself.
         return self.span * self.share.clamp(min=0)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention within the spans of heads."""
+        """Attend within the spans of the heads."""
         return self.within(self.spans(q), q, k, v, context)

@@ -1,4 +1,4 @@
-"""Heads merged by routing: they vote for output capsules, and votes that agree count more."""
+"""Merging of heads by capsule routing: heads vote for output capsules, and votes that agree have larger weights."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ SMALLEST_SHARE = 1e-8
 
 
 class CapsuleMerge(nn.Module):
-    """Each head h of a token votes W_hn u_h for each output capsule n; a variant routes votes to capsules.
+    """Merge of heads by routing: head h of a token votes W_hn u_h for output capsule n; a subclass routes the votes.
 
-    Heads (B, N, H·D) to the capsules side by side (B, N, E). As many weights as an output projection without bias, of
-    which votes are the terms. O(N H E (D + T)) time for T ``iterations``; votes (H, B·N, E) are computed again in the
-    backward pass, in single precision or better. ``capsules`` is by default the number of heads and divides the width.
+    Maps heads (B, N, H·D) to concatenated capsules (B, N, E). It has as many parameters as an output projection without
+    bias, of whose result the votes are the terms. O(N H E (D + T)) time for T ``iterations``; votes (H, B·N, E) are
+    computed in float32 or higher precision and recomputed in the backward pass. ``capsules`` is by default the number
+    of heads. Raises ``UserError`` if it does not divide ``width``, or if there is no iteration.
     """
 
     def __init__(
@@ -34,12 +35,12 @@ class CapsuleMerge(nn.Module):
             raise UserError(f"model.mixer.merge.capsules={self.capsules}: must divide backbone.width={width}")
         if iterations < 1:
             raise UserError(f"model.mixer.merge.iterations={iterations}: must be at least 1")
-        # Xavier's bound, of the output projection in whose place the votes are.
+        # Xavier-uniform bound of the output projection that the votes replace.
         bound = (6 / (heads * head_dim + width)) ** 0.5
         self.votes = nn.Parameter(torch.empty(heads, head_dim, width).uniform_(-bound, bound))
 
     def forward(self, x: Tensor) -> Tensor:
-        """(B, N, H·D) to (B, N, E)."""
+        """Merge heads (B, N, H·D) to (B, N, E)."""
         merged: Tensor = (
             checkpoint(self._merge, x, use_reentrant=False, preserve_rng_state=False)
             if torch.is_grad_enabled()
@@ -48,7 +49,7 @@ class CapsuleMerge(nn.Module):
         return merged
 
     def route(self, votes: Tensor) -> Tensor:
-        """Votes (H, R, C, E / C) of R tokens to capsules (R, C, E / C)."""
+        """Route votes (H, R, C, E / C) of R tokens to capsules (R, C, E / C)."""
         raise NotImplementedError(f"{type(self).__name__} defines no route")
 
     def _merge(self, x: Tensor) -> Tensor:
@@ -59,15 +60,17 @@ class CapsuleMerge(nn.Module):
 
 
 class DynamicRouting(CapsuleMerge):
-    """The shares of a head's votes grow where they agree with what a capsule became.
+    """Dynamic routing: the weight of a vote grows with its agreement with the capsule.
 
     Li et al. 2019, arXiv 1904.03100, and Gu, Feng 2019, arXiv 1909.00188, with the routing of Sabour et al. 2017,
-    arXiv 1710.09829. Shares are a softmax over capsules, a capsule is its sum of votes, squashed to a length below one.
-    Deviates from Li et al.: heads themselves vote, not maps of all heads together, and every layer routes.
+    arXiv 1710.09829. Weights of votes are a softmax over capsules; a capsule is the weighted sum of its votes, squashed
+    to a length below one.
+
+    Deviations from Li et al.: votes are maps of single heads, not of all heads together, and every layer uses routing.
     """
 
     def route(self, votes: Tensor) -> Tensor:
-        """Votes (H, R, C, E / C) to capsules, by their inner products with them."""
+        """Route votes (H, R, C, E / C) to capsules (R, C, E / C) by their inner products with the capsules."""
         logits = votes.new_zeros(votes.shape[:3])
         for _ in range(self.iterations - 1):
             logits = logits + (votes * self._capsules(logits, votes)).sum(-1)
@@ -78,12 +81,14 @@ class DynamicRouting(CapsuleMerge):
 
 
 class ExpectationMaximisation(CapsuleMerge):
-    """A capsule is a Gaussian fitted to votes, by the shares that Gaussians claim of them.
+    """EM routing: each capsule is a Gaussian fitted to the votes, weighted by responsibilities.
 
-    Li et al. 2019, arXiv 1904.03100, and Gu, Feng 2019, arXiv 1909.00188, with the routing of Hinton et al. 2018. What
-    comes out of a capsule is its mean times its activation, σ(λ (β − cost)): cost is the entropy of the Gaussian times
-    the votes it holds, β is learned, and λ = 0.01 (1 − 0.95^t) rises with iteration t. Variances have a floor of 1e-4.
-    Deviates from Li et al.: heads themselves vote, not maps of all heads together, and every layer routes.
+    Li et al. 2019, arXiv 1904.03100, and Gu, Feng 2019, arXiv 1909.00188, with the routing of Hinton et al. 2018. The
+    output of a capsule is its mean times its activation σ(λ (β − cost)): cost is the entropy of the Gaussian times the
+    sum of its responsibilities, β is learned, and λ = 0.01 (1 − 0.95^t) increases with iteration t. 1e-4 is added to
+    variances.
+
+    Deviations from Li et al.: votes are maps of single heads, not of all heads together, and every layer uses routing.
     """
 
     def __init__(
@@ -93,26 +98,26 @@ class ExpectationMaximisation(CapsuleMerge):
         self.benefit = nn.Parameter(torch.zeros(self.capsules))
 
     def route(self, votes: Tensor) -> Tensor:
-        """Votes (H, R, C, E / C) to capsules, by their likelihoods under them."""
-        shares = torch.full_like(votes[..., :1], 1 / self.capsules)
-        mean, variance, active = self._fit(votes, shares, 1)
+        """Route votes (H, R, C, E / C) to capsules (R, C, E / C) by their likelihoods under the Gaussians."""
+        responsibilities = torch.full_like(votes[..., :1], 1 / self.capsules)
+        mean, variance, log_activation = self._fit(votes, responsibilities, 1)
         for t in range(2, self.iterations + 1):
-            logits = active - 0.5 * ((votes - mean).square() / variance + variance.log()).sum(-1)
-            mean, variance, active = self._fit(votes, logits.softmax(-1)[..., None], t)
-        return active.exp()[..., None] * mean
+            logits = log_activation - 0.5 * ((votes - mean).square() / variance + variance.log()).sum(-1)
+            mean, variance, log_activation = self._fit(votes, logits.softmax(-1)[..., None], t)
+        return log_activation.exp()[..., None] * mean
 
-    def _fit(self, votes: Tensor, shares: Tensor, t: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Means and variances (R, C, E / C), and the logarithms of activations (R, C), of iteration t."""
-        held = shares.sum(0)
-        total = held.clamp_min(SMALLEST_SHARE)
-        mean = (shares * votes).sum(0) / total
-        variance = (shares * (votes - mean).square()).sum(0) / total + SMALLEST_VARIANCE
+    def _fit(self, votes: Tensor, responsibilities: Tensor, t: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return means and variances (R, C, E / C) and the logarithms of activations (R, C) of iteration t."""
+        mass = responsibilities.sum(0)
+        total = mass.clamp_min(SMALLEST_SHARE)
+        mean = (responsibilities * votes).sum(0) / total
+        variance = (responsibilities * (votes - mean).square()).sum(0) / total + SMALLEST_VARIANCE
         entropy = 0.5 * (variance.log() + (1 + math.log(2 * math.pi))).sum(-1)
-        return mean, variance, F.logsigmoid(0.01 * (1 - 0.95**t) * (self.benefit - entropy * held[..., 0]))
+        return mean, variance, F.logsigmoid(0.01 * (1 - 0.95**t) * (self.benefit - entropy * mass[..., 0]))
 
 
 def squash(x: Tensor) -> Tensor:
-    """x in its own direction, of length |x|² / (1 + |x|²)."""
+    """Return x scaled to the length |x|² / (1 + |x|²)."""
     square = x.square().sum(-1, keepdim=True)
-    # The root has no gradient at zero.
+    # The gradient of the square root is infinite at zero.
     return x * (square + torch.finfo(x.dtype).tiny).sqrt() / (1 + square)

@@ -1,4 +1,4 @@
-"""What may be chosen by name for any mixer of heads: how heads are merged, and losses on what they do."""
+"""Options of every head mixer that are selected by name: how heads are merged, and losses on heads."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ LOSSES = {
 
 
 def merge_node(given: Choice) -> dict[str, Any]:
-    """The node of the merge that ``given`` names; ``UserError`` where there is none."""
+    """Return the configuration node of the merge named by ``given``. Raises ``UserError`` if it is unknown."""
     return _node(given, MERGES, "model.mixer.merge")
 
 
 def loss_nodes(given: Choice | Sequence[Choice] | None) -> list[dict[str, Any]]:
-    """The node of each loss that ``given`` names, which is one, several or none; ``UserError`` where there is none."""
+    """Return the configuration node of each loss named by ``given``, which is one name or mapping, several, or None.
+
+    Raises ``UserError`` if a name is unknown.
+    """
     if given is None:
         return []
     several = [given] if isinstance(given, (str, Mapping)) else given
@@ -33,11 +36,11 @@ def loss_nodes(given: Choice | Sequence[Choice] | None) -> list[dict[str, Any]]:
 
 
 def _node(given: Choice, known: Mapping[str, str], option: str) -> dict[str, Any]:
-    """``_target_`` and options of a name, or of a mapping with ``name``, or with a ``_target_`` of its own."""
+    """Return ``_target_`` and options for a name, a mapping with ``name``, or a mapping with its own ``_target_``."""
     options: dict[str, Any] = {"name": given} if isinstance(given, str) else {str(k): v for k, v in given.items()}
     if "_target_" in options:
         return options
     name = options.pop("name", None)
     if name not in known:
-        raise UserError(f"{option}={name}: is none of {', '.join(known)}")
+        raise UserError(f"{option}={name}: must be one of {', '.join(known)}")
     return {"_target_": known[name], **options}

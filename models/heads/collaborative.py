@@ -1,4 +1,4 @@
-"""Attention whose heads share one space of queries and keys."""
+"""Collaborative attention: all heads share the projections of queries and keys."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from ..mixer import Context, HeadMixer, MixerSpec
 
 
 class CollaborativeHeads(HeadMixer):
-    """All heads compare the same queries and keys, each with weights of its own for their channels.
+    """Attention in which all heads use the same queries and keys, with a separate weight per channel and head.
 
     Cordonnier, Loukas, Jaggi 2020, arXiv 2006.16362. x (B, N, E) -> (B, N, E). Scores of head h are (q ∘ m_h) · k plus
-    w_h · x of the key's token, over √(S / H); values belong to heads. ``shared_width`` is S, by default three quarters
-    of all heads' width, which keeps the body within 10 % of a Transformer's parameters. O(N^2 H S) time, O(N H S)
-    memory. Queries and keys have no bias: what is left of one is w_h.
+    w_h · x of the key's token, divided by √(S / H); each head has its own values. ``shared_width`` is S, by default
+    three quarters of the total width of the heads, which keeps the body within 10 % of a Transformer's parameters.
+    O(N^2 H S) time, O(N H S) memory. The projections of queries and keys have no bias; w_h has the effect of a bias of
+    the queries.
     """
 
     spec = MixerSpec(
@@ -39,7 +40,7 @@ class CollaborativeHeads(HeadMixer):
         if shared_width is not None and shared_width < 1:
             raise UserError(f"model.mixer.shared_width={shared_width}: must be at least 1")
         if self.kv_heads != heads:
-            raise UserError("model.mixer.kv_heads: heads share their keys already; leave it out")
+            raise UserError("model.mixer.kv_heads: all heads already share their keys; leave it out")
         shared = shared_width or max(1, 3 * heads * self.head_dim // 4)
         self.scale = (shared / heads) ** -0.5
         self.query, self.key = nn.Linear(width, shared, bias=False), nn.Linear(width, shared, bias=False)
@@ -49,15 +50,18 @@ class CollaborativeHeads(HeadMixer):
         self.mixing = nn.Parameter(0.2 * torch.randn(heads, shared))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, H, N, S + H), keys (B, 1, N, S + H) whose last channels are each head's w · x, and values."""
+        """Return queries (B, H, N, S + H), keys (B, 1, N, S + H) and values (B, H, N, D) of x (B, N, E).
+
+        The last H channels of the keys are w_h · x; those of the queries select the term of the head.
+        """
         v = self.split(self.value(x))
         queries = self.query(x)[:, None] * self.mixing[:, None].to(v.dtype)
-        own = torch.eye(self.heads, dtype=v.dtype, device=x.device)[:, None].expand(*queries.shape[:3], -1)
+        selectors = torch.eye(self.heads, dtype=v.dtype, device=x.device)[:, None].expand(*queries.shape[:3], -1)
         keys = torch.cat((self.key(x), self.content(x)), -1)
-        return torch.cat((queries, own), -1), keys[:, None], v
+        return torch.cat((queries, selectors), -1), keys[:, None], v
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Softmax attention over all keys."""
+        """Apply softmax attention over all keys."""
         if self.position is not None and self.position.hooks - {"embed"}:
             return attend_by_rows(self, q, k, v, context, self._products)
         return softmax_attention(
@@ -71,7 +75,7 @@ class CollaborativeHeads(HeadMixer):
         )
 
     def use_weights(self, q: Tensor, k: Tensor, context: Context, use: Use) -> Tensor:
-        """What ``use`` makes of the weights, by rows."""
+        """Apply ``use`` to the attention weights, in chunks of queries, and return its results."""
         return weigh_by_rows(self, q, k, context, self._products, use)
 
     def _products(self, q: Tensor, k: Tensor) -> Tensor:

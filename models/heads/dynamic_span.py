@@ -1,4 +1,4 @@
-"""Attention in windows whose width is learned, one for each token and head."""
+"""Dynamic span: attention in windows whose width is predicted for each token and head."""
 
 from __future__ import annotations
 
@@ -12,20 +12,27 @@ from .adaptive_span import SpanAttention
 
 
 class DynamicSpan(SpanAttention):
-    """Each token has a z for each head: the largest, times a sigmoid of a linear map of the token.
+    """Adaptive span with one z per token and head: ``span`` times a sigmoid of a linear map of the token.
 
-    Sukhbaatar et al. 2019, arXiv 1905.07799, section 3.2. x (B, N, E) -> (B, N, E). All else is ``SpanAttention``'s.
+    Sukhbaatar et al. 2019, arXiv 1905.07799, section 3.2. x (B, N, E) -> (B, N, E). Options, cost and deviations as in
+    ``SpanAttention``.
     """
 
     def begin(self, initial: int) -> None:
-        """The linear map, which begins with the same for all tokens: one wide span would widen the window of all."""
+        """Create the linear map, initialised to the same span for all tokens.
+
+        Different initial spans would be slow, because the largest span sets the window of all tokens. Raises
+        ``UserError`` unless ``initial`` is between 0 and ``span``, exclusive.
+        """
         if not 0 < initial < self.span:
-            raise UserError(f"model.mixer.initial_span={initial}: a sigmoid reaches neither 0 nor {self.span}")
+            raise UserError(
+                f"model.mixer.initial_span={initial}: a sigmoid reaches neither 0 nor {self.span}; choose between them"
+            )
         self.share = nn.Linear(self.width, self.heads)
         nn.init.zeros_(self.share.weight)
         nn.init.constant_(self.share.bias, math.log(initial / (self.span - initial)))
 
     def spans(self, x: Tensor) -> Tensor:
-        """z (B, H, N) of the tokens of x (B, N, E)."""
+        """Return z (B, H, N) for x (B, N, E)."""
         share = self.share(x).mT
         return self.span * (share.float() if share.dtype.itemsize < 4 else share).sigmoid()

@@ -1,4 +1,4 @@
-"""A loss that draws the attention of some heads to fixed patterns, less and less."""
+"""Pattern guidance: a loss with decaying weight that pulls the attention of some heads towards fixed patterns."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ PATTERNS = (*SHIFTS, "first")
 
 
 class PatternGuidance(HeadLoss):
-    """The squared distance of the attention of guided heads from a pattern in which each token sees one other.
+    """Squared distance between the attention of guided heads and a pattern in which each token attends to one token.
 
-    Deshpande, Narasimhan 2020, arXiv 2010.02399. ``patterns`` says how many heads are guided to each of ``self``,
-    ``previous``, ``next`` and ``first``, in this order from the first head on; by default one to the previous token and
-    one to the next, which a causal model lacks. Tokens whose pattern leaves the row are left out. The weight holds for
-    ``hold_steps`` and then falls to zero in ``decay_steps``. O(H N^2) time, O(H N) memory by rows.
-    Deviates: the mean is over tokens and heads of a pattern, not over pairs of tokens too, so that the weight suits
-    every length (the authors' 100 is 2 at their 50 tokens); patterns that need punctuation are left out.
+    Deshpande, Narasimhan 2020, arXiv 2010.02399. ``patterns`` is the number of heads guided towards each of ``self``,
+    ``previous``, ``next`` and ``first``, assigned in this order from the first head on. By default one head is guided
+    towards the previous token and one towards the next; causal models and models with one head have only the former.
+    Tokens whose target is outside the sequence are excluded. The weight is constant for ``hold_steps`` steps and then
+    decreases linearly to zero in ``decay_steps`` steps. O(H N^2) time, O(H N) memory, in chunks of queries.
+
+    Deviations: the mean is over tokens and the heads of a pattern, and not also over keys, so that one weight suits
+    every length (the authors' 100 corresponds to 2 at their 50 tokens). Patterns that need punctuation are omitted.
     """
 
     name = "pattern_guided"
@@ -45,13 +47,15 @@ class PatternGuidance(HeadLoss):
         option = "model.mixer.head_losses.patterns"
         for each, count in patterns.items():
             if each not in PATTERNS:
-                raise UserError(f"{option}.{each}: is none of {', '.join(PATTERNS)}")
+                raise UserError(f"{option}.{each}: must be one of {', '.join(PATTERNS)}")
             if count < 0:
                 raise UserError(f"{option}.{each}={count}: must not be negative")
         if mixer.causal and patterns.get("next"):
-            raise UserError(f"{option}.next={patterns['next']}: a causal model sees no next token; leave it out")
+            raise UserError(
+                f"{option}.next={patterns['next']}: a causal model cannot attend to the next token; leave it out"
+            )
         if not 0 < sum(patterns.values()) <= mixer.heads:
-            raise UserError(f"{option}: guides {sum(patterns.values())} heads, must be between 1 and {mixer.heads}")
+            raise UserError(f"{option}: guides {sum(patterns.values())} heads; guide between 1 and {mixer.heads}")
         for key, value, least in (("hold_steps", hold_steps, 0), ("decay_steps", decay_steps, 1)):
             if value < least:
                 raise UserError(f"model.mixer.head_losses.{key}={value}: must be at least {least}")
@@ -61,40 +65,40 @@ class PatternGuidance(HeadLoss):
         self.over = False
 
     def after_step(self, step: int, statistics: Mapping[str, Tensor]) -> None:
-        """Count, so that the weight falls."""
+        """Store the step, from which the current weight is computed."""
         self.step.fill_(step + 1)
         self.over = step + 1 >= self.hold_steps + self.decay_steps
 
     def forward(self, mixer: HeadMixer, o: Tensor, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Context:
-        """The context with the loss added, as it is where the weight is known to be zero."""
+        """Return the context with the loss added, or the same context once the weight has decayed to zero."""
         return context if self.over else super().forward(mixer, o, q, k, v, context)
 
     def loss(self, mixer: HeadMixer, o: Tensor, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """The sum over patterns of the mean distance, times the share of the weight that is left."""
-        found = mixer.use_weights(q, k, context, self._distances)[..., 0]
-        left = (self.hold_steps + self.decay_steps - self.step) / self.decay_steps
+        """Return the sum over patterns of the mean distance, times the remaining fraction of the weight."""
+        distances = mixer.use_weights(q, k, context, self._distances)[..., 0]
+        remaining = (self.hold_steps + self.decay_steps - self.step) / self.decay_steps
         rows = torch.arange(q.shape[2], device=q.device)
         lengths = rows.new_full((1, 1), q.shape[2]) if context.padding is None else context.padding.lengths[:, None]
-        total = found.new_zeros(())
-        for (each, _), distance in zip(self.guided, found.unbind(1), strict=True):
-            seen = _target(each, rows)
-            counted = (rows < lengths) & (seen >= 0) & (seen < lengths)
+        total = distances.new_zeros(())
+        for (each, _), distance in zip(self.guided, distances.unbind(1), strict=True):
+            target = _target(each, rows)
+            counted = (rows < lengths) & (target >= 0) & (target < lengths)
             total = total + mean_of_tokens(distance, counted.expand(distance.shape))
-        return total * left.clamp(0, 1)
+        return total * remaining.clamp(0, 1)
 
     def _distances(self, weights: Tensor, start: int, mask: Tensor | None) -> Tensor:
-        """|A_i − P_i|² of rows of weights (B, H, r, M), a mean over the heads of each pattern: (B, patterns, r, 1)."""
+        """Return |A_i − P_i|² of weights (B, H, r, M), averaged over heads by pattern: (B, patterns, r, 1)."""
         rows = torch.arange(start, start + weights.shape[2], device=weights.device)
         parts, first = [], 0
         for each, count in self.guided:
-            own = weights[:, first : first + count]
-            seen = _target(each, rows).clamp(0, weights.shape[-1] - 1)
-            at = own.gather(-1, seen[:, None].expand(*own.shape[:2], -1, 1))
-            parts.append((own.square().sum(-1, keepdim=True) - 2 * at + 1).mean(1, keepdim=True))
+            group = weights[:, first : first + count]
+            target = _target(each, rows).clamp(0, weights.shape[-1] - 1)
+            target_weights = group.gather(-1, target[:, None].expand(*group.shape[:2], -1, 1))
+            parts.append((group.square().sum(-1, keepdim=True) - 2 * target_weights + 1).mean(1, keepdim=True))
             first += count
         return torch.cat(parts, 1)
 
 
 def _target(pattern: str, rows: Tensor) -> Tensor:
-    """Which row each row is to see."""
+    """Return the index of the token that each of ``rows`` attends to in the pattern."""
     return torch.zeros_like(rows) if pattern == "first" else rows + SHIFTS[pattern]

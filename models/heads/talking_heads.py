@@ -1,4 +1,4 @@
-"""Attention whose heads talk to each other before the softmax and after it."""
+"""Talking-heads attention: heads are mixed before and after the softmax."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ NOISE = 0.02
 
 
 class TalkingHeads(HeadMixer):
-    """Scores are mixed over heads by a learned matrix, and so are the weights that softmax makes of them by another.
+    """Attention with learned matrices that mix scores over heads before the softmax and weights after it.
 
-    Shazeer et al. 2020, arXiv 2003.02436. q, k, v (B, H, N, D) -> (B, H, N, D). Σ_h P_hs (q_h · k_h) is one inner
-    product of mixed queries with all keys side by side, and mixed weights read all values side by side: exact, without
-    a matrix of scores. O(S N^2 H D) time, H times that of attention; O(S N H D) memory. ``softmax_heads`` is S, by
-    default H. What a position adds to scores is added after they are mixed. Weights are dropped before they are mixed.
-    Deviates: the matrices begin near the identity, where the paper draws them at random.
+    Shazeer et al. 2020, arXiv 2003.02436. q, k, v (B, H, N, D) -> (B, H, N, D). The mixed score Σ_h P_hs (q_h · k_h) is
+    the inner product of scaled queries with the concatenated keys of all heads, and mixed weights apply to the
+    concatenated values: exact, without storing a score matrix. O(S N^2 H D) time, H times that of attention for S = H;
+    O(S N H D) memory. ``softmax_heads`` is S, by default H. A position's bias is added after scores are mixed. Dropout
+    is applied to weights before they are mixed.
+
+    Deviations from the paper: the matrices are initialised near the identity, in the paper at random.
     """
 
     spec = MixerSpec(
@@ -42,20 +44,25 @@ class TalkingHeads(HeadMixer):
         if count < 1:
             raise UserError(f"model.mixer.softmax_heads={count}: must be at least 1")
         if self.kv_heads != heads:
-            raise UserError("model.mixer.kv_heads: every head's keys take part in all scores; leave it out")
+            raise UserError(
+                "model.mixer.kv_heads: the keys of each head contribute to the scores of all heads; leave it out"
+            )
         if count != heads and self.position is not None and "bias" in self.position.hooks:
-            raise UserError(f"model.mixer.softmax_heads={count}: position={self.position.name} biases {heads} heads")
-        same = (torch.arange(count) % heads == torch.arange(heads)[:, None]).to(torch.get_default_dtype())
-        self.mix_scores = nn.Parameter(same + NOISE * torch.randn(heads, count))
-        shares = (same / same.sum(1, keepdim=True).clamp(min=1)).T
-        self.mix_weights = nn.Parameter(shares + NOISE * torch.randn(count, heads))
+            raise UserError(
+                f"model.mixer.softmax_heads={count}: position={self.position.name} has biases for {heads} heads; "
+                "leave softmax_heads out"
+            )
+        identity = (torch.arange(count) % heads == torch.arange(heads)[:, None]).to(torch.get_default_dtype())
+        self.mix_scores = nn.Parameter(identity + NOISE * torch.randn(heads, count))
+        averaging = (identity / identity.sum(1, keepdim=True).clamp(min=1)).T
+        self.mix_weights = nn.Parameter(averaging + NOISE * torch.randn(count, heads))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Softmax heads, each with queries mixed for it, on keys and values of all heads side by side."""
+        """Attend from the queries mixed for each softmax head to the concatenated keys and values of all heads."""
         mixed = (q.transpose(1, 2)[:, None] * self.mix_scores.T[:, None, :, None]).flatten(3).to(q.dtype)
         keys, values = (x.transpose(1, 2).flatten(2)[:, None] for x in (k, v))
         if self.position is None or "bias" not in self.position.hooks:
-            # Expanded, since not every fused kernel lets heads share their keys.
+            # Expanded, because not every fused kernel supports keys that are shared by heads.
             o = softmax_attention(
                 mixed,
                 *(x.expand(-1, mixed.shape[1], -1, -1) for x in (keys, values)),

@@ -1,4 +1,4 @@
-"""Linear attention whose weights fade with distance like a cosine."""
+"""cosFormer: linear attention whose weights decrease with the distance as a cosine."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from .feature_attention import FeatureAttention
 
 
 class CosFormer(FeatureAttention):
-    """Weights relu(q_i) · relu(k_j) · cos(π (i − j) / 2M), split by cos(a − b) = cos a cos b + sin a sin b.
+    """Weights relu(q_i) · relu(k_j) · cos(π (i − j) / 2M), factorised by cos(a − b) = cos a cos b + sin a sin b.
 
     Qin et al. 2022, arXiv 2202.08791. q, k, v (B, H, N, D) -> (B, H, N, D).
-    O(N D^2) time, O(N D + D^2) memory per head; causal form exact, by chunks.
-    M is the length of the row itself without its padding (the authors' is the padded one), or ``distance`` where that
-    is longer. The causal form cannot know how long its row will be: queries before M = ``distance``, by default the
-    longest row expected, use M, those from M to 2M use 2M, and so on; weights thus never turn negative.
-    Deviates: nothing is added to the normaliser; outputs are dropped, as there are no weights to drop.
+    O(N D^2) time, O(N D + D^2) memory per head; the causal form is exact and computed in chunks.
+    M is the length of each sequence without padding (the authors' includes padding), or ``distance`` if that is larger.
+    The causal form must not depend on the final length: queries before position M = ``distance``, by default
+    ``max_length``, use M, those from M to 2M use 2M, and so on, so that weights are never negative.
+
+    Deviations from the authors' code: nothing is added to the normaliser; dropout is applied to outputs, because there
+    are no attention weights.
     """
 
     spec = MixerSpec(
@@ -39,7 +41,7 @@ class CosFormer(FeatureAttention):
         self.distance = distance
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context, **options: Any) -> Tensor:
-        """Linear attention; causal rows longer than M once more for each time that M doubles, O(N) in sum."""
+        """Apply linear attention; causal sequences beyond M need one more pass per doubling of M, O(N) in total."""
         length = q.shape[2]
         if not self.causal:
             return super().attend(q, k, v, context, **options)
@@ -51,10 +53,10 @@ class CosFormer(FeatureAttention):
         return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
     def features(self, x: Tensor, context: Context) -> Tensor:
-        """relu(x) times the sine and the cosine of π i / 2M: (B, H, N, D) to (B, H, N, 2D)."""
+        """Return relu(x) times the sine and the cosine of π i / 2M: (B, H, N, D) to (B, H, N, 2D)."""
         x = x.relu()
         places = torch.arange(x.shape[2], device=x.device, dtype=x.dtype)
-        # Padded queries stay at a right angle, so that no weights of theirs cancel.
+        # Angles of padded queries are clamped to π/2, so that their weights do not become negative.
         angle = (places / self._distances(x, context)).clamp(max=1) * (math.pi / 2)
         angle = angle[:, None, :, None] if angle.dim() > 1 else angle[:, None]
         return torch.cat((x * angle.sin(), x * angle.cos()), -1)
@@ -64,7 +66,7 @@ class CosFormer(FeatureAttention):
         return self.distance or self.max_length
 
     def _distances(self, x: Tensor, context: Context) -> int | Tensor:
-        """M, or one for each row of the batch (B, 1)."""
+        """Return M, as a tensor (B, 1) with one value for each sequence if there is padding."""
         length = x.shape[2]
         if self.causal:
             times = -(-length // self._first_distance)

@@ -7,10 +7,11 @@ from torch import Tensor
 
 
 def orthogonal_directions(count: int, width: int, generator: torch.Generator) -> Tensor:
-    """``count`` Gaussian vectors (count, width), orthogonal within each block of ``width``; float64.
+    """Return ``count`` Gaussian vectors (count, width) in float64, orthogonal within each block of ``width`` vectors.
 
-    QR alone is not Haar-distributed, since LAPACK leaves the signs of R's diagonal as they fall; multiplying them back
-    makes it so (Mezzadri 2007, arXiv math-ph/0609050). Lengths are those of independent Gaussian vectors.
+    Q of a QR decomposition is not Haar-distributed, because LAPACK does not normalise the signs of R's diagonal;
+    multiplying Q by these signs corrects this (Mezzadri 2007, arXiv math-ph/0609050). The lengths are those of
+    independent Gaussian vectors.
     """
     blocks = -(-count // width)
     gaussian = torch.randn(blocks, width, width, generator=generator, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""What all attention with feature maps in place of the softmax has in common."""
+"""Base class of linear attention, with feature maps in place of the softmax."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from ..mixer import Context, HeadMixer
 
 
 class FeatureAttention(HeadMixer):
-    """Weights are inner products of features, normalised over keys: q, k, v (B, H, N, D) -> (B, H, N, D).
+    """Linear attention: weights are inner products of features, normalised over keys.
 
-    A variant defines ``features``, or those of queries and of keys apart; they are computed in single precision or
-    better. Normalisers nearer to zero than ``floor`` are moved there. Outputs are dropped, for want of weights to drop.
+    q, k, v (B, H, N, D) -> (B, H, N, D). A subclass defines ``features``, or ``query_features`` and ``key_features``,
+    which are computed in float32 or higher precision. Normalisers whose absolute value is below ``floor`` are set to
+    ``floor`` with their sign. Dropout is applied to outputs, because there are no attention weights.
     """
 
     floor: ClassVar[float] = 0.0
@@ -26,7 +27,7 @@ class FeatureAttention(HeadMixer):
         super().__init__(width, heads, **common)
         if self.kv_heads != heads:
             name = type(self).__name__
-            raise UserError(f"model.mixer.kv_heads: {name} sums keys and values for each head; leave it out")
+            raise UserError(f"model.mixer.kv_heads: {name} needs separate keys for each head; leave it out")
 
     def attend(
         self,
@@ -38,10 +39,10 @@ class FeatureAttention(HeadMixer):
         log_decay: Tensor | None = None,
         key_weights: Tensor | None = None,
     ) -> Tensor:
-        """Linear attention between features.
+        """Apply linear attention to the features of queries and keys.
 
-        For causal variants, ``log_decay`` (B, H, N) fades what came before a token, ``key_weights`` (B, H, N) says how
-        much it adds itself.
+        In causal variants, each token multiplies the sums over earlier tokens by exp(``log_decay``) (B, H, N) and its
+        own contribution by ``key_weights`` (B, H, N).
         """
         with full_precision(q):
             q, k = (x.float() if x.dtype.itemsize < 4 else x for x in (q, k))
@@ -54,14 +55,14 @@ class FeatureAttention(HeadMixer):
         return dropout(o.to(v.dtype), self.drop_rate)
 
     def features(self, x: Tensor, context: Context) -> Tensor:
-        """x (B, H, N, D) to features (B, H, N, F)."""
+        """Return features (B, H, N, F) of x (B, H, N, D)."""
         raise NotImplementedError(f"{type(self).__name__} defines no features")
 
     def query_features(self, q: Tensor, context: Context) -> Tensor:
-        """Features of queries."""
+        """Return features (B, H, N, F) of queries (B, H, N, D)."""
         return self.features(q, context)
 
     def key_features(self, k: Tensor, context: Context) -> Tensor:
-        """Features of keys, zero at padding; a real query of a right-padded causal row sees no padding anyway."""
+        """Return features of keys, zero at padding; with right padding, causal queries never attend to it."""
         features = self.features(k, context)
         return features if context.padding is None or self.causal else context.padding.zero_heads(features)

@@ -1,4 +1,4 @@
-"""Feature maps along directions that are orthogonal to each other."""
+"""Feature maps along random directions that are orthogonal to each other."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from torch import Tensor
 from .directions import orthogonal_directions
 from .random_features import RandomFeatureMap
 
-MULTIPLE = 16  # matrix units prefer such widths: 112 features cost half of 111 on CPU
+MULTIPLE = 16  # matrix products are faster for such widths: 112 features cost half of 111 on CPU
 
 
 class OrthogonalFeatureMap(RandomFeatureMap):
-    """Features along ``features`` orthogonal directions, by default D ln D; never drawn anew unless asked to."""
+    """Features along ``features`` orthogonal directions, by default D ln D; by default they are never resampled."""
 
     def __init__(
         self,
@@ -31,10 +31,10 @@ class OrthogonalFeatureMap(RandomFeatureMap):
         super().__init__(width, heads, head_dim=head_dim, features=features, redraw_every=redraw_every, **common)
 
     def draw(self, generator: torch.Generator) -> Tensor:
-        """Directions (M, D), one set for all heads."""
+        """Return directions (M, D), shared by all heads."""
         return orthogonal_directions(self.count, self.head_dim, generator)
 
 
 def default_features(head_dim: int) -> int:
-    """D ln D, rounded up to a multiple of 16."""
+    """Return D ln D, rounded up to a multiple of 16, for heads of width D."""
     return MULTIPLE * max(1, math.ceil(head_dim * math.log(head_dim) / MULTIPLE))

@@ -1,4 +1,4 @@
-"""Softmax attention estimated by positive random features."""
+"""Performer: softmax attention estimated by positive random features."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from .orthogonal_features import OrthogonalFeatureMap
 
 
 class Performer(OrthogonalFeatureMap):
-    """FAVOR+: exp(q·k) as an inner product of positive random features, so keys and values are summed once.
+    """FAVOR+: exp(q·k) estimated by an inner product of positive random features, so that attention is linear in N.
 
     Choromanski et al. 2021, arXiv 2009.14794. q, k, v (B, H, N, D) -> (B, H, N, D).
-    O(N M D) time, O(N M + M D) memory per head; causal form exact, by chunks.
-    ``features`` is M, by default D ln D rounded up to a multiple of 16; ``hyperbolic`` pairs each direction w with −w
-    (SM-hyp+), which doubles the features; ``redraw_every`` steps draws new directions, 0 never.
-    Deviates: directions are Haar-distributed (the authors' QR lacks the signs, which biases the estimate); keys have no
-    stabiliser and nothing is added to the features, so no future key leaks into the causal form; there are no weights
-    to drop, so outputs are dropped instead. One set of directions serves all heads of a layer.
+    O(N M D) time, O(N M + M D) memory per head; the causal form is exact and computed in chunks.
+    ``features`` is M, by default D ln D rounded up to a multiple of 16. ``hyperbolic`` pairs each direction w with −w
+    (SM-hyp+), which doubles the number of features. Directions are resampled every ``redraw_every`` steps (0: never)
+    and shared by all heads of a layer.
+
+    Deviations from the authors' code: directions are Haar-distributed (the authors' QR lacks the sign correction, which
+    biases the estimate). Keys have no stabiliser and nothing is added to the features, so that later keys do not
+    influence the causal form. Dropout is applied to outputs, because there are no attention weights.
     """
 
     spec = MixerSpec(
@@ -50,18 +52,18 @@ class Performer(OrthogonalFeatureMap):
         self.hyperbolic = hyperbolic
 
     def query_features(self, q: Tensor, context: Context) -> Tensor:
-        """exp(w·q) up to a factor per row, which cancels: their softmax, whose largest exponent is zero."""
+        """Return exp(w·q) up to a factor per query, which cancels: a softmax, so that the largest exponent is zero."""
         return self._exponents(q).softmax(-1)
 
     def key_features(self, k: Tensor, context: Context) -> Tensor:
-        """exp(w·k − |k|²/2) up to a common factor, zero at padding; the exponent is at most |w|²/2."""
-        # Added with its sign, since subtracting would negate the whole gradient in a pass of its own.
+        """Return exp(w·k − |k|²/2) up to a common factor, zero at padding; the exponent is at most |w|²/2."""
+        # The negative term is added, because a subtraction would negate its gradient in a separate pass.
         norm = k.square().sum(-1, keepdim=True) * (-0.5 / math.sqrt(self.head_dim))
         if context.padding is not None:
             norm = norm.masked_fill(~context.padding.valid[:, None, :, None], -torch.inf)
         return self._exponents(k).add_(norm).exp_()
 
     def _exponents(self, x: Tensor) -> Tensor:
-        """w·x / D^(1/4) of every direction w, and of −w where they come in pairs."""
+        """Return w·x / D^(1/4) for every direction w, and for −w if ``hyperbolic``."""
         along = F.linear(x, self.directions * self.head_dim**-0.25)
         return torch.cat((along, -along), -1) if self.hyperbolic else along

@@ -1,4 +1,4 @@
-"""Attention whose weights are inner products of rectified random projections."""
+"""Performer with ReLU features: attention weights are inner products of rectified random projections."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from torch import Tensor
 from ..mixer import Context, MixerSpec
 from .orthogonal_features import OrthogonalFeatureMap
 
-EPSILON = 1e-3  # added to every feature, so that no row of weights is all zero
+EPSILON = 1e-3  # added to every feature, so that no query has only zero weights
 
 
 class ReluPerformer(OrthogonalFeatureMap):
-    """Generalised attention of Performer: features M^(−1/2) relu(w·x) + 0.001, which estimate no softmax.
+    """Generalised attention of Performer, with features M^(−1/2) relu(w·x) + 0.001; it does not estimate a softmax.
 
     Choromanski et al. 2021, arXiv 2009.14794. q, k, v (B, H, N, D) -> (B, H, N, D).
-    O(N M D) time, O(N M + M D) memory per head; causal form exact, by chunks. Options as in ``Performer``. Queries and
-    keys are not scaled by D^(−1/4), as in the authors' code.
-    Deviates: directions are Haar-distributed, as in ``Performer``; there are no weights to drop, so outputs are dropped
-    instead. One set of directions serves all heads of a layer.
+    O(N M D) time, O(N M + M D) memory per head; the causal form is exact and computed in chunks. ``features`` and
+    ``redraw_every`` as in ``Performer``; all heads of a layer share the directions. As in the authors' code, queries
+    and keys are not scaled by D^(−1/4).
+
+    Deviations from the authors' code: directions are Haar-distributed, as in ``Performer``; dropout is applied to
+    outputs, because there are no attention weights.
     """
 
     spec = MixerSpec(
@@ -33,5 +35,5 @@ class ReluPerformer(OrthogonalFeatureMap):
     draws = "performer_relu"
 
     def features(self, x: Tensor, context: Context) -> Tensor:
-        """M^(−1/2) relu(w·x) + 0.001 along every direction w."""
+        """Return M^(−1/2) relu(w·x) + 0.001 for every direction w."""
         return F.linear(x, self.directions * self.count**-0.5).relu() + EPSILON

@@ -11,7 +11,7 @@ from .feature_attention import FeatureAttention
 
 
 class RandomFeatureMap(RandomDirections, FeatureAttention):
-    """Attention between features along random directions, ``features`` of them."""
+    """Linear attention with features along ``features`` random directions."""
 
     def __init__(self, width: int, heads: int, *, features: int, **common: Any) -> None:
         super().__init__(width, heads, **common)

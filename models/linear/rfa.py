@@ -1,4 +1,4 @@
-"""Softmax attention between unit vectors, estimated by random Fourier features."""
+"""RFA: softmax attention of unit vectors, estimated by random Fourier features."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ KERNELS = ("gaussian", "arccos")
 
 
 class RFA(RandomFeatureMap):
-    """Queries and keys of unit length, whose exp(q·k) sines and cosines along random directions estimate.
+    """Attention of unit-length queries and keys, with exp(q·k) estimated by sines and cosines of random projections.
 
     Peng et al. 2021, arXiv 2103.02143. q, k, v (B, H, N, D) -> (B, H, N, D).
-    O(N M D) time, O(N M + M D) memory per head; causal form exact, by chunks.
-    ``features`` is M, the directions of each head; each gives a sine and a cosine, or with ``kernel`` arccos the
-    positive part. A learned ``scale`` (H, 1, D) stretches them, ``temperature`` divides them. New ones are drawn every
-    ``redraw_every`` steps, 0 never.
-    Deviates: directions are drawn afresh where the authors keep a pool; evaluation uses the last draw, saved with the
-    weights. The normaliser, which estimates can make vanish, is kept 0.001 away from zero, where the authors' code sets
-    1. Outputs are dropped, for want of weights to drop.
+    O(N M D) time, O(N M + M D) memory per head; the causal form is exact and computed in chunks.
+    ``features`` is M, the number of directions of each head; each yields a sine and a cosine, or with ``kernel``
+    ``arccos`` the positive part of the projection. Directions are multiplied by a learned ``scale`` (H, 1, D), divided
+    by ``temperature``, and resampled every ``redraw_every`` steps (0: never).
+
+    Deviations from the authors' code: directions are resampled, where the authors keep a pool; evaluation uses the last
+    sample, which is saved with the weights. The normaliser, whose estimate can vanish, is kept at least 0.001 from
+    zero, where the authors' code sets it to 1. Dropout is applied to outputs, because there are no attention weights.
     """
 
     spec = MixerSpec(
@@ -52,7 +53,7 @@ class RFA(RandomFeatureMap):
         **common: Any,
     ) -> None:
         if kernel not in KERNELS:
-            raise UserError(f"model.mixer.kernel={kernel}: is none of {', '.join(KERNELS)}")
+            raise UserError(f"model.mixer.kernel={kernel}: must be one of {', '.join(KERNELS)}")
         if temperature <= 0:
             raise UserError(f"model.mixer.temperature={temperature}: must be positive")
         super().__init__(width, heads, features=features, redraw_every=redraw_every, **common)
@@ -60,12 +61,12 @@ class RFA(RandomFeatureMap):
         self.scale = nn.Parameter(torch.ones(heads, 1, self.head_dim))
 
     def draw(self, generator: torch.Generator) -> Tensor:
-        """Directions (H, M, D), other ones for each head."""
-        # Orthogonal ones would err less, but their QR takes twenty times as long, at every step.
+        """Return directions (H, M, D), different for each head."""
+        # Orthogonal directions would reduce the error, but their QR takes twenty times as long, at every step.
         return torch.randn(self.heads, self.count, self.head_dim, generator=generator)
 
     def features(self, x: Tensor, context: Context) -> Tensor:
-        """M^(−1/2) (sin w·x, cos w·x), or M^(−1/2) relu(w·x), of x at unit length."""
+        """Return M^(−1/2) (sin w·x, cos w·x), or M^(−1/2) relu(w·x), for x normalised to unit length."""
         x = x / (x.norm(dim=-1, keepdim=True) + 1e-3)
         along = x @ (self.directions * (self.scale.to(x.dtype) / self.temperature)).mT
         waves = along.relu() if self.kernel == "arccos" else torch.cat((along.sin(), along.cos()), -1)

@@ -1,4 +1,4 @@
-"""Random feature attention that forgets."""
+"""Gated RFA: random feature attention with a forget gate."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from .rfa import RFA
 
 
 class GatedRFA(RFA):
-    """Random feature attention whose sums fade by a gate g_t of each token: S_t = g_t S_(t−1) + (1 − g_t) φ(k_t) v_t.
+    """Random feature attention whose sums decay by a gate g_t per token: S_t = g_t S_(t−1) + (1 − g_t) φ(k_t) v_t.
 
-    Peng et al. 2021, arXiv 2103.02143, section 3.2. x (B, N, E) -> (B, N, E); the gate is a sigmoid of x per head.
-    O(N M D) time, O(N M + M D) memory per head, by chunks; causal only. Options and deviations are those of ``RFA``.
+    Peng et al. 2021, arXiv 2103.02143, section 3.2. x (B, N, E) -> (B, N, E); the gate is a sigmoid of a linear map of
+    x for each head. O(N M D) time, O(N M + M D) memory per head, computed in chunks; causal only. Options and
+    deviations as in ``RFA``.
     """
 
     spec = MixerSpec(
@@ -47,7 +48,7 @@ class GatedRFA(RFA):
         nn.init.zeros_(self.gate.bias)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Project, fade and attend, merge."""
+        """Project, attend with gated sums and merge."""
         q, k, v = self.project(x)
         gate = self.gate(x).mT
         gate = gate.float() if gate.dtype.itemsize < 4 else gate

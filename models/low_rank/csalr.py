@@ -1,4 +1,4 @@
-"""Compressed self-attention: softmax attention of low rank through a few landmarks and one linear system."""
+"""CSALR: compressed self-attention of low rank, through a few landmarks and a linear system."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from ..mixer import Context, HeadMixer, MixerSpec
 
 
 class CSALR(HeadMixer):
-    """softmax(Q k̃ᵀ) (A + I)⁻¹ softmax(q̃ Kᵀ) V with A = softmax(q̃ k̃ᵀ), where landmarks q̃, k̃ are means of segments.
+    """softmax(Q k̃ᵀ) (A + I)⁻¹ softmax(q̃ Kᵀ) V with A = softmax(q̃ k̃ᵀ); landmarks q̃, k̃ are means of segments.
 
-    Chen, Gong, Ge, Du 2020 (IJCAI), which is on no arXiv; as surveys state it. q (B, H, N, D), k and v (B, G, N, D)
-    -> (B, H, N, D). O(N m D + m^3) time, O(N D) memory. ``landmarks`` is m. A + I is never singular, for A is positive
-    and its rows sum to one; it comes near it where two landmarks read each other alone. Where every token is a
-    landmark this is A (A + I)⁻¹ A and no softmax.
-    Deviates: segments divide the row's own length, without its padding; there are no weights to drop, so outputs are.
+    Chen, Gong, Ge, Du 2020 (IJCAI), not on arXiv; implemented as described in surveys. q (B, H, N, D), k and v
+    (B, G, N, D) -> (B, H, N, D). O(N m D + m^3) time, O(N D) memory. ``landmarks`` is m. A + I is never singular,
+    because A is positive and its rows sum to one; it is nearly singular if two landmarks attend only to each other. If
+    every token is a landmark, the result is A (A + I)⁻¹ A V and not softmax attention.
+
+    Deviations from the paper: segments divide the length of each sequence without padding; dropout is applied to
+    outputs, because the attention weights are not available.
     """
 
     spec = MixerSpec(
@@ -38,11 +40,11 @@ class CSALR(HeadMixer):
         self.landmarks = landmarks
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Down to the landmarks, through the linear system, and up to the tokens."""
+        """Attend from landmarks to tokens, solve the linear system, and attend from tokens to landmarks."""
         landmarks = Landmarks.of(q, k, v, self.landmarks, context.padding)
         with full_precision(q):
             between = landmarks.between
             system = between + torch.eye(between.shape[-1], dtype=between.dtype, device=between.device)
-            # The plain solve would stop a GPU to look for singular systems.
+            # torch.linalg.solve would synchronise with the GPU to check for singular systems.
             middle = torch.linalg.solve_ex(system, landmarks.summary).result
         return dropout(landmarks.read(q, middle), self.drop_rate)

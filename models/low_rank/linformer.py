@@ -1,4 +1,4 @@
-"""Attention to keys and values that are projected to fewer along the sequence."""
+"""Linformer: attention to keys and values that are projected to a shorter sequence."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ PROJECTIONS = ("linear", "convolution", "mean", "max")
 
 
 class Linformer(HeadMixer):
-    """Softmax attention to ``rank`` rows E k and F v instead of N keys and values.
+    """Softmax attention to r = ``rank`` projected keys E k and values F v instead of N.
 
     Wang et al. 2020, arXiv 2006.04768. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). O(N r D) time and memory.
-    ``projection``: ``linear``, matrices (r, N) for up to ``max_length`` rows; or windows of max_length / r rows, their
-    ``mean``, ``max``, or depthwise ``convolution``. ``sharing``: E and F are each head's own (``none``), one for all
-    heads (``headwise``), E = F besides (``key_value``), or that for the whole stack (``layerwise``), in which the first
-    layer hands its own on. Padding is zero before it is projected, and windows of padding alone are not seen; so
-    neither its content nor its amount enters. A CLS row is projected like any other.
+    ``projection`` is ``linear``, with matrices (r, N) for up to ``max_length`` positions, or reduces windows of
+    max_length / r positions by their ``mean``, ``max`` or a depthwise ``convolution``. ``sharing`` determines which
+    projections are equal: each head has its own E and F (``none``), all heads share E and F (``headwise``), E = F in
+    addition (``key_value``), or the same E = F in all layers (``layerwise``), in which case the first layer passes it
+    on. Padding is set to zero before it is projected, and windows that contain only padding are masked, so that neither
+    the content nor the amount of padding has an effect. A CLS token is projected like any other.
     """
 
     spec = MixerSpec(
@@ -52,9 +53,9 @@ class Linformer(HeadMixer):
         if rank < 1:
             raise UserError(f"model.mixer.rank={rank}: must be at least 1")
         if projection not in PROJECTIONS:
-            raise UserError(f"model.mixer.projection={projection}: is none of {', '.join(PROJECTIONS)}")
+            raise UserError(f"model.mixer.projection={projection}: must be one of {', '.join(PROJECTIONS)}")
         if sharing not in SHARING:
-            raise UserError(f"model.mixer.sharing={sharing}: is none of {', '.join(SHARING)}")
+            raise UserError(f"model.mixer.sharing={sharing}: must be one of {', '.join(SHARING)}")
         self.projection, self.sharing = projection, sharing
         self.window = -(-self.max_length // min(rank, self.max_length))
         size = {"linear": (rank, self.max_length), "convolution": (self.window, self.head_dim)}.get(projection)
@@ -62,20 +63,20 @@ class Linformer(HeadMixer):
         if size is not None and not (sharing == "layerwise" and self.layer > 0):
             copies = 1 if sharing in ("key_value", "layerwise") else 2
             self.weights = nn.Parameter(torch.empty(copies, self.kv_heads if sharing == "none" else 1, *size))
-            # Projected rows begin about as large as the rows themselves.
-            summed = self.max_length if projection == "linear" else self.window
-            nn.init.normal_(self.weights, std=summed**-0.5)
+            # Initialised such that projected keys and values have about the scale of the originals.
+            terms = self.max_length if projection == "linear" else self.window
+            nn.init.normal_(self.weights, std=terms**-0.5)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Project, attend, merge; the first layer hands on what all layers share."""
+        """Project, attend and merge; with layerwise sharing, the first layer passes its projection on."""
         y, context = super().forward(x, context)
         if self.sharing == "layerwise" and self.weights is not None and self.depth > 1:
-            # A copy: a sharded layer gives its own weights back after its forward.
+            # A copy, because a sharded layer releases its weights after its forward pass.
             context = context.hand_on("linformer", self.weights.clone())
         return y, context
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention to projected keys and values, all of them visible but windows of padding."""
+        """Attend to projected keys and values, with windows of padding masked."""
         padding, visible = context.padding, None
         if padding is not None:
             k, v = padding.zero_heads(k), padding.zero_heads(v)
@@ -86,7 +87,7 @@ class Linformer(HeadMixer):
         return few_attention(q, k, v, visible=visible, dropout=self.drop_rate)
 
     def _project(self, x: Tensor, weights: Tensor | None, context: Context) -> Tensor:
-        """x (B, G, N, D), zero at padding, to (B, G, S, D), with weights (G or 1, ...) where there are any."""
+        """Project x (B, G, N, D), zero at padding, to (B, G, S, D); ``weights`` are (G or 1, ...) or None."""
         length = x.shape[2]
         if weights is not None and self.projection == "linear":
             weights = weights[..., :length]
@@ -98,7 +99,7 @@ class Linformer(HeadMixer):
             return (windows * weights[:, None]).sum(3)
         lengths = x.new_full((1, 1), length) if context.padding is None else context.padding.lengths[:, None]
         starts = torch.arange(0, length, self.window, device=x.device)
-        # A window of padding alone, which is not seen, counts one of its zeros.
+        # Windows of padding alone, which are masked, count one token to avoid a division by zero.
         tokens = (lengths - starts).clamp(1, self.window)
         if self.projection == "mean":
             return windows.sum(3) / tokens[:, None, :, None]

@@ -1,4 +1,4 @@
-"""Heads of two kinds: some compare all tokens in few dimensions, the others neighbours in many."""
+"""Low-rank and band attention: some heads attend to all tokens in few dimensions, the others to a window."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from ..mixer import Context, HeadMixer, MixerSpec
 
 
 class LowRankBand(HeadMixer):
-    """Low-rank heads see every token by queries and keys of ``rank`` channels, band heads see ``window`` on each side.
+    """Low-rank heads attend to all tokens by ``rank`` channels; band heads attend to ``window`` tokens on each side.
 
-    Guo, Qiu, Xue, Zhang 2019 (IEEE/ACM TASLP 27(12)), which is on no arXiv. q, k, v (B, H, N, D) -> (B, H, N, D), where
-    q and k of low-rank heads end in zeros. O(N^2 D) time, for the values of low-rank heads are as wide as any; O(N D)
-    memory. ``low_rank_heads`` come first, by default half of all, rounded up; projections of queries and keys are
-    smaller by what these heads lack. Scores of a head are divided by the root of its own width.
-    Deviates: how the paper joins both kinds is reconstructed from its description in surveys.
+    Guo, Qiu, Xue, Zhang 2019 (IEEE/ACM TASLP 27(12)), not on arXiv. q, k, v (B, H, N, D) -> (B, H, N, D), with q and k
+    of low-rank heads padded by zeros. O(N^2 D) time, because the values of low-rank heads have full width; O(N D)
+    memory. The first ``low_rank_heads`` heads, by default half of all, rounded up, are low-rank; the projections of
+    queries and keys omit the channels that these heads do not have. The scores of each head are divided by the square
+    root of the width of its queries and keys.
+
+    Deviations: how the paper combines both kinds of heads is reconstructed from its description in surveys.
     """
 
     spec = MixerSpec(
@@ -51,20 +53,22 @@ class LowRankBand(HeadMixer):
         if window < 0:
             raise UserError(f"model.mixer.window={window}: must not be negative")
         if self.kv_heads != heads:
-            raise UserError("model.mixer.kv_heads: heads of two kinds share no keys; leave it out")
+            raise UserError("model.mixer.kv_heads: low-rank and band heads cannot share keys; leave it out")
         self.low = (heads + 1) // 2 if low_rank_heads is None else low_rank_heads
         if not 0 <= self.low <= heads:
-            raise UserError(f"model.mixer.low_rank_heads={low_rank_heads}: must be from 0 to {heads}, all heads")
+            raise UserError(
+                f"model.mixer.low_rank_heads={low_rank_heads}: must be between 0 and {heads}, the number of heads"
+            )
         self.rank, self.window = min(rank, self.head_dim), window
         channels = self.low * self.rank + (heads - self.low) * self.head_dim
         self.query, self.key = linear(width, channels), linear(width, channels)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values (B, H, N, D) of x (B, N, E)."""
+        """Return queries, keys and values (B, H, N, D) of x (B, N, E)."""
         return self._widened(self.query(x)), self._widened(self.key(x)), self.split(self.value(x))
 
     def _widened(self, x: Tensor) -> Tensor:
-        """Channels of all heads to (B, H, N, D), those that low-rank heads lack being zero."""
+        """Split the channels of all heads to (B, H, N, D), padding those of low-rank heads by zeros."""
         if self.rank == self.head_dim:
             return self.split(x)
         low, band = x.split((self.low * self.rank, (self.heads - self.low) * self.head_dim), -1)
@@ -72,7 +76,7 @@ class LowRankBand(HeadMixer):
         return self.split(torch.cat((wide, band), -1))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Full attention of the first heads, that in windows of the others."""
+        """Apply full attention in low-rank heads and window attention in band heads."""
         parts, padding = [], context.padding
         if self.low:
             low, scale = (x[:, : self.low] for x in (q, k, v)), self.rank**-0.5

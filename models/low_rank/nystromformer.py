@@ -1,4 +1,4 @@
-"""Softmax attention approximated from a few landmarks."""
+"""Nyströmformer: softmax attention approximated from a few landmarks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from ..mixer import Context, HeadMixer, MixerSpec
 
 
 class Nystromformer(HeadMixer):
-    """softmax(Q k̃ᵀ) softmax(q̃ k̃ᵀ)⁺ softmax(q̃ Kᵀ) V, where landmarks q̃, k̃ are means of segments; plus a convolution.
+    """softmax(Q k̃ᵀ) softmax(q̃ k̃ᵀ)⁺ softmax(q̃ Kᵀ) V plus a convolution of V; landmarks q̃, k̃ are means of segments.
 
     Xiong et al. 2021, arXiv 2102.03902. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). O(N m D + m^3) time.
-    ``landmarks`` is m. ``iterations`` of the pseudo-inverse: its early stop regularises, and the exact inverse does far
-    worse. ``convolution`` is the odd width of the filter of each head over its values, 0 for none.
-    A row of at most m tokens is its own landmarks and gets exact attention, as in the authors' code where m = N.
-    Deviates: segments divide the row's own length, without its padding; the inverse begins from the norms of each
-    matrix alone, where the authors' depends on the batch; there are no weights to drop, so outputs are dropped.
+    ``landmarks`` is m. ``iterations`` is the number of iterations of the pseudo-inverse; stopping early regularises,
+    and the exact inverse performs far worse. ``convolution`` is the odd kernel size of the filter of each head over its
+    values, 0 for none. A sequence of at most m tokens uses every token as a landmark and gets exact attention, as in
+    the authors' code for m = N.
+
+    Deviations from the authors' code: segments divide the length of each sequence without padding; the iteration starts
+    from the norms of each matrix separately, where the authors' start depends on the batch; dropout is applied to
+    outputs, because the attention weights are not available.
     """
 
     spec = MixerSpec(
@@ -62,7 +65,7 @@ class Nystromformer(HeadMixer):
             nn.init.uniform_(self.filters, -(convolution**-0.5), convolution**-0.5)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Exact attention where every row is its own landmarks, else through them; plus the convolution."""
+        """Apply exact attention for up to ``landmarks`` tokens, otherwise through landmarks; add the convolution."""
         if q.shape[2] <= self.landmarks:
             o = softmax_attention(q, k, v, padding=context.padding)
         else:
@@ -78,7 +81,7 @@ class Nystromformer(HeadMixer):
         with full_precision(q):
             middle = pseudo_inverse(landmarks.between, self.iterations) @ landmarks.summary
         if padding is not None:
-            # Where landmarks are the tokens, the outer two factors are one exact softmax.
+            # If all tokens are landmarks, the first factor is the exact softmax, which applies to the values.
             tokens = by_query_head(segment_mean(v, self.landmarks, padding)[0], q)
             middle = torch.where((padding.lengths <= self.landmarks)[:, None, None, None], tokens, middle)
         return landmarks.read(q, middle)

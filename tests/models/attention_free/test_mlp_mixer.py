@@ -7,20 +7,20 @@ from lra_bench.contracts import UserError
 from tests.support.mixer_cases import WIDTH, make, rows, run
 
 
-def test_mixer_treats_channels_alike():
+def test_permuting_channels_permutes_outputs():
     mixer, x = make("mlp_mixer"), rows(2, 40)
     order = torch.randperm(WIDTH, generator=torch.Generator().manual_seed(0))
     assert (run(mixer, x)[..., order] - run(mixer, x[..., order])).abs().max() < 1e-12
 
 
-def test_mixer_weights_are_convolutions_of_width_one():
+def test_equals_convolutions_of_kernel_size_one():
     mixer, x = make("mlp_mixer", max_length=40), rows(2, 40)
     hidden = torch.nn.functional.conv1d(x, mixer.before[..., None], mixer.before_bias)
     expected = torch.nn.functional.conv1d(torch.nn.functional.gelu(hidden), mixer.after[..., None], mixer.after_bias)
     assert (run(mixer, x) - expected).abs().max() < 1e-12
 
 
-def test_a_shorter_row_takes_the_first_weights():
+def test_shorter_sequences_use_the_first_weights():
     mixer, short = make("mlp_mixer", max_length=40), make("mlp_mixer", max_length=25)
     with torch.no_grad():
         short.load_state_dict(

@@ -1,4 +1,4 @@
-"""H-Transformer-1D: its levels are a partition, and exact where nothing changes within cells."""
+"""H-Transformer-1D: levels partition all pairs of tokens, and are exact for inputs that are constant within cells."""
 
 import pytest
 import torch
@@ -35,30 +35,30 @@ def test_weights_of_every_query_sum_to_one(n, block, causal):
 
 @both
 @pytest.mark.parametrize("n", LENGTHS)
-def test_every_pair_meets_once(n, causal):
-    """Where all scores are equal, every token that is seen has the same weight."""
+def test_every_pair_is_covered_once(n, causal):
+    """If all scores are equal, all visible tokens have the same weight."""
     zero, one = torch.zeros(1, 1, n, 3, dtype=torch.float64), torch.eye(n, dtype=torch.float64)
     padding = Padding.from_lengths(torch.tensor([n - n // 5]), n)
     weights = hierarchical_attention(zero, zero, one[None, None], block=4, causal=causal, padding=padding)[0, 0]
-    seen = padding.valid & (one.cumsum(1).mT > 0 if causal else torch.ones_like(one) > 0)
-    expected = seen.double() / seen.sum(-1, keepdim=True)
+    visible = padding.valid & (one.cumsum(1).mT > 0 if causal else torch.ones_like(one) > 0)
+    expected = visible.double() / visible.sum(-1, keepdim=True)
     rows = padding.valid[0]
     assert (weights - expected)[rows].abs().max() < 1e-12
 
 
 @both
 @pytest.mark.parametrize("n", [64, 77, 200])
-def test_what_is_constant_in_cells_gets_full_attention(n, causal):
+def test_inputs_constant_within_cells_get_full_attention(n, causal):
     cells = -(-n // 32)
     q, k, v = (draw(2, 2, cells, 4, seed=seed).repeat_interleave(32, 2)[:, :, :n] for seed in range(3))
     if causal:
-        q = draw(2, 2, n, 4)  # its queries are never averaged
+        q = draw(2, 2, n, 4)  # the causal form does not average queries
     o = hierarchical_attention(q, k, v, block=4, causal=causal)
     assert (o - full(q, k, v, causal)).abs().max() < 1e-12
 
 
 @both
-def test_two_blocks_are_full_attention_and_more_are_not(causal):
+def test_two_blocks_equal_full_attention_and_more_do_not(causal):
     q, k, v = (draw(1, 2, 40, 4, seed=seed) for seed in range(3))
     exact = full(q, k, v, causal)
     assert (hierarchical_attention(q, k, v, block=20, causal=causal) - exact).abs().max() < 1e-12
@@ -66,7 +66,7 @@ def test_two_blocks_are_full_attention_and_more_are_not(causal):
 
 
 @both
-def test_gradients_are_those_of_finite_differences(causal):
+def test_gradients_equal_finite_differences(causal):
     q, k, v = (draw(2, 1, 9, 1, seed=seed).requires_grad_() for seed in range(3))
     padding = Padding.from_lengths(torch.tensor([9, 6]), 9)
 
@@ -76,18 +76,18 @@ def test_gradients_are_those_of_finite_differences(causal):
     assert torch.autograd.gradcheck(attend, (q, k, v))
 
 
-def test_queries_far_away_share_what_they_read_only_where_both_sides_are_seen():
+def test_distant_queries_are_averaged_unless_causal():
     q, k, v = (draw(1, 1, 64, 4, seed=seed) for seed in range(3))
     changed = q.clone()
     changed[:, :, 63] += 1
     for causal in (False, True):
         before, after = (hierarchical_attention(each, k, v, block=4, causal=causal) for each in (q, changed))
         moved = (before - after).abs().amax((0, 1, 3)) > 1e-6
-        # Eight queries lie in a cell of the highest level.
+        # A cell of the highest level contains eight queries.
         assert moved.nonzero().flatten().tolist() == ([63] if causal else list(range(56, 64)))
 
 
 @pytest.mark.parametrize("block", [0, 1, 5])
-def test_odd_blocks_are_refused(block):
+def test_invalid_blocks_are_rejected(block):
     with pytest.raises(UserError, match=rf"model\.mixer\.block={block}"):
         make("h_transformer_1d", block=block)

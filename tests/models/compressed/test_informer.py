@@ -1,4 +1,4 @@
-"""ProbSparse attention: which queries are chosen, and what the others read."""
+"""ProbSparse attention: selected queries, and the outputs of the others."""
 
 import math
 
@@ -11,14 +11,14 @@ from tests.support.mixer_cases import context, make, rows, run
 
 
 def heads(mixer, x, lengths=None):
-    """Queries, keys and values, and what each head reads."""
+    """Return queries, keys, values and the attention output of each head."""
     q, k, v = mixer.project(x)
     return q, k, v, mixer.attend(q, k, v, context(x.shape[1], lengths))
 
 
 @pytest.mark.parametrize("n", [40, 200])
 @pytest.mark.parametrize("factor", [1, 3])
-def test_as_many_rows_as_chosen_are_exact_and_the_others_are_the_mean(n, factor):
+def test_selected_queries_are_exact_and_the_others_are_the_mean(n, factor):
     q, k, v, o = heads(make("informer", factor=factor), rows(2, n))
     exact = (q @ k.mT * q.shape[-1] ** -0.5).softmax(-1) @ v
     is_exact = ((o - exact).abs() < 1e-12).all(-1)
@@ -27,7 +27,7 @@ def test_as_many_rows_as_chosen_are_exact_and_the_others_are_the_mean(n, factor)
     assert (is_exact.sum(-1) == factor * math.ceil(math.log(n))).all()
 
 
-def test_the_query_that_stands_out_is_chosen():
+def test_query_with_large_scores_is_selected():
     mixer, x = make("informer", factor=2), rows(1, 200)
     q, k, v = mixer.project(x)
     q[:, :, 77] *= 100
@@ -35,14 +35,14 @@ def test_the_query_that_stands_out_is_chosen():
     assert ((o - v.mean(2, keepdim=True)).abs()[:, :, 77].amax(-1) > 1e-3).all()
 
 
-def test_equal_keys_make_every_output_the_mean():
+def test_equal_keys_give_the_mean_in_all_outputs():
     mixer, x = make("informer"), rows(2, 50)
     q, k, v = mixer.project(x)
     o = mixer.attend(q, k[:, :, :1].expand_as(k), v, context(50))
     assert (o - v.mean(2, keepdim=True)).abs().max() < 1e-12
 
 
-def test_shorter_rows_choose_fewer():
+def test_shorter_sequences_select_fewer_queries():
     lengths = [200, 20, 5, 1]
     _, _, v, o = heads(make("informer", factor=1), rows(4, 200), lengths)
     for row, length in enumerate(lengths):
@@ -51,8 +51,8 @@ def test_shorter_rows_choose_fewer():
         assert (other == math.ceil(math.log(length))).all()
 
 
-def test_the_estimate_comes_from_keys_of_the_row_in_every_slice_of_blocks():
-    """With as many draws as there are, most keys are met: max − mean of the sample is near that of all keys."""
+def test_measure_is_close_to_the_exact_one_in_every_slice_of_blocks():
+    """With this many samples most keys are compared, so that max − mean is close to its value over all keys."""
     n = BLOCK * BLOCKS + 40
     mixer, x = make("informer", factor=200, max_length=n), rows(1, n)
     q, k, _ = mixer.project(x)
@@ -73,7 +73,7 @@ def test_groups_of_heads_share_keys():
     assert (shared - repeated).abs().max() < 1e-12
 
 
-def test_rows_beyond_the_longest_use_the_draws_again():
+def test_sequences_beyond_the_maximum_length_reuse_the_samples():
     assert run(make("informer", max_length=64), rows(1, 300)).isfinite().all()
 
 

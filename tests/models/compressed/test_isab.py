@@ -1,4 +1,4 @@
-"""ISAB: a block of its own around a few learned points."""
+"""ISAB: a self-contained block with a few learned inducing points."""
 
 import pytest
 import torch
@@ -8,21 +8,21 @@ from tests.support.mixer_cases import make, rows, run
 from tests.support.model_cases import batch_for, model, task
 
 
-def test_one_point_tells_every_token_the_same():
+def test_single_point_adds_the_same_to_every_token():
     mixer, x = make("isab", points=1), rows(2, 30)
-    seen = []
-    mixer.spread.read_norm.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    inputs = []
+    mixer.spread.read_norm.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
     run(mixer, x)
-    told = seen[0] - mixer.spread.query(x)
-    assert (told - told[:, :1]).abs().max() < 1e-12 and told.abs().max() > 1e-3
+    added = inputs[0] - mixer.spread.query(x)
+    assert (added - added[:, :1]).abs().max() < 1e-12 and added.abs().max() > 1e-3
 
 
-def test_rows_of_a_set_twice_as_often_are_told_the_same():
+def test_repeating_the_set_does_not_change_outputs():
     mixer, x = make("isab"), rows(2, 20)
     assert (run(mixer, torch.cat((x, x), 1))[:, :20] - run(mixer, x)).abs().max() < 1e-12
 
 
-def test_the_backbone_adds_nothing_to_it():
+def test_backbone_adds_nothing_to_the_block():
     network, batch = model(task(), "isab", "none", own={"points": 4}), batch_for(task(), (24, 24))
     assert len(network.blocks) == 2 and network.blocks[0] is network.mixers[0]
     x = network.embedding(batch.tokens)
@@ -31,7 +31,7 @@ def test_the_backbone_adds_nothing_to_it():
     assert (network.hidden(batch) - network.norm(x)).abs().max() < 1e-12
 
 
-def test_as_large_as_a_block_of_a_transformer():
+def test_has_about_as_many_parameters_as_a_transformer_block():
     sizes = {}
     for name, own in (("isab", {}), ("transformer", {})):
         network = model(task(), name, own=own, width=64, ff_width=128)
@@ -39,7 +39,7 @@ def test_as_large_as_a_block_of_a_transformer():
     assert abs(sizes["isab"] / sizes["transformer"] - 1) < 0.1
 
 
-def test_norms_and_biases_can_be_left_out():
+def test_norms_and_biases_can_be_disabled():
     mixer, x = make("isab", norm=False, qkv_bias=False, points=3), rows(1, 9)
 
     def block(part, x, y):
@@ -58,6 +58,6 @@ def test_norms_and_biases_can_be_left_out():
 @pytest.mark.parametrize(
     ("own", "option"), [({"points": 0}, r"model\.mixer\.points=0"), ({"head_dim": 5}, r"backbone\.head_dim=5")]
 )
-def test_bad_options_are_named(own, option):
+def test_invalid_options_are_rejected(own, option):
     with pytest.raises(UserError, match=option):
         make("isab", **own)

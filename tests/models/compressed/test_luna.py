@@ -1,4 +1,4 @@
-"""Luna's packed rows: what tokens read from them, and how they go from layer to layer."""
+"""Luna: attention through the packed sequence, and how it is passed from layer to layer."""
 
 import pytest
 import torch
@@ -15,40 +15,40 @@ def stack(causal, depth=3, **options):
 
 
 def carried(network, batch):
-    """What each layer reads from the one below, and what it returns of it."""
-    seen = []
+    """Return the packed sequence that each layer receives and the one that it passes on."""
+    carries = []
     hooks = [
         mixer.register_forward_hook(
-            lambda _, arguments, result: seen.append((arguments[1].carry.get("luna"), result[1].carry.get("luna")))
+            lambda _, arguments, result: carries.append((arguments[1].carry.get("luna"), result[1].carry.get("luna")))
         )
         for mixer in network.mixers
     ]
     network(batch)
     for hook in hooks:
         hook.remove()
-    return seen
+    return carries
 
 
-def test_each_layer_adds_what_it_packed_and_the_next_normalises():
+def test_each_layer_adds_its_packed_output_and_the_next_normalises_it():
     network, x = stack(False), rows(2, 20)
     first, second, last = network.mixers
     assert first.norm is None and second.packed is None
     _, after = first(x, context(20))
-    asks = first.split(first.packed_query(first.packed))
+    queries = first.split(first.packed_query(first.packed))
     keys = first.split(first.key(x))
-    read = (asks @ keys.mT * first.head_dim**-0.5).softmax(-1) @ keys
-    expected = first.packed + read.transpose(1, 2).flatten(2)
+    packed_output = (queries @ keys.mT * first.head_dim**-0.5).softmax(-1) @ keys
+    expected = first.packed + packed_output.transpose(1, 2).flatten(2)
     assert (after.carry["luna"] - expected).abs().max() < 1e-12
     _, further = second(x, after)
     again, _ = second(x, context(20).hand_on("luna", 3 * expected + 5))
-    assert (again - second(x, after)[0]).abs().max() < 1e-4, "the norm is not the reader's own"
+    assert (again - second(x, after)[0]).abs().max() < 1e-4, "the second layer does not normalise its input"
     assert (further.carry["luna"] - second.norm(expected)).abs().max() > 1e-3
     _, end = last(x, further)
-    assert end.carry["luna"] is further.carry["luna"], "nobody reads what the last layer would hand on"
+    assert end.carry["luna"] is further.carry["luna"], "the last layer must not pass anything on"
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_gradient_reaches_the_packed_rows_from_every_layer(causal):
+def test_gradients_reach_the_packed_parameter_from_every_layer(causal):
     network, batch = stack(causal), batch_for(task())
     for depth in range(3):
         network.zero_grad()
@@ -61,20 +61,20 @@ def test_gradient_reaches_the_packed_rows_from_every_layer(causal):
         assert parameter.grad is not None, name
 
 
-def test_causal_layers_all_read_the_learned_rows():
-    """Were they to carry what was packed, an output would know later tokens through the layer above."""
+def test_all_causal_layers_use_the_learned_sequence():
+    """If packed outputs were passed on, outputs of the layer above would depend on later tokens."""
     network, batch = stack(True), batch_for(task(direction="causal"))
     learned = network.mixers[0].packed
     for before, after in carried(network, batch)[1:]:
         assert (before == learned).all() and (after == learned).all()
 
 
-def test_one_packed_row_looks_alike_to_every_token():
+def test_single_packed_position_gives_equal_outputs():
     y = run(make("luna", packed=1), rows(2, 30))
     assert (y - y[:, :1]).abs().max() < 1e-12
 
 
-def test_a_long_causal_row_equals_its_beginning():
+def test_causal_outputs_equal_those_of_a_shorter_input():
     mixer, x = make("luna", causal=True, packed=20), rows(1, 300)
     assert (run(mixer, x)[:, :77] - run(mixer, x[:, :77])).abs().max() < 1e-12
 
@@ -83,6 +83,6 @@ def test_a_long_causal_row_equals_its_beginning():
     ("own", "option"),
     [({"packed": 0}, "model.mixer.packed=0"), ({"kv_heads": 1}, "model.mixer.kv_heads"), ({"head_dim": 4}, "head_dim")],
 )
-def test_bad_options_are_named(own, option):
+def test_invalid_options_are_rejected(own, option):
     with pytest.raises(UserError, match=option):
         make("luna", **own)

@@ -1,4 +1,4 @@
-"""Memory-compressed attention: what its slots hold, who sees them, and the paper's stack."""
+"""Memory-compressed attention: compressed keys, their visibility, and the paper's stack."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from tests.support.mixer_cases import context, make, rows, run
 
 
 def with_kernel(mixer, value):
-    """The mixer with its kernels set to ``value`` times the identity at every tap."""
+    """Return the mixer with kernels of ``value`` times the identity at every tap."""
     size = mixer.head_dim
     with torch.no_grad():
         for kernel in (mixer.compress_key, mixer.compress_value):
@@ -17,7 +17,7 @@ def with_kernel(mixer, value):
     return mixer
 
 
-def test_windows_of_one_token_are_full_attention():
+def test_windows_of_one_token_equal_full_attention():
     mixer, x, lengths = with_kernel(make("memory_compressed", stride=1), 1.0), rows(2, 30), [30, 11]
     full = make("transformer")
     full.load_state_dict({key: value for key, value in mixer.state_dict().items() if "compress" not in key})
@@ -33,24 +33,24 @@ def test_an_averaging_kernel_pools_keys_and_values():
     assert (mixer.attend(q, k, v, context(20)) - expected).abs().max() < 1e-12
 
 
-@pytest.mark.parametrize(("n", "slots"), [(1, 1), (8, 1), (9, 2), (24, 3)])
-def test_there_is_one_slot_for_every_window_begun(n, slots):
+@pytest.mark.parametrize(("n", "windows"), [(1, 1), (8, 1), (9, 2), (24, 3)])
+def test_one_compressed_key_for_each_full_or_partial_window(n, windows):
     mixer = make("memory_compressed", stride=8)
-    assert mixer._compress(mixer.project(rows(1, n))[1], mixer.compress_key).shape[2] == slots
+    assert mixer._compress(mixer.project(rows(1, n))[1], mixer.compress_key).shape[2] == windows
 
 
-def test_causal_tokens_see_the_first_token_and_the_windows_before_their_own():
+def test_causal_tokens_attend_to_the_first_token_and_earlier_windows():
     mixer, n = make("memory_compressed", causal=True, stride=4), 18
     q, k, v = mixer.project(rows(1, n))
     v = v.detach().requires_grad_()
     o = mixer.attend(q, k, v, context(n))
     for i in range(n):
         (gradient,) = torch.autograd.grad(o[:, :, i].square().sum(), v, retain_graph=True)
-        seen = (gradient != 0).any(-1).any(1)[0].nonzero().flatten().tolist()
-        assert seen == ([0] if i < 4 else list(range(i // 4 * 4)))
+        visible = (gradient != 0).any(-1).any(1)[0].nonzero().flatten().tolist()
+        assert visible == ([0] if i < 4 else list(range(i // 4 * 4)))
 
 
-def test_every_other_layer_of_the_papers_stack_is_local():
+def test_every_other_layer_of_the_paper_stack_is_local():
     local = make("memory_compressed", local_block=8)
     assert not hasattr(local, "compress_key")
     block_local = make("block_local", block=8)
@@ -63,7 +63,7 @@ def test_every_other_layer_of_the_papers_stack_is_local():
 
 
 @pytest.mark.parametrize("n", [1, 7, 8, 21])
-def test_folding_by_windows_there_and_back(n):
+def test_folding_by_windows_is_inverted(n):
     q = torch.arange(2 * 3 * n * 2.0).view(2, 3, n, 2)
     folded = by_window(q, 4)
     assert torch.equal(from_window(folded, 4, n), q)
@@ -72,6 +72,6 @@ def test_folding_by_windows_there_and_back(n):
 
 
 @pytest.mark.parametrize("own", [{"stride": 0}, {"local_block": 0}])
-def test_bad_options_are_named(own):
+def test_invalid_options_are_rejected(own):
     with pytest.raises(UserError, match=rf"model\.mixer\.{next(iter(own))}=0"):
         make("memory_compressed", **own)

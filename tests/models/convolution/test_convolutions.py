@@ -1,4 +1,4 @@
-"""Convolutions: long ones by transform against sums, and the reach of the short one."""
+"""Convolutions: long ones by FFT compared with direct sums, and the receptive field of the short one."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ def draw(*shape, seed=0, dtype=torch.float64):
 
 
 def direct(x, kernel, ahead=None):
-    """The sums themselves."""
+    """Compute the convolution by direct sums."""
     y = torch.zeros(torch.broadcast_shapes(x.shape[:-1], kernel.shape[:-1]) + x.shape[-1:], dtype=x.dtype)
     n = x.shape[-1]
     for i in range(n):
@@ -29,19 +29,19 @@ class TestLong:
     @pytest.mark.parametrize("n", [1, 2, 7, 16, 33])
     @pytest.mark.parametrize("taps", [1, 3, 16, 40])
     @pytest.mark.parametrize("ahead", [None, 1, 4, 15, 40])
-    def test_equals_the_sums_with_gradients(self, n, taps, ahead):
+    def test_outputs_and_gradients_equal_direct_sums(self, n, taps, ahead):
         inputs = [draw(2, 3, n), draw(3, taps, seed=1), *([] if ahead is None else [draw(3, ahead, seed=2)])]
         gradients = []
         for compute in (fft_convolution, direct):
             leaves = [each.clone().requires_grad_() for each in inputs]
             y = compute(*leaves)
             gradients.append((y, *torch.autograd.grad(y.square().sum(), leaves, allow_unused=True)))
-        for ours, expected in zip(*gradients, strict=True):
-            expected = torch.zeros_like(ours) if expected is None else expected
-            assert (ours - expected).abs().max() < 1e-10
+        for actual, expected in zip(*gradients, strict=True):
+            expected = torch.zeros_like(actual) if expected is None else expected
+            assert (actual - expected).abs().max() < 1e-10
 
-    def test_nothing_wraps_around(self):
-        """A circular convolution of the same length would bring the end back to the beginning."""
+    def test_convolution_is_not_circular(self):
+        """A circular convolution of the same length would add the end to the beginning."""
         x = torch.zeros(64, dtype=torch.float64)
         x[-1] = 1
         assert fft_convolution(x, torch.ones(64, dtype=torch.float64))[:-1].abs().max() < 1e-12
@@ -55,7 +55,7 @@ class TestLong:
         assert y.dtype == dtype
         assert ((y.double() - exact).norm() / exact.norm()).item() < {torch.float32: 1e-6}.get(dtype, 5e-3)
 
-    def test_sizes_are_fast_and_hardly_larger(self):
+    def test_fft_sizes_have_small_factors_and_little_padding(self):
         for least in range(1, 3000):
             size, rest = fast_size(least), fast_size(least)
             for prime in (2, 3, 5):
@@ -73,24 +73,24 @@ class TestLong:
 class TestShort:
     @pytest.mark.parametrize("causal", [False, True])
     @pytest.mark.parametrize("kernel", [1, 3, 5, 9])
-    def test_sees_its_kernel_and_nothing_else(self, causal, kernel):
+    def test_receptive_field_equals_the_kernel(self, causal, kernel):
         mixer, n = make("short_convolution", causal=causal, kernel=kernel), 30
         for at in (0, 1, 15, 29):
             x = rows(1, n).requires_grad_()
             (gradient,) = torch.autograd.grad(run(mixer, x)[0, at].square().sum(), x)
-            seen = (gradient[0].norm(dim=-1) > 0).nonzero().flatten().tolist()
+            visible = (gradient[0].norm(dim=-1) > 0).nonzero().flatten().tolist()
             first, last = (at - kernel + 1, at) if causal else (at - kernel // 2, at + kernel // 2)
-            assert seen == list(range(max(0, first), min(n - 1, last) + 1))
+            assert visible == list(range(max(0, first), min(n - 1, last) + 1))
 
     @pytest.mark.parametrize("causal", [False, True])
-    def test_shifting_the_row_shifts_the_output_away_from_the_borders(self, causal):
+    def test_shifting_the_input_shifts_the_output(self, causal):
         mixer, x = make("short_convolution", causal=causal), rows(1, 40)
         assert (run(mixer, x)[:, 12:-3] - run(mixer, x[:, 7:])[:, 5:-3]).abs().max() < 1e-12
 
     @pytest.mark.parametrize("kernel", [0, -1, 4])
-    def test_bad_kernels_are_refused(self, kernel):
+    def test_invalid_kernels_are_rejected(self, kernel):
         with pytest.raises(UserError, match=rf"model\.mixer\.kernel={kernel}"):
             make("short_convolution", kernel=kernel)
 
-    def test_even_kernels_look_back(self):
+    def test_even_kernels_are_allowed_if_causal(self):
         assert run(make("short_convolution", kernel=4, causal=True), rows(1, 9)).isfinite().all()

@@ -1,4 +1,4 @@
-"""Lightweight and dynamic convolutions: kernels that sum to one, by row where rows choose them, and their reach."""
+"""Lightweight and dynamic convolutions: normalised kernels, fixed or by token, and their receptive field."""
 
 import pytest
 import torch
@@ -21,29 +21,29 @@ def draw(*shape, seed=0):
 
 
 def direct(x, filters, causal):
-    """The sums themselves, (B, H, N, D)."""
+    """Compute the convolution (B, H, N, D) by direct sums."""
     n, taps = x.shape[2], filters.shape[-1]
     first = -(taps - 1) if causal else -(taps // 2)
-    lines = []
+    outputs = []
     for i in range(n):
         own = filters[None] if filters.dim() == 2 else filters[:, :, i]
         terms = [own[..., t, None] * x[:, :, i + first + t] for t in range(taps) if 0 <= i + first + t < n]
-        lines.append(sum(terms, torch.zeros_like(x[:, :, i])))
-    return torch.stack(lines, 2)
+        outputs.append(sum(terms, torch.zeros_like(x[:, :, i])))
+    return torch.stack(outputs, 2)
 
 
 class TestKernel:
     @directions
-    @pytest.mark.parametrize("by_row", [False, True])
+    @pytest.mark.parametrize("by_token", [False, True])
     @pytest.mark.parametrize("n", [1, BLOCK, 70])
     @pytest.mark.parametrize("taps", [1, 3, 31])
-    def test_equals_the_sums_with_gradients(self, causal, by_row, n, taps):
-        x, filters = draw(2, 3, n, 4), draw(*((2, 3, n, taps) if by_row else (3, taps)), seed=1)
+    def test_outputs_and_gradients_equal_direct_sums(self, causal, by_token, n, taps):
+        x, filters = draw(2, 3, n, 4), draw(*((2, 3, n, taps) if by_token else (3, taps)), seed=1)
         found = []
         for o in (head_convolution(x, filters, causal=causal), direct(x, filters, causal)):
             found.append((o, *torch.autograd.grad(o.square().sum(), (x, filters))))
-        for ours, expected in zip(*found, strict=True):
-            assert (ours - expected).abs().max() < 1e-10
+        for actual, expected in zip(*found, strict=True):
+            assert (actual - expected).abs().max() < 1e-10
 
     def test_causal_filters_may_be_even(self):
         x, filters = draw(1, 2, 40, 3), draw(2, 4, seed=1)
@@ -59,19 +59,19 @@ class TestKernel:
 class TestBoth:
     @both
     @directions
-    def test_equals_its_definition_with_gradients(self, name, causal):
+    def test_outputs_and_gradients_equal_the_definition(self, name, causal):
         mixer, x, lengths = make(name, causal=causal), rows(3, 21).requires_grad_(), [21, 10, 1]
         found, leaves = [], [x, *mixer.parameters()]
         for compute in (run, lambda *case: dense_output(*case)[0]):
             y = context(21, lengths).padding.zero(compute(mixer, x, lengths))
             found.append((y, *torch.autograd.grad(y.square().sum(), leaves)))
-        for ours, expected in zip(*found, strict=True):
-            assert (ours - expected).abs().max() < 1e-10
+        for actual, expected in zip(*found, strict=True):
+            assert (actual - expected).abs().max() < 1e-10
 
     @both
     @directions
-    def test_a_constant_stays_away_from_the_borders(self, name, causal):
-        """Weights sum to one, whatever they are."""
+    def test_constant_input_is_kept_away_from_the_borders(self, name, causal):
+        """Kernel weights sum to one."""
         mixer = make(name, causal=causal)
         x = rows(1, 1).expand(1, 30, -1)
         expected = mixer.output(F.glu(mixer.value(x), -1))
@@ -80,14 +80,14 @@ class TestBoth:
     @both
     @directions
     @pytest.mark.parametrize("taps", [1, 3, 9])
-    def test_sees_its_kernel_and_nothing_else(self, name, causal, taps):
+    def test_receptive_field_equals_the_kernel(self, name, causal, taps):
         mixer = make(name, causal=causal, kernels=[taps])
         for at in (0, 14, 29):
             x = rows(1, 30).requires_grad_()
             (gradient,) = torch.autograd.grad(run(mixer, x)[0, at].square().sum(), x)
-            seen = (gradient[0].norm(dim=-1) > 0).nonzero().flatten().tolist()
+            visible = (gradient[0].norm(dim=-1) > 0).nonzero().flatten().tolist()
             first, last = (at - taps + 1, at) if causal else (at - taps // 2, at + taps // 2)
-            assert seen == list(range(max(0, first), min(29, last) + 1))
+            assert visible == list(range(max(0, first), min(29, last) + 1))
 
     @both
     def test_kernels_grow_with_depth(self, name):
@@ -96,7 +96,7 @@ class TestBoth:
 
     @both
     def test_a_head_has_one_kernel(self, name):
-        """Channels of a head that hold the same read the same."""
+        """Equal channels of a head have equal outputs."""
         mixer, hidden = make(name), 22
         with torch.no_grad():
             for half in (slice(0, hidden), slice(hidden, None)):
@@ -108,27 +108,27 @@ class TestBoth:
 
     @both
     @pytest.mark.parametrize("kernels", [[], [0], [3, 4]])
-    def test_bad_kernels_are_refused(self, name, kernels):
+    def test_invalid_kernels_are_rejected(self, name, kernels):
         with pytest.raises(UserError, match=r"model\.mixer\.kernels="):
             make(name, kernels=kernels)
 
     @both
     @pytest.mark.parametrize("hidden", [0, 15])
-    def test_bad_widths_are_refused(self, name, hidden):
+    def test_invalid_widths_are_rejected(self, name, hidden):
         with pytest.raises(UserError, match=rf"model\.mixer\.hidden={hidden}: .*backbone\.heads=2"):
             make(name, hidden=hidden)
 
 
-class TestOwn:
-    def test_dynamic_kernels_that_see_nothing_are_means(self):
+class TestSpecific:
+    def test_dynamic_kernels_without_weights_are_means(self):
         mixer = make("dynamic_conv", kernels=[5])
         nn.init.zeros_(mixer.choice.weight)
         value = F.glu(mixer.value(rows(1, 30)), -1)
         means = F.avg_pool1d(F.pad(value.mT, (2, 2)), 5, 1).mT
         assert (run(mixer, rows(1, 30)) - mixer.output(means)).abs().max() < 1e-12
 
-    def test_weights_are_dropped_and_not_values(self):
-        """All of a head's channels lose the same neighbours; what is left is larger by as much."""
+    def test_dropout_applies_to_weights_and_not_to_values(self):
+        """All channels of a head lose the same neighbours, and the other weights are scaled up."""
         mixer = make("light_conv", dropout=0.5, kernels=[3], hidden=2)
         mixer.output = nn.Identity()
         with torch.no_grad():
@@ -140,7 +140,7 @@ class TestOwn:
         assert (o - o[:, :1]).abs().max() < 1e-12
         assert all(min(abs(each - 2 / 3 * kept) for kept in range(4)) < 1e-3 for each in o[0, 0].tolist())
 
-    def test_as_many_weights_as_attention(self):
+    def test_has_as_many_parameters_as_attention(self):
         for width, heads in ((64, 2), (256, 4)):
             own = sum(each.numel() for each in LightConvolution(width, heads).parameters())
             assert own == pytest.approx(4 * width**2, rel=0.05)

@@ -1,4 +1,4 @@
-"""Kernels that are learned as numbers, as pieces and as a network of the lag."""
+"""Long kernels with one parameter per lag, with interpolated pieces, and from a network of the lag."""
 
 import math
 
@@ -16,20 +16,20 @@ from tests.support.mixer_cases import WIDTH, make, rows, run
 class TestSGConv:
     @pytest.mark.parametrize("taps", [1, 3, 8, 200])
     @pytest.mark.parametrize("n", [1, 9, 100, 128])
-    def test_lags_are_those_of_the_definition(self, taps, n):
+    def test_kernels_equal_the_definition(self, taps, n):
         mixer = make("sgconv", taps=taps)
         found = torch.stack(mixer.lags(n))
-        assert found.shape[-1] == n  # the pieces cover the longest row
+        assert found.shape[-1] == n  # the pieces cover the maximum length
         assert (found - pieces(mixer, n)).abs().max() < 1e-12
 
-    def test_kernels_begin_with_norm_one_and_weigh_near_lags_more(self):
+    def test_initial_kernels_have_norm_one_and_decrease_with_the_lag(self):
         torch.manual_seed(0)
         (kernel,) = SGConv(64, 2, max_length=1024, causal=True).lags(1024)
         assert (kernel.norm(dim=-1) - 1).abs().max() < 1e-5
         strength = [kernel[:, begin : 2 * begin].square().mean().sqrt().item() for begin in (8, 64, 512)]
         assert strength[0] > 3 * strength[1] > 9 * strength[2]
 
-    def test_parameters_grow_with_the_logarithm(self):
+    def test_parameters_grow_with_the_logarithm_of_the_length(self):
         counts = [SGConv(16, 2, max_length=n).pieces.numel() for n in (1024, 2048, 4096)]
         assert counts[2] - counts[1] == counts[1] - counts[0] == 2 * 16 * 8
 
@@ -41,7 +41,7 @@ class TestSGConv:
         assert difference[:23].min() > 1e-6 and difference[23:].max() < 1e-12
 
     @pytest.mark.parametrize(("option", "value"), [("taps", 0), ("decay", 0.0)])
-    def test_bad_options_are_refused(self, option, value):
+    def test_invalid_options_are_rejected(self, option, value):
         with pytest.raises(UserError, match=rf"model\.mixer\.{option}={value}"):
             make("sgconv", **{option: value})
 
@@ -49,25 +49,25 @@ class TestSGConv:
 class TestLongConv:
     @pytest.mark.parametrize("smooth", [1, 3, 7])
     @pytest.mark.parametrize("n", [1, 50, 126, 128])
-    def test_lags_are_those_of_the_definition(self, smooth, n):
+    def test_kernels_equal_the_definition(self, smooth, n):
         mixer = make("long_conv", smooth=smooth, squash=0.03)
         assert (torch.stack(mixer.lags(n)) - squashed(mixer, n)).abs().max() < 1e-12
 
-    def test_small_lags_are_squashed_and_the_others_moved_towards_zero(self):
+    def test_small_lags_are_set_to_zero_and_the_others_shrink(self):
         mixer = make("long_conv", squash=0.05)
-        (kernel, _), drawn = mixer.lags(128), mixer.kernel[0]
-        small = drawn.abs() <= 0.05
+        (kernel, _), parameters = mixer.lags(128), mixer.kernel[0]
+        small = parameters.abs() <= 0.05
         assert small.any() and (kernel[small] == 0).all()
-        assert (kernel[~small].abs() - drawn[~small].abs() + 0.05).abs().max() < 1e-12
+        assert (kernel[~small].abs() - parameters[~small].abs() + 0.05).abs().max() < 1e-12
 
-    def test_lags_are_dropped_while_training_alone(self):
+    def test_lags_are_dropped_in_training_only(self):
         mixer = make("long_conv", kernel_dropout=0.3, squash=0.0)
         assert (mixer.lags(128)[0] != 0).all()
         mixer.train()
         share = (torch.stack(mixer.lags(128)) == 0).double().mean()
         assert abs(share - 0.3) < 0.03
 
-    def test_double_exp_fades_at_rates_from_one_to_half_the_width(self):
+    def test_double_exp_decays_at_rates_from_one_to_half_the_width(self):
         torch.manual_seed(0)
         kernel = LongConv(64, 2, max_length=2048, causal=True, begin="double_exp").kernel[0]
         slow, fast = kernel[:4], kernel[-4:]
@@ -76,24 +76,24 @@ class TestLongConv:
         assert (last / first).item() == pytest.approx(math.exp(-1), rel=0.2)
         assert fast[:, 500:].abs().max() < 1e-3
 
-    def test_longer_rows_are_declared_to_be_refused(self):
+    def test_declares_a_maximum_length(self):
         assert LongConv.spec.length == "maximum"
 
     @pytest.mark.parametrize(
         ("option", "value"), [("squash", -0.1), ("kernel_dropout", 1.0), ("smooth", 2), ("begin", "zeros")]
     )
-    def test_bad_options_are_refused(self, option, value):
+    def test_invalid_options_are_rejected(self, option, value):
         with pytest.raises(UserError, match=rf"model\.mixer\.{option}={value}"):
             make("long_conv", **{option: value})
 
 
 class TestHyena:
     @pytest.mark.parametrize("layers", [0, 2])
-    def test_filters_are_those_of_the_definition(self, layers):
+    def test_filters_equal_the_definition(self, layers):
         filters = make("hyena", filter_layers=layers).filters
         assert (filters(40) - implicit(filters, 40)).abs().max() < 1e-12
 
-    def test_without_filters_it_is_a_product_of_projections(self):
+    def test_without_filters_equals_a_product_of_projections(self):
         mixer, x = make("hyena", order=3), rows(2, 20)
         with torch.no_grad():
             mixer.filters.last.weight.zero_()
@@ -103,18 +103,21 @@ class TestHyena:
         v, *gates = mixer.input(x).chunk(4, -1)
         assert (run(mixer, x) - mixer.output(v * gates[0] * gates[1] * gates[2])).abs().max() < 1e-12
 
-    def test_windows_fall_to_a_hundredth_within_their_shares_of_the_longest_row(self):
+    def test_windows_decay_to_a_hundredth_at_their_fractions_of_the_maximum_length(self):
         torch.manual_seed(0)
         filters = Hyena(WIDTH, 2, max_length=1001).filters
         assert (filters.rates[-1] * 0.3).item() == pytest.approx(-math.log(0.01), rel=1e-5)
         assert (filters.rates[0] * 1.5).item() == pytest.approx(-math.log(0.01), rel=1e-5)
-        drawn = filters(3000)
-        assert drawn.isfinite().all() and drawn[..., 2500:].abs().max() < 1e-2 * drawn[..., :500].abs().max()
+        parameters = filters(3000)
+        assert (
+            parameters.isfinite().all()
+            and parameters[..., 2500:].abs().max() < 1e-2 * parameters[..., :500].abs().max()
+        )
 
     @pytest.mark.parametrize(
         ("option", "value"),
         [("order", 0), ("filter_width", 0), ("filter_layers", -1), ("bands", 0), ("frequency", 0.0)],
     )
-    def test_bad_options_are_refused(self, option, value):
+    def test_invalid_options_are_rejected(self, option, value):
         with pytest.raises(UserError, match=rf"model\.mixer\.{option}={value}"):
             make("hyena", **{option: value})

@@ -1,4 +1,4 @@
-"""Differential attention: what it is without its second map, how λ begins, and what heads are."""
+"""Differential attention: special cases, initial λ, definition and parameters."""
 
 import math
 
@@ -14,16 +14,16 @@ from tests.support.mixer_cases import context, dense_output, make, rows, run
 directions = pytest.mark.parametrize("causal", [False, True])
 
 
-def without_second(mixer):
-    """λ of zero: both exponentials alike, and none to begin with."""
+def with_equal_exponentials(mixer):
+    """Return the mixer with equal exponentials, so that λ is ``lambda_init``."""
     nn.init.zeros_(mixer.for_queries)
     return mixer
 
 
 @directions
-def test_without_lambda_it_is_plain_attention(causal):
-    """Of the first halves of queries and keys, in heads of unit size."""
-    mixer, x = without_second(make("differential", causal=causal, lambda_init=0.0)), rows(2, 30)
+def test_zero_lambda_equals_attention(causal):
+    """With λ = 0 the output is attention by the first halves of queries and keys, normalised by head."""
+    mixer, x = with_equal_exponentials(make("differential", causal=causal, lambda_init=0.0)), rows(2, 30)
     assert mixer.share().item() == 0
     q, k, v = mixer.project(x)
     o = softmax_attention(q[..., :4], k[..., :4], v, padding=context(30, [30, 12]).padding, causal=causal)
@@ -31,8 +31,8 @@ def test_without_lambda_it_is_plain_attention(causal):
     assert found.abs().max() < 1e-12
 
 
-def test_the_same_map_twice_reads_one_less_lambda():
-    """With halves alike both maps are one, and the norm leaves of 1 − λ nothing but its sign."""
+def test_equal_maps_are_scaled_by_one_minus_lambda():
+    """With equal halves both maps are equal; of their factor 1 − λ the norm keeps only the sign."""
     mixer, x = make("differential", lambda_init=0.3), rows(2, 30)
     with torch.no_grad():
         for projection in (mixer.query, mixer.key):
@@ -45,7 +45,7 @@ def test_the_same_map_twice_reads_one_less_lambda():
     assert (mixer.attend(q, k, v, context(30)) - mixer.norm(plain) * 0.7).abs().max() < 1e-10
 
 
-def test_lambda_begins_by_layer():
+def test_initial_lambda_depends_on_the_layer():
     for layer, expected in enumerate([0.2, 0.8 - 0.6 * math.exp(-0.3), 0.8 - 0.6 * math.exp(-0.6)]):
         mixer = Differential(16, 2, layer=layer, depth=3)
         assert mixer.lambda_init == pytest.approx(expected)
@@ -56,27 +56,27 @@ def test_lambda_begins_by_layer():
 
 @directions
 @pytest.mark.parametrize("kv_heads", [1, 2])
-def test_equals_its_definition_with_gradients(causal, kv_heads):
+def test_outputs_and_gradients_equal_the_definition(causal, kv_heads):
     mixer, x, lengths = make("differential", causal=causal, kv_heads=kv_heads), rows(2, 20).requires_grad_(), [20, 13]
     found, leaves = [], [x, *mixer.parameters()]
     for compute in (run, lambda *case: dense_output(*case)[0]):
         y = context(20, lengths).padding.zero(compute(mixer, x, lengths))
         found.append((y, *torch.autograd.grad(y.square().sum(), leaves)))
-    for ours, expected in zip(*found, strict=True):
-        assert (ours - expected).abs().max() < 1e-10
+    for actual, expected in zip(*found, strict=True):
+        assert (actual - expected).abs().max() < 1e-10
 
 
-def test_it_has_as_many_weights_as_attention_but_for_lambda_and_the_norm():
+def test_parameters_exceed_attention_by_lambda_and_norm():
     sizes = [sum(each.numel() for each in make(name).parameters()) for name in ("differential", "transformer")]
     assert sizes[0] - sizes[1] == 4 * 4 + 8
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.0])
-def test_a_lambda_that_leaves_nothing_is_refused(value):
+def test_invalid_lambda_init_is_rejected(value):
     with pytest.raises(UserError, match=rf"model\.mixer\.lambda_init={value}"):
         make("differential", lambda_init=value)
 
 
-def test_heads_that_cannot_be_halved_are_refused():
+def test_odd_head_width_is_rejected():
     with pytest.raises(UserError, match=r"backbone\.heads=16: heads of width 1"):
         Differential(16, 16)

@@ -1,4 +1,4 @@
-"""Scores, shared keys and the modern body of full attention, beside what every mixer must hold."""
+"""Scores, shared keys and the modern body of full attention, in addition to the test battery."""
 
 import pytest
 import torch
@@ -16,45 +16,45 @@ def same(a, b, tolerance=1e-10):
 
 
 def with_weights_of(mixer, other):
-    """``mixer`` with the weights of ``other`` that it shares."""
+    """Return ``mixer`` with the weights of ``other`` that both have."""
     mixer.load_state_dict(other.state_dict(), strict=False)
     return mixer
 
 
 class TestScores:
-    def test_dot_is_scaled_with_larger_queries(self):
+    def test_dot_equals_scaled_with_larger_queries(self):
         dot, x = make("score_dot"), rows(2, 20)
         scaled = with_weights_of(make("transformer"), dot)
         scaled.query.weight.data *= 8**0.5
         scaled.query.bias.data *= 8**0.5
         assert same(run(dot, x), run(scaled, x))
 
-    def test_bilinear_begins_scaled(self):
+    def test_bilinear_is_initialised_as_scaled(self):
         torch.manual_seed(0)
-        fresh, x = SoftmaxAttention(WIDTH, HEADS, score="bilinear").double().eval(), rows(2, 20)
-        assert same(run(fresh, x), run(with_weights_of(make("transformer"), fresh), x), 1e-6)
+        bilinear, x = SoftmaxAttention(WIDTH, HEADS, score="bilinear").double().eval(), rows(2, 20)
+        assert same(run(bilinear, x), run(with_weights_of(make("transformer"), bilinear), x), 1e-6)
 
-    def test_reduced_to_an_orthonormal_basis_is_dot(self):
+    def test_reduced_with_an_orthonormal_basis_equals_dot(self):
         reduced, x = make("score_reduced", rank=8), rows(2, 20)
         basis = torch.linalg.qr(reduced.reduce_query.data[0]).Q
         reduced.reduce_query.data[:] = basis
         reduced.reduce_key.data[:] = basis
         assert same(run(reduced, x), run(with_weights_of(make("score_dot"), reduced), x))
 
-    def test_reduced_scores_begin_as_large_as_scaled_ones(self):
+    def test_initial_reduced_scores_have_the_scale_of_scaled_ones(self):
         torch.manual_seed(0)
         mixer = SoftmaxAttention(256, 4, score="reduced", rank=8)
         q, k = torch.randn(2, 4, 300, 64), torch.randn(2, 4, 300, 64)
         a, b = mixer.compared(q, k, Context(None, torch.arange(300)))
         assert (a @ b.mT).std().item() == pytest.approx(1, rel=0.2)
 
-    def test_additive_without_queries_weighs_alike_for_all(self):
+    def test_additive_without_queries_gives_equal_outputs(self):
         mixer, x = make("score_additive"), rows(1, 70)
         mixer.for_query.data.zero_()
         y = run(mixer, x)
         assert same(y, y[:, :1].expand_as(y))
 
-    def test_parameters(self):
+    def test_parameter_counts(self):
         count = lambda name, **own: sum(p.numel() for p in make(name, **own).parameters())  # noqa: E731
         plain = count("transformer")
         assert count("score_dot") == plain
@@ -63,7 +63,7 @@ class TestScores:
         assert count("score_additive", score_width=5) - plain == HEADS * (2 * 8 * 5 + 5)
 
     @pytest.mark.parametrize(
-        ("own", "named"),
+        ("own", "message"),
         [
             ({"score": "additive"}, "score_additive"),
             ({"score": "cosine"}, r"model\.mixer\.score=cosine"),
@@ -71,8 +71,8 @@ class TestScores:
             ({"score": "reduced", "rank": 0}, r"model\.mixer\.rank=0"),
         ],
     )
-    def test_refusals(self, own, named):
-        with pytest.raises(UserError, match=named):
+    def test_invalid_options_are_rejected(self, own, message):
+        with pytest.raises(UserError, match=message):
             make("transformer", **own)
         with pytest.raises(UserError, match=r"model\.mixer\.score_width=0"):
             make("score_additive", score_width=0)
@@ -82,25 +82,25 @@ class TestSharedKeys:
     @pytest.mark.parametrize(("name", "kv_heads"), [("mqa", 1), ("gqa", 2)])
     @pytest.mark.parametrize("score", ["scaled", "reduced"])
     @pytest.mark.parametrize("causal", [False, True])
-    def test_equals_heads_whose_keys_and_values_are_tied(self, name, kv_heads, score, causal):
+    def test_equals_heads_with_tied_keys_and_values(self, name, kv_heads, score, causal):
         torch.manual_seed(0)
         node = {key: value for key, value in node_file("model", name)["model"]["mixer"].items() if key != "_target_"}
         assert node == {"kv_heads": kv_heads}
         shared = SoftmaxAttention(WIDTH, 4, score=score, causal=causal, **node).double().eval()
-        whole = SoftmaxAttention(WIDTH, 4, score=score, causal=causal).double().eval()
+        full = SoftmaxAttention(WIDTH, 4, score=score, causal=causal).double().eval()
         state = shared.state_dict()
         for key in ("key.weight", "key.bias", "value.weight", "value.bias"):
             state[key] = state[key].unflatten(0, (kv_heads, -1)).repeat_interleave(4 // kv_heads, 0).flatten(0, 1)
         if score == "reduced":
             state["reduce_key"] = state["reduce_key"].repeat_interleave(4 // kv_heads, 0)
-        whole.load_state_dict(state)
+        full.load_state_dict(state)
         x = rows(2, 40)
-        assert same(run(shared, x, [40, 9])[0], run(whole, x, [40, 9])[0])
+        assert same(run(shared, x, [40, 9])[0], run(full, x, [40, 9])[0])
         assert len(state["key.bias"]) == 16 and len(shared.key.bias) == 4 * kv_heads
 
 
 @pytest.mark.parametrize("name", ["transformer", "linear", "local", "nystrom", "sinkhorn", "luna"])
-def test_projections_without_biases_are_those_whose_biases_are_zero(name):
+def test_projections_without_biases_equal_zero_biases(name):
     without, with_zeros, x = make(name, qkv_bias=False), make(name), rows(2, 32)
     own = dict(without.named_parameters())
     assert not {"query.bias", "key.bias", "value.bias"} & set(own) and "output.bias" in own
@@ -117,10 +117,10 @@ class TestModern:
         return model(task(), "transformer_modern", "rope", **body, **options)
 
     @pytest.mark.parametrize(("width", "hidden", "heads"), [(64, 128, 2), (256, 1024, 4), (512, 2048, 8), (16, 32, 2)])
-    def test_as_many_parameters_as_a_transformer(self, width, hidden, heads):
+    def test_has_about_as_many_parameters_as_a_transformer(self, width, hidden, heads):
         common = {"width": width, "ff_width": hidden, "heads": heads, "depth": 1}
-        ours, plain = (each.parameter_parts()["body"] for each in (self.network(**common), model(task(), **common)))
-        assert abs(ours / plain - 1) < 0.03
+        modern, plain = (each.parameter_parts()["body"] for each in (self.network(**common), model(task(), **common)))
+        assert abs(modern / plain - 1) < 0.03
 
     def test_parts(self):
         network = self.network()

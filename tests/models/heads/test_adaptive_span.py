@@ -1,4 +1,4 @@
-"""Learned spans: what they hide, how they learn, what they cost."""
+"""Learned spans: masks, gradients, windows and penalty."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ DIRECTIONS = pytest.mark.parametrize("causal", [False, True])
 
 
 def with_spans(mixer, *spans):
-    """The mixer, with those spans of its heads."""
+    """Return the mixer with these spans of its heads."""
     share = torch.tensor(spans, dtype=torch.float64) / mixer.span
     if isinstance(mixer, AdaptiveSpan):
         mixer.share.data = share
@@ -27,7 +27,7 @@ def with_spans(mixer, *spans):
 
 @BOTH
 @DIRECTIONS
-def test_a_span_of_the_whole_row_is_attention(name, causal):
+def test_span_of_the_whole_sequence_equals_attention(name, causal):
     mixer = with_spans(make(name, causal=causal, span=1000), 90, 200)
     full, x = make("transformer", causal=causal), rows(2, 90)
     full.load_state_dict(mixer.state_dict(), strict=False)
@@ -36,8 +36,8 @@ def test_a_span_of_the_whole_row_is_attention(name, causal):
 
 @DIRECTIONS
 @pytest.mark.parametrize("spans", [(0, 3), (7.5, 11)])
-def test_tokens_of_one_span_are_a_head_of_it(causal, spans):
-    """Where the map of tokens is a constant, both are the same, the gradient of the span included."""
+def test_constant_dynamic_spans_equal_static_spans(causal, spans):
+    """If the linear map of the tokens is constant, outputs and gradients of the spans are equal."""
     spans = tuple(max(span, 1e-9) for span in spans)
     static, dynamic = (
         with_spans(make(name, causal=causal), *spans) for name in ("adaptive_span", "adaptive_span_dynamic")
@@ -54,18 +54,18 @@ def test_tokens_of_one_span_are_a_head_of_it(causal, spans):
 
 @BOTH
 @DIRECTIONS
-def test_sees_the_span_and_the_ramp_and_nothing_else(name, causal):
+def test_receptive_field_is_the_span_and_the_ramp(name, causal):
     mixer = with_spans(make(name, causal=causal, span=100, ramp=4), 3, 21.5)
     q, k, v = mixer.project(rows(1, 90))
     v = v.detach().requires_grad_()
     for head, last in enumerate((6, 25)):
         o = mixer.within(mixer.spans(rows(1, 90)), q, k, v, context(90))
         (gradient,) = torch.autograd.grad(o[0, head, 45].sum(), v)
-        seen = (gradient[0].abs().sum(-1) > 0).nonzero().tolist()
-        assert seen == [[head, at] for at in range(45 - last, 46 if causal else 46 + last)]
+        visible = (gradient[0].abs().sum(-1) > 0).nonzero().tolist()
+        assert visible == [[head, at] for at in range(45 - last, 46 if causal else 46 + last)]
 
 
-def test_finite_differences_of_the_span():
+def test_gradient_of_the_span_equals_finite_differences():
     mixer, x, step = with_spans(make("adaptive_span"), 5.3, 9.6), rows(1, 60), 1e-6
     (gradient,) = torch.autograd.grad(run(mixer, x).square().sum(), mixer.share)
     for head in range(HEADS):
@@ -78,14 +78,14 @@ def test_finite_differences_of_the_span():
 
 
 @BOTH
-def test_the_window_follows_the_longest_span(name, monkeypatch):
+def test_window_follows_the_largest_span(name, monkeypatch):
     windows = []
 
-    def noted(*arguments, window, **options):
+    def recorded(*arguments, window, **options):
         windows.append(window)
         return patterns.within_window(*arguments, window=window, **options)
 
-    monkeypatch.setattr("lra_bench.models.heads.adaptive_span.within_window", noted)
+    monkeypatch.setattr("lra_bench.models.heads.adaptive_span.within_window", recorded)
     mixer, x = make(name, span=1000, ramp=32), rows(1, 400)
     for longest in (0.5, 30, 200):
         run(with_spans(mixer, longest, 0.1), x)
@@ -93,7 +93,7 @@ def test_the_window_follows_the_longest_span(name, monkeypatch):
 
 
 @BOTH
-def test_the_penalty_is_of_the_mean_span_of_real_tokens_while_training(name):
+def test_penalty_is_proportional_to_the_mean_span_without_padding(name):
     mixer, x = make(name, penalty=0.5), rows(2, 30)
     where = context(30, [30, 4])
     assert not mixer(x, where)[1].losses
@@ -106,7 +106,7 @@ def test_the_penalty_is_of_the_mean_span_of_real_tokens_while_training(name):
     assert share.grad[share > 0].min() > 0
 
 
-def test_spans_stay_where_they_are_defined():
+def test_spans_are_clamped():
     mixer = make("adaptive_span")
     mixer.share.data = torch.tensor([-0.2, 1.7], dtype=torch.float64)
     with torch.no_grad():
@@ -116,28 +116,28 @@ def test_spans_stay_where_they_are_defined():
 
 
 @pytest.mark.parametrize("kind", [AdaptiveSpan, DynamicSpan])
-def test_begins_at_the_initial_span(kind):
+def test_is_initialised_at_the_initial_span(kind):
     spans = kind(WIDTH, HEADS).spans(torch.randn(1, 5, WIDTH))
     assert (spans - 32).abs().max() < 1e-3
 
 
 @BOTH
-def test_the_loss_reaches_the_output_of_a_model(name):
+def test_loss_is_part_of_the_output_of_a_model(name):
     network = model(task(), name).train()
     assert network(batch_for(task())).losses["span"] > 0
     assert not network.eval()(batch_for(task())).losses
 
 
 @BOTH
-def test_refusals(name):
-    for own, named in (
+def test_invalid_options_are_rejected(name):
+    for own, message in (
         ({"span": 0}, "span=0"),
         ({"ramp": 0}, "ramp=0"),
         ({"penalty": -1}, "penalty=-1"),
         ({"initial_span": 25}, "initial_span=25"),
         ({"initial_span": -1}, "initial_span=-1"),
     ):
-        with pytest.raises(UserError, match=rf"model\.mixer\.{named}"):
+        with pytest.raises(UserError, match=rf"model\.mixer\.{message}"):
             make(name, **own)
     with pytest.raises(UserError, match=r"model\.mixer\.initial_span=0: a sigmoid"):
         make("adaptive_span_dynamic", initial_span=0)

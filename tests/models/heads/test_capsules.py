@@ -1,4 +1,4 @@
-"""Merging heads by routing, against loops over single numbers."""
+"""Merging of heads by routing, compared with loops over single numbers."""
 
 import math
 
@@ -29,17 +29,17 @@ def draw(*shape):
 
 
 def normalised(x):
-    """Softmax of a list of numbers."""
+    """Return the softmax of a list of numbers."""
     exponents = [math.exp(each - max(x)) for each in x]
     return [each / sum(exponents) for each in exponents]
 
 
-def dynamic_of(module, votes):
-    """Routing by agreement of one token's votes [head][capsule], capsule by capsule."""
+def dynamic_reference(module, votes):
+    """Compute dynamic routing of one token's votes [head][capsule], capsule by capsule."""
     heads, capsules = votes.shape[:2]
     logits = np.zeros((heads, capsules))
     for t in range(module.iterations):
-        shares = [normalised(line) for line in logits.tolist()]
+        shares = [normalised(head_logits) for head_logits in logits.tolist()]
         found = []
         for n in range(capsules):
             s = sum(shares[h][n] * votes[h, n] for h in range(heads))
@@ -50,8 +50,8 @@ def dynamic_of(module, votes):
     return np.concatenate(found)
 
 
-def em_of(module, votes):
-    """Gaussians fitted to one token's votes [head][capsule], capsule by capsule and channel by channel."""
+def em_reference(module, votes):
+    """Compute EM routing of one token's votes [head][capsule], capsule by capsule and channel by channel."""
     heads, capsules, channels = votes.shape
     benefit = module.benefit.detach().numpy()
     shares = np.full((heads, capsules), 1 / capsules)
@@ -67,7 +67,7 @@ def em_of(module, votes):
                 cost += (math.log(math.sqrt(variance)) + (1 + math.log(2 * math.pi)) / 2) * held
                 logs[:, n] -= (votes[:, n, d] - mean) ** 2 / (2 * variance) + math.log(2 * math.pi * variance) / 2
             active[n] = 1 / (1 + math.exp(-0.01 * (1 - 0.95**t) * (benefit[n] - cost)))
-        shares = np.array([normalised(line) for line in (logs + np.log(active)).tolist()])
+        shares = np.array([normalised(head_logits) for head_logits in (logs + np.log(active)).tolist()])
         assert np.allclose(shares.sum(1), 1)
     return (active[:, None] * means).reshape(-1)
 
@@ -75,9 +75,9 @@ def em_of(module, votes):
 @every_kind
 @pytest.mark.parametrize("iterations", [1, 2, 3, 5])
 @pytest.mark.parametrize("capsules", [1, 2, 5])
-def test_definition(name, iterations, capsules):
+def test_outputs_equal_the_definition(name, iterations, capsules):
     module, x = merge(name, capsules=capsules, iterations=iterations), draw(2, 6, 12)
-    loops = {"capsule_dynamic": dynamic_of, "capsule_em": em_of}[name]
+    loops = {"capsule_dynamic": dynamic_reference, "capsule_em": em_reference}[name]
     expected = np.zeros((2, 6, 10))
     for row in range(2):
         for token in range(6):
@@ -88,12 +88,12 @@ def test_definition(name, iterations, capsules):
 
 
 @every_kind
-def test_gradients_go_through_all_iterations(name):
+def test_gradients_include_all_iterations(name):
     module, x = merge(name), draw(2, 3, 12).requires_grad_()
     assert torch.autograd.gradcheck(module, (x,), fast_mode=True)
 
 
-def test_one_round_is_the_squashed_mean_of_votes():
+def test_single_iteration_is_the_squashed_mean_of_votes():
     module, x = merge("capsule_dynamic", iterations=1), draw(1, 4, 12)
     votes = x @ module.votes.flatten(0, 1) / 5
     assert (module(x).norm(dim=-1) <= 5**0.5).all()
@@ -103,8 +103,8 @@ def test_one_round_is_the_squashed_mean_of_votes():
 
 
 @every_kind
-def test_heads_that_agree_are_read_as_one(name):
-    """However often they are asked, where all votes for a capsule are the same."""
+def test_equal_votes_determine_the_direction(name):
+    """If all votes for a capsule are equal, the capsule has their direction, for any number of iterations."""
     module, vote = merge(name, iterations=5), draw(1, 1, 10)
     votes = vote.unflatten(-1, (5, -1)).expand(3, 1, 5, 2)
     routed = module.route(votes)[0]
@@ -114,7 +114,7 @@ def test_heads_that_agree_are_read_as_one(name):
 
 @every_kind
 @pytest.mark.parametrize("size", [0.0, 1e-12, 1e6])
-def test_finite_at_any_size(name, size):
+def test_outputs_and_gradients_are_finite_at_any_scale(name, size):
     module = merge(name).float()
     x = (size * draw(2, 3, 12).float()).requires_grad_()
     y = module(x)
@@ -123,7 +123,7 @@ def test_finite_at_any_size(name, size):
 
 
 @every_kind
-def test_votes_are_not_held_for_the_backward_pass(name):
+def test_votes_are_not_stored_for_the_backward_pass(name):
     module = merge(name, heads=8, head_dim=2, width=16, capsules=8).float()
 
     def at(n):
@@ -135,17 +135,17 @@ def test_votes_are_not_held_for_the_backward_pass(name):
 
 @every_kind
 @pytest.mark.parametrize("mixer", ["local", "performer", "nystrom", "luna"])
-def test_any_mixer_of_heads_takes_it(name, mixer):
+def test_every_head_mixer_supports_the_merge(name, mixer):
     network, plain = (model(task(), mixer, own=own) for own in ({"merge": name}, {}))
     assert isinstance(network.mixers[0].output, KINDS[name])
     network.train()(batch_for(task())).logits.square().sum().backward()
     assert all(mixer.output.votes.grad.abs().max() > 0 for mixer in network.mixers)
-    ours, theirs = (each.parameter_parts()["body"] for each in (network, plain))
-    assert ours == theirs - 2 * WIDTH + (2 * HEADS if name == "capsule_em" else 0)
+    merged_size, plain_size = (each.parameter_parts()["body"] for each in (network, plain))
+    assert merged_size == plain_size - 2 * WIDTH + (2 * HEADS if name == "capsule_em" else 0)
 
 
 @every_kind
-def test_options_come_by_name_or_in_a_mapping(name):
+def test_options_are_given_by_name_or_mapping(name):
     assert NODES[name]["merge"] == {"name": name}
     for given in (name, {"name": name}, {"_target_": f"lra_bench.models.heads.capsules.{KINDS[name].__name__}"}):
         assert isinstance(make("local", merge=given).output, KINDS[name])
@@ -154,16 +154,16 @@ def test_options_come_by_name_or_in_a_mapping(name):
     assert torch.equal(run(make(name), rows(1, 9)), make(name)(rows(1, 9), context(9))[0])
 
 
-def test_refusals():
-    for given, named in (
-        ("mean", r"merge=mean: is none of capsule_dynamic, capsule_em"),
+def test_invalid_options_are_rejected():
+    for given, message in (
+        ("mean", r"merge=mean: must be one of capsule_dynamic, capsule_em"),
         ({"iterations": 3}, r"merge=None"),
         ({"name": "capsule_em", "capsules": 3}, r"merge\.capsules=3"),
         ({"name": "capsule_em", "capsules": 0}, r"merge\.capsules=0"),
         ({"name": "capsule_em", "iterations": 0}, r"merge\.iterations=0"),
         ({"name": "capsule_em", "rounds": 2}, r"merge\.rounds"),
     ):
-        with pytest.raises(UserError, match=rf"model\.mixer\.{named}"):
+        with pytest.raises(UserError, match=rf"model\.mixer\.{message}"):
             make("transformer", merge=given)
     with pytest.raises(UserError, match=r"merge: FNet has no such option"):
         make("fnet", merge="capsule_em")

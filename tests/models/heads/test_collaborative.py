@@ -1,4 +1,4 @@
-"""Heads in one space of queries and keys: its special case, what its content term is for, what it costs."""
+"""Collaborative heads: the special case of separate channels, the content term and parameter counts."""
 
 import pytest
 import torch
@@ -10,14 +10,14 @@ from tests.support.model_cases import model, task
 
 
 def concatenated(mixer):
-    """The mixer, with each head on channels of its own."""
+    """Return the mixer with each head on separate channels."""
     mixer.mixing.data = torch.eye(HEADS, dtype=torch.float64).repeat_interleave(WIDTH // HEADS, 1)
     return mixer
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_heads_on_channels_of_their_own_are_attention(causal):
-    """Biases of queries included, which are w · x; those of keys add the same to all scores of a query."""
+def test_heads_on_separate_channels_equal_attention(causal):
+    """w · x replaces the bias of the queries; that of the keys adds the same number to all scores of a query."""
     full, x = make("transformer", causal=causal), rows(2, 50)
     mixer = concatenated(make("collaborative", causal=causal, shared_width=WIDTH))
     state = {key: value for key, value in full.state_dict().items() if key in mixer.state_dict()}
@@ -27,7 +27,7 @@ def test_heads_on_channels_of_their_own_are_attention(causal):
     assert (run(mixer, x, [50, 20])[0] - run(full, x, [50, 20])[0]).abs().max() < 1e-12
 
 
-def test_content_is_all_that_is_left_without_queries():
+def test_zero_queries_leave_the_content_term():
     mixer, x = make("collaborative"), rows(1, 40)
     mixer.query.weight.data.zero_()
     y = run(mixer, x)
@@ -38,7 +38,7 @@ def test_content_is_all_that_is_left_without_queries():
 
 
 @pytest.mark.parametrize(("width", "heads", "shared"), [(64, 2, 48), (64, 2, 5), (256, 8, 192)])
-def test_parameters(width, heads, shared):
+def test_parameter_counts(width, heads, shared):
     own = {} if shared == 3 * width // 4 else {"shared_width": shared}
     mixer = CollaborativeHeads(width, heads, **own)
     expected = 2 * width * shared + heads * shared + heads * width + 2 * (width * width + width)
@@ -46,13 +46,15 @@ def test_parameters(width, heads, shared):
 
 
 @pytest.mark.parametrize(("width", "hidden", "heads"), [(64, 128, 2), (256, 1024, 4), (32, 32, 4), (512, 1024, 8)])
-def test_comparable_with_a_transformer(width, hidden, heads):
+def test_has_about_as_many_parameters_as_a_transformer(width, hidden, heads):
     common = {"width": width, "ff_width": hidden, "heads": heads, "depth": 1}
-    ours, plain = (model(task(), name, **common).parameter_parts()["body"] for name in ("collaborative", "transformer"))
-    assert 0.9 <= ours / plain <= 1
+    collaborative, plain = (
+        model(task(), name, **common).parameter_parts()["body"] for name in ("collaborative", "transformer")
+    )
+    assert 0.9 <= collaborative / plain <= 1
 
 
-def test_refusals():
-    for own, named in (({"shared_width": 0}, "shared_width=0"), ({"kv_heads": 1}, "kv_heads")):
-        with pytest.raises(UserError, match=rf"model\.mixer\.{named}"):
+def test_invalid_options_are_rejected():
+    for own, message in (({"shared_width": 0}, "shared_width=0"), ({"kv_heads": 1}, "kv_heads")):
+        with pytest.raises(UserError, match=rf"model\.mixer\.{message}"):
             make("collaborative", **own)

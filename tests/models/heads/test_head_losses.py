@@ -1,4 +1,4 @@
-"""Losses on heads: who shows what, and that they touch nothing but the loss."""
+"""Losses on heads: which mixers support them, and that they change only the loss."""
 
 from typing import ClassVar
 
@@ -18,7 +18,7 @@ HEADED = [(name, causal) for name, causal in CASES if isinstance(make(name, caus
 
 
 def losses(mixer, x, lengths=None):
-    """What the mixer adds in training."""
+    """Return the losses that the mixer adds in training."""
     training = mixer.training
     added = mixer.train()(x, context(x.shape[1], lengths))[1].losses
     mixer.train(training)
@@ -27,12 +27,12 @@ def losses(mixer, x, lengths=None):
 
 @pytest.mark.parametrize(("name", "causal"), HEADED)
 @pytest.mark.parametrize("choice", ["disagreement", "pattern_guided", POSITION])
-def test_every_mixer_of_heads_adds_the_loss_or_refuses_it(name, causal, choice):
-    """A loss that was asked for and is not there would be the worst answer."""
+def test_every_head_mixer_adds_or_rejects_the_loss(name, causal, choice):
+    """A requested loss must not be omitted silently."""
     try:
         mixer = make(name, causal=causal, head_losses=choice)
     except UserError as error:
-        kind = "heads" if "does not show its heads" in str(error) else "attention weights"
+        kind = "heads" if "does not expose its heads" in str(error) else "attention weights"
         assert str(error).startswith("model.mixer.head_losses=") and kind in str(error)
         assert kind == "heads" or choice != "disagreement"
         return
@@ -43,15 +43,15 @@ def test_every_mixer_of_heads_adds_the_loss_or_refuses_it(name, causal, choice):
     loss.backward()
 
 
-def test_the_plainest_mixers_show_what_they_have():
-    shown = {name for name, causal in HEADED if not (SPECS[name].bidirectional and causal)}
-    refused = set()
-    for name in shown:
+def test_common_mixers_support_the_losses():
+    names = {name for name, causal in HEADED if not (SPECS[name].bidirectional and causal)}
+    rejected = set()
+    for name in names:
         try:
             make(name, causal=not SPECS[name].bidirectional, head_losses="disagreement")
         except UserError:
-            refused.add(name)
-    assert not refused & {"transformer", "mqa", "local", "bigbird", "longformer", "linformer", "nystrom", "performer"}
+            rejected.add(name)
+    assert not rejected & {"transformer", "mqa", "local", "bigbird", "longformer", "linformer", "nystrom", "performer"}
     for name in ("transformer", "score_additive", "score_reduced", "collaborative"):
         make(name, head_losses=POSITION)
     for name in ("local", "performer", "talking_heads"):
@@ -59,36 +59,36 @@ def test_the_plainest_mixers_show_what_they_have():
             make(name, head_losses=POSITION)
 
 
-class Backwards(SoftmaxAttention):
-    """Attends to other weights than those that it inherits to show."""
+class OtherWeights(SoftmaxAttention):
+    """Overrides ``attend``, so that the inherited ``use_weights`` returns other weights."""
 
     def attend(self, q, k, v, context):
         return super().attend(-q, k, v, context)
 
 
-class Secretive(SoftmaxAttention):
-    """Has a forward of its own, which adds no losses."""
+class WithoutLosses(SoftmaxAttention):
+    """Overrides ``forward`` without adding losses."""
 
     def forward(self, x, context):
         return self.merge(self.attend(*self.project(x), context)), context
 
 
-class Shown(Secretive):
-    """Says that it shows its heads, and so must be believed; its class defines no forward, though."""
+class OnlyDeclared(WithoutLosses):
+    """Declares that it exposes its heads, but the class that defines its ``forward`` does not."""
 
     shows_heads: ClassVar[bool] = True
 
 
 @pytest.mark.parametrize(
-    ("kind", "choice"), [(Backwards, POSITION), (Secretive, "disagreement"), (Shown, "disagreement")]
+    ("kind", "choice"), [(OtherWeights, POSITION), (WithoutLosses, "disagreement"), (OnlyDeclared, "disagreement")]
 )
-def test_what_a_class_inherits_it_does_not_show(kind, choice):
+def test_overridden_methods_are_not_assumed_to_expose_heads(kind, choice):
     with pytest.raises(UserError, match=rf"model\.mixer\.head_losses=disagreement: {kind.__name__}"):
         kind(WIDTH, HEADS, head_losses=choice)
 
 
 @pytest.mark.parametrize("choice", ["disagreement", "pattern_guided", POSITION])
-def test_outputs_stay_and_evaluation_is_free(choice):
+def test_outputs_are_unchanged_and_evaluation_adds_no_loss(choice):
     x = rows(2, 40)
     mixer, plain = make("transformer", head_losses=choice), make("transformer")
     assert torch.equal(run(mixer, x), run(plain, x))
@@ -97,22 +97,24 @@ def test_outputs_stay_and_evaluation_is_free(choice):
 
 
 @pytest.mark.parametrize("choice", ["disagreement", "pattern_guided", POSITION])
-def test_weight_scales_and_layers_add(choice):
+def test_weight_scales_the_loss_and_layers_add_up(choice):
     node = {"name": choice} if isinstance(choice, str) else choice
     x = rows(2, 40)
     found = [losses(make("transformer", head_losses={**node, "weight": w}), x)[node["name"]] for w in (0.0, 1.0, 3.0)]
     assert found[0] == 0 and found[2].item() == pytest.approx(3 * found[1].item())
     network = model(task(), own={"head_losses": choice}).train()
-    seen = []
+    losses_by_layer = []
     for mixer in network.mixers:
-        mixer.register_forward_hook(lambda module, args, result: seen.append(result[1].losses[node["name"]].item()))
+        mixer.register_forward_hook(
+            lambda module, args, result: losses_by_layer.append(result[1].losses[node["name"]].item())
+        )
     total = network(batch_for(task())).losses[node["name"]]
-    assert len(seen) == 2 and total.item() == seen[1] > seen[0] > 0
+    assert len(losses_by_layer) == 2 and total.item() == losses_by_layer[1] > losses_by_layer[0] > 0
 
 
 @pytest.mark.parametrize("choice", ["disagreement", SUBSPACE, POSITION, "pattern_guided"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_padding_does_not_enter_and_micro_batches_add_up(choice, causal):
+def test_padding_has_no_effect_and_micro_batches_average(choice, causal):
     mixer, x = make("transformer", causal=causal, head_losses=choice), rows(4, 80)
     lengths = [80, 33, 1, 50]
     (whole,) = losses(mixer, x, lengths).values()
@@ -127,7 +129,7 @@ def test_padding_does_not_enter_and_micro_batches_add_up(choice, causal):
 
 @pytest.mark.parametrize("choice", ["disagreement", "pattern_guided", POSITION])
 @pytest.mark.parametrize("padded", [False, True])
-def test_no_loss_holds_a_square(choice, padded):
+def test_memory_is_linear_in_the_length(choice, padded):
     mixer = make("transformer", head_losses=choice, dropout=0.1, dtype=torch.float32)
 
     def at(n):
@@ -140,10 +142,10 @@ def test_no_loss_holds_a_square(choice, padded):
     assert held[1] < 2.2 * held[0]
 
 
-def test_several_at_once_and_by_their_own_target():
+def test_several_losses_and_explicit_targets():
     own = {"_target_": LOSSES["disagreement"], "of": "subspace"}
     assert set(losses(make("transformer", head_losses=["pattern_guided", own]), rows(1, 9))) == set(LOSSES)
-    with pytest.raises(UserError, match=r"model\.mixer\.head_losses=agreement: is none of disagreement"):
+    with pytest.raises(UserError, match=r"model\.mixer\.head_losses=agreement: must be one of disagreement"):
         make("transformer", head_losses="agreement")
     with pytest.raises(UserError, match=r"model\.mixer\.head_losses\.weight=-1"):
         make("transformer", head_losses={"name": "disagreement", "weight": -1})

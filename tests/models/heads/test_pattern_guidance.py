@@ -1,4 +1,4 @@
-"""Guidance of heads by patterns: its definition, whom it touches, how it fades."""
+"""Pattern guidance: its definition, the heads it affects, and its decay."""
 
 import pytest
 import torch
@@ -17,12 +17,12 @@ def guided(**own):
 
 
 def distance(mixer, x, lengths, patterns, causal):
-    """The squared distance of each row of each guided head from a row with a single one."""
+    """Compute the squared distance between guided attention and one-hot patterns by loops over tokens."""
     total = []
     for row, length in enumerate(lengths):
         real = x[row : row + 1, :length]
-        seen = torch.ones(length, length, dtype=torch.bool)
-        weights = ORACLES[type(mixer)](mixer, real, seen.tril() if causal else seen)[0]
+        visible = torch.ones(length, length, dtype=torch.bool)
+        weights = ORACLES[type(mixer)](mixer, real, visible.tril() if causal else visible)[0]
         head, sums = 0, torch.zeros((), dtype=x.dtype)
         for name in ("self", "previous", "next", "first"):
             for _ in range(patterns.get(name, 0)):
@@ -43,17 +43,17 @@ def distance(mixer, x, lengths, patterns, causal):
     [{"next": 1, "previous": 1}, {"first": 2}, {"self": 1}, {"next": 1, "self": 1}, {"previous": 1, "first": 1}],
 )
 @pytest.mark.parametrize("causal", [False, True])
-def test_definition_and_gradients(patterns, causal):
+def test_loss_and_gradients_equal_the_definition(patterns, causal):
     if causal and "next" in patterns:
         with pytest.raises(UserError, match=r"model\.mixer\.head_losses\.patterns\.next=1: a causal"):
             guided(patterns=patterns, causal=True)
         return
     mixer = guided(patterns=patterns, causal=causal, weight=3.0)
     x, lengths = rows(3, 70).requires_grad_(), [70, 9, 1]
-    ours = losses(mixer, x, lengths)["pattern_guided"]
-    theirs = 3 * distance(mixer, x, lengths, patterns, causal)
-    assert ours.item() == pytest.approx(theirs.item(), rel=1e-10)
-    gradients = (torch.autograd.grad(each, [x, mixer.query.weight]) for each in (ours, theirs))
+    actual = losses(mixer, x, lengths)["pattern_guided"]
+    expected = 3 * distance(mixer, x, lengths, patterns, causal)
+    assert actual.item() == pytest.approx(expected.item(), rel=1e-10)
+    gradients = (torch.autograd.grad(each, [x, mixer.query.weight]) for each in (actual, expected))
     for one, other in zip(*gradients, strict=True):
         assert (one - other).abs().max() < 1e-10
 
@@ -63,7 +63,7 @@ def test_default_patterns_by_direction():
     assert guided(causal=True).head_losses[0].guided == [("previous", 1)]
 
 
-def test_zero_where_attention_is_the_pattern():
+def test_loss_is_zero_if_attention_equals_the_pattern():
     mixer = guided(patterns={"self": 1, "previous": 1})
     keys = 100 * torch.eye(6, 8, dtype=torch.float64).expand(1, 2, 6, 8)
     q = torch.stack((keys[:, 0], keys[:, 0].roll(1, 1)), 1)
@@ -71,7 +71,7 @@ def test_zero_where_attention_is_the_pattern():
     assert mixer.head_losses[0].loss(mixer, q, -q, keys, q, context(6)).item() > 1
 
 
-def test_heads_that_are_not_guided_feel_nothing():
+def test_other_heads_receive_no_gradient():
     mixer = guided(patterns={"previous": 1})
     losses(mixer, rows(2, 40))["pattern_guided"].backward()
     gradient = mixer.query.weight.grad.unflatten(0, (2, -1))
@@ -79,7 +79,7 @@ def test_heads_that_are_not_guided_feel_nothing():
     assert mixer.value.weight.grad is None
 
 
-def test_descending_brings_attention_to_the_pattern():
+def test_optimisation_moves_attention_towards_the_pattern():
     mixer, x = guided(patterns={"self": 2}), rows(2, 20)
     optimizer = torch.optim.Adam(mixer.parameters(), 0.05)
     for _ in range(80):
@@ -91,32 +91,32 @@ def test_descending_brings_attention_to_the_pattern():
     assert found.diagonal(dim1=-2, dim2=-1).mean() > 0.8
 
 
-class TestFading:
+class TestDecay:
     def at(self, mixer, step):
         if step:
             with torch.no_grad():
                 mixer.head_losses[0].after_step(step - 1, {})
         return losses(mixer, rows(1, 12)).get("pattern_guided", torch.zeros(())).item()
 
-    def test_holds_then_falls_to_zero(self):
+    def test_weight_is_constant_and_then_decays_to_zero(self):
         mixer = guided(hold_steps=10, decay_steps=20)
         full = self.at(mixer, 0)
         assert self.at(mixer, 10) == full
         shares = [self.at(mixer, step) / full for step in (11, 20, 25, 30, 31, 1000)]
         assert shares == pytest.approx([0.95, 0.5, 0.25, 0, 0, 0])
 
-    def test_costs_nothing_once_it_is_over(self):
+    def test_loss_is_omitted_after_the_decay(self):
         mixer = guided(hold_steps=1, decay_steps=1)
         self.at(mixer, 2)
         assert "pattern_guided" not in losses(mixer, rows(1, 12))
 
-    def test_a_resumed_run_knows_the_step(self):
+    def test_step_is_part_of_the_state(self):
         mixer, other = (guided(hold_steps=10, decay_steps=20) for _ in range(2))
         faded = self.at(mixer, 25)
         other.load_state_dict(mixer.state_dict())
         assert self.at(other, 0) == faded
 
-    def test_a_model_tells_every_layer(self):
+    def test_every_layer_has_the_loss(self):
         network = model(task(), "pattern_guided", own={"head_losses": {"name": "pattern_guided", "hold_steps": 0}})
         stepped = [module for module in network.modules() if hasattr(module, "after_step")]
         assert len(stepped) == 2 and all(isinstance(module, PatternGuidance) for module in stepped)
@@ -124,7 +124,7 @@ class TestFading:
 
 
 @pytest.mark.parametrize(
-    ("own", "named"),
+    ("own", "message"),
     [
         ({"patterns": {"last": 1}}, "patterns.last"),
         ({"patterns": {"self": -1}}, "patterns.self=-1"),
@@ -134,6 +134,6 @@ class TestFading:
         ({"decay_steps": 0}, "decay_steps=0"),
     ],
 )
-def test_refusals(own, named):
-    with pytest.raises(UserError, match=named):
+def test_invalid_options_are_rejected(own, message):
+    with pytest.raises(UserError, match=message):
         guided(**own)

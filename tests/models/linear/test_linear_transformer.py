@@ -1,4 +1,4 @@
-"""The Linear Transformer: a recurrence, without a scale, and with weights that are never negative."""
+"""Linear Transformer: its recurrent form and its non-negative weights."""
 
 import pytest
 import torch
@@ -8,8 +8,8 @@ from lra_bench.contracts import UserError
 from tests.support.mixer_cases import context, make, rows, run
 
 
-def test_is_a_recurrent_network():
-    """One state per head, updated token by token, gives the causal outputs."""
+def test_causal_form_equals_a_recurrence():
+    """The causal outputs equal those of one state per head that is updated token by token."""
     mixer, x = make("linear", causal=True), rows(2, 70)
     q, k, v = mixer.project(x)
     q, k = F.elu(q) + 1, F.elu(k) + 1
@@ -30,13 +30,13 @@ def test_outputs_are_averages_of_values(causal):
     assert (o <= v.amax(2, keepdim=True) + 1e-12).all() and (o >= v.amin(2, keepdim=True) - 1e-12).all()
 
 
-def test_equal_keys_weigh_equally_whatever_the_query():
+def test_equal_keys_have_equal_weights():
     mixer, x = make("linear"), rows(1, 20)
     q, k, v = mixer.project(x)
     o = mixer.attend(q, k[:, :, :1].expand_as(k), v, context(20))
     assert (o - v.mean(2, keepdim=True)).abs().max() < 1e-12
 
 
-def test_shared_keys_are_refused():
+def test_shared_keys_are_rejected():
     with pytest.raises(UserError, match=r"model\.mixer\.kv_heads: LinearTransformer"):
         make("linear", kv_heads=1)

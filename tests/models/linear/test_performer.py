@@ -1,4 +1,4 @@
-"""The random features of FAVOR+: what they estimate, how fast, and without which bias."""
+"""FAVOR+: error and bias of the random features, their directions, and attention."""
 
 import math
 
@@ -25,14 +25,14 @@ def iid(count, width, generator):
 
 
 def raw_qr(count, width, generator):
-    """Directions as commonly coded: QR without its signs, which LAPACK leaves as they fall."""
+    """Return directions of a QR decomposition without the correction of signs, as commonly implemented."""
     blocks = torch.randn(-(-count // width), width, width, generator=generator, dtype=torch.float64)
     rows = torch.linalg.qr(blocks).Q.mT.flatten(0, 1)[:count]
     return rows * torch.randn(count, width, generator=generator, dtype=torch.float64).norm(dim=-1, keepdim=True)
 
 
 def estimates(directions, features, draws, hyperbolic=False):
-    """Relative error of exp(q·k) estimated with so many features in all, (draws, pairs)."""
+    """Return relative errors (draws, pairs) of exp(q·k), estimated with ``features`` features in total."""
     q, k = unit(32, 0), unit(32, 1)
     found = []
     for draw in range(draws):
@@ -49,7 +49,7 @@ def root_mean_square(x):
 
 class TestEstimator:
     @pytest.mark.parametrize("hyperbolic", [False, True])
-    def test_error_falls_with_the_root_of_the_features(self, hyperbolic):
+    def test_error_decreases_with_the_root_of_the_features(self, hyperbolic):
         sizes = (256, 1024, 4096)
         errors = [root_mean_square(estimates(orthogonal_directions, m, 30, hyperbolic)) for m in sizes]
         slope = math.log(errors[-1] / errors[0]) / math.log(sizes[-1] / sizes[0])
@@ -57,18 +57,18 @@ class TestEstimator:
         expected = (0.116, 0.062, 0.031) if hyperbolic else (0.149, 0.076, 0.039)
         assert all(abs(error / value - 1) < 0.25 for error, value in zip(errors, expected, strict=True))
 
-    def test_there_is_no_bias(self):
-        """The mean over many draws comes ever closer to the truth; that of a QR without signs does not."""
-        ours = estimates(orthogonal_directions, 256, 240)
-        assert root_mean_square(ours.mean(0)) < 0.015
-        assert root_mean_square(ours.mean(0)) < 0.5 * root_mean_square(ours[:24].mean(0))
+    def test_estimate_is_unbiased(self):
+        """The mean over draws converges to the exact value, but not without the correction of signs."""
+        orthogonal = estimates(orthogonal_directions, 256, 240)
+        assert root_mean_square(orthogonal.mean(0)) < 0.015
+        assert root_mean_square(orthogonal.mean(0)) < 0.5 * root_mean_square(orthogonal[:24].mean(0))
         assert root_mean_square(estimates(raw_qr, 256, 240).mean(0)) > 0.04
 
-    def test_orthogonal_directions_err_less_than_independent_ones(self):
-        ours, independent = (estimates(kind, 256, 60) for kind in (orthogonal_directions, iid))
-        assert root_mean_square(ours) < root_mean_square(independent)
+    def test_orthogonal_directions_have_a_smaller_error_than_independent_ones(self):
+        orthogonal, independent = (estimates(kind, 256, 60) for kind in (orthogonal_directions, iid))
+        assert root_mean_square(orthogonal) < root_mean_square(independent)
 
-    def test_pairs_err_less_at_the_same_cost(self):
+    def test_hyperbolic_pairs_have_a_smaller_error_at_the_same_cost(self):
         single, paired = (estimates(orthogonal_directions, 256, 60, pairs) for pairs in (False, True))
         assert root_mean_square(paired) < root_mean_square(single)
 
@@ -88,23 +88,23 @@ class TestDirections:
         w = w / w.norm(dim=-1, keepdim=True)
         assert w.mean(0).abs().max() < 0.02
         assert (w.T @ w / len(w) - torch.eye(4) / 4).abs().max() < 0.01
-        # A component of QR without signs is never of one sign: its odd moments do not vanish.
+        # Without the correction, diagonal components of Q tend to one sign and their mean does not vanish.
         assert w.view(-1, 4, 4)[:, range(4), range(4)].mean(0).abs().max() < 0.03
 
     @pytest.mark.parametrize(("head_dim", "features"), [(64, 272), (32, 112), (8, 32), (1, 16)])
-    def test_default_is_d_log_d_in_sixteens(self, head_dim, features):
+    def test_default_is_d_log_d_rounded_up_to_sixteen(self, head_dim, features):
         assert default_features(head_dim) == features
 
-    def test_drawn_from_seed_and_layer(self):
-        def drawn(**own):
+    def test_directions_depend_on_seed_and_layer(self):
+        def directions_of(**own):
             return Performer(WIDTH, HEADS, **own).directions
 
-        assert torch.equal(drawn(seed=1, layer=2), drawn(seed=1, layer=2))
-        assert not torch.equal(drawn(seed=1, layer=2), drawn(seed=1, layer=1))
-        assert not torch.equal(drawn(seed=1, layer=2), drawn(seed=2, layer=2))
+        assert torch.equal(directions_of(seed=1, layer=2), directions_of(seed=1, layer=2))
+        assert not torch.equal(directions_of(seed=1, layer=2), directions_of(seed=1, layer=1))
+        assert not torch.equal(directions_of(seed=1, layer=2), directions_of(seed=2, layer=2))
 
-    def test_weights_do_not_depend_on_the_draw(self):
-        """Nor does the draw touch torch's own generator."""
+    def test_weights_do_not_depend_on_the_directions(self):
+        """Directions are sampled with a separate generator, not with torch's global one."""
         torch.manual_seed(0)
         one = Performer(WIDTH, HEADS, seed=0, features=8)
         torch.manual_seed(0)
@@ -141,12 +141,12 @@ class TestAttention:
         y.sum().backward()
         assert y.isfinite().all() and x.grad.isfinite().all()
 
-    def test_a_later_large_key_does_not_reach_back(self):
-        """A stabiliser over all keys would: it shrinks earlier features against whatever is added to them."""
+    def test_large_later_keys_do_not_change_earlier_outputs(self):
+        """A stabiliser over all keys would shrink earlier features relative to the constant added to them."""
         mixer, x = make("performer", causal=True, dtype=torch.float32), rows(1, 50, dtype=torch.float32)
-        loud = x.clone()
-        loud[:, 40:] *= 50
-        assert torch.equal(run(mixer, x)[:, :40], run(mixer, loud)[:, :40])
+        changed = x.clone()
+        changed[:, 40:] *= 50
+        assert torch.equal(run(mixer, x)[:, :40], run(mixer, changed)[:, :40])
 
     def test_outputs_are_dropped_in_training_only(self):
         mixer, x = make("performer", dropout=0.5), rows(2, 30)
@@ -156,14 +156,14 @@ class TestAttention:
         assert 0.4 < dropped < 0.6
         assert (mixer.eval().attend(q, k, v, context(30)) != 0).all()
 
-    def test_bad_options_are_named(self):
+    def test_invalid_options_are_rejected(self):
         for own in ({"features": 0}, {"redraw_every": -1}, {"kv_heads": 1}):
             with pytest.raises(UserError, match=next(iter(own))):
                 make("performer", **own)
 
 
 class TestRedraw:
-    def test_every_so_many_steps_from_seed_layer_and_step(self):
+    def test_directions_are_resampled_at_the_configured_steps(self):
         def after(steps, seed=0):
             mixer = Performer(WIDTH, HEADS, seed=seed, redraw_every=10)
             with torch.no_grad():
@@ -175,11 +175,11 @@ class TestRedraw:
         assert torch.equal(after(range(9)), start)
         assert not torch.equal(after(range(10)), start)
         assert torch.equal(after(range(19)), after(range(10)))
-        assert torch.equal(after(range(20)), after([19])), "a resumed run would draw otherwise"
+        assert torch.equal(after(range(20)), after([19])), "a resumed run would sample other directions"
         assert not torch.equal(after([19]), after([9]))
         assert not torch.equal(after([19]), after([19], seed=1))
 
-    def test_never_by_default_and_saved_with_the_model(self):
+    def test_directions_are_fixed_by_default_and_saved_with_the_model(self):
         network = model(task(), "performer", own={"redraw_every": 1})
         other = model(task(), "performer", weights=1)
         batch = batch_for(task())

@@ -1,4 +1,4 @@
-"""Random Fourier features: what they estimate, how fast, what keeps the normaliser from zero; and the gate."""
+"""Random Fourier features: error, the floor of the normaliser, resampling, and the gate."""
 
 import math
 
@@ -19,7 +19,7 @@ def unit(count, seed):
 
 
 def root_mean_square_error(features, draws):
-    """Of exp(q·k) estimated by cosines, relative."""
+    """Return the relative error of the Gaussian kernel of q and k, estimated by cosines."""
     q, k = unit(32, 0), unit(32, 1)
     found = []
     for draw in range(draws):
@@ -29,13 +29,13 @@ def root_mean_square_error(features, draws):
 
 
 class TestEstimator:
-    def test_error_falls_with_the_root_of_the_features(self):
+    def test_error_decreases_with_the_root_of_the_features(self):
         sizes = (256, 1024, 4096)
         errors = [root_mean_square_error(m, 30) for m in sizes]
         assert -0.65 < math.log(errors[-1] / errors[0]) / math.log(sizes[-1] / sizes[0]) < -0.35
 
     @pytest.mark.parametrize("causal", [False, True])
-    def test_approaches_softmax_attention_between_unit_vectors(self, causal):
+    def test_converges_to_softmax_attention_of_unit_vectors(self, causal):
         errors, x = [], rows(2, 40)
         for features in (64, 8192):
             mixer = make("rfa", causal=causal, features=features)
@@ -48,7 +48,7 @@ class TestEstimator:
             errors.append(((run(mixer, x) - exact).norm() / exact.norm()).item())
         assert errors[1] < 0.03 and errors[1] < errors[0] / 4
 
-    def test_the_arccos_kernel_compares_positive_parts(self):
+    def test_arccos_kernel_equals_its_expectation(self):
         """For Gaussian w, E relu(w·q) relu(w·k) = (sin a + (π − a) cos a) / 2π at angle a (Cho and Saul 2009)."""
         mixer = make("rfa", kernel="arccos", features=20_000)
         torch.nn.init.ones_(mixer.scale)
@@ -60,7 +60,7 @@ class TestEstimator:
 
 class TestNormaliser:
     @pytest.mark.parametrize(("total", "used"), [(0.0, 0.01), (1e-5, 0.01), (-1e-5, -0.01), (0.02, 0.02), (-3.0, -3.0)])
-    def test_is_kept_away_from_zero_on_its_side(self, total, used):
+    def test_absolute_value_has_a_floor(self, total, used):
         q, v = torch.ones(1, 1, 1, 1, dtype=torch.float64), torch.full((1, 1, 1, 1), 6.0, dtype=torch.float64)
         found = linear_attention(q, total * q, v, floor=0.01)
         assert found.item() == pytest.approx(6 * total / used, abs=1e-12)
@@ -71,36 +71,38 @@ class TestNormaliser:
         assert y.isfinite().all() and torch.autograd.grad(y.sum(), x)[0].isfinite().all()
 
 
-class TestDraws:
+class TestDirections:
     def test_differ_between_heads_layers_seeds_and_steps(self):
-        def drawn(steps=0, **own):
+        def directions_of(steps=0, **own):
             mixer = RFA(WIDTH, HEADS, **own)
             with torch.no_grad():
                 for step in range(steps):
                     mixer.after_step(step, {})
             return mixer.directions.clone()
 
-        start = drawn()
+        start = directions_of()
         assert abs(start.std().item() - 1) < 0.05
         assert start.shape == (HEADS, 64, WIDTH // HEADS)
         assert not torch.equal(start[0], start[1])
-        for other in (drawn(seed=1), drawn(layer=1), drawn(1), drawn(2)):
+        for other in (directions_of(seed=1), directions_of(layer=1), directions_of(1), directions_of(2)):
             assert not torch.equal(start, other)
-        assert torch.equal(start, drawn()) and torch.equal(drawn(2), drawn(2))
-        assert torch.equal(start, drawn(9, redraw_every=10)) and torch.equal(start, drawn(9, redraw_every=0))
+        assert torch.equal(start, directions_of()) and torch.equal(directions_of(2), directions_of(2))
+        assert torch.equal(start, directions_of(9, redraw_every=10)) and torch.equal(
+            start, directions_of(9, redraw_every=0)
+        )
 
     @pytest.mark.parametrize(
         "own", [{"features": 0}, {"kernel": "rbf"}, {"temperature": 0.0}, {"redraw_every": -1}, {"kv_heads": 1}]
     )
-    def test_bad_options_are_named(self, own):
+    def test_invalid_options_are_rejected(self, own):
         with pytest.raises(UserError, match=rf"model\.mixer\.{next(iter(own))}"):
             make("rfa", **own)
 
 
 class TestGate:
     @pytest.mark.parametrize("kind", ["constant", "t / (t + 1)"])
-    def test_gates_whose_sums_are_known(self, kind):
-        """A constant gate weighs exponentially; one of t / (t + 1) forgets nothing: sums become running means."""
+    def test_gates_with_known_sums(self, kind):
+        """A constant gate gives exponential weights; the gate t / (t + 1) turns sums into running means."""
         n = 70
         mixer, x = make("rfa_gated", causal=True, kernel="arccos"), rows(2, n)
         q, k, v = mixer.project(x)

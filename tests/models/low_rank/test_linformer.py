@@ -1,4 +1,4 @@
-"""Linformer: every way to project and to share, and what rows and weights they leave."""
+"""Linformer: all projections and ways of sharing them, padding and parameters."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def real(y):
 
 @pytest.mark.parametrize("sharing", ["none", "headwise", "key_value", "layerwise"])
 @pytest.mark.parametrize("projection", ["linear", "mean"])
-def test_definition(sharing, projection):
+def test_outputs_equal_the_definition(sharing, projection):
     mixer, x = make("linformer", sharing=sharing, projection=projection), rows(2, 61)
     difference = real(run(mixer, x, LENGTHS)) - real(dense_output(mixer, x, LENGTHS)[0])
     assert difference.abs().max() < 1e-12
@@ -26,20 +26,20 @@ def test_definition(sharing, projection):
 
 @pytest.mark.parametrize("projection", ["max", "convolution"])
 @pytest.mark.parametrize("sharing", ["none", "headwise"])
-def test_windows_by_hand(projection, sharing):
-    """Each row alone, without padding, window by window."""
+def test_windows_equal_loops(projection, sharing):
+    """Compute each sequence separately, without padding, window by window."""
     mixer, x = make("linformer", projection=projection, sharing=sharing, rank=16), rows(2, 61)
     assert mixer.window == 8
 
     def reduce(y, which):
-        made = []
+        reduced = []
         for start in range(0, y.shape[2], 8):
             window = y[:, :, start : start + 8]
             if projection == "max":
-                made.append(window.amax(2))
+                reduced.append(window.amax(2))
             else:
-                made.append((window * mixer.weights[which][:, : window.shape[2]]).sum(2))
-        return torch.stack(made, 2)
+                reduced.append((window * mixer.weights[which][:, : window.shape[2]]).sum(2))
+        return torch.stack(reduced, 2)
 
     found = run(mixer, x, LENGTHS)
     for row, length in enumerate(LENGTHS):
@@ -49,7 +49,7 @@ def test_windows_by_hand(projection, sharing):
 
 
 @pytest.mark.parametrize("projection", ["max", "convolution", "mean", "linear"])
-def test_padding_does_not_enter(projection):
+def test_padding_has_no_effect(projection):
     mixer, x = make("linformer", projection=projection), rows(2, 61)
     longer = torch.cat((x, 9 * rows(2, 30, seed=1)), 1)
     found = run(mixer, longer, LENGTHS)[:, :61]
@@ -66,22 +66,22 @@ def test_identity_matrices_give_full_attention():
     assert (run(mixer, x) - mixer.merge(F.scaled_dot_product_attention(q, *zeros))).abs().max() < 1e-12
 
 
-def test_one_row_looks_alike_to_every_query():
+def test_rank_one_gives_equal_outputs():
     y = run(make("linformer", rank=1), rows(2, 20))
     assert (y - y[:, :1]).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize(
-    ("sharing", "numbers"),
+    ("sharing", "matrices"),
     [("none", 2 * 2 * 2), ("headwise", 2 * 2), ("key_value", 2), ("layerwise", 1)],
 )
-def test_how_many_matrices_a_stack_has(sharing, numbers):
+def test_number_of_matrices_in_a_stack(sharing, matrices):
     network = model(task(), "linformer", own={"rank": 4, "sharing": sharing})
     found = sum(p.numel() for name, p in network.named_parameters() if name.endswith("mixer.weights"))
-    assert found == numbers * 4 * 24
+    assert found == matrices * 4 * 24
 
 
-def test_layers_read_the_matrix_of_the_first():
+def test_all_layers_use_the_matrix_of_the_first():
     network, batch = model(task(), "linformer", own={"rank": 4, "sharing": "layerwise"}), batch_for(task())
     first, second = network.mixers
     assert second.weights is None
@@ -89,25 +89,25 @@ def test_layers_read_the_matrix_of_the_first():
     second.register_forward_pre_hook(lambda _, arguments: seen.append(arguments[1].carry["linformer"]))
     network(batch).logits.sum().backward()
     assert torch.equal(seen[0], first.weights)
-    alone = model(task(), "linformer", own={"rank": 4, "sharing": "key_value"})
-    alone.load_state_dict({**network.state_dict(), "blocks.1.mixer.weights": first.weights.detach()})
-    alone(batch).logits.sum().backward()
-    each = [mixer.weights.grad for mixer in alone.mixers]
+    separate = model(task(), "linformer", own={"rank": 4, "sharing": "key_value"})
+    separate.load_state_dict({**network.state_dict(), "blocks.1.mixer.weights": first.weights.detach()})
+    separate(batch).logits.sum().backward()
+    each = [mixer.weights.grad for mixer in separate.mixers]
     assert (first.weights.grad - sum(each)).abs().max() < 1e-12 and each[1].abs().max() > 0
 
 
 @pytest.mark.parametrize("own", [{"rank": 0}, {"projection": "fourier"}, {"sharing": "all"}])
-def test_bad_options_are_named(own):
+def test_invalid_options_are_rejected(own):
     with pytest.raises(UserError, match=rf"model\.mixer\.{next(iter(own))}"):
         make("linformer", **own)
 
 
-def test_longer_than_expected_is_refused():
+def test_sequences_beyond_the_maximum_length_are_rejected():
     with pytest.raises(UserError, match="takes at most 24 tokens"):
         model(task(), "linformer")(batch_for(task(), (24, 30, 2)))
 
 
-def test_context_without_padding_needs_no_mask():
+def test_no_padding_equals_padding_of_length_zero():
     mixer, x = make("linformer", projection="mean"), rows(1, 61)
     q, k, v = mixer.project(x)
     one = mixer.attend(q, k, v, context(61))

@@ -1,4 +1,4 @@
-"""Low rank and band: what either kind of head can do, and what the other costs it."""
+"""Low-rank and band heads: receptive fields, ranks and parameters."""
 
 import pytest
 import torch
@@ -8,19 +8,19 @@ from tests.support.mixer_cases import HEADS, WIDTH, context, dense_output, make,
 
 
 def jacobian(mixer, n):
-    """Which of n rows each head's output depends on through its values, bool (H, N, N)."""
+    """Return which of n tokens the outputs of each head depend on through its values, bool (H, N, N)."""
     q, k, v = mixer.project(rows(1, n))
     found = torch.autograd.functional.jacobian(lambda v: mixer.attend(q, k, v, context(n))[0, :, :, 0], v)
     return torch.stack([found[head, :, 0, head].abs().sum(-1) > 0 for head in range(HEADS)])
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_low_rank_heads_see_all_and_band_heads_a_window(causal):
+def test_low_rank_heads_attend_to_all_tokens_and_band_heads_to_a_window(causal):
     low, band = jacobian(make("lowrank_band", causal=causal), 40)
-    behind = torch.arange(40)[:, None] - torch.arange(40)
-    earlier = behind >= 0 if causal else behind < 40
+    lag = torch.arange(40)[:, None] - torch.arange(40)
+    earlier = lag >= 0 if causal else lag < 40
     assert torch.equal(low, earlier)
-    assert torch.equal(band, earlier & (behind.abs() <= 5))
+    assert torch.equal(band, earlier & (lag.abs() <= 5))
 
 
 @pytest.mark.parametrize("rank", [1, 2, 5])
@@ -32,7 +32,7 @@ def test_scores_have_the_rank(rank):
 
 @pytest.mark.parametrize("low", [0, 1, 2])
 @pytest.mark.parametrize("causal", [False, True])
-def test_either_kind_may_be_all_heads(low, causal):
+def test_all_heads_may_be_of_one_kind(low, causal):
     mixer, x = make("lowrank_band", low_rank_heads=low, causal=causal), rows(2, 61)
     found, expected = run(mixer, x, [61, 30]), dense_output(mixer, x, [61, 30])[0]
     assert (found[0] - expected[0]).abs().max() < 1e-12
@@ -43,14 +43,14 @@ def test_either_kind_may_be_all_heads(low, causal):
         assert (run(local, x) - run(mixer, x)).abs().max() < 1e-12
 
 
-def test_fewer_channels_take_fewer_weights():
+def test_low_rank_heads_have_fewer_parameters():
     mixer, full = make("lowrank_band", rank=3), make("transformer")
     saved = 2 * (WIDTH + 1) * (WIDTH // HEADS - 3)
     assert sum(p.numel() for p in full.parameters()) - sum(p.numel() for p in mixer.parameters()) == saved
 
 
 @pytest.mark.parametrize("own", [{"rank": 0}, {"window": -1}, {"low_rank_heads": 3}, {"low_rank_heads": -1}])
-def test_wrong_options_are_named(own):
+def test_invalid_options_are_rejected(own):
     with pytest.raises(UserError, match=rf"model\.mixer\.{next(iter(own))}={next(iter(own.values()))}"):
         make("lowrank_band", **own)
     with pytest.raises(UserError, match=r"model\.mixer\.kv_heads"):

@@ -1,4 +1,4 @@
-"""Nyströmformer: its landmarks, its pseudo-inverse and where that stops, its convolution."""
+"""Nyströmformer: segments, the pseudo-inverse, the convolution and attention."""
 
 import itertools
 
@@ -21,7 +21,7 @@ def draw(*shape, seed=0):
 class TestSegments:
     @pytest.mark.parametrize("count", [1, 2, 5, 7, 12, 40])
     @pytest.mark.parametrize("padded", [False, True])
-    def test_means_by_hand(self, count, padded):
+    def test_means_equal_loops(self, count, padded):
         x, lengths = draw(6, 2, 12, 3), [12, 11, 7, 5, 1, 0] if padded else [12] * 6
         padding = Padding.from_lengths(torch.tensor(lengths), 12) if padded else None
         means, exist = segment_mean(x, count, padding)
@@ -34,13 +34,13 @@ class TestSegments:
                 expected = x[row, :, tokens].mean(1) if tokens else torch.zeros(2, 3, dtype=x.dtype)
                 assert (means[row, :, segment] - expected).abs().max() < 1e-14
 
-    def test_sizes_differ_by_one_at_most(self):
+    def test_sizes_differ_by_at_most_one(self):
         padding = Padding.from_lengths(torch.arange(1, 51), 50)
         x = torch.ones(50, 1, 50, 1, dtype=torch.float64)
-        marked = torch.arange(50, dtype=torch.float64)[None, None, :, None].expand(50, 1, 50, 1)
+        numbered = torch.arange(50, dtype=torch.float64)[None, None, :, None].expand(50, 1, 50, 1)
         assert torch.equal(segment_mean(x, 8, padding)[0][:, 0, :, 0] > 0, segment_mean(x, 8, padding)[1])
-        for length, (means, exist) in enumerate(zip(*segment_mean(marked, 8, padding), strict=True), 1):
-            # Means of consecutive numbers: first and last of each segment follow from them.
+        for length, (means, exist) in enumerate(zip(*segment_mean(numbered, 8, padding), strict=True), 1):
+            # The means of consecutive numbers determine the sizes of the segments.
             sizes, first = [], 0.0
             for mean in means[0, exist, 0].tolist():
                 sizes.append(round(2 * (mean - first) + 1))
@@ -54,17 +54,17 @@ class TestSegments:
 
 
 class TestPseudoInverse:
-    def test_comes_ever_closer_to_the_inverse(self):
+    def test_error_decreases_with_the_iterations(self):
         a = (3 * torch.eye(12, dtype=torch.float64) + draw(2, 3, 12, 12)).softmax(-1)
         errors = [(pseudo_inverse(a, n) @ a - torch.eye(12)).norm().item() for n in range(0, 22, 3)]
         assert all(after < before for before, after in itertools.pairwise(errors) if before > 1e-10)
         assert errors[-1] < 1e-10
 
-    def test_of_a_singular_matrix(self):
+    def test_singular_matrix(self):
         a = torch.full((4, 4), 0.25, dtype=torch.float64)
         assert (pseudo_inverse(a, 20) - torch.linalg.pinv(a)).abs().max() < 1e-8
 
-    def test_matrices_do_not_see_each_other(self):
+    def test_matrices_are_independent(self):
         a, b = draw(5, 5).softmax(-1), (9 * draw(5, 5, seed=1)).softmax(-1)
         assert (pseudo_inverse(torch.stack((a, b)), 6)[0] - pseudo_inverse(a, 6)).abs().max() < 1e-12
 
@@ -85,8 +85,8 @@ class TestConvolution:
 
 
 class TestAttention:
-    def test_many_iterations_with_a_landmark_per_token_approach_the_softmax(self):
-        """What the short way of rows that are their own landmarks stands for; six iterations are not there yet."""
+    def test_many_iterations_with_one_landmark_per_token_converge_to_the_softmax(self):
+        """Exact attention of short sequences is the limit of many iterations, which six iterations do not reach."""
         x = 0.5 * rows(2, 12)
         mixer, (q, k, v) = make("nystrom", landmarks=12, convolution=0), make("nystrom", convolution=0).project(x)
         weights = (q @ k.mT * mixer.head_dim**-0.5).softmax(-1)
@@ -96,7 +96,7 @@ class TestAttention:
         assert errors[1] < 1e-6 < 1e-3 < errors[0]
         assert (run(mixer, x) - mixer.merge(weights @ v)).abs().max() < 1e-12
 
-    def test_short_rows_in_a_long_batch_are_exact(self):
+    def test_short_sequences_in_a_long_batch_are_exact(self):
         mixer, x = make("nystrom", landmarks=10, convolution=0), rows(3, 40)
         full = make("transformer")
         full.load_state_dict(mixer.state_dict())
@@ -106,7 +106,7 @@ class TestAttention:
         assert (found[2, :3] - exact[2, :3]).abs().max() < 1e-12
         assert (found[0] - exact[0]).abs().max() > 1e-3
 
-    def test_a_row_alone_is_a_row_in_a_batch(self):
+    def test_sequences_of_a_batch_are_independent(self):
         mixer, x = make("nystrom"), rows(4, 61) * torch.tensor([1.0, 3.0, 0.1, 9.0])[:, None, None]
         lengths = [61, 50, 20, 60]
         together = run(mixer, x, lengths)
@@ -115,13 +115,13 @@ class TestAttention:
 
     @pytest.mark.parametrize("own", [{"kv_heads": 1}, {"convolution": 0}, {"iterations": 0}, {"landmarks": 1}])
     @pytest.mark.parametrize("lengths", [None, [61, 33]])
-    def test_options_keep_to_the_definition(self, own, lengths):
+    def test_outputs_equal_the_definition(self, own, lengths):
         mixer, x = make("nystrom", **own), rows(2, 61)
         found, expected = run(mixer, x, lengths), dense_output(mixer, x, lengths)[0]
         for row, length in enumerate(lengths or [61, 61]):
             assert (found[row, :length] - expected[row, :length]).abs().max() < 1e-10
 
     @pytest.mark.parametrize("own", [{"landmarks": 0}, {"iterations": -1}, {"convolution": 4}, {"convolution": -3}])
-    def test_bad_options_are_named(self, own):
+    def test_invalid_options_are_rejected(self, own):
         with pytest.raises(UserError, match=rf"model\.mixer\.{next(iter(own))}"):
             make("nystrom", **own)
