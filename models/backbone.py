@@ -1,4 +1,4 @@
-"""The network around a mixer: embed, position, blocks, pool, head."""
+"""Backbone around a mixer: embedding, position encoding, blocks, pooling and output head."""
 
 from __future__ import annotations
 
@@ -23,16 +23,34 @@ from .reversible import run_reversibly
 
 
 class SequenceModel(nn.Module):
-    """A stack of equal blocks around one kind of mixer, for every kind of task.
+    """Stack of identical blocks around one kind of mixer, for every kind of task.
 
-    ``mixer`` and ``position`` are configuration nodes. ``max_length`` is the longest row to expect, in tokens, by
-    default the training length. ``causal`` None follows the task; tasks of either direction run bidirectional where
-    the mixer can, unless it is True. ``pooling`` is ``mean``, ``last``, or ``cls``, a learned row before the tokens.
-    ``pair_features`` joins the vectors of two documents: ``nli`` or ``concatenation``. ``reversible`` runs blocks in
-    two streams whose activations are computed back instead of kept; ``feed_forward_chunks`` is in how many parts of a
-    row, one after the other, the feed-forward networks run. Both save memory and take time. ``feed_forward`` false
-    leaves the feed-forward networks out of the blocks.
-    Raises ``UserError`` where an option does not fit.
+    Raises ``UserError`` if an option has an invalid value or does not fit the others.
+
+    Args:
+        spec: Specification of the task.
+        mixer: Configuration node of the mixer.
+        position: Configuration node of the position encoding.
+        seed: Seed of random numbers that are not weights.
+        depth: Number of layers.
+        width: Number of features E.
+        heads: Number of heads.
+        head_dim: Features per head; by default width / heads. Ignored by mixers without this option.
+        ff_width: Hidden width of the feed-forward networks.
+        dropout: Dropout probability.
+        pooling: ``mean``, ``last`` (last token) or ``cls`` (a learned vector in front of the tokens).
+        norm: ``layer``, ``rms``, ``scale`` or ``batch``.
+        norm_place: ``pre`` (before each branch) or ``post`` (after each residual sum).
+        activation: Activation of the feed-forward networks.
+        max_length: Longest expected sequence in tokens; by default the training length.
+        causal: Direction of the mixer. None follows the task; tasks that allow either direction then run bidirectional
+            if the mixer supports it.
+        pair_features: How the vectors of two documents are combined: ``nli`` or ``concatenation``.
+        reversible: Whether to run the blocks as two residual streams and recompute activations in the backward pass
+            instead of storing them. Saves memory, costs time.
+        feed_forward_chunks: Number of chunks of the sequence that the feed-forward networks process sequentially. Saves
+            memory, costs time.
+        feed_forward: Whether the blocks have feed-forward networks.
     """
 
     def __init__(
@@ -66,30 +84,33 @@ class SequenceModel(nn.Module):
         if causal is not None and not isinstance(causal, bool):
             raise UserError(f"backbone.causal={causal}: must be true, false or null")
         if pooling not in POOLINGS:
-            raise UserError(f"backbone.pooling={pooling}: is none of {', '.join(POOLINGS)}")
+            raise UserError(f"backbone.pooling={pooling}: must be one of {', '.join(POOLINGS)}")
         if pair_features not in PAIR_FEATURES:
-            raise UserError(f"backbone.pair_features={pair_features}: is none of {', '.join(PAIR_FEATURES)}")
+            raise UserError(f"backbone.pair_features={pair_features}: must be one of {', '.join(PAIR_FEATURES)}")
         if norm == "batch" and spec.direction == "causal":
             raise UserError(
-                "backbone.norm=batch: means over a batch tell every token in training of those that follow it, which "
-                f"{spec.name} forbids; set backbone.norm=layer"
+                "backbone.norm=batch: statistics over a batch leak later tokens to earlier ones, which the causal task "
+                f"{spec.name} does not allow; set backbone.norm=layer"
             )
         self.spec, self.pooling, self.max_length = spec, pooling, max_length or spec.train_length
         kind = load_class(str(mixer.get("_target_")), Mixer, "model.mixer")
         self.capability: Capability = kind.spec
-        self.asked_causal = causal
-        self.causal = _direction(spec, kind.spec) if causal is None else causal
+        self.requested_causal = causal
+        self.causal = _runs_causally(spec, kind.spec) if causal is None else causal
         with_cls = pooling == "cls" and not spec.per_token
         if with_cls and self.causal:
-            raise UserError("backbone.pooling=cls: the first row of a causal model sees no token; set mean or last")
+            raise UserError(
+                "backbone.pooling=cls: the CLS position comes first and in a causal model attends to no token; "
+                "set mean or last"
+            )
 
         self.embedding = embedding(spec, width)
         self.cls = nn.Parameter(torch.randn(width) * DEVIATION) if with_cls else None
-        place = {
+        position_options = {
             "head_dim": head_dim or mixer.get("head_dim"),
             "causal": self.causal,
             "grid": spec.grid,
-            # What is long, by default, is longer than the task's rows, not than the room that was made for them.
+            # Length extrapolation starts beyond the training length of the task, not beyond max_length.
             **({} if "train_length" in position else {"train_length": spec.train_length}),
         }
         self.position = build(
@@ -99,7 +120,7 @@ class SequenceModel(nn.Module):
             width=width,
             heads=heads,
             max_length=self.max_length,
-            **_known(place, position, Position, "position"),
+            **_accepted_options(position_options, position, Position, "position"),
         )
         self.drop = Dropout(dropout)
         common = {
@@ -110,9 +131,10 @@ class SequenceModel(nn.Module):
             "causal": self.causal,
             "dropout": dropout,
             "seed": seed,
-            # Only embed is the backbone's own hook; a mixer that sees the object would list its weights again.
+            # The backbone applies embed itself. Without other hooks the mixer gets no position, because the weights of
+            # the position encoding would be registered a second time.
             "position": self.position if self.position.hooks - {"embed"} else None,
-            **_head_dim(kind, head_dim),
+            **_head_dim_option(kind, head_dim),
         }
         mixers = [build(mixer, Mixer, "model.mixer", layer=layer, **common) for layer in range(depth)]
         self.blocks = nn.ModuleList(
@@ -134,65 +156,69 @@ class SequenceModel(nn.Module):
         if reversible:
             _check_reversible(kind, norm, norm_place, feed_forward, self.remembers)
         if self.remembers and (reason := self.position.supports_length(10**9)):
-            raise UserError(f"{reason} (a system with memory counts positions on without end)")
+            raise UserError(f"{reason} (positions of a system with memory grow without limit)")
         self.norm = norm_layer(norm, width) if norm_place == "pre" else nn.Identity()
         self.head = Head(spec, width, ff_width, activation, dropout, pair_features)
         name_modules(self)
 
     def forward(self, batch: Batch, memory: Any = None) -> Output:
-        """Logits (B, classes), or (B, N, classes) where every token is scored; with what the mixers return beside.
+        """Return the logits, and the auxiliary losses, memory and statistics of the mixers.
 
-        Raises ``UserError`` where rows are longer than the position or the mixer can take.
+        Logits are (B, classes), or (B, N, classes) if every token is scored. Raises ``UserError`` if the sequences are
+        longer than the position encoding or the mixer supports.
         """
         x, context, memory = self._run(batch, memory)
-        rows = x[:, context.prefix :] if self.spec.per_token else pool(x, self.pooling, context.prefix, context.padding)
-        return Output(self.head(rows), context.losses, memory, context.statistics)
+        features = (
+            x[:, context.prefix :] if self.spec.per_token else pool(x, self.pooling, context.prefix, context.padding)
+        )
+        return Output(self.head(features), context.losses, memory, context.statistics)
 
     def hidden(self, batch: Batch) -> Tensor:
-        """The last layer's rows of the tokens (B, N, E); two documents follow each other as (2B, N, E)."""
+        """Return the last layer's hidden states of the tokens, (B, N, E), or (2B, N, E) for pairs of documents."""
         x, context, _ = self._run(batch, None)
         return x[:, context.prefix :]
 
     def supports(self, spec: TaskSpec) -> str | None:
-        """None where the mixer suits the task's direction, else the reason why not."""
-        return self.capability.refuses_direction(spec, self.asked_causal, self.mixers[0].__class__.__name__)
+        """Return None if the mixer supports the direction of the task, otherwise the reason why not."""
+        return self.capability.refuses_direction(spec, self.requested_causal, self.mixers[0].__class__.__name__)
 
     def supports_length(self, length: int) -> str | None:
-        """None where rows of ``length`` tokens can be taken, else the reason why not."""
-        name, most = self.mixers[0].__class__.__name__, self.max_length
-        advice = f"set backbone.max_length={length} or choose a mixer of any length (lra-bench list models)"
-        if self.capability.length == "maximum" and length > most:
-            return f"{name}: takes at most {most} tokens, asked for {length}; {advice}"
-        if self.capability.length == "fixed" and length != most:
-            return f"{name}: fixed to {most} tokens, asked for {length}; {advice}"
+        """Return None if sequences of ``length`` tokens are supported, otherwise the reason why not."""
+        name, limit = self.mixers[0].__class__.__name__, self.max_length
+        advice = f"set backbone.max_length={length} or choose a mixer without this limit (lra-bench list models)"
+        if self.capability.length == "maximum" and length > limit:
+            return f"{name}: takes at most {limit} tokens, {length} were requested; {advice}"
+        if self.capability.length == "fixed" and length != limit:
+            return f"{name}: fixed to {limit} tokens, {length} were requested; {advice}"
         return self.position.supports_length(length)
 
     @property
     def mixers(self) -> list[Mixer]:
-        """The mixer of each layer."""
+        """Mixers of all layers."""
         return [block.mixer if isinstance(block, Block) else block for block in self.blocks]  # type: ignore[misc]
 
     @property
     def shards(self) -> list[nn.Module]:
-        """The blocks whose weights nothing reads but their own forward pass, so that they may be fetched for it."""
+        """Blocks whose weights are used only in their own forward pass, so that they can be sharded."""
         if self.reversible:
             return []
-        first = type(self.mixers[0]).prefix_rows is not Mixer.prefix_rows
-        return list(self.blocks)[first:]
+        # The backbone calls prefix_rows of the first mixer outside the forward pass of its block.
+        has_prefix = type(self.mixers[0]).prefix_rows is not Mixer.prefix_rows
+        return list(self.blocks)[has_prefix:]
 
     def parameter_parts(self) -> dict[str, int]:
-        """Parameters in total and by part; what is in no other part is the body."""
+        """Return the number of parameters in total and by part. Parameters of no other part count as body."""
         parts = {
-            "embeddings": _count(self.embedding) + (0 if self.cls is None else self.cls.numel()),
-            "positions": _count(self.position),
-            "head": _count(self.head),
+            "embeddings": _parameter_count(self.embedding) + (0 if self.cls is None else self.cls.numel()),
+            "positions": _parameter_count(self.position),
+            "head": _parameter_count(self.head),
         }
-        total = _count(self)
+        total = _parameter_count(self)
         body = total - sum(parts.values())
         return {"total": total, "body": body, "body_active": body, **parts}
 
     def _run(self, batch: Batch, memory: Any) -> tuple[Tensor, Context, Any]:
-        """Rows of the last layer with their prefix, the context after it, the memory to keep."""
+        """Return the last hidden states with the prefix, the final context and the memory for the next batch."""
         inputs, lengths = batch.inputs, batch.lengths
         if lengths.dim() == 2:
             inputs, lengths = inputs.flatten(0, 1), lengths.flatten()
@@ -217,63 +243,72 @@ class SequenceModel(nn.Module):
             return *normalised(self.norm, x, context), None
         layers = []
         for depth, block in enumerate(self.blocks):
-            own = memory["layers"][depth] if self.remembers and memory is not None else None
-            x, context = block(x, context.replace(depth=depth, memory=own))
+            layer_memory = memory["layers"][depth] if self.remembers and memory is not None else None
+            x, context = block(x, context.replace(depth=depth, memory=layer_memory))
             layers.append(context.memory)
-        kept = {"seen": seen + lengths, "layers": tuple(layers)} if self.remembers else None
-        return *normalised(self.norm, x, context), kept
+        new_memory = {"seen": seen + lengths, "layers": tuple(layers)} if self.remembers else None
+        return *normalised(self.norm, x, context), new_memory
 
     def _with_prefix(self, x: Tensor, context: Context, lengths: Tensor) -> tuple[Tensor, Context]:
-        """x and context with the mixer's own rows and then the CLS row before the tokens."""
+        """Put the mixer's prefix vectors and then the CLS vector in front of the tokens; return x and context."""
         context = context.replace(train_length=self.spec.train_length)
-        rows = []
-        if (own := self.mixers[0].prefix_rows(x, context)) is not None:
-            rows.append(own)
+        prefixes = []
+        if (mixer_prefix := self.mixers[0].prefix_rows(x, context)) is not None:
+            prefixes.append(mixer_prefix)
         if self.cls is not None:
-            rows.append(self.cls.to(x.dtype).expand(x.shape[0], 1, -1))
-        if not rows:
+            prefixes.append(self.cls.to(x.dtype).expand(x.shape[0], 1, -1))
+        if not prefixes:
             return x, context
-        x = torch.cat((*rows, x), 1)
-        prefix = sum(row.shape[1] for row in rows)
+        x = torch.cat((*prefixes, x), 1)
+        prefix = sum(each.shape[1] for each in prefixes)
         before = context.positions.new_full((*context.positions.shape[:-1], prefix), -1)
         padding = None if context.padding is None else Padding.from_lengths(lengths + prefix, x.shape[1])
         return x, context.replace(padding=padding, positions=torch.cat((before, context.positions), -1), prefix=prefix)
 
 
-def _direction(spec: TaskSpec, capability: Capability) -> bool:
-    """Whether to run causally; a direction that the mixer lacks is left for ``supports`` to refuse."""
-    wanted = spec.direction == "causal"
-    return not capability.bidirectional or (wanted and capability.causal == "exact")
+def _runs_causally(spec: TaskSpec, capability: Capability) -> bool:
+    """Return whether to run causally.
+
+    If the mixer does not support the direction of the task, ``SequenceModel.supports`` reports it.
+    """
+    causal_task = spec.direction == "causal"
+    return not capability.bidirectional or (causal_task and capability.causal == "exact")
 
 
-def _known(options: Mapping[str, Any], node: Mapping[str, Any], base: type, option: str) -> dict[str, Any]:
-    """Those of ``options`` that the class of ``node`` accepts, whose constructor may know fewer than its ``base``."""
+def _accepted_options(options: Mapping[str, Any], node: Mapping[str, Any], base: type, option: str) -> dict[str, Any]:
+    """Return those of ``options`` that the constructor of the class named by ``node`` accepts.
+
+    A subclass of ``base`` may accept fewer options than ``base``.
+    """
     if not node.get("_target_"):
         return {}
-    known = known_options(load_class(str(node["_target_"]), base, option))
-    return {name: value for name, value in options.items() if known is None or name in known}
+    accepted = known_options(load_class(str(node["_target_"]), base, option))
+    return {name: value for name, value in options.items() if accepted is None or name in accepted}
 
 
 def _check_reversible(kind: type[Mixer], norm: str, norm_place: str, feed_forward: bool, remembers: bool) -> None:
-    """Raise ``UserError`` where blocks cannot be run backwards."""
+    """Raise ``UserError`` if the blocks cannot be run as reversible blocks."""
     reasons = {
-        f"{kind.__name__} is a block of its own and has no branches": kind.spec.block == "self_contained",
-        f"{kind.__name__} hands something from layer to layer": bool(kind.spec.carries),
+        f"{kind.__name__} replaces the whole block and has no residual branches": kind.spec.block == "self_contained",
+        f"{kind.__name__} passes values from layer to layer": bool(kind.spec.carries),
         f"{kind.__name__} keeps a memory": remembers,
-        "a norm after the sum cannot be undone (set backbone.norm_place=pre)": norm_place != "pre",
-        "a norm over the batch would count its rows twice (set backbone.norm=layer)": norm == "batch",
-        "there are no feed-forward networks to take turns with (set backbone.feed_forward=true)": not feed_forward,
+        "a norm after the residual sum cannot be inverted (set backbone.norm_place=pre)": norm_place != "pre",
+        "batch statistics would be accumulated twice (set backbone.norm=layer)": norm == "batch",
+        "the second residual branch needs feed-forward networks (set backbone.feed_forward=true)": not feed_forward,
     }
-    for reason, holds in reasons.items():
-        if holds:
+    for reason, applies in reasons.items():
+        if applies:
             raise UserError(f"backbone.reversible=true: {reason}")
 
 
-def _head_dim(kind: type[Mixer], head_dim: int | None) -> dict[str, int]:
-    """The option ``head_dim`` for a mixer that has it; others, without heads, run under recipes that set it too."""
-    known = known_options(kind)
-    return {} if head_dim is None or (known is not None and "head_dim" not in known) else {"head_dim": head_dim}
+def _head_dim_option(kind: type[Mixer], head_dim: int | None) -> dict[str, int]:
+    """Return the option ``head_dim`` if the mixer accepts it, otherwise no option.
+
+    Recipes set it for mixers without heads too.
+    """
+    accepted = known_options(kind)
+    return {} if head_dim is None or (accepted is not None and "head_dim" not in accepted) else {"head_dim": head_dim}
 
 
-def _count(module: nn.Module) -> int:
+def _parameter_count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())

@@ -1,4 +1,4 @@
-"""The control that sees which tokens a row has and nothing of their order."""
+"""Control model that uses which tokens a sequence contains, but not their order."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from .readout import Head, pool
 
 
 class BagOfTokens(nn.Module):
-    """The mean of the token embeddings, through one hidden layer, into the head: what counting tokens is worth.
+    """Bag of tokens: the mean of the token embeddings, a feed-forward network with a residual connection, and the head.
 
-    A score that does not exceed this one shows no use of order. O(N E) time and memory. Tokens (B, N) or values
-    (B, N, C) -> logits (B, classes). No task that scores every token.
+    This is the control for the use of order: a score that is not above this one shows no use of token order. O(N E)
+    time and memory. Tokens (B, N) or values (B, N, C) to logits (B, classes). Does not support tasks that score every
+    token.
     """
 
     capability = Capability(
@@ -39,7 +40,7 @@ class BagOfTokens(nn.Module):
         self.head = Head(spec, width, hidden, "gelu", dropout)
 
     def forward(self, batch: Batch, memory: Any = None) -> Output:
-        """Logits (B, classes)."""
+        """Return the logits (B, classes)."""
         inputs, lengths = batch.inputs, batch.lengths
         if lengths.dim() == 2:
             inputs, lengths = inputs.flatten(0, 1), lengths.flatten()
@@ -48,11 +49,11 @@ class BagOfTokens(nn.Module):
         return Output(self.head(mean + self.body(mean)))
 
     def supports(self, spec: TaskSpec) -> str | None:
-        """A reason where tokens are scored one by one: a bag has no places."""
-        return f"BagOfTokens has one answer per row, {spec.name} wants one per token" if spec.per_token else None
+        """Return a reason if the task scores every token, otherwise None."""
+        return f"BagOfTokens has one output per sequence, {spec.name} needs one per token" if spec.per_token else None
 
     def parameter_parts(self) -> dict[str, int]:
-        """Parameters in total and by part."""
+        """Return the number of parameters in total and by part."""
         counts = {name: sum(p.numel() for p in part.parameters()) for name, part in self.named_children()}
         return {
             "total": sum(counts.values()),

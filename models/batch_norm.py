@@ -1,4 +1,4 @@
-"""Norms over the tokens of a batch, and how a block calls whichever norm it has."""
+"""Batch normalisation over the tokens of a batch, and the common call of all norms."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from .mixer import Context
 
 
 class BatchNorm(nn.Module):
-    """Each channel less its mean over the batch, divided by its deviation there, scaled and shifted.
+    """Batch normalisation over the tokens that are not padding (Ioffe and Szegedy 2015, arXiv 1502.03167).
 
-    Ioffe and Szegedy 2015, arXiv 1502.03167. x (B, N, E) -> (B, N, E). Mean and variance are those of the real tokens
-    of all rows, on all ranks that share the batch; rows of padding and rows before the tokens are treated alike but do
-    not count. Evaluation takes moving ones, of which a step replaces the part ``momentum``; they begin at 0 and 1.
-    Rows that are not computed at once do not know of each other: micro-batches are refused by ``check_batch``.
+    x (B, N, E) -> (B, N, E). Each feature is shifted by its mean and divided by its standard deviation, then scaled and
+    shifted by learned parameters. Mean and variance are computed over the tokens of all sequences, on all ranks that
+    share the batch. Padding and prefix positions are normalised too, but do not enter the statistics. Evaluation uses
+    running averages, which start at 0 and 1 and move by the fraction ``momentum`` after each step. Statistics are those
+    of a single forward pass, so ``check_batch`` rejects micro-batches.
     """
 
     running_mean: Tensor
@@ -33,19 +34,19 @@ class BatchNorm(nn.Module):
         self.register_buffer("running_variance", torch.ones(width))
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """x (B, N, E) normalised, and the context with what ``after_step`` needs."""
+        """Return x (B, N, E) normalised, and the context with the statistics for ``after_step``."""
         with full_precision(x):
-            rows = x.float() if x.dtype.itemsize < 4 else x
+            inputs = x.float() if x.dtype.itemsize < 4 else x
             mean, variance = self.running_mean, self.running_variance
             if self.training:
-                count, mean, squares, own = _moments(rows, context)
+                count, mean, squares, local_sums = _moments(inputs, context)
                 variance = squares / count
-                context = context.report(self, **own)
+                context = context.report(self, **local_sums)
             scale = self.weight * (variance + self.eps).rsqrt()
-            return (rows - mean) * scale + self.bias, context
+            return (inputs - mean) * scale + self.bias, context
 
     def after_step(self, step: int, statistics: Mapping[str, Tensor]) -> None:
-        """Move the mean, and the variance as it is estimated from a sample."""
+        """Update the running mean and the running variance; the latter with the unbiased estimate."""
         if statistics:
             count = statistics["count"]
             self.running_mean.lerp_(statistics["sums"] / count.clamp(min=1), self.momentum)
@@ -53,7 +54,7 @@ class BatchNorm(nn.Module):
 
 
 def normalised(norm: nn.Module, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-    """x (B, N, E) behind a norm of single rows or of whole batches, and the context after it."""
+    """Apply a norm to x (B, N, E), a ``BatchNorm`` or one of single vectors; return the result and the context."""
     if isinstance(norm, BatchNorm):
         y, context = norm(x, context)
         return y, context
@@ -61,26 +62,27 @@ def normalised(norm: nn.Module, x: Tensor, context: Context) -> tuple[Tensor, Co
 
 
 def _moments(x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
-    """Count, mean (E,) and sum of squares about it (E,) of all ranks' tokens in x (B, N, E), and this rank's own sums.
+    """Compute the statistics of the tokens in x (B, N, E) over all ranks, and the sums of this rank.
 
-    In two passes, for the difference of large sums would lose what small deviations say.
+    Returns the number of tokens (1,), their mean (E,), the sum of squared deviations from it (E,), and the statistics
+    of this rank for ``after_step``. The two passes avoid the cancellation of a difference of large sums.
     """
     tokens = x[:, context.prefix :]
     padding = None if context.padding is None else ~context.padding.valid[:, context.prefix :, None]
     count = x.new_tensor([tokens.shape[0] * tokens.shape[1]]) if padding is None else (~padding).sum().to(x).view(1)
-    sums = _real(tokens, padding).sum((0, 1))
-    counted = _over_ranks(torch.cat((sums, count)))
-    mean, every = counted[:-1] / counted[-1:].clamp(min=1), counted[-1:].detach().clamp(min=1)
-    squares = _real(tokens - mean, padding).square().sum((0, 1))
-    return every, mean, _over_ranks(squares), {"count": count, "sums": sums, "squares": squares}
+    sums = _without_padding(tokens, padding).sum((0, 1))
+    totals = _all_reduce(torch.cat((sums, count)))
+    mean, total_count = totals[:-1] / totals[-1:].clamp(min=1), totals[-1:].detach().clamp(min=1)
+    squares = _without_padding(tokens - mean, padding).square().sum((0, 1))
+    return total_count, mean, _all_reduce(squares), {"count": count, "sums": sums, "squares": squares}
 
 
-def _real(x: Tensor, padding: Tensor | None) -> Tensor:
+def _without_padding(x: Tensor, padding: Tensor | None) -> Tensor:
     return x if padding is None else x.masked_fill(padding, 0)
 
 
-def _over_ranks(sums: Tensor) -> Tensor:
-    """``sums`` of all ranks that train together, through which gradients flow back to each of them."""
+def _all_reduce(sums: Tensor) -> Tensor:
+    """Return ``sums`` added over all ranks that train together. Gradients flow back to each of them."""
     if not (dist.is_available() and dist.is_initialized()):
         return sums
     from torch.distributed.nn.functional import all_reduce

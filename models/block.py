@@ -1,4 +1,4 @@
-"""How a mixer and a feed-forward network are wired into the residual stream."""
+"""Residual blocks: a mixer and a feed-forward network with norms and dropout."""
 
 from __future__ import annotations
 
@@ -25,18 +25,26 @@ PLACES = ("pre", "post")
 
 
 def norm_layer(kind: str, width: int) -> nn.Module:
-    """The norm of that kind; raises ``UserError`` where there is none."""
+    """Return a new norm layer of the given kind; raise ``UserError`` if the kind is unknown."""
     if kind not in NORMS:
-        raise UserError(f"backbone.norm={kind}: is none of {', '.join(NORMS)}")
+        raise UserError(f"backbone.norm={kind}: must be one of {', '.join(NORMS)}")
     return NORMS[kind](width)
 
 
 class Block(nn.Module):
-    """x + mixer, then x + feed-forward, each with dropout and a norm.
+    """Residual block: x + mixer, then x + feed-forward network, each with dropout and a norm.
 
-    ``place`` is ``pre``, norm before each branch (Xiong et al. 2020, arXiv 2002.04745), or ``post``, norm after each
-    sum (Vaswani et al. 2017, arXiv 1706.03762). ``chunks`` is for how many parts of the rows the feed-forward network
-    runs in turn. ``feed_forward`` None leaves its branch out.
+    Raises ``UserError`` if ``norm``, ``place`` or ``chunks`` is invalid.
+
+    Args:
+        mixer: Token mixer.
+        feed_forward: Position-wise network; None leaves its branch out.
+        width: Number of features E.
+        norm: Kind of norm, a key of ``NORMS``.
+        place: ``pre``, norm before each branch (Xiong et al. 2020, arXiv 2002.04745), or ``post``, norm after each
+            residual sum (Vaswani et al. 2017, arXiv 1706.03762).
+        dropout: Dropout probability at the output of each branch.
+        chunks: Number of chunks of the sequence that the feed-forward network processes sequentially.
     """
 
     def __init__(
@@ -52,7 +60,7 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         if place not in PLACES:
-            raise UserError(f"backbone.norm_place={place}: is none of {', '.join(PLACES)}")
+            raise UserError(f"backbone.norm_place={place}: must be one of {', '.join(PLACES)}")
         if chunks < 1:
             raise UserError(f"backbone.feed_forward_chunks={chunks}: must be at least 1")
         self.pre, self.chunks = place == "pre", chunks
@@ -62,37 +70,38 @@ class Block(nn.Module):
         self.drop = Dropout(dropout)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """x (B, N, E) to x (B, N, E), with the context that the mixer hands on."""
+        """Return x (B, N, E) after both branches, with the context that the mixer returns."""
         y, context = self.mix(x, context)
-        x, context = self._added(self.mixer_norm, x + y, context)
+        x, context = self._residual(self.mixer_norm, x + y, context)
         if self.feed_forward_norm is None:
             return x, context
         y, context = self.transform(x, context)
-        return self._added(self.feed_forward_norm, x + y, context)
+        return self._residual(self.feed_forward_norm, x + y, context)
 
     def mix(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """What the mixer adds to x."""
+        """Return the output of the mixer branch, which is added to x."""
         if self.pre:
             x, context = normalised(self.mixer_norm, x, context)
         y, context = self.mixer(x, context)
         return self.drop(y), context
 
     def transform(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """What the feed-forward network adds to x, where there is one."""
+        """Return the output of the feed-forward branch, which is added to x. The block must have one."""
         assert self.feed_forward is not None and self.feed_forward_norm is not None
         if self.pre:
             x, context = normalised(self.feed_forward_norm, x, context)
         return self.drop(in_chunks(self.feed_forward, x, self.chunks)), context
 
-    def _added(self, norm: nn.Module, total: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """The sum behind a branch, normalised where norms stand there."""
+    def _residual(self, norm: nn.Module, total: Tensor, context: Context) -> tuple[Tensor, Context]:
+        """Return the residual sum, normalised if the norm is placed after it."""
         return (total, context) if self.pre else normalised(norm, total, context)
 
 
 def in_chunks(network: nn.Module, x: Tensor, chunks: int) -> Tensor:
-    """A network of single rows on x (B, N, E), some rows at a time (Kitaev et al. 2020, arXiv 2001.04451).
+    """Apply a position-wise network to x (B, N, E) in ``chunks`` chunks (Kitaev et al. 2020, arXiv 2001.04451).
 
-    Its inner tensors are computed again in the backward pass, so that only one part of them is ever held.
+    Each chunk is checkpointed: its inner activations are recomputed in the backward pass, so that those of only one
+    chunk are in memory at a time.
     """
     if chunks == 1:
         y: Tensor = network(x)

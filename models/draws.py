@@ -1,4 +1,4 @@
-"""Random draws that are no weights: a function of seed, layer and step alone."""
+"""Random numbers that are not weights: a function of seed, layer and step only."""
 
 from __future__ import annotations
 
@@ -15,39 +15,48 @@ from .mixer import HeadMixer
 
 
 def generator_of(name: str, seed: int, layer: int, step: int = 0) -> torch.Generator:
-    """A generator that depends on nothing but its arguments."""
+    """Return a random generator whose state depends only on the arguments."""
     digest = hashlib.blake2b(f"{name}/{seed}/{layer}/{step}".encode(), digest_size=7).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest, "little"))
 
 
 class RandomDirections(HeadMixer):
-    """A mixer along random directions, the buffer ``directions``, drawn anew every ``redraw_every`` steps, 0 never.
+    """Base class of mixers that project on random directions, stored in the buffer ``directions``.
 
-    A variant names its ``draws``, defines ``draw``, and calls ``begin`` once it knows what ``draw`` needs.
-    Raises ``UserError`` where ``redraw_every`` is negative.
+    Subclasses set ``draws``, implement ``draw``, and call ``begin`` once everything that ``draw`` needs is set. Raises
+    ``UserError`` if ``redraw_every`` is negative.
+
+    Args:
+        width: Number of features E.
+        heads: Number of heads H.
+        redraw_every: Number of steps after which new directions are sampled; 0 for never.
+        **common: Arguments of ``HeadMixer``.
     """
 
     draws: ClassVar[str]
+    """Name of the random numbers, which separates their generator from others."""
     directions: Tensor
 
     def __init__(self, width: int, heads: int, *, redraw_every: int, **common: Any) -> None:
         super().__init__(width, heads, **common)
         if redraw_every < 0:
-            raise UserError(f"model.mixer.redraw_every={redraw_every}: must not be negative; 0 means never")
+            raise UserError(
+                f"model.mixer.redraw_every={redraw_every}: must be at least 0; 0 never samples new directions"
+            )
         self.redraw_every = redraw_every
 
     def draw(self, generator: torch.Generator) -> Tensor:
-        """New directions."""
+        """Sample new directions."""
         raise NotImplementedError(f"{type(self).__name__} defines no draw")
 
     def begin(self) -> None:
-        """Draw the directions that hold from the first step on."""
-        self.register_buffer("directions", self._drawn_at(0))
+        """Sample the initial directions and register them as a buffer."""
+        self.register_buffer("directions", self._sample(0))
 
     def after_step(self, step: int, statistics: Mapping[str, Tensor]) -> None:
-        """Draw new directions every ``redraw_every`` steps."""
+        """Sample new directions every ``redraw_every`` steps."""
         if self.redraw_every and (step + 1) % self.redraw_every == 0:
-            self.directions.copy_(self._drawn_at(step + 1))
+            self.directions.copy_(self._sample(step + 1))
 
-    def _drawn_at(self, step: int) -> Tensor:
+    def _sample(self, step: int) -> Tensor:
         return self.draw(generator_of(self.draws, self.seed, self.layer, step)).to(torch.get_default_dtype())

@@ -1,4 +1,4 @@
-"""The map of the systems, written from what they declare: ``python -m lra_bench.models.map > models/README.md``."""
+"""List of all systems, generated from their declarations: ``python -m lra_bench.models.map > models/README.md``."""
 
 from __future__ import annotations
 
@@ -16,15 +16,32 @@ from lra_bench.contracts import Capability
 
 HEADER = """# Models
 
-One file per system, foldered by family; everything common lies below. This map is written from what the systems
-declare: `python -m lra_bench.models.map > models/README.md`.
+Which systems can I measure, and which file implements each of them? The table below lists every system with its key.
+Pass the key to the command line:
 
-- `backbone.py` embeds, positions, stacks blocks, pools and reads out; `block.py`, `feedforward.py` and `readout.py` are
-  its parts.
-- `embedding.py` takes tokens in, `reversible.py` runs blocks without keeping what they computed.
-- `mixer.py` says what a mixer is and what it may declare, `draws.py` what its random draws depend on; `positions/`
-  holds what tells it where tokens stand.
-- `kernels/` holds the few pure functions where the time is spent.
+```console
+lra-bench bench model=performer task=listops
+```
+
+`lra-bench list models` prints the same list in the terminal. The folders are the families of systems; variants of a
+system may share a file. The columns:
+
+- `key`: value of `model=`. `file`: implementation. `paper`: source.
+- `directions`: `causal (exact)` means that no output depends on later input; `causal (pseudo)` means that attention
+  weights on later tokens are zero but the choice of keys uses later tokens.
+- `growth`: how compute time grows with the sequence length N.
+
+The systems share these files:
+
+- `mixer.py`: base classes of token mixers (`Mixer`, `HeadMixer`), their declared capabilities (`MixerSpec`) and their
+  inputs (`Context`). Read it first to add a system.
+- `backbone.py`: the network around a mixer, from the token embeddings to the logits. Its parts are `embedding.py`,
+  `block.py`, `feedforward.py` and `readout.py`.
+- `reversible.py`: reversible blocks, which recompute activations instead of storing them.
+- `batch_norm.py`, `scale_norm.py`: norms that torch does not have in this form.
+- `draws.py`: seeded random numbers that are not weights.
+- `positions/`: position encodings. `kernels/`: functions in which most of the time is spent.
+- `map.py`: generates this file from the declarations: `python -m lra_bench.models.map > models/README.md`.
 
 | family | key | system | file | paper | directions | growth |
 | --- | --- | --- | --- | --- | --- | --- |
@@ -32,7 +49,7 @@ declare: `python -m lra_bench.models.map > models/README.md`.
 
 
 def systems() -> list[tuple[str, str, type[nn.Module], Capability]]:
-    """Key, label, class and declared capabilities of every built-in model, sorted by family."""
+    """Return key, label, class and declared capabilities of every built-in model, sorted by family."""
     found = []
     for file in files("lra_bench.conf.model").iterdir():
         if file.name.endswith(".yaml") and not file.name.startswith("_"):
@@ -46,7 +63,7 @@ def systems() -> list[tuple[str, str, type[nn.Module], Capability]]:
 
 
 def render() -> str:
-    """The map as markdown."""
+    """Return the list as Markdown."""
     return HEADER + "".join(_row(*each) for each in systems())
 
 

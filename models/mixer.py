@@ -1,4 +1,4 @@
-"""Base classes of token mixers: interface, declared capabilities, context."""
+"""Base classes of token mixers: their interface, declared capabilities and context."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from .positions.position import Position
 
 @dataclass(frozen=True)
 class MixerSpec(Capability):
-    """A mixer's capabilities, with what only tests and the FLOP counter need.
+    """Capabilities of a mixer, plus the fields that only the tests and the FLOP counter use.
 
-    ``full_config`` are the options under which the mixer equals full softmax attention, None where it never does.
-    ``extra_flops(length, width, heads)`` counts forward FLOPs per row of the batch that the counter cannot see.
+    Attributes:
+        full_config: Options under which the mixer equals full softmax attention; None if there are none.
+        extra_flops: ``extra_flops(length, width, heads)`` returns the forward FLOPs per example of operations that the
+            FLOP counter does not register.
     """
 
     full_config: Mapping[str, Any] | None = None
@@ -30,38 +32,50 @@ class MixerSpec(Capability):
 
 @dataclass(frozen=True)
 class Padding:
-    """Which rows of a padded batch are real: ``valid`` (B, N) bool, ``lengths`` (B,), prefix rows included."""
+    """Padding mask of a right-padded batch.
+
+    Attributes:
+        valid: (B, N) bool, true at positions that are not padding.
+        lengths: (B,), number of valid positions of each sequence, prefix positions included.
+    """
 
     valid: Tensor
     lengths: Tensor
 
     @classmethod
     def from_lengths(cls, lengths: Tensor, rows: int) -> Padding:
-        """The padding of right-padded rows, ``rows`` wide."""
+        """Return the padding of sequences with ``lengths`` (B,), right-padded to ``rows`` positions."""
         return cls(torch.arange(rows, device=lengths.device) < lengths[:, None], lengths)
 
     def key_mask(self) -> Tensor:
-        """``valid`` as (B, 1, 1, N), to be combined with attention scores."""
+        """Return ``valid`` as (B, 1, 1, N), which broadcasts against attention scores."""
         return self.valid[:, None, None, :]
 
     def zero(self, x: Tensor) -> Tensor:
-        """``x`` (B, N, ...) with zeros at padding, whatever stood there."""
+        """Return ``x`` (B, N, ...) with padding set to zero, even where it contains NaN or inf."""
         return x.masked_fill(~self.valid.reshape(*self.valid.shape, *[1] * (x.dim() - 2)), 0)
 
     def zero_heads(self, x: Tensor) -> Tensor:
-        """``x`` (B, H, N, D) with zeros at padding."""
+        """Return ``x`` (B, H, N, D) with padding set to zero."""
         return x.masked_fill(~self.valid[:, None, :, None], 0)
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a mixer knows beside x; never changed in place, but replaced.
+    """Inputs of a mixer in addition to x. Never changed in place: methods return a modified copy.
 
-    ``padding`` is None when nothing is padded. ``positions`` (N,) or (B, N) are absolute, −1 on prefix rows.
-    ``prefix`` counts leading rows that are no tokens. ``depth`` is the index of the layer that runs now;
-    ``memory`` is that layer's own from the step before (None or zeros: empty), holding its positions and mask.
-    ``carry`` goes from layer to layer, keyed by system. ``losses`` are named auxiliary losses, already weighted.
-    ``statistics`` are detached tensors for ``after_step``, keyed by module. ``grid`` is (rows, columns) of an image.
+    Attributes:
+        padding: Padding of the batch; None if no sequence is padded.
+        positions: (N,) or (B, N), absolute positions; −1 at prefix positions.
+        prefix: Number of leading positions that are not tokens of the input, such as CLS.
+        depth: Index of the current layer.
+        memory: Memory of the current layer from the previous forward pass, with its positions and mask if the layer
+            needs them. None or zeros: empty.
+        carry: Values that one layer passes to the next, keyed by system.
+        losses: Named auxiliary losses, already weighted.
+        statistics: Detached tensors for ``after_step``, keyed by the qualified name of the module.
+        grid: (rows, columns) of an image; None for other inputs.
+        train_length: Longest training sequence in tokens.
     """
 
     padding: Padding | None
@@ -76,26 +90,29 @@ class Context:
     train_length: int | None = None
 
     def counted(self) -> Tensor:
-        """``positions`` that do not go on counting in padding, (B, N) where there is any: the last real one repeats."""
+        """Return ``positions`` with the last valid position repeated in the padding.
+
+        The result is (B, N) if there is padding, otherwise ``positions`` as they are.
+        """
         if self.padding is None:
             return self.positions
         last = self.positions.masked_fill(~self.padding.valid, -1).amax(-1, keepdim=True)
         return torch.minimum(self.positions, last)
 
     def replace(self, **changes: Any) -> Context:
-        """A copy with some fields changed."""
+        """Return a copy with some fields changed."""
         return replace(self, **changes)
 
     def hand_on(self, system: str, value: Any) -> Context:
-        """A copy whose carry holds ``value`` for ``system``."""
+        """Return a copy whose ``carry`` contains ``value`` for ``system``."""
         return replace(self, carry={**self.carry, system: value})
 
     def add_loss(self, name: str, loss: Tensor) -> Context:
-        """A copy with ``loss`` added under ``name``."""
+        """Return a copy with ``loss`` added to the loss called ``name``."""
         return replace(self, losses={**self.losses, name: self.losses[name] + loss if name in self.losses else loss})
 
     def report(self, module: nn.Module, **statistics: Tensor) -> Context:
-        """A copy with statistics of ``module`` added, for its ``after_step``; tensors are detached here."""
+        """Return a copy with ``statistics`` of ``module`` added, for its ``after_step``. Tensors are detached."""
         name = str(module.statistics_name)
         before = self.statistics.get(name, {})
         summed = {key: value.detach() + before.get(key, 0) for key, value in statistics.items()}
@@ -103,17 +120,27 @@ class Context:
 
 
 def name_modules(model: nn.Module) -> None:
-    """Tell each module with ``after_step`` its qualified name, under which it reports statistics."""
+    """Set ``statistics_name`` of each module with ``after_step`` to its qualified name."""
     for name, module in model.named_modules():
         if hasattr(module, "after_step"):
             module.statistics_name = name
 
 
 class Mixer(nn.Module):
-    """Mixes rows of a sequence: x (B, N, E) to y (B, N, E), without residual, norm or feed-forward.
+    """Token mixer: x (B, N, E) to y (B, N, E), without residual connection, norm or feed-forward network.
 
-    ``layer`` of ``depth`` layers; ``max_length`` the longest sequence to expect, in rows; ``seed`` for random
-    draws that are not weights. Raises ``UserError`` where a direction or a position hook is not honoured.
+    Raises ``UserError`` if the mixer does not support the direction or a hook of the position encoding.
+
+    Args:
+        width: Number of features E.
+        heads: Number of heads H.
+        layer: Index of this layer, from 0.
+        depth: Number of layers.
+        max_length: Longest expected sequence, prefix included.
+        causal: Whether the output at a position may depend on that position and earlier ones only.
+        dropout: Dropout probability.
+        seed: Seed of random numbers that are not weights.
+        position: Position encoding whose hooks the mixer applies; None for none.
     """
 
     spec: ClassVar[MixerSpec]
@@ -136,51 +163,69 @@ class Mixer(nn.Module):
         self.max_length, self.causal, self.dropout, self.seed = max_length, causal, dropout, seed
         self.position = position
         if causal and self.spec.causal != "exact":
-            raise UserError(f"model.mixer: {type(self).__name__} has no exact causal form; choose a task without order")
+            raise UserError(f"model.mixer: {type(self).__name__} has no exact causal form; choose a bidirectional task")
         if not causal and not self.spec.bidirectional:
-            raise UserError(f"model.mixer: {type(self).__name__} runs in one direction only; choose a causal task")
-        if position is not None and (refused := position.hooks - {"embed"} - set(self.spec.positions)):
+            raise UserError(f"model.mixer: {type(self).__name__} has no bidirectional form; choose a causal task")
+        if position is not None and (unsupported := position.hooks - {"embed"} - set(self.spec.positions)):
             raise UserError(
-                f"position={position.name}: {type(self).__name__} does not honour its "
-                f"{' and '.join(sorted(refused))} hook; choose a position with hooks among "
+                f"position={position.name}: {type(self).__name__} does not support its "
+                f"{' and '.join(sorted(unsupported))} hook; choose a position with hooks among "
                 f"{', '.join(self.spec.positions) or 'none'} (lra-bench list positions)"
             )
 
     @property
     def drop_rate(self) -> float:
-        """The share of attention weights, or of what stands for them, to drop now: zero in evaluation."""
+        """Dropout probability of attention weights, or of their equivalent in other mixers; zero in evaluation mode."""
         return self.dropout if self.training else 0.0
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Mix x (B, N, E) into y (B, N, E)."""
+        """Mix x (B, N, E) into y (B, N, E) and return y with the updated context."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
     def turn(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """Queries (B, H, N, D) and keys (B, G, M, D) of the first N and M rows, turned where the position does so."""
+        """Apply the ``rotate`` hook, if the position encoding has one.
+
+        Args:
+            q: Queries (B, H, N, D) at the first N positions.
+            k: Keys (B, G, M, D) at the first M positions.
+            context: Context with the positions.
+        """
         if self.position is None or "rotate" not in self.position.hooks:
             return q, k
         positions = context.counted() if self.position.by_length else context.positions
-        rows = positions.shape[-1]
-        own, others = (positions if x.shape[2] == rows else positions[..., : x.shape[2]] for x in (q, k))
-        return self.position.rotate(q, k, own, others)
+        length = positions.shape[-1]
+        q_positions, k_positions = (positions if x.shape[2] == length else positions[..., : x.shape[2]] for x in (q, k))
+        return self.position.rotate(q, k, q_positions, k_positions)
 
     def prefix_rows(self, x: Tensor, context: Context) -> Tensor | None:
-        """Rows (B, P, E) that the stack puts before the tokens once, when this is its first mixer; None for none."""
+        """Return vectors (B, P, E) to put in front of the tokens, or None.
+
+        The backbone calls this once, on the mixer of the first layer.
+        """
         return None
 
 
 class HeadMixer(Mixer):
-    """A mixer of heads: owns the projections, the split into heads and the merge.
+    """Multi-head mixer with query, key, value and output projections.
 
-    A typical variant defines ``attend`` alone: q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D).
-    ``head_dim`` need not be width / heads. Weights are drawn Xavier-uniform, biases are zero; without ``qkv_bias``
-    queries, keys and values have none.
-    ``merge`` names what takes the place of the output projection, ``head_losses`` one or more losses on what heads do;
-    both are names from ``heads.choice``, or mappings of ``name`` and options.
+    A typical variant defines ``attend`` only: q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D). Weights are
+    initialised Xavier-uniform, biases to zero. Raises ``UserError`` if the heads do not divide the width or the key and
+    value heads do not divide the heads.
+
+    Args:
+        width: Number of features E.
+        heads: Number of query heads H.
+        head_dim: Features per head D; by default width / heads.
+        kv_heads: Number of key and value heads G, a divisor of ``heads``; by default ``heads``.
+        qkv_bias: Whether the query, key and value projections have a bias.
+        merge: Module that replaces the output projection: a name from ``heads.choice``, or a mapping with ``name`` and
+            options.
+        head_losses: One or more auxiliary losses on the heads, given like ``merge``.
+        **common: Arguments of ``Mixer``.
     """
 
     shows_heads: ClassVar[bool] = True
-    """Whether ``forward`` ends in ``finish``; counts for the class alone that defines ``forward``."""
+    """Whether ``forward`` ends in ``finish``. Applies only to the class that defines ``forward``, not to subclasses."""
 
     def __init__(
         self,
@@ -217,51 +262,63 @@ class HeadMixer(Mixer):
         )
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, H, N, D), keys and values (B, G, N, D) of x (B, N, E)."""
+        """Project x (B, N, E) to queries (B, H, N, D), keys and values (B, G, N, D)."""
         return self.split(self.query(x)), self.split(self.key(x)), self.split(self.value(x))
 
     def split(self, x: Tensor) -> Tensor:
-        """(B, N, H·D) to (B, H, N, D)."""
+        """Split (B, N, H·D) into heads (B, H, N, D)."""
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
     def merge(self, o: Tensor) -> Tensor:
-        """(B, H, N, D) to (B, N, E)."""
+        """Project the outputs of the heads (B, H, N, D) to (B, N, E)."""
         return self.output(o.transpose(1, 2).flatten(2))
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Project, attend, merge."""
+        """Project x (B, N, E), attend and merge the heads into (B, N, E)."""
         q, k, v = self.project(x)
         q, k = self.turn(q, k, context)
         return self.finish(self.attend(q, k, v, context), q, k, v, context)
 
     def finish(self, o: Tensor, q: Tensor, k: Tensor, v: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Merge what heads found (B, H, N, D), and while training add the losses on it and on what ``attend`` took."""
+        """Merge the outputs of the heads; in training mode also add the head losses to the context.
+
+        Args:
+            o: Outputs of the heads (B, H, N, D).
+            q: Queries given to ``attend``, (B, H, N, D).
+            k: Keys given to ``attend``, (B, G, N, D).
+            v: Values given to ``attend``, (B, G, N, D).
+            context: Context to which losses are added.
+        """
         if self.training:
             for loss in self.head_losses:
                 context = loss(self, o, q, k, v, context)
         return self.merge(o), context
 
     def bias(self, context: Context) -> Callable[[Tensor, Tensor], Tensor] | None:
-        """What the position adds to scores, for kernels of blocks: None where it adds nothing.
+        """Return a function that computes the position bias of a block of scores, or None if there is no ``bias`` hook.
 
-        Of the rows of queries (X, r) and of keys (X, K) in X blocks to (1 or B, H, X, r, K).
+        The function takes the indices of queries (X, r) and of keys (X, K) in X blocks.
+        It returns the bias (1 or B, H, X, r, K).
         """
-        position, places = self.position, context.positions
+        position, positions = self.position, context.positions
         if position is None or "bias" not in position.hooks:
             return None
 
-        def added(queries: Tensor, keys: Tensor) -> Tensor:
-            own, others = (places[..., rows].flatten(0, -2) for rows in (queries, keys))
-            return position.bias(own, others).unflatten(0, (-1, len(queries))).transpose(1, 2)
+        def block_bias(queries: Tensor, keys: Tensor) -> Tensor:
+            q_positions, k_positions = (positions[..., index].flatten(0, -2) for index in (queries, keys))
+            return position.bias(q_positions, k_positions).unflatten(0, (-1, len(queries))).transpose(1, 2)
 
-        return added
+        return block_bias
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D)."""
+        """Attend with q (B, H, N, D) to k and v (B, G, N, D); return (B, H, N, D)."""
         raise NotImplementedError(f"{type(self).__name__} defines no attend")
 
     def use_weights(
         self, q: Tensor, k: Tensor, context: Context, use: Callable[[Tensor, int, Tensor | None], Tensor]
     ) -> Tensor:
-        """What ``use`` makes of the weights of ``attend``, as in ``weights_by_rows``; for losses on them."""
+        """Apply ``use`` to slices of the attention weights of ``attend``, as ``weights_by_rows`` does.
+
+        Head losses on attention weights call this.
+        """
         raise NotImplementedError(f"{type(self).__name__} defines no use_weights")

@@ -1,4 +1,4 @@
-"""From rows of the last layer to logits: pooling, and one head per kind of task."""
+"""Pooling of the last layer's hidden states, and the output head of each kind of task."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ from .mixer import Padding
 
 POOLINGS = ("mean", "cls", "last")
 PAIR_FEATURES = {"nli": 4, "concatenation": 2}
-"""Ways to join the vectors of two documents, and how many vectors long each is."""
+"""Ways to combine the vectors of two documents, with the input width of the head in multiples of E."""
 
 
 def pool(x: Tensor, how: str, prefix: int, padding: Padding | None) -> Tensor:
-    """One vector (B, E) for each row of the batch, from x (B, N, E) whose first ``prefix`` rows are no tokens.
+    """Pool x (B, N, E) over positions into one vector per sequence (B, E).
 
-    ``mean`` averages the real tokens, ``last`` takes the last of them, ``cls`` the row before the first.
-    A row without tokens yields zeros, or with ``last`` its first place.
+    ``mean`` averages the tokens, ``last`` takes the last token, ``cls`` the vector in front of the first token. A
+    sequence without tokens gives zeros, with ``last`` the first position after the prefix.
+
+    Args:
+        x: Hidden states (B, N, E).
+        how: One of ``POOLINGS``.
+        prefix: Number of leading positions that are not tokens.
+        padding: Padding of the batch; None for none.
     """
     if how == "cls":
         return x[:, prefix - 1]
@@ -35,11 +41,19 @@ def pool(x: Tensor, how: str, prefix: int, padding: Padding | None) -> Tensor:
 
 
 class Head(nn.Module):
-    """Logits of a task: for one pooled vector, for two of them (matching), or for every token.
+    """Output head: logits from one pooled vector, from two of them (matching), or from every token.
 
-    Whole rows pass through a hidden layer, as in the Long Range Arena (Tay et al. 2021, arXiv 2011.04006). The two
-    documents x, y of a pair enter as (x, y, x·y, x − y) with ``pair_features`` ``nli``, as that paper has it, or as
-    (x, y) with ``concatenation``, as its released code has it. Tokens pass through one linear layer.
+    Pooled vectors pass through a hidden layer, as in the Long Range Arena (Tay et al. 2021, arXiv 2011.04006). Tokens
+    pass through one linear layer.
+
+    Args:
+        spec: Specification of the task.
+        width: Number of features E.
+        hidden: Width of the hidden layer.
+        activation: Activation of the hidden layer.
+        dropout: Dropout probability in the hidden layer.
+        pair_features: Input features for two documents x and y: (x, y, x·y, x − y) with ``nli``, as in the paper, or
+            (x, y) with ``concatenation``, as in its released code.
     """
 
     def __init__(
@@ -57,10 +71,10 @@ class Head(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, E), (2B, E) with both documents of a pair in turn, or (B, N, E) to logits."""
+        """Return the logits of x: (B, E), (B, N, E), or (2B, E) with the documents of each pair adjacent."""
         if self.pairs:
             first, second = x.unflatten(0, (-1, 2)).unbind(1)
-            own = [first * second, first - second] if self.pair_features == "nli" else []
-            x = torch.cat([first, second, *own], -1)
+            interactions = [first * second, first - second] if self.pair_features == "nli" else []
+            x = torch.cat([first, second, *interactions], -1)
         logits: Tensor = self.layers(x)
         return logits

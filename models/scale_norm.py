@@ -1,4 +1,4 @@
-"""A norm of rows with one scale for all channels."""
+"""Norm of feature vectors with one scale for all features."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 
 class ScaleNorm(nn.Module):
-    """g x / √(mean x²), with one learned g: ``RMSNorm`` whose channels share their scale.
+    """g x / √(mean x²) with one learned scale g: an ``RMSNorm`` whose features share their scale.
 
-    Nguyen and Salazar 2019, arXiv 1910.05895. x (..., E) -> (..., E). Deviates as the code of Mega does: g begins at 1
-    and multiplies vectors of length √E, where in the paper it begins at √E and multiplies those of length 1.
+    Nguyen and Salazar 2019, arXiv 1910.05895. x (..., E) -> (..., E). Deviates from the paper as the code of Mega does:
+    g starts at 1 and multiplies vectors of norm √E; in the paper g starts at √E and multiplies vectors of norm 1.
     """
 
     def __init__(self, width: int) -> None:
@@ -19,5 +19,5 @@ class ScaleNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scale rows to one length."""
+        """Normalise x (..., E) over its features and scale it."""
         return F.rms_norm(x, x.shape[-1:]) * self.weight

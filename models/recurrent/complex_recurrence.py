@@ -1,4 +1,4 @@
-"""Recurrent systems whose state is a vector of complex numbers, each turning and fading at a constant rate."""
+"""Recurrences with a complex state and a diagonal transition that does not depend on the input."""
 
 from __future__ import annotations
 
@@ -17,10 +17,18 @@ from .recurrence import Recurrence, last_rows
 
 
 class ComplexRecurrence(Recurrence):
-    """h_t = λ ⊙ h_(t−1) + γ ⊙ (B x_t) with complex λ, γ and B, and y_t = Re(C h_t) + D ⊙ x_t.
+    """Base class of recurrences with a complex state and a diagonal transition.
 
-    x (B, N, E) -> (B, N, E). A variant defines ``rates``, λ and γ (P,). ``states`` is P. Where both directions are
-    seen, half of the states read either, and C reads all. ``transform`` takes the place of the output projection.
+    h_t = λ ⊙ h_(t−1) + γ ⊙ (B x_t) and y_t = Re(C h_t) + D ⊙ x_t with complex λ, γ and B; x (B, N, E) -> (B, N, E).
+    Subclasses implement ``rates``, which returns λ and γ, (P,) each. In the bidirectional form half of the states run
+    forward and half backward, and C reads all of them.
+
+    Args:
+        width: Number of features E.
+        heads: Not used; the state is not split into heads.
+        states: Number of states P, at least 1.
+        transform: Module that replaces the output projection, E to E features.
+        **common: Arguments of ``Mixer``.
     """
 
     def __init__(self, width: int, heads: int, *, states: int, transform: nn.Module, **common: Any) -> None:
@@ -31,32 +39,32 @@ class ComplexRecurrence(Recurrence):
         self.skip = nn.Parameter(torch.randn(width))
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Into the state, along it, out of it."""
+        """Project into the state, scan over the sequence, read out and transform."""
         if context.padding is not None:
             x = context.padding.zero(x)
         factors, scale = self.rates()
-        inputs = torch.view_as_complex(self._precise(self.input(x)).unflatten(-1, (-1, 2)).contiguous())
+        inputs = torch.view_as_complex(self._single_or_double(self.input(x)).unflatten(-1, (-1, 2)).contiguous())
         state = None if context.memory is None else torch.view_as_complex(context.memory["state"])
         h = scan(factors, self.ordered(inputs, context) * scale, state)
-        read = self.readout(torch.view_as_real(self.ordered(h, context)).flatten(2))
-        y = self.finish(read + self.skip.to(read.dtype) * x)
+        outputs = self.readout(torch.view_as_real(self.ordered(h, context)).flatten(2))
+        y = self.finish(outputs + self.skip.to(outputs.dtype) * x)
         if not self.causal:
             return y, context
         initial_state = torch.zeros_like(h[:, :1]) if state is None else state[:, None]
-        after = last_rows(h, initial_state.to(h.dtype), context.padding)[:, 0]
-        return y, self.remember(context, state=torch.view_as_real(after))
+        final_state = last_rows(h, initial_state.to(h.dtype), context.padding)[:, 0]
+        return y, self.remember(context, state=torch.view_as_real(final_state))
 
     def rates(self) -> tuple[Tensor, Tensor]:
-        """λ and γ, complex or real."""
+        """Return λ and γ, complex or real, (P,) each."""
         raise NotImplementedError(f"{type(self).__name__} defines no rates")
 
     @staticmethod
-    def _precise(x: Tensor) -> Tensor:
+    def _single_or_double(x: Tensor) -> Tensor:
         return x.float() if x.dtype.itemsize < 4 else x
 
 
 class GatedLinear(nn.Sequential):
-    """GELU, then the first half of a projection gated by the second: (..., E) to (..., E)."""
+    """GELU, a projection to 2E features, and GLU: (..., E) to (..., E)."""
 
     def __init__(self, width: int) -> None:
         super().__init__(nn.GELU(), linear(width, 2 * width), nn.GLU(-1))
@@ -70,5 +78,5 @@ class GatedByItself(nn.Module):
         self.gate = linear(width, width)
 
     def forward(self, y: Tensor) -> Tensor:
-        """Gate each row by itself."""
+        """Apply the gate to y (..., E)."""
         return y * self.gate(F.gelu(y)).sigmoid()

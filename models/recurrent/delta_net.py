@@ -1,4 +1,4 @@
-"""Linear attention that corrects what a key already holds."""
+"""Linear attention with the delta rule."""
 
 from __future__ import annotations
 
@@ -14,13 +14,24 @@ from .matrix_recurrence import MatrixRecurrence
 
 
 class DeltaNet(MatrixRecurrence):
-    """S_t = S_(t−1) + β_t k_t (v_t − S_(t−1)ᵀ k_t)ᵀ with β_t = σ(w x_t): a value takes the place of its key's last one.
+    """Linear attention with the delta rule: a new value replaces the old value of its key.
 
-    Schlag et al. 2021, arXiv 2102.11174; Yang et al. 2024, arXiv 2406.06484. x (B, N, E) -> (B, N, E).
-    O(N E (C + E / H)) time, O(N E) memory, by chunks of C rows. Queries, keys and values go through convolutions over
-    ``filter`` rows and SiLU; queries and keys have unit length. ``negative`` doubles β, so that a state can be turned
-    round (Grazzi et al. 2024, arXiv 2411.12537). Both directions as ``MatrixRecurrence``.
-    Deviates: the projections have biases; values keep no SiLU of their own beyond the convolution's.
+    S_t = S_(t−1) + β_t k_t (v_t − S_(t−1)ᵀ k_t)ᵀ with β_t = σ(w x_t), read by q_t. Schlag et al. 2021, arXiv
+    2102.11174; Yang et al. 2024, arXiv 2406.06484. x (B, N, E) -> (B, N, E). O(N E (C + E / H)) time and O(N E) memory,
+    in chunks of C tokens. Queries, keys and values pass through a short convolution and SiLU; queries and keys are
+    normalised to unit length. Bidirectional form as in ``MatrixRecurrence``.
+
+    Deviations from the paper: the projections have biases; values have no SiLU other than that of the convolution.
+
+    Args:
+        width: Number of features E.
+        heads: Number of heads H.
+        key_width: Total width of the queries, and of the keys, of all heads; by default ``width``.
+        filter: Length of the convolution in tokens; 0 for none.
+        gated: Whether a SiLU gate follows the norm of the outputs.
+        negative: Whether to double β, so that the state transition can have negative eigenvalues (Grazzi et al. 2024,
+            arXiv 2411.12537).
+        **common: Arguments of ``Mixer``.
     """
 
     spec = MixerSpec(
@@ -48,10 +59,10 @@ class DeltaNet(MatrixRecurrence):
         self.strength = linear(width, self.streams)
 
     def features(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys of unit length, queries scaled by K^(−1/2)."""
+        """Return queries and keys of unit length, the queries scaled by K^(−1/2), and the values."""
         return unit(q) * self.key_dim**-0.5, unit(k), v
 
     def decays(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
-        """Nothing fades."""
+        """Return log decays of zero (no decay), and β, both (B, H, N)."""
         strength = self.by_stream(self.strength(x), context).sigmoid() * (2 if self.negative else 1)
         return torch.zeros_like(strength), strength

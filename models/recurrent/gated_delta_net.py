@@ -1,4 +1,4 @@
-"""Linear attention that corrects what a key already holds, and forgets."""
+"""Linear attention with the delta rule and a decay."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from .steps import step_biases
 
 
 class GatedDeltaNet(DeltaNet):
-    """The delta rule on a state that fades first, by α_t = exp(−exp(A) softplus(w x_t + b)); a gate behind it.
+    """Linear attention with the delta rule on a state that decays, and gated outputs.
 
-    Yang, Kautz, Hatamizadeh 2024, arXiv 2412.06464. x (B, N, E) -> (B, N, E). Cost, options and deviations as
-    ``DeltaNet``; keys are half as wide as values, as in the paper. exp(A) begins between 1 and 16, softplus(b) between
-    0.001 and 0.1, both as in Mamba-2.
+    The state decays by α_t = exp(−exp(A) softplus(w x_t + b)) before the delta rule is applied. Yang, Kautz,
+    Hatamizadeh 2024, arXiv 2412.06464. x (B, N, E) -> (B, N, E). Complexity, options and deviations as in ``DeltaNet``,
+    but keys are half as wide as values by default, as in the paper. exp(A) is initialised between 1 and 16, softplus(b)
+    between 0.001 and 0.1, both as in Mamba-2.
     """
 
     spec = MixerSpec(
@@ -50,6 +51,6 @@ class GatedDeltaNet(DeltaNet):
         self.optimizer_hints = {"log_rate": {"weight_decay": 0.0}}
 
     def decays(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
-        """log α of each head."""
+        """Return log α and β, both (B, H, N)."""
         steps = F.softplus(self.by_stream(self.step(x), context))
         return -self.log_rate.exp()[:, None].to(steps.dtype) * steps, super().decays(x, context)[1]

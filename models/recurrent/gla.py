@@ -1,4 +1,4 @@
-"""Linear attention that forgets each channel of its keys by a gate."""
+"""Gated linear attention: each feature of the keys decays by a gate."""
 
 from __future__ import annotations
 
@@ -13,16 +13,25 @@ from ..feedforward import linear
 from ..mixer import Context, MixerSpec
 from .matrix_recurrence import MatrixRecurrence
 
-TEMPERATURE = 16.0  # the root that is taken of gates, so that they begin near one
+TEMPERATURE = 16.0  # gates are σ(·)^(1 / TEMPERATURE), so that they are close to one at initialisation
 
 
 class GLA(MatrixRecurrence):
-    """S_t = Diag(α_t) S_(t−1) + k_t v_tᵀ with α_t = σ(W_2 W_1 x_t + b)^(1/16), read by q_t; then a norm and a gate.
+    """Gated linear attention: the state decays by a gate for each feature of the keys.
 
-    Yang et al. 2023, arXiv 2312.06635. x (B, N, E) -> (B, N, E).
-    O(N E (C + E / H)) time, O(N E (1 + E / H C)) memory, by chunks of C rows, which are halved again and again so that
-    no gate is too small. ``rank`` is that of W_2 W_1. Both directions and ``key_width`` as ``MatrixRecurrence``.
-    Deviates: the projections have biases.
+    S_t = Diag(α_t) S_(t−1) + k_t v_tᵀ with α_t = σ(W_2 W_1 x_t + b)^(1/16), read by q_t; a norm and a gate follow. Yang
+    et al. 2023, arXiv 2312.06635. x (B, N, E) -> (B, N, E). O(N E (C + E / H)) time and O(N E (1 + E / H C)) memory, in
+    chunks of C tokens, which are split recursively so that products of gates do not underflow. Bidirectional form as in
+    ``MatrixRecurrence``. Deviation from the paper: the projections have biases.
+
+    Args:
+        width: Number of features E.
+        heads: Number of heads H.
+        rank: Rank of W_2 W_1, at least 1; values above ``width`` are reduced to it.
+        key_width: Total width of the queries, and of the keys, of all heads; by default half the width.
+        filter: Length of a convolution in front of the state in tokens; 0 for none.
+        gated: Whether a SiLU gate follows the norm of the outputs.
+        **common: Arguments of ``Mixer``.
     """
 
     spec = MixerSpec(
@@ -51,11 +60,11 @@ class GLA(MatrixRecurrence):
         self.forget = nn.Sequential(nn.Linear(width, rank, bias=False), linear(rank, self.streams * self.key_dim))
 
     def features(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries scaled by K^(−1/2)."""
+        """Return queries scaled by K^(−1/2), keys and values."""
         return q * self.key_dim**-0.5, k, v
 
     def decays(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor | None]:
-        """log α of each channel."""
+        """Return log α of each feature of the keys, (B, H, N, K), and None."""
         gate = self.forget(x)
         gate = gate.float() if gate.dtype.itemsize < 4 else gate
         return self.split(self.ordered(F.logsigmoid(gate) / TEMPERATURE, context), self.streams), None

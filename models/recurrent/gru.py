@@ -1,4 +1,4 @@
-"""The gated recurrent unit."""
+"""Gated recurrent unit."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from .network import Network
 
 
 class GRU(Network):
-    """h_t = (1 − z) ⊙ n + z ⊙ h_(t−1), n = tanh(W x_t + r ⊙ U h_(t−1)), with gates r and z of the row and of h_(t−1).
+    """Gated recurrent unit.
 
-    Cho et al. 2014, arXiv 1406.1078, with r behind U, as in cuDNN. x (B, N, E) -> (B, N, E).
-    O(N E^2) time, one row after the other; O(N E) memory. ``hidden`` as ``Network``.
+    h_t = (1 − z) ⊙ n + z ⊙ h_(t−1), n = tanh(W x_t + r ⊙ U h_(t−1)), with gates r and z of x_t and h_(t−1). Cho et al.
+    2014, arXiv 1406.1078, with r applied after U, as in cuDNN. x (B, N, E) -> (B, N, E). O(N E^2) time, in N sequential
+    steps; O(N E) memory. ``hidden`` as in ``Network``.
     """
 
     spec = MixerSpec(

@@ -1,4 +1,4 @@
-"""The linear recurrent unit: a plain linear recurrence of complex numbers, begun on a ring."""
+"""Linear recurrent unit: a diagonal complex linear recurrence, initialised on a ring."""
 
 from __future__ import annotations
 
@@ -15,13 +15,23 @@ from .complex_recurrence import ComplexRecurrence, GatedLinear
 
 
 class LRU(ComplexRecurrence):
-    """λ = exp(−exp(ν) + i exp(θ)), always inside the unit circle, γ learned; GELU and a gated projection behind it.
+    """Linear recurrent unit: a stable complex recurrence, then GELU and a GLU projection.
 
-    Orvieto et al. 2023, arXiv 2303.06349. x (B, N, E) -> (B, N, E). O(N E P) time, O(N (E + P)) memory.
-    ``states`` is P, by default E / 2, with which the system has as many weights as attention. |λ| begins uniform in
-    area between ``inner_radius`` and ``outer_radius``, its angle below ``max_phase``; γ begins at √(1 − |λ|²), which
-    keeps the variance of the state at that of its input. Both directions as ``ComplexRecurrence``.
-    Deviates: B and C are drawn Xavier-uniform; dropout comes before the GELU.
+    λ = exp(−exp(ν) + i exp(θ)), always inside the unit circle; γ is learned. Orvieto et al. 2023, arXiv 2303.06349. x
+    (B, N, E) -> (B, N, E). O(N E P) time, O(N (E + P)) memory. γ is initialised to √(1 − |λ|²), which gives the state
+    the variance of its input. Bidirectional form as in ``ComplexRecurrence``. Raises ``UserError`` for an invalid ring
+    or phase.
+
+    Deviations from the paper: B and C are initialised Xavier-uniform; dropout comes before the GELU.
+
+    Args:
+        width: Number of features E.
+        heads: Not used; the state is not split into heads.
+        states: Number of states P; by default E / 2, which gives about as many parameters as attention.
+        inner_radius: Smallest initial |λ|. Initial values are uniform over the area of the ring.
+        outer_radius: Largest initial |λ|.
+        max_phase: Largest initial angle of λ, in radians.
+        **common: Arguments of ``Mixer``.
     """
 
     spec = MixerSpec(
@@ -60,5 +70,5 @@ class LRU(ComplexRecurrence):
         self.optimizer_hints = {"log_rate": slow, "log_phase": slow, "log_scale": slow}
 
     def rates(self) -> tuple[Tensor, Tensor]:
-        """λ and γ."""
+        """Return λ and γ, (P,) each."""
         return torch.polar((-self.log_rate.exp()).exp(), self.log_phase.exp()), self.log_scale.exp()

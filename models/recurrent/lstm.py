@@ -1,4 +1,4 @@
-"""The long short-term memory."""
+"""Long short-term memory."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from .network import Network
 
 
 class LSTM(Network):
-    """c_t = f ⊙ c_(t−1) + i ⊙ tanh(g), h_t = o ⊙ tanh(c_t), with gates f, i, o and g of the row and of h_(t−1).
+    """Long short-term memory.
 
-    Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000. x (B, N, E) -> (B, N, E).
-    O(N E^2) time, one row after the other; O(N E) memory. Forget gates begin with a bias of one. ``hidden`` as
+    c_t = f ⊙ c_(t−1) + i ⊙ tanh(g), h_t = o ⊙ tanh(c_t), with gates f, i, o and candidate g of x_t and h_(t−1).
+    Hochreiter and Schmidhuber 1997, with the forget gate of Gers et al. 2000. x (B, N, E) -> (B, N, E). O(N E^2) time,
+    in N sequential steps; O(N E) memory. Biases of the forget gates are initialised to one. ``hidden`` as in
     ``Network``.
     """
 
@@ -22,13 +23,13 @@ class LSTM(Network):
     share = (0.6, 0.68)
 
     def begin(self, network: nn.RNNBase) -> None:
-        """With forget gates open."""
+        """Initialise the weights of one direction, forget gates with a bias of one."""
         super().begin(network)
         open_forget_gates(network)
 
 
 def open_forget_gates(network: nn.RNNBase) -> None:
-    """Give the forget gates of all layers a bias of one."""
+    """Set the biases of the forget gates of all layers to one."""
     with torch.no_grad():
         for name, parameter in network.named_parameters():
             if name.startswith("bias_ih"):

@@ -1,4 +1,4 @@
-"""A gated recurrent unit whose gate does not see the state, so that all rows are computed at once."""
+"""Minimal GRU: the gate does not depend on the state, so that all positions are computed in parallel."""
 
 from __future__ import annotations
 
@@ -14,12 +14,20 @@ from .scanned import Scanned
 
 
 class MinGRU(Scanned):
-    """h_t = (1 − z_t) h_(t−1) + z_t g(W_h x_t) with z_t = σ(W_z x_t).
+    """Minimal GRU, whose gate does not depend on the state.
 
-    Feng et al. 2024, arXiv 2410.01201. x (B, N, E) -> (B, N, E). O(N E^2) time, O(N E) memory.
-    g(a) is a + 0.5 where a ≥ 0 and σ(a) below, so that states are positive. ``expansion`` is the width of the state
-    over E, by default 4/3, with which the system has as many weights as attention. Both directions as ``Recurrence``.
-    Deviates: an output projection also where the expansion is 1; the gates have biases; no convolution before.
+    h_t = (1 − z_t) h_(t−1) + z_t g(W_h x_t) with z_t = σ(W_z x_t). Feng et al. 2024, arXiv 2410.01201. x (B, N, E) ->
+    (B, N, E). O(N E^2) time, O(N E) memory. g(a) is a + 0.5 for a ≥ 0 and σ(a) for a < 0, so that states are positive.
+    Bidirectional form as in ``Recurrence``. Raises ``UserError`` if ``expansion`` is not positive.
+
+    Deviations from the paper: there is an output projection also with an expansion of 1; the gates have biases; there
+    is no convolution in front.
+
+    Args:
+        width: Number of features E.
+        heads: Not used; the state is not split into heads.
+        expansion: State size divided by E; by default 4/3, which gives about as many parameters as attention.
+        **common: Arguments of ``Mixer``.
     """
 
     spec = MixerSpec(
@@ -35,6 +43,6 @@ class MinGRU(Scanned):
         self.input = linear(width, self.projections * inner)
 
     def gates(self, x: Tensor) -> Tensor:
-        """Of z, and of the candidate."""
+        """Return the logits of z and the candidates, (B, N, 2 C)."""
         gates: Tensor = self.input(x)
         return gates

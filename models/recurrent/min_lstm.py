@@ -1,4 +1,4 @@
-"""A long short-term memory whose gates do not see the state, so that all rows are computed at once."""
+"""Minimal LSTM: the gates do not depend on the state, so that all positions are computed in parallel."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .min_gru import MinGRU
 
 
 class MinLSTM(MinGRU):
-    """h_t = f' h_(t−1) + i' g(W_h x_t), with f' = f / (f + i) and i' = i / (f + i) of two sigmoid gates f and i.
+    """Minimal LSTM, whose gates do not depend on the state.
 
-    Feng et al. 2024, arXiv 2410.01201. x (B, N, E) -> (B, N, E). O(N E^2) time, O(N E) memory.
-    g, both directions and deviations as in ``MinGRU``; ``expansion`` is 1 by default, which again gives as many weights
-    as attention has.
+    h_t = f' h_(t−1) + i' g(W_h x_t), with f' = f / (f + i) and i' = i / (f + i) of two sigmoid gates f and i. Feng et
+    al. 2024, arXiv 2410.01201. x (B, N, E) -> (B, N, E). O(N E^2) time, O(N E) memory. g, bidirectional form and
+    deviations as in ``MinGRU``. ``expansion`` is 1 by default, which gives about as many parameters as attention.
     """
 
     spec = MixerSpec(
@@ -29,6 +29,6 @@ class MinLSTM(MinGRU):
         super().__init__(width, heads, expansion=expansion, **common)
 
     def gates(self, x: Tensor) -> Tensor:
-        """That of i', which is σ(log i − log f), and of the candidate."""
+        """Return the logits of i', which are log i − log f, and the candidates, (B, N, 2 C)."""
         forget, add, candidate = self.input(x).chunk(3, -1)
         return torch.cat((F.logsigmoid(add) - F.logsigmoid(forget), candidate), -1)

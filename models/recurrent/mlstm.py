@@ -1,4 +1,4 @@
-"""The long short-term memory whose cell is a matrix, with an exponential input gate."""
+"""mLSTM: a long short-term memory with a matrix state and an exponential input gate."""
 
 from __future__ import annotations
 
@@ -14,15 +14,19 @@ from .matrix_recurrence import MatrixRecurrence, still
 
 
 class MLSTM(MatrixRecurrence):
-    """C_t = f_t C_(t−1) + i_t k_t v_tᵀ and n_t alike of keys alone; read as C_tᵀ q_t / max(|n_t · q_t|, 1).
+    """mLSTM of xLSTM: linear attention with a matrix state, a forget gate and an exponential input gate.
 
-    Beck et al. 2024, arXiv 2405.04517: the mLSTM of xLSTM. x (B, N, E) -> (B, N, E).
-    O(N E (C + E / H)) time, O(N E) memory, by chunks of C rows. f is a sigmoid and i an exponential of the row, kept
-    finite by a running maximum m: what is stored is exp(−m) of the cell, which changes no output. Queries, keys and
-    values go through a convolution over ``filter`` rows; a norm of each head and a SiLU gate follow. Both directions
-    and ``key_width`` as ``MatrixRecurrence``. Forget gates begin with biases between 3 and 6, gates with weights of 0.
-    Deviates: nothing is projected to twice the width, so that the system has as many weights as attention; values are
-    convolved too; gates read the row, not queries, keys and values; projections are not block-diagonal.
+    C_t = f_t C_(t−1) + i_t k_t v_tᵀ, n_t = f_t n_(t−1) + i_t k_t, outputs C_tᵀ q_t / max(|n_t · q_t|, 1). Beck et al.
+    2024, arXiv 2405.04517. x (B, N, E) -> (B, N, E). O(N E (C + E / H)) time and O(N E) memory, in chunks of C tokens.
+    f is a sigmoid and i an exponential of a projection of x_t. A running maximum m keeps them finite: the stored state
+    is exp(−m) times C and n, which does not change the outputs. Queries, keys and values pass through a convolution
+    over ``filter`` tokens; a norm of each head and a SiLU gate follow. Bidirectional form and ``key_width`` as in
+    ``MatrixRecurrence``. Gate weights are initialised to 0, biases of forget gates to values from 3 to 6 and those of
+    input gates normal with standard deviation 0.1.
+
+    Deviations from the paper: nothing is projected to twice the width, which gives about as many parameters as
+    attention; values are convolved too; gates depend on x, not on queries, keys and values; projections are not
+    block-diagonal.
     """
 
     spec = MixerSpec(
@@ -54,7 +58,10 @@ class MLSTM(MatrixRecurrence):
     def recall(
         self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, context: Context, state: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The last column of the state is n; behind the keys stands one row for the maximum."""
+        """Run the recurrence on queries, keys and values, with the shapes of ``MatrixRecurrence.recall``.
+
+        The state is (B, H, K + 1, V + 1): C with n as its last column, and m in the last row.
+        """
         log_forget = F.logsigmoid(self.by_stream(self.forget(x), context))
         log_add = self.by_stream(self.add(x), context)
         if context.padding is not None:
@@ -64,17 +71,21 @@ class MLSTM(MatrixRecurrence):
         cell, first = None, log_add.new_zeros(log_add.shape[:2])
         if state is not None:
             cell, first = state[:, :, :-1], state[:, :, -1, -1].to(first.dtype)
-        highest = running_maximum(log_forget, log_add, first)
-        before = torch.cat((first[..., None], highest[..., :-1]), -1)
-        k = k * (log_add - highest).exp()[..., None] * self.key_dim**-0.5
-        o, cell = self.decay_attention(q, k, F.pad(v, (0, 1), value=1.0), log_forget + before - highest, state=cell)
-        o = o[..., :-1] / torch.maximum(o[..., -1:].abs(), (-highest).exp()[..., None])
-        last = highest[..., -1, None, None].expand(-1, -1, 1, cell.shape[-1])
+        running_max = running_maximum(log_forget, log_add, first)
+        before = torch.cat((first[..., None], running_max[..., :-1]), -1)
+        k = k * (log_add - running_max).exp()[..., None] * self.key_dim**-0.5
+        # A value of one in an additional column accumulates n.
+        o, cell = self.decay_attention(q, k, F.pad(v, (0, 1), value=1.0), log_forget + before - running_max, state=cell)
+        o = o[..., :-1] / torch.maximum(o[..., -1:].abs(), (-running_max).exp()[..., None])
+        last = running_max[..., -1, None, None].expand(-1, -1, 1, cell.shape[-1])
         return o, torch.cat((cell, last), 2)
 
 
 def running_maximum(log_forget: Tensor, log_add: Tensor, first: Tensor) -> Tensor:
-    """m_t = max(log_forget_t + m_(t−1), log_add_t) of gates (B, H, N), with m_0 = ``first`` (B, H); no gradient."""
+    """Return m_t = max(log_forget_t + m_(t−1), log_add_t) of gates (B, H, N), without gradient.
+
+    m_0 is ``first`` (B, H).
+    """
     with torch.no_grad():
-        forgotten = log_forget.cumsum(-1)
-        return forgotten + torch.maximum((log_add - forgotten).cummax(-1).values, first[..., None])
+        total = log_forget.cumsum(-1)
+        return total + torch.maximum((log_add - total).cummax(-1).values, first[..., None])

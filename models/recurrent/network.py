@@ -1,4 +1,4 @@
-"""Torch's own recurrent networks, whose gates see the state, so that rows come strictly one after the other."""
+"""Torch's recurrent networks, whose gates depend on the state, so that positions are computed sequentially."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ from .recurrence import Recurrence, reverse
 
 
 class Network(Recurrence):
-    """One layer of ``cell`` in each direction, and a projection behind: x (B, N, E) -> (B, N, E).
+    """Base class of mixers with one layer of ``cell`` in each direction: x (B, N, E) -> (B, N, E).
 
-    ``hidden`` is the width of the state, of both directions together; by default a ``share`` of the width with which
-    the system has as many weights as attention. Recurrent weights begin orthogonal, the others Xavier-uniform.
+    Recurrent weights are initialised orthogonal, the others Xavier-uniform, biases to zero.
+
+    Args:
+        width: Number of features E.
+        heads: Not used; the state is not split into heads.
+        hidden: State size of both directions together; by default ``share`` times the width, which gives about as many
+            parameters as attention. Must be at least 1.
+        **common: Arguments of ``Mixer``.
     """
 
     cell: ClassVar[type[nn.LSTM] | type[nn.GRU]]
     share: ClassVar[tuple[float, float]]
-    """Of the width, where one direction is seen and where both are."""
+    """Default state size as a fraction of the width: causal, bidirectional."""
 
     def __init__(self, width: int, heads: int, *, hidden: int | None = None, **common: Any) -> None:
         causal = bool(common.get("causal", False))
@@ -33,31 +39,31 @@ class Network(Recurrence):
         if hidden < 1:
             raise UserError(f"model.mixer.hidden={hidden}: must be at least 1")
         super().__init__(width, heads, inner=hidden, **common)
-        own = hidden if self.causal else hidden // 2
-        networks = [self.cell(width, own, batch_first=True) for _ in range(1 if self.causal else 2)]
+        size = hidden if self.causal else hidden // 2
+        networks = [self.cell(width, size, batch_first=True) for _ in range(1 if self.causal else 2)]
         for network in networks:
             self.begin(network)
-        self.networks, self.hidden = nn.ModuleList(networks), own
+        self.networks, self.hidden = nn.ModuleList(networks), size
 
     def begin(self, network: nn.RNNBase) -> None:
-        """Draw the weights of one direction."""
+        """Initialise the weights of one direction."""
         draw_gates(network)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Read in each direction, project."""
+        """Run the network in each direction and project the outputs."""
         if context.padding is not None:
             x = context.padding.zero(x)
-        with computable(x):
+        with _without_cpu_float16(x):
             if self.causal:
                 h, state = self.read(x, context)
                 context = self.remember(context, state=state)
             else:
-                ahead, back = self.networks
-                h = torch.cat((ahead(x)[0], reverse(back(reverse(x, context.padding))[0], context.padding)), -1)
+                forward, backward = self.networks
+                h = torch.cat((forward(x)[0], reverse(backward(reverse(x, context.padding))[0], context.padding)), -1)
         return self.finish(h), context
 
     def read(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """Outputs (B, N, C), and the state (B, parts, C) after the last real row."""
+        """Run the causal network; return outputs (B, N, C) and the state (B, parts, C) after the last token."""
         (network,) = self.networks
         before = None if context.memory is None else context.memory["state"]
         if before is None:
@@ -66,28 +72,31 @@ class Network(Recurrence):
         if context.padding is None:
             h, after = network(x, parts if self.parts > 1 else parts[0])
             return h, torch.cat(after if self.parts > 1 else (after,)).transpose(0, 1)
-        # Only packed rows stop at their ends; one without tokens is read as one of padding and keeps what it had.
+        # Packed sequences end at their lengths. An empty one is read with length 1, and its state is restored below.
         lengths = context.padding.lengths.clamp(min=1).cpu()
         packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        rows, after = network(packed, parts if self.parts > 1 else parts[0])
-        h, _ = nn.utils.rnn.pad_packed_sequence(rows, batch_first=True, total_length=x.shape[1])
+        outputs, after = network(packed, parts if self.parts > 1 else parts[0])
+        h, _ = nn.utils.rnn.pad_packed_sequence(outputs, batch_first=True, total_length=x.shape[1])
         state = torch.cat(after if self.parts > 1 else (after,)).transpose(0, 1)
         return h, torch.where((context.padding.lengths > 0)[:, None, None], state, before.to(state.dtype))
 
     @property
     def parts(self) -> int:
-        """How many vectors a state has."""
+        """Number of vectors in a state: 2 for an LSTM (h and c), 1 for a GRU."""
         return 2 if issubclass(self.cell, nn.LSTM) else 1
 
 
-def computable(x: Tensor) -> AbstractContextManager[Any]:
-    """Where torch's networks can read x: not in half precision on a CPU, which has them of some sizes only."""
+def _without_cpu_float16(x: Tensor) -> AbstractContextManager[Any]:
+    """Return a context in which torch's networks support x.
+
+    On CPU they support float16 for some sizes only, so float16 autocast is disabled there.
+    """
     half = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu") == torch.float16
     return full_precision(x) if half and x.device.type == "cpu" else nullcontext()
 
 
 def draw_gates(network: nn.RNNBase) -> None:
-    """Draw the weights of all layers gate by gate: recurrent ones orthogonal, others Xavier-uniform, biases zero."""
+    """Initialise all layers gate by gate: recurrent weights orthogonal, others Xavier-uniform, biases zero."""
     for name, parameter in network.named_parameters():
         if name.startswith("bias"):
             nn.init.zeros_(parameter)

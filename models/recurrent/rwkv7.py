@@ -1,4 +1,4 @@
-"""RWKV-7: a state that is edited by vectors of rates, and rows mixed with the one before."""
+"""RWKV-7: a matrix state with a generalised delta rule, and token shift."""
 
 from __future__ import annotations
 
@@ -16,24 +16,36 @@ from ..kernels.unit import unit
 from ..mixer import Context, MixerSpec, Padding
 from .recurrence import Recurrence, last_rows, reverse
 
-SLOWEST = -math.exp(-0.5)  # the logarithm of what is kept of a channel at least, from row to row
-# Powers of a channel's place with which its shares of the row before begin.
-MIXED = {"receptance": 0.2, "decay": 0.9, "key": 0.7, "value": 0.7, "rate": 0.9, "gate": 0.2}
+MIN_LOG_DECAY = -math.exp(-0.5)  # lower bound of log w: every channel keeps at least 54.5 % per token
+# Exponents of the initial weights of the previous token: 1 − (channel / E)^(exponent · (1 − layer / depth)).
+SHIFT_EXPONENTS = {"receptance": 0.2, "decay": 0.9, "key": 0.7, "value": 0.7, "rate": 0.9, "gate": 0.2}
 
 
 class RWKV7(Recurrence):
-    """S_t = (Diag(w_t) − (a_t ⊙ κ_t) κ_tᵀ) S_(t−1) + k_t v_tᵀ, read by r_t, all from the row and the one before it.
+    """RWKV-7 time mixing: a matrix state with a generalised delta rule, and token shift.
 
-    Peng et al. 2025, arXiv 2503.14456. x (B, N, E) -> (B, N, E). O(N E (C + E / H)) time, O(N E (1 + E / H C)) memory,
-    by chunks of C rows. Each of r, w, k, v, a and the gate has its own share of the row before. log w is −e^(−1/2)
-    times a sigmoid and a is a sigmoid, both of low rank; κ is the key, scaled by channel, of unit length; the key
-    itself is scaled by how much is written. What heads read has a norm, gets the value of the row as a bonus, passes a
-    gate. Values above the first layer are mixed with those of the first. ``rank`` is that of the low-rank maps, of both
-    directions together, by default E / 16. Where both directions are seen, every head becomes two of half the width,
-    each direction with weights of its own.
-    Deviates: ranks are smaller than the authors' (32 and more), so that the system has about as many weights as
-    attention; the projection behind begins Xavier-uniform, not at zero; the channel mixing is the block's feed-forward
-    network, which sees one row.
+    S_t = (Diag(w_t) − (a_t ⊙ κ_t) κ_tᵀ) S_(t−1) + k_t v_tᵀ, read by r_t, all computed from x_t and x_(t−1). Peng et al.
+    2025, arXiv 2503.14456. x (B, N, E) -> (B, N, E). O(N E (C + E / H)) time and O(N E (1 + E / H C)) memory, in chunks
+    of C tokens.
+
+    Each of r, w, k, v, a and the gate has its own interpolation with the previous token (token shift). log w is
+    −e^(−1/2) times a sigmoid and a is a sigmoid, both of low-rank maps; κ is the key, scaled per channel and normalised
+    to unit length; the key is also scaled by the rate at which it is written. The outputs of the heads are normalised,
+    the current value is added as a bonus, and a gate is applied. Values above the first layer are mixed with those of
+    the first.
+
+    In the bidirectional form every head becomes two of half the width, and each direction has its own weights. Raises
+    ``UserError`` for an invalid rank or if the heads do not divide the width.
+
+    Deviations from the paper: ranks are smaller than the authors' (32 and more), which gives about as many parameters
+    as attention; the output projection is initialised Xavier-uniform, not to zero; the channel mixing is the block's
+    feed-forward network, which has no token shift.
+
+    Args:
+        width: Number of features E.
+        heads: Number of heads H.
+        rank: Rank of the low-rank maps, of both directions together; by default E / 16.
+        **common: Arguments of ``Mixer``.
     """
 
     spec = MixerSpec(
@@ -53,7 +65,8 @@ class RWKV7(Recurrence):
             raise UserError(f"model.mixer.rank={rank}: must be at least 1")
         if width % (directions * heads):
             raise UserError(
-                f"backbone.heads={heads}: {directions * heads} recurrences do not divide width {width}; set another"
+                f"backbone.heads={heads}: {directions * heads} recurrences do not divide width {width}; change "
+                "backbone.heads or backbone.width"
             )
         rank = max(1, rank // directions)
         self.mixes = nn.ModuleList(
@@ -61,44 +74,56 @@ class RWKV7(Recurrence):
         )
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Mix rows in each direction, project; hand on the values of the first layer."""
+        """Run each direction and project; add the first layer's values to the context for the layers above."""
         padding = context.padding
         if padding is not None:
             x = padding.zero(x)
         first = context.carry["rwkv7"] if self.layer > 0 else (None,) * len(self.mixes)
         orders = (x,) if self.causal else (x, reverse(x, padding))
         memory = {} if context.memory is None else context.memory
-        found = [
-            mix(rows, values, memory, padding) for mix, rows, values in zip(self.mixes, orders, first, strict=True)
+        results = [
+            mix(inputs, values, memory, padding) for mix, inputs, values in zip(self.mixes, orders, first, strict=True)
         ]
-        o = [each[0] for each in found]
+        o = [each[0] for each in results]
         y = self.finish(o[0] if self.causal else torch.cat((o[0], reverse(o[1], padding)), -1))
         if self.layer == 0 and self.depth > 1:
-            context = context.hand_on("rwkv7", tuple(each[1] for each in found))
-        return y, self.remember(context, **found[0][2])
+            context = context.hand_on("rwkv7", tuple(each[1] for each in results))
+        return y, self.remember(context, **results[0][2])
 
 
 class TimeMix(nn.Module):
-    """One direction: x (B, N, E), in the order of reading, to what its heads read, (B, N, C)."""
+    """Time mixing in one direction: x (B, N, E) in processing order to the gated outputs of the heads (B, N, C).
+
+    Args:
+        width: Number of features E.
+        channels: Number of output channels C.
+        heads: Number of heads H.
+        rank: Rank of the low-rank maps.
+        layer: Index of the layer, which sets initial values.
+        depth: Number of layers.
+    """
 
     def __init__(self, width: int, channels: int, heads: int, rank: int, layer: int, depth: int) -> None:
         super().__init__()
         self.heads = heads
         shape = (heads, channels // heads)
-        below = 1 - layer / depth  # the share of layers from this one on
-        places = torch.arange(width) / width
-        self.shares = nn.Parameter(torch.stack([1 - places ** (power * below) for power in MIXED.values()]))
+        remaining = 1 - layer / depth  # fraction of the layers from this one to the last
+        channel = torch.arange(width) / width
+        self.shares = nn.Parameter(
+            torch.stack([1 - channel ** (exponent * remaining) for exponent in SHIFT_EXPONENTS.values()])
+        )
         self.receptance, self.key, self.value = (nn.Linear(width, channels, bias=False) for _ in range(3))
         for linear, bound in ((self.receptance, 0.5), (self.key, 0.05), (self.value, 0.5)):
             nn.init.uniform_(linear.weight, -bound * width**-0.5, bound * width**-0.5)
-        rising, bent = torch.linspace(-0.5, 0.5, channels), _bent(shape[1]).repeat(heads)
-        above = (layer / max(depth - 1, 1)) ** 0.3
-        decay = -5.5 + 6 * (rising + 0.5) ** (1 + above) + 2.5 * bent
+        linear_ramp, squared_ramp = torch.linspace(-0.5, 0.5, channels), _signed_squares(shape[1]).repeat(heads)
+        steepness = (layer / max(depth - 1, 1)) ** 0.3
+        decay = -5.5 + 6 * (linear_ramp + 0.5) ** (1 + steepness) + 2.5 * squared_ramp
         self.decay = LowRank(width, rank, channels, nn.Tanh(), decay)
-        self.rate = LowRank(width, rank, channels, nn.Identity(), -0.19 + 0.3 * bent + 0.4 * rising)
+        self.rate = LowRank(width, rank, channels, nn.Identity(), -0.19 + 0.3 * squared_ramp + 0.4 * linear_ramp)
         self.gate = LowRank(width, rank, channels, nn.Sigmoid(), None)
-        self.blend = None if layer == 0 else LowRank(width, rank, channels, nn.Identity(), 0.73 - 0.4 * rising)
-        self.asked = nn.Parameter(0.71 - 0.1 * rising)
+        self.blend = None if layer == 0 else LowRank(width, rank, channels, nn.Identity(), 0.73 - 0.4 * linear_ramp)
+        # Per channel: the scale of κ, and how much the rate a scales the key that is written.
+        self.asked = nn.Parameter(0.71 - 0.1 * linear_ramp)
         self.written = nn.Parameter(torch.full((channels,), 1.02))
         self.bonus = nn.Parameter(torch.full(shape, -0.04))
         self.norm = nn.GroupNorm(heads, channels, eps=64e-5)
@@ -106,42 +131,60 @@ class TimeMix(nn.Module):
         self.accelerated = False
 
     def accelerate(self) -> None:
-        """Let the state be corrected and read by the kernels of flash-linear-attention."""
+        """Use the kernels of flash-linear-attention from now on."""
         self.accelerated = True
 
     def forward(
         self, x: Tensor, first: Tensor | None, memory: dict[str, Tensor], padding: Padding | None
     ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-        """What is read; the values (B, N, C); and the state and last row to go on from."""
+        """Run the recurrence over x.
+
+        Args:
+            x: Inputs (B, N, E) in processing order.
+            first: Values (B, N, C) of the first layer; None in the first layer.
+            memory: State and last token of the previous forward pass; empty at the start.
+            padding: Padding of the batch, or None.
+
+        Returns:
+            Outputs (B, N, C), values (B, N, C), and the memory for the next forward pass.
+        """
         last = memory.get("last", torch.zeros_like(x[:, :1])).to(x.dtype)
-        change = torch.cat((last, x[:, :-1]), 1) - x
-        mixed = dict(zip(MIXED, (x + change * share for share in self.shares.to(x.dtype)), strict=True))
+        difference = torch.cat((last, x[:, :-1]), 1) - x
+        mixed = dict(zip(SHIFT_EXPONENTS, (x + difference * share for share in self.shares.to(x.dtype)), strict=True))
         r, k, v = (getattr(self, name)(mixed[name]) for name in ("receptance", "key", "value"))
         if first is not None and self.blend is not None:
             v = v + (first - v) * self.blend(mixed["value"]).sigmoid()
-        log_decay = SLOWEST * self.decay(mixed["decay"]).sigmoid()
-        rate, asked = self.rate(mixed["rate"]).sigmoid(), unit(self._split(k * self.asked))
+        log_decay = MIN_LOG_DECAY * self.decay(mixed["decay"]).sigmoid()
+        rate, removal_key = self.rate(mixed["rate"]).sigmoid(), unit(self._split(k * self.asked))
         k = k * (1 + (rate - 1) * self.written)
         r, k, log_decay, rate = (self._split(each) for each in (r, k, log_decay, rate))
-        written = -rate * asked
+        removal = -rate * removal_key
         if padding is not None:
-            k, log_decay, written = (padding.zero_heads(each) for each in (k, log_decay, written))
+            k, log_decay, removal = (padding.zero_heads(each) for each in (k, log_decay, removal))
         values = self._split(v)
-        fast = self.accelerated and accelerable(r, values)
-        kernel = accelerated_corrected_decay_attention if fast else corrected_decay_attention
-        o, state = kernel(r, k, values, log_decay, asked, written, state=memory.get("state"))
+        use_accelerated = self.accelerated and accelerable(r, values)
+        kernel = accelerated_corrected_decay_attention if use_accelerated else corrected_decay_attention
+        o, state = kernel(r, k, values, log_decay, removal_key, removal, state=memory.get("state"))
         bonus = (r * k * self.bonus[:, None]).sum(-1, keepdim=True) * values
-        read = self.norm(o.transpose(1, 2).flatten(0, 1).flatten(1)).unflatten(0, x.shape[:2])
-        read = (read + bonus.transpose(1, 2).flatten(2)).to(x.dtype) * self.gate(mixed["gate"])
-        return read, v, {"state": state, "last": last_rows(x, last, padding)}
+        y = self.norm(o.transpose(1, 2).flatten(0, 1).flatten(1)).unflatten(0, x.shape[:2])
+        y = (y + bonus.transpose(1, 2).flatten(2)).to(x.dtype) * self.gate(mixed["gate"])
+        return y, v, {"state": state, "last": last_rows(x, last, padding)}
 
     def _split(self, x: Tensor) -> Tensor:
-        """(B, N, C) to (B, H, N, D)."""
+        """Split (B, N, C) into heads (B, H, N, D)."""
         return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
 class LowRank(nn.Module):
-    """U f(V x) + b, which begins at b: (..., E) to (..., C)."""
+    """Low-rank map U f(V x) + b, initialised to the constant b: (..., E) to (..., C).
+
+    Args:
+        width: Number of input features E.
+        rank: Rank of the map.
+        channels: Number of output channels C.
+        between: Activation f.
+        bias: Initial bias b (C,); None for no bias.
+    """
 
     def __init__(self, width: int, rank: int, channels: int, between: nn.Module, bias: Tensor | None) -> None:
         super().__init__()
@@ -154,12 +197,12 @@ class LowRank(nn.Module):
                 self.up.bias.copy_(bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Each row by itself."""
+        """Apply the map to x (..., E)."""
         y: Tensor = self.up(self.between(self.down(x)))
         return y
 
 
-def _bent(size: int) -> Tensor:
-    """From −1 to 1 over ``size`` channels, flat in the middle."""
-    line = torch.linspace(-1, 1, size) if size > 1 else torch.zeros(1)
-    return line * line.abs()
+def _signed_squares(size: int) -> Tensor:
+    """Return t |t| for ``size`` values t evenly spaced from −1 to 1."""
+    ramp = torch.linspace(-1, 1, size) if size > 1 else torch.zeros(1)
+    return ramp * ramp.abs()

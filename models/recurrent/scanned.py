@@ -1,4 +1,4 @@
-"""Recurrent systems whose state is a vector, and whose gates do not see it."""
+"""Base class of recurrences with a vector state and gates that do not depend on it, computed by a scan."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from .recurrence import Recurrence, last_rows
 
 
 class Scanned(Recurrence):
-    """h_t = (1 − z_t) ⊙ h_(t−1) + z_t ⊙ g(a_t) with z = σ(gate), of which a variant defines ``gates`` from x."""
+    """Base class of gated recurrences that a scan computes: x (B, N, E) -> (B, N, E).
+
+    h_t = (1 − z_t) ⊙ h_(t−1) + z_t ⊙ g(a_t) with z = σ(gate). Subclasses implement ``gates``.
+    """
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Gate, scan, project."""
+        """Compute the gates, scan over the sequence and project."""
         if context.padding is not None:
             x = context.padding.zero(x)
         gates = self.gates(x)
@@ -29,5 +32,5 @@ class Scanned(Recurrence):
         return y, self.remember(context, state=last_rows(h, initial_state, context.padding)[:, 0])
 
     def gates(self, x: Tensor) -> Tensor:
-        """Gate and a side by side (B, N, 2 C)."""
+        """Return the logits of z and a, concatenated, (B, N, 2 C)."""
         raise NotImplementedError(f"{type(self).__name__} defines no gates")

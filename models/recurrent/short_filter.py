@@ -1,4 +1,4 @@
-"""A causal convolution over the last few rows, which recurrent systems put before their state."""
+"""Short causal convolution that recurrent mixers apply in front of their state."""
 
 from __future__ import annotations
 
@@ -11,21 +11,25 @@ from .recurrence import last_rows
 
 
 class ShortFilter(nn.Module):
-    """SiLU of each channel's weighted sum of its last ``size`` rows: x (B, N, C) to (B, N, C); O(N C size)."""
+    """Depthwise causal convolution over ``size`` tokens and SiLU: x (B, N, C) to (B, N, C) in O(N C size) time."""
 
     def __init__(self, channels: int, size: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(size, channels).uniform_(-(size**-0.5), size**-0.5))
 
     def forward(self, x: Tensor, before: Tensor | None, padding: Padding | None) -> tuple[Tensor, Tensor]:
-        """The filtered rows; and the last real ones, (B, size - 1, C), which the next rows have ``before`` them."""
+        """Apply the filter to x (B, N, C), preceded by ``before`` (B, size − 1, C).
+
+        Returns the filtered x, and the last size − 1 valid inputs, which are ``before`` of the next call. None means
+        zeros.
+        """
         size, length = self.weight.shape[0], x.shape[1]
         if before is None:
             before = x.new_zeros(x.shape[0], size - 1, x.shape[2])
-        rows = torch.cat((before.to(x.dtype), x), 1)
+        inputs = torch.cat((before.to(x.dtype), x), 1)
         weight = self.weight.to(x.dtype)
-        # A sum of shifted rows: torch's depthwise convolution takes several times as long on CPU.
-        y = rows[:, :length] * weight[0]
+        # A sum of shifted copies, because torch's depthwise convolution takes several times as long on CPU.
+        y = inputs[:, :length] * weight[0]
         for tap in range(1, size):
-            y = y + rows[:, tap : tap + length] * weight[tap]
+            y = y + inputs[:, tap : tap + length] * weight[tap]
         return F.silu(y), last_rows(x, before.to(x.dtype), padding)

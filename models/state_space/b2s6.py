@@ -1,4 +1,4 @@
-"""Selective state spaces of blocks of channels, each channel with a bias of its own."""
+"""B2S6: selective state spaces over blocks of channels, with an input bias per channel."""
 
 from __future__ import annotations
 
@@ -17,20 +17,32 @@ from ..mixer import Context, MixerSpec
 from ..recurrent.complex_recurrence import GatedLinear
 from ..recurrent.recurrence import Recurrence
 from ..recurrent.steps import step_biases
-from .hippo import named_poles, trained
+from .hippo import named_poles, to_parameter
 
 
 class B2S6(Recurrence):
-    """h' = Λ h + (B_j u_j + β_i) u_i, y_i = Re(C_j u_j · h) + D u_i for channel i of block j, u_j the whole block.
+    """Selective state space per channel, in which the channels of a block share the input-dependent projections.
 
-    Yu and Erichson 2025, arXiv 2505.09022. u (B, N, E) -> (B, N, E). O(N E (P + E)) time, O(N (E + J P) + E P N / 64)
-    memory. Held constant between steps softplus(w_j · u_j + b_i); Λ, B and β are complex, and Λ serves all channels.
-    GELU and a gated projection follow, as in ``S4D``. ``states`` is P, ``blocks`` J, the paper's 8, half of them for
-    each direction where both are seen. ``poles`` names what Λ begins with: ``legs``, ``lin``, ``inv`` or ``real``. w
-    and b are learned at a slower rate, as the paper has it.
-    The paper's text does not say how weights begin: here steps between 0.001 and 0.1, β at one as B in S4D, the others
-    normal of deviation (E / J)^(−1/2), or with B half of that variance in either part.
-    Deviates: within a block that has a feed-forward network; dropout comes before the GELU.
+    h' = Λ h + (B_j u_j + β_i) u_i, y_i = Re(C_j u_j · h) + D u_i for channel i of block j, with u_j all channels of the
+    block. Yu and Erichson 2025, arXiv 2505.09022. u (B, N, E) -> (B, N, E). O(N E (P + E)) time, O(N (E + J P) + E P N
+    / 64) memory.
+
+    Discretised with the input held constant over steps of size softplus(w_j · u_j + b_i). Λ, B and β are complex; all
+    channels share Λ. GELU and a gated projection follow, as in ``S4D``. w and b have a lower learning rate, as in the
+    paper. The text of the paper does not specify initial weights. Here step sizes start between 0.001 and 0.1, β at one
+    like B in S4D, and the others normal with standard deviation (E / J)^(−1/2); the real and imaginary part of B have
+    half of that variance each. Raises ``UserError`` for an invalid option.
+
+    Deviations from the paper: the mixer is used in a block with a feed-forward network; dropout comes before the GELU.
+
+    Args:
+        width: Number of features E.
+        heads: Not used; the state is not split into heads.
+        states: Number of complex states per channel P.
+        blocks: Number of blocks J, by default 8 as in the paper; in the bidirectional form half of them run in each
+            direction.
+        poles: Initial values of Λ: ``legs``, ``lin``, ``inv`` or ``real``.
+        **common: Arguments of ``Mixer``.
     """
 
     spec = MixerSpec(
@@ -49,12 +61,12 @@ class B2S6(Recurrence):
             raise UserError(f"model.mixer.states={states}: must be at least 1")
         directions = 1 if self.causal else 2
         if blocks < 1 or width % blocks or blocks % directions:
-            either = "" if self.causal else ", half of them in each direction"
-            raise UserError(f"model.mixer.blocks={blocks}: do not share out width {width}{either}")
+            even = "" if self.causal else " and be even, with half of the blocks in each direction"
+            raise UserError(f"model.mixer.blocks={blocks}: must be positive, divide width {width}{even}")
         size = width // blocks
         first_poles = named_poles(poles, states)
-        self.log_decay = trained((-first_poles.real).log())
-        self.frequency = trained(first_poles.imag)
+        self.log_decay = to_parameter((-first_poles.real).log())
+        self.frequency = to_parameter(first_poles.imag)
         self.choice = nn.Parameter(torch.randn(blocks, size) * size**-0.5)
         self.step_bias = nn.Parameter(step_biases(width))
         self.write = nn.Parameter(torch.randn(blocks, size, states, 2) * (2 * size) ** -0.5)
@@ -66,34 +78,47 @@ class B2S6(Recurrence):
         self.optimizer_hints["bias"] = {"weight_decay": 0.0}
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Choose, scan, gate, project."""
+        """Compute step sizes and projections, scan over the sequence, gate and project."""
         if context.padding is not None:
             x = context.padding.zero(x)
         with full_precision(x):
             u = self.ordered(x.float() if x.dtype.itemsize < 4 else x, context)
-            parts = u.unflatten(-1, self.choice.shape)
-            chosen = (parts * self.choice).sum(-1).repeat_interleave(self.choice.shape[1], -1)
-            steps = F.softplus(chosen + self.step_bias)
+            blocks = u.unflatten(-1, self.choice.shape)
+            block_steps = (blocks * self.choice).sum(-1).repeat_interleave(self.choice.shape[1], -1)
+            steps = F.softplus(block_steps + self.step_bias)
             if context.padding is not None:
                 steps = context.padding.zero(steps)
-            written = torch.einsum("bngi,gis->bngs", parts, self.write.flatten(2)).unflatten(-1, (-1, 2))
-            read = torch.einsum("bngi,gis->bngs", parts, self.read)
+            written = torch.einsum("bngi,gis->bngs", blocks, self.write.flatten(2)).unflatten(-1, (-1, 2))
+            read = torch.einsum("bngi,gis->bngs", blocks, self.read)
             rates = torch.complex(-self.log_decay.exp(), self.frequency)
             state = rates.new_zeros(len(x), x.shape[2], len(rates))
             if context.memory is not None:
                 state = torch.view_as_complex(context.memory["state"])
-            # Holding inputs constant divides by Λ, here before they are as many as states.
+            # The discretisation divides by Λ. This is cheaper here, before inputs are expanded to one per state.
             weights = (rates, torch.view_as_complex(self.bias) / rates)
-            rows = (u, steps, torch.view_as_complex(written.contiguous()) / rates, read)
-            y, state = by_chunks(_chunk, rows, weights, state)
+            inputs = (u, steps, torch.view_as_complex(written.contiguous()) / rates, read)
+            y, state = by_chunks(_scan_chunk, inputs, weights, state)
             y = self.ordered(y + self.skip * u, context)
         return self.finish(y.to(x.dtype)), self.remember(context, state=torch.view_as_real(state))
 
 
-def _chunk(
+def _scan_chunk(
     u: Tensor, steps: Tensor, written: Tensor, read: Tensor, rates: Tensor, bias: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """u and steps (B, n, E), written and read (B, n, J, P), Λ (P,), β (E, P) and a state (B, E, P); B and β over Λ."""
+    """Run the recurrence over one chunk of n positions.
+
+    Args:
+        u: Inputs (B, n, E).
+        steps: Step sizes (B, n, E).
+        written: Input projections B_j u_j divided by Λ, (B, n, J, P).
+        read: Output projections C_j u_j, (B, n, J, P).
+        rates: Λ, (P,).
+        bias: β divided by Λ, (E, P).
+        state: State before the chunk, (B, E, P).
+
+    Returns:
+        Outputs (B, n, E) and the state after the chunk.
+    """
     factors = (steps[..., None] * rates).exp()
     blocks = written[:, :, :, None] + bias.unflatten(0, (written.shape[2], -1))
     inputs = (factors - 1) * (u[..., None] * blocks.flatten(2, 3))

@@ -1,4 +1,4 @@
-"""State spaces with diagonal matrices whose kernels are, or are not, normalised over the sequence."""
+"""DSS: diagonal state spaces, with kernels that are optionally normalised over the sequence."""
 
 from __future__ import annotations
 
@@ -13,23 +13,34 @@ from ..convolution.convolved import Convolved
 from ..kernels.vandermonde import sum_of_exponentials
 from ..mixer import MixerSpec
 from ..recurrent.steps import log_steps
-from .hippo import conjugate_pairs, named_poles, trained
+from .hippo import conjugate_pairs, named_poles, to_parameter
 
 KERNELS = ("softmax", "exp")
-TINY = 1e-7  # added to the squared norm of what is divided by, as the authors do
+TINY = 1e-7  # added to the squared norm of the denominator, as in the authors' code
 
 
 class DSS(Convolved):
-    """y = k ∗ x + D ⊙ x for each channel, with k_t = Re Σ_n (w_n / λ_n) softmax_t(t Δ λ_n), or (e^{Δ λ} − 1) e^{t Δ λ}.
+    """Diagonal state space per channel, with a softmax over the lags or exponential kernels.
 
-    Gupta, Gu, Berant 2022, arXiv 2203.14343. x (B, N, E) -> (B, N, E). O(N E (P + log N)) time, O(N E + E P √N) memory.
-    ``kernel`` is ``softmax``, where λ may have a real part of any sign, so that modes fade or grow up to the longest
-    row, or ``exp``, where all fade. ``states`` is 2 P, conjugate pairs counted twice: the paper's 64 are 128 here.
-    ``poles`` names what λ begins with: ``legs``, the paper's, ``lin``, ``inv`` or ``real``. Steps Δ begin between
-    ``shortest`` and ``longest``.
-    Deviates: softmax runs over ``max_length`` lags, whatever the row's own length, and there are none beyond, so that
-    padding does not enter; Δ is one for the real and the imaginary part; the lag of zero stands in the forward kernel
-    alone; dropout comes before the projection, once; within a block that has a feed-forward network.
+    y = k ∗ x + D ⊙ x for each channel, with k_t = Re Σ_n (w_n / λ_n) softmax_t(t Δ λ_n), or (e^{Δ λ} − 1) e^{t Δ λ} in
+    place of the softmax. Gupta, Gu, Berant 2022, arXiv 2203.14343. x (B, N, E) -> (B, N, E). O(N E (P + log N)) time,
+    O(N E + E P √N) memory. Raises ``UserError`` for an invalid option.
+
+    Deviations from the paper: the softmax runs over ``max_length`` lags, independent of the length of the sequence, and
+    larger lags have weight zero, so that padding has no effect; the real and imaginary part share Δ; lag zero is part
+    of the forward kernel only; dropout is applied once, before the output projection; the block also has a feed-forward
+    network.
+
+    Args:
+        width: Number of features E.
+        heads: Not used; the state is not split into heads.
+        kernel: ``softmax``, in which the real part of λ may have either sign, so that modes decay or grow up to
+            ``max_length``, or ``exp``, in which all modes decay.
+        states: Number of states 2 P, conjugate pairs counted twice: the paper's 64 are 128 here.
+        poles: Initial values of λ: ``legs`` as in the paper, ``lin``, ``inv`` or ``real``.
+        shortest: Smallest initial step size Δ.
+        longest: Largest initial step size Δ.
+        **common: Arguments of ``Mixer``.
     """
 
     spec = MixerSpec(
@@ -53,30 +64,30 @@ class DSS(Convolved):
     ) -> None:
         super().__init__(width, heads, **common)
         if kernel not in KERNELS:
-            raise UserError(f"model.mixer.kernel={kernel}: is none of {', '.join(KERNELS)}")
+            raise UserError(f"model.mixer.kernel={kernel}: must be one of {', '.join(KERNELS)}")
         self.kernel = kernel
         half = conjugate_pairs(states)
         first_poles = named_poles(poles, half)
-        # A logarithm would settle the sign.
-        self.decay = trained(-first_poles.real if kernel == "softmax" else (-first_poles.real).log())
-        self.frequency = trained(first_poles.imag)
+        # The softmax kernel trains the decay itself, because its logarithm would fix the sign.
+        self.decay = to_parameter(-first_poles.real if kernel == "softmax" else (-first_poles.real).log())
+        self.frequency = to_parameter(first_poles.imag)
         self.log_step = nn.Parameter(log_steps(width, shortest, longest))
         self.readout = nn.Parameter(torch.randn(self.directions, width, half, 2))
         slow = {"max_lr": 1e-3, "weight_decay": 0.0}
         self.optimizer_hints = dict.fromkeys(("decay", "frequency", "log_step", "readout"), slow)
 
     def lags(self, length: int) -> tuple[Tensor, ...]:
-        """Kernels (E, ``length``), of ``softmax`` no longer than ``max_length``."""
-        fading = self.decay if self.kernel == "softmax" else self.decay.exp()
-        pole = torch.complex(-fading, self.frequency)
+        """Return the kernels (E, ``length``) of each direction; with ``softmax`` at most ``max_length`` lags."""
+        decay = self.decay if self.kernel == "softmax" else self.decay.exp()
+        pole = torch.complex(-decay, self.frequency)
         rates, weights = pole * self.log_step.exp()[:, None], torch.view_as_complex(self.readout)
         if self.kernel == "exp":
             return tuple(sum_of_exponentials(weights * torch.expm1(rates) / pole, rates, length).unbind())
         grows = rates.real > 0
-        # What grows is read from its end, where it is one; so nothing is ever larger.
+        # Growing modes are computed backwards from the last lag, where they are one, so that no value exceeds one.
         rates = torch.where(grows, -rates, rates)
         total = torch.expm1(rates * self.max_length) / torch.expm1(rates) * pole
         weights = weights * total.conj() / (total.real.square() + total.imag.square() + TINY)
-        ahead = sum_of_exponentials(weights.masked_fill(grows, 0), rates, min(length, self.max_length))
-        back = sum_of_exponentials(weights.masked_fill(~grows, 0), rates, self.max_length)
-        return tuple((ahead + back.flip(-1)[..., :length]).unbind())
+        decaying = sum_of_exponentials(weights.masked_fill(grows, 0), rates, min(length, self.max_length))
+        growing = sum_of_exponentials(weights.masked_fill(~grows, 0), rates, self.max_length)
+        return tuple((decaying + growing.flip(-1)[..., :length]).unbind())

@@ -1,4 +1,4 @@
-"""Matrices under which a state remembers its inputs as coefficients of polynomials, and what is near them."""
+"""HiPPO matrices, under which a state stores its inputs as coefficients of polynomials, and other initial poles."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
 
-BEGINNINGS = ("legs", "lin", "inv", "real")
+INITIAL_POLES = ("legs", "lin", "inv", "real")
 
 
-def trained(x: Tensor) -> nn.Parameter:
-    """What begins as x, which was computed in double precision, as a parameter of torch's default type."""
+def to_parameter(x: Tensor) -> nn.Parameter:
+    """Return a parameter of torch's default type that is initialised to a copy of x, computed in double precision."""
     return nn.Parameter(x.to(torch.get_default_dtype(), copy=True))
 
 
 def conjugate_pairs(states: int) -> int:
-    """How many pairs ``model.mixer.states`` are; raises ``UserError`` where they are not all in pairs."""
+    """Return the number of conjugate pairs among ``states``; raise ``UserError`` unless it is even and at least 2."""
     if states < 2 or states % 2:
-        raise UserError(f"model.mixer.states={states}: must be even and at least 2, for they come in pairs")
+        raise UserError(f"model.mixer.states={states}: must be even and at least 2, for conjugate pairs")
     return states // 2
 
 
 @lru_cache(maxsize=4)
 def legs(size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """HiPPO-LegS of ``size`` states as A = V (Diag(λ) − p p*) V*, complex128: λ and p (size,), V (size, size).
+    """Return HiPPO-LegS of ``size`` states as A = V (Diag(λ) − p p*) V*: λ, p (size,) and V (size, size), complex128.
 
     A_nk is −√(2n + 1) √(2k + 1) for n > k and −(n + 1) for n = k; adding P Pᵀ with P_n = √(n + 1/2) makes it normal
-    (Gu, Goel, Ré 2021, arXiv 2111.00396). Eigenvalues rise in conjugate pairs, those above the real axis last.
-    Computed once for the layers of a model: do not change the tensors in place.
+    (Gu, Goel, Ré 2021, arXiv 2111.00396). Eigenvalues are sorted by imaginary part, so that those above the real axis
+    come last. Cached for the layers of a model: do not change the tensors in place.
     """
     number = torch.arange(size, dtype=torch.float64)
     scale = (2 * number + 1).sqrt()
     low_rank = (number + 0.5).sqrt()
     a = -(scale[:, None] * scale).tril(-1) - torch.diag(number + 1)
-    # The sum is −1/2 plus a skew matrix, so that i times the latter is Hermitian and its vectors are orthogonal.
+    # The sum is −1/2 plus a skew-symmetric matrix. i times the latter is Hermitian, so its eigenvectors are orthogonal.
     skew = a + low_rank[:, None] * low_rank + 0.5 * torch.eye(size, dtype=torch.float64)
     frequencies, vectors = torch.linalg.eigh(-1j * skew)
     return (
@@ -48,10 +48,11 @@ def legs(size: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def named_poles(kind: str, count: int) -> Tensor:
-    """The ``count`` poles (complex128) that one of ``BEGINNINGS`` begins with; their conjugates are left out.
+    """Return ``count`` initial poles, complex128, without their conjugates; ``kind`` is one of ``INITIAL_POLES``.
 
-    ``legs`` are those of HiPPO-LegS; ``lin`` −1/2 + iπn and ``inv`` −1/2 + i (N/π) (N / (2n + 1) − 1), N = 2 ``count``,
-    come near them (Gu, Gupta, Goel, Ré 2022, arXiv 2206.11893); ``real`` are −(n + 1). Raises ``UserError`` for others.
+    ``legs`` are the eigenvalues of HiPPO-LegS without its rank-one term; ``lin``, −1/2 + iπn, and ``inv``, −1/2 + i
+    (N/π) (N / (2n + 1) − 1) with N = 2 ``count``, approximate them (Gu, Gupta, Goel, Ré 2022, arXiv 2206.11893);
+    ``real`` are −(n + 1). Raises ``UserError`` for other kinds.
     """
     number, size = torch.arange(count, dtype=torch.float64), 2 * count
     half = torch.full_like(number, -0.5)
@@ -63,4 +64,4 @@ def named_poles(kind: str, count: int) -> Tensor:
         return torch.complex(half, size / math.pi * (size / (2 * number + 1) - 1))
     if kind == "real":
         return torch.complex(-(number + 1), torch.zeros_like(number))
-    raise UserError(f"model.mixer.poles={kind}: is none of {', '.join(BEGINNINGS)}")
+    raise UserError(f"model.mixer.poles={kind}: must be one of {', '.join(INITIAL_POLES)}")

@@ -1,4 +1,4 @@
-"""Selective state spaces: every channel fades at rates that its row chooses."""
+"""Mamba: selective state spaces, whose step sizes and projections depend on the input."""
 
 from __future__ import annotations
 
@@ -21,14 +21,24 @@ from ..recurrent.steps import step_biases
 
 
 class Mamba(Recurrence):
-    """S6: h_t = exp(Δ_t A) h_(t−1) + Δ_t B_t u_t, y_t = C_t · h_t + D u_t for each channel, behind a SiLU gate.
+    """Selective state space (S6) per channel with a SiLU gate.
 
-    Gu and Dao 2023, arXiv 2312.00752. x (B, N, E) -> (B, N, E). O(N E S) time, O(N (E + S)) memory.
-    u is a projection of x behind a convolution over ``filter`` rows and SiLU. B and C (S,) are projections of u, Δ is
-    softplus of one of rank ``rank``, by default E / 16, and begins between 0.001 and 0.1; A is −exp of a parameter that
-    begins with −1 … −S. ``states`` is S. Both directions as ``Recurrence``: each chooses by its own half of u.
-    Deviates: u is as wide as x where the paper doubles it, so that the system has as many weights as attention; within
-    a block that has a feed-forward network; the projections of x have biases.
+    h_t = exp(Δ_t A) h_(t−1) + Δ_t B_t u_t, y_t = C_t · h_t + D u_t. Gu and Dao 2023, arXiv 2312.00752. x (B, N, E) ->
+    (B, N, E). O(N E S) time, O(N (E + S)) memory. u is a projection of x, followed by a convolution and SiLU. B and C
+    (S,) are projections of u; Δ is the softplus of a low-rank projection of u and starts between 0.001 and 0.1; A is
+    −exp of a parameter, with initial values −1 … −S. In the bidirectional form (see ``Recurrence``) each direction
+    computes B, C and Δ from its own half of u. Raises ``UserError`` for an invalid option.
+
+    Deviations from the paper: u is as wide as x, where the paper doubles the width, which gives about as many
+    parameters as attention; the block also has a feed-forward network; the projections of x have biases.
+
+    Args:
+        width: Number of features E.
+        heads: Not used; the state is not split into heads.
+        states: Number of states per channel S.
+        rank: Rank of the projection to Δ; by default E / 16, rounded up.
+        filter: Length of the convolution in tokens.
+        **common: Arguments of ``Mixer``.
     """
 
     spec = MixerSpec(
@@ -60,7 +70,7 @@ class Mamba(Recurrence):
         self.optimizer_hints = {"log_rate": {"weight_decay": 0.0}}
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Filter, choose, scan, gate, project."""
+        """Convolve, compute step sizes and projections, scan over the sequence, gate and project."""
         if context.padding is not None:
             x = context.padding.zero(x)
         memory = {} if context.memory is None else context.memory
@@ -77,5 +87,5 @@ class Mamba(Recurrence):
 
     @staticmethod
     def _by_group(x: Tensor, weight: Tensor) -> Tensor:
-        """x (B, N, G·I) by the matrix of each group (G, I, J) to (B, N, G, J)."""
+        """Multiply x (B, N, G·I) by one matrix per group, (G, I, J): (B, N, G, J)."""
         return torch.einsum("bngi,gij->bngj", x.unflatten(-1, (weight.shape[0], -1)), weight)

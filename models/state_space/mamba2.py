@@ -1,4 +1,4 @@
-"""State spaces with one rate for each head, chosen row by row."""
+"""Mamba-2: state spaces with one input-dependent decay rate per head."""
 
 from __future__ import annotations
 
@@ -15,15 +15,24 @@ from ..recurrent.steps import step_biases
 
 
 class Mamba2(MatrixRecurrence):
-    """S_t = exp(−exp(A) Δ_t) S_(t−1) + Δ_t B_t x_tᵀ, y_t = S_tᵀ C_t + D x_t with Δ_t = softplus(w u_t + b).
+    """Selective state space with a scalar decay and a matrix state per head, computed as linear attention.
 
-    Dao and Gu 2024, arXiv 2405.21060. u (B, N, E) -> (B, N, E).
-    O(N H K (C + E / H)) time, O(N (E + H K)) memory, by chunks of C rows. x, B and C are projections of u behind a
-    convolution over ``filter`` rows and SiLU; heads share B and C, of ``key_width`` numbers, by default E / 2, half of
-    them for each direction where both are seen. A SiLU gate comes before the norm. exp(A) begins between 1 and 16,
-    softplus(b) between 0.001 and 0.1. Both directions as ``MatrixRecurrence``.
-    Deviates: x is as wide as u where the paper doubles it, so that the system has as many weights as attention; within
-    a block that has a feed-forward network; the projections have biases.
+    S_t = exp(−exp(A) Δ_t) S_(t−1) + Δ_t B_t x_tᵀ, y_t = S_tᵀ C_t + D x_t with Δ_t = softplus(w u_t + b). Dao and Gu
+    2024, arXiv 2405.21060. u (B, N, E) -> (B, N, E). O(N H K (C + E / H)) time and O(N (E + H K)) memory, in chunks of
+    C tokens. x, B and C are projections of u, followed by a convolution and SiLU; the heads of a direction share B and
+    C. exp(A) is initialised between 1 and 16, softplus(b) between 0.001 and 0.1. Bidirectional form as in
+    ``MatrixRecurrence``.
+
+    Deviations from the paper: x is as wide as u, where the paper doubles the width, which gives about as many
+    parameters as attention; the block also has a feed-forward network; the projections have biases.
+
+    Args:
+        width: Number of features E.
+        heads: Number of heads H.
+        key_width: Width of B, and of C; by default E / 2, half of it for each direction in the bidirectional form.
+        filter: Length of the convolution in tokens; 0 for none.
+        gated: Whether a SiLU gate is applied before the norm.
+        **common: Arguments of ``Mixer``.
     """
 
     spec = MixerSpec(
@@ -57,7 +66,7 @@ class Mamba2(MatrixRecurrence):
     def recall(
         self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, context: Context, state: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """C, B and x by their names in attention, with steps of every row."""
+        """Run the recurrence with C as queries, B as keys and x as values; shapes as in ``MatrixRecurrence.recall``."""
         steps = F.softplus(self.by_stream(self.step(x), context))
         if context.padding is not None:
             steps = still(steps, context.padding)
@@ -66,7 +75,7 @@ class Mamba2(MatrixRecurrence):
         return o + self.skip[:, None, None] * v, state
 
     def gated(self, o: Tensor, x: Tensor, context: Context) -> Tensor:
-        """Behind the gate, and then of unit size."""
+        """Apply the gate, then the norm: outputs (B, H, N, V) to (B, N, E)."""
         o = self.ordered(o.transpose(1, 2).flatten(2), context)
         y: Tensor = self.norm(o if self.gate is None else o * F.silu(self.gate(x)))
         return y

@@ -1,4 +1,4 @@
-"""Gated attention of one head, whose queries and keys are moving averages."""
+"""Mega: single-head gated attention on exponential moving averages."""
 
 from __future__ import annotations
 
@@ -17,22 +17,34 @@ from ..mixer import Context, Mixer, MixerSpec, Padding
 from .moving_average import MovingAverage
 
 Function = Literal["softmax", "laplace"]
-MEAN, DEVIATION = 0.5**0.5, (4 * math.pi) ** -0.5  # with which the Laplace function comes near a squared ReLU
+MEAN, DEVIATION = 0.5**0.5, (4 * math.pi) ** -0.5  # with these the Laplace function approximates a squared ReLU
 
 
 class Mega(Mixer):
-    """u ⊙ (SiLU(W m + V (r ⊙ o)) − x): what attention o reads, let through by gates r and u of moving averages m of x.
+    """Gated single-head attention whose queries, keys and gates are computed from moving averages.
 
-    Ma et al. 2022, arXiv 2209.10655. x (B, N, E) -> (B, N, E). O(N^2 E) time; O(N E) memory, by rows of scores that are
-    computed again in the backward pass. m are damped averages, of ``averages`` dimensions for each channel. Queries and
-    keys are one SiLU projection of m, ``query_width`` wide, each with its own scales and shifts; values are a SiLU
-    projection of x, ``hidden`` wide. ``function`` makes weights of scores: ``softmax``, or ``laplace``, a sigmoid that
-    does not let keys compete, of scores divided by their number. Scores have a learned bias for each distance up to
-    ``reach``; what is farther has that of the farthest, where the paper has one for every distance of a row.
-    Deviates: norm and sum stand where the recipe has them, so that the gate u mixes the result with x as the block's
-    norm leaves it, and with x itself, as the paper has it, under backbone.norm_place=post; sizes (E / 16, E / 4 and
-    E / 2 by default) are such that the system has about as many weights as attention, where the paper has 16, about
-    E / 2 and 2 E; projections begin Xavier-uniform; of what is inside, weights alone are dropped.
+    u ⊙ (SiLU(W m + V (r ⊙ o)) − x) with moving averages m of x, attention outputs o, and gates r and u computed from m.
+    Ma et al. 2022, arXiv 2209.10655. x (B, N, E) -> (B, N, E). O(N^2 E) time and O(N E) memory: scores are computed in
+    blocks of queries and recomputed in the backward pass. m are damped exponential moving averages. Queries and keys
+    are one SiLU projection of m, each with its own scale and shift; values are a SiLU projection of x. Scores have a
+    learned bias per relative distance. Raises ``UserError`` for an invalid option.
+
+    Deviations from the paper: the recipe sets the place of norm and residual sum, so that the gate u combines the
+    result with the normalised x, and as in the paper with x itself only under ``backbone.norm_place=post``; default
+    sizes give about as many parameters as attention, where the paper has 16 averages, a query width of about E / 2 and
+    values of width 2 E; distances beyond ``reach`` share the bias of the farthest, where the paper has one for each;
+    projections are initialised Xavier-uniform; dropout inside the mixer applies to the attention weights only.
+
+    Args:
+        width: Number of features E.
+        heads: Not used; attention has one head.
+        averages: Number of moving averages per channel; by default E / 16.
+        query_width: Width of queries and keys; by default E / 4.
+        hidden: Width of the values; by default E / 2.
+        function: ``softmax``, or ``laplace``, which maps each score to a weight between 0 and 1 without normalising
+            over the keys and divides scores by the number of visible keys.
+        reach: Largest relative distance with its own bias.
+        **common: Arguments of ``Mixer``.
     """
 
     spec = MixerSpec(
@@ -64,7 +76,7 @@ class Mega(Mixer):
             if size < 1:
                 raise UserError(f"model.mixer.{name}={size}: must be at least 1")
         if function not in get_args(Function):
-            raise UserError(f"model.mixer.function={function}: is none of {', '.join(get_args(Function))}")
+            raise UserError(f"model.mixer.function={function}: must be one of {', '.join(get_args(Function))}")
         self.function, self.reach = function, reach
         self.average = MovingAverage(width, averages, 1 if self.causal else 2)
         self.sizes = (width, hidden, query_width, width)
@@ -74,28 +86,31 @@ class Mega(Mixer):
         self.places = nn.Parameter(0.02 * torch.randn(2 * reach + 1))
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Average, attend, gate."""
+        """Compute moving averages, attend and gate."""
         if context.padding is not None:
             x = context.padding.zero(x)
         memory = {} if context.memory is None else dict(context.memory)
         averaged, memory["average"] = self.average(x, memory.get("average"), context.padding)
-        update, reset, shared, own = self.gates(averaged).split(self.sizes, -1)
+        update, reset, shared, candidate = self.gates(averaged).split(self.sizes, -1)
         q, k = (F.silu(shared)[..., None, :] * self.scales + self.shifts).unbind(-2)
         o, memory = self.attend(q, k, F.silu(self.value(x)), context.padding, memory)
-        y = F.silu(own + self.read(o.to(x.dtype) * F.silu(reset)))
+        y = F.silu(candidate + self.read(o.to(x.dtype) * F.silu(reset)))
         remembers = self.causal and self.spec.memory
         return update.sigmoid() * (y - x), context.replace(memory=memory) if remembers else context
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, padding: Padding | None, memory: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """q and k (B, N, Z), v (B, N, V) to (B, N, V), and what attention adds to ``memory``."""
+        """Attend with q and k (B, N, Z) and v (B, N, V).
+
+        Returns outputs (B, N, V), and ``memory`` with the entries that attention needs for the next tokens.
+        """
         return self.weigh(q, k, v, padding), memory
 
     def weigh(self, q: Tensor, k: Tensor, v: Tensor, padding: Padding | None) -> Tensor:
-        """Attention of one head to all keys, with the bias of distances: as ``attend``."""
-        laplacian = self.function == "laplace"
-        q = q / self._seen(q, padding) if laplacian else q * q.shape[-1] ** -0.5
+        """Attend to all keys with one head and relative biases: q and k (B, N, Z), v (B, N, V) to (B, N, V)."""
+        use_laplace = self.function == "laplace"
+        q = q / self._visible_keys(q, padding) if use_laplace else q * q.shape[-1] ** -0.5
 
         def score(queries: Tensor, start: int, count: int) -> Tensor:
             return queries @ k[:, None, :count].mT + self.bias(start, queries.shape[2], count)
@@ -105,17 +120,17 @@ class Mega(Mixer):
             padding=padding,
             causal=self.causal,
             dropout=self.drop_rate,
-            weigh=laplace if laplacian else softmax,
+            weigh=laplace if use_laplace else softmax,
         )[:, 0]
 
     def bias(self, start: int, queries: int, keys: int) -> Tensor:
-        """What is added to the scores of some queries from ``start`` on against the first keys, (queries, keys)."""
+        """Return the relative biases of some queries, beginning at ``start``, to the first keys: (queries, keys)."""
         distances = torch.arange(1 - start - queries, keys - start, device=self.places.device)
-        line = self.places[distances.clamp(-self.reach, self.reach) + self.reach]
-        return line.unfold(0, keys, 1).flip(0)
+        biases = self.places[distances.clamp(-self.reach, self.reach) + self.reach]
+        return biases.unfold(0, keys, 1).flip(0)
 
-    def _seen(self, q: Tensor, padding: Padding | None) -> Tensor:
-        """How many keys each query sees, at least one, broadcasting to q (B, N, Z)."""
+    def _visible_keys(self, q: Tensor, padding: Padding | None) -> Tensor:
+        """Return the number of keys visible to each query, at least one, which broadcasts to q (B, N, Z)."""
         if self.causal:
             return torch.arange(1, q.shape[1] + 1, device=q.device)[:, None]
         if padding is None:
@@ -124,5 +139,5 @@ class Mega(Mixer):
 
 
 def laplace(scores: Tensor) -> Tensor:
-    """The distribution function of a normal variable, each score by itself: weights between 0 and 1."""
+    """Return attention weights between 0 and 1: the normal distribution function of each score."""
     return 0.5 * (1 + ((scores - MEAN) / (DEVIATION * 2**0.5)).erf())

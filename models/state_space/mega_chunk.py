@@ -1,4 +1,4 @@
-"""Gated attention inside chunks, between which moving averages carry what was seen."""
+"""Mega-chunk: Mega with attention inside chunks; moving averages connect the chunks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .mega import Function, Mega
 
 
 class MegaChunk(Mega):
-    """Mega whose attention sees no more than its chunk of ``chunk`` tokens: linear in the length.
+    """Mega whose attention is limited to chunks of ``chunk`` tokens: linear in the sequence length.
 
     Ma et al. 2022, arXiv 2209.10655, section 3.5. x (B, N, E) -> (B, N, E). O(N c E + N E log N) time, O(N (c + E))
-    memory. Chunks are counted from the first row. A causal form goes on where it stopped: with its averages, and with
-    the keys and values of the chunk that is not yet full. ``reach`` is by default ``chunk``. All else, and what
-    deviates, as ``Mega``.
+    memory for chunks of c tokens, counted from the first position. The causal form continues from its memory, which
+    stores the moving averages and the keys and values of the last incomplete chunk. ``reach`` is ``chunk`` by default.
+    Other options and deviations as in ``Mega``. Raises ``UserError`` if ``chunk`` is less than 1.
     """
 
     spec = replace(Mega.spec, growth=1.0, materialises="no", memory=True)
@@ -56,32 +56,36 @@ class MegaChunk(Mega):
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, padding: Padding | None, memory: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """Attention within chunks; and the keys and values (B, c − 1, Z + V) of the last one, as far as it is full."""
+        """Attend within chunks: q and k (B, N, Z), v (B, N, V) to (B, N, V).
+
+        In the causal form also return in ``memory`` the keys and values (B, c − 1, Z + V) of the last incomplete chunk,
+        zero beyond their number, and their number (B,).
+        """
         length, width = q.shape[1], q.shape[2]
         ends = q.new_full((len(q),), length, dtype=torch.long) if padding is None else padding.lengths
-        rows, first = torch.cat((q, k, v), -1), None
+        projected, stored = torch.cat((q, k, v), -1), None
         if "open" in memory:
-            # Behind those that wait, as many for each row as it says.
-            first, waiting = memory["first"], F.pad(memory["open"].to(q.dtype), (width, 0))
-            places = torch.arange(length + self.chunk - 1, device=q.device)
-            moved = torch.where(places < first[:, None], places, self.chunk - 1 + places - first[:, None])
-            rows = _taken(torch.cat((waiting, rows), 1), moved)
-            ends = ends + first
-        q, k, v = rows.split((width, width, v.shape[-1]), -1)
-        o = self._within(q, k, v, ends)
-        if first is not None:
-            o = _taken(o, first[:, None] + torch.arange(length, device=q.device))
+            # Insert the stored keys and values, a different number for each sequence, in front of the new ones.
+            stored, open_chunk = memory["first"], F.pad(memory["open"].to(q.dtype), (width, 0))
+            positions = torch.arange(length + self.chunk - 1, device=q.device)
+            sources = torch.where(positions < stored[:, None], positions, self.chunk - 1 + positions - stored[:, None])
+            projected = _take(torch.cat((open_chunk, projected), 1), sources)
+            ends = ends + stored
+        q, k, v = projected.split((width, width, v.shape[-1]), -1)
+        o = self._attend_within_chunks(q, k, v, ends)
+        if stored is not None:
+            o = _take(o, stored[:, None] + torch.arange(length, device=q.device))
         if not self.causal:
             return o, memory
-        left = ends % self.chunk
-        places = torch.arange(self.chunk - 1, device=q.device)
-        still = _taken(rows[..., width:], (ends - left)[:, None] + places).masked_fill(
-            (places >= left[:, None])[..., None], 0
+        remainder = ends % self.chunk
+        positions = torch.arange(self.chunk - 1, device=q.device)
+        new_open_chunk = _take(projected[..., width:], (ends - remainder)[:, None] + positions).masked_fill(
+            (positions >= remainder[:, None])[..., None], 0
         )
-        return o, {**memory, "open": still, "first": left}
+        return o, {**memory, "open": new_open_chunk, "first": remainder}
 
-    def _within(self, q: Tensor, k: Tensor, v: Tensor, ends: Tensor) -> Tensor:
-        """Attention within chunks counted from the first row, of rows that end at ``ends`` (B,)."""
+    def _attend_within_chunks(self, q: Tensor, k: Tensor, v: Tensor, ends: Tensor) -> Tensor:
+        """Attend within chunks counted from the first position, in sequences of ``ends`` (B,) positions."""
         length = q.shape[1]
         parts = (F.pad(x, (0, 0, 0, -length % self.chunk)).unflatten(1, (-1, self.chunk)) for x in (q, k, v))
         q, k, v = (x.flatten(0, 1) for x in parts)
@@ -91,6 +95,6 @@ class MegaChunk(Mega):
         return o.unflatten(0, (-1, len(starts))).flatten(1, 2)[:, :length]
 
 
-def _taken(x: Tensor, places: Tensor) -> Tensor:
-    """Rows of x (B, N, C) at ``places`` (B, M), the last one in place of those beyond."""
-    return x.gather(1, places.clamp(max=x.shape[1] - 1)[..., None].expand(-1, -1, x.shape[2]))
+def _take(x: Tensor, positions: Tensor) -> Tensor:
+    """Return x (B, N, C) at ``positions`` (B, M); positions beyond the end give the last one."""
+    return x.gather(1, positions.clamp(max=x.shape[1] - 1)[..., None].expand(-1, -1, x.shape[2]))

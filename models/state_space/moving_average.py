@@ -1,4 +1,4 @@
-"""Moving averages of several dimensions, damped by learned amounts."""
+"""Damped exponential moving averages in several dimensions per channel."""
 
 from __future__ import annotations
 
@@ -12,17 +12,23 @@ from ..kernels.fft_convolution import fft_convolution
 from ..kernels.linear import full_precision
 from ..kernels.vandermonde import sum_of_exponentials
 from ..mixer import Padding
-from .convolved import states_after
+from .convolved import final_states
 
-LEAST_KEPT = 1e-6  # of a state from row to row: of nothing there is no logarithm
+MIN_DECAY = 1e-6  # lower bound of the factor 1 − α δ, because its logarithm is taken
 
 
 class MovingAverage(nn.Module):
-    """SiLU(Σ_n η_n h_n / √P + ω x) of h_t = α β x_t + (1 − α δ) h_(t−1), of P averages for each channel.
+    """Damped multi-dimensional exponential moving average of Mega, P averages for each channel.
 
-    x (B, N, E) -> (B, N, E); α and δ are sigmoids. O(N E log N + N E P) time, O(N E + E P √N) memory: the averages are
-    one convolution, whose kernel is a sum of exponentials. Where both directions are seen, averages from either end,
-    with weights of their own, are added. All begin as in the authors' code. Raises ``UserError`` without averages.
+    SiLU(Σ_n η_n h_n / √P + ω x) of h_t = α β x_t + (1 − α δ) h_(t−1) with sigmoids α and δ. x (B, N, E) -> (B, N, E).
+    O(N E log N + N E P) time, O(N E + E P √N) memory: the averages are computed as one convolution, whose kernel is a
+    sum of exponentials. With two directions, averages from both ends, with separate weights, are added. Initialised as
+    in the authors' code. Raises ``UserError`` if ``averages`` is less than 1.
+
+    Args:
+        width: Number of channels E.
+        averages: Number of averages per channel P.
+        directions: 1 or 2.
     """
 
     def __init__(self, width: int, averages: int, directions: int) -> None:
@@ -36,25 +42,34 @@ class MovingAverage(nn.Module):
         self.readout, self.skip = nn.Parameter(torch.randn(shape)), nn.Parameter(torch.randn(width))
 
     def forward(self, x: Tensor, state: Tensor | None, padding: Padding | None) -> tuple[Tensor, Tensor | None]:
-        """Averages of x, zero at padding; and in one direction h / α β after the last real row, (B, E, P)."""
-        length, after = x.shape[1], None
+        """Return the averages of x (B, N, E), zero at padding, and the state for the next tokens.
+
+        Args:
+            x: Inputs (B, N, E), zero at padding.
+            state: State (B, E, P) of the previous tokens; None at the start.
+            padding: Padding of the batch, or None.
+
+        Returns:
+            Averages (B, N, E), and with one direction h / α β after the last valid position, (B, E, P), otherwise None.
+        """
+        length, new_state = x.shape[1], None
         with full_precision(x):
-            rows = x.mT.float() if x.dtype.itemsize < 4 else x.mT
+            inputs = x.mT.float() if x.dtype.itemsize < 4 else x.mT
             rates, weights = self.exponents()
             kernel, *others = sum_of_exponentials(weights, rates, length)
-            ahead = None
+            negative_lags = None
             for other in others:
-                # Both directions see the row itself.
-                kernel, ahead = torch.cat((kernel[:, :1] + other[:, :1], kernel[:, 1:]), 1), other[:, 1:]
-            y = fft_convolution(rows, kernel, ahead)
+                # Lag zero belongs to both directions.
+                kernel, negative_lags = torch.cat((kernel[:, :1] + other[:, :1], kernel[:, 1:]), 1), other[:, 1:]
+            y = fft_convolution(inputs, kernel, negative_lags)
             if not others:
                 if state is not None:
                     y = y + sum_of_exponentials(weights[0] * rates[0].exp() * state, rates[0], length)
-                after = states_after(rows, rates[0], padding, state)
-            return F.silu(y + self.skip[:, None] * rows).mT.to(x.dtype), after
+                new_state = final_states(inputs, rates[0], padding, state)
+            return F.silu(y + self.skip[:, None] * inputs).mT.to(x.dtype), new_state
 
     def exponents(self) -> tuple[Tensor, Tensor]:
-        """The logarithms of what is kept from row to row, and what each average adds to the first, (1 or 2, E, P)."""
+        """Return the log decay per token, and the weight of each average in the kernel, (directions, E, P) each."""
         amount = self.amount.sigmoid()
-        kept = (1 - amount * self.damping.sigmoid()).clamp(min=LEAST_KEPT)
-        return kept.log(), amount * self.spread * self.readout * self.readout.shape[-1] ** -0.5
+        decay = (1 - amount * self.damping.sigmoid()).clamp(min=MIN_DECAY)
+        return decay.log(), amount * self.spread * self.readout * self.readout.shape[-1] ** -0.5

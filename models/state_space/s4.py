@@ -1,4 +1,4 @@
-"""State spaces whose matrices are diagonal but for one rank, one space for each channel."""
+"""S4: state spaces per channel with a diagonal plus rank-one matrix."""
 
 from __future__ import annotations
 
@@ -13,34 +13,45 @@ from ..kernels.power_series import reciprocal_of_one_plus, shifted
 from ..kernels.vandermonde import sum_of_exponentials
 from ..mixer import Context, MixerSpec
 from ..recurrent.steps import log_steps
-from .convolved import faded, faded_sums, handed_on, initial_state
-from .hippo import conjugate_pairs, legs, trained
+from .convolved import decayed_sums, initial_state, total_decay, with_states
+from .hippo import conjugate_pairs, legs, to_parameter
 
 
-class Discrete(NamedTuple):
-    """h ← diag(exp(``rates``)) h − ``fed`` (``heard`` · h) + ``input`` x, then y = ``read`` · h, for each channel.
+class DiscreteSystem(NamedTuple):
+    """DiscreteSystem state space per channel, with a diagonal plus rank-one transition.
 
-    All are (E, P) of conjugate pairs, ``read`` one more for each direction; products are twice the real part.
+    h ← diag(exp(``rates``)) h − ``left`` (``right`` · h) + ``input`` x, then y = ``read`` · h. All tensors are (E, P)
+    for P conjugate pairs, with one ``read`` per direction; products are twice the real part.
     """
 
     rates: Tensor
-    fed: Tensor
-    heard: Tensor
+    left: Tensor
+    right: Tensor
     input: Tensor
     read: tuple[Tensor, ...]
 
 
 class S4(Convolved):
-    """x' = (Λ − p p*) x + B u, y = C x + D u for each channel, made discrete by the bilinear rule.
+    """Structured state space per channel with a diagonal plus rank-one matrix, discretised by the bilinear rule.
 
-    Gu, Goel, Ré 2021, arXiv 2111.00396. x (B, N, E) -> (B, N, E). O(N E (P + log N)) time, O(N E + E P √N) memory.
-    ``states`` is 2 P, conjugate pairs counted twice. Λ, p and B begin as those of HiPPO-LegS; channels have them in
-    common, unless ``shared`` is false, and steps of their own, which begin between ``shortest`` and ``longest``. Where
-    both directions are seen, lags below zero are read by a C of their own.
-    Deviates: one rank apart, the discrete matrix is diagonal too, and what that rank feeds back is a quotient of power
-    series; so the kernel has exactly N lags from C itself, where the authors evaluate Cauchy sums at roots of unity
-    and train C (1 − A^N). The lag of zero stands in the forward kernel alone; the real parts of Λ are kept negative by
-    an exponential; dropout comes before the projection, once; within a block that has a feed-forward network.
+    x' = (Λ − p p*) x + B u, y = C x + D u. Gu, Goel, Ré 2021, arXiv 2111.00396. x (B, N, E) -> (B, N, E). O(N E (P +
+    log N)) time, O(N E + E P √N) memory. Λ, p and B are initialised to those of HiPPO-LegS. Each channel has its own
+    step size. In the bidirectional form negative lags have a separate C. Raises ``UserError`` for an invalid option.
+
+    Deviations from the paper: the discrete matrix is again diagonal plus rank one, and the contribution of the rank-one
+    term is a quotient of power series. So the kernel has exactly N lags of C itself, where the authors evaluate Cauchy
+    sums at roots of unity and train C (1 − A^N). Lag zero is part of the forward kernel only; the real parts of Λ are
+    kept negative by an exponential; dropout is applied once, before the output projection; the block also has a
+    feed-forward network.
+
+    Args:
+        width: Number of features E.
+        heads: Not used; the state is not split into heads.
+        states: Number of states 2 P, conjugate pairs counted twice.
+        shared: Whether all channels share Λ, p and B.
+        shortest: Smallest initial step size.
+        longest: Largest initial step size.
+        **common: Arguments of ``Mixer``.
     """
 
     spec = MixerSpec(
@@ -66,9 +77,9 @@ class S4(Convolved):
         copies, half = 1 if shared else width, conjugate_pairs(states)
         poles, low_rank, _ = legs(states)
         low_rank = torch.view_as_real(low_rank[half:]).repeat(copies, 1, 1)
-        self.log_decay = trained((-poles.real[half:]).log().repeat(copies, 1))
-        self.frequency = trained(poles.imag[half:].repeat(copies, 1))
-        self.low_rank = trained(low_rank)
+        self.log_decay = to_parameter((-poles.real[half:]).log().repeat(copies, 1))
+        self.frequency = to_parameter(poles.imag[half:].repeat(copies, 1))
+        self.low_rank = to_parameter(low_rank)
         # B of HiPPO-LegS is √(2n + 1), as p is √(n + 1/2).
         self.input = nn.Parameter(2**0.5 * self.low_rank.detach())
         self.log_step = nn.Parameter(log_steps(width, shortest, longest))
@@ -77,45 +88,54 @@ class S4(Convolved):
         names = ("log_decay", "frequency", "low_rank", "input", "log_step")
         self.optimizer_hints = {**dict.fromkeys(names, slow), "readout": {"weight_decay": 0.0}}
 
-    def discrete(self) -> Discrete:
-        """(1 − A Δ/2)⁻¹ (1 + A Δ/2) and (1 − A Δ/2)⁻¹ Δ B, by Woodbury's identity."""
+    def discrete(self) -> DiscreteSystem:
+        """Return (1 − A Δ/2)⁻¹ (1 + A Δ/2) and (1 − A Δ/2)⁻¹ Δ B, computed with Woodbury's identity."""
         low_rank, added, read = (torch.view_as_complex(each) for each in (self.low_rank, self.input, self.readout))
         step = self.log_step.exp()[:, None]
         half = step / 2 * torch.complex(-self.log_decay.exp(), self.frequency)
-        solved, heard = step / (1 - half), low_rank.conj() / (1 - half)
-        norm = 1 + step * (low_rank * heard).real.sum(-1, keepdim=True)
-        fed = solved * low_rank / norm
-        added = solved * added - fed * step * (heard * added).real.sum(-1, keepdim=True)
+        solved, right = step / (1 - half), low_rank.conj() / (1 - half)
+        norm = 1 + step * (low_rank * right).real.sum(-1, keepdim=True)
+        left = solved * low_rank / norm
+        added = solved * added - left * step * (right * added).real.sum(-1, keepdim=True)
         # (1 + x) / (1 − x) is exp(2 artanh x).
-        return Discrete(2 * torch.atanh(half), fed, heard, added, tuple(read.unbind()))
+        return DiscreteSystem(2 * torch.atanh(half), left, right, added, tuple(read.unbind()))
 
     def respond(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """k ∗ x and the echo of channels (B, E, N); a causal form's states after the last real rows (B, E, P, 2)."""
+        """Convolve x (B, E, N) with the kernel and add the response of the initial states.
+
+        Returns the outputs (B, E, N), and the context, with the states (B, E, P, 2) after the last valid positions in
+        the causal form.
+        """
         system, length, before = self.discrete(), x.shape[-1], initial_state(context)
 
         def series(weights: Tensor) -> Tensor:
             return sum_of_exponentials(2 * weights, system.rates, length)
 
-        # What the one rank hears of a row it has fed back before: the loop is closed by 1 / (1 + z loop).
-        closed = reciprocal_of_one_plus(series(system.heard * system.fed))
-        heard = shifted(fft_convolution(closed, series(system.heard * system.input)))
-        fed = [series(each * system.fed) for each in system.read]
+        # The rank-one term is a feedback loop: ``right`` · h of one step enters the next one. Closing the loop divides
+        # by 1 + z s(z), with s the response of ``right`` to ``left``.
+        closed_loop = reciprocal_of_one_plus(series(system.right * system.left))
+        feedback_kernel = shifted(fft_convolution(closed_loop, series(system.right * system.input)))
+        output_kernels = [series(each * system.left) for each in system.read]
         lags = [
-            series(each * system.input) - fft_convolution(heard, back)
-            for each, back in zip(system.read, fed, strict=True)
+            series(each * system.input) - fft_convolution(feedback_kernel, output_kernel)
+            for each, output_kernel in zip(system.read, output_kernels, strict=True)
         ]
         y = fft_convolution(x, *lags)
         if not self.causal:
             return y, context
-        signal = fft_convolution(x, heard)
+        feedback = fft_convolution(x, feedback_kernel)
         if before is not None:
-            echo = fft_convolution(series(system.heard * before), closed)
-            y = y + series(system.read[0] * system.rates.exp() * before) - fft_convolution(echo, fed[0])
-            signal = signal + echo
+            initial_feedback = fft_convolution(series(system.right * before), closed_loop)
+            y = (
+                y
+                + series(system.read[0] * system.rates.exp() * before)
+                - fft_convolution(initial_feedback, output_kernels[0])
+            )
+            feedback = feedback + initial_feedback
         if context.padding is not None:
-            signal = context.padding.zero(signal.mT).mT
-        state = system.input * faded_sums(x, system.rates, context.padding)
-        state = state - system.fed * faded_sums(signal, system.rates, context.padding)
+            feedback = context.padding.zero(feedback.mT).mT
+        state = system.input * decayed_sums(x, system.rates, context.padding)
+        state = state - system.left * decayed_sums(feedback, system.rates, context.padding)
         if before is not None:
-            state = state + faded(system.rates, x, context.padding) * before
-        return y, handed_on(state, context)
+            state = state + total_decay(system.rates, x, context.padding) * before
+        return y, with_states(state, context)

@@ -1,4 +1,4 @@
-"""The routes through flash-linear-attention: equal to our kernels, taken where an option says so."""
+"""Kernels of flash-linear-attention: equal to the kernels of this package, and used only if an option enables them."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,9 +19,9 @@ from tests.support.model_cases import batch_for, model, task
 
 SYSTEMS = ("delta_net", "gated_delta_net", "gla", "mamba2", "mlstm", "retnet", "rwkv7")
 KINDS = ("scalar", "vector", "delta", "corrected")
-OURS: tuple[Callable[..., Any], ...] = (decay_attention, corrected_decay_attention)
-THEIRS = (accelerated.accelerated_decay_attention, accelerated.accelerated_corrected_decay_attention)
-CARD = HardwareOptions(device="cuda", accelerated=True)
+INTERNAL: tuple[Callable[..., Any], ...] = (decay_attention, corrected_decay_attention)
+ACCELERATED = (accelerated.accelerated_decay_attention, accelerated.accelerated_corrected_decay_attention)
+GPU = HardwareOptions(device="cuda", accelerated=True)
 
 
 def hardware(**options):
@@ -29,31 +29,31 @@ def hardware(**options):
 
 
 def draw(kind, n, keys, values, dtype):
-    """What a kernel is given, of numbers that are exact in ``dtype`` where it rounds."""
+    """Return inputs of a kernel that are exactly representable in ``dtype``, except decays, strengths and states."""
     generator = torch.Generator().manual_seed(n)
 
     def normal(width):
         return torch.randn(2, 2, n, width, generator=generator)
 
-    def share(*width):
+    def uniform(*width):
         return torch.rand(2, 2, n, *width, generator=generator)
 
     q, k, v = normal(keys), F.normalize(normal(keys), dim=-1), normal(values)
     state = torch.randn(2, 2, keys, values, generator=generator)
     if kind == "corrected":
-        asked = F.normalize(normal(keys), dim=-1)
-        return *(x.to(dtype).float() for x in (q, k, v)), -share(keys), asked, -share(keys) * asked, state
-    rows = tuple(x.to(dtype).float() for x in (q, k, v))
-    decay = -share(keys) if kind == "vector" else -share()
-    return *rows, decay, *((share(),) if kind == "delta" else ()), state
+        unit = F.normalize(normal(keys), dim=-1)
+        return *(x.to(dtype).float() for x in (q, k, v)), -uniform(keys), unit, -uniform(keys) * unit, state
+    projections = tuple(x.to(dtype).float() for x in (q, k, v))
+    decay = -uniform(keys) if kind == "vector" else -uniform()
+    return *projections, decay, *((uniform(),) if kind == "delta" else ()), state
 
 
-def compute(kind, own, inputs):
-    """Outputs and last state, and their gradients by all inputs, by our kernel or the other one."""
+def compute(kind, use_internal, inputs):
+    """Return outputs, last state and their gradients with respect to all inputs, from either kernel."""
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
-    *rows, state = leaves
-    strength = {"strength": rows.pop()} if kind == "delta" else {}
-    o, last = (OURS if own else THEIRS)[kind == "corrected"](*rows, state=state, **strength)
+    *tensors, state = leaves
+    strength = {"strength": tensors.pop()} if kind == "delta" else {}
+    o, last = (INTERNAL if use_internal else ACCELERATED)[kind == "corrected"](*tensors, state=state, **strength)
     loss = o.double().sin().sum() + last.double().sin().sum()
     return o, last, *torch.autograd.grad(loss, leaves)
 
@@ -62,7 +62,7 @@ def compute(kind, own, inputs):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("n", "keys", "values"), [(5, 24, 40), (100, 8, 17), (1000, 64, 64)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_equals_our_kernels_with_gradients(kind, n, keys, values, dtype):
+def test_accelerated_kernels_match_internal_kernels_with_gradients(kind, n, keys, values, dtype):
     pytest.importorskip("fla", reason="the extra 'accelerated' is not installed")
     inputs = [x.cuda() for x in draw(kind, n, keys, values, dtype)]
     expected = compute(kind, True, [x.double() for x in inputs])
@@ -74,32 +74,32 @@ def test_equals_our_kernels_with_gradients(kind, n, keys, values, dtype):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_a_system_says_by_which_kernel_it_ran(name):
+def test_attention_backend_names_the_accelerated_kernel(name):
     pytest.importorskip("fla", reason="the extra 'accelerated' is not installed")
-    card = resolve(CARD)
+    gpu = resolve(GPU)
     spec = task()
-    network = card.place(model(spec, name, width=64).float())
-    assert attention_backend(network, batch_for(spec).to(card.device), card) == "flash_linear_attention"
+    network = gpu.place(model(spec, name, width=64).float())
+    assert attention_backend(network, batch_for(spec).to(gpu.device), gpu) == "flash_linear_attention"
 
 
-def knows_the_way(mixer):
+def is_accelerable(mixer):
     return any(isinstance(part, Accelerable) for part in mixer.modules())
 
 
-def test_the_systems_that_know_the_way():
-    found = {name for name in NODES if knows_the_way(make(name, causal=first_direction(name)))}
+def test_accelerable_systems():
+    found = {name for name in NODES if is_accelerable(make(name, causal=first_direction(name)))}
     assert found == set(SYSTEMS)
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_a_system_takes_the_route_in_half_precision_alone(name, monkeypatch):
-    taken = []
+def test_accelerated_kernels_run_in_half_precision_only(name, monkeypatch):
+    calls = []
 
-    def watched(kernel):
-        return lambda *args, **options: taken.append(kernel) or kernel(*args, **options)
+    def recorded(kernel):
+        return lambda *args, **options: calls.append(kernel) or kernel(*args, **options)
 
     for module, kernel in (("matrix_recurrence", decay_attention), ("rwkv7", corrected_decay_attention)):
-        monkeypatch.setattr(f"lra_bench.models.recurrent.{module}.accelerated_{kernel.__name__}", watched(kernel))
+        monkeypatch.setattr(f"lra_bench.models.recurrent.{module}.accelerated_{kernel.__name__}", recorded(kernel))
     spec = task()
     batch = batch_for(spec)
     network = model(spec, name).float()
@@ -107,19 +107,19 @@ def test_a_system_takes_the_route_in_half_precision_alone(name, monkeypatch):
     with torch.autocast("cpu", torch.bfloat16):
         plain = network(batch).logits
         hardware().place(network)(batch)
-        assert not taken
+        assert not calls
         accelerated = hardware(accelerated=True).place(network)(batch).logits
-    ran = len(taken)
-    assert ran and torch.equal(plain, accelerated)
+    count = len(calls)
+    assert count and torch.equal(plain, accelerated)
     network(batch)
-    assert len(taken) == ran
+    assert len(calls) == count
 
 
-def test_channels_are_filled_up_to_tiles_and_cut_again():
-    seen = {}
+def test_features_are_padded_to_tiles_and_the_outputs_cropped():
+    received = {}
 
     def kernel(*, q, k, v, g, beta, scale, initial_state, output_final_state):
-        seen.update(q=q, v=v, g=g, state=initial_state)
+        received.update(q=q, v=v, g=g, state=initial_state)
         heads_first = [x.transpose(1, 2).float() for x in (q, k, v, g, beta)]
         o, last = decay_attention(*heads_first[:4], strength=heads_first[4], state=initial_state)
         assert scale == 1.0 and output_final_state
@@ -129,16 +129,18 @@ def test_channels_are_filled_up_to_tiles_and_cut_again():
     with torch.autocast("cpu", torch.bfloat16):
         o, last = accelerated._by_tiles(kernel, state, q=q, k=k, v=v, g=decay, beta=strength)
     assert (
-        seen["q"].shape == (2, 9, 2, 16) and seen["v"].shape == (2, 9, 2, 32) and seen["state"].shape == (2, 2, 16, 32)
+        received["q"].shape == (2, 9, 2, 16)
+        and received["v"].shape == (2, 9, 2, 32)
+        and received["state"].shape == (2, 2, 16, 32)
     )
-    assert seen["q"].dtype == torch.bfloat16 and seen["g"].dtype == torch.float32
+    assert received["q"].dtype == torch.bfloat16 and received["g"].dtype == torch.float32
     expected = decay_attention(q, k, v, decay, strength=strength, state=state)
     assert torch.allclose(o, expected[0], atol=1e-5) and torch.allclose(last, expected[1], atol=1e-5)
 
 
 @pytest.fixture
-def card(monkeypatch):
-    """A machine that says it has a card."""
+def gpu(monkeypatch):
+    """Simulate a machine with a GPU."""
     monkeypatch.setattr("lra_bench.runtime.hardware._has_cuda", lambda: True)
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA H200")
 
@@ -147,18 +149,18 @@ def card(monkeypatch):
     ("options", "reason"),
     [
         ({"device": "cpu", "precision": "bf16"}, "needs a CUDA device; leave it out"),
-        ({"precision": "fp32"}, r"its kernels multiply 16 bits; set hardware\.precision=bf16"),
-        ({}, r"wants flash-linear-attention; pip install 'lra-bench\[accelerated\]'"),
+        ({"precision": "fp32"}, r"its kernels need 16-bit precision; set hardware\.precision=bf16"),
+        ({}, r"needs flash-linear-attention; pip install 'lra-bench\[accelerated\]'"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_sentence(options, reason, card, monkeypatch):
+def test_unsupported_hardware_options_raise_user_errors(options, reason, gpu, monkeypatch):
     monkeypatch.setattr("lra_bench.runtime.hardware.find_spec", lambda name: None)
-    for look in (slug, resolve):
+    for check in (slug, resolve):
         with pytest.raises(UserError, match=rf"^hardware\.accelerated=true: {reason}$"):
-            look(replace(CARD, **options))
+            check(replace(GPU, **options))
 
 
-def test_the_key_and_the_hardware_say_so(card, monkeypatch):
+def test_slug_and_hardware_contain_the_option(gpu, monkeypatch):
     monkeypatch.setattr("lra_bench.runtime.hardware.find_spec", lambda name: name == "fla" or None)
-    assert slug(CARD) == "h200-bf16-accelerated" and slug(replace(CARD, accelerated=False)) == "h200-bf16"
-    assert resolve(CARD).accelerated and not resolve(replace(CARD, accelerated=False)).accelerated
+    assert slug(GPU) == "h200-bf16-accelerated" and slug(replace(GPU, accelerated=False)) == "h200-bf16"
+    assert resolve(GPU).accelerated and not resolve(replace(GPU, accelerated=False)).accelerated

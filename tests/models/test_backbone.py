@@ -1,4 +1,4 @@
-"""The network around a mixer: heads, pooling, padding, parameters, options."""
+"""The backbone around a mixer: heads, pooling, padding, parameters, options."""
 
 import copy
 
@@ -24,7 +24,7 @@ TASKS = {
     "image": (task(channels=2, grid=(4, 6)), (24, 24, 24)),
     "pairs of series": (task("matching", channels=3, classes=2), ((24, 3), (5, 24), (1, 1))),
 }
-OTHERS = [kind for kind in TASKS if kind not in ("classification", "language")]
+OTHER_KINDS = [kind for kind in TASKS if kind not in ("classification", "language")]
 every_mixer = pytest.mark.parametrize("mixer", NODES)
 
 
@@ -32,8 +32,8 @@ def close(a, b, tolerance=1e-12):
     assert (a - b).abs().max().item() <= tolerance
 
 
-def dirty(batch):
-    """The same batch with other content at its padding."""
+def with_other_padding(batch):
+    """Return the same batch with other content at its padding."""
     valid = torch.arange(batch.width) < batch.lengths[..., None]
     if batch.tokens is not None:
         tokens = torch.where(valid, batch.tokens, (batch.tokens + 5) % 11)
@@ -46,11 +46,11 @@ def dirty(batch):
     [
         (kind, mixer)
         for number, mixer in enumerate(NODES)
-        for kind in ("classification", "language", OTHERS[number % len(OTHERS)])
+        for kind in ("classification", "language", OTHER_KINDS[number % len(OTHER_KINDS)])
     ],
 )
 class TestEveryTask:
-    """Of the other kinds, which differ around the mixers, each mixer takes one."""
+    """Every mixer on classification and language modelling, and on one of the other kinds of task."""
 
     def test_logits(self, kind, mixer):
         spec, lengths = TASKS[kind]
@@ -63,20 +63,21 @@ class TestEveryTask:
 
     def test_gradient_reaches_every_parameter(self, kind, mixer):
         spec, lengths = TASKS[kind]
-        # Small, for a parameter of what lies beyond a row has no gradient; a table of positions ends before a memory.
-        place = "sinusoidal" if SPECS[mixer].memory and kind == "language" else "learned"
-        network = randomise(model(spec, mixer, place, own=SMALL.get(mixer))).train()
+        # Small options, because parameters for distances beyond the sequence get no gradient. Learned positions do not
+        # support memory.
+        position = "sinusoidal" if SPECS[mixer].memory and kind == "language" else "learned"
+        network = randomise(model(spec, mixer, position, own=SMALL.get(mixer))).train()
         output = network(batch_for(spec, lengths))
         (output.logits.square().sum() + sum(output.losses.values())).backward()
         for name, parameter in network.named_parameters():
             assert parameter.grad is not None and parameter.grad.isfinite().all(), name
             assert parameter.grad.abs().max() > 0, name
 
-    def test_padding_does_not_enter(self, kind, mixer):
+    def test_padding_has_no_effect(self, kind, mixer):
         spec, lengths = TASKS[kind]
         network, batch = randomise(model(spec, mixer, max_length=24 + 7)), batch_for(spec, lengths)
         valid = torch.arange(24) < batch.lengths[..., None] if spec.per_token else torch.tensor(True)
-        close(network(batch).logits[valid], network(dirty(batch)).logits[valid])
+        close(network(batch).logits[valid], network(with_other_padding(batch)).logits[valid])
         if SPECS[mixer].padding != "amount":
             return
         wide = batch_for(spec, lengths, width=24 + 7)
@@ -88,34 +89,34 @@ class TestEveryTask:
 
 
 @every_mixer
-def test_unpadded_batches_take_the_fast_path_to_the_same_result(mixer):
-    network, batch, seen = randomise(model(task(), mixer)), batch_for(task(), (24, 24)), []
-    network.blocks[0].register_forward_pre_hook(lambda module, args: seen.append(args[1].padding))
+def test_unpadded_batches_skip_masking_with_the_same_result(mixer):
+    network, batch, paddings = randomise(model(task(), mixer)), batch_for(task(), (24, 24)), []
+    network.blocks[0].register_forward_pre_hook(lambda module, args: paddings.append(args[1].padding))
     assert batch.full
     fast = network(batch).logits
     masked = copy.copy(batch)
     object.__setattr__(masked, "full", None)
     close(fast, network(masked).logits)
-    assert seen[0] is None and seen[1] is not None
+    assert paddings[0] is None and paddings[1] is not None
 
 
-def test_padding_is_empty_before_the_first_block_whatever_stood_there():
-    spec, seen = task(channels=2), []
+def test_padding_is_zero_before_the_first_block():
+    spec, inputs = task(channels=2), []
     network = randomise(model(spec))
-    network.blocks[0].register_forward_pre_hook(lambda module, args: seen.append(args[0]))
+    network.blocks[0].register_forward_pre_hook(lambda module, args: inputs.append(args[0]))
     batch = batch_for(spec)
     valid = torch.arange(24) < batch.lengths[:, None]
     values = batch.values.masked_fill(~valid[..., None], torch.nan)
     close(network(Batch(batch.lengths, batch.targets, values=values)).logits, network(batch).logits)
-    assert all((x[~valid] == 0).all() for x in seen)
+    assert all((x[~valid] == 0).all() for x in inputs)
 
 
 @every_mixer
-def test_examples_do_not_see_each_other(mixer):
+def test_examples_are_independent(mixer):
     network, batch = randomise(model(task(), mixer)), batch_for(task())
-    whole = network(batch).logits
+    logits = network(batch).logits
     for row in range(3):
-        close(network(batch.rows(row, row + 1)).logits[0], whole[row])
+        close(network(batch.rows(row, row + 1)).logits[0], logits[row])
 
 
 class TestPooling:
@@ -126,43 +127,43 @@ class TestPooling:
         full = batch_for(task(), (24, 24))
         close(network(full).logits, network.head(network.hidden(full)[:, -1]))
 
-    def test_cls_is_a_row_of_its_own(self):
+    def test_cls_is_a_separate_learned_vector(self):
         network, batch = randomise(model(task(), pooling="cls")), batch_for(task())
         assert network.hidden(batch).shape == (3, 24, 16)
         assert network.mixers[0].max_length == 25
         network(batch).logits.sum().backward()
         assert network.cls.grad.abs().max() > 0
 
-    def test_cls_of_a_causal_model_is_refused(self):
+    def test_cls_of_a_causal_model_raises_user_error(self):
         spec = task(direction="causal")
         with pytest.raises(UserError, match=r"backbone\.pooling=cls"):
             model(spec, pooling="cls")
         assert model(task("tagging", "causal"), pooling="cls").cls is None
 
     @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
-    def test_a_row_without_tokens_is_finite(self, pooling):
+    def test_a_sequence_without_tokens_is_finite(self, pooling):
         assert model(task(), pooling=pooling)(batch_for(task(), (24, 0))).logits.isfinite().all()
 
 
-@pytest.mark.parametrize("joined", ["nli", "concatenation"])
-def test_matching_sees_both_documents_alike(joined):
+@pytest.mark.parametrize("pair_features", ["nli", "concatenation"])
+def test_matching_head_combines_the_means_of_both_documents(pair_features):
     spec, lengths = TASKS["matching"]
-    network, batch = randomise(model(spec, pair_features=joined)), batch_for(spec, lengths)
-    rows = network.hidden(batch).unflatten(0, (3, 2))
+    network, batch = randomise(model(spec, pair_features=pair_features)), batch_for(spec, lengths)
+    hidden = network.hidden(batch).unflatten(0, (3, 2))
     valid = (torch.arange(24) < batch.lengths[..., None]).double()[..., None]
-    first, second = ((rows * valid).sum(2) / valid.sum(2)).unbind(1)
+    first, second = ((hidden * valid).sum(2) / valid.sum(2)).unbind(1)
     parts = [first, second, first * second, first - second]
-    features = torch.cat(parts if joined == "nli" else parts[:2], -1)
+    features = torch.cat(parts if pair_features == "nli" else parts[:2], -1)
     close(network.head.layers(features), network(batch).logits)
 
 
-def test_an_unknown_way_to_join_two_documents_is_named():
-    with pytest.raises(UserError, match=r"backbone\.pair_features=sum: is none of nli, concatenation"):
+def test_unknown_pair_features_raise_user_error():
+    with pytest.raises(UserError, match=r"backbone\.pair_features=sum: must be one of nli, concatenation"):
         model(TASKS["matching"][0], pair_features="sum")
 
 
 @pytest.mark.parametrize("kind", ["tagging", "classification"])
-def test_the_direction_can_be_chosen_where_the_task_allows_either(kind):
+def test_direction_can_be_chosen_if_the_task_allows_either(kind):
     spec = task(kind)
     first, second = batch_for(spec, (24,)), batch_for(spec, (24,))
     second.tokens[0, -1] = (second.tokens[0, -1] + 1) % 11
@@ -174,7 +175,7 @@ def test_the_direction_can_be_chosen_where_the_task_allows_either(kind):
 
 
 @pytest.mark.parametrize(("direction", "causal"), [("causal", False), ("bidirectional", True)])
-def test_a_direction_that_the_task_does_not_allow_names_the_option(direction, causal):
+def test_error_about_the_direction_names_the_option(direction, causal):
     spec = task("tagging", direction)
     reason = model(spec, causal=causal).supports(spec)
     assert reason == f"backbone.causal={str(causal).lower()}: toy is {direction}; leave it out"
@@ -182,10 +183,10 @@ def test_a_direction_that_the_task_does_not_allow_names_the_option(direction, ca
     assert allowed.causal is not causal and allowed.supports(spec) is None
 
 
-def test_a_causal_model_predicts_without_looking_ahead():
+def test_causal_predictions_do_not_depend_on_later_tokens():
     spec, _ = TASKS["language"]
     for mixer in (name for name, capability in SPECS.items() if capability.causal == "exact"):
-        # What hands a state on counts places without end.
+        # Positions of systems with memory grow without limit.
         position = "sinusoidal" if SPECS[mixer].memory else "learned"
         network, batch = randomise(model(spec, mixer, position)), batch_for(spec, (24, 24))
         changed = batch.tokens.clone()
@@ -206,20 +207,20 @@ class TestParameters:
         per_block = 4 * (16 * 16 + 16) + (16 * 24 + 24 + 24 * 16 + 16) + 2 * 32
         assert parts["body"] == 2 * per_block + 32
 
-    def test_built_in_bodies_are_comparable(self):
-        """But for those whose weights grow with the length, or that have matrices, networks or learned rows beside."""
-        beside = ("luna", "longformer", "global_tokens", "star", "memory_compressed", "poolingformer", "hyena")
-        names = [name for name in NODES if SPECS[name].length == "any" and name not in beside]
-        size = {"width": 64, "ff_width": 128}  # of protocol=small: vectors for distances weigh little in it
+    def test_built_in_bodies_have_similar_size(self):
+        """Excludes systems whose weights grow with the length or that have additional parameters."""
+        excluded = ("luna", "longformer", "global_tokens", "star", "memory_compressed", "poolingformer", "hyena")
+        names = [name for name in NODES if SPECS[name].length == "any" and name not in excluded]
+        size = {"width": 64, "ff_width": 128}  # as in protocol=small, where vectors per distance are a small fraction
         bodies = {name: model(task(), name, **size).parameter_parts()["body"] for name in names}
         assert max(bodies.values()) <= 1.1 * bodies["transformer"]
 
-    def test_no_weight_is_listed_twice(self):
+    def test_no_weight_is_registered_twice(self):
         state = model(task(), position="learned").state_dict()
         pointers = [value.data_ptr() for value in state.values()]
         assert len(set(pointers)) == len(pointers)
 
-    def test_head_dim_is_free_of_the_width(self):
+    def test_head_dim_is_independent_of_the_width(self):
         network = model(task(), head_dim=5)
         assert network.mixers[0].query.weight.shape == (10, 16)
         with pytest.raises(UserError, match=r"backbone\.heads=3"):
@@ -228,7 +229,7 @@ class TestParameters:
     @pytest.mark.parametrize(
         "mixer", [name for name in NODES if SPECS[name].family in ("attention_free", "convolution")]
     )
-    def test_systems_without_heads_run_under_recipes_that_size_them(self, mixer):
+    def test_systems_without_heads_ignore_head_dim(self, mixer):
         assert model(task(), mixer, head_dim=5).state_dict().keys() == model(task(), mixer).state_dict().keys()
 
 
@@ -240,16 +241,16 @@ class TestOptions:
         network = model(task(), norm=norm, norm_place=place, activation=activation)
         network(batch_for(task())).logits.square().sum().backward()
         assert all(parameter.grad is not None for parameter in network.parameters())
-        plain = model(task())
+        default = model(task())
         if (norm, place, activation) != ("layer", "pre", "gelu"):
-            assert (network(batch_for(task())).logits - plain(batch_for(task())).logits).abs().max() > 1e-6
+            assert (network(batch_for(task())).logits - default(batch_for(task())).logits).abs().max() > 1e-6
 
     @pytest.mark.parametrize(
         "options", [{"norm": "group"}, {"norm_place": "middle"}, {"activation": "tanh"}, {"pooling": "max"}]
     )
-    def test_unknown_choices_name_the_known(self, options):
+    def test_unknown_choices_list_the_valid_ones(self, options):
         ((name, value),) = options.items()
-        with pytest.raises(UserError, match=rf"backbone\.{name}={value}: is none of .*,"):
+        with pytest.raises(UserError, match=rf"backbone\.{name}={value}: must be one of .*,"):
             model(task(), **options)
 
     def test_dropout_only_while_training(self):
@@ -263,8 +264,8 @@ class TestOptions:
             outputs.append(network(batch).logits)
         assert torch.equal(*outputs)
 
-    def test_untrained_models_fall_on_every_class_alike(self):
-        """At the start the loss is near that of a blind guess: no logit is large."""
+    def test_untrained_models_predict_classes_uniformly(self):
+        """The initial loss is close to that of a uniform prediction: no logit is large."""
         torch.manual_seed(0)
         spec = task(classes=10, length=256)
         network = SequenceModel(spec=spec, mixer=NODES["transformer"], position=node_file("position", "learned"))
@@ -289,29 +290,29 @@ class TestBuilding:
         from safetensors.torch import load_model, save_model
 
         spec, batch = task(), batch_for(task())
-        one, again, other = (build_model(config(name, seed), spec).eval() for seed in (0, 0, 1))
-        assert torch.equal(one(batch).logits, again(batch).logits)
+        one, same, other = (build_model(config(name, seed), spec).eval() for seed in (0, 0, 1))
+        assert torch.equal(one(batch).logits, same(batch).logits)
         assert not torch.equal(one(batch).logits, other(batch).logits)
         save_model(one, str(tmp_path / "weights.safetensors"))
         load_model(other, str(tmp_path / "weights.safetensors"))
         assert torch.equal(one(batch).logits, other(batch).logits)
 
-    def test_a_misspelt_option_names_the_right_one(self):
+    def test_a_misspelt_option_suggests_the_right_one(self):
         wrong = config("local")
         wrong.model["mixer"]["windwo"] = 3
         with pytest.raises(UserError, match=r"model\.mixer\.windwo.*did you mean window"):
             build_model(wrong, task())
 
-    def test_what_is_no_mixer_is_refused(self):
+    def test_a_class_that_is_not_a_mixer_raises_user_error(self):
         wrong = config("local")
         wrong.model["mixer"] = {"_target_": "torch.nn.Linear"}
         with pytest.raises(UserError, match="is no Mixer"):
             build_model(wrong, task())
 
-    def test_abilities_are_told(self):
+    def test_capability_is_that_of_the_mixer(self):
         network = build_model(config("local"), task())
-        told = network.capability.as_dict()
-        assert told["family"] == "sparse" and told["causal"] == "exact" and "full_config" not in told
+        capability = network.capability.as_dict()
+        assert capability["family"] == "sparse" and capability["causal"] == "exact" and "full_config" not in capability
 
 
 class TestBagOfTokens:
@@ -320,12 +321,12 @@ class TestBagOfTokens:
         return BagOfTokens(spec=spec).double().eval()
 
     @pytest.mark.parametrize("kind", ["classification", "matching", "image", "pairs of series"])
-    def test_neither_order_nor_padding_enter(self, kind):
+    def test_order_and_padding_have_no_effect(self, kind):
         spec, lengths = TASKS[kind]
         network, batch = self.bag(spec), batch_for(spec, lengths)
         logits = network(batch).logits
         assert logits.shape == (3, spec.classes)
-        close(logits, network(dirty(batch)).logits)
+        close(logits, network(with_other_padding(batch)).logits)
         inputs = batch.inputs.clone()
         longest = inputs[0] if batch.lengths.dim() == 1 else inputs[0, 0]
         longest.copy_(longest.flip(0))
@@ -334,7 +335,7 @@ class TestBagOfTokens:
             network(Batch(batch.lengths, batch.targets, **{("values" if spec.channels else "tokens"): inputs})).logits,
         )
 
-    def test_parts_and_refusal(self):
+    def test_parameter_parts_and_unsupported_tasks(self):
         network = self.bag(task())
         parts = network.parameter_parts()
         assert parts["total"] == sum(p.numel() for p in network.parameters())
@@ -345,14 +346,14 @@ class TestBagOfTokens:
         assert all(p.grad is not None and p.grad.abs().max() > 0 for p in network.parameters())
 
 
-def test_the_map_is_what_the_systems_declare():
+def test_models_readme_matches_the_declarations():
     from importlib.resources import files
 
     written = files("lra_bench.models").joinpath("README.md").read_text(encoding="utf-8")
-    assert written == render(), "write it again: python -m lra_bench.models.map > models/README.md"
+    assert written == render(), "models/README.md is outdated: python -m lra_bench.models.map > models/README.md"
 
 
-def test_scale_norm_gives_all_rows_one_length():
+def test_scale_norm_gives_all_vectors_the_same_length():
     norm = ScaleNorm(5).double()
     norm.weight.data.fill_(0.3)
     x = torch.randn(2, 3, 5, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Norms over the real tokens of a batch: exact at padding, moved between steps, kept, and shared by ranks."""
+"""Batch normalisation over real tokens: padding, running statistics, checkpoints, several ranks."""
 
 from dataclasses import replace
 
@@ -14,20 +14,20 @@ from lra_bench.training.loop import after_step, stepped_modules
 from tests.support.mixer_cases import context, rows
 from tests.support.model_cases import batch_for, model, randomise, task
 from tests.support.parallel_ranks import Case, in_ranks, trained
-from tests.training.test_parallel import OPTIONS, TOLERANCE, difference, together
+from tests.training.test_parallel import OPTIONS, TOLERANCE, difference, parallel_options
 
 LENGTHS = [13, 7, 1, 0]
 SHORT = ["train.steps=6", "train.evaluate_every=3", "train.batch_size=7", "backbone.norm=batch", "model=transformer"]
 
 
-def named(width=16):
+def norm_for_context(width=16):
     norm = randomise(BatchNorm(width).double())
     norm.statistics_name = "norm"
     return norm
 
 
-def plain(norm):
-    """torch's own norm, of single rows, with the same weights."""
+def torch_norm(norm):
+    """Return torch's norm of single vectors with the same weights."""
     other = nn.BatchNorm1d(16, eps=norm.eps, momentum=norm.momentum).double()
     other.weight.data, other.bias.data = norm.weight.data.clone(), norm.bias.data.clone()
     return other
@@ -39,59 +39,59 @@ def real(x, lengths=LENGTHS):
 
 class TestTraining:
     @pytest.mark.parametrize("garbage", [0.0, 1e6])
-    def test_equals_the_norm_of_the_real_rows_alone(self, garbage):
-        """Values, gradients of input and weights, and what has moved after two steps."""
-        ours, theirs = named(), plain(named())
+    def test_equals_torch_on_the_real_tokens(self, garbage):
+        """Outputs, gradients of input and weights, and running statistics after two steps."""
+        norm, reference = norm_for_context(), torch_norm(norm_for_context())
         x = rows(4, 13)
         valid = torch.arange(13) < torch.tensor(LENGTHS)[:, None]
         x = torch.where(valid[..., None], x, garbage * rows(4, 13, seed=1)).requires_grad_()
         weights = rows(4, 13, seed=2)
         for step in range(2):
-            y, after = ours(x, context(13, LENGTHS))
-            expected = theirs(real(x))
+            y, after = norm(x, context(13, LENGTHS))
+            expected = reference(real(x))
             assert (real(y) - expected).abs().max() < 1e-12
-            found = torch.autograd.grad((real(y) * real(weights)).sum(), [x, ours.weight, ours.bias])
-            wanted = torch.autograd.grad((expected * real(weights)).sum(), [x, theirs.weight, theirs.bias])
-            for one, other in zip(found, wanted, strict=True):
+            found = torch.autograd.grad((real(y) * real(weights)).sum(), [x, norm.weight, norm.bias])
+            gradients = torch.autograd.grad((expected * real(weights)).sum(), [x, reference.weight, reference.bias])
+            for one, other in zip(found, gradients, strict=True):
                 assert (one - other).abs().max() < 1e-10
-            after_step([ours], step, after.statistics)
-        assert (ours.running_mean - theirs.running_mean).abs().max() < 1e-12
-        assert (ours.running_variance - theirs.running_var).abs().max() < 1e-12
+            after_step([norm], step, after.statistics)
+        assert (norm.running_mean - reference.running_mean).abs().max() < 1e-12
+        assert (norm.running_variance - reference.running_var).abs().max() < 1e-12
 
     def test_forward_changes_no_buffer(self):
-        norm = named()
+        norm = norm_for_context()
         before = {name: value.clone() for name, value in norm.named_buffers()}
         norm(rows(4, 13), context(13, LENGTHS))
         assert all(torch.equal(value, before[name]) for name, value in norm.named_buffers())
 
-    def test_rows_before_the_tokens_do_not_count(self):
-        norm, x = named(), rows(2, 9)
+    def test_prefix_positions_do_not_enter_the_statistics(self):
+        norm, x = norm_for_context(), rows(2, 9)
         y, after = norm(x, context(9).replace(prefix=2))
-        alone, expected = norm(x[:, 2:], context(7))
-        assert (y[:, 2:] - alone).abs().max() < 1e-12
+        without_prefix, expected = norm(x[:, 2:], context(7))
+        assert (y[:, 2:] - without_prefix).abs().max() < 1e-12
         for name, value in expected.statistics["norm"].items():
             assert (after.statistics["norm"][name] - value).abs().max() < 1e-12
 
-    def test_large_means_do_not_drown_small_deviations(self):
-        norm = named().float()
+    def test_small_deviations_from_a_large_mean_keep_precision(self):
+        norm = norm_for_context().float()
         y, _ = norm(rows(4, 64).float() + 3000, context(64))
-        expected, _ = named()(rows(4, 64), context(64))
+        expected, _ = norm_for_context()(rows(4, 64), context(64))
         assert (y.double() - expected).abs().max() < 1e-2
 
     def test_a_batch_without_tokens_stays_finite(self):
-        norm = named()
+        norm = norm_for_context()
         y, after = norm(rows(2, 3), context(3, [0, 0]))
         after_step([norm], 0, after.statistics)
         assert all(each.isfinite().all() for each in (y, norm.running_mean, norm.running_variance))
 
-    def test_gradients_are_those_of_differences(self):
-        norm = named(4)
+    def test_gradcheck(self):
+        norm = norm_for_context(4)
         x = rows(2, 3)[..., :4].clone().requires_grad_()
         assert torch.autograd.gradcheck(lambda x: norm(x, context(3, [3, 2]))[0][:, :2], x)
 
 
-def settled(spec, **options):
-    """A model with random weights whose norms have moved."""
+def with_running_statistics(spec, **options):
+    """Return a model with random weights and updated running statistics."""
     network = randomise(model(spec, norm="batch", **options)).train()
     for seed in range(3):
         output = network(batch_for(spec, seed=seed))
@@ -103,22 +103,22 @@ class TestEvaluation:
     @pytest.mark.parametrize("place", ["pre", "post"])
     @pytest.mark.parametrize("kind", ["classification", "tagging"])
     @pytest.mark.parametrize("feed_forward", [True, False])
-    def test_padding_does_not_enter(self, kind, place, feed_forward):
+    def test_padding_has_no_effect(self, kind, place, feed_forward):
         spec = task(kind)
-        network = settled(spec, norm_place=place, feed_forward=feed_forward)
+        network = with_running_statistics(spec, norm_place=place, feed_forward=feed_forward)
         batch, wide = batch_for(spec), batch_for(spec, width=31, seed=3)
         wide.tokens[:, :24] = torch.where(torch.arange(24) < batch.lengths[:, None], batch.tokens, wide.tokens[:, :24])
         valid = torch.arange(24) < batch.lengths[:, None] if spec.per_token else torch.tensor(True)
         wider = network(Batch(batch.lengths, batch.targets, wide.tokens)).logits
         assert (network(batch).logits[valid] - (wider[:, :24] if spec.per_token else wider)[valid]).abs().max() < 1e-12
 
-    def test_rows_do_not_see_each_other(self):
-        network, batch = settled(task()), batch_for(task())
-        whole = network(batch).logits
-        assert all((network(batch.rows(n, n + 1)).logits[0] - whole[n]).abs().max() < 1e-12 for n in range(3))
+    def test_examples_are_independent(self):
+        network, batch = with_running_statistics(task()), batch_for(task())
+        logits = network(batch).logits
+        assert all((network(batch.rows(n, n + 1)).logits[0] - logits[n]).abs().max() < 1e-12 for n in range(3))
 
-    def test_what_has_moved_is_saved_with_the_weights(self, tmp_path):
-        one, other, batch = settled(task()), model(task(), norm="batch", weights=1), batch_for(task())
+    def test_running_statistics_are_saved_with_the_weights(self, tmp_path):
+        one, other, batch = with_running_statistics(task()), model(task(), norm="batch", weights=1), batch_for(task())
         assert not torch.equal(one(batch).logits, other(batch).logits)
         save_model(one, str(tmp_path / "weights.safetensors"))
         load_model(other, str(tmp_path / "weights.safetensors"))
@@ -126,8 +126,8 @@ class TestEvaluation:
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one_and_a_broken_run_goes_on(tmp_path):
-    """Uneven shares of rows, differently padded, and weights that are spread; checkpoints hold buffers too."""
+def test_two_processes_train_as_one_and_an_interrupted_run_resumes(tmp_path):
+    """Ranks get unequal batches with different padding, and sharded weights; checkpoints contain buffers."""
     alone = trained(Case(SHORT, str(tmp_path / "alone")))
     assert trained(Case(SHORT, str(tmp_path / "again"), stop_after=3)) == {}
     assert trained(Case(SHORT, str(tmp_path / "again"))) == alone
@@ -136,14 +136,14 @@ def test_two_processes_train_as_one_and_a_broken_run_goes_on(tmp_path):
         assert difference(found, alone) <= TOLERANCE
 
 
-def test_language_models_are_refused():
+def test_language_models_raise_user_error():
     with pytest.raises(UserError, match=r"backbone\.norm=batch.*set backbone\.norm=layer"):
         model(task("language_modeling", "causal", classes=11), norm="batch")
 
 
-def test_micro_batches_are_refused():
+def test_micro_batches_raise_user_error():
     check_batch(replace(OPTIONS, micro_batch=8), 8, "batch")
-    check_batch(together("ddp", 2, micro_batch=4), 8, "batch")
+    check_batch(parallel_options("ddp", 2, micro_batch=4), 8, "batch")
     check_batch(replace(OPTIONS, micro_batch=4), 8, "layer")
     with pytest.raises(UserError, match=r"hardware\.micro_batch=4: backbone\.norm=batch"):
         check_batch(replace(OPTIONS, micro_batch=4), 8, "batch")

@@ -1,4 +1,4 @@
-"""What every system that hands something from layer to layer must do as a stack: its first layer tells too little."""
+"""Tests of systems that pass values from layer to layer, which must be tested as a stack."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from tests.support.mixer_cases import CASES, SPECS, context, rows, run_stack, st
 from tests.support.model_cases import batch_for, model, task
 from tests.support.storage_probe import exponents
 
-# SAC hands on what no layer reads: the chances of its edges, for the loss of the whole model.
+# SAC passes edge probabilities that no layer reads: they are for the loss of the whole model.
 CARRIERS = [(name, causal) for name, causal in CASES if SPECS[name].carries and name != "sac"]
 every_carrier = pytest.mark.parametrize(("name", "causal"), CARRIERS)
 
@@ -20,9 +20,9 @@ def real(y, lengths):
 
 
 @every_carrier
-def test_padding_does_not_enter(name, causal):
+def test_padding_has_no_effect(name, causal):
     if SPECS[name].padding != "amount":
-        pytest.skip("declares that the amount of padding enters")
+        pytest.skip("declares that the amount of padding has an effect")
     mixers, x, lengths = stack(name, causal=causal), rows(3, 40), [40, 23, 1]
     longer = torch.cat((real(x, lengths), torch.zeros_like(x[:, :9])), 1)
     dirty = torch.where(Padding.from_lengths(torch.tensor(lengths), 49).valid[..., None], longer, 1e3 * rows(3, 49))
@@ -38,7 +38,7 @@ def test_padding_does_not_enter(name, causal):
 
 @pytest.mark.parametrize("name", [name for name, causal in CARRIERS if causal])
 @pytest.mark.parametrize("t", [0, 15, 16, 38])
-def test_the_future_does_not_enter(name, t):
+def test_later_tokens_have_no_effect(name, t):
     mixers, x = stack(name, causal=True), rows(2, 40).requires_grad_()
     changed = torch.cat((x[:, : t + 1], 30 * rows(2, 39 - t, seed=1)), 1)
     y = run_stack(mixers, x)
@@ -56,54 +56,54 @@ def test_gradient_reaches_every_parameter(name, causal):
 
 
 @every_carrier
-def test_what_is_handed_on_has_consequences(name, causal):
-    """The second layer reads what the first one hands on: with that of another row it answers otherwise."""
+def test_passed_values_have_an_effect(name, causal):
+    """The second layer uses the values of the first: with those of another sequence its outputs differ."""
     if SPECS[name].carries == ("luna",) and causal:
-        pytest.skip("hands on weights, which are alike for all rows")
+        pytest.skip("passes weights, which are the same for all sequences")
     if SPECS[name].carries == ("linformer",):
-        pytest.skip("hands on weights, which are alike for all rows")
+        pytest.skip("passes weights, which are the same for all sequences")
     first, second = stack(name, 2, causal=causal)
     x = rows(1, 30)
-    handed = [first(each, context(30))[1].replace(memory=None) for each in (x, rows(1, 30, seed=1))]
-    assert set(handed[0].carry) == set(SPECS[name].carries)
-    assert (second(x, handed[0])[0] - second(x, handed[1])[0]).abs().max() > 1e-4
-    assert set(second(x, handed[0])[1].carry) == set(SPECS[name].carries)
+    contexts = [first(each, context(30))[1].replace(memory=None) for each in (x, rows(1, 30, seed=1))]
+    assert set(contexts[0].carry) == set(SPECS[name].carries)
+    assert (second(x, contexts[0])[0] - second(x, contexts[1])[0]).abs().max() > 1e-4
+    assert set(second(x, contexts[0])[1].carry) == set(SPECS[name].carries)
 
 
 @every_carrier
-def test_rows_of_a_batch_are_independent_and_nothing_is_left_behind(name, causal):
+def test_examples_are_independent_and_no_state_is_kept(name, causal):
     mixers, x, lengths = stack(name, causal=causal), rows(3, 40), [40, 23, 7]
-    whole = run_stack(mixers, x, lengths)
+    y = run_stack(mixers, x, lengths)
     for row, length in enumerate(lengths):
         alone = run_stack(mixers, x[row : row + 1], [length])
-        assert (real(alone, [length]) - real(whole[row : row + 1], [length])).abs().max() < 1e-10
-    assert torch.equal(run_stack(mixers, x, lengths), whole)
+        assert (real(alone, [length]) - real(y[row : row + 1], [length])).abs().max() < 1e-10
+    assert torch.equal(run_stack(mixers, x, lengths), y)
 
 
 @every_carrier
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("each", [False, True])
-def test_computing_again_in_the_backward_pass_changes_nothing(name, causal, dropout, each):
-    """Whether the stack is checkpointed as one or layer by layer, with what is handed on between."""
+@pytest.mark.parametrize("by_layer", [False, True])
+def test_checkpointing_changes_no_gradient(name, causal, dropout, by_layer):
+    """The stack is checkpointed as a whole, or layer by layer with the passed values in between."""
     mixers, gradients = stack(name, causal=causal, dropout=dropout).train(), []
 
     def layer_by_layer(mixers, x, lengths):
-        where = context(x.shape[1], lengths)
+        state = context(x.shape[1], lengths)
         for mixer in mixers:
-            y, where = checkpoint(mixer, x, where.replace(memory=None), use_reentrant=False)
+            y, state = checkpoint(mixer, x, state.replace(memory=None), use_reentrant=False)
             x = x + y
         return x
 
-    def as_one(mixers, x, lengths):
+    def as_a_whole(mixers, x, lengths):
         return checkpoint(run_stack, mixers, x, lengths, use_reentrant=False)
 
-    for compute in (run_stack, layer_by_layer if each else as_one):
+    for compute in (run_stack, layer_by_layer if by_layer else as_a_whole):
         x = rows(2, 40).requires_grad_()
         torch.manual_seed(0)
         y = compute(mixers, x, [40, 23])
         gradients.append(torch.autograd.grad(y.square().sum(), [x, *mixers.parameters()]))
-    for once, twice in zip(*gradients, strict=True):
-        assert (once - twice).abs().max() <= 1e-10 * (1 + once.abs().max())
+    for stored, recomputed in zip(*gradients, strict=True):
+        assert (stored - recomputed).abs().max() <= 1e-10 * (1 + stored.abs().max())
 
 
 @every_carrier
@@ -129,15 +129,15 @@ def test_half_precision(name, causal):
 
 
 @pytest.mark.parametrize("name", sorted({name for name, _ in CARRIERS}))
-def test_blocks_cannot_be_run_backwards(name):
-    with pytest.raises(UserError, match=r"backbone\.reversible=true: .* hands something from layer to layer"):
+def test_reversible_blocks_raise_user_error(name):
+    with pytest.raises(UserError, match=r"backbone\.reversible=true: .* passes values from layer to layer"):
         model(task(), name, reversible=True)
 
 
 @every_carrier
-def test_a_network_answers_alike_whatever_the_padding(name, causal):
+def test_padding_of_a_network_has_no_effect(name, causal):
     if SPECS[name].padding != "amount":
-        pytest.skip("declares that the amount of padding enters")
+        pytest.skip("declares that the amount of padding has an effect")
     spec = task(direction="causal" if causal else "either")
     network = model(spec, name, depth=3)
     short, long = batch_for(spec, (17, 9)), batch_for(spec, (17, 9), width=24)

@@ -1,4 +1,4 @@
-"""Heads whose size is not the width over their number."""
+"""Heads whose size is not the width divided by their number."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from tests.support.mixer_cases import WIDTH, rows, run
 from tests.support.model_cases import batch_for, model, node_file, task
 
 
-def test_every_head_has_the_size_of_the_file():
+def test_every_head_has_the_size_of_the_model_file():
     file = node_file("model", "fixed_head_size")
     network = model(task(), "fixed_head_size", **file["backbone"])
     assert file["backbone"] == {"head_dim": 128}
@@ -18,18 +18,18 @@ def test_every_head_has_the_size_of_the_file():
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_the_size_that_all_have_is_attention_as_always(causal):
+def test_the_default_size_given_explicitly_changes_nothing(causal):
     torch.manual_seed(0)
-    given = SoftmaxAttention(WIDTH, 2, head_dim=WIDTH // 2, causal=causal)
+    explicit = SoftmaxAttention(WIDTH, 2, head_dim=WIDTH // 2, causal=causal)
     torch.manual_seed(0)
     plain = SoftmaxAttention(WIDTH, 2, causal=causal)
     x = rows(2, 20, dtype=torch.float32)
-    assert torch.equal(run(given, x), run(plain, x))
+    assert torch.equal(run(explicit, x), run(plain, x))
 
 
 @pytest.mark.parametrize(("head_dim", "expressed"), [(12, True), (2, False)])
-def test_a_head_as_wide_as_the_row_expresses_any_attention(head_dim, expressed):
-    """Scores of rank D fit any rows of weights of N tokens where D is N, and not where it is much less."""
+def test_a_head_of_width_n_expresses_any_attention_over_n_tokens(head_dim, expressed):
+    """Scores of rank D fit any attention weights over N tokens if D is N, and not if D is much smaller."""
     n, generator = 12, torch.Generator().manual_seed(0)
     target = torch.randn(n, n, generator=generator, dtype=torch.float64).mul(2).softmax(-1)
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Constructors state every option of a mixer, and comments in conf/model state the defaults that bases share."""
+"""Constructors declare every option of a mixer, and comments in conf/model list defaults of shared constructors."""
 
 import inspect
 import re
@@ -22,30 +22,30 @@ def mixer_of(name):
     return get_class(node["_target_"]) if node else None
 
 
-def defaults_of(found):
-    """Options with their defaults that one constructor names, without those that all mixers of its kind have."""
-    parameters = inspect.signature(found.__init__).parameters.values()
+def defaults_of(kind):
+    """Return the options of one constructor with their defaults, without those that all mixers of its kind have."""
+    parameters = inspect.signature(kind.__init__).parameters.values()
     return {
         each.name: each.default for each in parameters if each.default is not each.empty and each.name not in COMMON
     }
 
 
-def test_no_option_is_inherited_without_being_stated():
-    mixers = {name: found for name in option_files("model") if (found := mixer_of(name)) is not None}
-    hidden = {
+def test_no_option_is_inherited_without_being_declared():
+    mixers = {name: kind for name in option_files("model") if (kind := mixer_of(name)) is not None}
+    undeclared = {
         name: options
-        for name, found in mixers.items()
-        if (options := set().union(*map(defaults_of, found.__mro__[1:])) - set(inspect.signature(found).parameters))
+        for name, kind in mixers.items()
+        if (options := set().union(*map(defaults_of, kind.__mro__[1:])) - set(inspect.signature(kind).parameters))
     }
     assert len(mixers) > 80
-    assert hidden == {}
+    assert undeclared == {}
 
 
 COMMENTED = [name for name, path in option_files("model").items() if COMMENT in path.read_text()]
 
 
 @pytest.mark.parametrize("name", COMMENTED)
-def test_comments_state_the_defaults_of_the_constructor(name):
+def test_comments_list_the_defaults_of_the_constructor(name):
     text = option_files("model")[name].read_text().partition(COMMENT)[2].partition("\n")[0]
     stated = {option: yaml.safe_load(value) for option, value in re.findall(r"(\w+): (\[.*?\]|[^,;]+)", text)}
     for option, default in defaults_of(mixer_of(name)).items():

@@ -1,4 +1,4 @@
-"""Systems that carry a state: what their gates mean, and that each direction reads half of the channels."""
+"""Recurrent mixers: order of processing, gates, and relations between systems."""
 
 import pytest
 import torch
@@ -25,42 +25,42 @@ def fill(module, value):
 
 
 class TestOrder:
-    def test_rows_are_reversed_up_to_their_ends(self):
+    def test_sequences_are_reversed_without_their_padding(self):
         x = torch.arange(1.0, 13).view(2, 6, 1)
         padding = Padding.from_lengths(torch.tensor([6, 2]), 6)
         assert reverse(x, padding)[..., 0].tolist() == [[6, 5, 4, 3, 2, 1], [8, 7, 9, 10, 11, 12]]
         assert torch.equal(reverse(reverse(x, padding), padding), x)
         assert torch.equal(reverse(x, None), x.flip(1))
 
-    def test_the_last_real_rows_are_kept_with_those_before(self):
+    def test_last_rows_combines_previous_and_new_positions(self):
         x, before = torch.arange(1.0, 5).view(1, 4, 1), -torch.ones(1, 2, 1)
-        for length, kept in {0: [-1, -1], 1: [-1, 1], 2: [1, 2], 4: [3, 4]}.items():
-            assert last_rows(x, before, Padding.from_lengths(torch.tensor([length]), 4)).flatten().tolist() == kept
+        for length, last in {0: [-1, -1], 1: [-1, 1], 2: [1, 2], 4: [3, 4]}.items():
+            assert last_rows(x, before, Padding.from_lengths(torch.tensor([length]), 4)).flatten().tolist() == last
         assert last_rows(x, before, None).flatten().tolist() == [3, 4]
 
     @pytest.mark.parametrize("name", ["min_gru", "min_lstm"])
-    def test_half_of_the_channels_know_what_comes(self, name):
+    def test_half_of_the_channels_run_backwards(self, name):
         mixer, n = make(name), 20
         x = rows(1, n).requires_grad_()
         mixer.output = torch.nn.Identity()
         h = run(mixer, x)
         half = h.shape[-1] // 2
-        for part, seen in ((h[0, 7, :half], range(8)), (h[0, 7, half:], range(7, n))):
+        for part, visible in ((h[0, 7, :half], range(8)), (h[0, 7, half:], range(7, n))):
             (gradient,) = torch.autograd.grad(part.sum(), x, retain_graph=True)
-            assert (gradient[0].norm(dim=-1) > 0).nonzero().flatten().tolist() == list(seen)
+            assert (gradient[0].norm(dim=-1) > 0).nonzero().flatten().tolist() == list(visible)
 
     @pytest.mark.parametrize("name", WITH_MEMORY)
-    def test_a_stack_goes_on_where_it_stopped(self, name):
+    def test_parts_equal_the_whole_with_memory(self, name):
         network, batch = randomise(model(LANGUAGE, name, "rope" if name == "retnet" else "none")), batch_for(LANGUAGE)
-        whole, memory, parts = network(batch).logits, None, []
+        expected, memory, parts = network(batch).logits, None, []
         for start, stop in ((0, 5), (5, 6), (6, 24)):
             lengths = (batch.lengths - start).clamp(0, stop - start)
-            cut = type(batch)(lengths, batch.targets[:, start:stop], batch.tokens[:, start:stop])
-            output = network(cut, memory)
+            part = type(batch)(lengths, batch.targets[:, start:stop], batch.tokens[:, start:stop])
+            output = network(part, memory)
             memory = output.memory
             parts.append(output.logits)
         valid = torch.arange(24) < batch.lengths[:, None]
-        assert (torch.cat(parts, 1) - whole)[valid].abs().max() < 1e-10
+        assert (torch.cat(parts, 1) - expected)[valid].abs().max() < 1e-10
 
 
 class TestGates:
@@ -78,8 +78,8 @@ class TestGates:
             mixer.input.bias[:inner] = -40.0
             assert run(mixer, x).abs().max() < 1e-9
 
-    def test_min_lstm_adds_what_it_forgets(self):
-        """Its gates sum to one, so that a constant candidate is kept, whatever they are."""
+    def test_min_lstm_gates_sum_to_one(self):
+        """The normalised gates sum to one, so that a constant candidate is preserved for any gates."""
         mixer, x = make("min_lstm", causal=True), rows(1, 200)
         inner = mixer.output.in_features
         mixer.output = torch.nn.Identity()
@@ -91,7 +91,7 @@ class TestGates:
         assert (h[:, -1] - 1.5).abs().max() < 1e-3
 
     @pytest.mark.parametrize("expansion", [0, -1])
-    def test_an_empty_state_is_refused(self, expansion):
+    def test_an_empty_state_raises_user_error(self, expansion):
         with pytest.raises(UserError, match=rf"model\.mixer\.expansion={expansion}"):
             make("min_gru", expansion=expansion)
 
@@ -100,20 +100,20 @@ def heads_of(mixer, x):
     return (mixer.split(linear(x), mixer.streams) for linear in (mixer.query, mixer.key, mixer.value))
 
 
-def recalled(mixer, x):
-    """What queries read, before norm and gate."""
+def recurrence_outputs(mixer, x):
+    """Return the outputs of the recurrence before norm and gate."""
     q, k, v = mixer.features(*heads_of(mixer, x))
     return mixer.recall(q, k, v, x, context(x.shape[1]), None)[0]
 
 
 class TestMatrices:
-    def test_gla_that_forgets_nothing_is_linear_attention(self):
+    def test_gla_without_decay_equals_linear_attention(self):
         mixer, x = make("gla", causal=True), rows(2, 50)
         fill(mixer.forget[1], 1e4)
         q, k, v = mixer.features(*heads_of(mixer, x))
-        assert (recalled(mixer, x) - causal_linear_sums(q, k, v)).abs().max() < 1e-10
+        assert (recurrence_outputs(mixer, x) - causal_linear_sums(q, k, v)).abs().max() < 1e-10
 
-    def test_gla_that_forgets_alike_is_retention(self):
+    def test_gla_with_constant_decay_equals_retention(self):
         gla, retnet, x = make("gla", causal=True), make("retnet", causal=True), rows(2, 50)
         shared = {key: value for key, value in gla.state_dict().items() if not key.startswith("forget")}
         retnet.load_state_dict(shared)
@@ -123,15 +123,15 @@ class TestMatrices:
             gla.forget[1].bias.copy_(torch.logit(rates).repeat_interleave(gla.key_dim))
         assert (run(gla, x) - run(retnet, x)).abs().max() < 1e-9
 
-    def test_gated_delta_net_that_keeps_everything_is_delta_net(self):
+    def test_gated_delta_net_without_decay_equals_delta_net(self):
         gated, plain, x = make("gated_delta_net", causal=True), make("delta_net", causal=True, key_width=8), rows(2, 50)
         plain.load_state_dict({key: gated.state_dict()[key] for key in plain.state_dict()})
         with torch.no_grad():
             gated.log_rate.fill_(-1e4)
-        assert (recalled(gated, x) - recalled(plain, x)).abs().max() < 1e-12
+        assert (recurrence_outputs(gated, x) - recurrence_outputs(plain, x)).abs().max() < 1e-12
 
-    def test_delta_net_turns_a_state_round_where_asked(self):
-        """With a strength of two, a key seen twice leaves what it held with the other sign: parity can be told."""
+    def test_delta_net_with_negative_eigenvalues(self):
+        """With a strength of two every write of a key negates its value, so that the state can represent parity."""
         mixer = make("delta_net", causal=True, filter=0, negative=True)
         fill(mixer.strength, 40.0)
         x = rows(1, 1).expand(1, 6, -1)
@@ -146,12 +146,12 @@ class TestMatrices:
         assert (o - signs[:, None] * (k @ initial_state)).abs().max() < 1e-9
         assert q.shape == k.shape
 
-    def test_steps_begin_between_a_thousandth_and_a_tenth(self):
+    def test_initial_steps_are_between_0_001_and_0_1(self):
         steps = torch.nn.functional.softplus(step_biases(1000))
         assert 1e-3 <= steps.min() < 2e-3 and 0.05 < steps.max() <= 0.1 + 1e-6
 
     @pytest.mark.parametrize("name", MATRICES)
-    def test_keys_that_cannot_be_shared_out_are_refused(self, name):
+    def test_indivisible_key_widths_raise_user_error(self, name):
         with pytest.raises(UserError, match=r"do not divide width 16 and model\.mixer\.key_width=6"):
             make(name, key_width=6)
         make(name, key_width=6, causal=True)
@@ -159,14 +159,14 @@ class TestMatrices:
     @pytest.mark.parametrize(
         ("name", "option"), [("gla", "rank=0"), ("delta_net", "filter=-1"), ("delta_net", "key_width=0")]
     )
-    def test_bad_sizes_are_refused(self, name, option):
+    def test_invalid_sizes_raise_user_error(self, name, option):
         key, value = option.split("=")
         with pytest.raises(UserError, match=rf"model\.mixer\.{option}"):
             make(name, **{key: int(value)})
 
 
 class TestExponentialGates:
-    def test_the_running_maximum_is_that_of_the_recurrence(self):
+    def test_running_maximum_equals_the_recurrence(self):
         generator = torch.Generator().manual_seed(0)
         forget, add = -torch.rand(1, 2, 30, generator=generator), 5 * torch.randn(1, 2, 30, generator=generator)
         first = torch.tensor([[-3.0, 2.0]])
@@ -175,7 +175,7 @@ class TestExponentialGates:
             m = torch.maximum(forget[..., t] + m, add[..., t])
             assert (found[..., t] - m).abs().max() < 1e-5
 
-    def test_what_is_stored_does_not_depend_on_the_maximum(self):
+    def test_outputs_do_not_depend_on_the_initial_maximum(self):
         mixer, x = make("mlstm", causal=True), rows(2, 30)
         q, k, v = mixer.features(*heads_of(mixer, x))
         outputs = []
@@ -193,7 +193,7 @@ class TestExponentialGates:
         gradients = torch.autograd.grad(y.square().sum(), [x, *mixer.parameters()])
         assert y.isfinite().all() and all(each.isfinite().all() for each in gradients)
 
-    def test_gates_begin_open_and_blind(self):
+    def test_initial_gates_are_open_and_ignore_the_input(self):
         torch.manual_seed(0)
         mixer = MLSTM(16, 4)
         assert mixer.forget.bias.tolist() == pytest.approx([3, 4, 5, 6] * 2)
@@ -201,7 +201,7 @@ class TestExponentialGates:
 
 
 class TestNetworks:
-    def test_forget_gates_begin_open(self):
+    def test_forget_gates_are_initialised_open(self):
         (network,) = LSTM(16, 2, causal=True, hidden=6).networks
         assert network.bias_ih_l0.tolist() == [0.0] * 6 + [1.0] * 6 + [0.0] * 12
         assert network.bias_hh_l0.abs().max() == 0
@@ -209,7 +209,7 @@ class TestNetworks:
             assert (gate @ gate.T - torch.eye(6)).abs().max() < 1e-5
 
     @pytest.mark.parametrize("name", ["lstm", "gru"])
-    def test_hidden_is_that_of_both_directions(self, name):
+    def test_hidden_is_the_size_of_both_directions(self, name):
         assert [each.hidden_size for each in make(name, hidden=10).networks] == [5, 5]
         assert [each.hidden_size for each in make(name, hidden=7, causal=True).networks] == [7]
         for hidden in (0, 7):

@@ -1,4 +1,4 @@
-"""RWKV-7: the chunked form of its recurrence, its beginnings, and what layers hand on."""
+"""RWKV-7: the chunked kernel, initial values, and values passed between layers."""
 
 import math
 
@@ -16,8 +16,8 @@ from tests.support.mixer_cases import context, dense_output, make, rows, run, st
 from tests.support.storage_probe import exponents
 
 
-def draw(n, seed=0, slowest=-0.6065, dtype=torch.float64, sizes=(2, 3, 4, 5)):
-    """q, k, v, log_decay, asked, written and a state."""
+def draw(n, seed=0, log_decay_scale=-0.6065, dtype=torch.float64, sizes=(2, 3, 4, 5)):
+    """Return q, k, v, log_decay, asked, written and a state."""
     generator = torch.Generator().manual_seed(seed)
     batch, heads, keys, values = sizes
 
@@ -26,7 +26,7 @@ def draw(n, seed=0, slowest=-0.6065, dtype=torch.float64, sizes=(2, 3, 4, 5)):
 
     q, k = normal(batch, heads, n, keys), normal(batch, heads, n, keys)
     v = normal(batch, heads, n, values)
-    log_decay = slowest * torch.rand(batch, heads, n, keys, generator=generator, dtype=torch.float64)
+    log_decay = log_decay_scale * torch.rand(batch, heads, n, keys, generator=generator, dtype=torch.float64)
     asked = F.normalize(normal(batch, heads, n, keys), dim=-1)
     written = -asked * torch.rand(batch, heads, n, keys, generator=generator, dtype=torch.float64)
     found = (q, k, v, log_decay, asked, written, normal(batch, heads, keys, values))
@@ -34,11 +34,11 @@ def draw(n, seed=0, slowest=-0.6065, dtype=torch.float64, sizes=(2, 3, 4, 5)):
 
 
 def recurrence(q, k, v, log_decay, asked, written, state):
-    """Row by row."""
+    """Compute outputs and last state step by step, by the definition."""
     outputs = []
     for t in range(q.shape[2]):
-        held = torch.einsum("bhk,bhkv->bhv", asked[:, :, t], state)
-        state = log_decay[:, :, t, :, None].exp() * state + written[:, :, t, :, None] * held[:, :, None]
+        product = torch.einsum("bhk,bhkv->bhv", asked[:, :, t], state)
+        state = log_decay[:, :, t, :, None].exp() * state + written[:, :, t, :, None] * product[:, :, None]
         state = state + k[:, :, t, :, None] * v[:, :, t, None]
         outputs.append(torch.einsum("bhk,bhkv->bhv", q[:, :, t], state))
     return torch.stack(outputs, 2), state
@@ -52,28 +52,28 @@ class TestKernel:
         for o, state in (corrected_decay_attention(*inputs[:6], state=inputs[6], chunk=chunk), recurrence(*inputs)):
             loss = o.square().sum() + state.square().sum()
             found.append((o, state, *torch.autograd.grad(loss, inputs)))
-        for ours, expected in zip(*found, strict=True):
-            assert (ours - expected).abs().max() < 1e-10 * max(1, expected.abs().max().item())
+        for one, expected in zip(*found, strict=True):
+            assert (one - expected).abs().max() < 1e-10 * max(1, expected.abs().max().item())
 
-    def test_its_gradient_is_that_of_differences(self):
+    def test_gradcheck(self):
         inputs = draw(5, sizes=(1, 1, 2, 2))
         assert torch.autograd.gradcheck(
             lambda *all: corrected_decay_attention(*all[:6], state=all[6], chunk=2), inputs, fast_mode=True
         )
 
-    def test_without_correction_it_is_attention_that_fades_by_channels(self):
+    def test_without_correction_equals_decay_per_feature(self):
         q, k, v, log_decay, asked, _, state = draw(50)
         found = corrected_decay_attention(q, k, v, log_decay, asked, torch.zeros_like(k), state=state)
         expected = decay_attention(q, k, v, log_decay, state=state)
-        for ours, theirs in zip(found, expected, strict=True):
-            assert (ours - theirs).abs().max() < 1e-10
+        for one, other in zip(found, expected, strict=True):
+            assert (one - other).abs().max() < 1e-10
 
-    @pytest.mark.parametrize("slowest", [0.0, -0.6065, -1.0])
-    def test_single_precision_keeps_its_digits(self, slowest):
-        """Every row fades as fast as it may, or not at all."""
+    @pytest.mark.parametrize("log_decay_scale", [0.0, -0.6065, -1.0])
+    def test_single_precision_is_accurate(self, log_decay_scale):
+        """Every position decays at the given rate, from none to the fastest."""
         exact, single = draw(500), draw(500, dtype=torch.float32)
         for inputs in (exact, single):
-            inputs[3] = torch.full_like(inputs[3], slowest)
+            inputs[3] = torch.full_like(inputs[3], log_decay_scale)
         expected = recurrence(*exact)[0]
         found = corrected_decay_attention(*single[:6], state=single[6])[0]
         assert ((found.double() - expected).norm() / expected.norm()).item() < 3e-6
@@ -93,14 +93,14 @@ class TestMixer:
         for compute in (run, lambda *case: dense_output(*case)[0]):
             y = context(40, lengths).padding.zero(compute(mixer, x, lengths))
             found.append((y, *torch.autograd.grad(y.square().sum(), leaves)))
-        for ours, expected in zip(*found, strict=True):
-            assert (ours - expected).abs().max() < 1e-10 * max(1, expected.abs().max().item())
+        for one, expected in zip(*found, strict=True):
+            assert (one - expected).abs().max() < 1e-10 * max(1, expected.abs().max().item())
 
-    def test_values_above_are_mixed_with_those_of_the_first_layer(self):
+    def test_values_above_the_first_layer_are_mixed_with_its_values(self):
         lower, upper = stack("rwkv7", 2, causal=True)
         x, other = rows(2, 30), rows(2, 30, seed=1)
-        _, where = lower(x, context(30))
-        y, _ = upper(other, where.replace(memory=None))
+        _, after = lower(x, context(30))
+        y, _ = upper(other, after.replace(memory=None))
         for row in range(2):
             first = mixed(lower.mixes[0], x[row], range(30), None)[1]
             expected, _ = mixed(upper.mixes[0], other[row], range(30), first)
@@ -108,28 +108,28 @@ class TestMixer:
 
     def test_mirrored_weights_mirror_the_output(self):
         mixer, mirrored, x = make("rwkv7"), make("rwkv7"), rows(2, 30)
-        ahead, back = (each.state_dict() for each in mixer.mixes)
-        for mix, own in zip(mirrored.mixes, (back, ahead), strict=True):
-            mix.load_state_dict(own)
+        forward, backward = (each.state_dict() for each in mixer.mixes)
+        for mix, state in zip(mirrored.mixes, (backward, forward), strict=True):
+            mix.load_state_dict(state)
         with torch.no_grad():
             mirrored.output.weight.copy_(mixer.output.weight.roll(8, 1))
         assert (run(mirrored, x.flip(1)).flip(1) - run(mixer, x)).abs().max() < 1e-10
 
-    def test_begins_as_the_authors_have_it(self):
+    def test_initial_values_match_the_authors_code(self):
         for layer in range(3):
             (mix,) = RWKV7(64, 2, layer=layer, depth=3, causal=True).mixes
             n = torch.arange(64) / 63
-            place = torch.arange(32) * 2 / 31 - 1
-            bent = (place * place.abs()).repeat(2)
-            decay = -6 + 6 * n ** (1 + (layer / 2) ** 0.3) + 0.5 + 2.5 * bent
+            ramp = torch.arange(32) * 2 / 31 - 1
+            squares = (ramp * ramp.abs()).repeat(2)
+            decay = -6 + 6 * n ** (1 + (layer / 2) ** 0.3) + 0.5 + 2.5 * squares
             assert (mix.decay.up.bias - decay).abs().max() < 1e-5
-            assert (mix.rate.up.bias - (-0.19 + 0.3 * bent + 0.4 * (n - 0.5))).abs().max() < 1e-5
+            assert (mix.rate.up.bias - (-0.19 + 0.3 * squares + 0.4 * (n - 0.5))).abs().max() < 1e-5
             shares = 1 - (torch.arange(64) / 64) ** (0.9 * (1 - layer / 3))
             assert (mix.shares[1] - shares).abs().max() < 1e-5 and (mix.shares[4] - shares).abs().max() < 1e-5
             assert (mix.blend is None) == (layer == 0)
             assert mix.decay.down.weight.abs().max() == 0 and mix.key.weight.abs().max() <= 0.05 / 8
 
-    def test_nothing_fades_faster_than_it_may(self):
+    def test_the_fastest_decay_is_stable(self):
         (mix,) = make("rwkv7", causal=True, dtype=torch.float32).mixes
         nn.init.constant_(mix.decay.up.bias, 1e4)
         x = rows(1, 200, dtype=torch.float32).requires_grad_()
@@ -139,16 +139,16 @@ class TestMixer:
         assert math.exp(-math.exp(-0.5)) == pytest.approx(0.545, abs=1e-3)
 
     @pytest.mark.parametrize("causal", [False, True])
-    def test_about_as_many_weights_as_a_transformer(self, causal):
-        """Within a tenth of a block's, with the feed-forward network of four times the width squared."""
+    def test_parameter_count_is_close_to_a_transformer(self, causal):
+        """Within a tenth of a block's parameters, including a feed-forward network of four times the width squared."""
         for width in (64, 256):
-            own = [
+            sizes = [
                 sum(each.numel() for each in RWKV7(width, 2, layer=layer, depth=2, causal=causal).parameters())
                 for layer in range(2)
             ]
-            assert abs(sum(own) - 8 * width**2) < 0.1 * 16 * width**2
+            assert abs(sum(sizes) - 8 * width**2) < 0.1 * 16 * width**2
 
-    def test_bad_options_are_refused(self):
+    def test_invalid_options_raise_user_error(self):
         with pytest.raises(UserError, match=r"model\.mixer\.rank=0"):
             make("rwkv7", rank=0)
         with pytest.raises(UserError, match=r"backbone\.heads=16: 32 recurrences"):

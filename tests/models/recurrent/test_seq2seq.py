@@ -1,4 +1,4 @@
-"""Encoder and decoder: step by step, what attention weighs, and which tasks they take."""
+"""Encoder-decoder: equality with its definition, attention weights, and supported tasks."""
 
 import pytest
 import torch
@@ -21,59 +21,60 @@ def make(spec=None, **options):
     return randomise(Seq2Seq(spec=spec or task(), **options).double().eval())
 
 
-def step(network, name, x, h, c):
-    """One step of a layer by its formula, of a row x and a state h, c."""
-    suffix = name
-    by_row = network.get_parameter(f"weight_ih_{suffix}") @ x + network.get_parameter(f"bias_ih_{suffix}")
-    by_state = network.get_parameter(f"weight_hh_{suffix}") @ h + network.get_parameter(f"bias_hh_{suffix}")
+def step(network, suffix, x, h, c):
+    """Compute one step of a layer by its formula, from an input x and a state h, c."""
+    from_input = network.get_parameter(f"weight_ih_{suffix}") @ x + network.get_parameter(f"bias_ih_{suffix}")
+    from_state = network.get_parameter(f"weight_hh_{suffix}") @ h + network.get_parameter(f"bias_hh_{suffix}")
     if isinstance(network, nn.LSTM):
-        i, f, g, o = (by_row + by_state).chunk(4)
+        i, f, g, o = (from_input + from_state).chunk(4)
         c = f.sigmoid() * c + i.sigmoid() * g.tanh()
         return o.sigmoid() * c.tanh(), c
-    (r, z, n), (own_r, own_z, own_n) = by_row.chunk(3), by_state.chunk(3)
-    z = (z + own_z).sigmoid()
-    return (1 - z) * (n + (r + own_r).sigmoid() * own_n).tanh() + z * h, c
+    (r, z, n), (state_r, state_z, state_n) = from_input.chunk(3), from_state.chunk(3)
+    z = (z + state_z).sigmoid()
+    return (1 - z) * (n + (r + state_r).sigmoid() * state_n).tanh() + z * h, c
 
 
-def written_out(network, tokens):
-    """Logits of one row of tokens."""
-    rows, size = network.embedding(tokens), network.encoder.hidden_size
+def step_by_step_logits(network, tokens):
+    """Return the logits of one sequence of tokens, computed step by step."""
+    x, size = network.embedding(tokens), network.encoder.hidden_size
     for layer in range(network.encoder.num_layers):
-        found, ends = [torch.zeros(len(rows), size, dtype=rows.dtype) for _ in range(2)], []
+        outputs, ends = [torch.zeros(len(x), size, dtype=x.dtype) for _ in range(2)], []
         for direction, suffix in enumerate(("", "_reverse")):
-            h = c = torch.zeros(size, dtype=rows.dtype)
-            for place in range(len(rows))[:: -1 if direction else 1]:
-                h, c = step(network.encoder, f"l{layer}{suffix}", rows[place], h, c)
-                found[direction][place] = h
+            h = c = torch.zeros(size, dtype=x.dtype)
+            for t in range(len(x))[:: -1 if direction else 1]:
+                h, c = step(network.encoder, f"l{layer}{suffix}", x[t], h, c)
+                outputs[direction][t] = h
             ends.append((h, c))
-        rows = torch.cat(found, -1)
+        x = torch.cat(outputs, -1)
     last, cells = (torch.cat([end[part] for end in ends]) for part in (0, 1))
-    state, read = network.begin(last).tanh(), [network.symbol]
+    state, inputs = network.begin(last).tanh(), [network.symbol]
     if network.attend is not None:
         pooling = network.attend
-        scores = [pooling.weigh(torch.tanh(pooling.for_rows(row) + pooling.for_state(state))) for row in rows]
-        read.append((torch.stack(scores).softmax(0) * rows).sum(0))
-    h, _ = step(network.decoder, "l0", torch.cat(read), state, cells)
-    return network.head(torch.cat((h, *read[1:])))
+        scores = [pooling.weigh(torch.tanh(pooling.for_rows(each) + pooling.for_state(state))) for each in x]
+        inputs.append((torch.stack(scores).softmax(0) * x).sum(0))
+    h, _ = step(network.decoder, "l0", torch.cat(inputs), state, cells)
+    return network.head(torch.cat((h, *inputs[1:])))
 
 
 @every_form
 def test_equals_its_definition_with_gradients(cell, attention):
     network, batch = make(cell=cell, attention=attention), batch_for(task(), (14, 9, 1))
     logits = network(batch).logits
-    expected = torch.stack([written_out(network, row[:n]) for row, n in zip(batch.tokens, batch.lengths, strict=True)])
+    expected = torch.stack(
+        [step_by_step_logits(network, row[:n]) for row, n in zip(batch.tokens, batch.lengths, strict=True)]
+    )
     assert (logits - expected).abs().max() < 1e-10
     leaves = list(network.parameters())
-    for ours, theirs in zip(
+    for one, other in zip(
         torch.autograd.grad(logits.square().sum(), leaves),
         torch.autograd.grad(expected.square().sum(), leaves),
         strict=True,
     ):
-        assert (ours - theirs).abs().max() < 1e-10 and theirs.abs().max() > 0
+        assert (one - other).abs().max() < 1e-10 and other.abs().max() > 0
 
 
 @every_form
-def test_padding_does_not_matter(cell, attention):
+def test_padding_has_no_effect(cell, attention):
     network, short = make(cell=cell, attention=attention), batch_for(task(), (14, 9, 1))
     tokens = torch.cat((short.tokens, torch.randint(11, (3, 5))), 1)
     tokens[1, 9:] = 3
@@ -85,7 +86,7 @@ def test_padding_does_not_matter(cell, attention):
     assert network(empty).logits.isfinite().all()
 
 
-def test_attention_is_a_mean_of_real_states():
+def test_attention_is_a_mean_over_valid_positions():
     pooling = AdditivePooling(6).double()
     rows, state = torch.randn(2, 10, 6, dtype=torch.float64), torch.randn(2, 6, dtype=torch.float64)
     padding = Padding.from_lengths(torch.tensor([10, 4]), 10)
@@ -95,8 +96,8 @@ def test_attention_is_a_mean_of_real_states():
     assert (pooling(rows, state, padding) - expected).abs().max() < 1e-12
 
 
-def test_without_attention_all_passes_through_the_last_state():
-    """What is said of a row is a function of where the encoder ends; with attention it is not."""
+def test_without_attention_only_the_last_state_is_used():
+    """The logits depend on the last encoder state only; with attention on all states."""
     for attention in (False, True):
         network, batch = make(attention=attention), batch_for(task(), (12, 12))
         rows, last, _ = network.encode(network.embedding(batch.tokens), batch.lengths)
@@ -107,7 +108,7 @@ def test_without_attention_all_passes_through_the_last_state():
 
 
 @pytest.mark.parametrize("attention", [False, True])
-def test_pairs_and_channels(attention):
+def test_pairs_of_documents_and_continuous_inputs(attention):
     pairs = task("matching", classes=2)
     assert make(pairs, attention=attention)(batch_for(pairs, ((9, 4), (3, 9)))).logits.shape == (2, 2)
     values = task(channels=3)
@@ -115,9 +116,9 @@ def test_pairs_and_channels(attention):
 
 
 @pytest.mark.parametrize(("kind", "direction"), [("tagging", "either"), ("language_modeling", "causal")])
-def test_tasks_that_score_tokens_are_refused(kind, direction):
+def test_tasks_that_score_tokens_are_not_supported(kind, direction):
     spec = task(kind, direction, classes=11)
-    assert "one answer per row" in make().supports(spec)
+    assert "one output per sequence" in make().supports(spec)
     assert make().supports(task()) is None
 
 
@@ -125,7 +126,7 @@ def test_tasks_that_score_tokens_are_refused(kind, direction):
 @pytest.mark.parametrize(
     "sizes", [{"width": 64, "depth": 2, "ff_width": 128}, {"width": 64, "depth": 6, "ff_width": 256}]
 )
-def test_as_many_weights_as_a_transformer(cell, attention, sizes):
+def test_parameter_count_is_close_to_a_transformer(cell, attention, sizes):
     network = Seq2Seq(spec=task(), cell=cell, attention=attention, **sizes)
     transformer = model(task(), heads=2, **sizes).parameter_parts()["body"]
     parts = network.parameter_parts()
@@ -134,7 +135,7 @@ def test_as_many_weights_as_a_transformer(cell, attention, sizes):
 
 
 @pytest.mark.parametrize("name", ["seq2seq", "seq2seq_attention"])
-def test_sizes_are_those_of_the_recipe(name):
+def test_sizes_follow_the_recipe(name):
     with configuration.hydra_context():
         config = configuration.compose(["task=listops", "protocol=small", f"model={name}", "backbone.width=32"]).config
     network = build_model(config, task())
@@ -143,7 +144,7 @@ def test_sizes_are_those_of_the_recipe(name):
     assert node_file("model", name)["model"]["label"]
 
 
-def test_forget_gates_begin_open_in_every_layer():
+def test_forget_gates_are_initialised_open_in_every_layer():
     torch.manual_seed(0)
     network = Seq2Seq(spec=task(), width=8, depth=2, hidden=6, cell="lstm")
     biases = [p for key, p in network.encoder.named_parameters() if key.startswith("bias_ih")]
@@ -152,13 +153,13 @@ def test_forget_gates_begin_open_in_every_layer():
 
 
 @pytest.mark.parametrize(("option", "value"), [("hidden", 0), ("hidden", 7), ("cell", "rnn")])
-def test_bad_options_are_refused(option, value):
+def test_invalid_options_raise_user_error(option, value):
     with pytest.raises(UserError, match=rf"model\.network\.{option}={value}"):
         make(**{option: value})
 
 
-def test_it_learns_where_a_symbol_stands():
-    """Which of two symbols comes first, at any place: an order that a bag of tokens cannot tell."""
+def test_learns_the_order_of_two_symbols():
+    """Which of two symbols comes first, at any position: order that a bag of tokens cannot represent."""
     torch.manual_seed(0)
     network = Seq2Seq(spec=task(classes=2), width=16, depth=1, ff_width=16, dropout=0.0, attention=True)
     optimizer = torch.optim.Adam(network.parameters(), 1e-2)

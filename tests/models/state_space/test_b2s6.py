@@ -1,4 +1,4 @@
-"""B2S6: its definition with gradients, what blocks and biases add, and what it is without choice."""
+"""B2S6: equality with its definition, blocks and biases, invalid options."""
 
 import pytest
 import torch
@@ -16,8 +16,8 @@ def test_equals_its_definition_with_gradients(causal):
     for compute in (run, lambda *case: dense_output(*case)[0]):
         y = context(70, lengths).padding.zero(compute(mixer, x, lengths))
         found.append((y, *torch.autograd.grad(y.square().sum(), leaves)))
-    for ours, expected in zip(*found, strict=True):
-        assert (ours - expected).abs().max() < 1e-10 * max(1, expected.abs().max().item())
+    for one, expected in zip(*found, strict=True):
+        assert (one - expected).abs().max() < 1e-10 * max(1, expected.abs().max().item())
 
 
 def test_mirrored_weights_mirror_the_output():
@@ -32,8 +32,8 @@ def test_mirrored_weights_mirror_the_output():
 
 
 @pytest.mark.parametrize("part", ["choice", "write", "read"])
-def test_a_block_is_not_chosen_for_by_others(part):
-    """What a block's own weights change is its own channels alone."""
+def test_blocks_are_independent(part):
+    """The weights of a block affect the outputs of its own channels only."""
     mixer, x = make("b2s6", causal=True), rows(1, 20)
     mixer.output = nn.Identity()
     before = run(mixer, x)
@@ -43,21 +43,21 @@ def test_a_block_is_not_chosen_for_by_others(part):
     assert changed.tolist() == [False] * 4 + [True] * 4 + [False] * 8
 
 
-def test_biases_tell_channels_of_a_block_apart():
-    """Two channels that hold the same, with the same steps, differ by their biases alone."""
+def test_biases_distinguish_channels_of_a_block():
+    """Two channels with the same inputs and step sizes differ by their biases only."""
     mixer, x = make("b2s6", causal=True, blocks=2), rows(1, 20)
     mixer.output, x = nn.Identity(), x[..., :1].expand(-1, -1, 16)
     with torch.no_grad():
         for parameter in (mixer.step_bias, mixer.skip):
             parameter.fill_(0.3)
-    apart = run(mixer, x)
-    assert (apart[..., 0] - apart[..., 1]).abs().max() > 1e-3
+    different = run(mixer, x)
+    assert (different[..., 0] - different[..., 1]).abs().max() > 1e-3
     nn.init.ones_(mixer.bias)
-    alike = run(mixer, x)
-    assert (alike[..., :8] - alike[..., :1]).abs().max() < 1e-12
+    equal = run(mixer, x)
+    assert (equal[..., :8] - equal[..., :1]).abs().max() < 1e-12
 
 
-def test_a_step_of_nothing_skips_the_row():
+def test_a_step_size_of_zero_leaves_only_the_skip_connection():
     mixer, x = make("b2s6", causal=True), rows(1, 20)
     nn.init.zeros_(mixer.choice)
     nn.init.constant_(mixer.step_bias, -800.0)
@@ -68,11 +68,11 @@ def test_a_step_of_nothing_skips_the_row():
 @pytest.mark.parametrize(
     ("option", "value"), [("states", 0), ("blocks", 0), ("blocks", 3), ("blocks", 1), ("poles", "hippo")]
 )
-def test_bad_options_are_refused(option, value):
+def test_invalid_options_raise_user_error(option, value):
     with pytest.raises(UserError, match=rf"model\.mixer\.{option}={value}"):
         make("b2s6", **{option: value})
 
 
-def test_one_block_reads_one_way():
+def test_one_block_supports_the_causal_form_only():
     assert run(make("b2s6", blocks=1, causal=True), rows(1, 9)).isfinite().all()
     assert B2S6(16, 2, causal=True).choice.shape == (8, 2)

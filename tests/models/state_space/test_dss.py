@@ -1,4 +1,4 @@
-"""DSS: kernels that are a softmax over the longest row, whether modes fade or grow."""
+"""DSS: kernels that are a softmax over the longest sequence, with decaying and growing modes."""
 
 import pytest
 import torch
@@ -11,8 +11,8 @@ from tests.support.mixer_cases import WIDTH, make, rows, run
 
 @pytest.mark.parametrize("kernel", ["softmax", "exp"])
 @pytest.mark.parametrize("n", [1, 60, 128, 200])
-def test_lags_are_those_of_the_definition(kernel, n):
-    """``softmax`` has modes of either sign, and none beyond the longest row."""
+def test_kernels_equal_the_definition(kernel, n):
+    """``softmax`` has modes of either sign, and no lags beyond ``max_length``."""
     mixer = make("dss", kernel=kernel)
     found = torch.stack(mixer.lags(n))
     expected = normalised(mixer, n)
@@ -22,14 +22,14 @@ def test_lags_are_those_of_the_definition(kernel, n):
         assert (mixer.decay > 0).any() and (mixer.decay < 0).any()
 
 
-def test_exp_is_a_softmax_without_its_sum():
-    """Each mode's softmax weight is its exponential over a sum that ends, so the quotient of lags is the same."""
+def test_exp_equals_softmax_without_normalisation():
+    """Softmax weights are exponentials divided by a sum, so that ratios of neighbouring lags are equal."""
     torch.manual_seed(0)
     mixer = DSS(WIDTH, 2, states=2, kernel="exp", causal=True).double()
     other = DSS(WIDTH, 2, states=2, kernel="softmax", causal=True).double()
     with torch.no_grad():
         other.load_state_dict({**mixer.state_dict(), "decay": mixer.decay.exp()})
-        # A real weight on a real mode, of which the quotient of lags is that of exponentials.
+        # A real weight on a real mode, for which the ratio of neighbouring lags is that of the exponentials.
         for each in (mixer, other):
             each.frequency.zero_()
             each.readout[..., 1] = 0
@@ -40,7 +40,7 @@ def test_exp_is_a_softmax_without_its_sum():
 
 
 @pytest.mark.parametrize("decay", [3.0, -3.0])
-def test_modes_that_grow_or_fade_fast_stay_finite(decay):
+def test_fast_growing_and_decaying_modes_stay_finite(decay):
     mixer = make("dss", max_length=4096, dtype=torch.float32)
     with torch.no_grad():
         mixer.decay.fill_(decay)
@@ -49,14 +49,14 @@ def test_modes_that_grow_or_fade_fast_stay_finite(decay):
     run(mixer, x).sum().backward()
     assert all(each.grad.isfinite().all() for each in (x, *mixer.parameters()))
     lags = mixer.lags(4096)[0]
-    heavy, light = (lags[:, :100], lags[:, -100:]) if decay > 0 else (lags[:, -100:], lags[:, :100])
-    assert heavy.norm() > 1e6 * light.norm()
+    large, small = (lags[:, :100], lags[:, -100:]) if decay > 0 else (lags[:, -100:], lags[:, :100])
+    assert large.norm() > 1e6 * small.norm()
 
 
 @pytest.mark.parametrize(
     ("options", "reason"),
     [({"kernel": "mean"}, "kernel=mean"), ({"states": 5}, "states=5"), ({"poles": "no"}, "poles=no")],
 )
-def test_bad_options_are_refused(options, reason):
+def test_invalid_options_raise_user_error(options, reason):
     with pytest.raises(UserError, match=rf"model\.mixer\.{reason}"):
         make("dss", **options)

@@ -1,4 +1,4 @@
-"""Mega: averages by convolution and step by step, gates, weights that do not compete, chunks that go on."""
+"""Mega: averages by convolution and step by step, gates, Laplace attention, continuation of chunks."""
 
 import math
 
@@ -23,31 +23,31 @@ def gradients(y, leaves):
 class TestAverages:
     @pytest.mark.parametrize("directions", [1, 2])
     @pytest.mark.parametrize("n", [1, 2, 40])
-    def test_the_convolution_is_the_recurrence_with_gradients(self, directions, n):
+    def test_the_convolution_equals_the_recurrence_with_gradients(self, directions, n):
         torch.manual_seed(0)
         average = MovingAverage(16, 3, directions).double()
         x = rows(2, n).requires_grad_()
         found, expected = average(x, None, None)[0], averaged(average, x, [n, n])
         assert (found - expected).abs().max() < 1e-10
         leaves = [x, *average.parameters()]
-        for ours, theirs in zip(gradients(found, leaves), gradients(expected, leaves), strict=True):
-            assert (ours - theirs).abs().max() < 1e-10
+        for one, other in zip(gradients(found, leaves), gradients(expected, leaves), strict=True):
+            assert (one - other).abs().max() < 1e-10
 
-    def test_real_exponentials_are_complex_ones_without_an_imaginary_part(self):
+    def test_real_and_complex_exponentials_agree(self):
         x, rates = rows(1, 5)[0], -rows(1, 5, seed=1)[0].abs()
         weights = rows(1, 5, seed=2)[0]
-        whole = sum_of_exponentials(weights.to(torch.complex128), rates.to(torch.complex128), 50)
-        assert (sum_of_exponentials(weights, rates, 50) - whole).abs().max() < 1e-12
+        expected = sum_of_exponentials(weights.to(torch.complex128), rates.to(torch.complex128), 50)
+        assert (sum_of_exponentials(weights, rates, 50) - expected).abs().max() < 1e-12
         summed = weighed_by_exponentials(x, rates.to(torch.complex128))
         assert (weighed_by_exponentials(x, rates) - summed.real).abs().max() < 1e-12
 
-    def test_begins_as_the_authors_have_it(self):
+    def test_initial_values_match_the_authors_code(self):
         torch.manual_seed(0)
         average = MovingAverage(64, 16, 2)
         assert abs(average.amount.std() - 0.2) < 0.02 and abs(average.readout.std() - 1) < 0.1
         assert ((average.spread.mean((0, 1)) - torch.tensor([1.0, -1.0] * 8)).abs() < 0.01).all()
 
-    def test_a_state_that_is_all_forgotten_is_finite(self):
+    def test_a_state_without_memory_is_finite(self):
         average = MovingAverage(4, 2, 1)
         for parameter in (average.amount, average.damping):
             torch.nn.init.constant_(parameter, 1e4)
@@ -60,17 +60,17 @@ class TestAverages:
 class TestBoth:
     @pytest.mark.parametrize("causal", [False, True])
     @pytest.mark.parametrize("name", BOTH)
-    def test_weights_that_do_not_compete_equal_their_definition(self, name, causal):
+    def test_laplace_attention_equals_its_definition(self, name, causal):
         mixer, lengths = make(name, causal=causal, function="laplace"), [29, 18, 1]
         x, real = rows(3, 29).requires_grad_(), Padding.from_lengths(torch.tensor(lengths), 29)
         found, expected = real.zero(run(mixer, x, lengths)), real.zero(dense_output(mixer, x, lengths)[0])
         assert (found - expected).abs().max() < 1e-10
         leaves = [x, *mixer.parameters()]
-        for ours, theirs in zip(gradients(found, leaves), gradients(expected, leaves), strict=True):
-            assert (ours - theirs).abs().max() < 1e-10
+        for one, other in zip(gradients(found, leaves), gradients(expected, leaves), strict=True):
+            assert (one - other).abs().max() < 1e-10
         assert run(mixer, x, [29, 0, 1]).isfinite().all()
 
-    def test_a_chunk_as_long_as_the_row_is_full_attention(self):
+    def test_a_chunk_as_long_as_the_sequence_equals_full_attention(self):
         chunk, full = make("mega_chunk", chunk=40, reach=20), make("mega")
         chunk.load_state_dict(full.state_dict())
         assert (run(chunk, rows(2, 40), [40, 17]) - run(full, rows(2, 40), [40, 17]))[0].abs().max() < 1e-12
@@ -94,8 +94,8 @@ class TestBoth:
         assert run(mixer, x).abs().max() < 1e-300
 
     @pytest.mark.parametrize("name", BOTH)
-    def test_an_open_gate_leaves_nothing_of_the_row_in_the_sum(self, name):
-        """What stands in its place has passed a SiLU, which is nowhere below −0.2785."""
+    def test_an_open_gate_replaces_the_input(self, name):
+        """The sum x + output is then the output of a SiLU, which is at least −0.2785."""
         mixer, x = make(name), 5 * rows(2, 20)
         with torch.no_grad():
             mixer.gates.weight[: mixer.width] = 0
@@ -107,42 +107,42 @@ class TestBoth:
         ("option", "value"),
         [("averages", 0), ("query_width", 0), ("hidden", -1), ("reach", 0), ("function", "relu2")],
     )
-    def test_bad_options_are_refused(self, name, option, value):
+    def test_invalid_options_raise_user_error(self, name, option, value):
         with pytest.raises(UserError, match=rf"model\.mixer\.{option}={value}"):
             make(name, **{option: value})
 
     def test_the_laplace_function_has_the_values_of_the_normal_distribution(self):
         found = laplace(torch.tensor([-1e38, 0.0, 0.5, 1.0, 1.5, 1e38]))
         assert found.tolist() == pytest.approx([0, 0.0061, 0.2314, 0.8504, 0.9975, 1], abs=1e-4)
-        at = torch.tensor(math.sqrt(2))
-        assert (laplace(at) - 0.99392).abs() < 1e-4
+        score = torch.tensor(math.sqrt(2))
+        assert (laplace(score) - 0.99392).abs() < 1e-4
 
 
 class TestChunks:
-    def test_nothing_but_averages_crosses_a_border(self):
+    def test_only_averages_connect_chunks(self):
         mixer = make("mega_chunk", causal=True)
         torch.nn.init.zeros_(mixer.average.readout)
         x = rows(1, 32).requires_grad_()
         (gradient,) = torch.autograd.grad(run(mixer, x)[0, 21].square().sum(), x)
         assert (gradient[0].norm(dim=-1) > 0).nonzero().flatten().tolist() == list(range(16, 22))
 
-    def test_goes_on_within_a_chunk_with_gradients(self):
+    def test_continues_within_a_chunk_with_gradients(self):
         mixer, x = make("mega_chunk", causal=True), rows(2, 21).requires_grad_()
-        whole = run(mixer, x)
+        expected = run(mixer, x)
         first, after = mixer(x[:, :11], context(11))
         rest, _ = mixer(x[:, 11:], context(10).replace(memory=after.memory))
         parts = torch.cat((first, rest), 1)
-        assert (parts - whole).abs().max() < 1e-10
-        for ours, theirs in zip(gradients(parts, [x]), gradients(whole, [x]), strict=True):
-            assert (ours - theirs).abs().max() < 1e-10
+        assert (parts - expected).abs().max() < 1e-10
+        for one, other in zip(gradients(parts, [x]), gradients(expected, [x]), strict=True):
+            assert (one - other).abs().max() < 1e-10
 
     @pytest.mark.parametrize("chunk", [1, 8, 100])
-    def test_waiting_rows_are_those_of_the_last_chunk(self, chunk):
+    def test_memory_contains_the_last_incomplete_chunk(self, chunk):
         _, after = make("mega_chunk", causal=True, chunk=chunk)(rows(3, 21), context(21, [21, 16, 0]))
         assert after.memory["first"].tolist() == [21 % chunk, 16 % chunk, 0]
-        filled = (after.memory["open"].abs().sum(-1) > 0).sum(-1)
-        assert filled.tolist() == after.memory["first"].tolist()
+        stored = (after.memory["open"].abs().sum(-1) > 0).sum(-1)
+        assert stored.tolist() == after.memory["first"].tolist()
 
-    def test_a_chunk_of_nothing_is_refused(self):
+    def test_a_chunk_size_of_zero_raises_user_error(self):
         with pytest.raises(UserError, match=r"model\.mixer\.chunk=0"):
             make("mega_chunk", chunk=0)

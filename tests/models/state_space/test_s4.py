@@ -1,4 +1,4 @@
-"""S4: the quotient of power series behind its kernel, and the dense system that the paper defines."""
+"""S4: power series behind its kernel, and the dense system that the paper defines."""
 
 import math
 
@@ -14,7 +14,7 @@ from tests.support.storage_probe import exponents, largest_storage
 
 
 def new_mixer(step, states):
-    """S4 as it begins, in double precision, with HiPPO-LegS itself and one step size."""
+    """Return S4 as initialised, in double precision, with exact HiPPO-LegS and one step size."""
     torch.manual_seed(0)
     mixer = S4(WIDTH, 2, states=states, causal=True, shortest=step, longest=step).double()
     poles, low_rank, _ = legs(states)
@@ -28,7 +28,7 @@ def new_mixer(step, states):
 
 
 def kernel(mixer, length):
-    """What stands at each row after a one in the first."""
+    """Return the impulse response (E, ``length``)."""
     x = torch.zeros(1, WIDTH, length, dtype=mixer.skip.dtype)
     x[..., 0] = 1
     return mixer.respond(x, context(length))[0][0]
@@ -36,19 +36,19 @@ def kernel(mixer, length):
 
 class TestPowerSeries:
     def draw(self, *shape):
-        fading = 0.7 ** torch.arange(shape[-1])
-        drawn = torch.randn(*shape, generator=torch.Generator().manual_seed(shape[-1]), dtype=torch.float64)
-        return (0.3 * fading * drawn).requires_grad_()
+        decay = 0.7 ** torch.arange(shape[-1])
+        normal = torch.randn(*shape, generator=torch.Generator().manual_seed(shape[-1]), dtype=torch.float64)
+        return (0.3 * decay * normal).requires_grad_()
 
     @pytest.mark.parametrize("length", [1, 2, 3, 8, 33])
-    def test_reciprocal_is_that_of_long_division(self, length):
+    def test_reciprocal_equals_long_division(self, length):
         series, found = self.draw(3, length), []
         for n in range(length):
             before = [found[n - 1 - m] * series[:, m].detach() for m in range(n)]
             found.append(-sum(before) if before else torch.ones(3, dtype=torch.float64))
         assert (reciprocal_of_one_plus(series) - torch.stack(found, -1)).abs().max() < 1e-12
 
-    def test_reciprocal_has_the_right_gradient(self):
+    def test_reciprocal_gradcheck(self):
         assert torch.autograd.gradcheck(reciprocal_of_one_plus, self.draw(2, 9))
 
     def test_shifting_keeps_the_length(self):
@@ -58,31 +58,31 @@ class TestPowerSeries:
 class TestS4:
     @pytest.mark.parametrize("step", [1e-3, 0.03, 0.1, 1.0])
     @pytest.mark.parametrize("states", [2, 12, 64])
-    def test_the_kernel_is_of_dense_powers_of_the_real_matrix_of_the_paper(self, step, states):
+    def test_the_kernel_equals_powers_of_the_dense_matrix_of_the_paper(self, step, states):
         mixer, length = new_mixer(step, states), 300
         n = torch.arange(states, dtype=torch.float64)
         scale = (2 * n + 1).sqrt()
         a, one = -(scale[:, None] * scale).tril(-1) - torch.diag(n + 1), torch.eye(states, dtype=torch.float64)
-        turned = torch.linalg.solve(one - step / 2 * a, one + step / 2 * a)
+        transition = torch.linalg.solve(one - step / 2 * a, one + step / 2 * a)
         state = torch.linalg.solve(one - step / 2 * a, step * scale)
         vectors = legs(states)[2][:, states // 2 :]
         c = 2 * (torch.view_as_complex(mixer.readout[0]) @ vectors.mH).real
         expected = []
         for _ in range(length):
             expected.append(c @ state)
-            state = turned @ state
+            state = transition @ state
         assert (kernel(mixer, length) - torch.stack(expected, -1)).abs().max() < 1e-10
 
-    def test_fewer_rows_have_the_first_lags_of_more(self):
+    def test_kernels_of_different_lengths_agree(self):
         mixer = new_mixer(0.1, 8)
         assert (kernel(mixer, 37) - kernel(mixer, 200)[:, :37]).abs().max() < 1e-12
 
-    def test_single_precision_is_near(self):
+    def test_single_precision_is_accurate(self):
         mixer = new_mixer(0.03, 64)
         exact = kernel(mixer, 4096)
         assert (kernel(mixer.float(), 4096) - exact).norm() < 1e-3 * exact.norm()
 
-    def test_gradients_are_those_of_finite_differences(self):
+    def test_gradcheck(self):
         mixer, where = make("s4", causal=True, states=2), context(5)
         weights = {name: each for name, each in mixer.named_parameters() if name in mixer.optimizer_hints}
 
@@ -91,7 +91,7 @@ class TestS4:
 
         assert torch.autograd.gradcheck(forward, (rows(1, 5).requires_grad_(), *weights.values()))
 
-    def test_neither_states_times_length_nor_a_matrix_of_states_is_held(self):
+    def test_memory_has_neither_states_times_length_nor_a_matrix_of_states(self):
         mixer = make("s4", states=64, dtype=torch.float32)
 
         def at(n):
@@ -102,6 +102,6 @@ class TestS4:
         assert largest_storage(lambda: at(8)) < WIDTH * 64 * 64 / 4
 
     @pytest.mark.parametrize("states", [0, 3, -2])
-    def test_odd_states_are_refused(self, states):
+    def test_odd_states_raise_user_error(self, states):
         with pytest.raises(UserError, match=rf"model\.mixer\.states={states}"):
             make("s4", states=states)

@@ -1,4 +1,4 @@
-"""State spaces: what they begin with, their continuous systems, their recurrences."""
+"""State spaces: initial poles, discretisation, recurrences."""
 
 import math
 
@@ -11,7 +11,7 @@ from lra_bench.models.kernels.selective_scan import selective_scan
 from lra_bench.models.kernels.vandermonde import sum_of_exponentials, weighed_by_exponentials
 from lra_bench.models.mixer import Mixer
 from lra_bench.models.recurrent.lru import LRU
-from lra_bench.models.state_space.hippo import BEGINNINGS, legs, named_poles
+from lra_bench.models.state_space.hippo import INITIAL_POLES, legs, named_poles
 from lra_bench.models.state_space.s5 import S5
 from lra_bench.training.optimizer import parameter_groups
 from tests.support.mixer_cases import NODES, WIDTH, context, make, rows, run
@@ -21,42 +21,42 @@ WITH_POLES = ("s4d", "s5")
 WITH_STEPS = (*WITH_POLES, "s4")
 
 
-class TestBeginnings:
+class TestInitialPoles:
     @pytest.mark.parametrize("size", [2, 8, 64])
-    def test_legs_is_the_matrix_of_the_paper(self, size):
+    def test_legs_equals_the_matrix_of_the_paper(self, size):
         poles, low_rank, vectors = legs(size)
         n = torch.arange(size, dtype=torch.float64)
         a = -torch.sqrt((2 * n[:, None] + 1) * (2 * n + 1)).tril(-1) - torch.diag(n + 1)
-        made = vectors @ (torch.diag(poles) - low_rank[:, None] * low_rank.conj()) @ vectors.mH
-        assert (made - a).abs().max() < 1e-10 * size
+        product = vectors @ (torch.diag(poles) - low_rank[:, None] * low_rank.conj()) @ vectors.mH
+        assert (product - a).abs().max() < 1e-10 * size
         assert (vectors @ vectors.mH - torch.eye(size)).abs().max() < 1e-12
         half = size // 2
         assert (poles[:half].flip(0) - poles[half:].conj()).abs().max() < 1e-9
         assert (poles[half:].imag > 0).all() and (poles[half:].imag.diff() > 0).all()
 
-    @pytest.mark.parametrize("kind", BEGINNINGS)
-    def test_poles_fade(self, kind):
+    @pytest.mark.parametrize("kind", INITIAL_POLES)
+    def test_poles_are_stable(self, kind):
         found = named_poles(kind, 16)
         assert found.shape == (16,) and (found.real <= -0.5 + 1e-9).all()
         assert (found.imag == 0).all() if kind == "real" else (found.imag >= 0).all()
 
-    def test_poles_are_those_of_the_paper(self):
+    def test_poles_match_the_paper(self):
         assert (named_poles("lin", 4).imag / math.pi).tolist() == pytest.approx([0, 1, 2, 3])
         assert named_poles("inv", 2).imag.tolist() == pytest.approx([12 / math.pi, 4 / 3 / math.pi])
         assert named_poles("real", 3).real.tolist() == [-1, -2, -3]
-        # The poles of HiPPO-LegS rise as those of ``inv`` do, up to the largest (arXiv 2206.11893, figure 3).
+        # The poles of HiPPO-LegS grow like those of ``inv``, up to the largest (arXiv 2206.11893, figure 3).
         ratio = named_poles("legs", 32).imag.max() / named_poles("inv", 32).imag.max()
         assert 0.95 < ratio < 1.05
 
     @pytest.mark.parametrize("name", WITH_POLES)
-    def test_unknown_beginnings_name_the_known(self, name):
-        with pytest.raises(UserError, match=r"model\.mixer\.poles=hippo: is none of legs, lin, inv, real"):
+    def test_unknown_poles_list_the_valid_ones(self, name):
+        with pytest.raises(UserError, match=r"model\.mixer\.poles=hippo: must be one of legs, lin, inv, real"):
             make(name, poles="hippo")
 
 
 class TestExponentials:
     @pytest.mark.parametrize("length", [1, 2, 9, 10, 61])
-    def test_sums_are_those_of_the_definition(self, length):
+    def test_sums_equal_the_definition(self, length):
         generator = torch.Generator().manual_seed(length)
         rates = -torch.rand(3, 4, generator=generator, dtype=torch.complex128)
         weights = torch.randn(2, 3, 4, generator=generator, dtype=torch.complex128)
@@ -69,7 +69,7 @@ class TestExponentials:
             weighed_by_exponentials(x, rates) - torch.einsum("bet,etp->bep", x.to(powers), powers)
         ).abs().max() < 1e-12
 
-    def test_memory_grows_with_the_root(self):
+    def test_memory_grows_with_the_square_root(self):
         rates, weights = -torch.rand(4, 64, dtype=torch.complex64), torch.rand(4, 64, dtype=torch.complex64)
 
         def at(n):
@@ -80,29 +80,29 @@ class TestExponentials:
 
 class TestSystems:
     @pytest.mark.parametrize("name", WITH_STEPS)
-    def test_what_decides_time_learns_slowly_and_does_not_decay(self, name):
+    def test_time_constants_have_a_low_learning_rate_and_no_weight_decay(self, name):
         mixer = make(name)
         slow = {id(p) for g in parameter_groups(mixer, 1e-2, 0.1) if g["lr"] == 1e-3 for p in g["params"]}
         decaying = {id(p) for g in parameter_groups(mixer, 1e-4, 0.1) if g["weight_decay"] for p in g["params"]}
-        own = {id(getattr(mixer, key)) for key in ("log_decay", "frequency", "log_step")}
-        assert own <= slow and not own & decaying
+        continuous = {id(getattr(mixer, key)) for key in ("log_decay", "frequency", "log_step")}
+        assert continuous <= slow and not continuous & decaying
 
     @pytest.mark.parametrize("name", WITH_STEPS)
     @pytest.mark.parametrize("steps", [(0.1, 0.01), (0.0, 0.1)])
-    def test_steps_that_are_none_are_refused(self, name, steps):
+    def test_invalid_step_sizes_raise_user_error(self, name, steps):
         with pytest.raises(UserError, match=r"model\.mixer\.shortest="):
             make(name, shortest=steps[0], longest=steps[1])
 
     @pytest.mark.parametrize("name", WITH_POLES)
-    @pytest.mark.parametrize("poles", BEGINNINGS)
-    def test_every_beginning_stays_finite_far_beyond_its_steps(self, name, poles):
+    @pytest.mark.parametrize("poles", INITIAL_POLES)
+    def test_all_initial_poles_are_stable_on_long_sequences(self, name, poles):
         torch.manual_seed(0)
         mixer = build({**NODES[name], "poles": poles}, Mixer, "mixer", width=WIDTH, heads=2, causal=True)
         y = run(mixer, rows(1, 5000, dtype=torch.float32))
         assert y.isfinite().all() and 1e-3 < y.std() < 30
 
-    def test_s5_is_the_real_system_it_was_drawn_as(self):
-        """In place of Λ the normal matrix of HiPPO, and B and C as before they were turned into its eigenvectors."""
+    def test_s5_equals_its_real_system(self):
+        """With the normal matrix of HiPPO in place of Λ, and B and C before their transformation to the eigenbasis."""
         torch.manual_seed(0)
         mixer = S5(WIDTH, 2, states=6, causal=True, shortest=0.05, longest=0.05).double()
         poles, _, vectors = legs(12)
@@ -136,15 +136,15 @@ class TestSystems:
             ("s4d", {"states": 7}, "states=7"),
         ],
     )
-    def test_bad_options_are_refused(self, name, options, reason):
+    def test_invalid_options_raise_user_error(self, name, options, reason):
         with pytest.raises(UserError, match=rf"model\.mixer\.{reason}"):
             make(name, **options)
 
 
 class TestSelection:
     @pytest.mark.parametrize("name", ["mamba", "mamba2"])
-    def test_a_step_of_nothing_passes_a_token_by(self, name):
-        """The state goes past it as if it were not there; only its own skip is left."""
+    def test_a_step_size_of_zero_skips_the_token(self, name):
+        """The state ignores the token, and only the skip connection of the token itself is left."""
         mixer, x = make(name, causal=True, filter=1), rows(1, 20)
         bias = mixer.step_bias if name == "mamba" else mixer.step.bias
         weight = mixer.step if name == "mamba" else mixer.step.weight
@@ -156,7 +156,7 @@ class TestSelection:
         memory = mixer(x, context(20))[1].memory
         assert memory["state"].abs().max() == 0
 
-    def test_selective_scan_is_the_recurrence_whatever_the_chunk(self):
+    def test_selective_scan_equals_the_recurrence_for_any_chunk(self):
         generator = torch.Generator().manual_seed(0)
 
         def draw(*shape):
@@ -178,10 +178,10 @@ class TestSelection:
                 torch.autograd.grad(sum(each.square().sum() for each in y), inputs, retain_graph=True)
                 for y in (found, expected)
             )
-            for ours, theirs in [*pairs, *zip(*gradients, strict=True)]:
-                assert (ours - theirs).abs().max() < 1e-10 * max(1, theirs.abs().max())
+            for one, other in [*pairs, *zip(*gradients, strict=True)]:
+                assert (one - other).abs().max() < 1e-10 * max(1, other.abs().max())
 
-    def test_states_of_one_chunk_are_in_memory_at_a_time(self):
+    def test_only_the_states_of_one_chunk_are_in_memory(self):
         mixer = make("mamba", causal=True, states=64, dtype=torch.float32)
 
         def at(n):
@@ -191,6 +191,6 @@ class TestSelection:
         assert sizes[1] < 1024 * WIDTH * 64 / 4
 
     @pytest.mark.parametrize("option", ["states", "rank", "filter"])
-    def test_bad_sizes_are_refused(self, option):
+    def test_invalid_sizes_raise_user_error(self, option):
         with pytest.raises(UserError, match=rf"model\.mixer\.{option}=0"):
             make("mamba", **{option: 0})
