@@ -1,4 +1,4 @@
-"""Distance-aware attention: scores are multiplied by a learned function of the distance."""
+"""DA-Transformer: attention scores are multiplied by a learned function of the distance."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from .position import Position, behind
 
 
 class DistanceAwarePosition(Position):
-    """Makes scores ReLU(s) · f(α |i − j|), with f(r) = (1 + e^β) / (1 + e^(β − r)) and α, β learned per head.
+    """Replace scores s by ReLU(s) · f(α |i − j|), with f(r) = (1 + e^β) / (1 + e^(β − r)) and α, β learned per head.
 
-    DA-Transformer, Wu, Wu, Huang 2021, arXiv 2010.06925. Defined at any length, but what is not attended to has score 0
-    and not −∞, so attention thins out with length. 2 H parameters. f(0) = 1; it falls to 0 where α < 0, a head that
-    looks near, and rises to 1 + e^β where α > 0, a head that looks far.
-    Deviates: α begins with either sign in half of the heads, β at 0, for the paper gives no values; one pair per head
-    serves all layers.
+    DA-Transformer, Wu, Wu, Huang 2021, arXiv 2010.06925. 2 H parameters. f(0) = 1. With growing distance f decreases to
+    0 if α < 0 (a head that prefers near keys) and increases to 1 + e^β if α > 0 (a head that prefers distant keys).
+    Defined at any length, but irrelevant keys have score 0 instead of −∞, so attention becomes more uniform as the
+    sequence grows.
+
+    Deviations from the paper: α is initialised negative in half of the heads and positive in the others, and β to 0,
+    because the paper gives no values; all layers share one pair per head.
     """
 
     name = "da_transformer"
@@ -30,8 +32,8 @@ class DistanceAwarePosition(Position):
         self.beta = nn.Parameter(torch.zeros(heads))
 
     def weight(self, scores: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        """Scores (B, H, N, M), without their negative part, weighed by the distance."""
+        """Return the positive part of scores (B, H, N, M), multiplied by f of the distance."""
         alpha, beta = self.alpha[:, None, None], self.beta[:, None, None]
-        away = alpha * behind(q_positions, k_positions).abs()
-        # As a sigmoid, f overflows nowhere.
-        return scores.relu() * ((1 + beta.exp()) * (away - beta).sigmoid())
+        scaled = alpha * behind(q_positions, k_positions).abs()
+        # f is written as a sigmoid, which cannot overflow.
+        return scores.relu() * ((1 + beta.exp()) * (scaled - beta).sigmoid())

@@ -1,4 +1,4 @@
-"""Kernels of the distance with two learned numbers per head."""
+"""KERPLE: a kernel of the distance with two learned parameters per head."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ Form = Literal["log", "power"]
 
 
 class KerplePosition(Position):
-    """Adds −a ln(1 + b |i − j|), or −a |i − j|^b with 0 < b < 2, to the scores of a head; a, b > 0 are learned.
+    """Add −a ln(1 + b |i − j|), or −a |i − j|^b with 0 < b < 2, to the scores of a head; a, b > 0 are learned.
 
-    Chi et al. 2022, arXiv 2205.09921. Defined at any length; 2 H parameters, begun where the authors' code draws them.
-    Deviates: a and the logarithmic b pass through softplus and the exponent through a sigmoid, where the code clamps
-    them; one pair per head serves all layers. As symmetric as ALiBi: alone it does not tell left from right.
+    Chi et al. 2022, arXiv 2205.09921. ``form`` is ``log`` or ``power``. Defined at any length. 2 H parameters, with the
+    initial distribution of the authors' code. The bias is symmetric, like that of ALiBi: it does not distinguish left
+    from right. Raises ``UserError`` if ``form`` is unknown.
+
+    Deviations from the authors' code: a and the b of ``log`` are parametrised by softplus and the exponent by a sigmoid
+    instead of being clamped; all layers share one pair per head.
     """
 
     name = "kerple"
@@ -29,14 +32,14 @@ class KerplePosition(Position):
     def __init__(self, width: int, heads: int, max_length: int, *, form: Form = "log", **common: Any) -> None:
         super().__init__(width, heads, max_length, **common)
         if form not in get_args(Form):
-            raise UserError(f"position.form={form}: is none of {', '.join(get_args(Form))}")
+            raise UserError(f"position.form={form}: must be one of {', '.join(get_args(Form))}")
         self.form = form
-        above = torch.rand(2, heads).clamp(min=0.01)
-        self.amount = nn.Parameter((2 * above[0]).expm1().log())
-        self.shape = nn.Parameter(above[1].expm1().log() if form == "log" else (above[1] / 2).logit())
+        initial = torch.rand(2, heads).clamp(min=0.01)
+        self.amount = nn.Parameter((2 * initial[0]).expm1().log())
+        self.shape = nn.Parameter(initial[1].expm1().log() if form == "log" else (initial[1] / 2).logit())
 
     def bias(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        """Minus the kernel of the distance (1 or B, H, N, M)."""
+        """Return minus the kernel of the distance (1 or B, H, N, M)."""
         distance = behind(q_positions, k_positions).abs().to(self.amount.dtype)
         amount = F.softplus(self.amount)[:, None, None]
         if self.form == "log":

@@ -1,4 +1,4 @@
-"""A table with one learned vector per position."""
+"""Learned absolute positions: a table with one vector per position."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ Extend = Literal["error", "clamp", "interpolate"]
 
 
 class LearnedPosition(Position):
-    """Adds a learned vector for each position up to ``max_length``.
+    """Add a learned vector for each position up to ``max_length``.
 
-    Gehring et al. 2017, arXiv 1705.03122. Drawn as tokens are. O(N E) time, max_length x E parameters.
-    ``extend`` says what happens beyond the table: ``error`` refuses, ``clamp`` repeats the last vector,
-    ``interpolate`` stretches the table linearly over the row.
+    Gehring et al. 2017, arXiv 1705.03122. Initialised like token embeddings. O(N E) time, max_length x E parameters.
+    ``extend`` selects the behaviour for sequences longer than the table:
+
+    - ``error``: raise ``UserError``.
+    - ``clamp``: use the last vector for all later positions.
+    - ``interpolate``: stretch the table linearly over the sequence.
+
+    Raises ``UserError`` if ``extend`` is unknown or ``random_positions`` exceeds ``max_length``.
     """
 
     name = "learned"
@@ -31,46 +36,49 @@ class LearnedPosition(Position):
     def __init__(self, width: int, heads: int, max_length: int, *, extend: Extend = "error", **common: Any) -> None:
         super().__init__(width, heads, max_length, **common)
         if extend not in get_args(Extend):
-            raise UserError(f"position.extend={extend}: is none of {', '.join(get_args(Extend))}")
+            raise UserError(f"position.extend={extend}: must be one of {', '.join(get_args(Extend))}")
         if self.random_positions is not None and self.random_positions > max_length:
             raise UserError(
-                f"position.random_positions={self.random_positions}: is more than the table of position=learned has; "
-                f"set backbone.max_length={self.random_positions}"
+                f"position.random_positions={self.random_positions}: exceeds the {max_length} positions of "
+                f"position=learned; set backbone.max_length={self.random_positions}"
             )
         self.extend = extend
         self.table = nn.Embedding(max_length, width)
         nn.init.normal_(self.table.weight, std=DEVIATION)
 
     def evaluation_knobs(self) -> Mapping[str, tuple[str, ...]]:
-        """The ways to go beyond the table."""
-        return {"position.extend": tuple(way for way in get_args(Extend) if way not in ("error", self.extend))}
+        """Return the values of ``extend`` that can be evaluated without training again."""
+        return {"position.extend": tuple(choice for choice in get_args(Extend) if choice not in ("error", self.extend))}
 
     def supports_length(self, length: int) -> str | None:
-        """A reason beyond the table, unless it is to be extended."""
+        """Return the reason if ``length`` exceeds the table and ``extend`` is ``error``, otherwise None."""
         if length <= self.max_length or self.extend != "error":
             return None
         return (
-            f"position=learned: has {self.max_length} positions, asked for {length}; "
-            "set position.extend=clamp or interpolate, or choose a position of any length"
+            f"position=learned: the table has {self.max_length} positions, the sequence {length} tokens; "
+            "set position.extend=clamp or interpolate, or choose a position defined at any length"
         )
 
     def embed(self, x: Tensor, positions: Tensor, step: int | None = None) -> Tensor:
-        """x (B, N, E) plus the vectors of ``positions``; raises ``UserError`` beyond the table."""
+        """Return x (B, N, E) plus the vectors of ``positions``.
+
+        Raises ``UserError`` if the sequence exceeds the table and ``extend`` is ``error``.
+        """
         length, last = positions.shape[-1], self.max_length - 1
         if reason := self.supports_length(length):
             raise UserError(reason)
         if self.extend == "interpolate" and length > self.max_length:
-            return x + self._between(positions * (last / (length - 1))).to(x.dtype)
+            return x + self._interpolated(positions * (last / (length - 1))).to(x.dtype)
         if self.extend != "error":
             positions = positions.clamp(max=last)
         return x + self.table(positions).to(x.dtype)
 
-    def _between(self, places: Tensor) -> Tensor:
-        """Vectors at fractional places of the table."""
-        below = places.floor().long().clamp(max=max(self.max_length - 2, 0))
+    def _interpolated(self, indices: Tensor) -> Tensor:
+        """Return vectors (..., E) at fractional table indices (...), by linear interpolation."""
+        below = indices.floor().long().clamp(max=max(self.max_length - 2, 0))
         above = (below + 1).clamp(max=self.max_length - 1)
         return torch.lerp(
             F.embedding(below, self.table.weight),
             F.embedding(above, self.table.weight),
-            (places - below).to(self.table.weight.dtype)[..., None],
+            (indices - below).to(self.table.weight.dtype)[..., None],
         )

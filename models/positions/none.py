@@ -1,4 +1,4 @@
-"""No positions: order enters through the mixer alone."""
+"""No position encoding: only the mixer can use the order of tokens."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .position import Position
 
 
 class NoPosition(Position):
-    """Adds nothing, so a bidirectional mixer that is permutation equivariant sees a bag of tokens.
+    """Add nothing; a bidirectional, permutation-equivariant mixer then treats a sequence as a bag of tokens.
 
     Haviv et al. 2022, arXiv 2203.16634; Kazemnejad et al. 2023, arXiv 2305.19466.
     """

@@ -1,4 +1,4 @@
-"""What a position encoding is: one object with up to five hooks, of which a mixer honours those it declares."""
+"""Base class of position encodings: one object with up to five hooks; a mixer supports the hooks that it declares."""
 
 from __future__ import annotations
 
@@ -11,19 +11,30 @@ from lra_bench.contracts import UserError
 
 
 class Position(nn.Module):
-    """Tells the model where tokens stand, through the hooks that ``hooks`` names.
+    """Base class of position encodings, which act through the hooks listed in ``hooks``.
 
-    Hooks that a class does not name are never called. Positions are (N,) or (B, N), counted from 0, with −1 on rows
-    that are no tokens. Built for a model of ``width`` and ``heads`` that expects at most ``max_length`` tokens, of one
-    direction where it is ``causal``, on images of ``grid`` (rows, columns); plus options of its own. One object serves
-    all layers.
+    Hooks that are not listed are never called. Positions are integers, (N,) or (B, N), counted from 0, with −1 for
+    prefix rows, which are not tokens. One object serves all layers.
 
-    ``random_positions`` draws, for each step of training, which of that many positions its tokens take, in order, so
-    that longer rows meet no position that was never trained (Ruoss et al. 2023, arXiv 2305.16843).
+    Args:
+        width: Model width E.
+        heads: Number of attention heads H.
+        max_length: Largest expected number of tokens in a sequence.
+        head_dim: Width D of a head; by default ``width // heads``.
+        causal: Whether the model is causal.
+        grid: (rows, columns) of the image if the sequences of the task are images, otherwise None.
+        random_positions: Number of positions to sample from. Each training step assigns a random sorted subset of
+            them to the tokens, so that longer sequences contain no untrained position (Ruoss et al. 2023,
+            arXiv 2305.16843). None disables sampling.
+
+    Raises:
+        UserError: If ``random_positions`` is below ``max_length``, or is set for an encoding without hooks.
     """
 
     name: ClassVar[str]
+    """Value of the option ``position``."""
     hooks: ClassVar[frozenset[str]] = frozenset()
+    """Names of the implemented hooks, a subset of embed, rotate, bias, scores and weight."""
 
     def __init__(
         self,
@@ -41,49 +52,60 @@ class Position(nn.Module):
         self.head_dim, self.causal, self.grid = head_dim or width // heads, causal, grid
         self.random_positions = random_positions
         if random_positions is not None and not self.hooks:
-            raise UserError(f"position.random_positions={random_positions}: position={self.name} uses no positions")
+            raise UserError(
+                f"position.random_positions={random_positions}: position={self.name} uses no positions; leave it out"
+            )
         if random_positions is not None and random_positions < max_length:
             raise UserError(
-                f"position.random_positions={random_positions}: must be at least the {max_length} tokens of a row"
+                f"position.random_positions={random_positions}: must be at least the sequence length, {max_length}"
             )
 
     @property
     def by_length(self) -> bool:
-        """Whether hooks depend on how long a row is, so that positions of padding must not go on counting."""
+        """Whether hooks depend on the sequence length, which they read from the positions.
+
+        If so, the positions of padding must not exceed that of the last token.
+        """
         return False
 
     def supports_length(self, length: int) -> str | None:
-        """None where rows of ``length`` tokens can be encoded, else the reason why not."""
+        """Return None if sequences of ``length`` tokens can be encoded, otherwise the reason."""
         return None
 
     def places(self, length: int, device: torch.device) -> Tensor:
-        """The positions (N,) of the tokens of a row: counted from 0, or drawn where training asks for it."""
+        """Return the positions (N,) of the tokens of a sequence.
+
+        They count from 0, or are a random sorted subset in training if ``random_positions`` is set.
+        """
         if self.random_positions is None or not self.training:
             return torch.arange(length, device=device)
         return torch.randperm(self.random_positions, device=device)[:length].sort().values
 
     def embed(self, x: Tensor, positions: Tensor, step: int | None = None) -> Tensor:
-        """Token embeddings x (B, N, E) with positions in them; ``step`` is the depth where each depth embeds anew."""
+        """Return token embeddings x (B, N, E) with positions added.
+
+        ``step`` is the depth index in models that add positions at every depth.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no embed hook")
 
     def rotate(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries (B, H, N, D) and keys (B, G, M, D), turned by their positions."""
+        """Return queries (B, H, N, D) and keys (B, G, M, D), rotated by their positions."""
         raise NotImplementedError(f"{type(self).__name__} has no rotate hook")
 
     def bias(self, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        """What is added to attention scores whatever their content: (1 or B, H, N, M)."""
+        """Return a bias (1 or B, H, N, M) to add to attention scores, independent of queries and keys."""
         raise NotImplementedError(f"{type(self).__name__} has no bias hook")
 
     def scores(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        """What is added to scaled scores depending on their content: q (B, H, N, D), k (B, G, M, D) to (B, H, N, M)."""
+        """Return the term (B, H, N, M) to add to scaled scores, computed from q (B, H, N, D) and k (B, G, M, D)."""
         raise NotImplementedError(f"{type(self).__name__} has no scores hook")
 
     def weight(self, scores: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        """Attention scores (B, H, N, M) after a rule that is not additive."""
+        """Return attention scores (B, H, N, M) after a transformation that is not additive."""
         raise NotImplementedError(f"{type(self).__name__} has no weight hook")
 
     def complete(self, scores: Tensor, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        """Scaled scores (B, H, N, M) with all that the hooks add: weight(q k + scores) + bias."""
+        """Return scaled scores (B, H, N, M) after the hooks scores, weight and bias: weight(q k + scores) + bias."""
         if "scores" in self.hooks:
             scores = scores + self.scores(q, k, q_positions, k_positions)
         if "weight" in self.hooks:
@@ -94,6 +116,6 @@ class Position(nn.Module):
 
 
 def behind(q_positions: Tensor, k_positions: Tensor) -> Tensor:
-    """How many places each key stands before each query, (1 or B, 1, N, M); negative where it stands after."""
-    places = q_positions[..., :, None] - k_positions[..., None, :]
-    return places[(None,) * (3 - places.dim())][:, None]
+    """Return the offset i − j of each query i from each key j, (1 or B, 1, N, M); negative for later keys."""
+    offsets = q_positions[..., :, None] - k_positions[..., None, :]
+    return offsets[(None,) * (3 - offsets.dim())][:, None]

@@ -1,4 +1,4 @@
-"""Relative positions as vectors that are added to keys."""
+"""Shaw et al.: learned relative position vectors, added to keys."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from .position import Position, behind
 
 
 class ShawPosition(Position):
-    """Adds q_i · p(j − i) / √D to the scores, with a learned vector p for each distance up to ``clip`` on either side.
+    """Add q_i · p(j − i) / √D to the scores, with a learned vector p for each offset up to ``clip`` on either side.
 
-    Shaw, Uszkoreit, Vaswani 2018, arXiv 1803.02155. Defined at any length: all that is farther than ``clip`` has the
-    vector at the end. (2 clip + 1) D parameters, shared by heads, (clip + 1) D in a causal model; O(N^2) more time.
-    Values stay as they are: the paper's second table, added to values, is left out, which its ablation found harmless.
-    Deviates: one table serves all layers instead of one for each.
+    Shaw, Uszkoreit, Vaswani 2018, arXiv 1803.02155. Defined at any length: larger offsets are clipped to ``clip``.
+    (2 clip + 1) D parameters shared by heads, or (clip + 1) D in a causal model. O(N^2) additional time.
+    Raises ``UserError`` if ``clip`` is negative.
+
+    Deviations from the paper: the second table, which is added to values, is omitted, since the paper's ablation found
+    no loss without it; all layers share one table.
     """
 
     name = "shaw"
@@ -33,7 +35,10 @@ class ShawPosition(Position):
         nn.init.xavier_uniform_(self.table)
 
     def scores(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        """q (B, H, N, D) against the vector of each distance, (B, H, N, M); never a vector for each pair."""
-        place = (-behind(q_positions, k_positions)).clamp(-self.clip, self.after) + self.clip
+        """Return the inner products (B, H, N, M) of q (B, H, N, D) with the vector of each key's offset.
+
+        Products are computed once per offset and gathered; no tensor of N x M vectors is allocated.
+        """
+        index = (-behind(q_positions, k_positions)).clamp(-self.clip, self.after) + self.clip
         products = (q * q.shape[-1] ** -0.5) @ self.table.mT
-        return products.gather(-1, place.expand(*q.shape[:2], -1, -1))
+        return products.gather(-1, index.expand(*q.shape[:2], -1, -1))

@@ -1,4 +1,4 @@
-"""Sines and cosines of the position, added to the embeddings."""
+"""Sinusoidal positions: sines and cosines of the position, added to the embeddings."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from ..embedding import DEVIATION
 from .grid import GridPosition
 
 LONGEST_WAVE = 10_000.0
+"""Base of the geometric sequence of wavelengths, which range from 2π to almost 2π times this number of tokens."""
 
 
 class SinusoidalPosition(GridPosition):
-    """Adds sin(i w_m) to channel 2m and cos(i w_m) to channel 2m + 1, with w_m = 10000^(-2m / width).
+    """Add sin(i w_m) to channel 2m and cos(i w_m) to channel 2m + 1, with w_m = 10000^(-2m / width).
 
-    Vaswani et al. 2017, arXiv 1706.03762. Defined at any length. O(N E), no parameters.
-    Deviates: the paper scales token embeddings up to the amplitude of the waves; here the waves are scaled down to
-    ``scale``, the deviation of the embeddings. The ratio of the two is the paper's.
-    With ``dimensions`` 2, the first half of the channels counts lines of an image and the second half its columns.
+    Vaswani et al. 2017, arXiv 1706.03762. Defined at any length. O(N E) time, no parameters. With ``dimensions=2``, the
+    first half of the channels encodes the row of a pixel and the second half its column.
+
+    Deviation from the paper: the paper scales token embeddings up to the amplitude of the waves. Here the waves are
+    multiplied by ``scale``, the standard deviation of the embeddings; the ratio of the two is that of the paper.
     """
 
     name = "sinusoidal"
@@ -30,19 +32,19 @@ class SinusoidalPosition(GridPosition):
         self.scale = scale
 
     def embed(self, x: Tensor, positions: Tensor, step: int | None = None) -> Tensor:
-        """x (B, N, E) plus the waves at ``positions``."""
-        counted = self.coordinates(positions)
-        share = self.width // len(counted)
-        widths = (self.width - share, share) if len(counted) == 2 else (self.width,)
-        waves = torch.cat([sinusoids(places, size) for places, size in zip(counted, widths, strict=True)], -1)
+        """Return x (B, N, E) plus the scaled waves at ``positions``."""
+        axes = self.coordinates(positions)
+        half = self.width // len(axes)
+        widths = (self.width - half, half) if len(axes) == 2 else (self.width,)
+        waves = torch.cat([sinusoids(places, size) for places, size in zip(axes, widths, strict=True)], -1)
         return x + (self.scale * waves).to(x.dtype)
 
 
 def sinusoids(positions: Tensor, width: int) -> Tensor:
-    """Waves of unit amplitude (..., width) at ``positions`` (...), interleaved; float64.
+    """Return interleaved sines and cosines (..., width) of unit amplitude at ``positions`` (...), in float64.
 
     Single precision would lose three digits of the angle at position 10,000.
     """
-    even = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device)
-    angles = positions[..., None] * LONGEST_WAVE ** (-even / width)
+    channels = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device)
+    angles = positions[..., None] * LONGEST_WAVE ** (-channels / width)
     return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[..., :width]

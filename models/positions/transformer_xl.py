@@ -1,4 +1,4 @@
-"""Transformer-XL's relative positions: content and place of a key are asked for separately."""
+"""Transformer-XL: relative positions with separate terms for the content and the position of a key."""
 
 from __future__ import annotations
 
@@ -13,12 +13,14 @@ from .sinusoidal import sinusoids
 
 
 class TransformerXLPosition(Position):
-    """Makes scores ((q_i + u) · k_j + (q_i + w) · W r(i − j)) / √D, with r the sinusoids of the distance.
+    """Replace scores by ((q_i + u) · k_j + (q_i + w) · W r(i − j)) / √D, with r the sinusoids of the offset.
 
     Dai et al. 2019, arXiv 1901.02860. Defined at any length. W (E, H D) and u, w (H, D) are learned.
-    O(N^2 E) more time per head, O((N + M) E) memory: waves of a difference are products of waves, so a query is turned
-    back by its own position and meets each key's waves in one product, where the paper shifts a table of distances.
-    Deviates: W serves all layers, as u and w do in the paper.
+    O(N^2 E) additional time per head, O((N + M) E) memory. By the angle-difference identities, the sinusoids of i − j
+    are bilinear in those of i and of j: each query is multiplied by the sinusoids of its own position, and one matrix
+    product with the sinusoids of the keys gives all scores. The paper instead shifts a table of distances.
+
+    Deviation from the paper: all layers share W, as they share u and w in the paper.
     """
 
     name = "transformer_xl"
@@ -34,13 +36,13 @@ class TransformerXLPosition(Position):
         self.place = nn.Parameter(torch.randn(heads, self.head_dim) * 0.02)
 
     def scores(self, q: Tensor, k: Tensor, q_positions: Tensor, k_positions: Tensor) -> Tensor:
-        """What the distance and the two vectors add to q · k / √D: (B, H, N, M)."""
-        own = self.content[None, :, None] * q.shape[-1] ** -0.5
-        asked = ((q + self.place[:, None]) * q.shape[-1] ** -0.5) @ self.relative
-        here, there = (sinusoids(at, self.waves).to(asked.dtype) for at in (q_positions, k_positions))
-        here, there = here.unsqueeze(-3), there.unsqueeze(-3)
+        """Return the terms (B, H, N, M) to add to q · k / √D: u · k and (q + w) · W r, both divided by √D."""
+        content_bias = self.content[None, :, None] * q.shape[-1] ** -0.5
+        projected = ((q + self.place[:, None]) * q.shape[-1] ** -0.5) @ self.relative
+        q_waves, k_waves = (sinusoids(at, self.waves).to(projected.dtype) for at in (q_positions, k_positions))
+        q_waves, k_waves = q_waves.unsqueeze(-3), k_waves.unsqueeze(-3)
         # sin(a − b) = sin a cos b − cos a sin b and cos(a − b) = cos a cos b + sin a sin b, by pairs of channels.
-        sines, cosines = here[..., 0::2], here[..., 1::2]
-        for_sine, for_cosine = asked[..., 0::2], asked[..., 1::2]
-        turned = torch.stack((for_cosine * sines - for_sine * cosines, for_sine * sines + for_cosine * cosines), -1)
-        return grouped(own.to(k.dtype), k.mT) + turned.flatten(-2) @ there.mT
+        sines, cosines = q_waves[..., 0::2], q_waves[..., 1::2]
+        for_sine, for_cosine = projected[..., 0::2], projected[..., 1::2]
+        rotated = torch.stack((for_cosine * sines - for_sine * cosines, for_sine * sines + for_cosine * cosines), -1)
+        return grouped(content_bias.to(k.dtype), k.mT) + rotated.flatten(-2) @ k_waves.mT

@@ -1,4 +1,4 @@
-"""Full attention whose scores have a prior added to them."""
+"""Full softmax attention with a prior added to the scores."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from ..mixer import Context
 
 
 class AddedPrior(SoftmaxAttention):
-    """What such systems share: a variant defines ``prior``, and may leave it out in some layers.
+    """Base class of softmax attention with a term, the prior, added to the scores.
 
-    O(N^2 D) time; O(N D) memory, by rows of scores that are computed again in the backward pass, and without scores
-    in layers that have no prior.
+    A subclass defines ``prior``, which may return None in some layers. O(N^2 D) time. O(N D) memory: scores are
+    computed for slices of queries and again in the backward pass; layers without a prior do not materialise scores.
     """
 
     spec = replace(SoftmaxAttention.spec, family="prior", equivariant=False, materialises="rows", full_config=None)
 
     def prior(self, q: Tensor, k: Tensor, context: Context) -> tuple[Prior, tuple[Tensor, ...]] | None:
-        """What to add to scores, and the tensors beside it, as ``attend_by_rows`` takes them; None for nothing."""
+        """Return the prior and its tensors to be split by queries, as in ``attend_by_rows``; None for no prior."""
         raise NotImplementedError(f"{type(self).__name__} defines no prior")
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Softmax attention over all keys, with the prior where there is one."""
-        found = self.prior(q, k, context)
-        return super().attend(q, k, v, context) if found is None else self.attend_with(*found, q, k, v, context)
+        """Compute softmax attention over all keys, with the prior if there is one."""
+        terms = self.prior(q, k, context)
+        return super().attend(q, k, v, context) if terms is None else self.attend_with(*terms, q, k, v, context)
 
     def attend_with(
         self, prior: Prior, beside: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor, context: Context
     ) -> Tensor:
-        """Softmax attention over all keys, with a prior."""
+        """Compute softmax attention over all keys, with the results of ``prior`` as the first two arguments."""
         compared = self.compared(q, k, context)
         return attend_by_rows(self, q, k, v, context, self._products, compared, prior=prior, beside=beside)

@@ -1,4 +1,4 @@
-"""Attention replaced by the mean of all tokens so far, behind gates."""
+"""Average attention: gated means of preceding tokens instead of attention weights."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from ..mixer import Context, Mixer, MixerSpec
 
 
 class AverageAttention(Mixer):
-    """Gates weigh each token against the mean g of those up to it: y = σ(W [x; g]) ⊙ x + σ(U [x; g]) ⊙ g.
+    """Gated sum of each token and the mean g of the tokens up to it: y = σ(W [x; g]) ⊙ x + σ(U [x; g]) ⊙ g.
 
-    Zhang, Xiong, Su 2018, arXiv 1805.00631. x (B, N, E) -> (B, N, E). O(N E^2) time, O(N E) memory; no heads, no
-    queries, no keys. ``hidden`` is the width of a feed-forward network behind the mean; without one by default, as in
-    the authors' code.
-    The paper's system is causal. In the bidirectional form, which is ours, the first half of the channels are means
-    of what stands before a token, the others of what stands after it, the token included.
-    Deviates: means are dropped, for there are no weights to drop.
+    Zhang, Xiong, Su 2018, arXiv 1805.00631. x (B, N, E) -> (B, N, E). O(N E^2) time, O(N E) memory; no heads, queries
+    or keys. ``hidden`` is the width of a feed-forward network applied to the mean; by default there is none, as in the
+    authors' code. Raises ``UserError`` if ``hidden`` is below 1.
+
+    Deviations from the paper: dropout is applied to the means, since there are no attention weights. The paper defines
+    the causal form only; in the bidirectional form the first half of the channels are means of the tokens up to a token
+    and the second half means of the tokens from it on, both including the token.
     """
 
     spec = MixerSpec(
@@ -41,23 +42,23 @@ class AverageAttention(Mixer):
         self.gates = linear(2 * width, 2 * width)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Average, transform, gate."""
+        """Compute the means, apply the feed-forward network if there is one, and combine tokens and means by gates."""
         mean = dropout(self._mean(x, context).to(x.dtype), self.drop_rate)
         if self.network is not None:
             mean = self.network(mean)
-        own, others = self.gates(torch.cat((x, mean), -1)).sigmoid().chunk(2, -1)
-        return own * x + others * mean, context
+        x_gate, mean_gate = self.gates(torch.cat((x, mean), -1)).sigmoid().chunk(2, -1)
+        return x_gate * x + mean_gate * mean, context
 
     def _mean(self, x: Tensor, context: Context) -> Tensor:
-        """What a token knows of the others (B, N, E)."""
+        """Return the mean g for each token (B, N, E)."""
         if self.causal:
             return running_mean(x)
         half, length = self.width // 2, x.shape[1]
-        rest = x[..., half:] if context.padding is None else context.padding.zero(x[..., half:])
-        # Padding comes first in reverse and adds nothing, so that tokens alone are to be counted.
-        after = running_sum(rest.flip(1)).flip(1)
+        backward = x[..., half:] if context.padding is None else context.padding.zero(x[..., half:])
+        # The reversed sum starts with the padding, which is zero, so only tokens need to be counted.
+        sums = running_sum(backward.flip(1)).flip(1)
         ends = torch.full((1, 1), length, device=x.device)
         if context.padding is not None:
             ends = context.padding.lengths[:, None]
         counts = (ends - torch.arange(length, device=x.device)).clamp(min=1)[..., None]
-        return torch.cat((running_mean(x[..., :half]), after / counts), -1)
+        return torch.cat((running_mean(x[..., :half]), sums / counts), -1)

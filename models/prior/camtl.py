@@ -1,4 +1,4 @@
-"""Attention with a learned prior on blocks of the diagonal, conditioned on the task or on the input."""
+"""CA-MTL: attention with a learned block-diagonal prior, conditioned on the task or on the input."""
 
 from __future__ import annotations
 
@@ -17,20 +17,25 @@ from ..mixer import Context
 from .added_prior import AddedPrior
 
 Condition = Literal["task", "input"]
-DEVIATION = 0.02  # of the task's vector, as large as that of a token in BERT
+DEVIATION = 0.02
+"""Standard deviation of the initial task vector, equal to that of token embeddings in BERT."""
 
 
 class ConditionalPrior(AddedPrior):
-    """Scores gain a matrix that has ``blocks`` blocks (1 + γ(z)) A + β(z) on its diagonal, and zeros elsewhere.
+    """Add to the scores a block-diagonal matrix with the blocks (1 + γ(z)) A + β(z).
 
     CA-MTL, Pilault, El hattami, Pal 2021, arXiv 2009.09139. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D).
-    A is learned for each block and begins at zero; γ and β are linear in z, one number for each column of a block.
-    Heads share the matrix, and the upper half of the layers has one. Parameters O(N² / blocks + E N / blocks).
-    z is a learned vector where ``condition`` is ``task``; with one task, γ and β are then constants.
-    ``input``, which is ours and not causal, takes the row's mean key instead.
-    Deviates: z is each layer's own; the paper's conditional norms and adapters, which serve many tasks, are left out.
-    The authors' number of blocks, the width by the length, is less than one here; 64 gives each token as many columns
-    as a window at equal budget has.
+    A is learned for each block and initialised to zero. γ and β are linear functions of z with one value for each
+    column of a block. All heads share the matrix, and only the upper half of the layers has one.
+    O(N² / blocks + E N / blocks) parameters.
+
+    ``condition`` selects z. With ``task``, z is a learned vector; since a model is trained on one task, γ and β are
+    then constants. ``input``, which is not in the paper and not causal, uses the mean key of the sequence.
+    Raises ``UserError`` if an option is invalid, or ``condition=input`` is set for a causal model.
+
+    Deviations from the paper: each layer has its own z; conditional layer normalisation and adapters, which are
+    intended for many tasks, are omitted. The authors use width / length ``blocks``, which is below one at the lengths
+    of this benchmark; with the default of 64 a token has as many columns as a sliding window has at equal budget.
     """
 
     spec = replace(
@@ -48,9 +53,11 @@ class ConditionalPrior(AddedPrior):
         if blocks < 1:
             raise UserError(f"model.mixer.blocks={blocks}: must be at least 1")
         if condition not in get_args(Condition):
-            raise UserError(f"model.mixer.condition={condition}: is none of {', '.join(get_args(Condition))}")
+            raise UserError(f"model.mixer.condition={condition}: must be one of {', '.join(get_args(Condition))}")
         if condition == "input" and self.causal:
-            raise UserError("model.mixer.condition=input: a row's mean key would tell of later tokens; set task")
+            raise UserError(
+                "model.mixer.condition=input: a causal model must not use the mean of all keys; set task instead"
+            )
         self.size = -(-self.max_length // blocks)
         conditioned = self.layer >= self.depth // 2
         inputs = width if condition == "task" else self.kv_heads * self.head_dim
@@ -59,7 +66,7 @@ class ConditionalPrior(AddedPrior):
         self.task = nn.Parameter(DEVIATION * torch.randn(1, width)) if conditioned and condition == "task" else None
 
     def prior(self, q: Tensor, k: Tensor, context: Context) -> tuple[Prior, tuple[Tensor, ...]] | None:
-        """The blocks, spread over the columns that they stand at."""
+        """Return a prior that writes each query's row of its block to the columns of the block."""
         if self.blocks is None or self.adapt is None:
             return None
         z = self.task if self.task is not None else segment_mean(k, 1, context.padding)[0].to(k.dtype).flatten(1)
@@ -68,10 +75,10 @@ class ConditionalPrior(AddedPrior):
         first = torch.arange(length, device=q.device) // size * size
         columns = first[:, None] + torch.arange(size, device=q.device)
 
-        def prior(start: int, queries: int, keys: int, own: Tensor) -> Tensor:
-            filled = (1 + scale) * own + shift
+        def prior(start: int, queries: int, keys: int, entries: Tensor) -> Tensor:
+            filled = (1 + scale) * entries + shift
             places = columns[start : start + queries].expand_as(filled)
-            # As wide as whole blocks are: the last one may reach beyond the keys.
+            # Padded by one block, because the last block may extend beyond the keys.
             wide = filled.new_zeros(*filled.shape[:-1], length + size)
             return wide.scatter(-1, places, filled)[..., :keys]
 

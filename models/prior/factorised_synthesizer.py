@@ -1,4 +1,4 @@
-"""Attention whose scores every token writes as a product of two short rows."""
+"""Factorised dense Synthesizer: each token predicts its scores as the outer product of two short vectors."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from .synthesizer import Synthesizer
 
 
 class FactorisedDenseSynthesizer(Synthesizer):
-    """Every token writes two short rows, and the product of an entry of each is its score for a place.
+    """Synthesizer in which each token predicts two short vectors, whose outer product contains its scores.
 
-    Tay et al. 2021, arXiv 2005.00743. Networks of two layers give a_i (S) and c_i (T) with S T ≥ N; the score of
-    place j = (p, q) is a_i[p] c_i[q]. x (B, N, E) -> (B, H, N, D).
-    O(N^2 D) time; O(N D) memory, for scores are held by rows; parameters O(H √N D).
-    Deviates: S and T are the root of the greatest length, rounded up, since the paper's need a product.
+    Tay et al. 2021, arXiv 2005.00743. Two-layer networks give a_i (S) and c_i (T) with S T ≥ N; the score of query i
+    for position j = p T + q is a_i[p] c_i[q]. x (B, N, E) -> (B, H, N, D). O(N^2 D) time; O(N D) memory, since scores
+    are computed for slices of queries; O(H √N D) parameters.
+
+    Deviation from the paper: S is the square root of ``max_length``, rounded up, and T the smallest number with S T ≥
+    ``max_length``; the paper requires S T = N.
     """
 
     spec = replace(Synthesizer.spec, materialises="rows")
@@ -38,7 +40,11 @@ class FactorisedDenseSynthesizer(Synthesizer):
             nn.init.xavier_uniform_(weight)
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Both short rows and the mixture's queries in one tensor; keys, for which values stand where it has none."""
+        """Return queries (B, H, N, S + T, plus D in a mixture), keys and values (B, H, N, D).
+
+        Queries are the concatenation of a, c and, in a mixture, the scaled queries. Without a mixture, values are also
+        returned in place of keys.
+        """
         v = self.split(self.value(x))
         first, second = self.hidden(x).relu().chunk(2, -1)
         coarse = self.split(first) @ self.coarse + self.coarse_bias
@@ -49,7 +55,7 @@ class FactorisedDenseSynthesizer(Synthesizer):
         return torch.cat((coarse * self.shares()[1], fine, q), -1), k, v
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Softmax over rows of the products."""
+        """Compute softmax attention with the synthetic scores, in slices of queries."""
 
         def score(rows: Tensor, start: int, keys: int) -> Tensor:
             coarse, fine, *content = rows.split([*self.sizes, *[self.head_dim] * (self.mixture != "alone")], -1)

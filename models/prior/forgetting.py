@@ -1,4 +1,4 @@
-"""Attention that forgets: scores fall by what gates between two tokens let go."""
+"""Forgetting Transformer: softmax attention with scores reduced by forget gates between query and key."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from .added_prior import AddedPrior
 
 
 class Forgetting(AddedPrior):
-    """Each score has Σ log f_t added, over the tokens t after its key up to its query, f_t = σ(w · x_t + b) by head.
+    """Add Σ log f_t to each score, over the tokens t after the key up to the query, with gates f_t = σ(w · x_t + b).
 
-    FoX, Lin et al. 2025, arXiv 2503.02130. x (B, N, E) -> (B, N, E). Attention as exact as a Transformer's: O(N^2 D)
-    time, O(N D) memory, by rows of scores that are computed again in the backward pass. A gate that is constant is
-    ALiBi; the paper has no position beside the gates, and nor has the model file.
-    The bidirectional form, which is ours, forgets on either side, with gates of its own for keys that come after: over
-    the tokens from the query to the one before its key. Each side alone is the paper's, in its order of reading.
-    Deviates: no output gate, no norm and no shift of keys and values (the paper's Pro block); it is the paper's
-    Transformer with forget gates alone.
+    FoX, Lin et al. 2025, arXiv 2503.02130. x (B, N, E) -> (B, N, E). Each head has its own gate. Attention is exact:
+    O(N^2 D) time, O(N D) memory, with scores computed for slices of queries and again in the backward pass. With
+    constant gates the prior is that of ALiBi. As in the paper, the model configuration uses no position encoding.
+
+    Deviations from the paper: there is no output gate, no normalisation and no shift of keys and values (the Pro block
+    of the paper); it is the paper's Transformer with forget gates. In the bidirectional form, which is not in the
+    paper, keys after the query have separate gates and their sum runs over the tokens from the query to the one before
+    the key; each direction equals the form of the paper, read in that direction.
     """
 
     spec = replace(
@@ -40,26 +41,26 @@ class Forgetting(AddedPrior):
         self.forget = linear(width, heads if self.causal else 2 * heads)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Project, attend, merge; gates come from x."""
+        """Project, attend with the prior computed from x, and merge."""
         q, k, v = self.project(x)
         o = self.attend_with(*self.forgotten(x, context), q, k, v, context)
         return self.finish(o, q, k, v, context)
 
     def forgotten(self, x: Tensor, context: Context) -> tuple[Prior, tuple[Tensor, ...]]:
-        """The prior, from sums of log f (B, H, N, 1), and (B, H, N, 2) where both directions are seen."""
+        """Return the prior and cumulative sums of log f, (B, H, N, 1) if causal and (B, H, N, 2) if bidirectional."""
         with full_precision(x):
             gates = self.forget(x if x.dtype.itemsize >= 4 else x.float())
             kept = F.logsigmoid(gates if context.padding is None else context.padding.zero(gates))
-            # Double: what matters are differences of neighbours, far from where the sums begin.
+            # Double precision, because the prior consists of small differences of large cumulative sums.
             kept = kept.double().unflatten(-1, (-1, self.heads)).permute(0, 3, 1, 2)
             sums = kept.cumsum(2)
             if not self.causal:
-                # Of keys after the query, up to the one before the key: sums without their own token, turned round.
+                # For later keys: negated sums that exclude their own token, so that own − key is the sum in between.
                 sums = torch.stack((sums[..., 0], kept[..., 1] - sums[..., 1]), -1)
         keys, precise = sums.transpose(2, 3), torch.promote_types(x.dtype, torch.float32)
 
         def prior(start: int, queries: int, count: int, own: Tensor) -> Tensor:
-            # As seen from the first of these queries, so that single precision is enough.
+            # Relative to the first query of the slice, so that single precision is sufficient.
             first = sums[:, :, start : start + 1].detach()
             own, others = (own - first).to(precise), (keys[..., :count] - first.mT).to(precise)
             before = own[..., :1] - others[:, :, :1]

@@ -1,4 +1,4 @@
-"""Attention with a learned Gaussian of the distance."""
+"""Gaussian Transformer: softmax attention with a learned Gaussian prior on the distance."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from ..full.by_rows import Prior
 from ..mixer import Context
 from .added_prior import AddedPrior
 
-LOWERED = 0.1  # what the score of a token with itself loses at the beginning
+LOWERED = 0.1
+"""Initial value of −b, by which the score of a token with itself is reduced."""
 
 
 class GaussianTransformer(AddedPrior):
-    """Scores lose |w (i − j)² + b|, with learned w > 0 and b < 0: a Gaussian of the distance, lowered at its top.
+    """Subtract |w (i − j)² + b| from the scores, with learned w > 0 and b < 0: a Gaussian, reduced near its centre.
 
     Guo, Zhang, Liu 2019, AAAI 33, "Gaussian Transformer: A Lightweight Approach for Natural Language Inference".
-    q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). ``spread`` is the standard deviation, in tokens, that the
-    Gaussian begins with; scores fall from the distance √(−b / w) on and rise up to there.
-    Deviates: w and b belong to a head, and pass through softplus; the paper says neither how they begin nor how they
-    keep their signs.
+    q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). ``spread`` is the initial standard deviation of the Gaussian,
+    in tokens. The prior increases up to the distance √(−b / w) and decreases beyond it. Raises ``UserError`` if
+    ``spread`` is not positive.
+
+    Deviations from the paper: each head has its own w and b, and both are parametrised by softplus; the paper specifies
+    neither their initial values nor how their signs are enforced.
     """
 
     spec = replace(
@@ -41,12 +44,12 @@ class GaussianTransformer(AddedPrior):
         self.lowering = nn.Parameter(torch.full((heads,), math.log(math.expm1(LOWERED))))
 
     def prior(self, q: Tensor, k: Tensor, context: Context) -> tuple[Prior, tuple[Tensor, ...]]:
-        """The Gaussian of the distance, the same for all rows of the batch."""
+        """Return the prior of the distance (H, queries, keys), which is the same for all sequences."""
         w, b = (F.softplus(each)[:, None, None] for each in (self.steepness, self.lowering))
-        places = torch.arange(q.shape[2], device=q.device)
+        positions = torch.arange(q.shape[2], device=q.device)
 
         def prior(start: int, queries: int, keys: int) -> Tensor:
-            away = places[start : start + queries, None] - places[:keys]
-            return -(w * away.square() - b).abs()
+            offsets = positions[start : start + queries, None] - positions[:keys]
+            return -(w * offsets.square() - b).abs()
 
         return prior, ()

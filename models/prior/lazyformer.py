@@ -1,4 +1,4 @@
-"""Attention whose weights several layers share."""
+"""LazyFormer: several consecutive layers share their attention weights."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ from ..mixer import Context, HeadMixer, MixerSpec
 
 
 class LazyFormer(HeadMixer):
-    """The first of every ``share`` layers decides on the weights; the others apply them to values of their own.
+    """Attention whose weights are computed in the first of every ``share`` layers and reused in the others.
 
-    Ying et al. 2021, arXiv 2102.12702. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). Only the first layer of
-    a group has queries and keys. O(N^2 D) time, O(N D) memory.
-    Deviates: it hands on queries and keys, from which the weights are computed again, so that no layer holds them;
-    ``LazyMaps`` holds them. As in the paper no weights are dropped; outputs are dropped instead.
+    Ying et al. 2021, arXiv 2102.12702. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). Every layer has its own
+    values; only the first layer of a group has queries and keys. O(N^2 D) time, O(N D) memory. As in the paper, dropout
+    is applied to the outputs instead of the weights. Raises ``UserError`` if ``share`` is below 1.
+
+    Deviation from the paper: layers pass on queries and keys, and compute the weights again, so that no layer stores
+    them; ``LazyMaps`` stores them.
     """
 
     spec = MixerSpec(
@@ -46,35 +48,35 @@ class LazyFormer(HeadMixer):
             del self.query, self.key
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Decide on the weights or take those of the layer below, apply them, merge; hand on."""
+        """Compute the weights or take those of the layer below, apply them and merge; add them to the carry."""
         decided = self.decide(x, context) if self.leads else context.carry["lazyformer"]
         o = dropout(self.apply_to(self.split(self.value(x)), decided, context), self.drop_rate)
         return self.merge(o), context.hand_on("lazyformer", decided) if self.is_followed else context
 
     def decide(self, x: Tensor, context: Context) -> tuple[Tensor, ...]:
-        """What determines the weights: queries and keys."""
+        """Return the tensors that determine the weights: queries (B, H, N, D) and keys (B, G, N, D)."""
         return self.turn(self.split(self.query(x)), self.split(self.key(x)), context)
 
     def apply_to(self, v: Tensor, decided: tuple[Tensor, ...], context: Context) -> Tensor:
-        """What values (B, G, N, D) become under the weights, (B, H, N, D)."""
+        """Return the outputs (B, H, N, D) for values (B, G, N, D), with the result of ``decide`` as second argument."""
         q, k = decided
         return softmax_attention(q, k, v, padding=context.padding, causal=self.causal)
 
 
 class LazyMaps(LazyFormer):
-    """A ``LazyFormer`` whose layers hand on the weights themselves, as in the paper.
+    """``LazyFormer`` whose layers pass on the weights themselves, as in the paper.
 
-    Ying et al. 2021, arXiv 2102.12702. O(N^2 D) time, of which a layer that follows spares half; O(N^2) memory.
+    Ying et al. 2021, arXiv 2102.12702. O(N^2 D) time, of which layers that reuse weights save half; O(N^2) memory.
     """
 
     spec = replace(LazyFormer.spec, materialises="maps")
 
     def decide(self, x: Tensor, context: Context) -> tuple[Tensor, ...]:
-        """The weights (B, H, N, N)."""
+        """Return the attention weights (B, H, N, N) as a tuple of one tensor."""
         q, k = super().decide(x, context)
         visible = visible_keys(x.shape[1], context.padding, self.causal, x.device)
         return (attention_weights(grouped(q * self.head_dim**-0.5, k.mT), visible),)
 
     def apply_to(self, v: Tensor, decided: tuple[Tensor, ...], context: Context) -> Tensor:
-        """Weights on values."""
+        """Return the products (B, H, N, D) of weights and values (B, G, N, D)."""
         return grouped(decided[0].to(v.dtype), v)

@@ -1,4 +1,4 @@
-"""Attention that prefers a region whose centre, and whose width, every query predicts."""
+"""Localness: softmax attention with a Gaussian prior whose centre and width are predicted."""
 
 from __future__ import annotations
 
@@ -17,18 +17,25 @@ from ..kernels.segments import segment_mean
 from ..mixer import Context
 from .added_prior import AddedPrior
 
-NARROWEST = 0.01  # in places; by then all weight lies on one key, and a smaller deviation would divide by zero
+NARROWEST = 0.01
+"""Minimum of σ in tokens; a single key then has all the weight, and a smaller σ could lead to a division by zero."""
 
 
 class LocalGaussian(AddedPrior):
-    """Scores lose (j − P_i)² / 2σ_i²: each query predicts the centre P_i of its region, σ_i is half its width.
+    """Subtract (j − P_i)² / 2σ_i² from the scores, with a centre P_i and a width 2σ_i predicted for each query.
 
-    Yang et al. 2018, arXiv 1810.10182. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). Per head,
-    P_i = N sigmoid(u · tanh(W q_i)) with N the tokens of the row. ``window`` is the width: a number of tokens (the
-    paper has 10); ``layer``, N sigmoid(u · tanh(W k)) of the mean key k; or ``query``, as the centre with a u of its
-    own. The lower ``layers`` have a prior, the others are full attention.
-    The paper's W is (D, D) for one head; its code makes one of all heads, which is H times larger.
-    The causal form, which is ours, sets N to the tokens up to the query and the mean to that of their keys.
+    Yang et al. 2018, arXiv 1810.10182. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). For each head,
+    P_i = N sigmoid(u · tanh(W q_i)), with N the number of tokens of the sequence.
+
+    ``window`` selects the width 2σ_i: a fixed number of tokens (10 in the paper); ``layer``, which is
+    N sigmoid(u · tanh(W k)) with the mean key k and separate u and W; or ``query``, which is the formula of the centre
+    with a separate u. The lowest ``layers`` layers have a prior; the others are full attention. Raises ``UserError`` if
+    an option is invalid.
+
+    W is (D, D) for each head, as in the paper; the authors' code has one W for all heads, which is H times larger.
+
+    Deviation from the paper: there is a causal form, in which N is the number of tokens up to the query and k the mean
+    of their keys.
     """
 
     spec = replace(
@@ -55,13 +62,13 @@ class LocalGaussian(AddedPrior):
         self.window = window
         near = self.layer < layers
         square, vector = (heads, self.head_dim, self.head_dim), (heads, self.head_dim)
-        self.centre_hidden = _drawn(square, near)
-        self.centre_read = _drawn(vector, near)
-        self.width_hidden = _drawn(square, near and window == "layer")
-        self.width_read = _drawn(vector, near and isinstance(window, str))
+        self.centre_hidden = _xavier(square, near)
+        self.centre_read = _xavier(vector, near)
+        self.width_hidden = _xavier(square, near and window == "layer")
+        self.width_read = _xavier(vector, near and isinstance(window, str))
 
     def prior(self, q: Tensor, k: Tensor, context: Context) -> tuple[Prior, tuple[Tensor, ...]] | None:
-        """The Gaussian, from the centres and −1 / 2σ² (B, H, N, 1) of all queries."""
+        """Return the prior and the tensors it takes: centres and −1 / 2σ² of all queries, each (B, H, N, 1)."""
         if self.centre_hidden is None or self.centre_read is None:
             return None
         tokens = self._tokens(q, context)
@@ -76,15 +83,15 @@ class LocalGaussian(AddedPrior):
             else:
                 width = tokens * (hidden @ self.width_read[..., None]).sigmoid()
             steepness = -0.5 * (width / 2).clamp(min=NARROWEST).square().reciprocal()
-        places = torch.arange(q.shape[2], device=q.device)
+        positions = torch.arange(q.shape[2], device=q.device)
 
         def prior(start: int, queries: int, keys: int, centre: Tensor, steepness: Tensor) -> Tensor:
-            return (places[:keys] - centre).square() * steepness
+            return (positions[:keys] - centre).square() * steepness
 
         return prior, (centre, steepness.expand_as(centre))
 
     def _tokens(self, q: Tensor, context: Context) -> Tensor:
-        """N of each query, broadcasting to (B, H, N, 1)."""
+        """Return the number of tokens N for each query, broadcastable to (B, H, N, 1)."""
         if self.causal:
             return torch.arange(1, q.shape[2] + 1, device=q.device)[:, None]
         if context.padding is None:
@@ -92,13 +99,13 @@ class LocalGaussian(AddedPrior):
         return context.padding.lengths.clamp(min=1)[:, None, None, None]
 
     def _mean_key(self, k: Tensor, context: Context) -> Tensor:
-        """The mean key that each query knows of, broadcasting to (B, H, N, D)."""
+        """Return the mean key for each query, broadcastable to (B, H, N, D)."""
         mean = running_mean(k) if self.causal else segment_mean(k, 1, context.padding)[0]
         return mean.repeat_interleave(self.heads // self.kv_heads, 1)
 
 
-def _drawn(shape: tuple[int, ...], needed: bool) -> nn.Parameter | None:
-    """Weights of each head within Xavier's bounds, where the options need them."""
+def _xavier(shape: tuple[int, ...], needed: bool) -> nn.Parameter | None:
+    """Return Xavier-uniform weights of ``shape`` (heads, inputs[, outputs]), or None if not ``needed``."""
     outputs = shape[2] if len(shape) > 2 else 1
     bound = (6 / (shape[1] + outputs)) ** 0.5
     return nn.Parameter(torch.empty(shape).uniform_(-bound, bound)) if needed else None

@@ -1,4 +1,4 @@
-"""Attention whose scores are one matrix for every input."""
+"""Random Synthesizer: a single matrix of scores for all inputs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from .synthesizer import Synthesizer
 
 
 class RandomSynthesizer(Synthesizer):
-    """Scores are a learned matrix, the same for every input, which begins random.
+    """Synthesizer whose scores are a learned matrix, randomly initialised and independent of the input.
 
-    Tay et al. 2021, arXiv 2005.00743. Scores R, per head (N, N); values (B, H, N, D) -> (B, H, N, D).
-    O(N^2 D) time; O(H N^2) parameters and memory, whatever the batch: where rows are padded, numerator and denominator
-    share one matrix. In a mixture scores differ by row; then some rows of them are held at a time.
-    Deviates: alone, dropped weights are the same in all rows of a batch.
+    Tay et al. 2021, arXiv 2005.00743. Scores R (N, N) for each head; values (B, H, N, D) -> (B, H, N, D).
+    O(N^2 D) time; O(H N^2) parameters and memory, independent of the batch size: padding is handled by dividing by the
+    sum of the weights of real keys, so that all sequences share one matrix. In a mixture scores differ between
+    sequences, and are computed for slices of queries.
+
+    Deviation from the paper: with ``mixture=alone``, dropout masks are shared by all sequences of a batch.
     """
 
     spec = replace(Synthesizer.spec, materialises="parameters")
@@ -33,16 +35,16 @@ class RandomSynthesizer(Synthesizer):
         self.add_scores()
 
     def add_scores(self) -> None:
-        """Scores (H, N, N) of variance 1 / N, to be learned."""
+        """Add the learned scores (H, N, N), initialised with variance 1 / N."""
         self.scores = nn.Parameter(self.max_length**-0.5 * torch.randn(self.heads, self.max_length, self.max_length))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys of the mixture and values; alone there are only values, thrice."""
+        """Return queries, keys and values (B, H, N, D); without a mixture, the values three times."""
         v = self.split(self.value(x))
         return (v, v, v) if self.mixture == "alone" else (*self.content(x), v)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Weights that all rows of the batch share; in a mixture rows of them."""
+        """Compute attention with weights shared by the batch, or, in a mixture, in slices of queries."""
         scores = self.scores[:, : v.shape[2], : v.shape[2]]
         if self.mixture == "alone":
             return self._shared(scores, v, context)
@@ -57,6 +59,7 @@ class RandomSynthesizer(Synthesizer):
         )
 
     def _shared(self, scores: Tensor, v: Tensor, context: Context) -> Tensor:
+        """Return the outputs (B, H, N, D) with one matrix of weights for all sequences."""
         if self.causal:
             later = torch.ones(scores.shape[1:], dtype=torch.bool, device=v.device).triu(1)
             scores = scores.masked_fill(later, -torch.inf)
@@ -66,26 +69,29 @@ class RandomSynthesizer(Synthesizer):
             return _apply(dropped, v)
         o = _apply(dropped, context.padding.zero_heads(v))
         with full_precision(v):
-            # What padding took away from each row's sum, (B, H, N).
+            # Sum of the weights of real keys, (B, H, N).
             total = (weights @ context.padding.valid.to(weights.dtype).T).movedim(-1, 0)
         return o / (total + (total == 0))[..., None].to(o.dtype)
 
 
 class FixedRandomSynthesizer(RandomSynthesizer):
-    """Scores are a random matrix that is never learned.
+    """Synthesizer whose scores are a fixed random matrix.
 
-    Tay et al. 2021, arXiv 2005.00743. Shapes and costs as ``RandomSynthesizer``, without its parameters.
+    Tay et al. 2021, arXiv 2005.00743. Shapes and costs are those of ``RandomSynthesizer``, without its parameters.
     """
 
     spec = replace(RandomSynthesizer.spec, stochastic=True)
 
     def add_scores(self) -> None:
-        """Scores (H, N, N) of variance 1 / N, drawn from seed and layer."""
+        """Add the fixed scores (H, N, N) of variance 1 / N, sampled from seed and layer."""
         generator = generator_of("random_synthesizer", self.seed, self.layer)
-        drawn = torch.randn(self.heads, self.max_length, self.max_length, generator=generator)
-        self.register_buffer("scores", self.max_length**-0.5 * drawn)
+        noise = torch.randn(self.heads, self.max_length, self.max_length, generator=generator)
+        self.register_buffer("scores", self.max_length**-0.5 * noise)
 
 
 def _apply(weights: Tensor, v: Tensor) -> Tensor:
-    """Weights (H, N, M) on values (B, H, M, D); matmul alone would repeat the weights for the batch."""
+    """Return the products (B, H, N, D) of weights (H, N, M) and values (B, H, M, D).
+
+    ``torch.matmul`` would copy the weights for each sequence.
+    """
     return torch.einsum("hnm,bhmd->bhnd", weights, v)

@@ -1,4 +1,4 @@
-"""Attention whose scores add to those of all layers below."""
+"""RealFormer: softmax attention with residual scores, added to those of all layers below."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from ..mixer import Context, HeadMixer, MixerSpec
 
 
 class RealFormer(HeadMixer):
-    """Scores are q k / √D plus the scores of the layer below, so each layer corrects what was attended to before.
+    """Softmax attention whose scores are q k / √D plus the scores of the layer below.
 
-    He et al. 2020, arXiv 2012.11747. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). A sum of inner products is
-    one of joined channels: layers hand on queries and keys instead of scores. O(N^2 l D) time in layer l, where maps
-    of scores would take O(N^2 D); O(N l D) memory, where they would take O(N^2).
-    Deviates: norms stand where the recipe has them; the paper puts them after the sum (backbone.norm_place=post).
+    He et al. 2020, arXiv 2012.11747. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). Since a sum of inner
+    products is the inner product of concatenated vectors, layers pass on queries and keys instead of scores.
+    O(N^2 l D) time in layer l, instead of O(N^2 D) with stored scores; O(N l D) memory instead of O(N^2).
+
+    Deviation from the paper: the recipe determines the place of the norms; the paper applies them after the residual
+    sum (backbone.norm_place=post).
     """
 
     spec = MixerSpec(
@@ -30,7 +32,7 @@ class RealFormer(HeadMixer):
     )
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Project, join with what the layers below compared, attend, merge; hand on."""
+        """Project, append queries and keys to those of the layers below, attend and merge; add them to the carry."""
         q, k, v = self.project(x)
         q, k = self.turn(q, k, context)
         if self.layer > 0:
@@ -39,7 +41,7 @@ class RealFormer(HeadMixer):
         return self.merge(o), context.hand_on("realformer", (q, k)) if self.layer + 1 < self.depth else context
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Softmax attention by the joined channels (B, H, N, l D), on the scale of one layer."""
+        """Compute softmax attention with concatenated queries and keys (B, H, N, l D), scaled by 1/√D."""
         return softmax_attention(
             q,
             k,

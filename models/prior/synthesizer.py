@@ -1,4 +1,4 @@
-"""Attention whose scores are synthesised, not compared: those forms that are attention to static keys."""
+"""Synthesizer: attention with synthetic scores; base class, and the forms that are attention to static keys."""
 
 from __future__ import annotations
 
@@ -17,10 +17,16 @@ MIXTURES = ("alone", "plus", "plus_alpha")
 
 
 class Synthesizer(HeadMixer):
-    """What the forms share: ``mixture`` of synthetic scores with those of queries and keys.
+    """Base class of Synthesizers, with synthetic scores and their mixtures with scores of queries and keys.
 
-    ``alone`` has no queries and keys; ``plus`` adds both scores; ``plus_alpha`` weighs them by σ(a) and 1 − σ(a) with
-    a learned scalar a that begins at zero.
+    ``mixture`` is one of:
+
+    - ``alone``: synthetic scores only; there are no queries and keys.
+    - ``plus``: the sum of both scores.
+    - ``plus_alpha``: the sum of synthetic scores times σ(a) and the others times 1 − σ(a), with a learned scalar a that
+      is initialised to zero.
+
+    Raises ``UserError`` if ``mixture`` is unknown or ``kv_heads`` differs from ``heads``.
     """
 
     spec = MixerSpec(
@@ -35,35 +41,38 @@ class Synthesizer(HeadMixer):
     def __init__(self, width: int, heads: int, *, mixture: str = "alone", **common: Any) -> None:
         super().__init__(width, heads, **common)
         if mixture not in MIXTURES:
-            raise UserError(f"model.mixer.mixture={mixture}: is none of {', '.join(MIXTURES)}")
+            raise UserError(f"model.mixer.mixture={mixture}: must be one of {', '.join(MIXTURES)}")
         if self.kv_heads != heads:
-            raise UserError("model.mixer.kv_heads: a synthesizer has no keys to share; leave it out")
+            raise UserError(f"model.mixer.kv_heads={self.kv_heads}: a synthesizer cannot share keys; leave it out")
         self.mixture = mixture
         self.balance = nn.Parameter(torch.zeros(1)) if mixture == "plus_alpha" else None
         if mixture == "alone":
             del self.query, self.key
 
     def shares(self) -> tuple[Tensor | float, Tensor | float]:
-        """Factors of the scores of queries and keys, and of synthetic scores."""
+        """Return the factors of the scores of queries and keys, and of the synthetic scores."""
         if self.balance is None:
             return float(self.mixture == "plus"), 1.0
         return (-self.balance).sigmoid(), self.balance.sigmoid()
 
     def content(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries, already scaled by their share and 1/√D, and keys (B, H, N, D)."""
+        """Return queries, multiplied by their factor in the mixture and 1/√D, and keys, each (B, H, N, D)."""
         scale = self.shares()[0] * self.head_dim**-0.5
         return self.split(self.query(x)) * scale, self.split(self.key(x))
 
 
 class StaticKeys(Synthesizer):
-    """Synthetic scores that are inner products with learned keys, one for each place, beside those of the content."""
+    """Synthesizer whose synthetic scores are inner products with learned keys, one key for each position."""
 
     def synthesise(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries (B or 1, H, N, F) and static keys (H, N, F) whose inner products are the scores."""
+        """Return queries (B or 1, H, N, F) and static keys (H, N, F) whose inner products are the synthetic scores."""
         raise NotImplementedError(f"{type(self).__name__} defines no synthesise")
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys whose inner products are all scores, and values."""
+        """Return queries and keys whose inner products are the scores of the mixture, and values (B, H, N, D).
+
+        Queries and keys are (B, H, N, F), or (B, H, N, D + F) in a mixture.
+        """
         v = self.split(self.value(x))
         queries, keys = self.synthesise(x)
         queries, keys = (each.to(v.dtype).expand(x.shape[0], -1, -1, -1) for each in (queries, keys[None]))
@@ -73,17 +82,17 @@ class StaticKeys(Synthesizer):
         return torch.cat((q, queries * self.shares()[1]), -1), torch.cat((k, keys), -1), v
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Softmax attention over the joined channels."""
+        """Compute softmax attention with the concatenated queries and keys, without scaling."""
         return softmax_attention(
             q, k, v, padding=context.padding, causal=self.causal, scale=1.0, dropout=self.drop_rate
         )
 
 
 class DenseSynthesizer(StaticKeys):
-    """Every token writes its own row of scores by a network of two layers, which sees that token alone.
+    """Synthesizer in which each token predicts its scores for all positions by a two-layer network.
 
-    Tay et al. 2021, arXiv 2005.00743. x (B, N, E) -> scores W₂ ReLU(W₁ x + b₁) + b₂, per head (N).
-    O(N^2 D) time; O(N D) memory, for the second layer is read as static keys; parameters O(H N D).
+    Tay et al. 2021, arXiv 2005.00743. The scores (N) of a token x in a head are W₂ ReLU(W₁ x + b₁) + b₂.
+    O(N^2 D) time; O(N D) memory, since the second layer is treated as static keys; O(H N D) parameters.
     """
 
     def __init__(self, width: int, heads: int, *, mixture: str = "alone", **options: Any) -> None:
@@ -97,28 +106,28 @@ class DenseSynthesizer(StaticKeys):
             nn.init.xavier_uniform_(weight)
 
     def synthesise(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The hidden layer with a channel of ones, against the second layer with its bias."""
+        """Return the hidden layer with a channel of ones as queries, and the second layer with its bias as keys."""
         length = x.shape[1]
         queries = F.pad(self.split(self.hidden(x)).relu(), (0, 1), value=1.0)
         return queries, torch.cat((self.rows[:, :length], self.row_bias[:, :length, None]), -1)
 
 
 class FactorisedRandomSynthesizer(StaticKeys):
-    """Scores are a learned matrix of low rank, the same for every input.
+    """Synthesizer whose scores are a learned low-rank matrix that is independent of the input.
 
-    Tay et al. 2021, arXiv 2005.00743. Scores R₁ R₂ᵀ, per head (N, N) of rank ``rank``; values (B, H, N, D).
-    O(N^2 D) time, O(N D) memory; parameters O(H N r).
+    Tay et al. 2021, arXiv 2005.00743. Scores R₁ R₂ᵀ (N, N) for each head, of rank r = ``rank``; values (B, H, N, D).
+    O(N^2 D) time, O(N D) memory, O(H N r) parameters. Raises ``UserError`` if ``rank`` is below 1.
     """
 
     def __init__(self, width: int, heads: int, *, rank: int = 8, mixture: str = "alone", **options: Any) -> None:
         super().__init__(width, heads, mixture=mixture, **options)
         if rank < 1:
             raise UserError(f"model.mixer.rank={rank}: must be at least 1")
-        # So that scores begin with a variance of 1 / N, as a full matrix would.
+        # Scores then have an initial variance of 1 / N, like those of the full matrix.
         deviation = (rank * self.max_length) ** -0.25
         self.left = nn.Parameter(deviation * torch.randn(heads, self.max_length, rank))
         self.right = nn.Parameter(deviation * torch.randn(heads, self.max_length, rank))
 
     def synthesise(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Both factors, as far as the rows reach."""
+        """Return both factors, cut to the length of the sequence."""
         return self.left[None, :, : x.shape[1]], self.right[:, : x.shape[1]]

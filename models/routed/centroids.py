@@ -1,4 +1,4 @@
-"""Centroids that follow what is nearest to them, between steps and never inside a forward pass."""
+"""Centroids of online k-means, updated between training steps and never inside a forward pass."""
 
 from __future__ import annotations
 
@@ -14,14 +14,24 @@ from ..kernels.clusters import cluster_sizes, cluster_sums
 from ..kernels.linear import full_precision
 from ..mixer import Padding
 
-EMPTY = 1e-30  # a centroid with less behind it in the moving counts stays where it is
+EMPTY = 1e-30
+"""Moving count up to which a centroid is not updated."""
 
 
 class Centroids(nn.Module):
-    """Means (H, C, D) by online k-means, van den Oord et al. 2017, arXiv 1711.00937: sums over counts, both moving.
+    """Centroids (H, C, D) of online k-means: moving averages of vector sums divided by moving averages of counts.
 
-    They begin at random vectors of length √D. Sums and counts begin at zero and keep ``decay`` of themselves at each
-    step, so that the first step moves a centroid to the mean of what was nearest to it. Nothing here has a gradient.
+    Van den Oord et al. 2017, arXiv 1711.00937. Centroids are initialised to random vectors of length √D. Sums and
+    counts start at zero, so that the first step moves a centroid to the mean of the vectors nearest to it. No gradient
+    is computed.
+
+    Args:
+        shape: (H, C, D): heads, centroids per head, width of a head.
+        decay: Factor of the previous moving average in each step, at least 0 and below 1.
+        generator: Random generator of the initial centroids.
+
+    Raises:
+        UserError: If ``decay`` is out of range.
     """
 
     means: Tensor
@@ -40,24 +50,27 @@ class Centroids(nn.Module):
 
     @torch.no_grad()
     def nearness(self, x: Tensor, padding: Padding | None = None) -> Tensor:
-        """Products (B, H, C, N) with vectors x (B, H, N, D) of one length, −∞ at padding."""
+        """Return inner products (B, H, C, N) of centroids and vectors x (B, H, N, D) of equal norm; −inf at padding."""
         with full_precision(x):
             products = self.means @ x.to(self.means.dtype).mT
         return products if padding is None else products.masked_fill_(~padding.key_mask(), -torch.inf)
 
     @torch.no_grad()
     def members(self, *groups: Tensor, padding: Padding | None = None) -> dict[str, Tensor]:
-        """What ``after_step`` needs: sums and counts of all vectors (B, H, N, D), by the centroid nearest to each."""
+        """Return the statistics for ``after_step``: sums (H, C, D) and counts (H, C) of vectors by nearest centroid.
+
+        ``groups`` are tensors (B, H, N, D) of vectors of equal norm.
+        """
         sums, counts = torch.zeros_like(self.sums), torch.zeros_like(self.counts)
         for x in groups:
-            # Several times faster than argmax, which strides through memory.
+            # max is several times faster than argmax, which reads memory with a large stride.
             nearest = self.nearness(x).max(2).indices
             sums += cluster_sums(x, nearest, sums.shape[1], padding).sum(0)
             counts += cluster_sizes(nearest, sums.shape[1], padding).sum(0)
         return {"sums": sums, "counts": counts}
 
     def after_step(self, step: int, statistics: Mapping[str, Tensor]) -> None:
-        """Move the means; one that never was nearest to anything stays."""
+        """Update the moving averages and the means; a centroid without vectors keeps its mean."""
         if statistics:
             self.sums.lerp_(statistics["sums"], 1 - self.decay)
             self.counts.lerp_(statistics["counts"], 1 - self.decay)

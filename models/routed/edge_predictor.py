@@ -1,4 +1,4 @@
-"""A recurrent network that walks from token to token, each chosen by chance among all."""
+"""Edge predictor of SAC: an LSTM that samples walks over the tokens."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ from torch.utils.checkpoint import checkpoint
 
 from ..kernels.sorting import take
 
-AT_ONCE = 64  # choices among all tokens whose chances are held at once
+CHUNK = 64
+"""Number of choices for which a distribution over all tokens is in memory at the same time."""
 
 
 class EdgePredictor(nn.Module):
-    """Walks over nodes: an LSTM reads the node where it stands and says how likely each is to be the next.
+    """LSTM that reads the current node of a walk and predicts the distribution of the next node.
 
-    A node's logit is its product with the LSTM's state, over √P, and a learned number for how far it lies from the node
-    before, the same for all beyond ``distance``. ``width`` of tokens, ``hidden`` P of nodes and state. ``starts`` says
-    that walks begin at no node but at a learned vector.
+    The logit of a node is its inner product with the LSTM state, divided by √P, plus a learned bias for its offset from
+    the current node. Nodes are linear projections of tokens.
+
+    Args:
+        width: Width E of tokens.
+        hidden: Width P of nodes and of the LSTM state.
+        distance: Largest offset, on either side, with its own bias; larger ones share it.
+        starts: Whether walks start from a learned vector instead of from a node.
     """
 
     def __init__(self, width: int, hidden: int, distance: int, starts: bool) -> None:
@@ -29,72 +35,86 @@ class EdgePredictor(nn.Module):
 
     @torch.no_grad()
     def walk(self, nodes: Tensor, begin: Tensor | None, draws: Tensor, valid: Tensor | None) -> Tensor:
-        """The nodes chosen (B, K, T) by K walks over nodes (B, N, P), of which (B, N) are ``valid``, by default all.
+        """Sample K walks of T steps and return the indices of the chosen nodes.
 
-        Walks start from ``begin`` (B, K), or from the learned vector. ``draws`` (B or 1, K, T) in [0, 1) say how far
-        along the heaped-up chances of all nodes a choice lies.
+        Args:
+            nodes: Nodes (B, N, P).
+            begin: Indices of the first nodes (B, K), which are not part of the result; None for the learned vector.
+            draws: Uniform numbers (B or 1, K, T) in [0, 1), from which choices are made by inverting the cumulative
+                distribution over nodes.
+            valid: Mask (B, N) of the nodes that can be chosen; None for all.
+
+        Returns:
+            Indices (B, K, T).
         """
         parts = []
-        for start in range(0, draws.shape[1], AT_ONCE):
-            part = slice(start, start + AT_ONCE)
+        for start in range(0, draws.shape[1], CHUNK):
+            part = slice(start, start + CHUNK)
             parts.append(self._walk(nodes, None if begin is None else begin[:, part], draws[:, part], valid))
         return torch.cat(parts, 1)
 
     def log_chances(self, nodes: Tensor, begin: Tensor | None, chosen: Tensor, valid: Tensor | None) -> Tensor:
-        """The logarithm of the chance of each choice (B, K, T), O(B K T P) in memory beside slices."""
-        stood, inputs = self._stood(nodes, begin, chosen)
-        found = []
-        for part in zip(*(x.split(AT_ONCE, 1) for x in (inputs, stood, chosen)), strict=True):
+        """Return the log-probability (B, K, T) of each choice in ``chosen`` (B, K, T).
+
+        The other arguments are those of ``walk``. Takes O(B K T P) memory in addition to the logits of one chunk, which
+        are computed again in the backward pass.
+        """
+        current, inputs = self._visited(nodes, begin, chosen)
+        log_probabilities = []
+        for part in zip(*(x.split(CHUNK, 1) for x in (inputs, current, chosen)), strict=True):
             states = self.lstm(part[0].flatten(0, 1))[0]
             flat = states.reshape(len(nodes), -1, nodes.shape[-1]), part[1].flatten(1), part[2].flatten(1)
-            for some in zip(*(x.split(AT_ONCE, 1) for x in flat), strict=True):
-                found.append(checkpoint(self._chances_of, nodes, *some, valid, use_reentrant=False))
-        return torch.cat(found, 1).view(chosen.shape)
+            for chunk in zip(*(x.split(CHUNK, 1) for x in flat), strict=True):
+                log_probabilities.append(checkpoint(self._score, nodes, *chunk, valid, use_reentrant=False))
+        return torch.cat(log_probabilities, 1).view(chosen.shape)
 
     def _walk(self, nodes: Tensor, begin: Tensor | None, draws: Tensor, valid: Tensor | None) -> Tensor:
+        """Sample the walks of one chunk; arguments and result are those of ``walk``."""
         batch, walks = len(nodes), draws.shape[1]
         counts = torch.full((batch,), nodes.shape[1], device=nodes.device) if valid is None else valid.sum(1)
         last = counts.sub(1).clamp(min=0)[:, None, None]
-        state, stood, inputs = None, *self._begin(nodes, begin, walks)
+        state, current, inputs = None, *self._begin(nodes, begin, walks)
         chosen = []
         for draw in draws.expand(batch, -1, -1).split(1, -1):
             out, state = self.lstm(inputs.flatten(0, 1)[:, None], state)
-            heap = self._logits(nodes, out.view(batch, walks, -1), stood, valid).softmax(-1).cumsum(-1)
-            stood = torch.searchsorted(heap, draw.to(heap.dtype).contiguous(), right=True).minimum(last)[..., 0]
-            inputs = _at(nodes, stood)
-            chosen.append(stood)
+            cdf = self._logits(nodes, out.view(batch, walks, -1), current, valid).softmax(-1).cumsum(-1)
+            current = torch.searchsorted(cdf, draw.to(cdf.dtype).contiguous(), right=True).minimum(last)[..., 0]
+            inputs = _gather(nodes, current)
+            chosen.append(current)
         return torch.stack(chosen, -1)
 
     def _begin(self, nodes: Tensor, begin: Tensor | None, walks: int) -> tuple[Tensor, Tensor]:
-        """Where walks stand at first (B, K), and what the LSTM reads there (B, K, P)."""
+        """Return the first node index of each walk (B, K) and the first input of the LSTM (B, K, P)."""
         if begin is not None:
-            return begin, _at(nodes, begin)
+            return begin, _gather(nodes, begin)
         assert self.start is not None
-        # As far from all nodes, so that distances make none of them more likely.
+        # An index so far before all nodes that their offsets share one bias.
         nowhere = torch.full((len(nodes), walks), -(self.near.shape[0] // 2), device=nodes.device)
         return nowhere, self.start.to(nodes.dtype).expand(len(nodes), walks, -1)
 
-    def _stood(self, nodes: Tensor, begin: Tensor | None, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        """Where walks stood before each choice (B, K, T), and what the LSTM read there (B, K, T, P)."""
+    def _visited(self, nodes: Tensor, begin: Tensor | None, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the current node index before each choice (B, K, T) and the LSTM inputs (B, K, T, P)."""
         first, read = self._begin(nodes, begin, chosen.shape[1])
         earlier = chosen[..., :-1]
-        inputs = _at(nodes, earlier.flatten(1)).view(*earlier.shape, nodes.shape[-1])
+        inputs = _gather(nodes, earlier.flatten(1)).view(*earlier.shape, nodes.shape[-1])
         return torch.cat((first[..., None], earlier), -1), torch.cat((read[:, :, None], inputs), 2)
 
-    def _logits(self, nodes: Tensor, states: Tensor, stood: Tensor, valid: Tensor | None) -> Tensor:
-        """Logits of all nodes (B, R, N) for states (B, R, P) of walks that stand at nodes ``stood`` (B, R)."""
+    def _logits(self, nodes: Tensor, states: Tensor, current: Tensor, valid: Tensor | None) -> Tensor:
+        """Return the logits (B, R, N) of all nodes for LSTM states (B, R, P) at the node indices ``current`` (B, R)."""
         logits = states @ nodes.mT / math.sqrt(nodes.shape[-1])
         reach = self.near.shape[0] // 2
-        apart = torch.arange(nodes.shape[1], device=nodes.device) - stood[..., None]
-        near = self.near.index_select(0, (apart.clamp(-reach, reach) + reach).flatten()).view(apart.shape)
-        logits = logits + near.to(logits.dtype)
-        # Finite, so that a row without tokens has chances too.
+        offsets = torch.arange(nodes.shape[1], device=nodes.device) - current[..., None]
+        bias = self.near.index_select(0, (offsets.clamp(-reach, reach) + reach).flatten()).view(offsets.shape)
+        logits = logits + bias.to(logits.dtype)
+        # The mask is finite, so that the distribution is defined even if no node is valid.
         return logits if valid is None else logits.masked_fill(~valid[:, None], torch.finfo(logits.dtype).min)
 
-    def _chances_of(self, nodes: Tensor, states: Tensor, stood: Tensor, chosen: Tensor, valid: Tensor | None) -> Tensor:
-        logits = self._logits(nodes, states, stood, valid)
+    def _score(self, nodes: Tensor, states: Tensor, current: Tensor, chosen: Tensor, valid: Tensor | None) -> Tensor:
+        """Return the log-probabilities (B, R) of the node indices ``chosen`` (B, R)."""
+        logits = self._logits(nodes, states, current, valid)
         return logits.gather(-1, chosen[..., None])[..., 0] - logits.logsumexp(-1)
 
 
-def _at(nodes: Tensor, places: Tensor) -> Tensor:
-    return take(nodes[:, None], places[:, None])[:, 0]
+def _gather(nodes: Tensor, indices: Tensor) -> Tensor:
+    """Return the nodes (B, K, P) with ``indices`` (B, K), of nodes (B, N, P)."""
+    return take(nodes[:, None], indices[:, None])[:, 0]

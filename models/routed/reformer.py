@@ -1,4 +1,4 @@
-"""Attention among tokens that hash alike."""
+"""Reformer: attention among tokens with equal or neighbouring hash buckets."""
 
 from __future__ import annotations
 
@@ -18,21 +18,36 @@ from ..kernels.sorting import stable_order, take
 from ..kernels.unit import unit
 from ..mixer import Context, MixerSpec
 
-TO_ITSELF = -5e4  # added to the score of a token with itself: chosen only where there is nothing else
-LAST = 2**40  # a bucket after all others
+SELF_SCORE = -5e4
+"""Bias on the score of a token with itself, so low that it attends to itself only if no other key is visible."""
+LAST_BUCKET = 2**40
+"""Bucket of padding, larger than all others."""
 
 
 class Reformer(RandomDirections):
-    """Tokens are sorted by a locality-sensitive hash and attend within their chunk and the one before.
+    """Attention within chunks of tokens that are sorted by a locality-sensitive hash.
 
-    Kitaev et al. 2020, arXiv 2001.04451. q = k up to its length, v (B, H, N, D) -> (B, H, N, D). In each of ``rounds``
-    tokens are sorted by the direction, of some random ones and their negatives, that they point to most, and cut into
-    chunks of ``chunk``; there are as many buckets as chunks. A token attends over all rounds together to what it meets
-    in any, to itself only where it meets nothing. Directions are drawn anew every ``redraw_every`` steps, 0 never.
-    O(R N C D) time with chunks of C beside the sorting; O(R N (C + D)) memory. The causal form would only be pseudo:
-    who meets whom depends on later tokens.
-    Deviates: tokens of other buckets in the same chunk are seen, as the authors' code allows. More than 32 buckets
-    are products of two hashes. Buckets and chunks count a row's own length, and the first chunk looks back to the last.
+    Kitaev et al. 2020, arXiv 2001.04451. q, v (B, H, N, D) -> (B, H, N, D); keys are queries scaled to unit length. In
+    each of R rounds, the bucket of a token is the one of several random directions and their negatives with the largest
+    inner product. Tokens are sorted by bucket and cut into chunks of C tokens; there are as many buckets as chunks. A
+    token attends, in one softmax, to all tokens that are in its chunk or the preceding one in any round, and to itself
+    only if there are no others. O(R N C D) time in addition to sorting; O(R N (C + D)) memory. There is no causal form:
+    it would be pseudo-causal, since later tokens influence which tokens share a chunk.
+
+    Deviations from the paper: tokens attend to other buckets within a chunk, which the authors' code allows; more than
+    32 buckets are pairs of two hashes; the numbers of buckets and chunks depend on the length of each sequence, and the
+    first chunk attends to the last.
+
+    Args:
+        width: Model width E.
+        heads: Number of heads H.
+        chunk: Number of tokens C in a chunk.
+        rounds: Number of hash rounds R.
+        redraw_every: Number of training steps between new random directions; 0 keeps the initial ones.
+        common: Options of ``HeadMixer``.
+
+    Raises:
+        UserError: If an option is out of range, or ``kv_heads`` differs from ``heads``.
     """
 
     spec = MixerSpec(
@@ -53,67 +68,86 @@ class Reformer(RandomDirections):
             if value < 1:
                 raise UserError(f"model.mixer.{name}={value}: must be at least 1")
         if self.kv_heads != heads:
-            raise UserError("model.mixer.kv_heads: queries are the keys; leave it out")
+            raise UserError(f"model.mixer.kv_heads={self.kv_heads}: keys are computed from queries; leave it out")
         self.chunk, self.rounds = chunk, rounds
         del self.key
         self.begin()
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, the same as keys of unit length, and values."""
+        """Return queries, the same scaled to unit length as keys, and values, each (B, H, N, D)."""
         q = self.split(self.query(x))
         return q, unit(q), self.split(self.value(x))
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Hash, sort, attend by chunks, sort back, join the rounds."""
+        """Hash and sort tokens, attend within chunks, restore the order and combine the rounds."""
         length = q.shape[2]
         lengths = q.new_full((q.shape[0],), length, dtype=torch.long)
         lengths = (lengths if context.padding is None else context.padding.lengths).view(-1, 1, 1, 1)
         chunks = (lengths + self.chunk - 1).div(self.chunk, rounding_mode="floor").clamp(min=1)
         buckets = angular_buckets(q, self.directions, chunks, -(-length // self.chunk))
-        # Padding comes last, as do the places that fill the last chunk.
-        buckets = buckets.masked_fill_(torch.arange(length, device=q.device) >= lengths, LAST)
-        order, inverse = stable_order(F.pad(buckets, (0, -length % self.chunk), value=LAST))
-        asking = order.unflatten(-1, (-1, self.chunk))
-        before = asking.take_along_dim((chunks - 1)[..., None], 3)
-        seen = torch.cat((torch.cat((before, asking[:, :, :, :-1]), 3), asking), -1)
-        inside = seen.clamp(max=length - 1)
+        # Padding is sorted last, like the positions that fill the last chunk.
+        buckets = buckets.masked_fill_(torch.arange(length, device=q.device) >= lengths, LAST_BUCKET)
+        order, inverse = stable_order(F.pad(buckets, (0, -length % self.chunk), value=LAST_BUCKET))
+        q_tokens = order.unflatten(-1, (-1, self.chunk))
+        before_first = q_tokens.take_along_dim((chunks - 1)[..., None], 3)
+        k_tokens = torch.cat((torch.cat((before_first, q_tokens[:, :, :, :-1]), 3), q_tokens), -1)
+        inside = k_tokens.clamp(max=length - 1)
 
-        scores = (take(q, asking.clamp(max=length - 1)) * self.head_dim**-0.5) @ take(k, inside).mT
+        scores = (take(q, q_tokens.clamp(max=length - 1)) * self.head_dim**-0.5) @ take(k, inside).mT
         with full_precision(q):
             scores = scores.float() if scores.dtype.itemsize < 4 else scores
-            # In place: nothing here needs its input again but the exponential, which needs its output.
-            scores = scores.add_(self._bias(scores, inverse, asking, seen, lengths, chunks))
-            most = scores.detach().amax(-1, keepdim=True)
-            weights = scores.sub_(most).exp_()
+            # In place: the backward passes need no input of these operations; that of exp needs only its output.
+            scores = scores.add_(self._bias(scores, inverse, q_tokens, k_tokens, lengths, chunks))
+            peak = scores.detach().amax(-1, keepdim=True)
+            weights = scores.sub_(peak).exp_()
             total = weights.sum(-1, keepdim=True)
         o = dropout(weights, self.drop_rate).to(v.dtype) @ take(v, inside) / total.to(v.dtype)
 
-        back = inverse[..., :length] + torch.arange(self.rounds, device=q.device)[:, None] * order.shape[-1]
-        share = take((most + total.log()).flatten(2, 4), back).softmax(2)
-        return (take(o.flatten(2, 4), back) * share.to(o.dtype)).sum(2)
+        unsorted = inverse[..., :length] + torch.arange(self.rounds, device=q.device)[:, None] * order.shape[-1]
+        # Each round is weighted by its share of the normaliser of the softmax over all rounds.
+        round_weights = take((peak + total.log()).flatten(2, 4), unsorted).softmax(2)
+        return (take(o.flatten(2, 4), unsorted) * round_weights.to(o.dtype)).sum(2)
 
     def draw(self, generator: torch.Generator) -> Tensor:
-        """Directions (R, 2, D, 64) of two hashes for each round."""
+        """Return random directions (R, 2, D, 64) of two hashes per round."""
         return torch.randn(self.rounds, 2, self.head_dim, DIRECTIONS, generator=generator)
 
     @torch.no_grad()
     def _bias(
-        self, scores: Tensor, inverse: Tensor, asking: Tensor, seen: Tensor, lengths: Tensor, chunks: Tensor
+        self, scores: Tensor, inverse: Tensor, q_tokens: Tensor, k_tokens: Tensor, lengths: Tensor, chunks: Tensor
     ) -> Tensor:
-        """What hides padding, keeps a token from itself, and makes a pair that meets in several rounds count once."""
-        own, other = asking.int(), seen.int()
-        bias = self._meetings(torch.ones_like(scores), inverse, asking, seen, chunks).log_().neg_()
-        bias = bias.masked_fill_(own[..., None] == other[..., None, :], TO_ITSELF)
-        hidden = seen >= lengths[..., None]
-        hidden[..., : self.chunk] |= chunks[..., None] == 1  # a chunk before itself would be seen twice
-        return bias.masked_fill_(hidden[..., None, :], torch.finfo(bias.dtype).min)
+        """Return the bias of ``scores``, which masks padding and penalises attention of a token to itself.
 
-    def _meetings(self, met: Tensor, inverse: Tensor, asking: Tensor, seen: Tensor, chunks: Tensor) -> Tensor:
-        """In how many rounds a query and a key come together, beginning with the one at hand."""
+        A pair that shares chunks in m rounds gets −log m, so that it counts once.
+
+        Args:
+            scores: Scores (B, H, R, X, C, 2C) of the queries in X chunks.
+            inverse: Sorted position of each token (B, H, R, X·C).
+            q_tokens: Token of each query (B, H, R, X, C).
+            k_tokens: Token of each key (B, H, R, X, 2C).
+            lengths: Number of tokens of each sequence (B, 1, 1, 1).
+            chunks: Number of chunks of each sequence (B, 1, 1, 1).
+
+        Returns:
+            The bias, of the shape of ``scores``.
+        """
+        queries, keys = q_tokens.int(), k_tokens.int()
+        bias = self._add_shared_rounds(torch.ones_like(scores), inverse, q_tokens, k_tokens, chunks).log_().neg_()
+        bias = bias.masked_fill_(queries[..., None] == keys[..., None, :], SELF_SCORE)
+        masked = k_tokens >= lengths[..., None]
+        masked[..., : self.chunk] |= chunks[..., None] == 1  # a single chunk would precede itself and count twice
+        return bias.masked_fill_(masked[..., None, :], torch.finfo(bias.dtype).min)
+
+    def _add_shared_rounds(
+        self, counts: Tensor, inverse: Tensor, q_tokens: Tensor, k_tokens: Tensor, chunks: Tensor
+    ) -> Tensor:
+        """Add to ``counts``, in place, the number of other rounds in which a query and a key share chunks."""
         chunk = inverse.div(self.chunk, rounding_mode="floor").int()
         for shift in range(1, self.rounds):
-            another = chunk.roll(shift, 2)
-            own, other = (another.gather(-1, part.flatten(3)).view(part.shape) for part in (asking, seen))
-            before = torch.where(own > 0, own, chunks[..., None].int()) - 1
-            met += (other[..., None, :] == own[..., None]) | (other[..., None, :] == before[..., None])
-        return met
+            other_round = chunk.roll(shift, 2)
+            q_chunk, k_chunk = (
+                other_round.gather(-1, part.flatten(3)).view(part.shape) for part in (q_tokens, k_tokens)
+            )
+            previous = torch.where(q_chunk > 0, q_chunk, chunks[..., None].int()) - 1
+            counts += (k_chunk[..., None, :] == q_chunk[..., None]) | (k_chunk[..., None, :] == previous[..., None])
+        return counts

@@ -1,4 +1,4 @@
-"""A model whose choices learn from its own success."""
+"""Sequence model trained with REINFORCE on the sampled choices of its mixers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from lra_bench.contracts import NOT_SCORED, Batch, Output, UserError
 from ..backbone import SequenceModel
 from ..mixer import Context
 
-CHANCES = "sac"  # what mixers hand on: log chances (B,) of what they chose by chance, summed over layers
+KEY = "sac"
+"""Key of the carry and name of the loss: log-probability (B,) of the sampled choices, summed over layers."""
 
 
 class ReinforcedModel(SequenceModel):
-    """The usual stack, in training with the loss of REINFORCE, Williams 1992, on the chances that its mixers hand on.
+    """``SequenceModel`` with the REINFORCE loss of Williams 1992 in training, for mixers that sample choices.
 
-    −(R − b) log p, averaged over rows, where a row's reward R is the mean log-likelihood of its targets and the
-    baseline b is a moving mean of rewards over about ``baseline_steps`` steps. Its gradient reaches only what made p.
+    The loss is −(R − b) log p, averaged over sequences. The reward R of a sequence is the mean log-likelihood of its
+    targets, p the probability of the choices, and b a moving average of rewards over about ``baseline_steps`` steps.
+    The gradient of this loss reaches only the parameters that determine p. Raises ``UserError`` if ``baseline_steps``
+    is below 1.
     """
 
     rewards: Tensor
@@ -34,34 +37,35 @@ class ReinforcedModel(SequenceModel):
         self.register_buffer("rewards", torch.zeros(2))  # moving sum and count
 
     def forward(self, batch: Batch, memory: Any = None) -> Output:
-        """As ``SequenceModel``, with the loss and the statistics of the choices."""
+        """Return the output of ``SequenceModel``, in training with the REINFORCE loss and the statistics of rewards."""
         output = super().forward(batch, memory)
         losses = dict(output.losses)
-        chances = losses.pop(CHANCES, None)
-        if chances is None or not self.training:
+        log_probability = losses.pop(KEY, None)
+        if log_probability is None or not self.training:
             return output._replace(losses=losses)
         reward = row_rewards(output.logits.detach(), batch.targets)
-        found = torch.stack((reward.sum(), reward.new_tensor(float(len(reward)))))
-        total, count = self.rewards if self.rewards[1] > 0 else found
-        chances = chances.view(len(reward), -1).sum(1)  # two documents of a pair were chosen for one answer
-        losses[CHANCES] = ((total / count - reward) * chances).mean()
-        statistics = {**output.statistics, str(self.statistics_name): {"rewards": found}}
+        current = torch.stack((reward.sum(), reward.new_tensor(float(len(reward)))))
+        total, count = self.rewards if self.rewards[1] > 0 else current
+        log_probability = log_probability.view(len(reward), -1).sum(1)  # two documents of a pair share one reward
+        losses[KEY] = ((total / count - reward) * log_probability).mean()
+        statistics = {**output.statistics, str(self.statistics_name): {"rewards": current}}
         return output._replace(losses=losses, statistics=statistics)
 
     def after_step(self, step: int, statistics: Mapping[str, Tensor]) -> None:
-        """Move the baseline."""
+        """Update the moving average of rewards."""
         if statistics:
             self.rewards.lerp_(statistics["rewards"].to(self.rewards.dtype), 1 / self.baseline_steps)
 
     def _run(self, batch: Batch, memory: Any) -> tuple[Tensor, Context, Any]:
+        """Run the layers and pass the log-probability from the carry to the losses, where ``forward`` reads it."""
         x, context, memory = super()._run(batch, memory)
-        if CHANCES in context.carry:
-            context = context.add_loss(CHANCES, context.carry[CHANCES])
+        if KEY in context.carry:
+            context = context.add_loss(KEY, context.carry[KEY])
         return x, context, memory
 
 
 def row_rewards(logits: Tensor, targets: Tensor) -> Tensor:
-    """The mean log-likelihood (B,) of each row's scored targets, 0 where it has none."""
+    """Return the mean log-likelihood (B,) of the scored targets of each sequence, 0 if it has none."""
     logits = logits.float() if logits.dtype.itemsize < 4 else logits
     flat = F.cross_entropy(logits.flatten(0, -2), targets.flatten(), ignore_index=NOT_SCORED, reduction="none")
     scored = (targets != NOT_SCORED).view(len(targets), -1)

@@ -1,4 +1,4 @@
-"""Attention among tokens that are nearest to the same centroid."""
+"""Routing Transformer: attention among tokens that are nearest to the same centroid."""
 
 from __future__ import annotations
 
@@ -21,16 +21,30 @@ from .centroids import Centroids
 
 
 class RoutingAttention(HeadMixer):
-    """Each centroid gathers the queries and the keys that are nearest to it, as many for all, which then attend.
+    """Attention within clusters: each of C centroids selects its N / C nearest queries and N / C nearest keys.
 
-    Roy et al. 2021, arXiv 2003.05997. q, k, v (B, H, N, D) -> (B, H, N, D). The first ``local_heads``, by default half,
-    see a sliding ``window``; the others route normalised queries and keys by ``clusters``, by default √N of the longest
-    row, N / clusters of each to a centroid. What a token reads in several clusters is averaged, in none it is zero.
-    Of tokens that are equally near, as equal ones are where positions only turn queries and keys, any may be taken.
-    Centroids are moving means, by ``decay``, of the queries and keys nearest to them in training. O(N^1.5 D) time,
-    O(N^1.5) memory. The causal form would only be pseudo: who is routed together depends on later tokens.
-    Deviates: scores are divided by √D; there is no loss that draws tokens to their centroids (weight 0.0001 in the
-    authors' code); sums and counts of moving means begin at zero, so centroids leave their random start at once.
+    Roy et al. 2021, arXiv 2003.05997. q, k, v (B, H, N, D) -> (B, H, N, D). The first heads attend within a sliding
+    window; the others route layer-normalised queries and keys to clusters. The outputs of a token that is in several
+    clusters are averaged; a token in no cluster gets zeros. Ties are broken arbitrarily, for example between equal
+    tokens, which have equal distances if positions only rotate queries and keys. Centroids are moving averages of the
+    queries and keys nearest to them in training. O(N^1.5 D) time, O(N^1.5) memory. There is no causal form: it would be
+    pseudo-causal, since later tokens influence which tokens share a cluster.
+
+    Deviations from the paper: scores are divided by √D; there is no loss that pulls tokens towards their centroids
+    (weight 0.0001 in the authors' code); sums and counts of the moving averages start at zero, so that the first step
+    replaces the random initial centroids that have members.
+
+    Args:
+        width: Model width E.
+        heads: Number of heads H.
+        clusters: Number of clusters C; by default the rounded square root of ``max_length``.
+        local_heads: Number of heads with a sliding window, fewer than ``heads``; by default half of them.
+        window: Number of tokens on each side in the sliding window.
+        decay: Factor of the previous moving average of the centroids in each step.
+        common: Options of ``HeadMixer``.
+
+    Raises:
+        UserError: If an option is out of range, or ``kv_heads`` differs from ``heads``.
     """
 
     spec = MixerSpec(
@@ -62,19 +76,19 @@ class RoutingAttention(HeadMixer):
             if value < least:
                 raise UserError(f"model.mixer.{name}={value}: must be at least {least}")
         if not 0 <= self.local_heads < heads:
-            raise UserError(f"model.mixer.local_heads={local_heads}: must leave some of {heads} heads to route")
+            raise UserError(f"model.mixer.local_heads={local_heads}: must be at least 0 and below {heads}, the heads")
         if self.kv_heads != heads:
-            raise UserError("model.mixer.kv_heads: every head routes keys of its own; leave it out")
+            raise UserError(f"model.mixer.kv_heads={self.kv_heads}: each head routes its own keys; leave it out")
         shape = heads - self.local_heads, self.clusters, self.head_dim
         self.centroids = Centroids(shape, decay, generator_of("routing", self.seed, self.layer))
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys, those of routed heads normalised to length √D, and values."""
+        """Return queries, keys and values (B, H, N, D); queries and keys of routed heads have length √D."""
         q, k, v = super().project(x)
         return self._normalised(q), self._normalised(k), v
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Project, route, attend, merge; report where queries and keys were, for the centroids to follow."""
+        """Project, route, attend and merge; in training report the statistics that update the centroids."""
         q, k, v = self.project(x)
         y = self.merge(self.attend(q, k, v, context))
         if self.training:
@@ -83,27 +97,28 @@ class RoutingAttention(HeadMixer):
         return y, context
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention within the window and within clusters; positions turn what is compared, not what is routed."""
+        """Attend within the window and within clusters; positions rotate compared vectors but not routed ones."""
         local, padding = self.local_heads, context.padding
-        own, keys = self.turn(q, k, context)
-        near, found = [x[:, :local] for x in (own, keys, v)], []
+        queries, keys = self.turn(q, k, context)
+        near, outputs = [x[:, :local] for x in (queries, keys, v)], []
         if local:
-            found += [within_window(*near, window=self.window, causal=False, padding=padding, dropout=self.drop_rate)]
+            outputs += [within_window(*near, window=self.window, causal=False, padding=padding, dropout=self.drop_rate)]
         size = -(-q.shape[2] // self.clusters)
-        asking, asked = (self.centroids.nearness(x[:, local:], padding).topk(size, -1).indices for x in (q, k))
+        q_index, k_index = (self.centroids.nearness(x[:, local:], padding).topk(size, -1).indices for x in (q, k))
         kept = None
         if padding is not None:
-            # A row's own length says how many tokens a cluster has, nearest first.
+            # The number of tokens in a cluster depends on the length of the sequence; the nearest come first.
             sizes = (padding.lengths + self.clusters - 1).div(self.clusters, rounding_mode="floor")
             valid = torch.arange(size, device=q.device) < sizes[:, None]
             kept = Padding(valid.repeat(1, self.clusters), sizes * self.clusters)
-        parts = [take(x[:, local:], at).flatten(1, 2) for x, at in ((own, asking), (keys, asked), (v, asked))]
+        gathered = [take(x[:, local:], i).flatten(1, 2) for x, i in ((queries, q_index), (keys, k_index), (v, k_index))]
         visible = None if kept is None else valid[:, None, None]
-        read = few_attention(*parts, visible=visible, dropout=self.drop_rate, hold=self.training)
-        o = read.unflatten(1, asking.shape[1:3]).flatten(2, 3)
-        found.append(cluster_means(o, asking.flatten(2), q.shape[2], kept).to(v.dtype))
-        return torch.cat(found, 1)
+        read = few_attention(*gathered, visible=visible, dropout=self.drop_rate, hold=self.training)
+        o = read.unflatten(1, q_index.shape[1:3]).flatten(2, 3)
+        outputs.append(cluster_means(o, q_index.flatten(2), q.shape[2], kept).to(v.dtype))
+        return torch.cat(outputs, 1)
 
     def _normalised(self, x: Tensor) -> Tensor:
+        """Return x (B, H, N, D) with layer normalisation, without weights, in routed heads."""
         local, routed = x.split((self.local_heads, self.heads - self.local_heads), 1)
         return torch.cat((local, F.layer_norm(routed, routed.shape[-1:]).to(x.dtype)), 1)

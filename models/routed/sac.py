@@ -1,4 +1,4 @@
-"""Attention along edges that a network chooses, which learns from how well the model then does."""
+"""SAC: attention along edges that a predictor samples, trained by REINFORCE."""
 
 from __future__ import annotations
 
@@ -15,20 +15,34 @@ from ..kernels.linear import full_precision
 from ..mixer import Context, HeadMixer, MixerSpec
 from .edge_predictor import EdgePredictor
 
-GOLDEN = 0.6180339887498949  # its multiples spread evenly over [0, 1)
+GOLDEN = 0.6180339887498949
+"""Golden ratio minus 1; the fractional parts of its multiples are evenly spread over [0, 1)."""
 
 
 class SparseAdaptiveConnection(HeadMixer):
-    """Tokens attend along edges drawn from a recurrent predictor, ``edges`` for each token, and to themselves.
+    """Attention along edges sampled by a recurrent predictor, α edges per token, and from each token to itself.
 
-    Li et al. 2020, arXiv 2003.09833. x (B, N, E) -> (B, N, E). With ``sequential`` one walk over the tokens names all
-    edges, source and target in turn, as in the paper: 2αN steps, one after another. By default every token is the
-    source of a walk of α steps, which run side by side. ``hidden`` is the predictor's width, ``distance`` how far its
-    encoding of distances goes. O(α N E) for attention, but O(α N^2) time to choose; O(α N) memory.
-    The mean logarithm of the chances of a row's choices is handed on as ``sac``, for ``ReinforcedModel`` to learn from;
-    tokens get no gradient from it. Edges of a layer serve all its heads, and equal ones count once.
-    Deviates: walks by default side by side; edges are drawn in evaluation too, there by fixed numbers, since a
-    predictor's likeliest edges would repeat each other.
+    Li et al. 2020, arXiv 2003.09833. x (B, N, E) -> (B, N, E). Edges of a layer are shared by its heads; duplicates
+    count once. The mean log-probability of the choices of a sequence is carried as ``sac``, for the REINFORCE loss of
+    ``ReinforcedModel``; tokens receive no gradient from it. O(α N E) time for attention and O(α N^2) time for sampling;
+    O(α N) memory.
+
+    Deviations from the paper: by default one walk per token, in parallel, instead of one sequential walk; edges are
+    sampled in evaluation as well, from fixed numbers, since the most likely edges would be duplicates.
+
+    Args:
+        width: Model width E.
+        heads: Number of heads H.
+        edges: Number of edges α per token.
+        hidden: Width of the predictor.
+        distance: Largest offset, on either side, with its own learned bias in the predictor.
+        sequential: Whether to sample all edges with one walk over the tokens, as in the paper: its 2αN sequential
+            choices are alternately the source and the target of an edge. By default every token is the source of
+            the edges of its own walk of α steps, and walks run in parallel.
+        common: Options of ``HeadMixer``.
+
+    Raises:
+        UserError: If an option is below 1, or ``kv_heads`` differs from ``heads``.
     """
 
     spec = MixerSpec(
@@ -59,16 +73,16 @@ class SparseAdaptiveConnection(HeadMixer):
             if value < 1:
                 raise UserError(f"model.mixer.{name}={value}: must be at least 1")
         if self.kv_heads != heads:
-            raise UserError("model.mixer.kv_heads: every head reads keys of its own along an edge; leave it out")
+            raise UserError(f"model.mixer.kv_heads={self.kv_heads}: each head has its own keys; leave it out")
         self.edges, self.sequential = edges, sequential
         self.predictor = EdgePredictor(width, hidden, distance, starts=sequential)
         self.register_buffer("offsets", torch.rand(edges, generator=generator_of("sac", self.seed, self.layer)))
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Choose edges, attend along them; hand on how likely the choice was."""
-        sources, targets, real, chance = self.connect(x, context)
-        if chance is not None:
-            context = context.hand_on("sac", chance + context.carry.get("sac", 0))
+        """Sample edges and attend along them; add the log-probability of the choices to the carry."""
+        sources, targets, real, log_probability = self.connect(x, context)
+        if log_probability is not None:
+            context = context.hand_on("sac", log_probability + context.carry.get("sac", 0))
         own = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)
         sources, targets = torch.cat((own, sources), 1), torch.cat((own, targets), 1)
         edges = distinct(sources, targets, torch.cat((torch.ones_like(own, dtype=torch.bool), real), 1), x.shape[1])
@@ -77,16 +91,18 @@ class SparseAdaptiveConnection(HeadMixer):
         return self.merge(edge_attention(q, k, v, *edges, dropout=self.drop_rate)), context
 
     def connect(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """Sources and targets of edges (B, αN), which of them are real, and the mean log chance (B,) of choices.
+        """Return the edges and the log-probability of the choices that led to them.
 
-        The last is None where no gradient is wanted.
+        Returns:
+            Token indices of sources and of targets, (B, αN); a mask (B, αN) of edges that are not padding; and the mean
+            log-probability (B,) of the choices, None if gradients are disabled.
         """
         batch, rows, device = *x.shape[:2], x.device
         places = torch.arange(rows, device=device)
         valid = None if context.padding is None else context.padding.valid
         walks, steps = (1, 2 * self.edges * rows) if self.sequential else (rows, self.edges)
         begin = None if self.sequential else places.expand(batch, -1)
-        # A row's own length says how many edges it has.
+        # The number of edges depends on the length of each sequence.
         lengths = torch.full((batch,), rows, device=device) if context.padding is None else context.padding.lengths
         real = torch.arange(self.edges * rows, device=device) < self.edges * lengths[:, None]
         with full_precision(x):
@@ -98,13 +114,16 @@ class SparseAdaptiveConnection(HeadMixer):
                 sources, targets, counted = places.repeat_interleave(steps).expand(batch, -1), chosen.flatten(1), real
             if not torch.is_grad_enabled():
                 return sources, targets, real, None
-            chances = self.predictor.log_chances(nodes, begin, chosen, valid).flatten(1).masked_fill(~counted, 0)
-            return sources, targets, real, chances.sum(1) / counted.sum(1).clamp(min=1)
+            log_p = self.predictor.log_chances(nodes, begin, chosen, valid).flatten(1).masked_fill(~counted, 0)
+            return sources, targets, real, log_p.sum(1) / counted.sum(1).clamp(min=1)
 
     def _draws(self, batch: int, walks: int, steps: int, device: torch.device) -> Tensor:
-        """Numbers in [0, 1) that decide each choice: random in training, the same for every row in evaluation."""
+        """Return the numbers in [0, 1) that determine each choice.
+
+        They are random (B, K, T) in training, fixed and shared by all sequences (1, K, T) in evaluation.
+        """
         if self.training:
             return torch.rand(batch, walks, steps, device=device)
         step = torch.arange(steps, device=device)
-        turns = torch.arange(walks, device=device)[:, None] + step.div(self.edges, rounding_mode="floor")
-        return ((self.offsets[step % self.edges] + turns * GOLDEN) % 1)[None]
+        multiples = torch.arange(walks, device=device)[:, None] + step.div(self.edges, rounding_mode="floor")
+        return ((self.offsets[step % self.edges] + multiples * GOLDEN) % 1)[None]

@@ -1,4 +1,4 @@
-"""Sinkhorn attention whose sorting compares blocks, so that it knows no greatest length."""
+"""Bilinear Sinkhorn attention: the sorting compares blocks, so that it works at any length."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from .sinkhorn import SinkhornAttention
 
 
 class BilinearSinkhornAttention(SinkhornAttention):
-    """Sinkhorn attention whose blocks compare what they hold, so that rows may be of any length.
+    """Sinkhorn attention in which blocks are sorted by comparing their contents, for sequences of any length.
 
-    Tay et al. 2020, arXiv 2002.11296; shapes and costs as ``SinkhornAttention``.
-    Deviates: a block scores another by the product of a query and a key of their normalised sums, made by the same
-    projections as those of tokens.
+    Tay et al. 2020, arXiv 2002.11296. Shapes and costs are those of ``SinkhornAttention``.
+
+    Deviation from the paper: the score of a pair of blocks is the inner product of a query and a key, projected from
+    the normalised sums of the blocks by the same weights as those of tokens.
     """
 
     spec = replace(SinkhornAttention.spec, length="any", full_config={"block": 1_000_000})
 
     def add_sorting(self) -> None:
-        """Nothing: blocks are compared as tokens are."""
+        """Add no layers: blocks use the projections of tokens."""
 
     def block_scores(self, queries: Tensor, blocks: Tensor) -> Tensor:
-        """Scaled inner products of queries and keys of blocks."""
+        """Return the scaled inner products (B, H, M, M) of queries and keys of blocks."""
         queries, blocks = (F.layer_norm(part, part.shape[-1:]) for part in (queries, blocks))
         return self.split(self.query(queries)) @ self.split(self.key(blocks)).mT * self.head_dim**-0.5

@@ -1,4 +1,4 @@
-"""Attention of all tokens to the few blocks that a learned sorting brought to the front."""
+"""SortCut: attention of all tokens to the first blocks of a softly sorted sequence."""
 
 from __future__ import annotations
 
@@ -14,12 +14,26 @@ from .sinkhorn import SinkhornAttention
 
 
 class SortCut(SinkhornAttention):
-    """Sinkhorn attention that sorts blocks softly and cuts the sorted row: every token attends to its beginning alone.
+    """Sinkhorn attention in which every token attends only to the first n blocks of the softly sorted sequence.
 
-    Tay et al. 2020, arXiv 2002.11296. x (B, N, E) -> (B, N, E). ``budget`` is how many sorted blocks of ``block``
-    tokens are kept; other options are those of ``SinkhornAttention``. O(N n b E) time and O(N E) memory with n blocks
-    of b, beside the (N / b)^2 shares to normalise. Bidirectional, as the kept blocks hold tokens of the whole row.
-    Deviates: where a row ends within a block, sorted tokens average what is real at their place, and weigh as much.
+    Tay et al. 2020, arXiv 2002.11296. x (B, N, E) -> (B, N, E). O(N n b E) time and O(N E) memory for blocks of b
+    tokens, in addition to the (N / b)^2 entries of the soft permutation. Bidirectional only, since the kept blocks
+    contain tokens of the entire sequence.
+
+    Deviation from the paper: if a sequence ends within a block, a sorted token averages the real tokens at its position
+    in the blocks, and its attention weight is multiplied by the fraction of real tokens.
+
+    Args:
+        width: Model width E.
+        heads: Number of heads H.
+        block: Number of tokens b in a block.
+        budget: Number n of sorted blocks to keep.
+        iterations: Number of Sinkhorn iterations.
+        temperature: Divisor of the scores, above 0.
+        common: Options of ``HeadMixer``.
+
+    Raises:
+        UserError: If an option is out of range.
     """
 
     spec = MixerSpec(
@@ -47,11 +61,15 @@ class SortCut(SinkhornAttention):
         self.budget = budget
 
     def filled(self, share: Tensor) -> Tensor:
-        """The first places (B, H, n, M)."""
+        """Return the rows of the soft permutation for the first n positions, (B, H, n, M)."""
         return share[:, :, : self.budget]
 
     def read(self, q: Tensor, own: tuple[Tensor, Tensor], far: tuple[Tensor, Tensor], real: Tensor | None) -> Tensor:
-        """Attention (B, H, N, D) of all queries to the sorted blocks alone, which are empty beyond a row's blocks."""
+        """Return the attention outputs (B, H, N, D) of all queries over the sorted blocks.
+
+        Arguments are those of ``SinkhornAttention.read``; ``own`` is unused. Positions beyond the blocks of a sequence
+        are masked.
+        """
         keys, values = (part.flatten(2, 3) for part in far)
         mask = None
         if real is not None:

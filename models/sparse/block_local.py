@@ -1,4 +1,4 @@
-"""Attention inside blocks that do not overlap."""
+"""Block-local attention: softmax attention within blocks that do not overlap."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from ..mixer import Context, HeadMixer, MixerSpec
 
 
 class BlockLocal(HeadMixer):
-    """Softmax attention among the tokens of one block, or, if causal, the earlier of them.
+    """Softmax attention of each token to the tokens of its block, or, if causal, to those that do not follow it.
 
     Block-local attention of Lin et al. 2021, arXiv 2106.04554: that of Qiu et al. 2020, arXiv 1911.02972, with the same
-    block of keys in every head and a block of fixed size. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D).
-    O(N b D) time; O(N D) memory, and N b where weights are dropped on CPU. Nothing crosses the border of a block, at
-    any depth. Prefix rows are ordinary rows: a CLS row sees only the first block, so choose mean pooling.
+    block of keys in every head and blocks of b = ``block`` tokens. q (B, H, N, D), k and v (B, G, N, D) ->
+    (B, H, N, D). O(N b D) time; O(N D) memory, and N b weights if they are dropped on CPU. No information crosses block
+    borders at any depth. Prefix rows are treated like tokens: a CLS row attends only to the first block, so mean
+    pooling is preferable. Raises ``UserError`` if ``block`` is below 1.
     """
 
     spec = MixerSpec(
@@ -37,7 +38,7 @@ class BlockLocal(HeadMixer):
         self.block = block
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention within each block."""
+        """Compute softmax attention within each block."""
         return within_blocks(
             q,
             k,

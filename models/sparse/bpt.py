@@ -1,4 +1,4 @@
-"""Tokens read spans that grow with their distance, spans read their tokens."""
+"""BP-Transformer: tokens attend to spans that grow with the distance, spans attend to their tokens."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ from .streams import joined, streams
 
 
 class BPTransformer(HeadMixer):
-    """A token reads itself and, on either side, ``neighbours`` tokens, as many spans of two, of four, and so on.
+    """Attention of a token to itself and, on either side, to k tokens, k spans of two tokens, k spans of four, etc.
 
-    Ye et al. 2019, arXiv 1911.04070. x (B, N, E) -> (B, N, E). Time and scores O(N k log(N / k)), k ``neighbours``.
-    Spans are the nodes of a binary tree over the tokens, as many as tokens: rows before them, zero at first, which read
-    all their tokens in every layer. What a token reads tiles the row, in a causal model all before it: where its way
-    reaches the middle of a span, the half that is left takes that one's place. A learned vector for each type of edge,
-    by level, side and step, is added to keys; of ``levels`` the last serves all above. A CLS row reads all tokens.
-    Deviates: spans read before tokens do and not at once, half a layer's shift, so that what they read last is not lost
-    where tokens are read out, and the root is not; tokens read their sum with what they read.
+    Ye et al. 2019, arXiv 1911.04070. x (B, N, E) -> (B, N, E). O(N k log(N / k)) time and scores, with
+    k = ``neighbours``. Spans are the inner nodes of a binary tree over the tokens, about as many as tokens. They are
+    rows before the tokens, are initialised to zero and attend to all their tokens in every layer. The keys of a token
+    cover the sequence, or, if causal, the tokens up to it, exactly once: if a span is already covered by half, the
+    other half takes its place. A learned vector for each type of edge (level, side and step) is added to keys; all
+    levels above ``levels`` share the vectors of the last one. A CLS row attends to all tokens. Raises ``UserError`` if
+    an option is below 1.
+
+    Deviations from the paper: in each layer spans are updated before tokens instead of at the same time, so that their
+    last update is not lost, because the outputs of tokens are used and not that of the root; tokens attend to the sum
+    of spans and their update.
     """
 
     spec = MixerSpec(
@@ -32,7 +36,7 @@ class BPTransformer(HeadMixer):
         paper="BP-Transformer: Modelling Long-Range Context via Binary Partitioning",
         arxiv="1911.04070",
         causal="exact",
-        growth=1.2,  # what N log N is between some hundred tokens and some thousand
+        growth=1.2,  # effective exponent of N log N between a few hundred and a few thousand tokens
     )
 
     def __init__(self, width: int, heads: int, *, neighbours: int = 8, levels: int = 6, **common: Any) -> None:
@@ -46,32 +50,35 @@ class BPTransformer(HeadMixer):
         nn.init.xavier_uniform_(self.types)
 
     def prefix_rows(self, x: Tensor, context: Context) -> Tensor:
-        """The spans of the tokens x, (B, spans, E), all zero."""
+        """Return the spans (B, spans, E) of the tokens x (B, N, E), all zero."""
         return x.new_zeros(x.shape[0], sum(span_counts(x.shape[1])), x.shape[2])
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Spans read, then tokens."""
+        """Update the spans from the tokens, then the tokens from spans and tokens."""
         rows, tokens, padding = streams(self, x, context)
-        k, v = self._shared(self.key(tokens)), self._shared(self.value(tokens))
-        read = self._read_tokens(rows, k, v, padding)
+        k, v = self._split_repeated(self.key(tokens)), self._split_repeated(self.value(tokens))
+        update = self._row_updates(rows, k, v, padding)
         spans = sum(span_counts(tokens.shape[1]))
-        told = rows[:, :spans] + read[:, :spans]
+        updated = rows[:, :spans] + update[:, :spans]
         o = read_spans(
             self.split(self.query(tokens)),
-            torch.cat((self._shared(self.key(told)), k), 2),
-            torch.cat((self._shared(self.value(told)), v), 2),
+            torch.cat((self._split_repeated(self.key(updated)), k), 2),
+            torch.cat((self._split_repeated(self.value(updated)), v), 2),
             self.types,
             neighbours=self.neighbours,
             levels=self.levels,
             causal=self.causal,
-            # A real token of a right-padded causal row reads what ends before it.
+            # With right padding and a causal mask, no real token attends to padding.
             padding=None if self.causal else padding,
             dropout=self.drop_rate,
         )
-        return joined(read, self.merge(o), context), context
+        return joined(update, self.merge(o), context), context
 
-    def _read_tokens(self, rows: Tensor, k: Tensor, v: Tensor, padding: Padding | None) -> Tensor:
-        """What the rows before the tokens read: spans their tokens, and a CLS row all of them."""
+    def _row_updates(self, rows: Tensor, k: Tensor, v: Tensor, padding: Padding | None) -> Tensor:
+        """Return the updates (B, P, E) of the P rows before the tokens.
+
+        Spans attend to their tokens, and a CLS row to all tokens.
+        """
         q = self.split(self.query(rows))
         spans = sum(span_counts(k.shape[2]))
         o = read_leaves(q[:, :, :spans], k, v, padding=padding, dropout=self.drop_rate)
@@ -80,7 +87,7 @@ class BPTransformer(HeadMixer):
             o = torch.cat((o, few_attention(q[:, :, spans:], k, v, visible=visible, dropout=self.drop_rate)), 2)
         return self.merge(o)
 
-    def _shared(self, x: Tensor) -> Tensor:
-        """(B, N, G·D) to (B, H, N, D)."""
+    def _split_repeated(self, x: Tensor) -> Tensor:
+        """Split x (B, N, G·D) into heads and repeat shared ones, to (B, H, N, D)."""
         x = self.split(x)
         return x if self.heads == self.kv_heads else x.repeat_interleave(self.heads // self.kv_heads, 1)

@@ -1,4 +1,4 @@
-"""Attention in a window whose tokens stand apart, further in some heads than in others."""
+"""Dilated window attention: a sliding window with a different dilation in each head."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ from ..mixer import Context, HeadMixer, MixerSpec
 
 
 class DilatedWindow(HeadMixer):
-    """Softmax attention to the tokens at most ``window`` steps of ``dilation`` places away, or, if causal, before.
+    """Softmax attention to the tokens at most w steps away, each step being a number of tokens, the dilation.
 
     The dilated pattern of Lin et al. 2021, arXiv 2106.04554, with a dilation for each head as in Longformer (Beltagy et
-    al. 2020, arXiv 2004.05150). q, k, v (B, H, N, D) -> (B, H, N, D). O(N w D) time and memory. ``window`` is
-    one-sided, one for all layers or a list of one for each; ``dilation`` is one for all heads or a list. By default it
-    is a power of two that rises from 1 in the first head until the last one's window spans ``max_length``: under one
-    dilation alone, tokens of different residues would never meet. Prefix rows are ordinary rows.
+    al. 2020, arXiv 2004.05150). If causal, only preceding tokens and the token itself are visible. q, k, v (B, H, N, D)
+    -> (B, H, N, D). O(N w D) time and memory. Prefix rows are treated like tokens.
+
+    ``window`` is w, one-sided, either one number for all layers or a list with one for each layer. ``dilation`` is one
+    number for all heads or a list with one for each head. By default it is a power of two that increases from 1 in the
+    first head to the largest value whose window fits in ``max_length`` in the last head: with a single dilation,
+    tokens in different residue classes would never interact. Raises ``UserError`` if an option is invalid, or if
+    ``kv_heads`` differs from ``heads`` and heads have different dilations.
     """
 
     spec = MixerSpec(
@@ -44,22 +48,25 @@ class DilatedWindow(HeadMixer):
         **common: Any,
     ) -> None:
         super().__init__(width, heads, **common)
-        self.window = _each("window", window, self.depth, "layers", 0)[self.layer]
+        self.window = _per_item("window", window, self.depth, "layers", 0)[self.layer]
         if dilation is None:
             dilation = spread(heads, self.max_length // (2 * self.window + 1))
-        self.dilation = _each("dilation", dilation, heads, "heads", 1)
+        self.dilation = _per_item("dilation", dilation, heads, "heads", 1)
         if self.kv_heads != heads and len(set(self.dilation)) > 1:
-            raise UserError("model.mixer.kv_heads: heads of different dilation share no keys; give one for all")
+            raise UserError(
+                f"model.mixer.kv_heads={self.kv_heads}: heads with different dilations cannot share keys; "
+                "set one dilation for all heads"
+            )
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention in the windows of each run of heads that have one dilation."""
+        """Compute attention in the dilated windows of all heads."""
         return self.windows(q, k, v, context)
 
     def windows(self, q: Tensor, k: Tensor, v: Tensor, context: Context, leading: int = 0) -> Tensor:
-        """Attention in windows and to the first ``leading`` tokens, what these see themselves left open."""
+        """Compute attention in windows and to the first ``leading`` tokens; the outputs of these are unspecified."""
         parts, start = [], 0
         for dilation, run in groupby(self.dilation):
-            # All heads are one run, or there are as many keys as heads.
+            # Either all heads have one dilation, or there are as many key heads as heads.
             stop = start + len(list(run))
             parts.append(
                 within_window(
@@ -77,13 +84,16 @@ class DilatedWindow(HeadMixer):
 
 
 def spread(heads: int, most: int) -> tuple[int, ...]:
-    """A power of two for each head, from 1 in the first to the largest within ``most`` in the last."""
+    """Return a power of two for each head, from 1 in the first to the largest up to ``most`` in the last."""
     largest = max(1, most).bit_length() - 1
     return tuple(2 ** round(head * largest / max(1, heads - 1)) for head in range(heads))
 
 
-def _each(name: str, given: int | Sequence[int], count: int, of: str, least: int) -> tuple[int, ...]:
-    """``given`` for each of ``count`` layers or heads."""
+def _per_item(name: str, given: int | Sequence[int], count: int, of: str, least: int) -> tuple[int, ...]:
+    """Return one value for each of ``count`` layers or heads; ``of`` names them in errors.
+
+    Raises ``UserError`` if a list has another length, or a value is below ``least``.
+    """
     values = (given,) * count if isinstance(given, int) else tuple(given)
     if len(values) != count:
         raise UserError(f"model.mixer.{name}={list(values)}: must be one number, or one for each of {count} {of}")

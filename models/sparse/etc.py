@@ -1,4 +1,4 @@
-"""Tokens see a window and every global token, global tokens see everything, all under relative labels."""
+"""ETC: tokens attend to a window and to global tokens, global tokens to everything, with relative position labels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lra_bench.contracts import UserError
 
-from ..kernels.block import Beside, Bias, block_attention
+from ..kernels.block import AdditionalKeys, Bias, block_attention
 from ..kernels.few import few_attention
 from ..kernels.patterns import SMALLEST_BLOCK, in_window
 from ..kernels.segments import segment_mean, segment_of
@@ -18,19 +18,38 @@ from ..kernels.sorting import take
 from ..mixer import Context, HeadMixer, MixerSpec, Padding
 from .streams import streams
 
-LINKS = 4  # the first labels: a token reads its segment's global token, or another; a global token does alike
+LINKS = 4
+"""Number of labels for pairs of a token and a global token, before the labels of distances.
+
+A token to the global token of its segment (0) or another (1), a global token to a token of its segment (2) or another
+(3).
+"""
 
 
 class ETC(HeadMixer):
-    """A token sees ``window`` tokens on each side and all global tokens in one softmax; global tokens see all rows.
+    """Attention of tokens to a window and to all global tokens in one softmax, and of global tokens to everything.
 
-    Ainslie et al. 2020, arXiv 2004.08483. x (B, N, E) -> (B, N, E). O(N (w + g) D) time; scores are held, O(N (w + g)).
-    The row is cut into ``global_tokens`` segments, as equal as they can be; each has a global token, a row before the
-    tokens with the same projections and feed-forward network. A label r adds (q · e_r + b_r) / √D to scores, with a
-    vector and a number of each head: distances up to ``clip`` on either side, within either kind of rows, and whether
-    a token belongs to a global token's segment, in both directions. A CLS row is a global token without a segment.
-    Deviates: segments are no sentences, of which the tasks know none; a global token begins as the mean of its segment
-    plus a learned vector, not as an embedding of its own; the loss on hidden segments belongs to pre-training.
+    Ainslie et al. 2020, arXiv 2004.08483. x (B, N, E) -> (B, N, E). O(N (w + g) D) time; O(N (w + g)) memory, since
+    scores are stored. The sequence is cut into g segments, whose lengths differ by at most one. Each has a global
+    token: a row before the tokens, with the same projections and feed-forward network. A label r adds
+    (q · e_r + b_r) / √D to a score, with e_r and b_r learned for each head. Labels are clipped offsets, between tokens
+    and between global tokens, and whether a token belongs to the segment of a global token, separately for both
+    directions. A CLS row is a global token without a segment.
+
+    Deviations from the paper: segments are not sentences, which the tasks do not have; a global token is initialised to
+    the mean of its segment plus a learned vector instead of a separate embedding; the loss on masked segments, which is
+    for pre-training, is omitted.
+
+    Args:
+        width: Model width E.
+        heads: Number of heads H.
+        window: Number of tokens w on each side that a token attends to.
+        global_tokens: Number g of global tokens; 0 for none.
+        clip: Largest offset with its own label.
+        common: Options of ``HeadMixer``.
+
+    Raises:
+        UserError: If an option is negative.
     """
 
     spec = MixerSpec(
@@ -55,42 +74,54 @@ class ETC(HeadMixer):
         self.start = nn.Parameter(torch.randn(width) * 0.02) if first else None
 
     def prefix_rows(self, x: Tensor, context: Context) -> Tensor | None:
-        """The global tokens (B, S, E) of x, one for each segment; None where none are asked for."""
+        """Return the global tokens (B, S, E) of x (B, N, E), one for each segment; None if there are none."""
         if not self.global_tokens:
             return None
         means = segment_mean(x[:, None], self.global_tokens, context.padding)[0][:, 0].to(x.dtype)
         return means if self.start is None else means + self.start
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Attention of global rows and of tokens, with shared projections."""
+        """Compute attention of global rows and of tokens, with shared projections."""
         rows, tokens, padding = streams(self, x, context)
         count, length, device = rows.shape[1], tokens.shape[1], x.device
         heads = self.project(x if context.prefix else torch.cat((rows, tokens), 1))
-        # (q · e_r + b_r) / √D of every label, from which those who read take theirs.
-        told = (heads[0] @ self.labels.mT + self.label_bias[:, None]) * self.head_dim**-0.5
+        # (q · e_r + b_r) / √D of every label; each pair gathers that of its label.
+        by_label = (heads[0] @ self.labels.mT + self.label_bias[:, None]) * self.head_dim**-0.5
         segment, own = segment_of(length, self.global_tokens, padding, device)
         slots, places = min(self.global_tokens, length), torch.arange(count, device=device)
         belongs = (segment[..., None] == places.where(places < slots, -1))[:, None]
         real = segment.new_ones(1, length, dtype=torch.bool) if padding is None else padding.valid
-        seen = torch.cat(((places < own) | (places >= slots), real), -1)[:, None, None]
-        o = self._tokens(*heads, told, belongs, seen, padding)
+        mask = torch.cat(((places < own) | (places >= slots), real), -1)[:, None, None]
+        o = self._token_outputs(*heads, by_label, belongs, mask, padding)
         if count:
-            o = torch.cat((self._globals(*heads, told, belongs, seen), o), 2)
+            o = torch.cat((self._row_outputs(*heads, by_label, belongs, mask), o), 2)
         y = self.merge(o)
         return (y if context.prefix else y[:, count:]), context
 
-    def _tokens(
-        self, q: Tensor, k: Tensor, v: Tensor, told: Tensor, belongs: Tensor, seen: Tensor, padding: Padding | None
+    def _token_outputs(
+        self, q: Tensor, k: Tensor, v: Tensor, by_label: Tensor, belongs: Tensor, mask: Tensor, padding: Padding | None
     ) -> Tensor:
-        """What tokens read of their windows and, where each ``belongs`` to one (B, 1, N, P), of global rows."""
-        (length, count), beside = belongs.shape[-2:], None
+        """Return the outputs (B, H, N, D) of tokens.
+
+        Args:
+            q: Queries (B, H, P + N, D) of P global rows and N tokens.
+            k: Keys (B, G, P + N, D).
+            v: Values (B, G, P + N, D).
+            by_label: Score of each label (B, H, P + N, labels).
+            belongs: Mask (B, 1, N, P): whether a token is in the segment of a global row.
+            mask: Mask (B, 1, 1, P + N) of rows that are neither padding nor missing global tokens.
+            padding: Padding of the tokens.
+        """
+        (length, count), global_rows = belongs.shape[-2:], None
         rows = k[:, :, :count], v[:, :, :count]
-        q, k, v, told = (x[:, :, count:] for x in (q, k, v, told))
+        q, k, v, by_label = (x[:, :, count:] for x in (q, k, v, by_label))
         if count:
-            links = torch.where(belongs, told[..., 0:1], told[..., 1:2])
+            links = torch.where(belongs, by_label[..., 0:1], by_label[..., 1:2])
             scores = grouped(q * self.head_dim**-0.5, rows[0].mT) + links
-            hidden = ~seen[..., :count]
-            beside = Beside(scores.masked_fill(hidden, -torch.inf), lambda weights: grouped(weights, rows[1]))
+            masked = ~mask[..., :count]
+            global_rows = AdditionalKeys(
+                scores.masked_fill(masked, -torch.inf), lambda weights: grouped(weights, rows[1])
+            )
         block = min(max(self.window, SMALLEST_BLOCK), length)
         return block_attention(
             q,
@@ -99,26 +130,29 @@ class ETC(HeadMixer):
             block=block,
             neighbours=(0, 0) if block == length else (1, 1),
             keep=in_window(self.window, causal=False),
-            bias=self._distances(told),
-            beside=beside,
+            bias=self._distances(by_label),
+            beside=global_rows,
             padding=padding,
             dropout=self.drop_rate,
         )
 
-    def _globals(self, q: Tensor, k: Tensor, v: Tensor, told: Tensor, belongs: Tensor, seen: Tensor) -> Tensor:
-        """What global rows read of each other and of all tokens: (B, H, P, D)."""
-        count = belongs.shape[-1]
-        told, rows = told[:, :, :count], torch.arange(count, device=q.device)[None]
-        links = torch.where(belongs.mT, told[..., 2:3], told[..., 3:4])
-        bias = torch.cat((self._distances(told)(rows, rows)[:, :, 0], links), -1)
-        return few_attention(q[:, :, :count], k, v, visible=seen, bias=bias, dropout=self.drop_rate)
+    def _row_outputs(self, q: Tensor, k: Tensor, v: Tensor, by_label: Tensor, belongs: Tensor, mask: Tensor) -> Tensor:
+        """Return the outputs (B, H, P, D) of global rows, which attend to each other and to all tokens.
 
-    def _distances(self, told: Tensor) -> Bias:
-        """The bias of distances between rows of one kind, whose labels ``told`` (B, H, N, labels)."""
+        Arguments are those of ``_token_outputs``.
+        """
+        count = belongs.shape[-1]
+        by_label, rows = by_label[:, :, :count], torch.arange(count, device=q.device)[None]
+        links = torch.where(belongs.mT, by_label[..., 2:3], by_label[..., 3:4])
+        bias = torch.cat((self._distances(by_label)(rows, rows)[:, :, 0], links), -1)
+        return few_attention(q[:, :, :count], k, v, visible=mask, bias=bias, dropout=self.drop_rate)
+
+    def _distances(self, by_label: Tensor) -> Bias:
+        """Return the bias of offsets between rows of one kind, from their scores ``by_label`` (B, H, N, labels)."""
 
         def added(queries: Tensor, keys: Tensor) -> Tensor:
-            place = (keys[:, None] - queries[..., None]).clamp(-self.clip, self.clip)
-            each = take(told, queries.expand(*told.shape[:2], -1, -1))
-            return each.gather(-1, (place + LINKS + self.clip).expand(*told.shape[:2], -1, -1, -1))
+            offset = (keys[:, None] - queries[..., None]).clamp(-self.clip, self.clip)
+            gathered = take(by_label, queries.expand(*by_label.shape[:2], -1, -1))
+            return gathered.gather(-1, (offset + LINKS + self.clip).expand(*by_label.shape[:2], -1, -1, -1))
 
         return added

@@ -1,4 +1,4 @@
-"""Attention of blocks of tokens to themselves and to what lies beside them."""
+"""Image Transformer, 1-D local attention: blocks of tokens attend to themselves and to adjacent tokens."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from ..mixer import Context, HeadMixer, MixerSpec
 
 
 class ImageLocal1d(HeadMixer):
-    """All tokens of a block see the block and the ``flange`` tokens on either side of it, or, if causal, before it.
+    """Attention of all tokens of a block to the block and to the ``flange`` tokens on either side of it.
 
-    The 1-D local attention of the Image Transformer (Parmar et al. 2018, arXiv 1802.05751) over pixels in raster order;
-    of their own block, causal tokens see the earlier ones. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). For
-    blocks of b and a flange of f: O(N (b + 2f) D) time; O(N (1 + 2f / b) D) memory beside masks, and N (b + 2f) where
-    weights are dropped on CPU.
-    Deviates: the paper's decoder is causal; where the task is not, the flange lies on both sides, as in its authors'
-    tensor2tensor. Any row is read as pixels are. Prefix rows are ordinary rows: a CLS row sees the first block.
+    The 1-D local attention of the Image Transformer (Parmar et al. 2018, arXiv 1802.05751) over pixels in raster order.
+    If causal, the flange is only before the block, and tokens do not attend to later ones of their block.
+    q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). For blocks of b = ``block`` tokens and a flange of f:
+    O(N (b + 2f) D) time; O(N (1 + 2f / b) D) memory in addition to masks, and N (b + 2f) weights if they are dropped on
+    CPU. Prefix rows are treated like tokens: a CLS row is in the first block. Raises ``UserError`` if an option is out
+    of range.
+
+    Deviations from the paper: the paper's decoder is causal; if the task is not, the flange is on both sides, as in the
+    authors' tensor2tensor. Sequences that are not images are treated like pixels.
     """
 
     spec = MixerSpec(
@@ -43,9 +46,9 @@ class ImageLocal1d(HeadMixer):
         self.block, self.flange = block, flange
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention of blocks to their memories."""
+        """Compute attention of blocks to themselves and their flanges."""
         length, block = q.shape[2], self.block
-        # A real query of a right-padded causal row sees real keys only.
+        # With right padding and a causal mask, no real query attends to padding.
         padding = None if self.causal else context.padding
         if block >= length:
             return softmax_attention(q, k, v, padding=padding, causal=self.causal, dropout=self.drop_rate)

@@ -1,4 +1,4 @@
-"""Attention of rectangles of an image to themselves and to what lies around them."""
+"""Image Transformer, 2-D local attention: rectangles of pixels attend to themselves and to adjacent pixels."""
 
 from __future__ import annotations
 
@@ -17,15 +17,27 @@ from .two_patterns import near_root
 
 
 class ImageLocal2d(HeadMixer):
-    """All pixels of a rectangle see it and those within a flange on its four sides.
+    """Attention of all pixels of a rectangle to the rectangle and to a flange on its four sides.
 
     The 2-D local attention of the Image Transformer (Parmar et al. 2018, arXiv 1802.05751). q (B, H, N, D), k and v
-    (B, G, N, D) -> (B, H, N, D). ``block`` and ``flange`` are (lines, columns), or one number for both. O(N M D) time
-    for a rectangle and flange of M pixels; O(N D M / block) memory, and N M where weights are dropped on CPU.
-    Prefix rows, being no pixels, see all rows and are seen by all.
-    Deviates: the paper's decoder has the flange above and beside, in an order of blocks that is not the order of the
-    row, so there is no causal form. ``columns`` is by default the image's, of longer rows too; rows of a task without
-    images are laid out in lines of the square root of ``max_length``, to the nearest multiple of eight.
+    (B, G, N, D) -> (B, H, N, D). O(N M D) time for M pixels in a rectangle and its flange; O(N D M / block) memory, and
+    N M weights if they are dropped on CPU. Prefix rows, which are not pixels, attend to all rows and are visible to
+    all rows.
+
+    Deviation from the paper: the flange of the paper's decoder is above and on both sides, and blocks are generated in
+    an order that is not that of the sequence. Here the flange is on all sides and there is no causal form.
+
+    Args:
+        width: Model width E.
+        heads: Number of heads H.
+        block: (rows, columns) of a rectangle in pixels, or one number for both.
+        flange: (rows, columns) of the flange in pixels, or one number for both.
+        columns: Number of columns of the image. The default is that of the task's image, also for longer sequences;
+            without images, the square root of ``max_length``, rounded to a multiple of eight.
+        common: Options of ``HeadMixer``.
+
+    Raises:
+        UserError: If an option is out of range.
     """
 
     spec = MixerSpec(
@@ -53,7 +65,7 @@ class ImageLocal2d(HeadMixer):
         self.columns = columns
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention of pixels in rectangles, and of prefix rows to everything."""
+        """Compute attention of pixels within rectangles and flanges, and of prefix rows to everything."""
         prefix, padding = context.prefix, context.padding
         size = self.size(q.shape[2] - prefix, context)
         if all(own >= whole for own, whole in zip(self.block, size, strict=True)):
@@ -67,15 +79,15 @@ class ImageLocal2d(HeadMixer):
         return torch.cat((first.to(o.dtype), o), 2)
 
     def size(self, pixels: int, context: Context) -> tuple[int, int]:
-        """Lines and columns of so many pixels, the last line perhaps cut."""
+        """Return the (rows, columns) of an image with this number of pixels, whose last row may be incomplete."""
         columns = self.columns or (context.grid[1] if context.grid else near_root(self.max_length))
         columns = min(columns, pixels)
         return -(-pixels // columns), columns
 
 
 def _pair(name: str, given: int | Sequence[int], least: int) -> tuple[int, int]:
-    """``given`` for lines and for columns."""
+    """Return the value for rows and that for columns; raise ``UserError`` if one is below ``least``."""
     values = (given, given) if isinstance(given, int) else tuple(given)
     if len(values) != 2 or min(values) < least:
-        raise UserError(f"model.mixer.{name}={given}: must be one number, or two (lines, columns), at least {least}")
+        raise UserError(f"model.mixer.{name}={given}: must be one number, or two (rows, columns), at least {least}")
     return values

@@ -1,4 +1,4 @@
-"""Attention in a window, with a few tokens that see all and are seen by all."""
+"""Longformer: sliding-window attention with a few global tokens."""
 
 from __future__ import annotations
 
@@ -16,14 +16,27 @@ from .dilated_window import DilatedWindow
 
 
 class Longformer(DilatedWindow):
-    """Tokens see a window around them and the global tokens; these see every token, by projections of their own.
+    """Attention of tokens to a window and to global tokens, and of global tokens to all tokens.
 
-    Beltagy et al. 2020, arXiv 2004.05150. x (B, N, E) -> (B, N, E). O(N (w + g) D) time, O(N D) memory beside masks.
-    ``window`` is one-sided (the paper's 512 is 256 here), one for all layers or a list of one for each; ``dilation`` is
-    the distance between the tokens of a window, one for all heads or a list. The first ``global_tokens`` rows are
-    global, prefix rows among them: a CLS row is global, or the first token where there is none. By default one is,
-    none where the task is causal, as in the paper. All meet in one softmax, no key twice.
-    Deviates: global tokens of a causal model, where asked for, see only what precedes them.
+    Beltagy et al. 2020, arXiv 2004.05150. x (B, N, E) -> (B, N, E). O(N (w + g) D) time, O(N D) memory in addition to
+    masks. Global tokens have separate projections for their own attention. Keys of the window and of global tokens are
+    in one softmax, none of them twice.
+
+    Deviation from the paper: global tokens of a causal model attend only to preceding tokens and themselves; the
+    paper's causal model has none, which is also the default here.
+
+    Args:
+        width: Model width E.
+        heads: Number of heads H.
+        dilation: Distance between the tokens of a window, for all heads or a list with one for each head.
+        global_tokens: Number g of leading rows that are global, including prefix rows: with one, the CLS row, or the
+            first token if there is no CLS row. By default 1, or 0 if causal.
+        window: Number w of tokens on each side, for all layers or a list with one for each layer. The window of 512 in
+            the paper is 256 here.
+        common: Options of ``HeadMixer``.
+
+    Raises:
+        UserError: If an option is invalid, or ``kv_heads`` differs from ``heads`` and heads have different dilations.
     """
 
     spec = MixerSpec(
@@ -59,7 +72,7 @@ class Longformer(DilatedWindow):
                 nn.init.zeros_(linear.bias)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Attention of all rows in their windows, then of the global ones to everything."""
+        """Compute attention of all rows in their windows, then replace the outputs of global rows."""
         count = min(self.global_tokens, x.shape[1])
         q, k, v = self.project(x)
         o = self.attend(*self.turn(q, k, context), v, context)
@@ -68,13 +81,13 @@ class Longformer(DilatedWindow):
         return self.finish(o, q, k, v, context)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention in windows and to global tokens; rows of global tokens are left to be replaced."""
+        """Compute attention in windows and to global tokens; the outputs of global tokens are unspecified."""
         return self.windows(q, k, v, context, leading=min(self.global_tokens, q.shape[2]))
 
     def _global_rows(self, x: Tensor, count: int, context: Context) -> Tensor:
-        """What the first ``count`` rows see of all rows, or of those up to themselves: (B, H, count, D)."""
-        seen = x[:, :count] if self.causal else x
-        q, k, v = self.global_query(x[:, :count]), self.global_key(seen), self.global_value(seen)
+        """Return the outputs (B, H, count, D) of the first ``count`` rows, which attend to all rows unless causal."""
+        visible = x[:, :count] if self.causal else x
+        q, k, v = self.global_query(x[:, :count]), self.global_key(visible), self.global_value(visible)
         q, k = self.turn(self.split(q), self.split(k), context)
         padding = None if self.causal else context.padding
         return softmax_attention(q, k, self.split(v), padding=padding, causal=self.causal, dropout=self.drop_rate)

@@ -1,4 +1,4 @@
-"""Attention of blocks to themselves and to random other blocks."""
+"""Random block attention: blocks attend to themselves and to random other blocks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .random_blocks import RandomBlocks
 
 
 class RandomAttention(RandomBlocks):
-    """Blocks of tokens see themselves and ``random_blocks`` random others, or, if causal, such as precede them.
+    """Attention of blocks to themselves and to ``random_blocks`` random others, or, if causal, random preceding ones.
 
     The random pattern of Lin et al. 2021, arXiv 2106.04554: that of BigBird (Zaheer et al. 2020, arXiv 2007.14062)
-    without its window and global blocks. With ``block`` 1 it is keys that are random. q, k, v (B, H, N, D) ->
-    (B, H, N, D). For blocks of b and r random ones: O(N (1 + r) b D) time; O(N (1 + r) D) memory beside masks, and
-    N (1 + r) b where weights are dropped on CPU; choosing them takes N r^2 / b steps.
-    Random blocks are chosen among those that hold tokens of the row, so that padding changes nothing; a row or a past
-    of fewer sees all of them. Prefix rows are ordinary rows.
+    without its window and global blocks. With ``block=1``, single keys are random. q, k, v (B, H, N, D) ->
+    (B, H, N, D). For blocks of b tokens and r random blocks: O(N (1 + r) b D) time; O(N (1 + r) D) memory in addition
+    to masks, and N (1 + r) b weights if they are dropped on CPU; sampling takes N r^2 / b steps. Random blocks are
+    sampled from those that contain tokens of the sequence, so that padding has no effect; if fewer than r are
+    available, all of them are visible. Prefix rows are treated like tokens.
     """
 
     spec = MixerSpec(
@@ -41,8 +41,8 @@ class RandomAttention(RandomBlocks):
         super().__init__(width, heads, block=block, random_blocks=random_blocks, **common)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention by blocks."""
-        # A real query of a right-padded causal row sees real keys only.
+        """Compute block-sparse attention."""
+        # With right padding and a causal mask, no real query attends to padding.
         padding = None if self.causal else context.padding
         blocks = -(-q.shape[2] // self.block)
         if blocks <= 1 + self.random_blocks:
@@ -59,11 +59,14 @@ class RandomAttention(RandomBlocks):
         )
 
     def table(self, counts: Tensor, blocks: int) -> Tensor:
-        """Which blocks each block sees (B, H, blocks, 1 + r), −1 for none, where rows hold ``counts`` (B,) blocks."""
-        own = torch.arange(blocks, device=counts.device)
+        """Return the blocks that each block attends to (B, H, blocks, 1 + r), −1 for none.
+
+        ``counts`` (B,) are the numbers of blocks that contain tokens.
+        """
+        index = torch.arange(blocks, device=counts.device)
         if self.causal:
-            random = self.ranks(own[None, None])
+            random = self.ranks(index[None, None])
         else:
             ranks = self.ranks((counts[:, None, None] - 1).expand(-1, -1, blocks))
-            random = ranks + (ranks >= own[:, None])
-        return torch.cat((own[:, None].expand(*random.shape[:-1], 1), random), -1)
+            random = ranks + (ranks >= index[:, None])
+        return torch.cat((index[:, None].expand(*random.shape[:-1], 1), random), -1)

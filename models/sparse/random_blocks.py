@@ -1,4 +1,4 @@
-"""Random blocks of keys for each block of queries, a graph that is drawn once."""
+"""Random blocks of keys for each block of queries, sampled once."""
 
 from __future__ import annotations
 
@@ -15,14 +15,16 @@ from ..mixer import HeadMixer
 
 
 class RandomBlocks(HeadMixer):
-    """A mixer of blocks of ``block`` tokens, each of which sees ``random_blocks`` random ones among others.
+    """Base class of mixers in which blocks of ``block`` tokens attend to ``random_blocks`` random blocks, among others.
 
-    They differ by layer, head and block. Draws are made once, kept in the buffer ``draws``, and become blocks where it
-    is known how many there are to choose from; beyond ``max_length`` they repeat. A variant names what they are
-    ``drawn_as``. Raises ``UserError`` where an option does not fit.
+    Random blocks differ between layers, heads and blocks. Random integers are sampled once, from the seed, and stored
+    in the buffer ``draws``. They are mapped to blocks when the number of available blocks is known; blocks beyond
+    ``max_length`` reuse them. Raises ``UserError`` if an option is out of range, or ``kv_heads`` differs from
+    ``heads``.
     """
 
     drawn_as: ClassVar[str]
+    """Name of the random stream, defined by the subclass."""
     draws: Tensor
 
     def __init__(self, width: int, heads: int, *, block: int, random_blocks: int, **common: Any) -> None:
@@ -32,14 +34,17 @@ class RandomBlocks(HeadMixer):
         if random_blocks < 0:
             raise UserError(f"model.mixer.random_blocks={random_blocks}: must not be negative")
         if self.kv_heads != heads:
-            raise UserError("model.mixer.kv_heads: heads see different blocks, so they share no keys; leave it out")
+            raise UserError(
+                f"model.mixer.kv_heads={self.kv_heads}: heads attend to different blocks and cannot share keys; "
+                "leave it out"
+            )
         self.block, self.random_blocks = block, random_blocks
         generator = generator_of(self.drawn_as, self.seed, self.layer)
         shape = (heads, -(-self.max_length // block), random_blocks)
         self.register_buffer("draws", torch.randint(2**DRAW_BITS, shape, generator=generator))
 
     def ranks(self, available: Tensor) -> Tensor:
-        """Distinct ranks (..., H, blocks, r) below ``available`` (..., 1, blocks), −1 where there are no more."""
+        """Return distinct random ranks (..., H, blocks, r) below ``available`` (..., 1, blocks), −1 if none is left."""
         blocks = available.shape[-1]
-        own = torch.arange(blocks, device=available.device)
-        return distinct_ranks(self.draws[:, own % self.draws.shape[1], :blocks], available)
+        index = torch.arange(blocks, device=available.device)
+        return distinct_ranks(self.draws[:, index % self.draws.shape[1], :blocks], available)

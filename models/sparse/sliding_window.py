@@ -1,4 +1,4 @@
-"""Attention in a window that slides with the token."""
+"""Local attention: softmax attention in a sliding window."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from ..mixer import Context, HeadMixer, MixerSpec
 
 
 class SlidingWindow(HeadMixer):
-    """Softmax attention to the tokens at most ``window`` places away, on both sides or, if causal, before.
+    """Softmax attention to the token itself and the ``window`` tokens on each side, or, if causal, only before it.
 
-    The atomic band pattern of Lin et al. 2021, arXiv 2106.04554; as in Longformer, arXiv 2004.05150, without its
-    global tokens. q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). ``window`` is one-sided.
-    O(N w D) time and memory. Prefix rows are ordinary rows: a CLS row sees the first ``window`` tokens.
+    The band pattern of Lin et al. 2021, arXiv 2106.04554; that of Longformer, arXiv 2004.05150, without global tokens.
+    q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). O(N w D) time and memory, with w = ``window``. Prefix rows are
+    treated like tokens: a CLS row attends to the first ``window`` tokens. Raises ``UserError`` if ``window`` is
+    negative.
     """
 
     spec = MixerSpec(
@@ -36,7 +37,7 @@ class SlidingWindow(HeadMixer):
         self.window = window
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention within the band."""
+        """Compute attention within the window."""
         return within_window(
             q,
             k,

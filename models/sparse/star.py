@@ -1,4 +1,4 @@
-"""Tokens in a ring around one row that reads and is read by all of them."""
+"""Star-Transformer: tokens attend to their neighbours in a ring and to a relay, which attends to all tokens."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from .streams import joined, streams
 
 
 class StarTransformer(HeadMixer):
-    """The relay reads all tokens; a token reads itself, its two neighbours, its first layer's input, and the relay.
+    """Attention of a relay to all tokens, and of each token to itself, both neighbours, its first input and the relay.
 
-    Guo et al. 2019, arXiv 1902.09113. x (B, N, E) -> (B, N, E). O(N E) time and memory beside projections. The first
-    and the last token are neighbours: a ring, closed before the padding. The relay is a row before the tokens and
-    begins as their mean; its attention has projections of its own, as in the authors' code. A CLS row is one more
-    relay, which tokens read too.
-    Deviates: it is the mixer of a common block, without its own ReLU and norm and with a feed-forward network; the
-    relay reads before the tokens do and not after, half a layer's shift, so that what it reads last is not lost where
-    tokens alone are read out; tokens read its sum with what it read.
+    Guo et al. 2019, arXiv 1902.09113. x (B, N, E) -> (B, N, E). O(N E) time and memory in addition to projections. The
+    first and the last token of a sequence, without its padding, are neighbours, which closes a ring. The first input of
+    a token is its input to the first layer. The relay is a row before the tokens, initialised to their mean; its
+    attention has separate projections, as in the authors' code. A CLS row is an additional relay, to which tokens
+    attend as well.
+
+    Deviations from the paper: this is the mixer of a standard block, without a ReLU and a norm of the layer and with a
+    feed-forward network. In each layer the relay is updated before the tokens instead of after them, so that its last
+    update is not lost if only the outputs of tokens are used; tokens attend to the sum of the relay and its update.
     """
 
     spec = MixerSpec(family="sparse", paper="Star-Transformer", arxiv="1902.09113", carries=("star",))
@@ -36,27 +38,27 @@ class StarTransformer(HeadMixer):
         self.relay_output = linear(heads * self.head_dim, width)
 
     def prefix_rows(self, x: Tensor, context: Context) -> Tensor:
-        """The relay (B, 1, E): the mean of the tokens."""
+        """Return the relay (B, 1, E), the mean of the tokens."""
         if context.padding is None:
             return x.mean(1, keepdim=True)
         return context.padding.zero(x).sum(1, keepdim=True) / context.padding.lengths.clamp(min=1)[:, None, None]
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """The relay reads, then the tokens."""
+        """Update the relays, then the tokens; the first layer adds its input to the carry."""
         relays, tokens, padding = streams(self, x, context)
         inputs = context.carry.get("star", tokens)
-        read = self._relays(relays, tokens, padding)
-        y = self._ring(tokens, inputs, relays + read, padding)
+        update = self._relays(relays, tokens, padding)
+        y = self._ring(tokens, inputs, relays + update, padding)
         if "star" not in context.carry and self.depth > 1:
             context = context.hand_on("star", tokens)
-        return joined(read, y, context), context
+        return joined(update, y, context), context
 
     def _relays(self, relays: Tensor, tokens: Tensor, padding: Padding | None) -> Tensor:
-        """What the relays read of themselves and all tokens, (B, R, E)."""
+        """Return the updates (B, R, E) of the relays, which attend to themselves and to all tokens."""
         rows = torch.cat((relays, tokens), 1)
         q, k, v = (
-            self.split(part(of))
-            for part, of in ((self.relay_query, relays), (self.relay_key, rows), (self.relay_value, rows))
+            self.split(projection(stream))
+            for projection, stream in ((self.relay_query, relays), (self.relay_key, rows), (self.relay_value, rows))
         )
         visible = None
         if padding is not None:
@@ -66,24 +68,27 @@ class StarTransformer(HeadMixer):
         return y
 
     def _ring(self, tokens: Tensor, inputs: Tensor, relays: Tensor, padding: Padding | None) -> Tensor:
-        """What each token reads of its few keys (B, N, E); heads stay within tokens, so that nothing is reordered."""
-        groups, own = self.kv_heads, self.query(tokens)
-        q = own.unflatten(-1, (groups, -1, self.head_dim))
-        seen = []
-        for part in (self.key, self.value):
-            ring = part(tokens)
-            first = ring if inputs is tokens else part(inputs)
-            keys = (*neighbours(ring, padding), ring, first, *part(relays).split(1, 1))
-            seen.append([each.unflatten(-1, (groups, 1, self.head_dim)) for each in keys])
-        scores = torch.stack([(q * key).sum(-1) for key in seen[0]], -1) * self.head_dim**-0.5
+        """Return the outputs (B, N, E) of the tokens.
+
+        The head axis stays after the token axis, so that no tensor is transposed.
+        """
+        groups, projected = self.kv_heads, self.query(tokens)
+        q = projected.unflatten(-1, (groups, -1, self.head_dim))
+        kv = []
+        for projection in (self.key, self.value):
+            ring = projection(tokens)
+            first = ring if inputs is tokens else projection(inputs)
+            sources = (*neighbours(ring, padding), ring, first, *projection(relays).split(1, 1))
+            kv.append([source.unflatten(-1, (groups, 1, self.head_dim)) for source in sources])
+        scores = torch.stack([(q * key).sum(-1) for key in kv[0]], -1) * self.head_dim**-0.5
         weights = dropout(scores.softmax(-1), self.drop_rate).to(q.dtype).unsqueeze(-2).unbind(-1)
-        o = sum(weight * value for weight, value in zip(weights, seen[1], strict=True))
-        y: Tensor = self.output(o.reshape(own.shape))
+        o = sum(weight * value for weight, value in zip(weights, kv[1], strict=True))
+        y: Tensor = self.output(o.reshape(projected.shape))
         return y
 
 
 def neighbours(x: Tensor, padding: Padding | None) -> tuple[Tensor, Tensor]:
-    """The row before and the row after each row of x (B, N, C), on a ring of the real ones."""
+    """Return the token before and the token after each token of x (B, N, C), on a ring without padding."""
     after = torch.cat((x[:, 1:], x[:, :1]), 1)
     if padding is None:
         return torch.cat((x[:, -1:], x[:, :-1]), 1), after

@@ -1,4 +1,4 @@
-"""Two streams in one mixer: the rows before the tokens, and the tokens."""
+"""Helpers for mixers that treat prefix rows and tokens separately."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ..mixer import Context, Mixer, Padding
 
 
 def streams(mixer: Mixer, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Padding | None]:
-    """The rows (B, P, E) before the tokens, the tokens (B, N, E) of x, and the padding of the tokens alone.
+    """Return the prefix rows (B, P, E) of x, its tokens (B, N, E) and the padding of the tokens.
 
-    Where nothing stands before the tokens, the mixer makes its rows for itself.
+    If x has no prefix, the rows are those of ``mixer.prefix_rows``.
     """
     before, padding = context.prefix, context.padding
     if not before:
@@ -23,5 +23,5 @@ def streams(mixer: Mixer, x: Tensor, context: Context) -> tuple[Tensor, Tensor, 
 
 
 def joined(rows: Tensor, tokens: Tensor, context: Context) -> Tensor:
-    """Both streams as the stack has them: without the rows that the mixer made for itself."""
+    """Return prefix rows and tokens in one tensor, or only the tokens if the input of the mixer had no prefix."""
     return torch.cat((rows, tokens), 1) if context.prefix else tokens

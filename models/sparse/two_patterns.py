@@ -1,4 +1,4 @@
-"""Two patterns of attention that together reach every token in two steps."""
+"""Base class of the Sparse Transformer: two attention patterns that together connect all tokens in two steps."""
 
 from __future__ import annotations
 
@@ -13,15 +13,21 @@ from lra_bench.contracts import UserError
 from ..mixer import Context, HeadMixer
 
 COMBINATIONS = ("merged", "heads", "interleave")
-MULTIPLE = 8  # matrix units and masks prefer such strides
+MULTIPLE = 8
+"""Number of which default strides are multiples, for the efficiency of matrix units and masks."""
 
 
 class TwoPatterns(HeadMixer):
-    """A near pattern within ``stride`` tokens and a far one that skips by it, of the Sparse Transformer.
+    """Base class of mixers with a near pattern within ``stride`` tokens and a far pattern in steps of ``stride``.
 
-    Child et al. 2019, arXiv 1904.10509. ``combine`` says how heads use them: ``merged``, each both in one softmax;
-    ``heads``, the first half the near one, the other half the far one; ``interleave``, even layers the near one, odd
-    layers the far one. ``stride`` is by default the square root of ``max_length``, to the nearest multiple of eight.
+    The Sparse Transformer of Child et al. 2019, arXiv 1904.10509. ``stride`` is by default the multiple of eight
+    nearest to the square root of ``max_length``. ``combine`` is one of:
+
+    - ``merged``: each head uses both patterns in one softmax.
+    - ``heads``: the first half of the heads uses the near pattern, the second half the far pattern.
+    - ``interleave``: even layers use the near pattern, odd layers the far pattern.
+
+    Raises ``UserError`` if an option is invalid, or ``kv_heads`` differs from ``heads``.
     """
 
     def __init__(
@@ -31,16 +37,16 @@ class TwoPatterns(HeadMixer):
         if stride is not None and stride < 1:
             raise UserError(f"model.mixer.stride={stride}: must be at least 1")
         if combine not in COMBINATIONS:
-            raise UserError(f"model.mixer.combine={combine}: is none of {', '.join(COMBINATIONS)}")
+            raise UserError(f"model.mixer.combine={combine}: must be one of {', '.join(COMBINATIONS)}")
         if combine == "heads" and heads < 2:
-            raise UserError("model.mixer.combine=heads: needs two heads; set merged or interleave")
+            raise UserError(f"model.mixer.combine=heads: needs 2 heads, there are {heads}; set merged or interleave")
         if self.kv_heads != heads:
-            raise UserError("model.mixer.kv_heads: heads differ in what they see; leave it out")
+            raise UserError(f"model.mixer.kv_heads={self.kv_heads}: heads have different patterns; leave it out")
         self.stride = stride or near_root(self.max_length)
         self.combine = combine
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention in one pattern or both."""
+        """Compute attention with the patterns that ``combine`` selects."""
         if self.combine == "merged":
             return self.merged(q, k, v, context)
         if self.combine == "interleave":
@@ -51,18 +57,18 @@ class TwoPatterns(HeadMixer):
         return torch.cat((near, far), 1)
 
     def near(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention in the near pattern, for as many heads as are given."""
+        """Compute attention with the near pattern, for all or some of the heads."""
         raise NotImplementedError(f"{type(self).__name__} defines no near pattern")
 
     def far(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention in the far pattern, for as many heads as are given."""
+        """Compute attention with the far pattern, for all or some of the heads."""
         raise NotImplementedError(f"{type(self).__name__} defines no far pattern")
 
     def merged(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Attention in both patterns, a key of both counted once."""
+        """Compute attention with both patterns in one softmax; a key that is in both counts once."""
         raise NotImplementedError(f"{type(self).__name__} does not merge its patterns")
 
 
 def near_root(length: int) -> int:
-    """The multiple of eight that is nearest to the square root."""
+    """Return the multiple of eight, at least 8, that is nearest to the square root of ``length``."""
     return MULTIPLE * max(1, round(math.sqrt(length) / MULTIPLE))

@@ -1,4 +1,4 @@
-"""Position encodings: their formulas, their lengths, their refusals."""
+"""Position encodings: formulas, supported lengths and errors."""
 
 import math
 
@@ -19,7 +19,7 @@ HOOKS = {"embed", "rotate", "bias", "scores", "weight"}
 
 
 @pytest.mark.parametrize(("name", "node"), POSITIONS.items())
-def test_every_file_builds_a_position_that_has_the_hooks_it_names(name, node):
+def test_every_config_builds_a_position_with_the_declared_hooks(name, node):
     position = build(node, Position, "position", width=8, heads=2, max_length=16)
     assert position.name == name
     assert position.hooks <= HOOKS
@@ -35,7 +35,7 @@ def test_every_file_builds_a_position_that_has_the_hooks_it_names(name, node):
         assert position.embed(x.bfloat16(), torch.arange(16)).dtype == torch.bfloat16
 
 
-def test_a_hook_that_is_not_there_says_so():
+def test_missing_hook_raises():
     with pytest.raises(NotImplementedError, match="no rotate hook"):
         NoPosition(8, 2, 16).rotate(*[torch.zeros(1)] * 4)
 
@@ -49,13 +49,13 @@ class TestSinusoidal:
                 assert waves[i, 2 * m].item() == pytest.approx(math.sin(i * rate), abs=1e-12)
                 assert waves[i, 2 * m + 1].item() == pytest.approx(math.cos(i * rate), abs=1e-12)
 
-    def test_inner_products_depend_on_the_distance_alone(self):
+    def test_inner_products_depend_only_on_the_offset(self):
         waves = sinusoids(torch.arange(20_000), 64)
         products = [(waves[i] @ waves[i + 7]).item() for i in (0, 100, 19_000)]
         assert max(products) - min(products) < 1e-9
         assert (waves.square().sum(-1) - 32).abs().max() < 1e-9
 
-    def test_odd_widths_and_the_scale(self):
+    def test_odd_widths_and_scale(self):
         assert sinusoids(torch.arange(3), 7).shape == (3, 7)
         x = torch.zeros(1, 9, 8)
         ratio = SinusoidalPosition(8, 2, 4, scale=1.0).embed(x, torch.arange(9)) / sinusoids(torch.arange(9), 8)
@@ -71,22 +71,22 @@ class TestLearned:
         position = LearnedPosition(4, 2, length, extend=extend)
         return position, position.table.weight.detach()
 
-    def test_starts_as_large_as_tokens(self):
+    def test_initial_scale_equals_that_of_tokens(self):
         assert LearnedPosition(64, 2, 2000).table.weight.std().item() == pytest.approx(DEVIATION, rel=0.02)
 
     @pytest.mark.parametrize("extend", ["error", "clamp", "interpolate"])
-    def test_within_the_table_every_choice_looks_up(self, extend):
+    def test_within_the_table_every_extend_looks_up(self, extend):
         position, table = self.table(extend)
         for n in (1, 7, 10):
             assert torch.equal(position.embed(torch.zeros(1, n, 4), torch.arange(n))[0], table[:n])
 
-    def test_beyond_it_an_error_names_the_option(self):
+    def test_beyond_the_table_the_error_names_the_option(self):
         position, _ = self.table("error")
         assert "position.extend" in position.supports_length(11)
         with pytest.raises(UserError, match=r"position\.extend"):
             position.embed(torch.zeros(1, 11, 4), torch.arange(11))
 
-    def test_clamp_repeats_the_last(self):
+    def test_clamp_repeats_the_last_vector(self):
         position, table = self.table("clamp")
         y = position.embed(torch.zeros(1, 14, 4), torch.arange(14))[0]
         assert torch.equal(y[:10], table) and torch.equal(y[10:], table[-1:].expand(4, 4))
@@ -98,14 +98,14 @@ class TestLearned:
         y = position.embed(torch.zeros(1, 19, 4), torch.arange(19))[0]
         assert (y[::2] - table).abs().max() < 1e-6
         assert (y[1::2] - (table[1:] + table[:-1]) / 2).abs().max() < 1e-6
-        one, only = self.table("interpolate", 1)
-        assert (one.embed(torch.zeros(1, 5, 4), torch.arange(5))[0] - only).abs().max() < 1e-7
+        single, vector = self.table("interpolate", 1)
+        assert (single.embed(torch.zeros(1, 5, 4), torch.arange(5))[0] - vector).abs().max() < 1e-7
 
-    def test_an_unknown_choice_is_refused(self):
+    def test_unknown_extend_is_rejected(self):
         with pytest.raises(UserError, match=r"position\.extend=wrap"):
             self.table("wrap")
 
-    def test_a_model_refuses_lengths_beyond_the_table_before_it_runs(self):
+    def test_model_rejects_lengths_beyond_the_table_before_running(self):
         network = model(task(), "transformer", "learned")
         assert network.supports_length(24) is None
         assert "position.extend" in network.supports_length(25)
@@ -115,11 +115,11 @@ class TestLearned:
 
 
 @pytest.mark.parametrize("mixer", ["transformer", "performer"])
-def test_only_positions_tell_order_apart(mixer):
+def test_output_depends_on_order_only_with_positions(mixer):
     batch = batch_for(task(), (24, 24))
-    turned = batch.tokens.flip(1)
+    flipped = batch.tokens.flip(1)
     for position, same in (("none", True), ("sinusoidal", False), ("learned", False)):
         network = model(task(), mixer, position)
-        after = network(type(batch)(batch.lengths, batch.targets, turned)).logits
+        after = network(type(batch)(batch.lengths, batch.targets, flipped)).logits
         difference = (after - network(batch).logits).abs().max().item()
         assert (difference < 1e-12) is same

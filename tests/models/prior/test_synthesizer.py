@@ -1,4 +1,4 @@
-"""Synthesizers: scores that come from one token or none, and their mixtures with compared ones."""
+"""Synthesizers: scores computed from single tokens or no input, and their mixtures with query-key scores."""
 
 import pytest
 import torch
@@ -19,14 +19,14 @@ synthetic = {
 
 
 def as_transformer(mixer):
-    """The transformer with the same queries, keys and values."""
+    """Return a transformer with the projections of ``mixer``."""
     full = make("transformer", causal=mixer.causal)
     full.load_state_dict({key: value for key, value in mixer.state_dict().items() if key in full.state_dict()})
     return full
 
 
-def without(mixer, form):
-    """The mixer with synthetic scores of zero."""
+def with_zero_scores(mixer, form):
+    """Set the synthetic scores of ``mixer`` to zero and return it."""
     with torch.no_grad():
         for name in synthetic[form]:
             getattr(mixer, name).zero_()
@@ -36,25 +36,25 @@ def without(mixer, form):
 @every_form
 @pytest.mark.parametrize("mixture", ["plus", "plus_alpha"])
 @pytest.mark.parametrize("causal", [False, True])
-def test_mixtures_equal_their_definition_with_gradients(form, mixture, causal):
+def test_outputs_and_gradients_of_mixtures_match_the_definition(form, mixture, causal):
     mixer, x, lengths = make(form, causal=causal, mixture=mixture), rows(2, 61), [61, 30]
     gradients = []
     for compute in (run, lambda *case: dense_output(*case)[0]):
         y = context(61, lengths).padding.zero(compute(mixer, x, lengths))
         gradients.append((y, *torch.autograd.grad(y.square().sum(), list(mixer.parameters()))))
-    for ours, expected in zip(*gradients, strict=True):
-        assert (ours - expected).abs().max() < 1e-9
+    for actual, expected in zip(*gradients, strict=True):
+        assert (actual - expected).abs().max() < 1e-9
         assert expected.abs().max() > 0
 
 
 @every_form
-def test_plus_nothing_is_a_transformer(form):
-    mixer, x = without(make(form, mixture="plus"), form), rows(2, 40)
+def test_plus_zero_scores_is_a_transformer(form):
+    mixer, x = with_zero_scores(make(form, mixture="plus"), form), rows(2, 40)
     assert (run(mixer, x, [40, 9])[:, :9] - run(as_transformer(mixer), x, [40, 9])[:, :9]).abs().max() < 1e-10
 
 
 @every_form
-def test_alpha_goes_from_one_to_the_other(form):
+def test_alpha_interpolates_between_both_scores(form):
     mixer, x = make(form, mixture="plus_alpha"), rows(2, 40)
     alone = make(form)
     alone.load_state_dict({k: v for k, v in mixer.state_dict().items() if k in alone.state_dict()})
@@ -64,7 +64,7 @@ def test_alpha_goes_from_one_to_the_other(form):
 
 
 @pytest.mark.parametrize("form", ["synthesizer_dense", "synthesizer_factorised_dense"])
-def test_a_token_writes_its_scores_alone(form):
+def test_scores_of_a_token_do_not_depend_on_other_tokens(form):
     mixer, x = make(form), rows(1, 30)
     other = torch.cat((x[:, :10], rows(1, 20, seed=1)), 1)
     _, weights = dense_output(mixer, x)
@@ -74,14 +74,14 @@ def test_a_token_writes_its_scores_alone(form):
 
 
 @pytest.mark.parametrize("form", ["synthesizer_random", "synthesizer_random_fixed", "synthesizer_factorised_random"])
-def test_weights_that_know_no_input_make_a_linear_map(form):
+def test_input_independent_weights_make_a_linear_map(form):
     mixer, x, y = make(form), rows(2, 30), rows(2, 30, seed=1)
     zero = run(mixer, 0 * x)
     assert (run(mixer, x + y) - run(mixer, x) - run(mixer, y) + zero).abs().max() < 1e-10
 
 
 @pytest.mark.parametrize("padded", [False, True])
-def test_random_scores_are_held_once_for_the_batch(padded):
+def test_random_scores_are_stored_once_for_the_batch(padded):
     n, sizes = 128, []
     for batch in (1, 8):
         mixer, x = make("synthesizer_random", dropout=0.1), rows(batch, n).requires_grad_()
@@ -89,7 +89,7 @@ def test_random_scores_are_held_once_for_the_batch(padded):
     assert sizes[0] == sizes[1] == 2 * n * n
 
 
-def test_fixed_scores_are_drawn_from_seed_and_layer_and_are_not_counted():
+def test_fixed_scores_depend_on_the_seed_and_are_not_parameters():
     fixed, other = make("synthesizer_random_fixed"), make("synthesizer_random_fixed", seed=1)
     assert "scores" in dict(fixed.named_buffers()) and "scores" not in dict(fixed.named_parameters())
     assert torch.equal(fixed.scores, make("synthesizer_random_fixed", weights=5).scores)
@@ -97,17 +97,17 @@ def test_fixed_scores_are_drawn_from_seed_and_layer_and_are_not_counted():
 
 
 @pytest.mark.parametrize("most", [1, 2, 5, 63, 64, 65, 1000])
-def test_the_two_short_rows_reach_the_greatest_length(most):
+def test_short_vectors_cover_the_maximum_length(most):
     coarse, fine = make("synthesizer_factorised_dense", max_length=most).sizes
     assert coarse * fine >= most > (coarse - 1) * fine
 
 
 @every_form
-def test_alone_there_are_no_queries_and_keys(form):
+def test_alone_has_no_queries_and_keys(form):
     assert not any(key.startswith(("query", "key")) for key in make(form).state_dict())
 
 
-def test_bad_options_are_named():
+def test_invalid_options_are_rejected():
     for form, own in (
         ("synthesizer_dense", {"mixture": "minus"}),
         ("synthesizer_dense", {"kv_heads": 1}),

@@ -1,4 +1,4 @@
-"""Sinkhorn attention: the soft permutation, what it brings, and where it is full attention."""
+"""Sinkhorn attention: the soft permutation, sorted blocks, and equality with full attention."""
 
 import pytest
 import torch
@@ -17,17 +17,17 @@ def scores(count, seed=0):
 
 class TestNormalisation:
     @pytest.mark.parametrize("count", [1, 2, 9])
-    def test_twenty_iterations_make_it_doubly_stochastic(self, count):
+    def test_twenty_iterations_give_a_doubly_stochastic_matrix(self, count):
         shares = sinkhorn(scores(count), torch.ones(count, count, dtype=torch.bool), 20)
         assert (shares.sum(-1) - 1).abs().max() < 1e-4
         assert (shares.sum(-2) - 1).abs().max() < 1e-12
 
-    def test_more_iterations_come_closer(self):
-        everything = torch.ones(9, 9, dtype=torch.bool)
-        errors = [(sinkhorn(scores(9), everything, count).sum(-1) - 1).abs().max().item() for count in (1, 5, 20)]
+    def test_more_iterations_reduce_the_error(self):
+        all_allowed = torch.ones(9, 9, dtype=torch.bool)
+        errors = [(sinkhorn(scores(9), all_allowed, count).sum(-1) - 1).abs().max().item() for count in (1, 5, 20)]
         assert errors[0] > 10 * errors[1] > 100 * errors[2]
 
-    def test_what_is_not_allowed_neither_comes_nor_counts(self):
+    def test_disallowed_entries_are_zero_and_have_no_effect(self):
         inner, allowed = scores(4), torch.zeros(7, 7, dtype=torch.bool)
         allowed[:4, :4] = True
         wide = scores(7, seed=1)
@@ -39,30 +39,30 @@ class TestNormalisation:
         (gradient,) = torch.autograd.grad(shares.square().sum(), wide)
         assert gradient.isfinite().all() and gradient[..., 4:, :].abs().max() == 0
 
-    def test_small_temperature_makes_it_hard(self):
+    def test_small_temperature_gives_a_permutation(self):
         order = torch.randperm(6, generator=torch.Generator().manual_seed(0))
-        wanted = torch.eye(6, dtype=torch.float64)[order]
-        shares = sinkhorn((wanted + 0.1 * scores(6)[0, 0]) / 0.01, torch.ones(6, 6, dtype=torch.bool), 20)
-        assert (shares - wanted).abs().max() < 1e-6
+        expected = torch.eye(6, dtype=torch.float64)[order]
+        shares = sinkhorn((expected + 0.1 * scores(6)[0, 0]) / 0.01, torch.ones(6, 6, dtype=torch.bool), 20)
+        assert (shares - expected).abs().max() < 1e-6
 
 
-def sorted_by(monkeypatch, order):
-    """Let every row be sorted by this order of blocks."""
+def fix_order(monkeypatch, order):
+    """Patch the soft permutation to be the permutation ``order`` of blocks for every sequence."""
     exact = torch.eye(len(order), dtype=torch.float64)[torch.tensor(order)]
     monkeypatch.setattr(module, "sinkhorn", lambda scores, allowed, iterations: exact.expand_as(scores))
 
 
 @pytest.mark.parametrize("form", FORMS)
 class TestAttention:
-    def test_blocks_that_stay_see_themselves_alone(self, form, monkeypatch):
-        sorted_by(monkeypatch, [0, 1, 2])
+    def test_blocks_sorted_to_themselves_attend_only_to_themselves(self, form, monkeypatch):
+        fix_order(monkeypatch, [0, 1, 2])
         mixer, full, x = make(form, block=8), make("transformer"), rows(2, 24)
         full.load_state_dict({k: v for k, v in mixer.state_dict().items() if k in full.state_dict()})
         y = torch.cat([run(full, part) for part in x.split(8, 1)], 1)
         assert (run(mixer, x) - y).abs().max() < 1e-12
 
-    def test_a_block_sees_what_is_sorted_to_it(self, form, monkeypatch):
-        sorted_by(monkeypatch, [2, 0, 1])
+    def test_a_block_attends_to_the_block_sorted_to_it(self, form, monkeypatch):
+        fix_order(monkeypatch, [2, 0, 1])
         mixer, full, x = make(form, block=8), make("transformer"), rows(2, 24)
         full.load_state_dict({k: v for k, v in mixer.state_dict().items() if k in full.state_dict()})
         for own, other in ((0, 2), (1, 0), (2, 1)):
@@ -75,19 +75,19 @@ class TestAttention:
         assert (run(mixer, x, [40, 23]) - run(full, x, [40, 23]))[0].abs().max() < 1e-12
         assert (run(mixer, x, [40, 23]) - run(full, x, [40, 23]))[1, :23].abs().max() < 1e-12
 
-    def test_noise_comes_in_training_alone(self, form):
+    def test_noise_is_added_only_in_training(self, form):
         mixer, x = make(form), rows(2, 61)
-        still = run(mixer, x)
+        without_noise = run(mixer, x)
         mixer.train()
         noisy = [run(mixer, x) for _ in range(2)]
-        assert not torch.equal(noisy[0], noisy[1]) and not torch.equal(noisy[0], still)
+        assert not torch.equal(noisy[0], noisy[1]) and not torch.equal(noisy[0], without_noise)
 
-    def test_bad_options_are_named(self, form):
+    def test_invalid_options_are_rejected(self, form):
         for own in ({"block": -1}, {"iterations": 0}, {"temperature": 0.0}, {"kv_heads": 1}):
             with pytest.raises(UserError, match=rf"model\.mixer\.{next(iter(own))}"):
                 make(form, **own)
 
 
 @pytest.mark.parametrize(("most", "block"), [(1, 8), (256, 16), (257, 24), (1024, 32), (4096, 64)])
-def test_blocks_are_by_default_the_root_of_the_greatest_length(most, block):
+def test_default_block_is_the_root_of_the_maximum_length(most, block):
     assert make("sinkhorn", max_length=most).block == block

@@ -1,4 +1,4 @@
-"""SortCut: what is cut, what is read, and where nothing is lost."""
+"""SortCut: the kept blocks, their attention, and equality with full attention."""
 
 import pytest
 import torch
@@ -8,8 +8,8 @@ from lra_bench.models.routed import sorted_blocks as module
 from tests.support.mixer_cases import dense_output, make, rows, run
 
 
-def sorted_by(monkeypatch, order):
-    """Let every row be sorted by this order of blocks."""
+def fix_order(monkeypatch, order):
+    """Patch the soft permutation to be the permutation ``order`` of blocks for every sequence."""
     exact = torch.eye(len(order), dtype=torch.float64)[torch.tensor(order)]
 
     def sorting(scores, allowed, iterations):
@@ -19,22 +19,22 @@ def sorted_by(monkeypatch, order):
 
 
 def pair(**own):
-    """SortCut and full attention with the same projections."""
+    """Return a SortCut mixer and a transformer with the same projections."""
     mixer, full = make("sortcut", **own), make("transformer")
     full.load_state_dict({key: value for key, value in mixer.state_dict().items() if key in full.state_dict()})
     return mixer, full
 
 
-def attended(full, x, keys):
-    """Full attention of all tokens to ``keys`` alone."""
+def attention_to(full, x, keys):
+    """Return the output of full attention of all tokens to the tokens ``keys``."""
     q, k, v = full.project(x)
     scores = q @ k[:, :, keys].mT * full.head_dim**-0.5
     return full.merge(scores.softmax(-1) @ v[:, :, keys])
 
 
 @pytest.mark.parametrize("n", [24, 21])
-def test_nothing_is_lost_where_all_blocks_are_kept(n, monkeypatch):
-    sorted_by(monkeypatch, [2, 0, 1])
+def test_keeping_all_blocks_is_full_attention(n, monkeypatch):
+    fix_order(monkeypatch, [2, 0, 1])
     mixer, full = pair(block=8, budget=3)
     x = rows(2, n)
     assert (run(mixer, x) - run(full, x)).abs().max() < 1e-12
@@ -42,18 +42,18 @@ def test_nothing_is_lost_where_all_blocks_are_kept(n, monkeypatch):
 
 
 @pytest.mark.parametrize(("budget", "kept"), [(1, [16, 24]), (2, [16, 24, 0, 8])])
-def test_every_token_reads_the_kept_blocks_and_nothing_else(budget, kept, monkeypatch):
-    sorted_by(monkeypatch, [2, 0, 1])
+def test_every_token_attends_only_to_the_kept_blocks(budget, kept, monkeypatch):
+    fix_order(monkeypatch, [2, 0, 1])
     mixer, full = pair(block=8, budget=budget)
     x = rows(2, 24)
     keys = [j for a, b in zip(kept[::2], kept[1::2], strict=True) for j in range(a, b)]
-    assert (run(mixer, x) - attended(full, x, keys)).abs().max() < 1e-12
+    assert (run(mixer, x) - attention_to(full, x, keys)).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize(
     ("block", "budget", "n", "length"), [(8, 2, 61, 5), (8, 3, 61, 17), (4, 9, 30, 8), (1, 4, 9, 2)]
 )
-def test_short_rows_have_fewer_blocks_than_the_budget(block, budget, n, length):
+def test_short_sequences_have_fewer_blocks_than_the_budget(block, budget, n, length):
     mixer, x = make("sortcut", block=block, budget=budget), rows(2, n)
     lengths = [n, length]
     expected = dense_output(mixer, x, lengths)[0]
@@ -63,25 +63,25 @@ def test_short_rows_have_fewer_blocks_than_the_budget(block, budget, n, length):
     assert (found[1, :length] - run(mixer, x[1:, :length])[0]).abs().max() < 1e-10
 
 
-def test_the_sorting_learns_through_the_kept_places_in_training():
+def test_sorting_layers_receive_gradients():
     mixer = make("sortcut", block=8, dropout=0.1)
     run(mixer, rows(2, 61), [61, 40]).square().sum().backward()
     for name in ("hidden.weight", "hidden.bias", "rows", "row_bias"):
         gradient = mixer.get_parameter(name).grad
         assert gradient.isfinite().all() and gradient.abs().max() > 0, name
-    # Columns are normalised too, so blocks that are cut away have a say in what stays.
+    # Columns are normalised as well, so the kept rows depend on the scores of all blocks.
     assert (mixer.rows.grad.abs().amax(-1)[:, :8] > 0).all()
 
 
-def test_gradients_equal_those_of_the_definition():
+def test_gradients_match_the_definition():
     mixer, lengths, gradients = make("sortcut", block=8, budget=3), [30, 13], []
     for compute in (run, lambda *case: dense_output(*case)[0]):
         x = rows(2, 30).requires_grad_()
         y = compute(mixer, x, lengths)
         loss = y[0].square().sum() + y[1, :13].square().sum()
         gradients.append(torch.autograd.grad(loss, [x, *mixer.parameters()]))
-    for ours, expected in zip(*gradients, strict=True):
-        assert (ours - expected).abs().max() < 1e-9
+    for actual, expected in zip(*gradients, strict=True):
+        assert (actual - expected).abs().max() < 1e-9
 
 
 def test_there_is_no_causal_form():
@@ -89,7 +89,7 @@ def test_there_is_no_causal_form():
         make("sortcut", causal=True)
 
 
-def test_bad_options_are_named():
+def test_invalid_options_are_rejected():
     for own in ({"budget": 0}, {"block": 0}, {"iterations": 0}, {"temperature": 0.0}, {"kv_heads": 1}):
         with pytest.raises(UserError, match=rf"model\.mixer\.{next(iter(own))}"):
             make("sortcut", **own)

@@ -1,4 +1,4 @@
-"""Global tokens: learned rows before the tokens, or the first of these, through which all others meet."""
+"""Global tokens: learned rows before the tokens, or the first tokens."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from tests.support.model_cases import batch_for, model, randomise, task
 
 @pytest.mark.parametrize("options", [{"global_tokens": 1}, {"global_tokens": 5, "kv_heads": 1}, {"global_tokens": 70}])
 @pytest.mark.parametrize("n", [1, 5, 61])
-def test_definition(options, n):
+def test_output_matches_the_definition(options, n):
     mixer, x, lengths = make("global_tokens", **options), rows(4, n), [n, (n + 1) // 2, 1, 0]
     o, expected = run(mixer, x, lengths), dense_output(mixer, x, lengths)[0]
     for row, length in enumerate(lengths[:3]):
@@ -19,7 +19,7 @@ def test_definition(options, n):
     assert o.isfinite().all()
 
 
-def test_two_layers_reach_everything_and_one_does_not():
+def test_two_layers_connect_all_tokens_and_one_does_not():
     mixer, n = make("global_tokens", learned=False), 20
     once, twice = (
         torch.autograd.functional.jacobian(lambda x, f=f: f(x).sum(-1)[0], rows(1, n))[:, 0].norm(dim=-1) > 0
@@ -29,7 +29,7 @@ def test_two_layers_reach_everything_and_one_does_not():
     assert torch.equal(once, first | first[:, None] | torch.eye(n, dtype=torch.bool)) and twice.all()
 
 
-def test_learned_rows_stand_before_the_tokens_once():
+def test_learned_rows_are_added_before_the_tokens_once():
     network = randomise(model(task(), "global_tokens", "none", own={"global_tokens": 4}, depth=3))
     seen = []
     for block in network.blocks:
@@ -39,7 +39,7 @@ def test_learned_rows_stand_before_the_tokens_once():
     assert [mixer.rows is None for mixer in network.mixers] == [False, True, True]
 
 
-def test_with_learned_rows_permuting_tokens_permutes_outputs():
+def test_learned_rows_make_the_mixer_permutation_equivariant():
     network = randomise(model(task(), "global_tokens", "none", own={"global_tokens": 4}))
     batch = batch_for(task(), (24,))
     order = torch.randperm(24, generator=torch.Generator().manual_seed(0))
@@ -48,7 +48,7 @@ def test_with_learned_rows_permuting_tokens_permutes_outputs():
     assert (network.hidden(batch) - before[:, order]).abs().max() < 1e-12
 
 
-def test_a_cls_row_is_global_beside_the_learned_ones():
+def test_cls_row_is_global_in_addition_to_learned_rows():
     mixer, place = make("global_tokens"), context(30).replace(prefix=5)
     x = rows(1, 30).requires_grad_()
     for at, reached in ((4, list(range(30))), (20, [0, 1, 2, 3, 4, 20])):
@@ -56,6 +56,6 @@ def test_a_cls_row_is_global_beside_the_learned_ones():
         assert (gradient[0].norm(dim=-1) > 0).nonzero().flatten().tolist() == reached
 
 
-def test_wrong_options_are_refused():
+def test_invalid_options_are_rejected():
     with pytest.raises(UserError, match=r"model\.mixer\.global_tokens=0"):
         GlobalTokens(WIDTH, HEADS, global_tokens=0)

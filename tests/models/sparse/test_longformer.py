@@ -1,4 +1,4 @@
-"""Longformer: windows, dilations and global tokens, each counted once."""
+"""Longformer: windows, dilations and global tokens in one softmax."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ either_way = pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 7])
 @pytest.mark.parametrize("dilation", [1, 3, [1, 4]])
 @pytest.mark.parametrize("n", [5, 40, 61, 130])
-def test_definition(causal, count, dilation, n):
+def test_output_matches_the_definition(causal, count, dilation, n):
     mixer = make("longformer", causal=causal, window=3, dilation=dilation, global_tokens=count)
     x, lengths = rows(3, n), [n, n // 2, 2]
     zero = Padding.from_lengths(torch.tensor(lengths), n).zero
@@ -25,19 +25,19 @@ def test_definition(causal, count, dilation, n):
     assert zero(run(mixer, x, lengths) - dense_output(mixer, x, lengths)[0]).abs().max() < 1e-12
 
 
-def test_keys_may_be_shared_by_heads():
+def test_heads_can_share_keys():
     for dilation in (1, 2):
         mixer, x = make("longformer", kv_heads=1, dilation=dilation), rows(2, 61)
         assert (run(mixer, x, [61, 30]) - dense_output(mixer, x, [61, 30])[0])[0].abs().max() < 1e-12
 
 
-def test_without_global_tokens_it_is_the_local_system():
+def test_without_global_tokens_equals_local_attention():
     mixer, local, x = make("longformer", window=5, global_tokens=0), make("local", window=5), rows(2, 90)
     local.load_state_dict(mixer.state_dict())
     assert (run(mixer, x) - run(local, x)).abs().max() < 1e-12
 
 
-def test_where_all_are_global_it_is_full_attention_by_their_projections():
+def test_only_global_tokens_are_full_attention_with_their_projections():
     mixer, full, x = make("longformer", global_tokens=90), make("transformer"), rows(2, 61)
     own = {key: value for key, value in mixer.state_dict().items() if not key.startswith("global")}
     for part in ("query", "key", "value"):
@@ -46,26 +46,26 @@ def test_where_all_are_global_it_is_full_attention_by_their_projections():
     assert (run(mixer, x) - run(full, x)).abs().max() < 1e-12
 
 
-def test_two_layers_reach_everything_through_the_global_token():
+def test_two_layers_connect_all_tokens_through_the_global_token():
     mixer, x = make("longformer", window=2, global_tokens=1), rows(1, 60)
     once, twice = (
         torch.autograd.functional.jacobian(lambda x, f=f: f(x).sum(-1)[0], x)[:, 0].norm(dim=-1) > 0
         for f in (lambda x: run(mixer, x), lambda x: run(mixer, run(mixer, x)))
     )
-    behind = torch.arange(60)[:, None] - torch.arange(60)
-    assert torch.equal(once[1:, 1:], (behind.abs() <= 2)[1:, 1:])
+    offset = torch.arange(60)[:, None] - torch.arange(60)
+    assert torch.equal(once[1:, 1:], (offset.abs() <= 2)[1:, 1:])
     assert once[0].all() and once[:, 0].all() and twice.all()
 
 
-def test_a_cls_row_is_global():
+def test_cls_row_is_global():
     spec = task(length=80)
     network = model(spec, "longformer", pooling="cls", depth=1, own={"window": 2})
     batch = batch_for(spec, lengths=(80, 60))
     inputs = network.embedding(batch.inputs).detach().requires_grad_()
-    x, where = network._with_prefix(
+    x, prefix_context = network._with_prefix(
         inputs, context(80, [80, 60]).replace(positions=torch.arange(80)), torch.tensor([80, 60])
     )
-    y, _ = network.blocks[0](x, where)
+    y, _ = network.blocks[0](x, prefix_context)
     (gradient,) = torch.autograd.grad(y[:, 0].square().sum(), inputs)
     assert (gradient.norm(dim=-1) > 0).sum(1).tolist() == [80, 60]
 
@@ -78,14 +78,14 @@ def test_windows_differ_by_layer():
     assert [mixer.window for mixer in mixers] == [2, 4, 8]
 
 
-def test_nothing_is_global_in_a_causal_model_unless_asked():
+def test_causal_model_has_no_global_tokens_by_default():
     counts = [Longformer(WIDTH, HEADS, causal=causal).global_tokens for causal in (False, True)]
     assert counts == [1, 0]
 
 
 @either_way
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_memory_is_linear_where_heads_are_dilated(causal, dropout):
+def test_memory_is_linear_with_dilated_heads(causal, dropout):
     mixer = make("longformer", causal=causal, dilation=[1, 3], dropout=dropout, dtype=torch.float32).train()
     found, _ = exponents(
         lambda n: run(mixer, rows(2, n, dtype=torch.float32).requires_grad_(), [n, n // 2]), (512, 1024, 2048, 4096)
@@ -94,7 +94,7 @@ def test_memory_is_linear_where_heads_are_dilated(causal, dropout):
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
+    ("options", "message"),
     [
         ({"window": -1}, "window=-1"),
         ({"window": [1, 2]}, r"window=\[1, 2\]"),
@@ -104,6 +104,6 @@ def test_memory_is_linear_where_heads_are_dilated(causal, dropout):
         ({"dilation": [1, 2], "kv_heads": 1}, "kv_heads"),
     ],
 )
-def test_wrong_options_are_refused(options, named):
-    with pytest.raises(UserError, match=rf"model\.mixer\.{named}"):
+def test_invalid_options_are_rejected(options, message):
+    with pytest.raises(UserError, match=rf"model\.mixer\.{message}"):
         make("longformer", **options)

@@ -1,4 +1,4 @@
-"""Random blocks: how they are chosen, and what they depend on."""
+"""Random block attention: sampling of blocks and equality with full attention."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def table(counts=(20,), blocks=20, **options):
 @either_way
 @pytest.mark.parametrize("options", [{}, {"random_blocks": 0}, {"block": 1, "random_blocks": 5}, {"max_length": 16}])
 @pytest.mark.parametrize("n", [5, 61])
-def test_definition(causal, options, n):
+def test_output_matches_the_definition(causal, options, n):
     mixer, x, lengths = make("random", causal=causal, **options), rows(3, n), [n, n // 2, 1]
     o, expected = run(mixer, x, lengths), dense_output(mixer, x, lengths)[0]
     for row, length in enumerate(lengths):
@@ -27,7 +27,7 @@ def test_definition(causal, options, n):
 
 
 @either_way
-def test_blocks_are_distinct_and_hold_tokens_or_lie_in_the_past(causal):
+def test_blocks_are_distinct_and_contain_tokens_or_precede_the_query(causal):
     for row, count in zip(table((20, 13, 3, 1), causal=causal), (20, 13, 3, 1), strict=False):
         for head in row:
             for own, seen in enumerate(head[: 20 if causal else count].tolist()):
@@ -37,7 +37,7 @@ def test_blocks_are_distinct_and_hold_tokens_or_lie_in_the_past(causal):
                 assert len(blocks) == 1 + min(3, own if causal else count - 1)
 
 
-def test_the_graph_differs_by_head_layer_and_seed_but_not_by_row():
+def test_blocks_differ_by_head_layer_and_seed_but_not_by_sequence():
     first = table((20, 20))
     assert torch.equal(first[0], first[1]) and not torch.equal(first[:, 0], first[:, 1])
     assert torch.equal(first, table((20, 20)))
@@ -45,8 +45,8 @@ def test_the_graph_differs_by_head_layer_and_seed_but_not_by_row():
         assert not torch.equal(first, table((20, 20), **other))
 
 
-def test_every_pair_of_blocks_is_as_likely():
-    """1000 heads choose 3 of 11 others for each of 12 blocks: each pair 273 times expected, within five deviations."""
+def test_all_pairs_of_blocks_are_equally_likely():
+    """1000 heads sample 3 of 11 blocks for each of 12: all pairs within 5 standard deviations of the expected 273."""
     chosen = RandomAttention(1000, 1000, block=1, random_blocks=3, max_length=12).table(torch.tensor([12]), 12)[0]
     found = torch.zeros(1000, 12, 12).scatter_add(2, chosen, torch.ones(chosen.shape)).sum(0)
     assert (found.diagonal() == 1000).all()
@@ -56,8 +56,8 @@ def test_every_pair_of_blocks_is_as_likely():
 
 @either_way
 @pytest.mark.parametrize("random_blocks", [14, 15])
-def test_as_many_as_there_are_is_full_attention(causal, random_blocks):
-    """16 blocks: 15 others are all of them; with 14, each block of the row, or the last one, misses one."""
+def test_as_many_random_blocks_as_others_is_full_attention(causal, random_blocks):
+    """With 16 blocks, 15 random ones are all others; with 14, every block, or if causal the last one, lacks one."""
     mixer, full = make("random", causal=causal, random_blocks=random_blocks), make("transformer", causal=causal)
     full.load_state_dict({key: value for key, value in mixer.state_dict().items() if key != "draws"})
     x = rows(1, 64)
@@ -69,9 +69,9 @@ def test_as_many_as_there_are_is_full_attention(causal, random_blocks):
 
 
 @pytest.mark.parametrize(
-    ("options", "named"),
+    ("options", "message"),
     [({"block": 0}, "block=0"), ({"random_blocks": -1}, "random_blocks=-1"), ({"kv_heads": 1}, "kv_heads")],
 )
-def test_wrong_options_are_refused(options, named):
-    with pytest.raises(UserError, match=rf"model\.mixer\.{named}"):
+def test_invalid_options_are_rejected(options, message):
+    with pytest.raises(UserError, match=rf"model\.mixer\.{message}"):
         make("random", **options)

@@ -1,4 +1,4 @@
-"""Star-Transformer: its ring, its relay, and what a token reads of its first layer."""
+"""Star-Transformer: the ring, the relay and the first input of tokens."""
 
 import pytest
 import torch
@@ -25,69 +25,69 @@ def test_the_ring_closes_before_the_padding():
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 40])
-def test_turning_the_ring_turns_the_output(n):
+def test_rotating_the_ring_rotates_the_output(n):
     mixer, x = make("star"), rows(2, n)
     assert (run(mixer, x).roll(1, 1) - run(mixer, x.roll(1, 1))).abs().max() < 1e-12
 
 
-def test_reading_order_of_the_ring():
-    """The token before and the one after are read alike: turned round, the row gives its outputs turned round."""
+def test_reversing_the_ring_reverses_the_output():
+    """Preceding and following neighbours are treated equally: reversing the sequence reverses the output."""
     mixer, x = make("star"), rows(2, 40)
     assert (run(mixer, x).flip(1) - run(mixer, x.flip(1))).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("lengths", [None, [61, 30]])
-def test_keys_may_be_shared_by_heads(lengths):
+def test_heads_can_share_keys(lengths):
     mixer, x = make("star", kv_heads=1), rows(2, 61)
     found, expected = run(mixer, x, lengths), dense_output(mixer, x, lengths)[0]
     for row, length in enumerate(lengths or [61, 61]):
         assert (found[row, :length] - expected[row, :length]).abs().max() < 1e-12
 
 
-def reach(mixer, relay):
-    """Which of 30 tokens each token's output depends on, where the relay is given."""
-    where = context(31).replace(prefix=1)
+def dependencies(mixer, relay):
+    """Return a mask (30, 30) of the tokens on which each token's output depends, for a given relay."""
+    layer_context = context(31).replace(prefix=1)
     found = torch.autograd.functional.jacobian(
-        lambda x: mixer(torch.cat((relay, x), 1), where)[0][0, 1:].sum(-1), rows(1, 30)
+        lambda x: mixer(torch.cat((relay, x), 1), layer_context)[0][0, 1:].sum(-1), rows(1, 30)
     )
     return found[:, 0].norm(dim=-1) > 0
 
 
-def test_tokens_reach_each_other_through_the_relay_and_without_it_their_neighbours():
+def test_dependencies_with_and_without_the_relay():
     mixer, relay = make("star"), rows(1, 1, seed=1)
-    assert reach(mixer, relay).all()
+    assert dependencies(mixer, relay).all()
     torch.nn.init.zeros_(mixer.relay_output.weight)
-    apart = (torch.arange(30)[:, None] - torch.arange(30)) % 30
-    assert torch.equal(reach(mixer, relay), (apart <= 1) | (apart == 29))
+    offset = (torch.arange(30)[:, None] - torch.arange(30)) % 30
+    assert torch.equal(dependencies(mixer, relay), (offset <= 1) | (offset == 29))
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_rows_before_the_tokens_are_relays(pooling):
-    """By the definition, in the second layer: a token reads itself, two others, the first input, every relay."""
+def test_prefix_rows_are_relays(pooling):
+    """In the second layer a token attends to itself, its two neighbours, its first input and every relay."""
     network, batch, calls = stack(pooling=pooling), batch_for(task(length=40), (40,)), []
     for mixer in network.mixers:
         mixer.register_forward_hook(lambda mixer, given, result: calls.append((given[0], given[1], result[0])))
     network(batch)
-    (first, _, _), (x, where, y) = calls
-    relays = where.prefix
+    (first, _, _), (x, layer_context, y) = calls
+    relays = layer_context.prefix
     assert relays == (2 if pooling == "cls" else 1) and x.shape[1] == 40 + relays
     mixer, inputs, tokens = network.mixers[1], first[:, relays:], x[:, relays:]
-    assert where.carry["star"].shape == inputs.shape and torch.equal(where.carry["star"], inputs)
+    assert layer_context.carry["star"].shape == inputs.shape and torch.equal(layer_context.carry["star"], inputs)
 
-    def read(asking, keys, query, key, value):
-        q, k, v = (mixer.split(part(rows)) for part, rows in ((query, asking), (key, keys), (value, keys)))
+    def read(queries, keys, query, key, value):
+        q, k, v = (mixer.split(part(rows)) for part, rows in ((query, queries), (key, keys), (value, keys)))
         return ((q @ k.mT * mixer.head_dim**-0.5).softmax(-1) @ v).transpose(1, 2).flatten(2)
 
-    took = mixer.relay_output(read(x[:, :relays], x, mixer.relay_query, mixer.relay_key, mixer.relay_value))
-    assert (y[:, :relays] - took).abs().max() < 1e-12
+    update = mixer.relay_output(read(x[:, :relays], x, mixer.relay_query, mixer.relay_key, mixer.relay_value))
+    assert (y[:, :relays] - update).abs().max() < 1e-12
     for i in (0, 17, 39):
         ring = [tokens[:, i], tokens[:, i - 1], tokens[:, (i + 1) % 40], inputs[:, i]]
-        near = torch.cat((torch.stack(ring, 1), x[:, :relays] + took), 1)
+        near = torch.cat((torch.stack(ring, 1), x[:, :relays] + update), 1)
         found = mixer.output(read(tokens[:, i : i + 1], near, mixer.query, mixer.key, mixer.value))
         assert (y[:, relays + i] - found[:, 0]).abs().max() < 1e-12
 
 
-def test_the_relay_begins_as_the_mean_of_what_is_real():
+def test_initial_relay_is_the_mean_of_the_tokens():
     x = rows(3, 9)
     found = make("star").prefix_rows(x, context(9, [9, 4, 0]))
     assert found.shape == (3, 1, 16)
