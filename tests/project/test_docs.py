@@ -1,4 +1,4 @@
-"""What the documentation shows runs as it is written, and what it names is there."""
+"""Commands and files in the documentation run as written, and everything that it refers to exists."""
 
 import importlib.util
 import json
@@ -27,18 +27,18 @@ FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILIN
 
 
 def files_of(document: Path) -> dict[str, str]:
-    """The files that a document shows, by their path."""
+    """Return the files that a document contains, by path."""
     return {title: text for _, title, text in FENCE.findall(document.read_text()) if title}
 
 
 def commands_of(document: Path) -> list[str]:
-    """The commands of a document's ``bash`` blocks, in order; ``console`` blocks are for reading."""
+    """Return the commands of a document's ``bash`` blocks, in order. Blocks of type ``console`` are not run."""
     blocks = (text for language, _, text in FENCE.findall(document.read_text()) if language == "bash")
     return [line for text in blocks for line in text.splitlines() if line.strip()]
 
 
 def run_as_written(document: Path, folder: Path, server: str = OFFICIAL_SERVER) -> list[dict[str, Any]]:
-    """The records left by a document's commands, run beside its files in ``folder``, which download from ``server``."""
+    """Run a document's commands in ``folder`` with its files, which download from ``server``; return the records."""
     for name, text in files_of(document).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text.replace(OFFICIAL_SERVER, server))
@@ -49,13 +49,13 @@ def run_as_written(document: Path, folder: Path, server: str = OFFICIAL_SERVER) 
 
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a command of a document in ``folder``, which has its own results and cache."""
+    """Run a command of a document in ``folder``, with separate results and cache folders."""
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "LRA_BENCH_RESULTS": str(folder / "results"),
         "LRA_BENCH_CACHE": str(folder / "cache"),
         "WANDB_MODE": "offline",
-        # The commands use every core, and so do other tests: threads that spin while they wait take seconds per step.
+        # The commands and other tests use every core. Busy-waiting threads would slow each step down to seconds.
         "OMP_WAIT_POLICY": "passive",
     }
     return subprocess.run(
@@ -91,13 +91,13 @@ def test_the_tasks_of_the_guide_run_outside_the_repository(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({}, "task.source: questions.tar cannot be fetched ("),
+        ({}, "task.source: questions.tar cannot be downloaded ("),
         ({"questions.tar": archive()[:-1] + b"x"}, "sha256"),
         ({"questions.tar": archive()[:-512]}, "has 112,128 bytes instead of 112,640"),
     ],
-    ids=["gone", "another digest", "another size"],
+    ids=["missing", "another digest", "another size"],
 )
-def test_the_task_of_the_guide_refuses_what_is_not_the_official_file(
+def test_the_task_of_the_guide_refuses_other_files_than_the_official_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, bytes], words: str
 ) -> None:
     monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
@@ -112,7 +112,7 @@ def test_the_task_of_the_guide_refuses_what_is_not_the_official_file(
     assert [path.name for path in (tmp_path / "raw").rglob("*") if path.is_file() and path.suffix != ".lock"] == []
 
 
-def test_the_figure_of_the_guide_draws_what_records_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_figure_of_the_guide_draws_the_values_of_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [(file, text)] = files_of(ROOT / "docs" / "figures.md").items()
     (tmp_path / file).write_text(text)
     name = file.removesuffix(".py")
@@ -127,26 +127,26 @@ def test_the_figure_of_the_guide_draws_what_records_hold(tmp_path: Path, monkeyp
     assert dict(drawn) == {model: body for model, (body, *_) in MODELS.items()}
 
 
-def test_the_guides_are_as_short_as_they_say() -> None:
+def test_the_examples_of_the_guides_have_the_stated_number_of_lines() -> None:
     for document, file, lines in (("adding-a-model", "my_mixer", 20), ("adding-a-task", "echo", 30)):
         text = files_of(ROOT / "docs" / f"{document}.md")[f"ideas/{file}.py"]
         assert len([line for line in text.splitlines() if line.strip()]) <= lines
 
 
-def test_the_readme_shows_the_mixer_of_the_guide() -> None:
+def test_the_readme_contains_the_mixer_of_the_guide() -> None:
     shown, guide = files_of(ROOT / "README.md"), files_of(ROOT / "docs" / "adding-a-model.md")
     assert shown == guide
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_links_lead_somewhere(document: Path) -> None:
+def test_link_targets_exist(document: Path) -> None:
     prose = FENCE.sub("", document.read_text())
     targets = [link for link in re.findall(r"\]\(([^)#\s]+)", prose) if not re.match(r"\w+:", link)]
     assert [link for link in targets if not (document.parent / link).exists()] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-def test_files_that_are_named_exist(document: Path) -> None:
+def test_named_files_exist(document: Path) -> None:
     named = re.findall(r"`((?:lra_bench|models|tasks|conf|tests|benchmarks|docs)/[\w/.-]+)`", document.read_text())
     assert [name for name in named if not (ROOT / name).exists()] == []
 
@@ -161,7 +161,7 @@ def test_make_targets_and_commands_exist(document: Path) -> None:
 
 
 def commands() -> set[str]:
-    """The commands that ``lra-bench`` has."""
+    """Return the commands of ``lra-bench``."""
     from typer.main import get_group
 
     from lra_bench.cli import main
@@ -169,8 +169,8 @@ def commands() -> set[str]:
     return set(get_group(main.app).commands)
 
 
-def test_the_readme_tells_the_protocols_as_they_are() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\d+) layers? × (\d+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+def test_protocol_sizes_in_the_docs_are_those_of_the_files() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) layers? × (\d+)", (ROOT / "docs/protocols.md").read_text(), re.MULTILINE)
     files = {path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "conf/protocol").glob("*.yaml")}
     tuned = {name for name, node in files.items() if node["protocol"].get("tuned")}
     assert {name: (int(depth), int(width)) for name, depth, width in rows} == {
@@ -178,11 +178,11 @@ def test_the_readme_tells_the_protocols_as_they_are() -> None:
         for name, node in files.items()
         if name not in tuned
     }
-    told = re.findall(r"^\| `(\w+)` \| each paper's own", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert set(told) == tuned
+    documented = re.findall(r"^\| `(\w+)` \| each paper's own", (ROOT / "docs/protocols.md").read_text(), re.MULTILINE)
+    assert set(documented) == tuned
 
 
-def test_every_make_target_says_what_it_does() -> None:
+def test_every_make_target_has_a_description() -> None:
     makefile = (ROOT / "Makefile").read_text()
     declared = set(re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[1].split())
     assert declared == set(re.findall(r"^([a-z-]+):.* ## ", makefile, re.MULTILINE))
