@@ -1,4 +1,4 @@
-"""Figures that rebuild from the records alone, by name."""
+"""Figures drawn from records, selected by name."""
 
 from __future__ import annotations
 
@@ -42,17 +42,18 @@ FIGURES: dict[str, FigureModule] = {
     "score_vs_growth": score_vs_growth,
     "efficiency_length": efficiency_length,
 }
-"""The figures that ``plot`` draws, in this order."""
+"""Modules of the figures by name, in the order in which ``plot`` draws them."""
 
 
 class NothingToDrawError(UserError):
-    """No record holds what a figure shows; the sentence says what to run."""
+    """Raised if no record contains the data of a figure; the message states what to run."""
 
 
 def tabulate(name: str, records: Sequence[Record]) -> pd.DataFrame:
-    """The numbers of one figure. Records without what it shows are left out, which one line on stderr says.
+    """Return the data of one figure.
 
-    Raises ``NothingToDrawError`` where no record is left, ``UserError`` on a name that is none.
+    Records that lack its data are excluded, and one line on stderr reports their number and the reasons. Raises
+    ``NothingToDrawError`` if no record remains, and ``UserError`` if there is no figure called ``name``.
     """
     from lra_bench.progress import say
 
@@ -60,19 +61,19 @@ def tabulate(name: str, records: Sequence[Record]) -> pd.DataFrame:
     reasons = module.lacking(records)
     usable = [record for record, reason in zip(records, reasons, strict=True) if not reason]
     lacking = Counter(reason for reason in reasons if reason)
-    told = ", ".join(f"{count:,} {reason}" for reason, count in lacking.most_common())
+    summary = ", ".join(f"{count:,} {reason}" for reason, count in lacking.most_common())
     if not usable:
-        raise NothingToDrawError(f"plot {name}: no record to draw ({told or 'none at all'}); {module.RUN}")
+        raise NothingToDrawError(f"plot {name}: no record to draw ({summary or 'there are no records'}); {module.RUN}")
     if lacking:
-        say(f"{name}: {lacking.total():,} of {len(records):,} records left out ({told})")
+        say(f"{name}: {lacking.total():,} of {len(records):,} records excluded ({summary})")
     data = module.table(usable)
     if data.empty:
-        raise NothingToDrawError(f"plot {name}: {len(usable):,} records hold nothing to draw; {module.RUN}")
+        raise NothingToDrawError(f"plot {name}: {len(usable):,} records contain no data to draw; {module.RUN}")
     return data
 
 
 def render(name: str, data: pd.DataFrame, folder: Path, width: str = "two", pdf: bool = True) -> list[Path]:
-    """Draw the numbers of one figure into ``folder``, as ``draw`` does; the paths."""
+    """Draw the data of one figure to files in ``folder`` as ``draw`` does, and return the paths."""
     from .style import save, width_inches
 
     module, inches = _module(name), width_inches(width)
@@ -84,18 +85,31 @@ def render(name: str, data: pd.DataFrame, folder: Path, width: str = "two", pdf:
 
 
 def draw(name: str, records: Sequence[Record], folder: Path, width: str = "two", pdf: bool = True) -> list[Path]:
-    """Draw one figure into ``folder``: PDF, PNG and data as CSV for each protocol, and hardware where speed is shown.
+    """Draw one figure to files in ``folder``: PDF, PNG and the data as CSV.
 
-    ``width`` is ``one`` or ``two`` columns of a paper; without ``pdf`` no PDF is written. Records without what it shows
-    are left out, which one line on stderr says. Returns the paths. Raises ``NothingToDrawError`` where no record is
-    left, ``UserError`` on names that are none and where the folder cannot be written.
+    One set of files is written for each protocol, and for each hardware if the figure shows speed or memory. Records
+    that lack the data of the figure are excluded, and one line on stderr reports their number and the reasons.
+
+    Args:
+        name: The name of the figure, a key of ``FIGURES``.
+        records: The records to draw.
+        folder: The output folder, created if it does not exist.
+        width: The width of the figure, ``one`` or ``two`` columns of a paper.
+        pdf: Whether to write a PDF in addition to PNG and CSV.
+
+    Returns:
+        The paths of the written files.
+
+    Raises:
+        NothingToDrawError: If no record contains the data of the figure.
+        UserError: If ``name`` or ``width`` is unknown, or if the folder cannot be written.
     """
     from .style import width_inches
 
-    width_inches(width)  # to hear of a wrong one now
+    width_inches(width)  # raises an error for an unknown width before the data is computed
     written = render(name, tabulate(name, records), folder, width, pdf)
     if not written:
-        raise NothingToDrawError(f"plot {name}: {len(records):,} records hold nothing to draw; {_module(name).RUN}")
+        raise NothingToDrawError(f"plot {name}: {len(records):,} records contain no data to draw; {_module(name).RUN}")
     return written
 
 
@@ -103,5 +117,5 @@ def _module(name: str) -> FigureModule:
     from lra_bench.build import suggest
 
     if name not in FIGURES:
-        raise UserError(f"plot {name}: there is no such figure{suggest(name, set(FIGURES))}")
+        raise UserError(f"plot {name}: unknown figure{suggest(name, set(FIGURES))}")
     return FIGURES[name]

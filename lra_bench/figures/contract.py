@@ -1,4 +1,4 @@
-"""The contract of a figure: what each module listed in ``FIGURES`` defines."""
+"""The interface of figure modules listed in ``FIGURES``."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ if TYPE_CHECKING:
 
 
 class FigureModule(Protocol):
-    """A module that selects records, makes a table of them and draws it.
+    """A module that selects records, computes a table from them and draws it.
 
-    The members are called in the order below. ``draw`` gets all it shows from the table, which is also written as CSV
-    and may be drawn in another process.
+    The members are used in the order below. ``draw`` receives all data from the table, which is also written as CSV and
+    may be sent to another process.
     """
 
     RUN: str
-    """The end of the error message if there is nothing to draw: what to run, as ``run lra-bench bench``."""
+    """The end of the error message if there is no data: what to run, such as ``run lra-bench bench``."""
 
     def lacking(self, records: Sequence[Record], /) -> Sequence[str]:
-        """Return one string per record: empty if the figure shows it, else why not, as ``without a score``.
+        """Return one string per record: empty if it is drawn, otherwise the reason, such as ``without a score``.
 
-        Equal reasons are counted together in one line on stderr.
+        Equal reasons are counted in one line on stderr.
         """
 
     def table(self, records: Sequence[Record], /) -> pd.DataFrame:
-        """Return the numbers of the figure, one row per point or cell, empty if there are none.
+        """Return the data of the figure, one row per point or cell, empty if there is none.
 
-        ``records`` are one or more for which ``lacking`` returned an empty string. The columns are those of ``SHEET``,
-        ``PANEL`` and ``IDENTITY`` in ``variants.py`` (protocol, task, model, variant, hardware, …) beside the figure's
-        own. ``section``, one of ``SHEET``, is ``modified`` for records with a changed protocol, else ``ranked``.
+        ``records`` are one or more records for which ``lacking`` returned an empty string. The columns are those of
+        ``SHEET``, ``PANEL`` and ``IDENTITY`` in ``variants.py`` (protocol, task, model, variant, hardware, …) and those
+        specific to the figure. ``section`` is ``modified`` for records with a modified protocol, otherwise ``ranked``.
         """
 
     def draw(self, data: pd.DataFrame, width: float, /) -> Iterator[Sheet]:
-        """Yield a ``Sheet`` per file: the parts of its name, its pages and its numbers.
+        """Yield one ``Sheet`` per file, with the parts of its name, its pages and its data.
 
-        ``data`` is what ``table`` returned, or its rows of one protocol and section; ``width`` is that of a page in
-        inches. Pages are ``matplotlib`` figures and may be generated lazily, as ``layout.pages`` does: they are saved
-        one after the other. A sheet's numbers are the rows drawn, with a column ``label`` that names each variant.
+        ``data`` is the result of ``table``, or its rows of one protocol and section; ``width`` is the width of a page
+        in inches. Pages are ``matplotlib`` figures that are saved sequentially and may be generated lazily, as in
+        ``layout.pages``. The data of a sheet are the drawn rows, with a column ``label`` that names each variant.
         """

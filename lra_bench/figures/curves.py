@@ -1,4 +1,4 @@
-"""Sheets of curves: a panel per task; of more variants than can be told apart, the best before all others."""
+"""Line plots, one panel per task; with many variants, the best are drawn in colour and the others in grey."""
 
 from __future__ import annotations
 
@@ -25,9 +25,13 @@ FAINT = "#cfcfcf"
 
 @dataclass(frozen=True)
 class Lines:
-    """What tells the curves of a panel apart: ``columns``, the last of which names them, their order, and their looks.
+    """The curves of a panel.
 
-    ``are_variants`` says whether each is one, so that those left out of a crowd stay in its panels as faint lines.
+    Attributes:
+        columns: The columns that identify a curve; the last one is its name.
+        order: A function that returns the keys of the curves in the order of the legend.
+        looks: A function that returns the look of each key.
+        are_variants: Whether each curve is a variant. If so, variants that are not selected are drawn as faint lines.
     """
 
     columns: Sequence[str]
@@ -40,7 +44,7 @@ VARIANTS = Lines(("model", "label"), in_order, looks_of, are_variants=True)
 
 
 def lines_by(*columns: str) -> Lines:
-    """Curves that are not variants, in the order of ``columns``, each with a look by its number on the sheet."""
+    """Return lines for curves that are not variants, sorted by ``columns``, with looks by their number on the sheet."""
     return Lines(columns, partial(_keys, columns=columns), lambda rows: numbered(_keys(rows, columns)))
 
 
@@ -54,14 +58,28 @@ def _counts_bits(rows: pd.DataFrame) -> Any:
 
 @dataclass(frozen=True)
 class Curves:
-    """What one kind of curve needs: the columns of its panels and axes, and what is drawn beside the curves.
+    """The definition of a line plot.
 
-    Rows of different values in ``document`` never share a sheet, in ``panel`` axes. Where ``apart`` is not empty, each
-    task and value in it has pages of its own.
-    ``title`` names a panel from its rows and the sheet's. ``furnish`` draws into axes what is no curve, and sets scale
-    and names, for all rows of the panel. ``scale`` gives the factor of y, ``less_is_better`` tells for each row whether
-    a small y is good. ``legend`` explains what ``furnish`` draws, ``name`` makes an entry of a curve's name and rows.
-    Curves are spread over ``aside`` octaves of x, so that bars of curves that meet stay readable.
+    Attributes:
+        panel: The columns shared by the rows of a panel.
+        x: The column of the x axis.
+        y: The column of the y axis.
+        low: The column of the lower end of bars or bands.
+        high: The column of the upper end.
+        bars: Whether intervals are drawn as bars, otherwise as bands.
+        title: A function that returns the title of a panel from the rows of the panel and of the sheet.
+        furnish: A function that draws everything except the curves, and sets scales and labels, from all rows of the
+            panel.
+        scale: A function that returns the factor of y.
+        legend: A function that returns the legend entries for what ``furnish`` draws.
+        name: A function that returns the legend entry of a curve from its label and rows.
+        document: The columns shared by the rows of a sheet, in addition to protocol and section.
+        apart: The columns whose values, and tasks, are drawn on separate pages, none by default.
+        lines: The curves of a panel.
+        less_is_better: A function that returns for each row whether lower y is better.
+        columns: The number of panels per row.
+        aside: The range in octaves of x over which curves are shifted against each other, so that bars of curves with
+            the same x remain readable.
     """
 
     panel: Sequence[str]
@@ -84,7 +102,10 @@ class Curves:
 
 
 def curve_sheets(data: pd.DataFrame, kind: Curves, width: float) -> Iterator[Sheet]:
-    """A sheet for each protocol. Of more than ``CROWDED`` variants those of ``best`` are drawn, which the page says."""
+    """Yield one sheet for each protocol, section and value of ``kind.document``.
+
+    With more than ``CROWDED`` variants, those selected by ``best`` are drawn, as the legend states.
+    """
     for parts, rows in sheets(data, *kind.document):
         yield Sheet(parts, _sheet_pages(kind, parts, rows, width), rows)
 
@@ -95,7 +116,7 @@ def _sheet_pages(kind: Curves, parts: Sequence[str], rows: pd.DataFrame, width: 
     drawn = rows[rows["label"].isin(shown)]
     total = rows["label"].nunique()
     others = [] if len(shown) == total else _left_out(kind, total, bool(rows["reference"].any()))
-    # Variants that are no curves of a common panel are left out with their panels.
+    # If curves are not variants, each panel belongs to one variant and is omitted with it.
     panelled = rows if kind.lines.are_variants else drawn
     apart = [group for _, group in panelled.groupby([*PANEL, *kind.apart], dropna=False)] if kind.apart else [panelled]
     for group in apart:
@@ -108,10 +129,10 @@ def _sheet_pages(kind: Curves, parts: Sequence[str], rows: pd.DataFrame, width: 
 
 
 def best(rows: pd.DataFrame, kind: Curves) -> list[str]:
-    """The labels of at most ``CROWDED`` variants: all, or the transformer, the best control, then the best others.
+    """Return the labels of at most ``CROWDED`` variants: all, or the transformer, the best control and the best others.
 
-    The user's own come before those of reference boards. Best is who has the best mean place over all points of all
-    panels; a point that a variant lacks is its last place.
+    The user's own variants precede those of reference boards. Variants are compared by their mean rank over all points
+    of all panels; a variant is ranked last at points that it lacks.
     """
     if rows["label"].nunique() <= CROWDED:
         return [label for _, label in in_order(rows)]
@@ -128,12 +149,12 @@ def best(rows: pd.DataFrame, kind: Curves) -> list[str]:
 
 
 def _left_out(kind: Curves, total: int, has_reference: bool) -> list[Entry]:
-    """What the page says of the variants that it does not draw in full."""
-    rule = f"{REFERENCE}, best control, best others by mean place over all points"
-    rule += ", your own before the reference" if has_reference else ""
-    said = Entry(f"{CROWDED} of {total} variants: {rule}; all in the CSV", {"linestyle": "none"})
-    faint = Entry(f"the other {total - CROWDED}", {"color": FAINT, "linewidth": 0.7})
-    return [faint, said] if kind.lines.are_variants else [said]
+    """Return the legend entries that explain which variants are selected."""
+    rule = f"{REFERENCE}, best control, best others by mean rank over all points"
+    rule += ", your own before reference boards" if has_reference else ""
+    note = Entry(f"{CROWDED} of {total} variants highlighted: {rule}; all are in the CSV file", {"linestyle": "none"})
+    faint = Entry(f"other variants ({total - CROWDED})", {"color": FAINT, "linewidth": 0.7})
+    return [faint, note] if kind.lines.are_variants else [note]
 
 
 def _cell(kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, sheet: pd.DataFrame, look_of: Looks) -> Cell:
@@ -146,7 +167,15 @@ def _entries(kind: Curves, rows: pd.DataFrame, look_of: Looks) -> list[Entry]:
 
 
 def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, look_of: Looks) -> None:
-    """Curves of ``rows`` in their looks, before those of ``whole`` in a faint grey."""
+    """Draw one panel: the curves of ``rows`` in their looks, and the other curves of ``whole`` in grey behind them.
+
+    Args:
+        ax: The axes of the panel.
+        kind: The definition of the plot.
+        rows: The rows of the selected curves.
+        whole: All rows of the panel.
+        look_of: The look of each key of ``kind.lines``.
+    """
     import numpy as np
 
     scale = kind.scale(whole)
@@ -154,7 +183,7 @@ def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, 
     names = kind.lines.order(rows)
     if len(rows) < len(whole):
         others = _arrays(kind, whole[~whole["label"].isin(set(rows["label"]))], scale)
-        # One line with gaps: a line for each takes as long as all else in the panel.
+        # One line with gaps: separate lines take as long as everything else in the panel.
         gap = np.full((1, 2), np.nan)
         faint = np.vstack([part for array in others.values() for part in (array[:, :2], gap)])
         ax.plot(*faint.T, color=FAINT, linewidth=0.7, zorder=1.5, gid="faint", scalex=False, scaley=False)
@@ -177,7 +206,7 @@ def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, 
 
 
 def _arrays(kind: Curves, rows: pd.DataFrame, scale: float) -> dict[Key, Any]:
-    """x, y, low and high (P, 4) of each curve, as they are drawn."""
+    """Return x and the scaled y, low and high (P, 4) of each curve."""
     columns = [kind.x, kind.y, kind.low, kind.high]
     values = rows[columns].to_numpy(float) * (1, scale, scale, scale)
     found: dict[Any, Any] = rows.groupby(list(kind.lines.columns), sort=False).indices
@@ -185,16 +214,16 @@ def _arrays(kind: Curves, rows: pd.DataFrame, scale: float) -> dict[Key, Any]:
 
 
 def limits(ax: Axes, low: float, high: float) -> None:
-    """A y axis from ``low`` to ``high`` with some air."""
-    air = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
-    ax.set_ylim(low - air, high + air)
+    """Set the y axis from ``low`` to ``high`` with a margin."""
+    margin = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
+    ax.set_ylim(low - margin, high + margin)
 
 
 def dashed(label: str) -> Entry:
-    """A floor in a legend."""
+    """Return the legend entry of a floor."""
     return Entry(label, floor_line())
 
 
 def floor_line() -> dict[str, Any]:
-    """How floors are drawn."""
+    """Return the line style of floors as matplotlib's keyword arguments."""
     return {"color": GREY, "linestyle": (0, (4, 2)), "linewidth": 1.0}

@@ -1,4 +1,4 @@
-"""The first length at which a variant is faster, and at which it is leaner, than the transformer beside it."""
+"""The shortest length from which a variant is faster, or needs less memory, than the transformer."""
 
 from __future__ import annotations
 
@@ -25,21 +25,29 @@ if TYPE_CHECKING:
 
 RUN = f"run lra-bench bench with model={REFERENCE} and others on the same hardware, with several measure.speed_lengths"
 MACHINE = [*PANEL, "modified", "hardware", "batch"]
-MARK_INCHES = 0.022  # above and below the middle of a row
+MARK_INCHES = 0.022  # distance of marks above and below the middle of a row
 MARKERS = {"time": ">", "memory": "o"}
-WORDS = {"time": "faster", "memory": "leaner"}
+WORDS = {"time": "faster", "memory": "less memory"}
 ROWS_PER_PANEL = 50
 
 
 def first_better(
     own: Mapping[int, float], reference: Mapping[int, float], failed: float = math.inf
 ) -> tuple[str, float | None]:
-    """How and from which length on ``own`` costs less than ``reference``, both cost by length.
+    """Return the length from which ``own`` costs less than ``reference``, and how it was determined.
 
-    Between two measured lengths the crossing is where the difference of the log costs, taken as a straight line over
-    the log of the length, is 0. The word is ``always`` (from the first common length on, which is returned), ``from``
-    (a crossing), ``alone`` (the reference could not be measured at ``failed`` and ``own`` could), ``never`` (up to the
-    last common length, which is returned), or ``unknown`` where they share no length.
+    Between two measured lengths, the crossing is found by linear interpolation of the difference of the log costs over
+    log length.
+
+    Args:
+        own: The cost of the variant by length.
+        reference: The cost of the reference by length.
+        failed: The shortest length at which the reference could not be measured.
+
+    Returns:
+        A word and a length: ``always`` with the first common length if ``own`` costs less from there on, ``from`` with
+        the interpolated crossing, ``alone`` with ``failed`` if only ``own`` was measured there, ``never`` with the last
+        common length, or ``unknown`` and None without a common length.
     """
     common = sorted(own.keys() & reference.keys())
     gaps = [math.log(own[length] / reference[length]) for length in common]
@@ -57,37 +65,37 @@ def first_better(
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
-    """For each record why it is not drawn, empty where it is."""
+    """Return for each record the reason why it is not drawn, empty if it is drawn."""
     timed = [record for record in records if record.speed]
-    reference = {_beside(record) for record in timed if record.variant_name == REFERENCE}
-    others = {_beside(record) for record in timed if record.variant_name != REFERENCE}
+    reference = {_comparison_group(record) for record in timed if record.variant_name == REFERENCE}
+    others = {_comparison_group(record) for record in timed if record.variant_name != REFERENCE}
     return [_lacks(record, reference, others) for record in records]
 
 
 def _lacks(record: Record, reference: set[tuple[str, ...]], others: set[tuple[str, ...]]) -> str:
     if not record.speed:
         return "without a step benchmark"
-    if _beside(record) not in reference:
+    if _comparison_group(record) not in reference:
         return f"without a {REFERENCE} timed on the same task, protocol and hardware"
-    return "" if _beside(record) in others else f"of the {REFERENCE} with none beside it"
+    return "" if _comparison_group(record) in others else f"of the {REFERENCE} without another model to compare with"
 
 
-def _beside(record: Record) -> tuple[str, ...]:
+def _comparison_group(record: Record) -> tuple[str, ...]:
     return record.key.task, record.key.protocol, record.machine, *record.protocol_modified
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per variant, quantity, mode and length."""
+    """Return one row per variant, quantity, mode and length."""
     costs = step_costs(records)
     return costs[costs["value"].notna() | (costs["status"] != "ok")]
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """A panel per task and mode, a row per variant: where it starts to be faster and leaner than the transformer.
+    """Draw one panel per task and mode with the lengths from which variants are faster or need less memory.
 
-    Both were measured on the same hardware at the same batch size, seeds by their medians; between measured lengths
-    costs are interpolated on logarithmic scales of length and cost. What was so from the first length on stands at the
-    left, what was not so up to the last at the right.
+    Each row is a variant compared with the transformer on the same hardware at the same batch size, by medians over
+    seeds. Between measured lengths, costs are interpolated on logarithmic scales of length and cost. Variants that cost
+    less from the first length on are marked at the left, variants that do not cost less at any length at the right.
     """
     for parts, rows in sheets(data, "hardware"):
         crossings = _crossings(rows)
@@ -96,7 +104,7 @@ def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
 
 
 def _crossings(rows: pd.DataFrame) -> pd.DataFrame:
-    """One row per variant, task, batch size, mode and quantity."""
+    """Return one row per variant, task, batch size, mode and quantity."""
     import pandas as pd
 
     found = []
@@ -108,23 +116,23 @@ def _crossings(rows: pd.DataFrame) -> pd.DataFrame:
             for label, own in group[group["value"].notna()].groupby("label")
         }
         variants = group.drop_duplicates("label").to_dict("records")
-        beside = min((each["label"] for each in variants if each["variant"] == REFERENCE), default=None)
-        if beside not in costs:
+        base = min((each["label"] for each in variants if each["variant"] == REFERENCE), default=None)
+        if base not in costs:
             continue
-        ended = group.loc[(group["label"] == beside) & (group["status"] != "ok"), "length"]
+        ended = group.loc[(group["label"] == base) & (group["status"] != "ok"), "length"]
         for first in variants:
             if first["variant"] == REFERENCE or first["label"] not in costs:
                 continue
-            word, length = first_better(costs[first["label"]], costs[beside], ended.min() if len(ended) else math.inf)
-            kept = (*SHEET, *MACHINE, "model", "family", "label", "mode", "quantity")
+            word, length = first_better(costs[first["label"]], costs[base], ended.min() if len(ended) else math.inf)
+            identifying = (*SHEET, *MACHINE, "model", "family", "label", "mode", "quantity")
             found.append(
                 {
-                    **{name: first[name] for name in kept},
+                    **{name: first[name] for name in identifying},
                     "panel": title,
                     "word": word,
                     "length": length,
-                    "shortest": min(costs[beside]),
-                    "longest": max(costs[beside]),
+                    "shortest": min(costs[base]),
+                    "longest": max(costs[base]),
                 }
             )
     return pd.DataFrame(found).astype({"mode": modes} if found else {})
@@ -143,17 +151,17 @@ def _sheet(parts: tuple[str, ...], rows: pd.DataFrame, width: float) -> Sheet:
             title = group["panel"].iloc[0] + (f" ({number} of {len(chunks)})" if len(chunks) > 1 else "")
             painter = partial(_draw, rows=group, keys=chunk, names=room, look_of=look_of)
             cells.append(Cell(title, painter, height=room.edges(chunk)[-1]))
-    words = {quantity: f"{WORDS[quantity]} than the {REFERENCE}" for quantity in QUANTITIES}
+    words = {quantity: f"{WORDS[quantity]} than the {REFERENCE} from this length on" for quantity in QUANTITIES}
     legend = [Entry(words[quantity], _mark(quantity, "", BLACK)) for quantity in QUANTITIES]
     if (rows["word"] == "alone").any():
-        legend.append(Entry(f"grey inside: the {REFERENCE} could not be run", _mark("memory", "alone", BLACK)))
+        legend.append(Entry(f"grey fill: the {REFERENCE} could not be measured", _mark("memory", "alone", BLACK)))
     return Sheet(parts, pages(cells, width, Frame(columns, left=room.left), legend, heading(parts)), rows)
 
 
 def _mark(quantity: str, word: str, colour: str) -> dict[str, Any]:
-    inside = "#bbbbbb" if word == "alone" else colour if quantity == "time" else "white"
+    fill = "#bbbbbb" if word == "alone" else colour if quantity == "time" else "white"
     return {
-        "marker": MARKERS[quantity], "color": colour, "markerfacecolor": inside, "markersize": 3.6, "linestyle": "none",
+        "marker": MARKERS[quantity], "color": colour, "markerfacecolor": fill, "markersize": 3.6, "linestyle": "none",
     }  # fmt: skip
 
 
@@ -178,10 +186,10 @@ def _draw(
     for quantity, own in known.groupby("quantity"):
         entries = own.to_dict("records")
         across = [ends.get(entry["word"], math.log2(entry["length"])) for entry in entries]
-        aside = -MARK_INCHES if quantity == "time" else MARK_INCHES
+        offset = -MARK_INCHES if quantity == "time" else MARK_INCHES
         marks = [_mark(str(quantity), e["word"], look_of[e["model"], e["label"]].colour) for e in entries]
         ax.scatter(
-            across, [middles[entry["label"]] + aside for entry in entries], s=marks[0]["markersize"] ** 2,
+            across, [middles[entry["label"]] + offset for entry in entries], s=marks[0]["markersize"] ** 2,
             marker=marks[0]["marker"], c=[mark["markerfacecolor"] for mark in marks],
             edgecolors=[mark["color"] for mark in marks], linewidths=0.8, zorder=2.5,
         )  # fmt: skip

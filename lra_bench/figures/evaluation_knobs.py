@@ -1,4 +1,4 @@
-"""What options that are set for evaluation alone do to each trained variant on longer rows."""
+"""Score of each trained variant over longer lengths, with options set for evaluation only."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ AS_TRAINED = "as trained"
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
-    """For each record why it is not drawn, empty where it is."""
-    turned = [any(knob and point["knob"] for _, knob, point in scored_points(record)) for record in records]
-    return ["" if found else "without a score with an option set for evaluation alone" for found in turned]
+    """Return for each record the reason why it is not drawn, empty if it is drawn."""
+    has_knob = [any(knob and point["knob"] for _, knob, point in scored_points(record)) for record in records]
+    return ["" if found else "without a score with an option set for evaluation only" for found in has_knob]
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per variant, setting and length from the training length on, of variants with several settings."""
+    """Return one row per variant with several settings, setting and length from the training length on."""
     data = averaged(records)
     several = data.groupby([*SHEET, *LENGTHENED, *IDENTITY], dropna=False)["knob"].transform("nunique") > 1
     data = data[several & (data["ratio"] >= 1)]
@@ -36,9 +36,10 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """A panel per task, way to make longer rows, and variant: a line as it was trained and one for each option.
+    """Draw one panel per task, length variant and variant, with one line as trained and one per evaluation option.
 
-    Bars, floors and the training length are as in ``extrapolation``; shorter rows are left out: no option changes them.
+    Bars, floors and the training length are drawn as in ``extrapolation``. Lengths below the training length are
+    omitted because the options do not affect them.
     """
     yield from curve_sheets(data, KIND, width)
 

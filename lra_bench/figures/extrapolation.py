@@ -1,4 +1,4 @@
-"""Score over length relative to the training length, with the floor of each length."""
+"""Score over length relative to the training length, with the floor (baseline without a model) at each length."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-RUN = "run lra-bench bench, which tests each model on the lengths of measure.extrapolation_ratios"
+RUN = "run lra-bench bench, which evaluates each model at the lengths of measure.extrapolation_ratios"
 LENGTHENED = [*PANEL, "train_length", "length_variant"]
 POINT = [*SHEET, *LENGTHENED, *IDENTITY, "knob", "ratio", "length"]
 NUMBERS = ("ratio", "length", "score", "low", "high", "floor", "floor_name", "status")
@@ -29,35 +29,35 @@ COLUMNS = [*POINT, "seeds", "score", "low", "high", "interval", "floor", "floor_
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
-    """For each record why it is not drawn, empty where it is."""
+    """Return for each record the reason why it is not drawn, empty if it is drawn."""
     plain = [any(not knob for _, knob, _ in scored_points(record)) for record in records]
-    return ["" if found else "without a score on other lengths" for found in plain]
+    return ["" if found else "without a score at other lengths" for found in plain]
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per variant and length, seeds averaged; ``status`` says why one has no score."""
+    """Return one row per variant and length, averaged over seeds; ``status`` is the reason for a missing score."""
     data = _over_seeds(records)
     return data[data["knob"] == ""].drop(columns="knob")
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """A panel per task and way to make other lengths, a line per variant.
+    """Draw one panel per task and method of changing the length, with one line per variant.
 
-    Bars are 95 % intervals: of the mean over seeds where there are two or more, else over examples. The dashed line is
-    the floor at each length, the vertical one the training length. The legend gives the first longer rows that have no
-    score, with the reason. Curves with an option set for evaluation alone stand in ``evaluation_knobs``.
+    Bars are 95 % confidence intervals: of the mean over seeds for two or more seeds, otherwise over examples. The
+    dashed line is the floor at each length, the vertical line the training length. The legend states the shortest
+    longer length without a score, with the reason. Options set for evaluation only are drawn in ``evaluation_knobs``.
     """
     yield from curve_sheets(data, KIND, width)
 
 
 def averaged(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per variant, knob and length that has a score, seeds averaged."""
+    """Return one row per variant, knob and length with a score, averaged over seeds."""
     data = _over_seeds(records)
     return data[data["status"] == "ok"].drop(columns="status")
 
 
 def _over_seeds(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per variant, knob and length, seeds averaged; ``status`` is ok where any seed has a score."""
+    """Return one row per variant, knob and length, averaged over seeds; ``status`` is ok if any seed has a score."""
     import pandas as pd
 
     points = placed(records, [[*_points(record)] for record in records])
@@ -77,7 +77,7 @@ def _points(record: Record) -> Iterator[dict[str, Any]]:
 
 
 def scored_points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint]]:
-    """The way its length was made, the knob, and the point, of each that has a score, once for each of its curves."""
+    """Return the length variant, the knob and the point of every scored point, once for each curve it belongs to."""
     return (found for found in _all_points(record) if found[2]["score"] is not None)
 
 
@@ -90,7 +90,7 @@ def _all_points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint]]
 
 
 def length_title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-    """The task, and the way to make other lengths where it is not to draw rows anew."""
+    """Return the task, and the method of changing the length unless examples are generated for each length."""
     variant = rows["length_variant"].iloc[0]
     return panel_title(rows, sheet) + (f" · {variant.replace('_', ' ')}" if variant != "redrawn" else "")
 
@@ -113,15 +113,15 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 def _name(label: str, own: pd.DataFrame) -> str:
-    """The variant, and from what length on it has no score, in which panels unless in all."""
+    """Return the variant and the length from which it has no score, with the panels unless it is in all of them."""
     ends: dict[str, list[str]] = {}
     panels = list(own.groupby(LENGTHENED, dropna=False))
     for _, rows in panels:
         first = rows[(rows["ratio"] > 1) & (rows["status"] != "ok")].sort_values("ratio").head(1)
         for status, ratio, task in first[["status", "ratio", "task"]].itertuples(index=False, name=None):
             ends.setdefault(f"{ended(status)} at {_times(ratio)}", []).append(task)
-    said = [end if len(tasks) == len(panels) else f"{end} in {', '.join(tasks)}" for end, tasks in ends.items()]
-    return DOT.join([label, *said])
+    parts = [end if len(tasks) == len(panels) else f"{end} in {', '.join(tasks)}" for end, tasks in ends.items()]
+    return DOT.join([label, *parts])
 
 
 def _times(ratio: float) -> str:
@@ -133,14 +133,19 @@ def _legend(rows: pd.DataFrame) -> list[Entry]:
 
 
 def floor_entry(rows: pd.DataFrame) -> list[Entry]:
-    """The floor of each task: named alone where all have the same."""
+    """Return the legend entry of the floors, with their tasks unless all tasks have the same floor."""
     named = rows.dropna(subset=["floor_name"])[["task", "floor_name"]].drop_duplicates()
     names = [name.replace("_", " ") for name in named["floor_name"]]
     if not names:
         return []
     if len(set(names)) == 1:
-        return [dashed(f"floor: {names[0]}")]
-    return [dashed("floors: " + ", ".join(f"{task} {name}" for task, name in zip(named["task"], names, strict=True)))]
+        return [dashed(f"floor (baseline without a model): {names[0]}")]
+    return [
+        dashed(
+            "floors (baselines without a model): "
+            + ", ".join(f"{task} {name}" for task, name in zip(named["task"], names, strict=True))
+        )
+    ]
 
 
 KIND = Curves(

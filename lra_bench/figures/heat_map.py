@@ -1,4 +1,4 @@
-"""Scores of every model on every task, coloured by what they are worth against the floor."""
+"""Heat map of the scores of all models on all tasks, coloured by skill."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 RUN = "run lra-bench bench"
-COLUMN_INCHES = 0.62  # at most
+COLUMN_INCHES = 0.62  # maximum width of a column
 ROWS_PER_PAGE = 60
 COLOURS = "cividis"
 PALE = "#eeeeee"
@@ -31,22 +31,23 @@ SHORT = {
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
-    """For each record why it is not drawn, empty where it is."""
+    """Return for each record the reason why it is not drawn, empty if it is drawn."""
     return ["" if r.status != "ok" or r.score() is not None else "without a score" for r in records]
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """A row per variant, the best on top, a column per task; numbers are scores, colours the skill.
+    """Draw a row per variant, best first, and a column per task, with scores as numbers and skill as colours.
 
-    Skill is the share of the way from the task's floor to the best there could be; without a floor a score has none and
-    no colour. The best score of a column is bold. A cell without a score says how it ended, an empty one was not run.
+    Skill is the score normalised so that the floor of the task is 0 and a perfect score is 1; a score without a floor
+    has no colour. The best score of a column is bold. Cells without a score contain the status of the run, empty cells
+    were not run.
     """
     for parts, rows in sheets(data):
         yield _sheet(parts, rows, width)
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per variant and task, seeds averaged; unfinished ones count where no other is there."""
+    """Return one row per variant and task, averaged over seeds; seeds without a score are used if there is no other."""
     import pandas as pd
 
     key = [*SHEET, *PANEL, *IDENTITY]
@@ -70,15 +71,15 @@ def _sheet(parts: tuple[str, ...], rows: pd.DataFrame, width: float) -> Sheet:
     look_of = looks_of(rows)
     room = table_axes.measure([label for _, label in order], 0.42 * width)
     across = min(COLUMN_INCHES, (width - room.left - 0.1) / len(tasks))
-    upright = any(text_inches(name, TINY) > across - 0.04 for name in names)
-    below = max(text_inches(name, TINY) for name in names) if upright else line_inches(TINY)
+    rotated = any(text_inches(name, TINY) > across - 0.04 for name in names)
+    below = max(text_inches(name, TINY) for name in names) if rotated else line_inches(TINY)
     best = [_best(group) for group in tasks]
     top = max(float(rows["skill"].max()), 0.01) if rows["skill"].notna().any() else 1.0
     cells = [
         Cell(
             "",
             partial(
-                _draw, tasks=tasks, names=names, upright=upright, keys=chunk, rows=room, look_of=look_of, top=top,
+                _draw, tasks=tasks, names=names, rotated=rotated, keys=chunk, rows=room, look_of=look_of, top=top,
                 columns=(width - room.left - 0.1) / across, best=best,
             ),
             height=room.edges(chunk)[-1],
@@ -90,7 +91,7 @@ def _sheet(parts: tuple[str, ...], rows: pd.DataFrame, width: float) -> Sheet:
 
 
 def _best_first(rows: pd.DataFrame) -> list[tuple[str, str]]:
-    """Variants by their tasks with a score, the most first, then by their mean place among the others there."""
+    """Return the variants sorted by the number of tasks with a score, then by their mean rank on them."""
     sign = rows["metric"].map(lambda metric: 1.0 if metric == "bits_per_character" else -1.0)
     place = (sign * rows["score"]).groupby([rows[name] for name in PANEL], dropna=False).rank(pct=True)
     means = rows.assign(place=place).groupby(["model", "label"]).agg(known=("place", "count"), place=("place", "mean"))
@@ -109,7 +110,7 @@ def _draw(
     ax: Axes,
     tasks: Sequence[pd.DataFrame],
     names: Sequence[str],
-    upright: bool,
+    rotated: bool,
     keys: Sequence[tuple[str, str]],
     rows: table_axes.Rows,
     look_of: Mapping[tuple[str, str], Look],
@@ -142,7 +143,7 @@ def _draw(
     ax.set_xlim(-0.5, columns - 0.5)
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
-    ax.set_xticks(range(len(tasks)), names, fontsize=TINY, rotation=90 if upright else 0)
+    ax.set_xticks(range(len(tasks)), names, fontsize=TINY, rotation=90 if rotated else 0)
     ax.tick_params(axis="x", length=0)
 
 
@@ -166,19 +167,19 @@ def _legend(rows: pd.DataFrame, top: float) -> list[Entry]:
     entries = []
     if rows["skill"].notna().any():
         if (rows["skill"] <= 0).any():
-            entries.append(_square(PALE, "at the floor or below"))
+            entries.append(_square(PALE, "at or below the floor (baseline without a model)"))
         in_bits = rows.loc[rows["skill"].notna(), "metric"] == "bits_per_character"
-        best = " or ".join([*(["100 %"] if not in_bits.all() else []), *(["0 bits"] if in_bits.any() else [])])
+        best = " or ".join([*(["100 % accuracy"] if not in_bits.all() else []), *(["0 bits"] if in_bits.any() else [])])
         for share in (0.1, 0.5, 1.0):
             colour = matplotlib.colors.to_hex(matplotlib.colormaps[COLOURS](share))
             entries.append(
-                _square(colour, f"{float(f'{100 * share * top:.2g}'):g} % of the way from the floor to {best}")
+                _square(colour, f"skill {float(f'{100 * share * top:.2g}'):g} % (0 % at the floor, 100 % at {best})")
             )
     if (rows["score"].notna() & rows["skill"].isna()).any():
-        entries.append(_square("white", "no floor is known"))
+        entries.append(_square("white", "floor unknown"))
     found = rows.loc[rows["score"].isna(), "status"].unique()
-    spelled = ", ".join(f"{SHORT.get(status, status)}: {status.replace('_', ' ')}" for status in sorted(found))
-    return [*entries, *([Entry(spelled, {"linestyle": "none"})] if spelled else [])]
+    abbreviations = ", ".join(f"{SHORT.get(status, status)}: {status.replace('_', ' ')}" for status in sorted(found))
+    return [*entries, *([Entry(abbreviations, {"linestyle": "none"})] if abbreviations else [])]
 
 
 def _square(colour: str, label: str) -> Entry:

@@ -1,4 +1,4 @@
-"""What the bars and bands of a figure stand for, as its legend says it."""
+"""Legend entries that explain bars and bands."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ if TYPE_CHECKING:
 
 
 def score_bars(rows: pd.DataFrame, marker: str = "|", further: str = "") -> list[Entry]:
-    """The intervals of ``over_seeds``, over seeds, examples or both; none where none is known."""
+    """Return the entry of the intervals of ``over_seeds``, over seeds, examples or both, empty if none is known."""
     known = rows.loc[rows["low"].notna() & rows["high"].notna(), "interval"].unique()
     units = [unit for unit in ("seeds", "examples") if unit in known]
-    return [bar(f"95 % interval over {' or '.join(units)}{further}", marker)] if units else []
+    return [bar(f"95 % confidence interval over {' or '.join(units)}{further}", marker)] if units else []
 
 
 def seed_band(rows: pd.DataFrame) -> list[Entry]:
-    """A band from the least of the seeds to the greatest; none where each curve has one seed."""
+    """Return the entry of a band from the smallest to the largest seed, empty if each curve has one seed."""
     if not (rows["low"] < rows["high"]).any():
         return []
-    return [Entry("from the least seed to the greatest", {"color": GREY, "linewidth": 6, "alpha": 0.3})]
+    return [Entry("range over seeds (minimum to maximum)", {"color": GREY, "linewidth": 6, "alpha": 0.3})]
 
 
 def bar(label: str, marker: str = "|") -> Entry:
-    """A bar in a legend, upright or (``_``) lying."""
+    """Return the entry of a bar, vertical by default and horizontal if ``marker`` is ``_``."""
     options = {"color": GREY, "marker": marker, "markersize": 7, "markeredgewidth": 0.9, "linestyle": "none"}
     return Entry(label, options)

@@ -1,4 +1,4 @@
-"""Panels on pages: measured, placed in inches, none too high for a sheet of paper."""
+"""Layout of panels on pages, in inches; a page is never higher than a sheet of paper."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROW_GAP_INCHES = 0.1
 
 @dataclass
 class Sheet:
-    """One figure: what it belongs to (``quick``, ``cpu-epyc-2t``), its pages, drawn when taken, and its numbers."""
+    """One figure: the parts of its name (``quick``, ``cpu-epyc-2t``), its pages, drawn on iteration, and its data."""
 
     parts: tuple[str, ...]
     pages: Iterable[Figure]
@@ -30,13 +30,13 @@ class Sheet:
 
     @property
     def name(self) -> str:
-        """Its parts as the end of a file's name."""
+        """The parts joined with hyphens, used as the suffix of file names."""
         return "-".join(part for part in self.parts if part)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A panel: its title, what draws into its axes, its height in inches, and a legend of its own beneath."""
+    """A panel: its title, the function that draws into its axes, its height in inches, and its legend below."""
 
     title: str
     draw: Callable[[Axes], None]
@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Frame:
-    """Inches left and below each panel for what stands beside its axes, and panels to a row."""
+    """The number of panels per row, and the space in inches for labels to the left of and below the axes."""
 
     columns: int
     left: float = 0.52
@@ -70,7 +70,18 @@ class _Row:
 def pages(
     cells: Sequence[Cell], width: float, frame: Frame, legend: Sequence[Entry] = (), heading: str = ""
 ) -> Iterator[Figure]:
-    """Figures of a width in inches with all ``cells``, row by row; heading and legend stand on every page."""
+    """Yield the pages with all panels, row by row.
+
+    Args:
+        cells: The panels.
+        width: The width of a page in inches.
+        frame: The number of panels per row and the space around their axes.
+        legend: The entries of the legend at the bottom of every page.
+        heading: The title at the top of every page.
+
+    Yields:
+        One figure per page.
+    """
     frame = replace(frame, columns=min(frame.columns, len(cells)))
     across = width / frame.columns
     rows = [_row(cells[start : start + frame.columns], across, frame) for start in range(0, len(cells), frame.columns)]
@@ -99,7 +110,7 @@ def _text_height(text: str) -> float:
 
 
 def _fill(rows: Sequence[_Row], outside: float) -> Iterator[list[_Row]]:
-    """Rows for each page, at least one."""
+    """Yield the rows of each page, at least one per page."""
     page: list[_Row] = []
     for row in rows:
         if page and outside + sum(other.inches for other in page) + row.inches > PAGE_HEIGHT_INCHES:

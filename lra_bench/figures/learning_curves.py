@@ -17,23 +17,23 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-RUN = "run lra-bench bench, which writes learning curves beside each record"
+RUN = "run lra-bench bench, which writes learning curves next to each record"
 CELL = [*SHEET, *PANEL, *IDENTITY]
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
-    """For each record why it is not drawn, empty where it is."""
+    """Return for each record the reason why it is not drawn, empty if it is drawn."""
     return ["" if "curves" in record.artifacts and record.metric else "without learning curves" for record in records]
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """A panel per task, a line per variant: the mean of its seeds, in a band from the least of them to the greatest."""
+    """Draw one panel per task with one line per variant: the mean over seeds, in a band of the range over seeds."""
     if len(data):
         yield from curve_sheets(data, KIND, width)
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per variant and validated step."""
+    """Return one row per variant and validated step."""
     import numpy as np
     import pandas as pd
 
@@ -44,7 +44,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     cells = places([record for record, _, _ in own]).assign(
         metric=np.array([record.metric for record, _, _ in own], dtype=object)
     )
-    # Names are compared once for each record, not for each of its steps.
+    # Cells are numbered per record, because grouping all steps by many string columns is slow.
     cells["cell"] = cells.groupby([*CELL, "metric"], dropna=False).ngroup()
     points = pd.DataFrame(
         {
@@ -55,9 +55,9 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     )
     groups = points.groupby(["cell", "step"])["validation_score"]
     found = groups.agg(score="mean", low="min", high="max", seeds="count").reset_index()
-    whose = cells.drop_duplicates("cell").set_index("cell").loc[found.pop("cell")]
-    data = pd.concat([whose[CELL].reset_index(drop=True), found], axis=1)
-    data.insert(list(data.columns).index("score"), "metric", whose["metric"].to_numpy())
+    identities = cells.drop_duplicates("cell").set_index("cell").loc[found.pop("cell")]
+    data = pd.concat([identities[CELL].reset_index(drop=True), found], axis=1)
+    data.insert(list(data.columns).index("score"), "metric", identities["metric"].to_numpy())
     return data
 
 

@@ -1,4 +1,4 @@
-"""Legends that are measured before they are placed: beneath what they explain, never over it."""
+"""Legends that are measured before the layout and placed below the panels."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ HANDLE_INCHES = 0.3
 GAP_INCHES = 0.06
 BETWEEN_INCHES = 0.16
 ROW_GAP_INCHES = 0.02
-NARROWEST_INCHES = 0.95  # names are not wrapped to less, except in a single column
+NARROWEST_INCHES = 0.95  # minimum width of wrapped names, except in a single column
 MOST_COLUMNS = 6
-DOT = "\N{NO-BREAK SPACE}· "  # never at the begin of a line
+DOT = "\N{NO-BREAK SPACE}· "  # the no-break space prevents a dot at the beginning of a line
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A name in a legend, and the options of the line that is drawn before it."""
+    """A label in a legend, and the options of the line drawn to the left of it."""
 
     label: str
     options: dict[str, Any] = field(hash=False)
@@ -38,7 +38,7 @@ class Legend:
 
     @property
     def inches(self) -> float:
-        """The height it takes, with a little air above it; 0 where it is empty."""
+        """Height including a margin above, 0 if there are no entries."""
         heights = [sum(self._height(entry) for entry in column) for column in self.columns]
         return max(heights) + 0.04 if heights else 0.0
 
@@ -46,7 +46,7 @@ class Legend:
         return line_inches(self.points) * (entry.label.count("\n") + 1) + ROW_GAP_INCHES
 
     def draw(self, figure: Figure, left: float, top: float) -> None:
-        """Draw it with its upper left corner at ``left`` and ``top`` inches from the lower left of the figure."""
+        """Draw the legend with its upper left corner ``left`` and ``top`` inches from the lower left of the figure."""
         from matplotlib.lines import Line2D
 
         across, up = figure.get_size_inches()
@@ -68,24 +68,27 @@ class Legend:
 
 
 def lay_out(entries: Sequence[Entry], inches: float, points: float = SMALL) -> Legend:
-    """The lowest legend that fits a width: in as many columns as help, names wrapped where a column is too narrow."""
+    """Return the legend of least height that fits a width in inches.
+
+    Labels are wrapped if a column is too narrow for them.
+    """
     found = [_in_columns(entries, count, inches, points) for count in range(1, min(len(entries), MOST_COLUMNS) + 1)]
     fitting = [legend for legend in found if legend is not None]
     return min(fitting, key=lambda legend: legend.inches, default=Legend([], [], points))
 
 
 def _in_columns(entries: Sequence[Entry], count: int, inches: float, points: float) -> Legend | None:
-    """The legend in so many columns, None where they would be too narrow."""
-    beside = HANDLE_INCHES + GAP_INCHES
+    """Return the legend with ``count`` columns, None if the columns are too narrow."""
+    handle = HANDLE_INCHES + GAP_INCHES
     columns = _fill(entries, count)
-    widths = [beside + max(text_inches(entry.label, points) for entry in column) for column in columns]
+    widths = [handle + max(text_inches(entry.label, points) for entry in column) for column in columns]
     between = BETWEEN_INCHES * (len(columns) - 1)
     if sum(widths) + between > inches:
-        room = (inches - between) / count - beside
+        room = (inches - between) / count - handle
         if count > 1 and room < NARROWEST_INCHES:
             return None
         columns = _fill([Entry(wrapped(entry.label, room, points), entry.options) for entry in entries], count)
-        widths = [beside + max(text_inches(entry.label, points) for entry in column) for column in columns]
+        widths = [handle + max(text_inches(entry.label, points) for entry in column) for column in columns]
     return Legend(columns, widths, points)
 
 
@@ -95,5 +98,5 @@ def _fill(entries: Sequence[Entry], count: int) -> list[list[Entry]]:
 
 
 def ended(status: str) -> str:
-    """Why a curve ends, in the words of a legend."""
+    """Return the text of a legend for the status at which a curve ends."""
     return "time limit" if status == "timeout" else status.replace("_", " ")

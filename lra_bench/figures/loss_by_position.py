@@ -1,4 +1,4 @@
-"""A language model's loss over how much of its context it has read, at the training length and beyond."""
+"""Loss of a language model over the position in its context, at the training length and at longer contexts."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-RUN = "run lra-bench bench task=enwik8, which tests each model with the contexts of measure.extrapolation_ratios"
+RUN = "run lra-bench bench task=enwik8, which evaluates each model at the contexts of measure.extrapolation_ratios"
 BIN = [*SHEET, *PANEL, "train_length", *IDENTITY, "knob", "ratio", "length", "first", "last"]
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
-    """For each record why it is not drawn, empty where it is."""
+    """Return for each record the reason why it is not drawn, empty if it is drawn."""
     return ["" if _bins(record) else "without a loss by position" for record in records]
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """A panel per task, variant and knob, a line per length of context: the mean of its seeds.
+    """Draw one panel per task, variant and knob, with one line per context length: the mean over seeds.
 
-    The band reaches from the least of the seeds to the greatest. A point stands at the last token of its bin. The
-    vertical line is the training length: a curve that rises behind it belongs to a model that longer contexts mislead.
+    The band is the range of the seeds. Points are drawn at the last token of their bin. The vertical line is the
+    training length: a curve that rises beyond it means that longer contexts make predictions worse.
     """
     yield from curve_sheets(data, KIND, width)
 
 
 def _bins(record: Record) -> list[dict[str, object]]:
-    """What was measured of a finished record."""
+    """Return the losses by position of a finished record."""
     if record.status != "ok" or record.extrapolation is None:
         return []
     length = record.extrapolation["train_length"]
@@ -47,7 +47,7 @@ def _bins(record: Record) -> list[dict[str, object]]:
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per variant, knob, context and bin."""
+    """Return one row per variant, knob, context length and bin."""
     groups = placed(records, [_bins(record) for record in records]).groupby(BIN, dropna=False)
     data = groups.agg(
         seeds=("seed", "nunique"),
@@ -68,7 +68,7 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
     lengths_below(ax, rows["last"].unique())
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
     limits(ax, *extent(rows, "low", "high"))
-    ax.set_xlabel("tokens read in the window")
+    ax.set_xlabel("position in the context (tokens)")
     ax.set_ylabel(units("bits_per_character")[1])
 
 

@@ -1,4 +1,7 @@
-"""One colour, marker and line per model, the same in every figure: families share a hue, members differ in marker."""
+"""Colour, marker and line style of each model, the same in every figure.
+
+Models of a family share a hue and a line style, and differ in their markers.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +16,13 @@ WHITE = "#FFFFFF"
 LEAST_CONTRAST = 2.5
 REFERENCE = "transformer"
 
-# Okabe and Ito's colours without the yellow that paper swallows, then darker ones that stay apart from them and from
-# each other for readers with deuteranopia or protanopia.
+# The palette of Okabe and Ito without yellow, which is too light on paper, and darker colours that are distinguishable
+# from it and from each other with deuteranopia and protanopia.
 ORANGE, BLUE, GREEN, PINK, AMBER, SKY = COLOURS = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 INDIGO, WINE, FOREST, OLIVE, MAROON, BROWN = "#332288", "#882255", "#117733", "#999933", "#661100", "#8C510A"
 SLATE = "#203030"
 
-# The shape, and whether it is filled, told apart at the size of a curve's marker; the filled circle is the reference's.
+# Shape and filling of markers that are distinguishable at the size used in curves. The reference is a filled circle.
 SHAPES = ("s", "^", "D", "v", "P", "<", "X", ">", "p", "d", "*")
 MARKERS = (*((shape, True) for shape in SHAPES), *((shape, False) for shape in SHAPES), ("o", False))
 LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (5, 1.2, 1, 1.2)), (0, (1, 1)), (0, (4, 1.2, 1, 1.2, 1, 1.2)))
@@ -27,10 +30,10 @@ LINES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (5, 1.2, 1, 1.2)), (0, (1, 1))
 
 @dataclass(frozen=True)
 class Family:
-    """What a family's members share: a hue and a line; ``first`` is the place in ``MARKERS`` of the first member.
+    """The hue and line style of a family; ``first`` is the index in ``MARKERS`` of the first member.
 
-    Members keep their place for good; new ones are added at the end. Families of one line take markers of their own, so
-    that marker and line alone tell all members apart.
+    Members must keep their position; new members are added at the end. Families with the same line style use different
+    markers, so that marker and line style alone identify every model.
     """
 
     hue: str
@@ -89,7 +92,7 @@ PLACES = {model: (family, place) for family, found in FAMILIES.items() for place
 
 @dataclass(frozen=True)
 class Look:
-    """Colour, marker, its filling, and line of one variant."""
+    """Colour, marker, filling of the marker, and line style of one variant."""
 
     colour: str
     marker: str
@@ -97,19 +100,20 @@ class Look:
     line: Any
 
     def points(self) -> dict[str, Any]:
-        """Colour and marker as matplotlib's keyword arguments."""
+        """Return colour and marker as keyword arguments of matplotlib."""
         face = self.colour if self.filled else "white"
         return {"color": self.colour, "marker": self.marker, "markerfacecolor": face, "markeredgecolor": self.colour}
 
     def options(self) -> dict[str, Any]:
-        """The whole look as matplotlib's keyword arguments."""
+        """Return colour, marker and line style as keyword arguments of matplotlib."""
         return {**self.points(), "linestyle": self.line}
 
 
 def looks(variants: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], Look]:
-    """The look by (model, label) of each (model, family, label): by model alone, the line telling its variants apart.
+    """Return the look by (model, label) of each (model, family, label).
 
-    The shortest label of a model has the line that the model has everywhere.
+    Variants of a model share its colour and marker and differ in line style. The shortest label of a model has the
+    default line style of the model.
     """
     found: dict[tuple[str, str], Look] = {}
     counts: dict[str, int] = {}
@@ -121,9 +125,10 @@ def looks(variants: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str], Loo
 
 
 def look(model: str, family: str, variant: int = 0) -> Look:
-    """The look of a model's variant by its number; that of a model without a place of its own follows from its name.
+    """Return the look of the variant with a given number of a model.
 
-    Where a model has more variants than there are lines, the filling of the marker tells the further ones apart.
+    The look of a model that is not listed in ``FAMILIES`` is derived from a hash of its name. If a model has more
+    variants than there are line styles, the further variants differ in the filling of the marker.
     """
     further = variant >= len(LINES)
     if model == REFERENCE:
@@ -132,14 +137,14 @@ def look(model: str, family: str, variant: int = 0) -> Look:
         return Look(GREY, "x", True, _line(3, variant))
     digest = zlib.crc32(model.encode())
     family, place = PLACES.get(model, (family, digest % len(MARKERS)))
-    # A family of the user's own has a hue all the same.
+    # An unknown family uses the hue of a family selected by a hash of its name.
     known = FAMILIES.get(family) or list(FAMILIES.values())[zlib.crc32(family.encode()) % len(FAMILIES)]
     shape, filled = MARKERS[(known.first + place) % len(MARKERS)]
     return Look(_shade(known.hue, place % 3), shape, filled != further, _line(known.line, variant))
 
 
 def numbered(keys: Iterable[Any]) -> dict[Any, Look]:
-    """Looks of what is no model, by number: the first as the reference's, each other with a colour, marker and line."""
+    """Return looks for keys that are not models, by number; the first key has the look of the reference."""
     first, *others = dict.fromkeys(keys)
     found = {first: Look(BLACK, "o", True, LINES[0])}
     for number, key in enumerate(others):
@@ -148,7 +153,7 @@ def numbered(keys: Iterable[Any]) -> dict[Any, Look]:
 
 
 def family_order(family: str) -> int:
-    """Where a family stands in legends: the reference's first, controls last."""
+    """Return the position of a family in legends: the reference's family first, controls last."""
     order = ["full", *(name for name in FAMILIES if name != "full")]
     return order.index(family) if family in order else len(order) + (family == "control")
 
@@ -158,7 +163,10 @@ def _line(line: int, variant: int) -> Any:
 
 
 def _shade(hue: str, step: int) -> str:
-    """The hue itself, a darker one, a lighter one; where that would be lost on paper, one between the first two."""
+    """Return a shade of a hue by step: the hue, a darker one, a lighter one.
+
+    If the lighter shade has too little contrast on white, a shade between the first two is returned instead.
+    """
     if step == 2 and contrast(lighter := _mixed(hue, 255, 0.25), WHITE) >= LEAST_CONTRAST:
         return lighter
     return _mixed(hue, 0, (0.0, 0.3, 0.15)[step])
@@ -173,13 +181,13 @@ def _channels(colour: str) -> list[int]:
 
 
 def contrast(first: str, second: str) -> float:
-    """The contrast ratio of two colours, 1 to 21, as WCAG 2.2 defines it: what is left of them in grey."""
+    """Return the contrast ratio of two colours, 1 to 21, as defined in WCAG 2.2; it depends on luminance only."""
     dark, light = sorted(map(luminance, (first, second)))
     return (light + 0.05) / (dark + 0.05)
 
 
 def luminance(colour: str) -> float:
-    """The relative luminance of a colour, 0 to 1, as WCAG 2.2 defines it."""
+    """Return the relative luminance of a colour, 0 to 1, as defined in WCAG 2.2."""
     shares = [channel / 255 for channel in _channels(colour)]
     linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,4 +1,4 @@
-"""Names beside points, so that they cover neither each other nor a point."""
+"""Placement of labels next to points without overlaps."""
 
 from __future__ import annotations
 
@@ -12,23 +12,31 @@ from .style import POINTS, TINY, text_inches
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-POINT_INCHES = 0.045  # half of what a marker takes
-LINE_INCHES = 0.015  # half of what a piece of a line takes
+POINT_INCHES = 0.045  # half of the size of a marker
+LINE_INCHES = 0.015  # half of the size of a line segment
 RINGS_INCHES = (0.01, 0.06, 0.12, 0.19, 0.27, 0.36, 0.46, 0.58, 0.72, 0.88)
-LEADER_INCHES = 0.09  # names farther from their point than this are joined to it by a line
+LEADER_INCHES = 0.09  # labels farther than this from their point are connected to it by a line
 DIRECTIONS = tuple(2 * math.pi * turn / 16 for turn in (1, 15, 7, 9, 4, 12, 0, 8, 2, 14, 6, 10, 3, 13, 5, 11))
 
 
 def place(ax: Axes, x: Any, y: Any, names: Sequence[str], colours: Sequence[str], lines: Sequence[Any] = ()) -> None:
-    """Write a name beside each point of x and y (P,), in the nearest free place inside the axes.
+    """Write a label next to each point, at the nearest position inside the axes that covers nothing.
 
-    Free is what no point, no earlier name and none of ``lines``, each of points (L, 2), takes; where there is none, the
-    place that covers least. Limits and scales of the axes must stand.
+    Labels avoid points, earlier labels and lines. If there is no free position, the one with the least overlap is used.
+    Limits and scales of the axes must be set before.
+
+    Args:
+        ax: The axes.
+        x: The x coordinates of the points (P,).
+        y: The y coordinates of the points (P,).
+        names: The labels of the points.
+        colours: The colours of the lines that connect distant labels to their points.
+        lines: Lines to avoid, each an array of points (L, 2).
     """
     import numpy as np
     from matplotlib.patheffects import withStroke
 
-    ax.get_xlim(), ax.get_ylim()  # settled now: they are computed when they are asked for
+    ax.get_xlim(), ax.get_ylim()  # matplotlib computes pending autoscale limits only when they are read
     dpi: float = ax.figure.dpi
     points = ax.transData.transform(np.column_stack([x, y])) / dpi
     box: Any = np.array(ax.bbox.extents) / dpi
@@ -47,7 +55,7 @@ def place(ax: Axes, x: Any, y: Any, names: Sequence[str], colours: Sequence[str]
         across = np.minimum(boxes[:, None, 2], taken[:, 2]) - np.maximum(boxes[:, None, 0], taken[:, 0])
         up = np.minimum(boxes[:, None, 3], taken[:, 3]) - np.maximum(boxes[:, None, 1], taken[:, 1])
         covered = (across.clip(0) * up.clip(0)).sum(1) + 1e3 * ~inside
-        best = int(np.argmin(covered.round(6)))  # the first of the least, so the nearest
+        best = int(np.argmin(covered.round(6)))  # the first minimum is the nearest position
         left, bottom, right, top = boxes[best]
         taken = np.vstack([taken, boxes[best]])
         middle = np.array([(left + right) / 2, (bottom + top) / 2])
@@ -64,7 +72,7 @@ def place(ax: Axes, x: Any, y: Any, names: Sequence[str], colours: Sequence[str]
 
 
 def _along(corners: Any) -> Any:
-    """Points (S, 2) along a line through ``corners`` (L, 2) in inches, close enough to leave no gap for a name."""
+    """Return points (S, 2) along a line through ``corners`` (L, 2) in inches, without gaps that fit a label."""
     import numpy as np
 
     pieces = [
@@ -75,13 +83,13 @@ def _along(corners: Any) -> Any:
 
 
 def _candidates(point: Any, width: float, height: float) -> tuple[Any, Any]:
-    """Boxes (C, 4) of left, bottom, right, top around a point, the nearest first, and the distance of each (C,)."""
+    """Return boxes (C, 4) of left, bottom, right and top around a point, nearest first, and their distances (C,)."""
     import numpy as np
 
     rings, angles = np.repeat(RINGS_INCHES, len(DIRECTIONS)), np.tile(DIRECTIONS, len(RINGS_INCHES))
     reach_across, reach_up = POINT_INCHES + rings + width / 2, POINT_INCHES + rings + height / 2
     cosine, sine = np.cos(angles), np.sin(angles)
-    # On the rectangle that keeps the box at the ring's distance, not on a circle, which would push wide names far off.
+    # Boxes are placed on a rectangle at the ring's distance. A circle would place wide labels too far from the point.
     stretch = np.minimum(reach_across / np.maximum(abs(cosine), 1e-9), reach_up / np.maximum(abs(sine), 1e-9))
     middle = np.column_stack([point[0] + stretch * cosine, point[1] + stretch * sine])
     half = np.array([width / 2, height / 2])

@@ -1,4 +1,7 @@
-"""All figures at once, side by side: a second process draws from the front of the list, this one from its end."""
+"""Draw all figures with two processes.
+
+A second process draws from the front of the list of figures, the calling process from its end.
+"""
 
 from __future__ import annotations
 
@@ -32,42 +35,53 @@ if TYPE_CHECKING:
     from lra_bench.records.schema import Record
 
 WORTHWHILE_RECORDS = 50
-"""Fewer are drawn before a further process has started; that takes about 300 MiB."""
+"""Minimum number of records for a second process; fewer are drawn before one has started. It uses about 300 MiB."""
 
 Outcome = Sequence[Path] | Exception
 Drawing = tuple[str, "pd.DataFrame", Path, str]
-"""What ``render`` takes."""
+"""Arguments of ``render``."""
 
 
 def draw_all(
     records: list[Record], folder: Path, width: str = "two", names: Sequence[str] = tuple(FIGURES)
 ) -> Generator[tuple[str, Outcome]]:
-    """Draw figures from ``records``, which are let go; the name of each, when done, with its paths or what went wrong.
+    """Draw figures and yield the name of each with its paths, or with the exception that was raised.
 
-    A name comes once for each protocol. Figures without a record to draw are told in a line on stderr. Where the caller
-    closes the iterator, or is interrupted, the second process ends at once, and neither leaves a part of a file. Raises
-    ``UserError`` on a width that is none.
+    A name is yielded once for each protocol. Figures without data are reported on stderr. If the caller closes the
+    iterator or is interrupted, the second process is killed and partial files are removed.
+
+    Args:
+        records: The records to draw. The list is cleared after the data of all figures is computed, to free memory.
+        folder: The output folder.
+        width: The width of the figures, ``one`` or ``two`` columns of a paper.
+        names: The names of the figures.
+
+    Yields:
+        The name of a figure, and the paths of its files or the exception.
+
+    Raises:
+        UserError: If ``width`` is unknown.
     """
     width_inches(width)
     with _helper(folder, len(records)) as helper:
-        left: deque[Drawing] = deque()
-        with bar(len(names), "making the tables of figures", unit="figures") as advance:
+        remaining: deque[Drawing] = deque()
+        with bar(len(names), "computing the data of figures", unit="figures") as advance:
             for name in names:
-                left.extend((name, part, folder, width) for part in _parts(name, records))
+                remaining.extend((name, part, folder, width) for part in _data_by_protocol(name, records))
                 advance(1, name)
-        records.clear()  # the numbers of figures take far less memory
+        records.clear()  # the data of figures needs far less memory
         with (
-            _settled(),
+            _frozen_garbage_collection(),
             deferred(act=interrupt) as interrupted,
-            bar(len(left), "drawing", unit="figures") as advance,
+            bar(len(remaining), "drawing", unit="figures") as advance,
         ):
-            for name, outcome in _drawn(left, helper, interrupted):
+            for name, outcome in _drawn(remaining, helper, interrupted):
                 yield name, outcome
                 advance(1, name)
 
 
-def _parts(name: str, records: Sequence[Record]) -> list[pd.DataFrame]:
-    """The numbers of one figure by protocol; none where there is nothing to draw, which is said."""
+def _data_by_protocol(name: str, records: Sequence[Record]) -> list[pd.DataFrame]:
+    """Return the data of one figure by protocol and section; report on stderr if there is none."""
     try:
         return [part for _, part in tabulate(name, records).groupby(SHEET, dropna=False)]
     except NothingToDrawError as error:
@@ -76,19 +90,22 @@ def _parts(name: str, records: Sequence[Record]) -> list[pd.DataFrame]:
 
 
 def _drawn(
-    left: deque[Drawing], helper: _Helper | None, interrupted: Callable[[], bool]
+    remaining: deque[Drawing], helper: _Helper | None, interrupted: Callable[[], bool]
 ) -> Iterator[tuple[str, Outcome]]:
-    """Draw what is ``left`` in this process and in ``helper``; raise ``KeyboardInterrupt`` if ``interrupted``."""
-    done = helper.draw(left) if helper else None
-    while left or done:
-        with suppress(IndexError):  # the helper may have taken the last one
-            drawing = left.pop()
+    """Draw the remaining figures in this process and in ``helper``, and yield their outcomes.
+
+    Raises ``KeyboardInterrupt`` if ``interrupted`` returns true after a figure.
+    """
+    done = helper.draw(remaining) if helper else None
+    while remaining or done:
+        with suppress(IndexError):  # the helper may have taken the last figure in the meantime
+            drawing = remaining.pop()
             outcome = _rendered(drawing)
-            # A library may catch the KeyboardInterrupt, or raise another error while it cleans up.
+            # A library may catch KeyboardInterrupt, or raise another exception during its cleanup.
             if interrupted():
                 raise KeyboardInterrupt
             yield drawing[0], outcome
-        while done and (not left or not done.empty()):
+        while done and (not remaining or not done.empty()):
             answer = done.get()
             if answer is None:
                 done = None
@@ -97,42 +114,42 @@ def _drawn(
 
 
 class _Helper:
-    """A second process that draws. It loads its libraries from the start, while tables are still made."""
+    """A second process that draws figures; it imports its libraries while this process computes the data."""
 
     def __init__(self) -> None:
-        # Not forked: threads of numerical libraries do not survive that, and it would hold the records too.
+        # Not forked: threads of numerical libraries do not survive a fork, and the child would keep the records.
         context = multiprocessing.get_context("spawn")
-        self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self._connection, child_connection = context.Pipe()
+        self._process = context.Process(target=_serve, args=(child_connection,), daemon=True)
         self._process.start()
-        self._wanted = True
-        theirs.close()
+        self._expected = True
+        child_connection.close()
 
-    def draw(self, left: deque[Drawing]) -> SimpleQueue[tuple[str, Outcome] | None]:
-        """Have it draw from the front of ``left``, aside; what it has done appears in the queue, in the end None."""
+    def draw(self, remaining: deque[Drawing]) -> SimpleQueue[tuple[str, Outcome] | None]:
+        """Start drawing from the front of ``remaining`` in a thread; return a queue of outcomes that ends with None."""
         done: SimpleQueue[tuple[str, Outcome] | None] = SimpleQueue()
-        threading.Thread(target=self._feed, args=(left, done), daemon=True).start()
+        threading.Thread(target=self._feed, args=(remaining, done), daemon=True).start()
         return done
 
-    def _feed(self, left: deque[Drawing], done: SimpleQueue[tuple[str, Outcome] | None]) -> None:
-        while left:
-            with suppress(IndexError):  # the other process may have taken the last one
-                drawing = left.popleft()
+    def _feed(self, remaining: deque[Drawing], done: SimpleQueue[tuple[str, Outcome] | None]) -> None:
+        while remaining:
+            with suppress(IndexError):  # the main process may have taken the last figure in the meantime
+                drawing = remaining.popleft()
                 try:
                     self._connection.send(drawing)
                     done.put((drawing[0], self._connection.recv()))
                 except (EOFError, OSError):
-                    left.appendleft(drawing)
-                    if self._wanted:
+                    remaining.appendleft(drawing)
+                    if self._expected:
                         self._process.join()
                         how = ended_by(self._process.exitcode or 0)
-                        say(f"plot {drawing[0]}: the second process {how}; this one draws the rest alone")
+                        say(f"plot {drawing[0]}: the second process {how}; this process draws the remaining figures")
                     break
         done.put(None)
 
     def end(self, folder: Path) -> None:
-        """End it at once, and remove what it had begun to write."""
-        self._wanted = False
+        """Kill the process and remove its partial files from ``folder``."""
+        self._expected = False
         self._process.kill()
         self._process.join()
         if self._process.pid is not None:
@@ -141,7 +158,7 @@ class _Helper:
 
 @contextmanager
 def _helper(folder: Path, records: int) -> Iterator[_Helper | None]:
-    """A second process, None where it would not pay; it is gone when the context ends."""
+    """Yield a second process, or None if there are too few records or CPUs; kill it when the context ends."""
     if records < WORTHWHILE_RECORDS or usable_cpus() < 2:
         yield None
         return
@@ -153,8 +170,8 @@ def _helper(folder: Path, records: int) -> Iterator[_Helper | None]:
 
 
 @contextmanager
-def _settled() -> Iterator[None]:
-    """Spare the collector of garbage what is there to stay: it looks through all of it, time and again."""
+def _frozen_garbage_collection() -> Iterator[None]:
+    """Exclude existing objects from garbage collection in the context, to save the time of scanning them."""
     gc.collect()
     gc.freeze()
     try:
@@ -173,12 +190,12 @@ def _rendered(drawing: Drawing) -> Outcome:
 
 
 def _serve(connection: Connection) -> None:
-    """What the second process does: draw what it is sent, until nothing more can come."""
-    # Ctrl-C reaches every process of the terminal: this one says nothing, its parent ends it and tidies up.
+    """Draw the figures received from ``connection`` until it is closed; the main function of the second process."""
+    # Ctrl-C is sent to every process of the terminal. The parent kills this process and removes its partial files.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent(signal.SIGKILL)
     for name in ("pandas", "matplotlib.backends.backend_agg", "matplotlib.backends.backend_pdf"):
         importlib.import_module(name)
-    with suppress(EOFError), _settled():
+    with suppress(EOFError), _frozen_garbage_collection():
         while True:
             connection.send(_rendered(connection.recv()))

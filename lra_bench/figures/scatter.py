@@ -1,4 +1,4 @@
-"""Sheets of points: score over a cost, a panel per task, each point named beside it or by a number."""
+"""Scatter plots of score over a cost, one panel per task, with points labelled by name or by number."""
 
 from __future__ import annotations
 
@@ -22,19 +22,25 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-HALO_POINTS2 = 400.0  # the area of the largest
-REFERENCE_HALO_POINTS2 = 60.0  # the area of the one in the legend, which fits its row
-PACKED = 30  # more points than these have panels as wide as the page, and smaller areas
-NAMED_SHARE = 0.4  # of a panel's width: longer names are replaced by numbers
+HALO_POINTS2 = 400.0  # area of the largest halo
+REFERENCE_HALO_POINTS2 = 60.0  # largest area of the halo in the legend, which must fit its line
+PACKED = 30  # with more variants, panels are as wide as the page and halos are smaller
+NAMED_SHARE = 0.4  # maximum length of labels relative to the width of a panel; longer ones are replaced by numbers
 FRONT: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (2, 1.5))}
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What the score is drawn over: the column, its interval's columns where it has one, and what is better.
+    """The cost on the x axis.
 
-    ``furnish`` names and scales the x axis from the panel's rows. ``halo`` is a column drawn as an area around points.
-    ``panel`` are the columns beside the task that rows of one panel share.
+    Attributes:
+        column: The column of the cost.
+        low: The column of the lower end of its confidence interval, None without an interval.
+        high: The column of the upper end.
+        less_is_better: Whether a lower cost is better.
+        panel: The columns shared by the rows of a panel.
+        furnish: A function that sets label and scale of the x axis from the rows of a panel.
+        halo: A column drawn as an area around points, None without one.
     """
 
     column: str
@@ -47,9 +53,10 @@ class Cost:
 
 
 def lacking_cost(records: Sequence[Record], known: Sequence[bool], otherwise: str) -> list[str]:
-    """For each record why it is not drawn, empty where it is: without a score, or ``otherwise`` where no cost is known.
+    """Return for each record the reason why it is not drawn, empty if it is drawn.
 
-    A cost does not depend on the seed, so one seed that was measured speaks for the others of its variant.
+    The reason is ``without a score``, or ``otherwise`` if the cost is unknown. A cost does not depend on the seed, so
+    it is known for all seeds of a cell if it is known for one of them.
     """
     measured = {_cell(record) for record, one in zip(records, known, strict=True) if one and record.score() is not None}
     reasons = {True: "", False: otherwise}
@@ -61,14 +68,14 @@ def _cell(record: Record) -> tuple[str, PurePosixPath]:
 
 
 def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[Sheet]:
-    """A sheet per protocol and hardware, a panel per task; the dashed line joins what nothing else beats in both."""
+    """Yield one sheet per protocol and hardware with one panel per task; the dashed line is the Pareto front."""
     for parts, rows in sheets(data, "hardware"):
         order, look_of = in_order(rows), looks_of(rows)
         panels = [group for _, group in rows.groupby(list(cost.panel), dropna=False)]
         crowded = len(order) > CROWDED
         packed = len(order) > PACKED
-        alone = width <= COLUMN_INCHES or len(panels) == 1 or packed
-        columns = 1 if alone else 2 if crowded or len(panels) < 5 else 3
+        one_column = width <= COLUMN_INCHES or len(panels) == 1 or packed
+        columns = 1 if one_column else 2 if crowded or len(panels) < 5 else 3
         frame = Frame(columns, bottom=0.42)
         room = NAMED_SHARE * (width / columns - frame.left)
         named = not crowded and all(text_inches(label, TINY) <= room for _, label in order)
@@ -78,7 +85,7 @@ def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[She
         )
         largest = float(rows[cost.halo].max()) if cost.halo and rows[cost.halo].notna().any() else None
         height = 3.0 if columns == 1 and width > COLUMN_INCHES else 2.1 if columns < 3 else 1.75
-        if packed and width > COLUMN_INCHES:  # in a column the names beneath leave no more room on a page
+        if packed and width > COLUMN_INCHES:  # in one column, the legend leaves no space for higher panels
             height *= 1.4
         halo = HALO_POINTS2 * (0.4 if packed else 1.0)
         cells = [
@@ -91,9 +98,9 @@ def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[She
             )
             for group in panels
         ]
-        fitted = [bar("95 % interval of the fit", "_")] if cost.low is not None else []
+        fitted = [bar("95 % confidence interval of the fit", "_")] if cost.low is not None else []
         legend = [
-            *names, Entry("no other is better in both", FRONT), *_halo_entry(largest, halo), *score_bars(rows), *fitted,
+            *names, Entry("Pareto front", FRONT), *_halo_entry(largest, halo), *score_bars(rows), *fitted,
         ]  # fmt: skip
         yield Sheet(parts, pages(cells, width, frame, legend, heading(parts)), rows)
 
@@ -134,7 +141,7 @@ def _draw(
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
     cost.furnish(ax, rows)
     lines = []
-    if roomy:  # among many points hardly a number would find a place that no line crosses
+    if roomy:  # with many points, there are hardly any positions that no line crosses
         lines = [np.column_stack([x[front], y[front]])]
         ends = factor * rows[["low", "high"]].astype(float).to_numpy()
         lines += [np.column_stack([[across] * 2, own]) for across, own in zip(x, ends, strict=True)]
@@ -145,7 +152,7 @@ def _draw(
 
 
 def _front(x: Any, y: Any, less_is_better: bool) -> list[int]:
-    """Places of the points that no other point beats in both, by x; of y more is better."""
+    """Return the indices of the points on the Pareto front, sorted by x; higher y is better."""
     best, front = float("-inf"), []
     for index in sorted(range(len(x)), key=lambda i: (x[i] if less_is_better else -x[i], -y[i])):
         if y[index] > best:
@@ -155,7 +162,7 @@ def _front(x: Any, y: Any, less_is_better: bool) -> list[int]:
 
 
 def _halo_entry(largest: float | None, halo: float) -> list[Entry]:
-    """A circle of a round number of bytes, with that number."""
+    """Return the legend entry of the halos: a circle that represents a round number of bytes."""
     if not largest:
         return []
     import math
@@ -167,4 +174,4 @@ def _halo_entry(largest: float | None, halo: float) -> list[Entry]:
     options = {
         "color": GREY, "marker": "o", "markersize": points, "markeredgewidth": 0, "alpha": 0.45, "linestyle": "none",
     }  # fmt: skip
-    return [Entry(f"area: peak memory, here {shown / 1e6:,.3g} MB", options)]
+    return [Entry(f"area: peak memory (this circle: {shown / 1e6:,.3g} MB)", options)]

@@ -1,4 +1,4 @@
-"""Score over the exponent with which a training step's time grows in the length."""
+"""Score over the growth exponent of the time of a training step."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-RUN = "run lra-bench bench with two lengths or more in measure.speed_lengths"
+RUN = "run lra-bench bench with two or more lengths in measure.speed_lengths"
 FITTED = ("time_exponent", "time_low", "time_high")
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
-    """For each record why it is not drawn, empty where it is."""
-    return lacking_cost(records, [_fit(record)[0] is not None for record in records], "without an exponent")
+    """Return for each record the reason why it is not drawn, empty if it is drawn."""
+    return lacking_cost(records, [_fit(record)[0] is not None for record in records], "without a growth exponent")
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """A panel per task: the score over the exponent a of N^a in training, each with its 95 % interval.
+    """Draw one panel per task: score over the exponent a of N^a in training, both with 95 % confidence intervals.
 
-    Exponents of several seeds are drawn by their medians, and so are the ends of their intervals.
+    Exponents and the ends of their intervals are medians over seeds.
     """
     yield from scatter_sheets(data, COST, width)
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per variant, seeds together."""
+    """Return one row per variant, aggregated over seeds."""
     import pandas as pd
 
     key = [*SHEET, *PANEL, *IDENTITY]

@@ -1,4 +1,4 @@
-"""Score over the length of the rows that a system is trained and tested on."""
+"""Score over the length that a system is trained and tested at."""
 
 from __future__ import annotations
 
@@ -19,57 +19,58 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-RUN = "run lra-bench bench with two lengths or more, as task=copy task.length=128,256"
+RUN = "run lra-bench bench with two or more lengths, such as task=copy task.length=128,256"
 LENGTH_OPTIONS = ("length", "max_length", "window", "context")
-"""By which tasks are told how long rows of training are."""
+"""Task options that set the training length."""
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
-    """For each record why it is not drawn, empty where it is."""
-    return ["" if _at_its_length(record) else "without a score at the training length" for record in records]
+    """Return for each record the reason why it is not drawn, empty if it is drawn."""
+    return ["" if _has_training_length(record) else "without a score at the training length" for record in records]
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per variant and training length, seeds averaged, of variants with several lengths.
+    """Return one row per variant and training length, averaged over seeds, for variants with several lengths.
 
-    Cells whose configurations differ in the length alone are one variant. So are those of one system in several tasks,
-    under the changed keys that they share, unless a task has the system twice. ``hash`` tells variants apart.
+    Cells whose configurations differ only in the length are one variant. Cells of one system in several tasks are one
+    variant with the modified keys that they share, unless a task contains the system twice. ``hash`` identifies the
+    variant.
     """
     data = averaged(records)
-    # The training length belongs to every way to make others.
+    # The point at the training length is part of the curve of every length variant.
     data = data[(data["knob"] == "") & (data["ratio"] == 1)].drop_duplicates([*SHEET, *PANEL, *IDENTITY, "length"])
     data = data.drop(columns=["knob", "ratio", "length_variant", "train_length"])
     digests = {(record.key.model, record.key.hash): _digests(record) for record in records}
     found = [digests[pair] for pair in zip(data["model"], data["hash"], strict=True)]
     data["hash"], data["whole"] = [system for system, _ in found], [whole for _, whole in found]
     system = [*SHEET, "variant", "hash", "hardware"]
-    once = data.groupby([*PANEL, *system], dropna=False)["whole"].transform("nunique") == 1
-    data["modified"] = data["modified"].mask(once, data.groupby(system)["modified"].transform(_shared))
-    data["hash"] = data["hash"].where(once, data.pop("whole"))
+    is_unique = data.groupby([*PANEL, *system], dropna=False)["whole"].transform("nunique") == 1
+    data["modified"] = data["modified"].mask(is_unique, data.groupby(system)["modified"].transform(_shared))
+    data["hash"] = data["hash"].where(is_unique, data.pop("whole"))
     several = data.groupby([*SHEET, *PANEL, *IDENTITY], dropna=False)["length"].transform("nunique") > 1
     return data[several].sort_values([*SHEET, *PANEL, *IDENTITY, "length"]).reset_index(drop=True)
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """A panel per task, a line per variant: each point is a training of its own, tested at the length it had.
+    """Draw one panel per task with one line per variant; each point is a separate training, tested at its own length.
 
-    Bars and floors are as in ``extrapolation``, where one training is tested at many lengths.
+    Bars and floors are drawn as in ``extrapolation``, where one trained model is tested at many lengths.
     """
     yield from curve_sheets(data, KIND, width)
 
 
-def _at_its_length(record: Record) -> bool:
+def _has_training_length(record: Record) -> bool:
     return any(not knob and point["ratio"] == 1 for _, knob, point in scored_points(record))
 
 
 def _shared(modified: pd.Series) -> str:
-    """The keys that stand in all of some lists."""
+    """Return the keys contained in all of the comma-separated lists."""
     first, *others = (keys.split(", ") for keys in modified.unique())
     return ", ".join(key for key in first if all(key in keys for keys in others))
 
 
 def _digests(record: Record) -> tuple[str, str]:
-    """Of the system that a cell trains, and of all that decides its numbers beside the length of rows and the seed."""
+    """Return a hash of the system of a cell, and a hash of its configuration without the length and the seed."""
     parts = {name: record.config.get(name) for name in ("model", "position", "backbone", "train", "task")}
     parts["task"] = {key: value for key, value in (parts["task"] or {}).items() if key not in LENGTH_OPTIONS}
     system = {name: parts[name] for name in ("model", "position", "backbone")}
@@ -91,7 +92,7 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
     ax.set_xlim(min(lengths) / 1.3, max(lengths) * 1.3)
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
     limits(ax, *(factor * end for end in extent(rows, "score", "low", "high", "floor")))
-    ax.set_xlabel("tokens in a row, in training and test", fontsize=7)
+    ax.set_xlabel("training and test length (tokens)", fontsize=7)
     ax.set_ylabel(name)
 
 

@@ -1,4 +1,4 @@
-"""Score over training speed, with peak memory as area."""
+"""Score over training speed, with peak memory as area around the points."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-RUN = "run lra-bench bench with measure.speed_lengths as its protocol has them"
+RUN = "run lra-bench bench with the measure.speed_lengths of the protocol"
 MEMORY = ("train_peak_allocated_bytes", "train_peak_resident_growth_bytes")
 MEASURED = ["speed_length", "train_batch_size", "train_tokens_per_second", *MEMORY]
 TIMED = [*PANEL, "speed_length", "train_batch_size"]
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
-    """For each record why it is not drawn, empty where it is."""
+    """Return for each record the reason why it is not drawn, empty if it is drawn."""
     timed = [run.train.get("tokens_per_second") is not None for run in runs_of(records)]
-    return lacking_cost(records, timed, "not timed at the length that most were")
+    return lacking_cost(records, timed, "not timed at the length of most records")
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """A panel per task: the score, with its 95 % interval, over tokens per second of the step benchmark in training.
+    """Draw one panel per task: score with its 95 % confidence interval over tokens per second of a training step.
 
-    All at the longest length that the most records of the task, protocol and hardware measured; the area around a point
-    is the peak memory there. Machines never share a sheet.
+    All points are measured at the length of most records of the task, protocol and hardware, the longest of several.
+    The area around a point is proportional to the peak memory at that length. Machines never share a sheet.
     """
     yield from scatter_sheets(data, COST, width)
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per variant, seeds together."""
+    """Return one row per variant, aggregated over seeds."""
     import pandas as pd
 
     variant = [*SHEET, *PANEL, *IDENTITY]

@@ -1,4 +1,4 @@
-"""Time and peak memory of a step over length, on logarithmic axes, with the exponents of their growth."""
+"""Time and peak memory of a step over length on logarithmic axes, with their growth exponents."""
 
 from __future__ import annotations
 
@@ -28,23 +28,25 @@ SPOKEN = {"train": "training", "inference": "inference"}
 
 
 def lacking(records: Sequence[Record]) -> list[str]:
-    """For each record why it is not drawn, empty where it is."""
+    """Return for each record the reason why it is not drawn, empty if it is drawn."""
     return ["" if record.speed else "without a step benchmark" for record in records]
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Panels of time and memory, training and inference, for each hardware, task, protocol and batch size.
+    """Draw panels of time and memory in training and inference for each hardware, task, protocol and batch size.
 
-    Lines are medians over seeds, bars p10 to p90 of the steps. The legend gives exponents a of N^a where they were
-    fitted, and the first length that could not be measured, with the reason. Machines never share a sheet.
+    Lines are medians over seeds, bars the 10th to 90th percentile of the steps. The legend states the exponents a of
+    N^a if they were fitted, and the shortest length that could not be measured, with the reason. Machines never share a
+    sheet.
     """
     yield from curve_sheets(data, KIND, width)
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per variant, quantity, mode and length: ``value`` in seconds or bytes, by the median of seeds.
+    """Return one row per variant, quantity, mode and length with the median over seeds.
 
-    ``status`` is ok where any seed measured the length; ``counter`` names what the value is.
+    ``value`` is in seconds or bytes. ``status`` is ok if any seed measured the length; ``counter`` names the measured
+    quantity.
     """
     import pandas as pd
 
@@ -52,7 +54,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     numbers = [*TIMES, *MEMORY, *(f"{quantity}_exponent" for quantity in QUANTITIES)]
     points[numbers] = points[numbers].apply(pd.to_numeric)
     data = pd.concat([_quantity(points, quantity) for quantity in QUANTITIES], ignore_index=True)
-    # Panels follow the order of categories: time above memory, training before inference.
+    # The order of categories determines the order of panels: time above memory, training before inference.
     order = {"quantity": QUANTITIES, "mode": MODES}
     return data.astype({name: pd.CategoricalDtype(list(found), ordered=True) for name, found in order.items()})
 
@@ -68,13 +70,13 @@ def _points(record: Record) -> Iterator[dict[str, Any]]:
 
 
 def _quantity(points: pd.DataFrame, quantity: str) -> pd.DataFrame:
-    """The rows of one quantity, under names that both share, seeds together."""
+    """Return the rows of one quantity under column names shared by both quantities, aggregated over seeds."""
     allocated, resident = MEMORY
     counted = points[allocated].notna().map({True: MEMORY[allocated], False: MEMORY[resident]})
     value, low, high = (points[name] for name in TIMES)
     if quantity == "memory":
         value = points[allocated].fillna(points[resident])
-        value = low = high = value.where(value > 0)  # 0 is less than the counter can see
+        value = low = high = value.where(value > 0)  # 0 means below the resolution of the counter
     rows = points.assign(
         quantity=quantity, value=value, low=low, high=high, exponent=points[f"{quantity}_exponent"],
         counter="time" if quantity == "time" else counted, measured=points["status"] == "ok",
@@ -95,7 +97,7 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
     counter = (drawn if len(drawn) else rows)["counter"].iloc[0]
     lengths_below(ax, rows["length"].unique())
     ax.set_xlabel("length (tokens)")
-    ax.set_ylabel("time of a step (ms)" if counter == "time" else f"{counter} (MB)", fontsize=7)
+    ax.set_ylabel("time per step (ms)" if counter == "time" else f"{counter} (MB)", fontsize=7)
     if len(drawn):
         scale = _scale(rows)
         low, high = extent(drawn, "value", "low", "high")
@@ -108,7 +110,7 @@ def _scale(rows: pd.DataFrame) -> float:
 
 
 def _name(label: str, own: pd.DataFrame) -> str:
-    """The variant, its exponents in training and inference, and where it ended."""
+    """Return the variant, its exponents in training and inference, and the first length that was not measured."""
     parts, ends = [label], dict[str, str]()
     points = own[["quantity", "mode", "length", "status", "exponent"]].itertuples(index=False, name=None)
     powers: dict[str, dict[str, float]] = {}
@@ -130,11 +132,11 @@ def _powers(exponents: Sequence[float]) -> str:
 
 
 def _legend(rows: pd.DataFrame) -> list[Entry]:
-    """What the numbers beside the names are, and the bars."""
+    """Return the legend entries that explain the numbers after the names and the bars."""
     modes = ", ".join(SPOKEN[mode] for mode in MODES if mode in set(rows["mode"]))
     fitted = rows["exponent"].notna().any()
-    said = [Entry(f"numbers: exponent a of N^a ({modes})", {"linestyle": "none"})] if fitted else []
-    return [*said, *([bar("10th to 90th percentile of the steps")] if (rows["low"] < rows["high"]).any() else [])]
+    entries = [Entry(f"numbers: growth exponent a of N^a ({modes})", {"linestyle": "none"})] if fitted else []
+    return [*entries, *([bar("10th to 90th percentile of step times")] if (rows["low"] < rows["high"]).any() else [])]
 
 
 KIND = Curves(

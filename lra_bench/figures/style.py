@@ -1,4 +1,4 @@
-"""How figures look: sizes, type, and text measured before it is placed, so that nothing is cut off."""
+"""Sizes and fonts of figures, and the measurement of text before the layout."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS: dict[str, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.titlepad": 4,
-    "axes.titley": 1.0,  # where it stands anyhow; to look for a better place takes as long as to draw all ticks
+    "axes.titley": 1.0,  # the default position; searching for a better one takes as long as drawing all ticks
     "axes.labelsize": 8,
     "axes.labelpad": 2,
     "xtick.labelsize": SMALL,
@@ -50,13 +50,13 @@ SETTINGS: dict[str, Any] = {
     "ytick.minor.width": 0.4,
     "savefig.dpi": 200,
     "text.usetex": False,
-    "text.hinting": "none",  # letters keep their shapes at 200 dpi without it, in a tenth less time
-    "pdf.fonttype": 42,  # outlines that editors and journals can read
+    "text.hinting": "none",  # not needed at 200 dpi; saves a tenth of the time
+    "pdf.fonttype": 42,  # TrueType fonts, required by editors and journals
 }
 
 
 def style() -> AbstractContextManager[None]:
-    """The settings of all figures, for the context; those of matplotlib are restored after it."""
+    """Return a context with the settings of all figures; matplotlib's settings are restored at its end."""
     import matplotlib
 
     settings: Any = SETTINGS
@@ -64,14 +64,14 @@ def style() -> AbstractContextManager[None]:
 
 
 def width_inches(width: str) -> float:
-    """The width of a figure over ``one`` or ``two`` columns; ``UserError`` on any other."""
+    """Return the width in inches of a figure over ``one`` or ``two`` columns. Raises ``UserError`` on other values."""
     if width not in WIDTHS:
-        raise UserError(f"--width {width}: choose one or two columns of a paper ({', '.join(WIDTHS)})")
+        raise UserError(f"--width {width}: unknown width; choose {', '.join(WIDTHS)} (columns of a paper)")
     return WIDTHS[width]
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure, inches wide and high, outside pyplot and its global state."""
+    """Return an empty figure of a size in inches, independent of pyplot and its global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -81,30 +81,36 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def panel(figure: Figure, left: float, bottom: float, width: float, height: float, **options: Any) -> Axes:
-    """Axes of a size and place in inches. matplotlib's own layout solver moves things by a hair from run to run."""
+    """Add axes of a size and position in inches.
+
+    matplotlib's layout solver is not used because its results differ slightly from run to run.
+    """
     across, up = figure.get_size_inches()
     return figure.add_axes((left / across, bottom / up, width / across, height / up), **options)
 
 
 @functools.lru_cache(maxsize=10_000)
 def text_inches(text: str, points: float = SMALL) -> float:
-    """How wide a text is drawn at a size in points, of its widest line."""
+    """Return the width in inches of the widest line of a text at a font size in points."""
     from matplotlib.font_manager import FontProperties
 
-    # The width depends on the settings, and is remembered: it must not be that of other settings.
+    # The width depends on the settings and is cached, so it must always be measured with the settings of figures.
     with style():
         font = FontProperties(size=points)
         return max(_renderer().get_text_width_height_descent(line, font, False)[0] for line in text.split("\n")) / 300
 
 
 def line_inches(points: float = SMALL) -> float:
-    """The height of a line of text at a size in points, with what separates it from the next."""
+    """Return the height in inches of a line of text at a font size in points, including line spacing."""
     return points * LINE_SPACING / POINTS
 
 
 @functools.lru_cache(maxsize=10_000)
 def wrapped(text: str, inches: float, points: float = SMALL) -> str:
-    """``text`` over as many lines as it takes to stay under a width, broken at spaces, after ``_``, else anywhere."""
+    """Return ``text`` wrapped to a width in inches.
+
+    Lines break at spaces. A longer word breaks after ``_``, ``=``, ``,`` or ``(``, otherwise anywhere.
+    """
     if text_inches(text, points) <= inches:
         return text
     lines = [""]
@@ -135,32 +141,43 @@ def _renderer() -> Any:
 
 
 def save(pages: Iterable[Figure], data: pd.DataFrame, folder: Path, name: str, pdf: bool = True) -> list[Path]:
-    """Write pages as one PDF, as PNG each (the second as ``name-2``), and what they show as CSV; the paths.
+    """Write the pages of a figure as one PDF and one PNG each, and its data as CSV.
 
-    Without ``pdf`` only as PNG, which takes half as long.
+    Pages are drawn sequentially and not kept. Each file is written atomically. Equal figures result in equal bytes,
+    because no date is written.
 
-    Pages are taken one after the other and not kept. Each file appears whole or not at all. The same figure gives the
-    same bytes: no date is written. Raises ``UserError`` where the folder cannot be written.
+    Args:
+        pages: The pages.
+        data: The data of the figure.
+        folder: The output folder.
+        name: The file name without suffix; the PNG of the second page is ``name-2.png``.
+        pdf: Whether to write the PDF. Without it, saving takes half as long.
+
+    Returns:
+        The paths of the written files.
+
+    Raises:
+        UserError: If the folder cannot be written.
     """
     from matplotlib.backends.backend_pdf import PdfPages
 
-    pictures = []
+    images = []
     try:
-        # Fonts are written when the document is closed, so the style must last until then.
+        # Fonts are written when the document is closed, so it must be closed before the style is reset.
         with style(), ExitStack() as written:
             document = None
             if pdf:
                 path = written.enter_context(replacing(folder / f"{name}.pdf"))
                 document = written.enter_context(PdfPages(path, metadata={"CreationDate": None}))
             for number, page in enumerate(pages, start=1):
-                pictures.append(folder / f"{name if number == 1 else f'{name}-{number}'}.png")
-                with replacing(pictures[-1]) as aside:
+                images.append(folder / f"{name if number == 1 else f'{name}-{number}'}.png")
+                with replacing(images[-1]) as temporary:
                     if document is not None:
                         document.savefig(page)
-                    # The default level takes several times as long.
-                    page.savefig(aside, format="png", pil_kwargs={"compress_level": 1})
+                    # The default compression level takes several times as long.
+                    page.savefig(temporary, format="png", pil_kwargs={"compress_level": 1})
         with replacing(folder / f"{name}.csv") as path:
             without_formulas(data).to_csv(path, index=False)
     except OSError as error:
         raise UserError(f"--output {folder}: {why(error)}; choose another folder with --output") from error
-    return [*([folder / f"{name}.pdf"] if pdf else []), *pictures, folder / f"{name}.csv"]
+    return [*([folder / f"{name}.pdf"] if pdf else []), *images, folder / f"{name}.csv"]

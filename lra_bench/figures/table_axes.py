@@ -1,4 +1,4 @@
-"""Axes whose rows are variants: their names at the left, each with its marker, wrapped where they are long."""
+"""Axes with one row per variant, labelled at the left with marker and name."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ ROW_GAP_INCHES = 0.025
 
 @dataclass(frozen=True)
 class Rows:
-    """Names of rows as they are drawn, and the inches that they take left of the axes."""
+    """The wrapped names of rows by label, and the width in inches that they need to the left of the axes."""
 
     names: Mapping[str, str]
     left: float
 
     def edges(self, keys: Sequence[tuple[str, str]]) -> list[float]:
-        """Where the rows of ``keys`` begin, and the last ends, in inches from the top of the axes."""
+        """Return the upper edges of the rows of ``keys`` and the lower edge of the last, in inches from the top."""
         heights = [(self.names[label].count("\n") + 1) * line_inches(TINY) + ROW_GAP_INCHES for _, label in keys]
         return list(itertools.accumulate(heights, initial=0.0))
 
 
 def measure(labels: Sequence[str], room: float) -> Rows:
-    """How rows with these labels are drawn where at most ``room`` inches are left for names."""
+    """Wrap labels to at most ``room`` inches, marker included."""
     names = {label: wrapped(label, room - GLYPH_INCHES - GAP_INCHES - EDGE_INCHES, TINY) for label in labels}
     widest = max((text_inches(name, TINY) for name in names.values()), default=0.0)
     return Rows(names, widest + GLYPH_INCHES + GAP_INCHES + EDGE_INCHES)
 
 
 def chunks(keys: Sequence[tuple[str, str]], most: int) -> Iterator[Sequence[tuple[str, str]]]:
-    """``keys`` over as few panels as have at most ``most`` rows, all about as high."""
+    """Yield ``keys`` in as few chunks of similar size as possible, with at most ``most`` rows each."""
     panels = -(-len(keys) // most)
     size = -(-len(keys) // max(panels, 1))
     for start in range(0, len(keys), max(size, 1)):
@@ -50,7 +50,7 @@ def chunks(keys: Sequence[tuple[str, str]], most: int) -> Iterator[Sequence[tupl
 def draw(
     ax: Axes, rows: Rows, keys: Sequence[tuple[str, str]], look_of: Mapping[tuple[str, str], Look]
 ) -> dict[str, float]:
-    """Name rows from the top of ``ax`` by the labels of ``keys``, with the marker of each; the y of each label."""
+    """Draw the names and markers of the rows ``keys`` from the top of ``ax``, and return the y of each label."""
     from matplotlib.transforms import ScaledTranslation, blended_transform_factory
 
     edges = rows.edges(keys)
@@ -58,12 +58,12 @@ def draw(
     ax.set_ylim(edges[-1], 0)
     ax.set_yticks([])
     scale = ax.figure.dpi_scale_trans
-    beside = blended_transform_factory(ax.transAxes, ax.transData)
-    glyphs = beside + ScaledTranslation(-(GLYPH_INCHES / 2 + 0.02), 0, scale)
-    names = beside + ScaledTranslation(-(GLYPH_INCHES + GAP_INCHES), 0, scale)
+    margin = blended_transform_factory(ax.transAxes, ax.transData)
+    glyphs = margin + ScaledTranslation(-(GLYPH_INCHES / 2 + 0.02), 0, scale)
+    names = margin + ScaledTranslation(-(GLYPH_INCHES + GAP_INCHES), 0, scale)
     for key, middle in zip(keys, middles, strict=True):
         ax.plot([0], [middle], transform=glyphs, clip_on=False, linestyle="none", **look_of[key].points())
-        # No tick labels: each would bring lines and texts of its own that are laid out and never seen.
+        # Tick labels are not used: each adds lines and texts that are laid out although they are invisible.
         ax.text(
             0, middle, rows.names[key[1]], transform=names, fontsize=TINY, linespacing=1.0, ha="right",
             va="center_baseline" if "\n" not in rows.names[key[1]] else "center", multialignment="right",

@@ -1,4 +1,4 @@
-"""Axes of lengths and of magnitudes, with few and plain labels."""
+"""Tick labels of axes of lengths and of logarithmic axes."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def length_name(length: int) -> str:
-    """A length in tokens as axes name it: ``4k``, ``500``."""
+    """Return the tick label of a length in tokens: ``4k``, ``500``."""
     return f"{length // 1024}k" if length % 1024 == 0 else f"{length:,}"
 
 
 def lengths_below(ax: Axes, lengths: Iterable[int]) -> None:
-    """A logarithmic x axis labelled at as many of the lengths as have room, powers of two first."""
+    """Set a logarithmic x axis with labels at as many of the lengths as fit, powers of two first."""
     from matplotlib.ticker import NullLocator
 
     found = sorted(lengths)
@@ -34,29 +34,29 @@ def lengths_below(ax: Axes, lengths: Iterable[int]) -> None:
 
 
 def _room(*lengths: int) -> float:
-    """Inches between the middles of neighbouring labels."""
+    """Return the minimum distance in inches between the centres of two adjacent labels."""
     return sum(text_inches(length_name(length)) for length in lengths) / 2 + 0.06
 
 
 def logarithmic(ax: Axes, axis: Literal["x", "y"]) -> None:
-    """A logarithmic axis that shows three numbers or more, however little it spans."""
+    """Set a logarithmic axis that has at least three labels and spans at least a decade."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     (ax.set_xscale if axis == "x" else ax.set_yscale)("log")
     low, high = ax.get_xlim() if axis == "x" else ax.get_ylim()
     if high / low < 10:
-        aside = (10 * low / high) ** 0.5
-        low, high = low / aside, high * aside
+        factor = (10 * low / high) ** 0.5
+        low, high = low / factor, high * factor
         (ax.set_xlim if axis == "x" else ax.set_ylim)(low, high)
-    drawn = ax.xaxis if axis == "x" else ax.yaxis
-    drawn.set_major_locator(LogLocator(subs=_steps(low, high), numticks=8))
-    drawn.set_minor_locator(NullLocator())
-    drawn.set_minor_formatter(NullFormatter())
-    drawn.set_major_formatter(FuncFormatter(lambda value, _: magnitude(value)))
+    target = ax.xaxis if axis == "x" else ax.yaxis
+    target.set_major_locator(LogLocator(subs=_steps(low, high), numticks=8))
+    target.set_minor_locator(NullLocator())
+    target.set_minor_formatter(NullFormatter())
+    target.set_major_formatter(FuncFormatter(lambda value, _: magnitude(value)))
 
 
 def _steps(low: float, high: float) -> tuple[int, ...]:
-    """The fewest labels in a decade that make three or more over the axis."""
+    """Return the smallest set of labels per decade that gives three or more labels on the axis."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
     for steps in ((1,), (1, 3)):
         if sum(low <= step * 10.0**decade <= high for decade in decades for step in steps) >= 3:
@@ -65,7 +65,7 @@ def _steps(low: float, high: float) -> tuple[int, ...]:
 
 
 def magnitude(value: Any) -> str:
-    """A number as an axis says it: ``0.5``, ``20``, ``3k``, ``40M``."""
+    """Return the tick label of a number: ``0.5``, ``20``, ``3k``, ``40M``."""
     for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= unit:
             return f"{value / unit:g}{name}"

@@ -1,4 +1,4 @@
-"""What is drawn of each record: which sheet and panel it belongs to, what it is called, seeds taken together."""
+"""Sheet, panel and label of each record in figures, and averages over seeds."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SHEET = ["protocol", "section"]
 PANEL = ["task", "version", "data_lacks"]
 IDENTITY = ["model", "family", "variant", "modified", "hash", "hardware", "reference"]
 SCORES = ("status", "metric", "score", "low", "high", "examples", "floor", "floor_name", "skill")
-NAMED = 2  # of more changed keys than this only the number is told, and the hash where that leaves two alike
+NAMED = 2  # with more modified keys than this, a label contains their number only
 MARK = " (reference)"
 CROWDED = 8
-"""More variants than these are not told apart as curves in one panel."""
+"""Maximum number of variants drawn as distinguishable curves in one panel."""
 
 
 def identity(record: Record) -> dict[str, Any]:
-    """The columns that place a record: those of ``SHEET``, ``PANEL`` and ``IDENTITY``, and its seed."""
+    """Return the columns ``SHEET``, ``PANEL`` and ``IDENTITY`` of a record, and its seed."""
     return {
         "protocol": record.key.protocol,
         "section": "modified" if record.protocol_modified else "ranked",
@@ -47,14 +47,17 @@ def identity(record: Record) -> dict[str, Any]:
 
 
 def places(records: Sequence[Record]) -> pd.DataFrame:
-    """The columns of ``identity``, a row per record."""
+    """Return the columns of ``identity``, one row per record."""
     import pandas as pd
 
     return pd.DataFrame([identity(record) for record in records])
 
 
 def placed(records: Sequence[Record], rows: Sequence[Sequence[Mapping[str, Any]]]) -> pd.DataFrame:
-    """One frame of the rows of all records, beside the columns of ``identity``, which are made once per record."""
+    """Return the rows of all records in one frame, with the columns of ``identity``.
+
+    ``rows`` has one sequence per record.
+    """
     import numpy as np
     import pandas as pd
 
@@ -64,7 +67,7 @@ def placed(records: Sequence[Record], rows: Sequence[Sequence[Mapping[str, Any]]
 
 
 def scores(records: Sequence[Record]) -> pd.DataFrame:
-    """One row per record: its place, and its score as leaderboards know it."""
+    """Return one row per record: the columns of ``identity`` and the leaderboard columns in ``SCORES``."""
     import pandas as pd
 
     columns = of_runs(SCORES)
@@ -72,7 +75,7 @@ def scores(records: Sequence[Record]) -> pd.DataFrame:
 
 
 def sheets(data: pd.DataFrame, *further: str) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
-    """Rows that may share a page, labelled, with the parts of its name: protocol, ``modified``, then ``further``."""
+    """Yield the parts of the name of each sheet (protocol, ``modified``, then ``further``) and its labelled rows."""
     for key, rows in data.groupby([*SHEET, *further], dropna=False):
         protocol, section, *others = map(str, key)
         parts = (protocol, "modified" if section == "modified" else "", *others)
@@ -80,20 +83,20 @@ def sheets(data: pd.DataFrame, *further: str) -> Iterator[tuple[tuple[str, ...],
 
 
 def labels(rows: pd.DataFrame) -> pd.Series:
-    """A name for each row: the variant, what was modified, and ``(reference)`` for rows of a reference board.
+    """Return a label for each row: the variant, its modified keys, and ``(reference)`` for rows of a reference board.
 
-    If two rows of a task would have the same name, the hardware is added in every panel, and the hash, which holds for
-    one task, in that panel alone.
+    If two rows of a task have the same label, the hardware is added in every panel, and the hash, which is specific to
+    a task, in that panel only.
     """
     names = rows["variant"] + rows["modified"].map(_changed)
     names += rows["reference"].map(lambda board: MARK if board else "")
-    twice = set(names[_several(rows, names, "hardware")])
-    names = names.where(~names.isin(twice), names + " @ " + rows["hardware"])
+    ambiguous = set(names[_several(rows, names, "hardware")])
+    names = names.where(~names.isin(ambiguous), names + " @ " + rows["hardware"])
     return names.where(~_several(rows, names, "hash"), names + " #" + rows["hash"])
 
 
 def _changed(keys: str) -> str:
-    """Which keys of the protocol a user changed, or how many."""
+    """Return the modified keys of the protocol in parentheses, or their number if there are more than ``NAMED``."""
     count = len(keys.split(", ")) if keys else 0
     return f" ({keys if count <= NAMED else f'{count} keys'} changed)" if count else ""
 
@@ -103,11 +106,11 @@ def _several(rows: pd.DataFrame, names: pd.Series, column: str) -> pd.Series:
 
 
 def over_seeds(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """One row per group of ``by``: the mean score over ``seeds`` with its 95 % interval, ``low`` to ``high``.
+    """Return one row per group of ``by``: the mean score over seeds with its 95 % confidence interval.
 
-    ``deviation`` is that of the seeds' scores. ``interval`` names what the ends hold: the mean over ``seeds`` (Student)
-    where there are two or more, else the score over ``examples`` of the one seed. Other columns keep their first value.
-    Shares stay within 0 and 1.
+    The interval is ``low`` to ``high``, within 0 and 1 for accuracies. ``interval`` is ``seeds`` if it is computed over
+    two or more seeds (Student's t), otherwise ``examples``: the interval of the only seed over its examples.
+    ``deviation`` is the standard deviation over seeds, ``seeds`` their number. Other columns keep their first value.
     """
     import numpy as np
 
@@ -128,32 +131,32 @@ def over_seeds(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def looks_of(rows: pd.DataFrame) -> dict[tuple[str, str], Look]:
-    """The look of each (model, label) in ``rows``."""
+    """Return the look of each (model, label) in ``rows``."""
     return looks(rows[["model", "family", "label"]].drop_duplicates().itertuples(index=False, name=None))
 
 
 def in_order(rows: pd.DataFrame) -> list[tuple[str, str]]:
-    """The (model, label) of ``rows`` as legends list them: families together, the reference's first."""
+    """Return the (model, label) pairs of ``rows`` in the order of legends: by family, that of the reference first."""
     found = rows[["family", "model", "label"]].drop_duplicates().itertuples(index=False, name=None)
     return [(model, label) for _, model, label in sorted(found, key=lambda each: (family_order(each[0]), *each))]
 
 
 def panel_title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
-    """The task; its version where the sheet shows several; that its data is not whole."""
+    """Return the title of a panel: the task, its version if the sheet has several, and a mark for incomplete data."""
     first = rows.iloc[0]
     version = f" v{first['version']}" if sheet.loc[sheet["task"] == first["task"], "version"].nunique() > 1 else ""
-    return f"{first['task']}{version}{' (not the whole data)' if first['data_lacks'] else ''}"
+    return f"{first['task']}{version}{' (incomplete data)' if first['data_lacks'] else ''}"
 
 
 def heading(parts: Sequence[str]) -> str:
-    """What stands above a page: the parts of its name."""
+    """Return the heading of a page from the parts of its name."""
     protocol, modified, *others = parts
-    said = f"protocol {protocol}{', modified' if modified else ''}", *filter(None, others)
-    return " · ".join(re.sub(r"^batch(\d+)$", r"batch \1", part) for part in said)
+    parts_of_heading = f"protocol {protocol}{', modified' if modified else ''}", *filter(None, others)
+    return " · ".join(re.sub(r"^batch(\d+)$", r"batch \1", part) for part in parts_of_heading)
 
 
 def extent(rows: pd.DataFrame, *columns: str) -> tuple[float, float]:
-    """The least and the greatest known value in columns of which one value is known."""
+    """Return the smallest and the largest known value in the columns, at least one of which must be known."""
     import numpy as np
 
     values = rows[list(columns)].to_numpy(float)
@@ -161,5 +164,5 @@ def extent(rows: pd.DataFrame, *columns: str) -> tuple[float, float]:
 
 
 def units(metric: str | None) -> tuple[float, str]:
-    """The factor by which a score is drawn, and the name of its axis; an arrow says that less is better."""
+    """Return the factor by which a score is scaled, and its axis label; an arrow means that lower is better."""
     return (1.0, "bits per character ↓") if metric == "bits_per_character" else (100.0, "accuracy (%)")

@@ -1,4 +1,4 @@
-"""How runs ended, in as few letters as a cell has room for."""
+"""Badges: short texts for the status of runs and the limits of the step benchmark."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from .cell import Badge
 from .formatting import at_length
 
 RETENTION = "4x"
-"""The length ratio at which tables of all tasks say how much skill is kept."""
+"""Length ratio at which tables of all tasks report the share of the skill that is kept."""
 
 SHORT = {"out_of_memory": "oom"}
+"""Abbreviations of statuses in badges."""
 LONG = {short: status for status, short in SHORT.items()}
 ENDED = ("diverged", "out_of_memory", "timeout")
-"""Ends that say something about the model: a Path-X whose seeds all ended so has failed."""
+"""Statuses that are a result of the model: Path-X counts as failed if all its seeds ended with one of them."""
 
 
 def badges(entry: Mapping[str, Any]) -> list[str]:
-    """How seeds ended that did not end well (``diverged 1/3``), and where the step benchmark did (``oom@8k``).
+    """Return the badges of one row of the long table.
 
-    ``no 4x`` if there is no score at ``RETENTION``.
+    They are the statuses of seeds that are not ok (``diverged 1/3``), the lengths at which the step benchmark failed
+    (``oom@8k``), and ``no 4x`` if there is no score at ``RETENTION``.
     """
     counts = {name: int(n) for n, name in (part.split(" ", 1) for part in entry["statuses"].split(", "))}
     total = sum(counts.values())
@@ -42,7 +44,7 @@ def badges(entry: Mapping[str, Any]) -> list[str]:
 
 
 def badges_of_all(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The badges of a variant's rows by task, with the task's name unless all tasks share one."""
+    """Return the badges of all tasks of a variant as text, each with its tasks unless all tasks have it."""
     found: dict[str, list[str]] = {}
     for entry in rows:
         for text in badges(entry):
@@ -51,13 +53,13 @@ def badges_of_all(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def badge(text: str, tasks: Iterable[str] = ()) -> Badge:
-    """A badge such as ``diverged 1/3``, ``oom@8k`` or ``no 4x`` with its meaning, and the tasks that it stands for."""
+    """Return the badge with this text (``diverged 1/3``, ``oom@8k``, ``no 4x``), its explanation and its ``tasks``."""
     where = f": {', '.join(tasks)}" if tasks else ""
     if found := re.fullmatch(r"no ([\d.]+)x", text):
         return Badge(text, f"no score at {found[1]} times the training length{where}", "note")
     if found := re.fullmatch(r"(\S+)@(\S+)", text):
         what = LONG.get(found[1], found[1]).replace("_", " ")
-        return Badge(text, f"the step benchmark ended at {found[2]} tokens, {what}{where}", "note")
+        return Badge(text, f"the step benchmark failed at {found[2]} tokens ({what}){where}", "note")
     name, _, share = text.partition(" ")
     status = LONG.get(name, name)
     seeds = " of ".join(share.split("/")) + " seeds: " if share else ""
@@ -65,7 +67,7 @@ def badge(text: str, tasks: Iterable[str] = ()) -> Badge:
 
 
 def badges_by_task(statuses: Mapping[str, str]) -> list[Badge]:
-    """The badges of a variant from those of each task (``oom 1/3, no 4x``), each once with its tasks."""
+    """Return the badges of a variant from those of each task (``oom 1/3, no 4x``), each once with its tasks."""
     tasks: dict[str, list[str]] = {}
     for task, text in statuses.items():
         for each in filter(None, text.split(", ")):
@@ -74,7 +76,7 @@ def badges_by_task(statuses: Mapping[str, str]) -> list[Badge]:
 
 
 def all_ended(entry: Mapping[str, Any]) -> bool:
-    """Whether every seed ended with a status of ``ENDED``."""
+    """Return whether every seed ended with a status in ``ENDED``."""
     return all(part.split(" ", 1)[1] in ENDED for part in entry["statuses"].split(", "))
 
 

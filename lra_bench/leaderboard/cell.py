@@ -1,4 +1,4 @@
-"""One cell of a table: what is shown, and the value that it sorts by."""
+"""Cells of tables: the shown text and the sort value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .formatting import score, score_with_half_width
 
 @dataclass(frozen=True)
 class Badge:
-    """A short mark for how something ended; ``help`` explains it, ``tone`` says how it is coloured."""
+    """A short label of a status; ``help`` is its tooltip, ``tone`` selects its colour."""
 
     text: str
     help: str
@@ -20,7 +20,7 @@ class Badge:
 
 @dataclass(frozen=True)
 class Whisker:
-    """An interval drawn on the axis that all rows of a table share: positions from 0 to 100, None if unknown."""
+    """An interval on an axis shared by all rows of a table: positions from 0 to 100, None if unknown."""
 
     place: float
     low: float | None
@@ -30,9 +30,10 @@ class Whisker:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: ``value`` is what it sorts by, unrounded, None if there is nothing to sort.
+    """One cell of a table.
 
-    ``unit`` follows the text in tables of text; the page states it in the help of the column instead.
+    ``value`` is the unrounded value to sort by, None if the cell has none. ``unit`` is appended to the text in tables
+    of text; the page shows it in the tooltip of the column instead.
     """
 
     text: str = ""
@@ -49,7 +50,7 @@ class Cell:
         return bool(self.text or self.badges or self.whisker)
 
     def plain(self) -> str:
-        """The cell as one line of text: ``37.0 ± 1.1 (3) a``, or its badges."""
+        """Return the cell as one line of text: ``37.0 ± 1.1 (3) a``, or its badges."""
         if self.badges:
             return ", ".join(badge.text for badge in self.badges)
         return " ".join(filter(None, (self.text + self.unit, self.spread, self.tail, self.ties)))
@@ -59,17 +60,17 @@ EMPTY = Cell()
 
 
 def figure(value: Any, spell: Callable[[Any], str], tail: str = "") -> Cell:
-    """A number, formatted by ``spell``; empty if unknown."""
+    """Return a cell with a number formatted by ``spell``, empty if the number is unknown."""
     return EMPTY if value is None else Cell(spell(value), value, tail=tail)
 
 
 def word(value: str | None) -> Cell:
-    """A text, which sorts as it reads."""
+    """Return a cell with a text that is also its sort value."""
     return Cell(value, value) if value else EMPTY
 
 
 def share(value: float | None, metric: str | None, tail: str = "") -> Cell:
-    """A score of ``metric`` with its unit apart."""
+    """Return a cell with a score of ``metric`` and a separate unit."""
     if value is None:
         return EMPTY
     number, space, unit = score(value, metric).partition(" ")
@@ -77,7 +78,7 @@ def share(value: float | None, metric: str | None, tail: str = "") -> Cell:
 
 
 def scored(value: float | None, low: float | None, high: float | None, metric: str | None) -> Cell:
-    """A score beside the wider half of its interval, without a unit."""
+    """Return a cell with a score and the wider half of its interval, without a unit."""
     if value is None:
         return EMPTY
     _, sign, half = score_with_half_width(value, low, high, metric).partition(" ± ")

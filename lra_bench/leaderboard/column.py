@@ -25,16 +25,19 @@ REPEATS: Mapping[str, Callable[[Run], Mapping[str, Any]]] = {
 """
 
 PATTERNS = {"<floor>": r"(?!name$|[\d.]+x(_|$)).+", "<ratio>": r"[\d.]+x(_.+)?", "<curve>": "(_.+)?", "<task>": ".+"}
-"""Regular expressions of the names that may replace a placeholder."""
+"""Regular expressions for the names that may replace a placeholder."""
 
 
 @dataclass(frozen=True)
 class Context:
     """Values shared by the rows of one table, used to format its cells.
 
-    ``metric`` is that of the scores. ``floor_name`` is empty if rows have different floors, ``at`` (``@16k``) if they
-    were timed at different lengths: then cells name them. ``axis`` is the range of the drawn intervals. ``part`` is the
-    ratio or task that a repeated column stands for.
+    Attributes:
+        metric: The metric of the scores, None if unknown.
+        floor_name: The name of the floor, empty if rows have different floors; cells then name their floor.
+        at: The timed length, such as ``@16k``, empty if rows were timed at different lengths; cells then name it.
+        axis: The range of the intervals that are drawn.
+        part: The ratio or task that a repeated column stands for.
     """
 
     metric: str | None = None
@@ -46,30 +49,37 @@ class Context:
     @property
     def unit(self) -> str:
         """The unit in which scores are shown."""
-        return {None: "its unit", "bits_per_character": "bits per character"}.get(self.metric, "%")
+        return {None: "the unit of the metric", "bits_per_character": "bits per character"}.get(self.metric, "%")
 
     def length(self, row: Row) -> str:
-        """The timed length of a row, if its column does not state it."""
+        """Return the timed length of a row, empty if the heading of its column states it."""
         return "" if self.at else at_length(row["speed_length"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One column of data, of tables for readers, or of both.
+    """One column of the data, of tables for readers, or of both.
 
-    A part of ``name`` such as ``<ratio>`` repeats the column (``REPEATS``). ``help`` is one sentence; it and
-    headings may name ``{at}``, ``{floor}``, ``{unit}``, ``{part}`` and ``{times}`` (a ratio with ``×``) of the table's
-    ``Context``. A column without ``heading`` is data alone.
-
-    Where a value comes from: ``run`` takes it from one run (of a repeated column with the repeated object as second
-    argument), ``tasks`` from the rows of one variant on all tasks; a column with neither is computed from all rows of a
-    table. ``seeds`` says how the values of a variant's seeds become one: the first known, their mean, the largest; None
-    if the column is not carried over from runs. ``dtype`` is the type in data frames, None for what pandas infers.
-
-    How it is shown: ``cell`` makes the cell of a row, by default the value as a word. In tables of text ``text``
-    replaces it, and a column of words is aligned to the ``left``; the page may have a ``page_heading`` of its own, and
-    names the column ``key`` in links, by default as in data. ``kind`` is how cells sort, ``first`` the direction of the
-    first click (``best``: the best score first); values of a ``machine`` are sorted within one hardware only.
+    Attributes:
+        name: The name in the data. A placeholder such as ``<ratio>`` repeats the column (see ``REPEATS``).
+        help: The description, one sentence without a capital letter and a full stop. Like headings, it may contain
+            ``{at}``, ``{floor}``, ``{unit}``, ``{part}`` and ``{times}`` (a ratio with ``×``), which are replaced with
+            values of the table's ``Context``.
+        run: A function that returns the value of one run. A repeated column receives the repeated object as second
+            argument. A column with neither ``run`` nor ``tasks`` is computed from all rows of a table.
+        tasks: A function that returns the value from the rows of one variant on all tasks.
+        seeds: How the values of the seeds of a variant are combined: the first known value, the mean, or the largest.
+            None if the column is not computed from runs.
+        dtype: The type in data frames, by default the one inferred by pandas.
+        heading: The heading in tables for readers. Columns without a heading are in the data only.
+        page_heading: The heading on the page, by default ``heading``.
+        left: Whether the column is left-aligned in tables of text.
+        cell: A function that returns the cell of a row, by default the value as text.
+        text: A function that returns the cell as text and replaces ``cell`` in tables of text.
+        key: The name in links to the page, by default the name in the data.
+        kind: How cells are sorted.
+        first: The direction of the first sort; ``best`` sorts the best score first.
+        machine: Whether values are sorted within the same hardware only.
     """
 
     name: str
@@ -90,16 +100,19 @@ class Column:
 
     @property
     def repeats(self) -> str:
-        """The part of the name that stands for several columns, empty if there is none."""
+        """The placeholder in the name, empty if the column is not repeated."""
         start = self.name.find("<")
         return self.name[start : self.name.index(">") + 1] if start >= 0 else ""
 
     def named(self, part: str) -> str:
-        """The name of the column in data, for one ``part`` if it repeats."""
+        """Return the name of the column in the data, with ``part`` in place of the placeholder."""
         return self.name.replace(self.repeats, part) if self.repeats else self.name
 
     def part_of(self, name: str) -> str | None:
-        """The part that ``name`` in data stands for, empty if the column does not repeat; None if it is another's."""
+        """Return the part of ``name`` in place of the placeholder, empty if the column is not repeated.
+
+        The result is None if ``name`` is the name of another column.
+        """
         if not self.repeats:
             return "" if name == self.name else None
         before, after = map(re.escape, self.name.split(self.repeats))
@@ -109,7 +122,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Shown:
-    """A column in one table for readers."""
+    """A column as shown in one table for readers."""
 
     column: Column
     context: Context
@@ -121,7 +134,7 @@ class Shown:
 
     @property
     def heading(self) -> str:
-        """The heading, stripped of the spaces left by empty placeholders."""
+        """The heading, without the spaces around empty placeholders."""
         return self._filled(self.column.heading).strip()
 
     @property
@@ -131,12 +144,12 @@ class Shown:
 
     @property
     def help(self) -> str:
-        """What the column means, in one sentence."""
+        """The description of the column, one sentence."""
         return self._filled(self.column.help)
 
     @property
     def kind(self) -> str:
-        """How cells sort: ``number`` or ``text``."""
+        """How cells are sorted: ``number`` or ``text``."""
         return self.column.kind
 
     @property
@@ -148,18 +161,18 @@ class Shown:
 
     @property
     def machine(self) -> bool:
-        """Whether rows of different hardware are not sorted together."""
+        """Whether rows are sorted within the same hardware only."""
         return self.column.machine
 
     def cell(self, row: Row) -> Cell:
-        """The cell of ``row``."""
+        """Return the cell of ``row``."""
         if self.column.cell is not None:
             return self.column.cell(row, self.context)
         value = row[self.column.named(self.context.part)]
         return Cell(value, value) if value else Cell()
 
     def text(self, row: Row) -> str:
-        """The cell of ``row`` in a table of text."""
+        """Return the cell of ``row`` in a table of text."""
         return self.column.text(row, self.context) if self.column.text else self.cell(row).plain()
 
     def _filled(self, text: str) -> str:
@@ -179,7 +192,7 @@ def shown(columns: Iterable[Column], context: Context, parts: Mapping[str, Mappi
 
 
 def values(run: Run, columns: Iterable[Column]) -> dict[str, Any]:
-    """Return the values of one run by column name; columns without ``run`` are left out."""
+    """Return the values of one run by column name, without columns that have no ``run``."""
     row: dict[str, Any] = {}
     for repeats, group in itertools.groupby(columns, key=lambda column: column.repeats):
         reading = [(column, column.run) for column in group if column.run is not None]
@@ -193,12 +206,15 @@ def values(run: Run, columns: Iterable[Column]) -> dict[str, Any]:
 
 
 def find_column(columns: Iterable[Column], name: str) -> Column | None:
-    """Return the column with this name, placeholders replaced; None if there is none."""
+    """Return the column that ``name`` belongs to, with placeholders replaced, None if there is none."""
     return next((column for column in columns if column.part_of(name) is not None), None)
 
 
 def in_order(columns: Sequence[Column], names: Iterable[str]) -> list[str]:
-    """Sort names in the order of ``columns``; repeated columns keep their order, at the place of the first of them."""
+    """Sort names in the order of ``columns``.
+
+    Repeated columns keep their order and follow each other at the position of the first repeated column.
+    """
     names = list(names)
     single = [column.name for column in columns if not column.repeats]
     first = next((place for place, column in enumerate(columns) if column.repeats), len(columns))

@@ -1,4 +1,4 @@
-"""Cells of tables that are more than one number or word."""
+"""Functions that build table cells from rows."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from .formatting import count, score_with_half_width, spoken, yes_or_no
 
 
 def number(spell: Callable[[Any], str], name: str, *, at: bool = False) -> Callable[[Row, Context], Cell]:
-    """Cells of a column of numbers; with ``at`` followed by the timed length unless the heading states it."""
+    """Return a function that builds the cell of a column of numbers.
+
+    With ``at`` the number is followed by the timed length unless the heading states it.
+    """
     return lambda row, context: figure(row[name], spell, context.length(row) if at else "")
 
 
 def score_with_seeds(row: Row, context: Context) -> Cell:
-    """The score of a task with half its interval and the number of seeds."""
+    """Return the score of a task with half of its interval and the number of seeds."""
     cell = scored(row["score"], row["low"], row["high"], context.metric)
     return replace(cell, tail=f"({row['seeds']})" if cell and row["seeds"] else "")
 
 
 def axis(row: Row, context: Context) -> Cell:
-    """The interval on the axis of the table, between margins as wide as the mark of a score."""
+    """Return the interval on the axis of the table, within margins of the width of a score's mark."""
     if row["score"] is None:
         return Cell()
     low, high = context.axis
@@ -36,13 +39,13 @@ def axis(row: Row, context: Context) -> Cell:
 
 
 def floor(row: Row, context: Context) -> Cell:
-    """The score of the floor, with its name if rows have different floors."""
+    """Return the score of the floor, with its name if rows have different floors."""
     name = "" if context.floor_name or not row["floor_name"] else spoken(row["floor_name"])
     return share(row["floor"], context.metric, name)
 
 
 def score_at(row: Row, context: Context) -> Cell:
-    """The score at one ratio of lengths, or why there is none."""
+    """Return the score at one length ratio, or the status if there is none."""
     status = row[f"status_{context.part}"]
     if status == "ok":
         return share(row[f"score_{context.part}"], context.metric)
@@ -50,25 +53,25 @@ def score_at(row: Row, context: Context) -> Cell:
 
 
 def score_at_text(row: Row, context: Context) -> str:
-    """The same as text, with the status as stored in records."""
+    """Return the score at one length ratio as text, or the status as stored in records if there is none."""
     status = row[f"status_{context.part}"]
     return score_at(row, context).plain() if status == "ok" else status or ""
 
 
 def status(row: Row, context: Context) -> Cell:
-    """Badges of one task."""
+    """Return the badges of one task."""
     ends = [badge(each) for each in badges(row)]
     return Cell(value=len(ends) or None, badges=ends)
 
 
 def comparable(row: Row, context: Context) -> Cell:
-    """Yes, no or nothing if unknown."""
+    """Return whether a row is comparable, empty if unknown."""
     value = row["comparable"]
     return Cell() if value is None else Cell(yes_or_no(value), int(value))
 
 
 def task_score(row: Row, context: Context) -> Cell:
-    """The score of one task in a table of all tasks, or badges if there is none."""
+    """Return the score of one task in a table of all tasks, or its badges if there is none."""
     task = context.part
     value, metric = row[f"score_{task}"], row[f"metric_{task}"]
     if value is None:
@@ -79,12 +82,12 @@ def task_score(row: Row, context: Context) -> Cell:
 
 
 def average(name: str) -> Callable[[Row, Context], Cell]:
-    """An average over tasks with half its interval."""
+    """Return a function that builds the cell of an average over tasks with half of its interval."""
     return lambda row, context: scored(row[name], row[f"{name}_low"], row[f"{name}_high"], "accuracy")
 
 
 def average_text(name: str) -> Callable[[Row, Context], str]:
-    """The same in text, with the number of seeds."""
+    """Return a function that formats an average over tasks as text, with the number of seeds."""
 
     def text(row: Row, context: Context) -> str:
         number = score_with_half_width(row[name], row[f"{name}_low"], row[f"{name}_high"], "accuracy")
@@ -95,7 +98,7 @@ def average_text(name: str) -> Callable[[Row, Context], str]:
 
 
 def status_of_tasks(row: Row, context: Context) -> Cell:
-    """Badges of all tasks, each once."""
+    """Return the badges of all tasks, each once."""
     found = {
         name.removeprefix("status_"): status
         for name, status in row.items()
@@ -106,11 +109,11 @@ def status_of_tasks(row: Row, context: Context) -> Cell:
 
 
 def parameter_range(row: Row, context: Context) -> Cell:
-    """The least and the largest number of parameters over tasks."""
+    """Return the smallest and the largest number of parameters over tasks."""
     low, high = row["parameters_min"], row["parameters_max"]
     return figure(low, lambda _: count(low) if low == high else f"{count(low)}–{count(high)}")
 
 
 def named_kind(row: Row, context: Context) -> str:
-    """The name of a row, followed by its kind unless the row is measured."""
+    """Return the name of a row, followed by its kind unless the row is measured."""
     return row["variant"] if row["kind"] == "measured" else f"{row['variant']} ({row['kind']})"

@@ -1,7 +1,7 @@
-"""Every column of the tables: where it comes from, what it means, how it is shown, and which views show it.
+"""Registry of all table columns: source, description and format of each column, and the views that show it.
 
-A new column is one entry here, and its name in the views that show it. The order of entries is that of the data (CSV,
-Parquet, JSON); the order of names in a view is that of a table for readers.
+To add a column, add one entry here and its name to the views that show it. The order of entries is the order of columns
+in the data (CSV, Parquet, JSON); the order of names in a view is the order of columns in a table for readers.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from .runs import missing_data
 timed_number = partial(cells.number, at=True)
 
 LONG = (
-    Column(name="task", help="the task", run=lambda run: run.record.key.task, seeds="first"),
+    Column(name="task", help="name of the task", run=lambda run: run.record.key.task, seeds="first"),
     Column(
         name="task_version",
-        help="version of the task; other versions do not compare",
+        help="version of the task; scores of different versions are not comparable",
         run=lambda run: run.record.data["version"] if run.record.data else None,
         seeds="first",
     ),
-    Column(name="protocol", help="the protocol", run=lambda run: run.record.key.protocol, seeds="first"),
+    Column(name="protocol", help="name of the protocol", run=lambda run: run.record.key.protocol, seeds="first"),
     Column(
         name="data_lacks",
-        help="what the data lacks against the whole task, empty if nothing",
+        help="missing or lossy parts of the data compared with the full task, empty if none",
         run=lambda run: missing_data(run.record),
         seeds="first",
     ),
@@ -46,7 +46,7 @@ LONG = (
     ),
     Column(
         name="variant",
-        help="model, and what differs from its file",
+        help="model and its differences from the model's configuration file",
         run=lambda run: run.record.variant_name,
         seeds="first",
         heading="variant",
@@ -54,10 +54,11 @@ LONG = (
         kind="text",
         first="ascending",
     ),
-    Column(name="model", help="the model", run=lambda run: run.record.key.model, seeds="first"),
+    Column(name="model", help="name of the model", run=lambda run: run.record.key.model, seeds="first"),
     Column(
         name="hardware",
-        help="the machine that ran it, with @ and the name of a reference board; costs compare within it alone",
+        help="machine on which the row was measured, followed by @ and the name of its reference board if it has one; "
+        "speed and memory are comparable only on the same machine",
         run=lambda run: run.record.machine,
         seeds="first",
         heading="hardware",
@@ -67,17 +68,17 @@ LONG = (
     ),
     Column(
         name="reference",
-        help="the reference board that the row belongs to, empty for your own",
+        help="reference board that the row belongs to, empty for your own rows",
         run=lambda run: run.record.reference,
         seeds="first",
         heading="source",
         left=True,
         text=lambda row, context: source(row["reference"]),
     ),
-    Column(name="seeds", help="number of seeds that ended well"),
+    Column(name="seeds", help="number of seeds that finished with status ok"),
     Column(
         name="statuses",
-        help="how seeds ended that did not end well, and where the step benchmark did",
+        help="number of seeds by status; the page shows statuses other than ok and where the step benchmark failed",
         key="status",
         heading="status",
         left=True,
@@ -87,13 +88,13 @@ LONG = (
     ),
     Column(
         name="metric",
-        help="accuracy (a share) or bits_per_character",
+        help="accuracy (between 0 and 1) or bits_per_character",
         run=lambda run: run.record.metric,
         seeds="first",
     ),
     Column(
         name="score",
-        help="score on the test split, with its 95 % interval, in {unit}; in tables the mean over seeds",
+        help="score on the test split with its 95 % confidence interval, in {unit}; in tables the mean over seeds",
         run=lambda run: run.record.score(),
         dtype="float64",
         heading="score",
@@ -101,11 +102,15 @@ LONG = (
         text=lambda row, context: score_with_interval(row, context.metric),
         first="best",
     ),
-    Column(name="low", help="lower end of the score's 95 % interval", run=lambda run: run.test.get("low")),
-    Column(name="high", help="upper end of the score's 95 % interval", run=lambda run: run.test.get("high")),
+    Column(
+        name="low", help="lower end of the 95 % confidence interval of the score", run=lambda run: run.test.get("low")
+    ),
+    Column(
+        name="high", help="upper end of the 95 % confidence interval of the score", run=lambda run: run.test.get("high")
+    ),
     Column(
         name="interval",
-        help="what the interval is over: seeds if there are two or more, else test examples",
+        help="samples of the confidence interval: seeds if there are two or more, otherwise test examples",
         key="over",
         heading="over",
         left=True,
@@ -114,7 +119,7 @@ LONG = (
     ),
     Column(
         name="floor",
-        help="score of a rule without a model on the same rows, in {unit}",
+        help="score of the floor (baseline without a model) on the same examples, in {unit}",
         run=lambda run: run.floor[1],
         seeds="mean",
         heading="{floor}",
@@ -123,33 +128,34 @@ LONG = (
     ),
     Column(
         name="floor_name",
-        help="the rule without a model beside the score",
+        help="name of the floor (baseline without a model) that the score is compared with",
         run=lambda run: run.floor[0],
         seeds="first",
     ),
     Column(
         name="skill",
-        help="score above the floor as a share of what is left above it",
+        help="score normalised so that the floor is 0 and a perfect score is 1",
         run=lambda run: skill(run.record.score(), run.floor[1], run.record.higher_is_better),
         seeds="mean",
     ),
     Column(
         name="comparable",
-        help="protocol unchanged, and the body within 10 % of the transformer's parameters; empty if that was not run",
+        help="whether the protocol is unmodified and the body parameters are within 10 % of the transformer's; empty "
+        "if the transformer was not run",
         heading="comparable",
         left=True,
         cell=cells.comparable,
     ),
     Column(
         name="parameters_body",
-        help="trainable numbers without embeddings, position tables and head",
+        help="number of trainable parameters of the body, without embeddings, position tables and head",
         run=lambda run: run.parameters.get("body"),
         seeds="first",
         dtype="Int64",
     ),
     Column(
         name="parameters_body_active",
-        help="trainable numbers that one token uses, without embeddings, position tables and head",
+        help="number of trainable body parameters that one token uses, without embeddings, position tables and head",
         run=lambda run: run.parameters.get("body_active"),
         seeds="first",
         dtype="Int64",
@@ -160,36 +166,42 @@ LONG = (
     ),
     Column(
         name="parameters_total",
-        help="trainable numbers",
+        help="number of trainable parameters",
         run=lambda run: run.parameters.get("total"),
         seeds="first",
         dtype="Int64",
     ),
     Column(
         name="speed_rank",
-        help="rank by training tokens per second of the step benchmark, within one hardware",
+        help="rank by training tokens per second in the step benchmark, within the same hardware",
         dtype="Int64",
     ),
     Column(
         name="speed_length",
-        help="tokens per row of the step benchmark in this row: the longest length that most rows measured",
+        help="sequence length of the step benchmark in this row, in tokens: the length that most rows measured, the "
+        "longest of several",
         run=lambda run: run.speed_length,
         seeds="first",
         dtype="Int64",
     ),
     Column(
         name="modified",
-        help="keys of the protocol that the user changed, with commas; empty if none",
+        help="protocol keys that the user changed, separated by commas; empty if none",
         run=lambda run: ", ".join(run.record.protocol_modified),
         seeds="first",
         heading="modified",
         left=True,
         kind="text",
     ),
-    Column(name="hash", help="hash of what decides the numbers", run=lambda run: run.record.key.hash, seeds="first"),
+    Column(
+        name="hash",
+        help="hash of the configuration that determines the results",
+        run=lambda run: run.record.key.hash,
+        seeds="first",
+    ),
     Column(
         name="wall_seconds",
-        help="seconds of the whole cell",
+        help="wall-clock time of the whole cell, seconds",
         run=lambda run: run.record.wall_seconds,
         seeds="mean",
     ),
@@ -202,13 +214,13 @@ LONG = (
     ),
     Column(
         name="train_seconds",
-        help="seconds of training steps",
+        help="time spent in training steps, seconds",
         run=lambda run: run.training.get("train_seconds"),
         seeds="mean",
     ),
     Column(
         name="training_tokens_per_second",
-        help="tokens per second of the training run, without padding",
+        help="throughput of the training run, tokens per second without padding",
         run=lambda run: run.training.get("tokens_per_second"),
         seeds="mean",
         dtype="float64",
@@ -218,7 +230,7 @@ LONG = (
     ),
     Column(
         name="flops_per_token_forward",
-        help="floating point operations per token, forward",
+        help="floating point operations of the forward pass per token",
         run=lambda run: run.record.flops["per_token_forward"] if run.record.flops else None,
         seeds="mean",
     ),
@@ -230,7 +242,8 @@ LONG = (
     ),
     Column(
         name="train_tokens_per_second",
-        help="tokens per second of the step benchmark, training, at the longest length that most rows measured",
+        help="tokens per second of a training step in the step benchmark, at the length that most rows measured, the "
+        "longest of several",
         run=lambda run: run.train.get("tokens_per_second"),
         seeds="mean",
         dtype="float64",
@@ -240,8 +253,8 @@ LONG = (
     ),
     Column(
         name="train_peak_allocated_bytes",
-        help="peak of the memory that the CUDA allocator handed out during a training step, parameters and optimizer "
-        "state included; missing on a CPU",
+        help="peak memory of the CUDA allocator during a training step, including parameters and optimizer state; "
+        "missing on CPU",
         run=lambda run: run.train.get("peak_allocated_bytes"),
         seeds="largest",
         dtype="Int64",
@@ -252,7 +265,7 @@ LONG = (
     ),
     Column(
         name="train_peak_resident_growth_bytes",
-        help="growth of the process's resident memory during a training step; missing on a GPU",
+        help="growth of the process's resident memory during a training step; missing on GPU",
         run=lambda run: run.train.get("peak_resident_growth_bytes"),
         seeds="largest",
         dtype="Int64",
@@ -263,15 +276,15 @@ LONG = (
     ),
     Column(
         name="train_batch_size",
-        help="rows of a step of the benchmark, training",
+        help="batch size of a training step in the step benchmark",
         run=lambda run: run.train.get("batch_size"),
         seeds="first",
         dtype="Int64",
     ),
     Column(
         name="train_limit",
-        help="how and at which length the step benchmark failed first, training; readers see that of inference if "
-        "training did not fail",
+        help="status and shortest length at which the step benchmark of training failed; tables show that of inference "
+        "if training did not fail",
         run=lambda run: run.limit("train"),
         seeds="first",
         heading="ended",
@@ -280,7 +293,7 @@ LONG = (
     ),
     Column(
         name="inference_tokens_per_second",
-        help="tokens per second of the step benchmark, inference, at the same length",
+        help="tokens per second of a forward pass in the step benchmark, at the same length",
         run=lambda run: run.inference.get("tokens_per_second"),
         seeds="mean",
         dtype="float64",
@@ -290,34 +303,34 @@ LONG = (
     ),
     Column(
         name="inference_peak_allocated_bytes",
-        help="as of training, of a forward pass without gradients; missing on a CPU",
+        help="peak memory of the CUDA allocator during a forward pass without gradients; missing on CPU",
         run=lambda run: run.inference.get("peak_allocated_bytes"),
         seeds="largest",
         dtype="Int64",
     ),
     Column(
         name="inference_peak_resident_growth_bytes",
-        help="as of training, of a forward pass without gradients; missing on a GPU",
+        help="growth of the process's resident memory during a forward pass without gradients; missing on GPU",
         run=lambda run: run.inference.get("peak_resident_growth_bytes"),
         seeds="largest",
         dtype="Int64",
     ),
     Column(
         name="inference_batch_size",
-        help="rows of a step of the benchmark, inference",
+        help="batch size of a forward pass in the step benchmark",
         run=lambda run: run.inference.get("batch_size"),
         seeds="first",
         dtype="Int64",
     ),
     Column(
         name="inference_limit",
-        help="how and at which length the step benchmark failed first, inference",
+        help="status and shortest length at which the step benchmark of inference failed",
         run=lambda run: run.limit("inference"),
         seeds="first",
     ),
     Column(
         name="train_time_exponent",
-        help="a of time ~ length^a, training step",
+        help="growth exponent a of the time of a training step, time ~ length^a",
         run=lambda run: run.growth("train", "time_exponent"),
         seeds="mean",
         heading="time exponent",
@@ -327,19 +340,19 @@ LONG = (
     ),
     Column(
         name="inference_time_exponent",
-        help="a of time ~ length^a, inference",
+        help="growth exponent a of the time of a forward pass, time ~ length^a",
         run=lambda run: run.growth("inference", "time_exponent"),
         seeds="mean",
     ),
     Column(
         name="floor_<floor>",
-        help="score of a rule without a model on the test split",
+        help="score of this floor (baseline without a model) on the test split",
         run=lambda run, score: score,
         seeds="mean",
     ),
     Column(
         name="score_<ratio>",
-        help="score on rows {times} as long as those trained on, in {unit}",
+        help="score at this ratio of the input length to the training length, in {unit}",
         run=lambda run, point: point["score"],
         seeds="mean",
         heading="{part}",
@@ -350,25 +363,25 @@ LONG = (
     ),
     Column(
         name="floor_<ratio>",
-        help="score of the headline floor on rows of that length",
+        help="score of the headline floor on examples of that length",
         run=lambda run, point: point["floor"],
         seeds="mean",
     ),
     Column(
         name="skill_<ratio>",
-        help="score above the floor as a share of what is left above it, on rows of that length",
+        help="skill on examples of that length: score normalised so that the floor is 0 and a perfect score is 1",
         run=lambda run, point: point["skill"],
         seeds="mean",
     ),
     Column(
         name="status_<ratio>",
-        help="ok, or why there is no score at that length",
+        help="ok, or the reason why there is no score at that length",
         run=lambda run, point: point["status"],
         seeds="first",
     ),
     Column(
         name="area<curve>",
-        help="mean of the skill over the logarithm of the length",
+        help="share of the skill that is kept, averaged over the logarithm of the length",
         run=lambda run, curve: curve["area"],
         seeds="mean",
     ),
@@ -378,80 +391,84 @@ LONG = (
         run=lambda run, curve: curve["effective_ratio"],
         seeds="mean",
     ),
-    Column(name="reason", help="why runs ended as they did", run=lambda run: run.record.reason),
+    Column(name="reason", help="reasons for the statuses of the runs", run=lambda run: run.record.reason),
     Column(name="score_deviation", help="standard deviation of the score over seeds", dtype="float64"),
     Column(
         name="ties",
-        help="rows that share a letter were not told apart; none: fewer than 3 seeds",
+        help="rows that share a letter are not significantly different; empty with fewer than 3 seeds",
         heading="ties",
         kind="text",
         first="ascending",
     ),
-    Column(name="detectable", help="true difference of scores that the tests behind ties find with 80 % probability"),
+    Column(name="detectable", help="true difference of scores that the tests for ties detect with 80 % power"),
 )
-"""Columns of the layout ``long``: a row per variant, task, protocol and hardware."""
+"""Columns of the layout ``long``, which has one row per variant, task, protocol and hardware."""
 
 RUN_ONLY = (
-    Column(name="seed", help="the seed", run=lambda run: run.record.key.seed),
-    Column(name="status", help="how the run ended; there is a score if it is ok", run=lambda run: run.record.status),
-    Column(name="finished_at", help="when it ended, ISO 8601", run=lambda run: run.record.finished_at),
-    Column(name="attempt", help="number of the attempt", run=lambda run: run.record.attempt),
-    Column(name="examples", help="scored targets", run=lambda run: run.test.get("n")),
+    Column(name="seed", help="random seed of the run", run=lambda run: run.record.key.seed),
+    Column(
+        name="status",
+        help="status of the run; a run with status ok has a score",
+        run=lambda run: run.record.status,
+    ),
+    Column(name="finished_at", help="time at which the run finished, ISO 8601", run=lambda run: run.record.finished_at),
+    Column(name="attempt", help="number of the attempt that produced the record", run=lambda run: run.record.attempt),
+    Column(name="examples", help="number of scored targets", run=lambda run: run.test.get("n")),
     Column(
         name="train_memory_exponent",
-        help="a of peak memory ~ length^a, training step",
+        help="growth exponent a of the peak memory of a training step, memory ~ length^a",
         run=lambda run: run.growth("train", "memory_exponent"),
     ),
     Column(
         name="inference_memory_exponent",
-        help="a of peak memory ~ length^a, inference",
+        help="growth exponent a of the peak memory of a forward pass, memory ~ length^a",
         run=lambda run: run.growth("inference", "memory_exponent"),
     ),
     Column(name="family", help="family of the system", run=lambda run: (run.record.capability or {}).get("family")),
     Column(
         name="path",
-        help="the JSON of the record",
+        help="path of the JSON file of the record",
         run=lambda run: str(run.record.path) if run.record.path else None,
     ),
 )
-"""Columns of single runs."""
+"""Further columns of single runs."""
 
 PAGE_ONLY = (
     Column(
         name="score_axis",
-        help="the score with its 95 % interval on one axis; the tick is the floor",
+        help="score with its 95 % confidence interval on an axis shared by all rows; the dashed tick marks the floor",
         key="interval",
         heading="interval",
         cell=cells.axis,
         first="best",
     ),
 )
-"""Columns that the page draws; they are not in the data."""
+"""Columns that are shown on the page only and are not in the data."""
 
 WIDE = (
-    Column(name="protocol", help="the protocol"),
+    Column(name="protocol", help="name of the protocol"),
     Column(name="section", help="ranked, or modified if the user changed the protocol"),
-    Column(name="kind", help="measured, floor or published"),
+    Column(name="kind", help="measured, floor (baseline without a model) or published"),
     Column(
         name="variant",
-        help="model, and what differs from its file",
+        help="model and its differences from the model's configuration file",
         heading="variant",
         left=True,
         text=cells.named_kind,
         kind="text",
         first="ascending",
     ),
-    Column(name="model", help="the model"),
+    Column(name="model", help="name of the model"),
     Column(
         name="modified",
-        help="keys of the protocol that the user changed, with commas; empty if none",
+        help="protocol keys that the user changed, separated by commas; empty if none",
         heading="modified",
         left=True,
         kind="text",
     ),
     Column(
         name="hardware",
-        help="the machine that ran it; costs compare within it alone",
+        help="machine on which the row was measured; speed and memory are comparable only on the same machine",
         heading="hardware",
         left=True,
         kind="text",
@@ -459,7 +476,7 @@ WIDE = (
     ),
     Column(
         name="reference",
-        help="the reference board that the row belongs to, empty for your own",
+        help="reference board that the row belongs to, empty for your own rows",
         heading="source",
         left=True,
         text=lambda row, context: source(row["reference"]),
@@ -467,29 +484,31 @@ WIDE = (
     Column(name="metric_<task>", help="metric of the task"),
     Column(
         name="score_<task>",
-        help="score on {part}, mean over seeds with the wider half of its 95 % interval, in {unit}; bold: ties with "
-        "the best",
+        help="score on this task: mean over seeds ± the wider half of the 95 % confidence interval, in {unit}; bold: "
+        "not significantly different from the best",
         dtype="float64",
         key="{part}",
         heading="{part}",
         cell=cells.task_score,
         first="best",
     ),
-    Column(name="low_<task>", help="lower end of its 95 % interval", dtype="float64"),
-    Column(name="high_<task>", help="upper end of its 95 % interval", dtype="float64"),
-    Column(name="seeds_<task>", help="number of seeds that ended well", dtype="Int64"),
-    Column(name="ties_<task>", help="rows that share a letter were not told apart"),
-    Column(name="status_<task>", help="how seeds ended that did not end well, and where the step benchmark did"),
+    Column(name="low_<task>", help="lower end of the 95 % confidence interval of this score", dtype="float64"),
+    Column(name="high_<task>", help="upper end of the 95 % confidence interval of this score", dtype="float64"),
+    Column(name="seeds_<task>", help="number of seeds that finished with status ok", dtype="Int64"),
+    Column(name="ties_<task>", help="rows that share a letter are not significantly different"),
+    Column(
+        name="status_<task>", help="seeds whose status is not ok, and the length at which the step benchmark failed"
+    ),
     Column(
         name="detectable_<task>",
-        help="true difference that the tests behind ties find with 80 % probability",
+        help="true difference of scores that the tests for ties detect with 80 % power",
         dtype="float64",
     ),
     *(
         column
         for name, help in (
-            ("avg5", "mean of the five tasks without Path-X, only if all were run"),
-            ("avg6_fail50", "the same with Path-X, which counts 50 % if it failed"),
+            ("avg5", "mean accuracy over the five tasks without Path-X, if all of them were run"),
+            ("avg6_fail50", "mean accuracy over the six tasks including Path-X, which counts as 50 % if it failed"),
         )
         for column in (
             Column(
@@ -501,15 +520,23 @@ WIDE = (
                 cell=cells.average(name),
                 text=cells.average_text(name),
             ),
-            Column(name=f"{name}_low", help="lower end of its 95 % interval over seeds", dtype="float64"),
-            Column(name=f"{name}_high", help="upper end of its 95 % interval over seeds", dtype="float64"),
-            Column(name=f"{name}_seeds", help="number of seeds, if all tasks have the same", dtype="Int64"),
+            Column(
+                name=f"{name}_low",
+                help="lower end of the 95 % confidence interval of this average over seeds",
+                dtype="float64",
+            ),
+            Column(
+                name=f"{name}_high",
+                help="upper end of the 95 % confidence interval of this average over seeds",
+                dtype="float64",
+            ),
+            Column(name=f"{name}_seeds", help="number of seeds, if all tasks have the same seeds", dtype="Int64"),
         )
     ),
     Column(
         name="relative_speed",
-        help="tokens per second of a training step against the transformer on the same hardware, at one length and "
-        "batch, geometric mean over tasks",
+        help="tokens per second of a training step divided by the transformer's on the same hardware, at the same "
+        "length and batch size, geometric mean over tasks",
         tasks=geometric_mean("relative_speed"),
         dtype="float64",
         heading="relative speed {at}",
@@ -518,7 +545,7 @@ WIDE = (
     ),
     Column(
         name="relative_memory",
-        help="peak memory of that step against the transformer's",
+        help="peak memory of this training step divided by the transformer's, geometric mean over tasks",
         tasks=geometric_mean("relative_memory"),
         dtype="float64",
         heading="relative memory",
@@ -528,13 +555,13 @@ WIDE = (
     ),
     Column(
         name="speed_length",
-        help="tokens per row of that step",
+        help="sequence length of this training step in tokens, if it is the same for all tasks",
         tasks=timed_length,
         dtype="Int64",
     ),
     Column(
         name="time_exponent",
-        help="a of time ~ length^a, training step, mean over tasks",
+        help="growth exponent a of the time of a training step, time ~ length^a, mean over tasks",
         tasks=lambda rows: mean(row["train_time_exponent"] for row in rows),
         dtype="float64",
         heading="time exponent",
@@ -544,7 +571,8 @@ WIDE = (
     ),
     Column(
         name=f"retention_{RETENTION}",
-        help="skill at four times the training length over skill at the training length, mean over tasks with skill",
+        help="skill at four times the training length divided by skill at the training length, mean over tasks whose "
+        "confidence interval excludes the floor",
         tasks=lambda rows: mean(map(retention, rows)),
         dtype="float64",
         heading=f"skill kept {RETENTION}",
@@ -552,8 +580,8 @@ WIDE = (
     ),
     Column(
         name="parameters_min",
-        help="trainable numbers that one token uses, without embeddings, position tables and head; the least and the "
-        "largest over tasks",
+        help="number of trainable body parameters that one token uses, without embeddings, position tables and head; "
+        "smallest and largest over tasks",
         tasks=lambda rows: min(body_sizes(rows), default=None),
         dtype="Int64",
         key="parameters",
@@ -563,13 +591,14 @@ WIDE = (
     ),
     Column(
         name="parameters_max",
-        help="the largest of these",
+        help="largest number of these parameters over tasks",
         tasks=lambda rows: max(body_sizes(rows), default=None),
         dtype="Int64",
     ),
     Column(
         name="comparable",
-        help="protocol unchanged, and the body within 10 % of the transformer's parameters; empty if that was not run",
+        help="whether the protocol is unmodified and the body parameters are within 10 % of the transformer's; empty "
+        "if the transformer was not run",
         tasks=all_comparable,
         heading="comparable",
         left=True,
@@ -577,7 +606,7 @@ WIDE = (
     ),
     Column(
         name="status",
-        help="how seeds ended that did not end well, and where the step benchmark did",
+        help="seeds whose status is not ok, and the length at which the step benchmark failed",
         tasks=badges_of_all,
         heading="status",
         left=True,
@@ -585,43 +614,43 @@ WIDE = (
         text=lambda row, context: row["status"] or "",
         first="ascending",
     ),
-    Column(name="citation", help="where a published row was read", heading="citation", left=True, kind="text"),
+    Column(name="citation", help="source of a published row", heading="citation", left=True, kind="text"),
 )
-"""Columns of the layout ``wide``: a row per variant, protocol and hardware, with all tasks."""
+"""Columns of the layout ``wide``, which has one row per variant, protocol and hardware with all tasks."""
 
 LENGTHS = (
-    Column(name="length_variant", help="how rows of that length were made"),
-    Column(name="knob", help="an option of the model that was set for this evaluation alone, empty if none"),
-    Column(name="ratio", help="length over the training length"),
-    Column(name="length", help="longest row, tokens"),
-    Column(name="status", help="ok, or why there is no score"),
-    Column(name="reason", help="the same in words"),
-    Column(name="metric", help="accuracy (a share) or bits_per_character"),
-    Column(name="score", help="score on rows of that length"),
-    Column(name="low", help="lower end of its 95 % interval over examples"),
-    Column(name="high", help="upper end of its 95 % interval over examples"),
-    Column(name="n", help="scored targets"),
-    Column(name="floor_name", help="the rule without a model beside the score"),
-    Column(name="floor", help="its score on the same rows"),
-    Column(name="skill", help="score above the floor as a share of what is left above it"),
+    Column(name="length_variant", help="method by which examples of that length were made"),
+    Column(name="knob", help="model option that was set for this evaluation only, empty if none"),
+    Column(name="ratio", help="length divided by the training length"),
+    Column(name="length", help="length of the longest example, tokens"),
+    Column(name="status", help="ok, or the status that explains why there is no score"),
+    Column(name="reason", help="reason for the status in words"),
+    Column(name="metric", help="accuracy (between 0 and 1) or bits_per_character"),
+    Column(name="score", help="score on examples of that length"),
+    Column(name="low", help="lower end of the 95 % confidence interval over examples"),
+    Column(name="high", help="upper end of the 95 % confidence interval over examples"),
+    Column(name="n", help="number of scored targets"),
+    Column(name="floor_name", help="name of the floor (baseline without a model) that the score is compared with"),
+    Column(name="floor", help="score of the floor on the same examples"),
+    Column(name="skill", help="score normalised so that the floor is 0 and a perfect score is 1"),
 )
-"""Columns of ``load_records(table="lengths")``, after those of ``IDENTITY``."""
+"""Columns of ``load_records(table="lengths")`` that follow those of ``IDENTITY``."""
 
 SPEED = (
     Column(name="mode", help="train or inference"),
-    Column(name="length", help="tokens in a row"),
-    Column(name="batch_size", help="rows in a step"),
-    Column(name="status", help="ok, or why there is no time"),
-    Column(name="reason", help="the same in words"),
-    Column(name="n", help="steps timed"),
-    Column(name="median_seconds", help="median time of a step"),
-    Column(name="p10_seconds", help="its 10th percentile"),
-    Column(name="p90_seconds", help="its 90th percentile"),
+    Column(name="length", help="sequence length, tokens"),
+    Column(name="batch_size", help="batch size, number of sequences per step"),
+    Column(name="status", help="ok, or the status that explains why there is no time"),
+    Column(name="reason", help="reason for the status in words"),
+    Column(name="n", help="number of timed steps"),
+    Column(name="median_seconds", help="median time of a step, seconds"),
+    Column(name="p10_seconds", help="10th percentile of the time of a step, seconds"),
+    Column(name="p90_seconds", help="90th percentile of the time of a step, seconds"),
     Column(name="tokens_per_second", help="tokens per second of a step"),
-    Column(name="peak_allocated_bytes", help="peak of the memory that the CUDA allocator handed out; missing on a CPU"),
-    Column(name="peak_resident_growth_bytes", help="growth of the process's resident memory; missing on a GPU"),
+    Column(name="peak_allocated_bytes", help="peak memory of the CUDA allocator, bytes; missing on CPU"),
+    Column(name="peak_resident_growth_bytes", help="growth of the process's resident memory, bytes; missing on GPU"),
 )
-"""Columns of ``load_records(table="speed")``, after those of ``IDENTITY``."""
+"""Columns of ``load_records(table="speed")`` that follow those of ``IDENTITY``."""
 
 IDENTITY = (
     "task", "task_version", "protocol", "modified", "data_lacks", "model", "variant", "hardware", "reference", "hash",
@@ -653,7 +682,7 @@ WIDE_TEXT = (
     "relative_memory", "time_exponent", f"retention_{RETENTION}", "parameters_min", "hardware", "modified", "citation",
 )  # fmt: skip
 WIDE_PAGE = tuple(name for name in WIDE_TEXT if name not in ("reference", "modified", "citation"))
-"""Columns that readers see, in text (terminal, markdown, LaTeX) and on the page."""
+"""Columns shown to readers, in text (terminal, markdown, LaTeX) and on the page."""
 
 
 def pick(columns: Iterable[Column], names: Iterable[str]) -> list[Column]:

@@ -1,4 +1,4 @@
-"""A against B: paired over seeds and over examples, corrected for the number of tasks, with what could be found."""
+"""Significance tests of two variants over seeds and over examples, corrected for the number of tasks."""
 
 from __future__ import annotations
 
@@ -22,15 +22,36 @@ Place = tuple[str, str | None, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A against B on one task under one protocol; scores and differences (A minus B) in the metric's own unit.
+    """The comparison of variants A and B on one task under one protocol.
 
-    Scores are means over ``shared_seeds`` where the test is paired, else over each side's own.
-    ``unit`` says over what ``low`` and ``high`` hold the mean difference 95 % of the time: seeds or examples.
-    ``p_seeds`` is Student's, paired where both ran the same seeds (``paired``), else Welch's; ``p_examples`` swaps A
-    and B in each test example, in all shared seeds at once; ``p_mcnemar`` has one per shared seed. ``p`` is the larger
-    of the first two, since a claim about models must hold for other seeds and for other examples; ``p_holm`` corrects
-    it for the number of comparisons made together. ``detectable`` is the true difference that both tests would have
-    found with 80 % probability. ``verdict`` is ``A``, ``B``, ``no difference shown`` or ``too few seeds``.
+    Attributes:
+        task: The task.
+        task_version: The version of the task's data, None without data.
+        protocol: The protocol.
+        data_lacks: Missing or lossy parts of the data, empty if none.
+        metric: The metric of the scores.
+        seeds_a: The seeds of A.
+        seeds_b: The seeds of B.
+        shared_seeds: The seeds of both.
+        score_a: The mean score of A in units of the metric, over ``shared_seeds`` if the test is paired, otherwise over
+            ``seeds_a``.
+        score_b: The mean score of B.
+        difference: ``score_a`` minus ``score_b``.
+        low: The lower end of the 95 % confidence interval of the difference, None if unknown.
+        high: The upper end of the interval.
+        unit: The samples of the interval, ``seeds`` or ``examples``.
+        paired: Whether the test over seeds is paired.
+        p_seeds: The p-value over seeds of Student's paired t-test, or of Welch's t-test if ``paired`` is false.
+        examples: The number of paired test examples.
+        p_examples: The p-value over examples of a permutation test that swaps A and B in each test example, in all
+            shared seeds together.
+        p_mcnemar: The p-values of McNemar's test over examples, one per shared seed.
+        p: The larger of ``p_seeds`` and ``p_examples``, because a difference between models must hold for other seeds
+            and for other examples. None with too few seeds.
+        p_holm: ``p`` after Holm's correction for the number of comparisons made together.
+        detectable: The true difference that both tests detect with 80 % power.
+        verdict: ``A``, ``B``, ``no difference shown`` or ``too few seeds``.
+        remarks: Remarks for the reader.
     """
 
     task: str
@@ -59,7 +80,7 @@ class Comparison:
     remarks: list[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the comparison as plain values."""
         return asdict(self)
 
 
@@ -71,30 +92,41 @@ def compare(
     protocol: str | None = None,
     paths: Callable[[str], Collection[Path]] = lambda text: (),
 ) -> tuple[str, str, list[Comparison]]:
-    """The names of the variants that ``a`` and ``b`` mean, and their comparison on every task that both finished.
+    """Compare two variants on every task and protocol that both finished.
 
-    ``paths`` gives the paths of the records that a text names, if it names records instead of a variant. Raises
-    ``UserError`` where a name means no variant or several, or where the two share no task and protocol.
+    Args:
+        records: The records to search.
+        a: The name of variant A, as described in ``find_variant``.
+        b: The name of variant B.
+        task: The task to compare on, by default all.
+        protocol: The protocol to compare under, by default all that are ranked.
+        paths: A function that returns the paths of the records that a text names, empty if the text names a variant.
+
+    Returns:
+        The full names of A and B, and one comparison per task, task version, protocol and data.
+
+    Raises:
+        UserError: If a name matches no variant or more than one, or if the variants share no task and protocol.
     """
     chosen = select(list(records), task, protocol)
     name_a, all_a = find_variant(chosen, a, "A", paths(a))
     name_b, all_b = find_variant(chosen, b, "B", paths(b))
     if name_a == name_b:
-        raise UserError(f"A={a} B={b}: are the same variant, {name_a}; name two")
+        raise UserError(f"A={a} B={b}: both are the same variant {name_a}; choose two variants")
     places_a, places_b = _by_place(all_a, name_a), _by_place(all_b, name_b)
     shared = sorted(places_a.keys() & places_b.keys(), key=lambda place: tuple(map(str, place)))
     if not shared:
         where = [" and ".join(sorted({f"{p[0]} · {p[2]}" for p in places})) for places in (places_a, places_b)]
         raise UserError(
-            f"A={a} B={b}: no task under one protocol was finished with both "
+            f"A={a} B={b}: the variants have no finished task and protocol in common "
             f"({name_a}: {where[0] or 'nothing'}; {name_b}: {where[1] or 'nothing'})"
         )
     found = [_compare(place, places_a[place], places_b[place]) for place in shared]
-    return name_a, name_b, _corrected(found)
+    return name_a, name_b, _correct_for_multiple_tests(found)
 
 
 def _by_place(records: Sequence[Record], name: str) -> dict[Place, dict[int, Record]]:
-    """Finished records by task, version, protocol and what the data lacks, then by seed."""
+    """Group finished records by task, task version, protocol and missing data, then by seed."""
     places: dict[Place, dict[int, Record]] = {}
     for record in sorted(records, key=lambda record: record.key):
         if record.status != "ok" or record.score() is None:
@@ -104,10 +136,10 @@ def _by_place(records: Sequence[Record], name: str) -> dict[Place, dict[int, Rec
         first = next(iter(seeds.values()), record)
         if first.key.hash != record.key.hash:
             raise UserError(
-                f"{name}: has rows that differ in more than their name on {record.key.task}; "
+                f"{name}: matches several rows with different hashes on {record.key.task}; "
                 f"add #{first.key.hash} or #{record.key.hash}"
             )
-        # The same seed on another machine is the same experiment: the first by name stands for it.
+        # The same seed on another machine is the same experiment; the first in sorted order is used.
         seeds.setdefault(record.key.seed, record)
     return places
 
@@ -118,10 +150,10 @@ def _compare(place: Place, a: Mapping[int, Record], b: Mapping[int, Record]) -> 
     paired = len(shared) >= MIN_SEEDS or min(len(a), len(b)) < MIN_SEEDS
     scores_a, scores_b = (_scores(side, shared if paired and shared else sorted(side)) for side in (a, b))
     first = next(iter(a.values()))
-    pairs = pair(a, b, shared) if paired else "their seeds differ"
+    pairs = pair(a, b, shared) if paired else "the seeds differ"
     remarks = [f"no test over examples: {pairs}"] if isinstance(pairs, str) else []
     if {tuple(r.protocol_modified) for r in a.values()} != {tuple(r.protocol_modified) for r in b.values()}:
-        remarks.append("the protocol of one was changed, so they do not differ in the model alone")
+        remarks.append("the protocol keys modified for A and B differ, so the variants differ in more than the model")
     base = Comparison(
         task=task, task_version=version, protocol=protocol, data_lacks=lacking, metric=str(first.metric),
         seeds_a=sorted(a), seeds_b=sorted(b), shared_seeds=shared, score_a=_mean(scores_a), score_b=_mean(scores_b),
@@ -132,7 +164,7 @@ def _compare(place: Place, a: Mapping[int, Record], b: Mapping[int, Record]) -> 
     over_seeds = _over_seeds(scores_a, scores_b, paired and bool(shared))
     over_examples = {} if isinstance(pairs, str) else _over_examples(pairs)
     detectables = [side.pop("detectable") for side in (over_seeds, over_examples) if "detectable" in side]
-    # The interval over examples stands in where there is none over seeds.
+    # The interval over examples is used if there is none over seeds.
     known = {**over_examples, **over_seeds}
     enough = min(len(scores_a), len(scores_b)) >= MIN_SEEDS
     p = max(known[name] for name in ("p_seeds", "p_examples") if name in known) if enough else None
@@ -140,7 +172,7 @@ def _compare(place: Place, a: Mapping[int, Record], b: Mapping[int, Record]) -> 
 
 
 def _over_seeds(a: Sequence[float], b: Sequence[float], paired: bool) -> dict[str, Any]:
-    """Interval, p and detectable difference over seeds; nothing where there is but one."""
+    """Return interval, p-value and detectable difference over seeds, empty with fewer than two seeds."""
     import numpy as np
     from scipy.stats import t
 
@@ -149,28 +181,28 @@ def _over_seeds(a: Sequence[float], b: Sequence[float], paired: bool) -> dict[st
     if paired:
         differences = [x - y for x, y in zip(a, b, strict=True)]
         low, high = t_interval(differences)
-        error, freedom = float(np.std(differences, ddof=1)) / len(differences) ** 0.5, float(len(differences) - 1)
+        error, dof = float(np.std(differences, ddof=1)) / len(differences) ** 0.5, float(len(differences) - 1)
         p = float(paired_t(differences))
     else:
         deviations = [float(np.std(side, ddof=1)) for side in (a, b)]
         spreads = [deviation**2 / len(side) for deviation, side in zip(deviations, (a, b), strict=True)]
         error = sum(spreads) ** 0.5
         parts = sum(spread**2 / (len(side) - 1) for spread, side in zip(spreads, (a, b), strict=True))
-        freedom = error**4 / parts if parts else float(len(a) + len(b) - 2)
+        dof = error**4 / parts if parts else float(len(a) + len(b) - 2)
         p = float(welch_t([_mean(a), _mean(b)], deviations, [len(a), len(b)])[0, 1])
-        half = float(t.isf(LEVEL / 2, freedom)) * error
+        half = float(t.isf(LEVEL / 2, dof)) * error
         low, high = _mean(a) - _mean(b) - half, _mean(a) - _mean(b) + half
     return {
         "low": low,
         "high": high,
         "unit": "seeds",
         "p_seeds": p,
-        "detectable": detectable_difference(error, freedom),
+        "detectable": detectable_difference(error, dof),
     }
 
 
 def _over_examples(pairs: Pairs) -> dict[str, Any]:
-    """Interval, p and detectable difference over test examples, seeds averaged within each."""
+    """Return interval, p-values and detectable difference over test examples, averaged over seeds in each example."""
     means, scored = pairs.differences.mean(axis=0), pairs.scored
     low, high = bootstrap(means, scored, seed=0)
     total = float(scored.sum())
@@ -189,13 +221,13 @@ def _over_examples(pairs: Pairs) -> dict[str, Any]:
     }
 
 
-def _corrected(found: Sequence[Comparison]) -> list[Comparison]:
-    """Holm's correction over all comparisons that have a p, and their verdicts."""
+def _correct_for_multiple_tests(found: Sequence[Comparison]) -> list[Comparison]:
+    """Apply Holm's correction to all comparisons that have a p-value, and set their verdicts."""
     corrected = iter(holm([c.p for c in found if c.p is not None]).tolist())
-    return [c if c.p is None else _judged(c, next(corrected)) for c in found]
+    return [c if c.p is None else _with_verdict(c, next(corrected)) for c in found]
 
 
-def _judged(c: Comparison, p: float) -> Comparison:
+def _with_verdict(c: Comparison, p: float) -> Comparison:
     if p > LEVEL or c.difference == 0:
         return replace(c, p_holm=p, verdict="no difference shown")
     return replace(c, p_holm=p, verdict="A" if (c.difference > 0) == (c.metric == "accuracy") else "B")

@@ -1,4 +1,4 @@
-"""One record as a page of text."""
+"""Describe one record as text."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Facts = Iterator[tuple[str, str]]
 
 
 def describe(record: Record, width: int | None = None) -> str:
-    """The leaderboard row of a record, then what it ran on, its data, its lengths, and the command to repeat it."""
+    """Return the leaderboard row of a record, followed by its command, code, data, lengths and costs."""
     return row_for(record, width) + "\n" + lines(_facts(record))
 
 
 def lines(facts: Iterable[tuple[str, str]]) -> str:
-    """Names and what is known under them, a line each."""
+    """Return one line per pair of name and text, with aligned texts."""
     return "".join(f"{f'{name} ':<18}{text}\n" for name, text in facts)
 
 
 def costs(speed: Sequence[SpeedPoint], growth: Mapping[str, Any], flops: Mapping[str, Any] | None) -> Facts:
-    """What a step takes at each length, how that grows, and the FLOPs behind it."""
+    """Yield the FLOPs, the time and memory of a step at each length, and their growth."""
     if flops is not None:
         yield "FLOPs", _plain(flops)
     for entry in speed:
@@ -37,12 +37,12 @@ def costs(speed: Sequence[SpeedPoint], growth: Mapping[str, Any], flops: Mapping
 
 
 def curve_summaries(section: Extrapolation) -> Facts:
-    """What each curve over length amounts to; in one line where all fail for one reason."""
-    told = [_summary(curve) for curve in section["summary"]]
-    if len(told) > 1 and len(set(told)) == 1:
-        yield "curves", f"all {len(told)}: {told[0]}"
+    """Yield a summary of each curve over length, or one line if all summaries are equal."""
+    texts = [_summary(curve) for curve in section["summary"]]
+    if len(texts) > 1 and len(set(texts)) == 1:
+        yield "curves", f"all {len(texts)}: {texts[0]}"
         return
-    for curve, text in zip(section["summary"], told, strict=True):
+    for curve, text in zip(section["summary"], texts, strict=True):
         yield "curve", f"{_curve_name(curve)}: {text}"
 
 
@@ -72,7 +72,7 @@ def _facts(record: Record) -> Facts:
         data = record.data
         yield "data", f"{data['task']} {data['version']}, {data['source']}, {_plain(data['rows'])}"
         if lacking := missing_data(record):
-            yield "data lacks", lacking
+            yield "missing data", lacking
     if record.protocol_modified:
         yield "modified", ", ".join(record.protocol_modified)
     if record.parameters is not None:
@@ -86,8 +86,8 @@ def _facts(record: Record) -> Facts:
         if len(record.extrapolation["attempts"]) > 1:
             for attempt in record.extrapolation["attempts"]:
                 count = sum(point["attempt"] == attempt["attempt"] for point in record.extrapolation["points"])
-                told = f"{count} points on {attempt['hardware']}, {attempt['measured_at']}"
-                yield f"attempt {attempt['attempt']}", told
+                summary = f"{count} points on {attempt['hardware']}, {attempt['measured_at']}"
+                yield f"attempt {attempt['attempt']}", summary
     yield from costs(record.speed, record.growth, record.flops)
 
 
@@ -96,7 +96,7 @@ def _plain(values: Mapping[str, Any]) -> str:
 
 
 def number(value: Any) -> str:
-    """A number with separators, four digits of one with a point; anything else as it is."""
+    """Format a number with separators, floats with four significant digits; return other values as text."""
     if isinstance(value, float):
         return f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     if isinstance(value, int) and not isinstance(value, bool):
@@ -111,7 +111,7 @@ def _point(point: Mapping[str, Any]) -> str:
     kept = f", keeps {point['retention']:.0%} of the skill" if point["retention"] is not None else ""
     low, high = point["low"], point["high"]
     interval = f" [{low:.4f}, {high:.4f}]" if low is not None and high is not None else ""
-    return f"{point['score']:.4f}{interval} over {point['n']:,}{floor}{kept}"
+    return f"{point['score']:.4f}{interval} over {point['n']:,} targets{floor}{kept}"
 
 
 def _speed(entry: Mapping[str, Any]) -> str:
@@ -119,7 +119,7 @@ def _speed(entry: Mapping[str, Any]) -> str:
         return f"{entry['status']}: {entry['reason']}"
     memory = entry["peak_allocated_bytes"] or entry["peak_resident_growth_bytes"]
     peak = f", peak {memory / 2**20:,.1f} MiB" if memory else ""
-    kernel = f", attention by {entry['attention_backend']}" if entry["attention_backend"] else ""
+    kernel = f", attention backend {entry['attention_backend']}" if entry["attention_backend"] else ""
     share = f", utilisation {entry['utilisation']:.2g}" if entry["utilisation"] is not None else ""
-    step = f"{1e3 * entry['median_seconds']:.2f} ms a step of {entry['batch_size']} rows (n {entry['n']})"
+    step = f"{1e3 * entry['median_seconds']:.2f} ms per step, batch size {entry['batch_size']}, {entry['n']} steps"
     return step + peak + kernel + share

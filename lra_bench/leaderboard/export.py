@@ -1,4 +1,4 @@
-"""The tables as people and programs read them, the same numbers in every format."""
+"""Render and write leaderboard tables; every format contains the same numbers."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ if TYPE_CHECKING:
 SUFFIXES = {"markdown": "md", "latex": "tex", "csv": "csv", "json": "json"}
 FORMATS = ("terminal", *SUFFIXES)
 READ = ("terminal", "markdown", "latex")
-"""Formats for readers, which have sections; the others hold every column."""
+"""Formats for readers, split into sections; the other formats contain every column."""
 
 SCORE_COLUMNS = ("rank", "variant", "source", "score", "ties", "over")
 NO_RECORDS = "No records yet"
+"""Text shown instead of an empty table."""
 
 
 def check_format(name: str, formats: Sequence[str] = FORMATS) -> str:
-    """``name`` if it is one of ``formats``; ``UserError`` where it is not."""
+    """Return ``name`` if it is one of ``formats``. Raises ``UserError`` otherwise."""
     if name not in formats:
         raise UserError(f"--format {name}: choose {', '.join(formats)}")
     return name
@@ -47,10 +48,21 @@ def render(
     layout: str = "long",
     columns: Sequence[str] = (),
 ) -> str:
-    """A table as text in one of ``FORMATS``; ``width`` is that of the terminal, ``layout`` says which table it is.
+    """Return a table as text in one of ``FORMATS``.
 
-    CSV and JSON hold every column as measured; the others what a reader needs, rounded, or the ``columns`` asked for.
-    ``UserError`` on other formats, and on columns that there are not.
+    Args:
+        frame: The data of the table.
+        format: One of ``FORMATS``. CSV and JSON contain every column, unrounded. The other formats contain the columns
+            selected for readers, rounded.
+        width: Maximum width of the terminal in characters, by default that of the current terminal.
+        layout: The layout that ``frame`` belongs to.
+        columns: Headings of the columns to show instead of the default selection, for the formats in ``READ``.
+
+    Returns:
+        The text of the table.
+
+    Raises:
+        UserError: If the format, the layout or a column is unknown.
     """
     check_format(format)
     sections = _sections(frame, layout) if format in READ else []
@@ -74,14 +86,14 @@ def _text(frame: pd.DataFrame, sections: Sequence[Section], format: str, layout:
     if format == "markdown":
         return _markdown(sections, kind.title, kind.note)
     if not sections:
-        return f"{NO_RECORDS}: lra-bench bench makes one.\n"
+        return f"{NO_RECORDS}; create one with lra-bench bench.\n"
     return terminal(sections, width or shutil.get_terminal_size((100, 24)).columns)
 
 
 def write(frame: pd.DataFrame, folder: Path, layout: str = "long") -> list[Path]:
-    """Write a table into ``folder`` as markdown, LaTeX, CSV, JSON and Parquet, each whole or not at all; the paths.
+    """Write a table to ``folder`` as markdown, LaTeX, CSV, JSON and Parquet, and return the paths.
 
-    Raises ``UserError`` where the folder cannot be written.
+    Each file is written atomically. Raises ``UserError`` if the folder cannot be written.
     """
     paths = []
     sections = _sections(frame, layout)
@@ -99,18 +111,18 @@ def write(frame: pd.DataFrame, folder: Path, layout: str = "long") -> list[Path]
 
 
 def row_for(record: Record, width: int | None = None) -> str:
-    """The leaderboard row of one run, with all floors beneath; what is said when a run ends."""
+    """Return the leaderboard row of one run, followed by its floors and, if it is not ok, its status."""
     lines = [render(leaderboard([record]).assign(rank=None), "terminal", width).rstrip()]
     if record.floors:
         floors = " · ".join(f"{spoken(name)} {score(value, record.metric)}" for name, value in record.floors.items())
-        lines.append(f"Floors, scores without a model: {floors}")
+        lines.append(f"Floors (baselines without a model): {floors}")
     if record.status != "ok":
         lines.append(f"Status {record.status}: {record.reason or STATUSES[record.status]}")
     return "\n".join(lines) + "\n"
 
 
 def score_table(records: Sequence[Record], width: int | None = None) -> str:
-    """The ranked scores of records on a terminal, without costs; rows of a changed protocol are left out."""
+    """Return the ranked scores of records for a terminal, without costs and without modified protocols."""
     unchanged = [record for record in records if not record.protocol_modified]
     sections = [
         replace(section, table=section.table[[name for name in SCORE_COLUMNS if name in section.table]])

@@ -1,4 +1,4 @@
-"""Tables as people read them: figures rounded and spelled once, the same in every format."""
+"""Rounding and formatting of values for readers, the same in every output format."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Section:
-    """A titled table of strings; ``best`` holds (row, column) places not told apart from the best of their column.
+    """A titled table of strings.
 
-    ``remark`` is printed beneath. ``first_cost`` is the column from which a narrow terminal begins a second table.
-    ``heads`` are columns that name the row, ``left`` those of words, which are aligned to the left.
+    ``best`` contains the (row, column) cells that are not significantly different from the best of their column.
+    ``remark`` is printed below the table. ``first_cost`` is the first column of costs: a table that is too wide is
+    split there. ``heads`` are the columns that name a row, ``left`` the text columns, which are left-aligned.
     """
 
     title: str
@@ -30,9 +31,9 @@ class Section:
 
 
 def parts(section: Section, widths: Mapping[str, float], limit: float) -> Iterator[pd.DataFrame]:
-    """Cut the table into groups of columns, each narrower than ``limit``, that begin with the name of the row.
+    """Yield groups of columns, each narrower than ``limit``, that begin with the column of row names.
 
-    From the second group on, rows that say nothing beside their name are left out.
+    From the second group on, rows without any value in the group are omitted.
     """
     table = section.table
     names = [str(name) for name in table.columns]
@@ -49,10 +50,10 @@ def _column_groups(
 ) -> Iterator[list[str]]:
     head = next(name for name in section.heads if name in names)
     first_cost = names.index(section.first_cost) if section.first_cost in names else len(names)
-    for theme in (names[:first_cost], names[first_cost:]):
+    for group in (names[:first_cost], names[first_cost:]):
         columns: list[str] = []
-        for name in theme:
-            if not columns and head not in theme:
+        for name in group:
+            if not columns and head not in group:
                 columns = [head]
             if len(columns) > 1 and sum(widths[each] for each in (*columns, name)) >= limit:
                 yield columns
@@ -63,7 +64,7 @@ def _column_groups(
 
 
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows as dicts of plain values, None where unknown."""
+    """Return the rows as dicts of plain values, with None for missing values."""
     import pandas as pd
 
     return [
@@ -73,7 +74,7 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def without_empty(rows: Sequence[dict[str, str]], always: Sequence[str]) -> pd.DataFrame:
-    """Strings as a table; columns without a value are left out unless they are ``always`` there."""
+    """Return the rows as a table of strings, without empty columns except those in ``always``."""
     import pandas as pd
 
     table = pd.DataFrame(rows).fillna("")
@@ -81,14 +82,14 @@ def without_empty(rows: Sequence[dict[str, str]], always: Sequence[str]) -> pd.D
 
 
 def score(value: float | None, metric: str | None) -> str:
-    """A score in its metric's unit: a share in percent, bits as they are."""
+    """Format a score in the unit of its metric: accuracy in percent, bits per character unchanged."""
     if value is None:
         return ""
     return f"{100 * value:.1f} %" if metric != "bits_per_character" else f"{value:.3f}"
 
 
 def score_with_interval(row: Mapping[str, Any], metric: str | None) -> str:
-    """``37.0 % [35.9, 38.1]``, the interval where there is one."""
+    """Format a score with its interval, if known: ``37.0 % [35.9, 38.1]``."""
     if row["score"] is None or row["low"] is None:
         return score(row["score"], metric)
     low, high = (score(row[end], metric).removesuffix(" %") for end in ("low", "high"))
@@ -96,7 +97,7 @@ def score_with_interval(row: Mapping[str, Any], metric: str | None) -> str:
 
 
 def score_with_half_width(value: float | None, low: float | None, high: float | None, metric: str | None) -> str:
-    """``37.0 ± 1.1``, without a unit, the wider half where an interval is not symmetric."""
+    """Format a score with the wider half of its interval, without a unit: ``37.0 ± 1.1``."""
     number = score(value, metric).removesuffix(" %")
     if value is None or low is None or high is None:
         return number
@@ -104,56 +105,56 @@ def score_with_half_width(value: float | None, low: float | None, high: float | 
 
 
 def difference(value: float | None, metric: str | None) -> str:
-    """A difference of scores with its sign: points of percent, or bits."""
+    """Format a difference of scores with its sign, in percentage points or bits."""
     if value is None:
         return ""
     return f"{100 * value:+.1f} points" if metric != "bits_per_character" else f"{value:+.3f} bits"
 
 
 def count(value: float | None) -> str:
-    """A whole number with separators."""
+    """Format a number as an integer with thousands separators."""
     return "" if value is None else f"{value:,.0f}"
 
 
 def times(value: float | None) -> str:
-    """A ratio as a factor: ``1.52×``."""
+    """Format a ratio as a factor: ``1.52×``."""
     return "" if value is None else f"{value:.2f}×"
 
 
 def exponent(value: float) -> str:
-    """An exponent of growth."""
+    """Format an exponent of growth with two decimals."""
     return f"{value:.2f}"
 
 
 def percent(value: float) -> str:
-    """A share in whole percent."""
+    """Format a fraction in whole percent."""
     return f"{100 * value:.0f} %"
 
 
 def megabytes(value: float | None) -> str:
-    """Bytes as megabytes."""
+    """Format bytes as megabytes (10^6 bytes)."""
     if value is None:
         return ""
     return f"{value / 1e6:,.0f} MB" if value >= 1e7 else f"{value / 1e6:.2g} MB"
 
 
 def at_length(value: int | None) -> str:
-    """A length behind a heading or a status: ``@16k``."""
+    """Format a length as a suffix of a heading or a status: ``@16k``."""
     if value is None:
         return ""
     return f"@{value // 1024}k" if value % 1024 == 0 else f"@{value}"
 
 
 def spoken(name: str) -> str:
-    """A name of a field as words."""
+    """Return the name of a field with spaces instead of underscores."""
     return name.replace("_", " ")
 
 
 def source(board: str | None) -> str:
-    """Who measured a row: ``reference`` and the board's name, nothing for the user's own."""
+    """Return ``reference`` and the name of the board that a row belongs to, empty for the user's own rows."""
     return f"reference {board}" if board else ""
 
 
 def yes_or_no(value: bool | None) -> str:
-    """Yes, no, or nothing where unknown."""
+    """Return ``yes``, ``no``, or an empty string if unknown."""
     return {True: "yes", False: "no", None: ""}[value]

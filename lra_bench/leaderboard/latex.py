@@ -1,4 +1,4 @@
-"""Tables for a paper: booktabs, the best of each ranking and what ties with it in bold."""
+"""LaTeX tables with booktabs; the best row of each ranking and the rows tied with it are bold."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 HEAD = "% Needs \\usepackage{booktabs}."
 PAGE, COLUMN = 345, 219
-"""Widths in points that hold a table: a page of ``article``, and a column of the usual two-column classes."""
+"""Available widths in points: the text width of ``article``, and a column of the usual two-column classes."""
 WIDEST = 110
-"""Points; the text of a wider column is broken into lines."""
+"""Maximum width of a column in points; the text of a wider column is wrapped."""
 GAP = 3
-"""Points on either side of a column."""
+"""Space on either side of a column, in points."""
 LINES = 42
-"""Lines of a table; a longer one is continued in another."""
-WAITING = 18
-"""Tables before LaTeX is told to print them; it stops where too many wait for a page."""
+"""Maximum number of lines of a table; a longer table is continued in another float."""
+MOST_PENDING_FLOATS = 18
+"""Number of tables between ``\\clearpage`` commands; LaTeX fails if too many floats are pending."""
 EM = 8.5  # points, of \footnotesize
 WIDTHS = {
     **dict.fromkeys("ijlI.,:;'|![] ", 0.33),
@@ -37,13 +37,13 @@ BREAKABLE = re.compile(r"(?<=[=/:;@)_])(?=\S)|(?<=[.,])(?=[^\s\d])")
 
 
 def latex(sections: Iterable[Section], note: str) -> str:
-    """The sections as floats that fit a page: ``table``, or ``table*`` where a column of a page is too narrow.
+    """Return the sections as floats that fit a page: ``table``, or ``table*`` if wider than a column of two.
 
-    A table that is too wide is cut into groups of columns, and one that is too long into groups of rows. Any text is
-    escaped.
+    A table that is too wide is split into groups of columns, and one that is too long into groups of rows. All text is
+    escaped. ``note`` is appended as a comment.
     """
     tables = [table for section in sections for table in _tables(section)]
-    for place in range(WAITING - 1, len(tables) - 1, WAITING):
+    for place in range(MOST_PENDING_FLOATS - 1, len(tables) - 1, MOST_PENDING_FLOATS):
         tables[place] += "\n\\clearpage"
     return "\n\n".join([HEAD, *tables, f"% {note}"]) + "\n"
 
@@ -59,7 +59,7 @@ def _tables(section: Section) -> Iterator[str]:
 
 
 def _pages(table: pd.DataFrame) -> Iterator[pd.DataFrame]:
-    """Split the table into groups of rows that fit on a page."""
+    """Yield groups of rows that fit on a page."""
     lines, start = 0, 0
     for place, row in enumerate(table.to_dict("records")):
         needed = max(math.ceil(1.2 * _width(text) / WIDEST) for text in row.values())
@@ -116,7 +116,7 @@ def _heading(name: str, left: bool, cell_width: float) -> str:
 
 
 def _heading_lines(name: str, cell_width: float) -> list[str]:
-    """A heading broken at spaces, about as wide as its cells."""
+    """Return a heading wrapped at spaces to about the width of its cells."""
     lines: list[str] = []
     for word in name.split(" "):
         if lines and _width(f"{lines[-1]} {word}") <= cell_width:
@@ -127,7 +127,7 @@ def _heading_lines(name: str, cell_width: float) -> list[str]:
 
 
 def _column_width(section: Section, name: str) -> float:
-    """Points that a column takes, without the gaps beside it."""
+    """Return the width of a column in points, without the space on either side."""
     cells = _cell_width(section, name)
     return max(min(WIDEST, cells), *map(_width, _heading_lines(name, cells)))
 
@@ -138,7 +138,7 @@ def _cell_width(section: Section, name: str) -> float:
 
 
 def _width(text: str) -> float:
-    """About the points that a text takes in the plain font, rather more than less."""
+    """Estimate the width of a text in points in the default font, rather too large than too small."""
     return EM * sum(WIDTHS.get(sign, 0.57) for sign in text)
 
 
@@ -149,5 +149,5 @@ def _cell(text: str, bold: bool, broken: bool) -> str:
     if bold and text:
         shown = f"\\textbf{{{shown}}}"
     elif shown.startswith(("[", "*")):
-        shown = f"{{}}{shown}"  # else an argument of the row's end before it
+        shown = f"{{}}{shown}"  # otherwise LaTeX parses it as an argument of the preceding \tabularnewline
     return f"\\raggedright {shown}" if broken and text else shown

@@ -1,7 +1,7 @@
-r"""Text as pdflatex prints it with its plain fonts and no package.
+r"""Escape Unicode text for pdflatex with its default fonts and without packages.
 
-``pylatexenc`` is not used: of its 1,553 macros 734 need packages or other fonts, and stop pdflatex without them. The
-macros below, and what ``unicodedata`` decomposes into them, are those of LaTeX itself.
+``pylatexenc`` is not used because 734 of its 1,553 macros require packages or other fonts, without which pdflatex stops
+with an error. The macros below are part of LaTeX itself; ``unicodedata`` decomposes other characters into them.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ TEXT = {
     "ı": r"{\i}",
     "ȷ": r"{\j}",
 }
+"""Macros of characters in text mode."""
 
 OTHER_ENCODING = {
     "«": r"\guillemotleft",
@@ -84,7 +85,7 @@ OTHER_ENCODING = {
     "ŋ": r"\ng",
     "Ŋ": r"\NG",
 }
-"""Signs that the default font encoding lacks, and T1, which LaTeX knows without a package, has."""
+"""Macros of characters that are missing in the default font encoding and available in T1 without a package."""
 
 SIGNS = r"""
 · cdot  ⋅ cdot  × times  ÷ div  ± pm  ∓ mp  − -  ∗ *  ∘ circ  ◦ circ  ∙ bullet  ● bullet  √ surd  ∛ sqrt[3]{}
@@ -102,7 +103,7 @@ SIGNS = r"""
 ℑ Im  ϑ vartheta  ϕ phi  ϖ varpi  ϱ varrho  ϵ epsilon  ς varsigma  ′ '  ″ ''  ‴ '''  ⁄ /  ∕ /
 """
 MATHEMATICS = dict(zip(SIGNS.split()[::2], SIGNS.split()[1::2], strict=True))
-"""Signs of mathematics, by the name of their macro or as they are."""
+"""Macros of mathematical symbols, without the backslash, or the character that replaces them in math mode."""
 
 NAMES = """
 alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi
@@ -116,7 +117,7 @@ LATIN_CAPITALS = dict(
         strict=True,
     )
 )
-"""Greek capitals that look like Latin letters, and have no macro."""
+"""Latin letters for Greek capitals that have the same shape and no macro."""
 
 ABOVE = {
     "\u0300": ("`", "grave"),
@@ -132,18 +133,19 @@ ABOVE = {
     "\u030c": ("v", "check"),
     "\u20d7": (None, "vec"),
 }
-"""Combining accents above a letter: the macro over a letter, and the macro of mathematics over anything."""
+"""Combining accents above: the text-mode macro for letters and the math-mode macro for any other base."""
 
 BELOW = {"\u0323": "d", "\u0326": "textcommabelow", "\u0327": "c", "\u0331": "b"}
+"""Text-mode macros of combining accents below a letter."""
 OGONEK, STROKE = "\u0328", "\u0338"
 
 
 def escape(text: str) -> str:
-    """Write ``text`` as pdflatex prints it; a character without a macro as its code point."""
+    """Return ``text`` escaped for pdflatex; a character without a macro is written as its code point."""
     composed = unicodedata.normalize("NFC", text)
     written = [_written(sign) for sign in composed]
     for place, sign in enumerate(composed):
-        # A letter with an accent that Unicode has no sign of its own for.
+        # A letter with a combining accent, without a precomposed character in Unicode.
         if (
             place
             and unicodedata.combining(sign)
@@ -151,7 +153,7 @@ def escape(text: str) -> str:
         ):
             written[place - 1 : place + 1] = ["", joined]
         elif sign == "-" and composed[place - 1 : place] == "-":
-            written[place] = "{}-"  # two hyphens are no dash
+            written[place] = "{}-"  # prevents the ligature of two hyphens to a dash
     return "".join(written)
 
 
@@ -162,7 +164,7 @@ def _written(sign: str) -> str:
 
 @cache
 def _macro(sign: str) -> str | None:
-    """One sign in LaTeX; None where there is no way to write it."""
+    """Return the LaTeX code of one character, None if there is none."""
     if sign in TEXT:
         return TEXT[sign]
     if " " <= sign <= "~":
@@ -175,7 +177,7 @@ def _macro(sign: str) -> str | None:
     if (kind := unicodedata.category(sign)) in ("Cc", "Zs", "Zl", "Zp"):
         return " "
     if kind == "Cf":
-        return ""  # no width: joiners, marks of direction
+        return ""  # zero width: joiners, direction marks
     return _greek(sign) or _decomposed(sign)
 
 
@@ -191,7 +193,10 @@ def _greek(sign: str) -> str | None:
 
 
 def _decomposed(sign: str) -> str | None:
-    """A sign by what Unicode says that it is made of: a letter and accents, a raised digit, a fraction."""
+    """Return the LaTeX code of a character from its Unicode decomposition, None if there is none.
+
+    Decompositions are letters with accents, superscripts, subscripts, circled characters and fractions.
+    """
     kind, _, codes = unicodedata.decomposition(sign).rpartition("> ")
     parts = [chr(int(code, 16)) for code in codes.split()]
     if not parts:
@@ -216,7 +221,7 @@ def _decomposed(sign: str) -> str | None:
 
 
 def _accented(base: str, letter: str, mark: str) -> str | None:
-    """``base``, the way to write ``letter``, under or over a combining mark; None where there is no way."""
+    """Return ``base``, the LaTeX code of ``letter``, with a combining mark, None if the mark is not supported."""
     if mark == OGONEK:
         return _in_t1(f"\\k{{{base}}}") if letter.isascii() else None
     if mark == STROKE:

@@ -1,4 +1,4 @@
-"""From what a user types to the runs of one variant."""
+"""Select records by task and protocol, and find the variant that a user names."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from lra_bench.progress import say
 from lra_bench.records.schema import Record
 
 UNRANKED = ("smoke",)
-"""Protocols whose numbers mean nothing: tables and figures leave them out unless they are asked for by name."""
+"""Protocols whose scores are meaningless; tables and figures exclude them unless the user selects one by name."""
 
 
 def select(records: Sequence[Record], task: str | None = None, protocol: str | None = None) -> list[Record]:
-    """The records of one task and one protocol, by default of all except ``UNRANKED``.
+    """Return the records of one task and one protocol, by default of all protocols except ``UNRANKED``.
 
-    A line on stderr says what was left out if nothing else is there. Raises ``UserError`` if there are records, but
-    none of the task or the protocol.
+    If only records of ``UNRANKED`` protocols exist, a line on stderr reports that they are excluded. Raises
+    ``UserError`` if there are records, but none of the task or of the protocol.
     """
     for option, wanted in (("task", task), ("protocol", protocol)):
         known = {getattr(record.key, option) for record in records}
@@ -29,34 +29,46 @@ def select(records: Sequence[Record], task: str | None = None, protocol: str | N
     if protocol is None:
         ranked = [record for record in of_task if record.key.protocol not in UNRANKED]
         if of_task and not ranked:
-            say(f"{len(of_task)} records of protocol {UNRANKED[0]} are left out; --protocol {UNRANKED[0]} shows them.")
+            say(f"{len(of_task)} records of protocol {UNRANKED[0]} are hidden; --protocol {UNRANKED[0]} shows them.")
         return ranked
     chosen = [record for record in of_task if record.key.protocol == protocol]
     if records and not chosen:
-        raise UserError(f"--task {task} --protocol {protocol}: no record of that task under that protocol")
+        raise UserError(f"--task {task} --protocol {protocol}: no record of that task and protocol")
     return chosen
 
 
 def find_variant(
     records: Iterable[Record], text: str, option: str, paths: Collection[Path] = ()
 ) -> tuple[str, list[Record]]:
-    """The name and the records of the variant that ``text`` means: ``performer``, ``performer features=64 rope``.
+    """Return the name and the records of the variant that ``text`` describes.
 
-    If ``text`` names records, whose ``paths`` are given, it is the variant that all of them belong to, with every seed.
-    What differs from the model's file may stand in any order, with dots between or without; keys of a modified protocol
-    and the hash (``#0a1b2c3d``) tell rows apart that have one name. Part of a name does where it fits one variant only.
-    ``UserError`` names ``option`` and what there is.
+    A name consists of the model and its differences from the model's file, in any order, with or without dots between
+    them: ``performer``, ``performer features=64 rope``. Keys of a modified protocol and the hash (``#0a1b2c3d``)
+    distinguish variants with the same name. Part of a name suffices if it matches one variant only.
+
+    Args:
+        records: The records to search.
+        text: The name of a variant.
+        option: The name of the option that ``text`` was given for, used in error messages.
+        paths: The paths of records, if ``text`` names records. The result is then the variant that all of them belong
+            to, with every seed.
+
+    Returns:
+        The full name of the variant and its records.
+
+    Raises:
+        UserError: If no variant or more than one matches, or if the records of ``paths`` are not among ``records``.
     """
     records = list(records)
     if paths:
         named = {f"{full_name(record)} #{record.key.hash}" for record in records if record.path in paths}
         if len(named) > 1:
-            told = "; ".join(sorted(named))
-            raise UserError(f"{option}={text}: means {len(named)} variants, name one of them: {told}")
+            names = "; ".join(sorted(named))
+            raise UserError(f"{option}={text}: matches {len(named)} variants; choose one of them: {names}")
         if not named:
             raise UserError(
-                f"{option}={text}: its record is not among those compared; set --task and --protocol to its own "
-                f"(--protocol {UNRANKED[0]} for a {UNRANKED[0]} cell)"
+                f"{option}={text}: the record is not among the compared records; set --task and --protocol to those of "
+                f"the record (--protocol {UNRANKED[0]} for a {UNRANKED[0]} cell)"
             )
         text = named.pop()
     words = _words(text)
@@ -70,19 +82,21 @@ def find_variant(
     ]
     if not found:
         models = {record.key.model for members in variants.values() for record in members}
-        raise UserError(f"{option}={text}: no record of such a variant{suggest(next(iter(wanted), ''), models)}")
+        raise UserError(f"{option}={text}: no record of this variant{suggest(next(iter(wanted), ''), models)}")
     if len(found) > 1:
-        raise UserError(f"{option}={text}: means {len(found)} variants, name one of them: {'; '.join(sorted(found))}")
+        raise UserError(
+            f"{option}={text}: matches {len(found)} variants; choose one of them: {'; '.join(sorted(found))}"
+        )
     name = found[0]
     members = [record for record in variants[name] if not hashes or record.key.hash in hashes]
     if not members:
         known = sorted({record.key.hash for record in variants[name]})
-        raise UserError(f"{option}={text}: has no such hash (there is #{', #'.join(known)})")
+        raise UserError(f"{option}={text}: no record with this hash; choose #{', #'.join(known)}")
     return name + "".join(f" #{hash}" for hash in sorted(hashes)), members
 
 
 def full_name(record: Record) -> str:
-    """A variant's name with the protocol keys that the user changed, and ``reference`` for one of a reference board."""
+    """Return the variant's name with the modified protocol keys, and ``reference`` if it is from a reference board."""
     return " · ".join([record.variant_name, *record.protocol_modified, *(["reference"] if record.reference else [])])
 
 

@@ -1,4 +1,4 @@
-"""Aggregate the values of one variant over tasks."""
+"""Aggregation of the values of one variant over tasks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .column import Row
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """The mean of the known values, None if there is none."""
+    """Return the mean of the known values, None if there is none."""
     known = [value for value in values if value is not None]
     return math.fsum(known) / len(known) if known else None
 
 
 def geometric_mean(name: str) -> Callable[[Sequence[Row]], float | None]:
-    """The geometric mean of the positive values of a column."""
+    """Return a function that computes the geometric mean of the positive values of a column, None if there is none."""
 
     def over_tasks(rows: Sequence[Row]) -> float | None:
         logarithm = mean(math.log(row[name]) for row in rows if row[name])
@@ -26,24 +26,27 @@ def geometric_mean(name: str) -> Callable[[Sequence[Row]], float | None]:
 
 
 def body_sizes(rows: Sequence[Row]) -> list[int]:
-    """The known numbers of active body parameters."""
+    """Return the known numbers of active body parameters."""
     return [row["parameters_body_active"] for row in rows if row["parameters_body_active"] is not None]
 
 
 def timed_length(rows: Sequence[Row]) -> int | None:
-    """The length at which all tasks were timed, None if they differ."""
+    """Return the length at which all tasks were timed, None if they differ."""
     lengths = {row["speed_length"] for row in rows if row["relative_speed"] is not None}
     return lengths.pop() if len(lengths) == 1 else None
 
 
 def all_comparable(rows: Sequence[Row]) -> bool | None:
-    """False if any row is not comparable, else None if any is unknown."""
+    """Return False if any row is not comparable, None if any is unknown, otherwise True."""
     values = [row["comparable"] for row in rows]
     return False if False in values else None if None in values else True
 
 
 def retention(row: Row) -> float | None:
-    """Return the skill at ``RETENTION`` over that at 1x; None unless the interval of the score excludes the floor."""
+    """Return the skill at ``RETENTION`` divided by the skill at 1x.
+
+    The result is None if one of them is unknown, or if the confidence interval of the score includes the floor.
+    """
     own, longer = row.get("skill_1x"), row.get(f"skill_{RETENTION}")
     if own is None or longer is None or row["low"] is None or row["floor"] is None:
         return None

@@ -1,4 +1,4 @@
-"""One table per protocol: a row per variant and hardware, a column per task, averages and relative costs."""
+"""The wide table of the leaderboard: per protocol one row per variant and hardware, and one column per task."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ ONE_CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
 
 
 def overview(records: Iterable[Record]) -> pd.DataFrame:
-    """One row per protocol × variant × hardware, and beneath them floors and what others published by the same rules.
+    """Return one row per protocol, variant and hardware, followed by floors and published results per protocol.
 
-    Per task ``score_<task>``, ``low_``, ``high_``, ``seeds_``, ``ties_``, ``status_``, ``metric_`` and
-    ``detectable_``; data of another version or that lacks something is a column of its own. ``avg5`` and
-    ``avg6_fail50`` are there only where every task was run, their intervals where all tasks have the same seeds.
-    ``relative_speed`` and ``relative_memory`` are the geometric mean over tasks of training tokens per second and peak
-    memory over the transformer's on the same hardware and batch, at the one length that most tasks were timed at
-    (``speed_length``); ``retention_4x`` is the mean share of skill kept at four times the training length, over tasks
-    where there is skill to keep. ``kind`` is ``measured``, ``floor`` or ``published``; ``section`` is ``modified``
-    where the user changed the protocol, else ``ranked``.
+    Each task has the columns ``score_<task>``, ``low_``, ``high_``, ``seeds_``, ``ties_``, ``status_``, ``metric_`` and
+    ``detectable_``; other versions of a task and incomplete data have separate columns. ``avg5`` and ``avg6_fail50``
+    are missing unless every task was run, their intervals unless all tasks have the same seeds. ``relative_speed`` and
+    ``relative_memory`` are geometric means over tasks of training tokens per second and peak memory, divided by those
+    of the transformer on the same hardware and at the same batch size, at the length that most tasks were timed at
+    (``speed_length``). ``retention_4x`` is the mean share of skill kept at four times the training length, over tasks
+    whose confidence interval excludes the floor. ``kind`` is ``measured``, ``floor`` or ``published``. ``section`` is
+    ``modified`` if the user changed the protocol, otherwise ``ranked``.
     """
     import pandas as pd
 
@@ -57,7 +57,7 @@ def overview(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def task_columns(frame: pd.DataFrame) -> list[str]:
-    """The task columns of a wide table, as their labels: those of Long Range Arena in its order, then the others."""
+    """Return the labels of the task columns of a wide table: Long Range Arena in its order, then the other tasks."""
     labels = [str(name).removeprefix("score_") for name in frame.columns if str(name).startswith("score_")]
     arena = (*FIVE, PATH_X)
     return sorted(labels, key=lambda label: (arena.index(label) if label in arena else len(arena), label))
@@ -66,7 +66,7 @@ def task_columns(frame: pd.DataFrame) -> list[str]:
 def _track(
     protocol: str, board: pd.DataFrame, frame: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int, float]]
 ) -> Iterator[dict[str, Any]]:
-    """The rows of one protocol."""
+    """Yield the rows of one protocol."""
     board = board.assign(label=task_labels(board))
     measured = [
         {"protocol": protocol, "kind": "measured", **_measured(group, by_seed)}
@@ -80,12 +80,12 @@ def _track(
 
 
 def of_each_task() -> list[Column]:
-    """The columns that a table of all tasks has for each task."""
+    """Return the columns that a wide table has for each task."""
     return [column for column in registry.WIDE if column.repeats]
 
 
 def task_labels(board: pd.DataFrame) -> list[str]:
-    """Names of task columns: the task, its version where there are several, and what its data lacks."""
+    """Return the labels of task columns: the task, its version if there are several, and missing data."""
     several = board.groupby("task")["task_version"].transform("nunique") > 1
     return [
         task + (f" v{version}" if many else "") + (f" ({lacking})" if lacking else "")
@@ -96,14 +96,14 @@ def task_labels(board: pd.DataFrame) -> list[str]:
 
 
 def _order(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Best first: by the averages where they are complete, else by tasks scored and the mean rank on them."""
+    """Return the sort key of a row, best first: by averages, then by number of scored tasks and mean rank on them."""
     place, scored = row.pop("_rank"), row.pop("_scored")
     falling = (-row[name] if row[name] is not None else math.inf for name in ("avg5", "avg6_fail50"))
     return SECTIONS.index(row["section"]), *falling, -scored, place, row["variant"], row["hardware"]
 
 
 def _measured(group: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int, float]]) -> dict[str, Any]:
-    """The row of one variant on one hardware from its rows by task."""
+    """Return the row of one variant on one hardware from its rows by task."""
     rows = [{str(name): _known(value) for name, value in row.items()} for row in group.to_dict("records")]
     first = rows[0]
     row: dict[str, Any] = {
@@ -123,7 +123,7 @@ def _measured(group: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int
 
 
 def _known(value: Any) -> Any:
-    """The value, None where pandas has none."""
+    """Return the value, None if it is missing in pandas."""
     import pandas as pd
 
     return None if pd.isna(value) else value
@@ -132,13 +132,13 @@ def _known(value: Any) -> Any:
 def _averages(
     rows: Sequence[Mapping[str, Any]], by_seed: Mapping[tuple[Any, ...], Mapping[int, float]]
 ) -> dict[str, Any]:
-    """Both averages, with their intervals over seeds where all their tasks have the same ones."""
-    whole = [entry for entry in rows if not entry["data_lacks"] and entry["metric"] in ("accuracy", None)]
-    tasks = [entry["task"] for entry in whole]
-    once = [entry for entry in whole if tasks.count(entry["task"]) == 1]
-    scores = {entry["task"]: float(entry["score"]) for entry in once if entry["score"] is not None}
-    failed = any(entry["task"] == PATH_X and entry["score"] is None and all_ended(entry) for entry in once)
-    seeds = {entry["task"]: by_seed.get(_seed_key(entry), {}) for entry in once if entry["task"] in scores}
+    """Return both averages, with intervals over seeds if all of their tasks have the same seeds."""
+    complete = [entry for entry in rows if not entry["data_lacks"] and entry["metric"] in ("accuracy", None)]
+    tasks = [entry["task"] for entry in complete]
+    unique = [entry for entry in complete if tasks.count(entry["task"]) == 1]
+    scores = {entry["task"]: float(entry["score"]) for entry in unique if entry["score"] is not None}
+    failed = any(entry["task"] == PATH_X and entry["score"] is None and all_ended(entry) for entry in unique)
+    seeds = {entry["task"]: by_seed.get(_seed_key(entry), {}) for entry in unique if entry["task"] in scores}
     row: dict[str, Any] = {}
     for name, average in averages(scores, failed).items():
         needed = (*FIVE, PATH_X) if name == "avg6_fail50" else FIVE
@@ -150,7 +150,7 @@ def _averages(
 
 
 def _average_by_seed(parts: Mapping[str, Mapping[int, float]], name: str, path_x_failed: bool) -> list[float]:
-    """One average per seed; nothing where tasks have other seeds, for then it would not belong to the mean."""
+    """Return one average per seed, empty if tasks have different seeds: the interval would not match the mean."""
     shared = [sorted(found) for found in parts.values()]
     if any(found != shared[0] for found in shared):
         return []
@@ -171,7 +171,10 @@ def _scores_by_seed(frame: pd.DataFrame) -> dict[tuple[Any, ...], dict[int, floa
 
 
 def _floors(frame: pd.DataFrame, board: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """A row per rule that needs no model, with its mean over the runs of each task whose protocol is unchanged."""
+    """Yield one row per floor (baseline without a model), averaged over the runs of each task.
+
+    Runs with a modified protocol are excluded.
+    """
     rules = next(column for column in registry.LONG if column.repeats == "<floor>")
     names = [name for name in frame.columns if rules.part_of(str(name)) is not None]
     unchanged = frame[frame["modified"] == ""]
@@ -196,7 +199,7 @@ def _floors(frame: pd.DataFrame, board: pd.DataFrame) -> Iterator[dict[str, Any]
 
 
 def _published(protocol: str, labels: Mapping[str, tuple[str, str]]) -> Iterator[dict[str, Any]]:
-    """Rows that others made by the rules of ``protocol``, on the tasks that stand in the table."""
+    """Yield the published rows obtained under the rules of ``protocol``, on the tasks in the table."""
     frame = load_published()
     frame = frame[(frame["protocol"] == protocol) & (frame["metric"] == "accuracy")]
     columns = {task: label for label, (task, lacking) in labels.items() if not lacking and label == task}

@@ -1,4 +1,4 @@
-"""The same test examples under two models, seed by seed."""
+"""Pair the predictions of two models on the same test examples, seed by seed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pairs:
-    """A minus B on every test example and shared seed, (S, M), in the score's unit; ``scored`` (M,) targets of each.
+    """Paired differences of two models A and B on M test examples and S shared seeds.
 
-    ``only_a`` and ``only_b`` (S,) count the examples that one of the two got wholly right and the other did not; None
-    where the score is no count of right answers.
+    ``differences`` (S, M) is A minus B, in units of the score summed over the targets of an example; ``scored`` (M,) is
+    the number of scored targets of each example. ``only_a`` and ``only_b`` (S,) count the examples that only A or only
+    B predicted completely correctly; None if the metric is not accuracy.
     """
 
     differences: np.ndarray
@@ -30,39 +31,42 @@ class Pairs:
 
 
 def pair(a: Mapping[int, Record], b: Mapping[int, Record], seeds: Sequence[int]) -> Pairs | str:
-    """The paired examples of two variants' records by seed, or the reason why they cannot be paired."""
+    """Return the paired examples of two variants, given as records by seed, or the reason why they cannot be paired."""
     import numpy as np
 
     if not seeds:
-        return "no seed was run with both"
+        return "no seed was run with both variants"
     data = {record.data["fingerprint"] for side in (a, b) for seed in seeds if (record := side[seed]).data}
     if len(data) > 1:
-        return "their data differ"
-    rows, scored, rights = [], None, []
+        return "the data differ"
+    rows, scored, only_counts = [], None, []
     for seed in seeds:
         first, second = _test_rows(a[seed]), _test_rows(b[seed])
         if first is None or second is None:
-            return "predictions are not kept for every seed"
+            return "predictions were not saved for every seed"
         if len(first) != len(second) or (first["target"].to_numpy() != second["target"].to_numpy()).any():
-            return "their test examples differ"
+            return "the test examples differ"
         counts = first["scored"].to_numpy(dtype=np.float64) if "scored" in first else np.ones(len(first))
         if scored is not None and (len(counts) != len(scored) or (counts != scored).any()):
-            return "their test examples differ between seeds"
+            return "the test examples differ between seeds"
         scored = counts
         if a[seed].metric == "accuracy":
-            right = [table["correct"].to_numpy(dtype=np.float64) for table in (first, second)]
-            rows.append(right[0] - right[1])
-            whole = [each >= counts for each in right]
-            rights.append([int((whole[0] & ~whole[1]).sum()), int((whole[1] & ~whole[0]).sum())])
+            correct = [table["correct"].to_numpy(dtype=np.float64) for table in (first, second)]
+            rows.append(correct[0] - correct[1])
+            solved = [each >= counts for each in correct]
+            only_counts.append([int((solved[0] & ~solved[1]).sum()), int((solved[1] & ~solved[0]).sum())])
         else:
             rows.append((first["loss"] - second["loss"]).to_numpy(dtype=np.float64) / math.log(2))
     assert scored is not None
-    only = np.asarray(rights).T if rights else (None, None)
+    only = np.asarray(only_counts).T if only_counts else (None, None)
     return Pairs(np.asarray(rows), scored, only[0], only[1])
 
 
 def _test_rows(record: Record) -> pd.DataFrame | None:
-    """Predictions on the whole test split, by row; a record's first block is that of its own length."""
+    """Return the predictions at the training length, sorted by example; None if there are none.
+
+    The first block of a record's predictions is that of the training length.
+    """
     table = tables.predictions(record)
     if table is None or table.empty:
         return None

@@ -1,4 +1,4 @@
-"""A profile as tables: speed, memory, growth and efficiency lengths, one set for every batch policy and mode."""
+"""Tables of a profile: speed, memory, growth and crossover lengths for every batch policy and mode."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lra_bench.contracts import UserError
-from lra_bench.profiling.comparison.crossover import AT_ONCE, CROSSES, NEVER
+from lra_bench.profiling.comparison.crossover import ALWAYS, CROSSES, NEVER
 from lra_bench.profiling.comparison.run import Profile, uncertain
 from lra_bench.profiling.profile import MODES
 from lra_bench.runtime.files import replacing, why
@@ -16,12 +16,14 @@ from lra_bench.runtime.safe_text import without_formulas
 Row = Mapping[str, Any]
 Rows = list[dict[str, Any]]
 
-SHORT = {"out_of_memory": "no memory", "timeout": "too slow"}
-POLICIES = {"largest": "largest batch that fits", "fallback": "batch 1, where a larger one did not fit"}
+SHORT = {"out_of_memory": "OOM", "timeout": "timeout"}
+"""Texts of statuses in cells."""
+POLICIES = {"largest": "largest batch that fits", "fallback": "batch 1, if a larger batch does not fit"}
+"""Titles of batch policies other than ``fixed``."""
 
 
 def tables(profile: Profile) -> Iterator[tuple[str, Rows]]:
-    """Title and rows of every table; a ratio always stands under the name of the kernel that it is against."""
+    """Yield title and rows of every table; titles of ratios name the baseline and its attention kernel."""
     for policy, size in dict.fromkeys(_group(row) for row in profile.rows):
         for mode in MODES:
             rows = [row for row in profile.rows if _group(row) == (policy, size) and row["mode"] == mode]
@@ -30,7 +32,7 @@ def tables(profile: Profile) -> Iterator[tuple[str, Rows]]:
 
 
 def write_csv(profiles: Sequence[Profile], path: Path) -> None:
-    """The rows of all profiles as CSV, whole or not at all; ``UserError`` where it cannot be written."""
+    """Write the rows of all profiles as CSV, atomically. Raises ``UserError`` if the file cannot be written."""
     import pandas as pd
 
     rows = [
@@ -39,8 +41,8 @@ def write_csv(profiles: Sequence[Profile], path: Path) -> None:
         for row in one.rows
     ]
     try:
-        with replacing(path) as aside:
-            without_formulas(pd.DataFrame(rows)).to_csv(aside, index=False)
+        with replacing(path) as temporary:
+            without_formulas(pd.DataFrame(rows)).to_csv(temporary, index=False)
     except OSError as error:
         raise UserError(f"--output {path}: {why(error)}") from error
 
@@ -58,30 +60,30 @@ def _mode(profile: Profile, rows: Sequence[Row], title: str) -> Iterator[tuple[s
     def rate(row: Row) -> str:
         return f"{_significant(row[f'{speed}_per_second'])} {_faster(row, main)}"
 
-    yield f"{title} · {speed} per second, and speed × {names[main]}", _over_lengths(profile, rows, rate)
+    yield f"{title} · {speed} per second, and speed relative to {names[main]}", _over_lengths(profile, rows, rate)
 
     def memory(row: Row) -> str:
-        rows_in = f" ({row['batch_size']} rows)" if largest else ""
+        rows_in = f" (batch {row['batch_size']})" if largest else ""
         return f"{_mebibytes(row['peak_bytes'])}{rows_in} {_times(row[f'memory_ratio_{main}'])}"
 
-    yield f"{title} · peak memory in MiB, and × {names[main]}", _over_lengths(profile, rows, memory)
+    yield f"{title} · peak memory in MiB, and relative to {names[main]}", _over_lengths(profile, rows, memory)
     for key in others:
 
         def both(row: Row, key: str = key) -> str:
             return f"{_faster(row, key)} {_times(row[f'memory_ratio_{key}'])}"
 
-        yield f"{title} · speed and memory × {names[key]}", _over_lengths(profile, rows, both)
+        yield f"{title} · speed and memory relative to {names[key]}", _over_lengths(profile, rows, both)
     if profile.ceiling_flops_per_second:
         ceiling = profile.ceiling_flops_per_second / 1e9
         yield (
-            f"{title} · share of {ceiling:,.4g} GFLOP/s, the fastest matrix product measured here",
+            f"{title} · utilisation of {ceiling:,.4g} GFLOP/s, the fastest matrix product measured on this machine",
             _over_lengths(profile, rows, lambda row: _percent(row["utilisation"])),
         )
     summaries = list(_summaries(profile, rows))
-    yield f"{title} · growth over length, with 95 % intervals", [_growth(each) for each in summaries]
+    yield f"{title} · growth over length, with 95 % confidence intervals", [_growth(each) for each in summaries]
     for key, name in names.items():
         others_of = [each for each in summaries if each["baseline"] != key]
-        yield f"{title} · all lengths × {name}", [_against(each, key) for each in others_of]
+        yield f"{title} · all lengths relative to {name}", [_against(each, key) for each in others_of]
 
 
 def _backend(rows: Sequence[Row], key: str) -> str:
@@ -90,19 +92,19 @@ def _backend(rows: Sequence[Row], key: str) -> str:
 
 
 def _over_lengths(profile: Profile, rows: Sequence[Row], cell: Callable[[Row], str]) -> Rows:
-    """A row for every model and a column for every length; what was not measured says why, once."""
+    """Return a row for every model and a column for every length; cells without a measurement show the reason."""
     table = []
     for name in dict.fromkeys(row["variant"] for row in rows):
         own = {row["length"]: row for row in rows if row["variant"] == name}
         cells = {
-            f"{length:,}": None if length not in own else _why(own[length]) or cell(own[length])
+            f"{length:,}": None if length not in own else _missing_reason(own[length]) or cell(own[length])
             for length in profile.lengths
         }
         table.append({"model": name, **cells})
     return table
 
 
-def _why(row: Row) -> str:
+def _missing_reason(row: Row) -> str:
     return "" if row["status"] == "ok" else SHORT.get(row["status"], str(row["status"]))
 
 
@@ -120,7 +122,10 @@ def _growth(summary: Row) -> dict[str, Any]:
 
 
 def _against(summary: Row, key: str) -> dict[str, Any]:
-    """One model against a baseline: geometric means over lengths, and the lengths from which on it costs less."""
+    """Return the row of one model compared with a baseline.
+
+    It contains geometric means of the ratios over lengths, and the lengths from which on the model costs less.
+    """
     return {
         "model": summary["variant"],
         "speed": _times(summary[f"speed_ratio_{key}"]),
@@ -131,12 +136,12 @@ def _against(summary: Row, key: str) -> dict[str, Any]:
 
 
 def _crossing(found: Row) -> str:
-    if found["verdict"] == AT_ONCE:
+    if found["verdict"] == ALWAYS:
         return f"from ≤ {found['length']:,}"
     if found["verdict"] == CROSSES:
         between = f" (≈ {found['interpolated']:,.0f})" if found["interpolated"] else ""
         return f"from {found['length']:,}{between}"
-    return f"never to {found['longest']:,}" if found["verdict"] == NEVER else "–"
+    return f"never up to {found['longest']:,}" if found["verdict"] == NEVER else "–"
 
 
 def _interval(middle: float | None, low: float | None, high: float | None) -> str | None:

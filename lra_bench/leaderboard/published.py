@@ -1,4 +1,4 @@
-"""Numbers that others have published, each with its source; read from the CSV files of ``lra_bench.published``."""
+"""Published results with their sources, read from the CSV files of ``lra_bench.published``."""
 
 from __future__ import annotations
 
@@ -23,39 +23,41 @@ if TYPE_CHECKING:
 PACKAGE = "lra_bench.published"
 
 COLUMNS: Mapping[str, str] = {
-    "model": "the model, as its source calls it",
-    "task": "the task as it is called here; avg5, avg6_fail50 and average are printed averages, none is no task",
-    "input_length": "the length of the input as printed, where a source has several",
-    "metric": "what was measured",
-    "value": "the printed number; empty where the source says that the model failed",
-    "unit": "its unit",
-    "table": "the table or file of the source",
-    "source_title": "the title of the source in which the number was read",
-    "arxiv": "its arXiv id, or that of the paper it belongs to",
-    "url": "its address, where it is no paper",
-    "year": "its year",
-    "flags": "what keeps the number from being taken as it stands, see FLAGS",
-    "quotes": "the arXiv id of the source that a second-hand number came from, where it is known",
-    "protocol": "the protocol of this harness under whose rules the number was made, empty where none",
-    "note": "what else there is to know",
+    "model": "name of the model in the source",
+    "task": "name of the task in this harness; avg5, avg6_fail50 and average are printed averages; none if no task",
+    "input_length": "input length as printed, if the source reports several",
+    "metric": "name of the metric",
+    "value": "the printed number; empty if the source reports that the model failed",
+    "unit": "unit of the number",
+    "table": "table or file of the source",
+    "source_title": "title of the source from which the number was copied",
+    "arxiv": "arXiv id of the source, or of the paper it belongs to",
+    "url": "URL of the source if it is not a paper",
+    "year": "year of the source",
+    "flags": "reasons why the number is not directly comparable, see FLAGS",
+    "quotes": "arXiv id of the original source of a second-hand number, if known",
+    "protocol": "protocol of this harness under whose rules the number was obtained, empty if none",
+    "note": "further remarks",
 }
+"""Columns of the CSV files and their descriptions."""
 
 FLAGS: Mapping[str, str] = {
-    "failed": "the source says that the model did not learn the task",
-    "second-hand": "the source quotes the number from another",
-    "misprint": "contradicted by the other numbers of its own row",
-    "suspect": "looks like a slip of copying",
-    "emulated": "a sparse pattern as a mask over all scores",
-    "linear-input": "pixels were read as numbers, not as tokens: an easier task",
-    "causal": "no token saw what comes after it",
-    "pretrained": "weights were trained on something else before",
-    "colour": "pictures in colour, not in grey",
-    "validation": "not on the test set",
-    "training": "on the training set",
-    "external": "sent in to the source, not run again by it",
-    "approximate": "the source gives it as approximate",
-    "outside-rules": "breaks rules of the benchmark on purpose",
+    "failed": "the source reports that the model did not learn the task",
+    "second-hand": "the source quotes the number from another source",
+    "misprint": "contradicts the other numbers of the same row",
+    "suspect": "probably a copying error",
+    "emulated": "a sparse attention pattern implemented as a mask over the full score matrix",
+    "linear-input": "pixels are read as real numbers instead of tokens, which makes the task easier",
+    "causal": "the model is causal",
+    "pretrained": "the weights were pretrained on other data or objectives",
+    "colour": "colour images instead of greyscale images",
+    "validation": "measured on the validation set instead of the test set",
+    "training": "measured on the training set",
+    "external": "submitted to the source and not reproduced by it",
+    "approximate": "the source states that the number is approximate",
+    "outside-rules": "deliberately violates the rules of the benchmark",
 }
+"""Flags of published numbers and their descriptions."""
 
 METRICS: Mapping[str, tuple[str, ...]] = {
     "accuracy": ("%",),
@@ -73,18 +75,21 @@ METRICS: Mapping[str, tuple[str, ...]] = {
     "break_even_length_time": ("tokens",),
     "break_even_length_memory": ("tokens",),
 }
+"""Metrics of published numbers and their allowed units."""
 
 AVERAGES = ("avg5", "avg6_fail50", "average")
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder", PATH_X, "pathfinder256", "enwik8", "none", *AVERAGES)
 ONE_NUMBER = ("source_title", "table", "model", "task", "input_length", "metric")
+"""Columns that identify a number within a file."""
 ONE_ROW = ["file", "source_title", "table", "model"]
+"""Columns that identify a row of a printed table."""
 
 
 def load_published(folder: Traversable | None = None) -> pd.DataFrame:
-    """Every published number, with the columns ``COLUMNS``, ``file`` and ``line``; of ``folder``, else of the package.
+    """Return every published number in ``folder``, by default those of the package.
 
-    ``value`` is a float, missing where ``flags`` has ``failed``. Raises ``UserError`` with file and line where a row is
-    wrong or a number has no source.
+    The columns are ``file``, ``line`` and ``COLUMNS``. ``value`` is a float, missing if ``flags`` contains ``failed``.
+    Raises ``UserError`` with file and line if a row is invalid or a number has no source.
     """
     import pandas as pd
 
@@ -94,26 +99,26 @@ def load_published(folder: Traversable | None = None) -> pd.DataFrame:
 
 
 def check_published(folder: Traversable | None = None) -> Finding:
-    """Whether every published number has a source and is what it should be."""
+    """Return the finding whether every published number is valid and has a source."""
     try:
         frame = load_published(folder)
     except UserError as error:
         return Finding("published numbers", str(error), False)
-    return Finding("published numbers", f"{len(frame):,} of {frame['source_title'].nunique()} sources", True)
+    return Finding("published numbers", f"{len(frame):,} from {frame['source_title'].nunique()} sources", True)
 
 
 def cite(row: Mapping[Any, Any]) -> str:
-    """Where a number was read, and whom it quotes: ``arXiv 2011.04006, Table 1 (2020)``."""
+    """Return the source of a number and the source that it quotes: ``arXiv 2011.04006, Table 1 (2020)``."""
     place = f"arXiv {row['arxiv']}" if row["arxiv"] else row["url"].removeprefix("https://")
     quoted = f", quoting arXiv {row['quotes']}" if row["quotes"] and row["quotes"] != row["arxiv"] else ""
     return f"{place}, {row['table']} ({row['year']}){quoted}"
 
 
 def recomputed_averages(frame: pd.DataFrame) -> pd.DataFrame:
-    """Both averages of every published row of accuracies, in percent, beside those that were printed.
+    """Compute both averages of every published row of accuracies, in percent, next to the printed ones.
 
-    One row per file, source, table and model that has the five tasks. Scores that a table leaves to another (its
-    averages stand alone) are not looked up elsewhere.
+    The result has one row per file, source, table and model with scores on the five tasks. Rows whose averages are
+    printed without these scores are omitted: scores are not looked up in other tables.
     """
     import pandas as pd
 
@@ -121,19 +126,19 @@ def recomputed_averages(frame: pd.DataFrame) -> pd.DataFrame:
     for key, group in frame[frame["metric"] == "accuracy"].groupby(ONE_ROW, sort=False):
         scores = dict(zip(group["task"], group["value"] / 100, strict=True))
         failed = has_flag(group[group["task"] == PATH_X], "failed").any()
-        known = {task: score for task, score in scores.items() if not math.isnan(score)}
-        means = averages(known, bool(failed))
+        valid = {task: score for task, score in scores.items() if not math.isnan(score)}
+        means = averages(valid, bool(failed))
         if means["avg5"] is None:
             continue
         percent = {name: math.nan if mean is None else 100 * mean for name, mean in means.items()}
-        printed = {f"printed_{name}": 100 * known.get(name, math.nan) for name in percent}
+        printed = {f"printed_{name}": 100 * valid.get(name, math.nan) for name in percent}
         misprint = has_flag(group[group["task"].isin(AVERAGES)], "misprint").any()
         found.append({**dict(zip(ONE_ROW, key, strict=True)), **percent, **printed, "misprint": bool(misprint)})
     return pd.DataFrame(found)
 
 
 def has_flag(frame: pd.DataFrame, flag: str) -> pd.Series:
-    """Whether each row carries ``flag``."""
+    """Return whether each row has ``flag``."""
     return frame["flags"].map(lambda flags: flag in flags.split()).astype(bool)
 
 
@@ -143,7 +148,7 @@ def _packaged() -> list[dict[str, Any]]:
 
 
 def _rows(folder: Traversable) -> Iterator[dict[str, Any]]:
-    """The checked rows of every CSV file in ``folder``, files by name."""
+    """Yield the validated rows of every CSV file in ``folder``, files sorted by name."""
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if not file.name.endswith(".csv"):
             continue
@@ -151,21 +156,21 @@ def _rows(folder: Traversable) -> Iterator[dict[str, Any]]:
         with _named(file.name), file.open("r", encoding="utf-8") as stream:
             reader = csv.DictReader(stream)
             if list(reader.fieldnames or []) != list(COLUMNS):
-                raise UserError(f"{file.name}:1: its columns should be {', '.join(COLUMNS)}")
+                raise UserError(f"{file.name}:1: the columns must be {', '.join(COLUMNS)}")
             for row in reader:
                 where = f"{file.name}:{reader.line_num}"
                 if problem := _problem(row):
                     raise UserError(f"{where}: {problem}")
                 number = tuple(row[name] for name in ONE_NUMBER)
                 if number in seen:
-                    raise UserError(f"{where}: the same number stands in line {seen[number]}")
+                    raise UserError(f"{where}: duplicates the number in line {seen[number]}")
                 seen[number] = reader.line_num
                 yield {"file": file.name.removesuffix(".csv"), "line": reader.line_num, **row}
 
 
 @contextmanager
 def _named(name: str) -> Iterator[None]:
-    """Faults of a file, as one sentence that names it."""
+    """Raise errors in reading a file as ``UserError`` with the name of the file."""
     try:
         yield
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -173,27 +178,27 @@ def _named(name: str) -> Iterator[None]:
 
 
 def _problem(row: dict[str, Any]) -> str | None:
-    """What is wrong with a row, None where nothing."""
+    """Return what is wrong with a row, None if it is valid."""
     if None in row or None in row.values():
-        return f"has not {len(COLUMNS)} fields"
+        return f"does not have {len(COLUMNS)} fields"
     for name in ("model", "table"):
         if not row[name].strip():
             return f"{name} is empty"
     if not row["source_title"].strip() or not (row["arxiv"] or row["url"]):
-        return "has no source: give source_title and arxiv or url"
+        return "has no source; set source_title and arxiv or url"
     for name in ("arxiv", "quotes"):
         if row[name] and not re.fullmatch(r"\d{4}\.\d{4,5}", row[name]):
-            return f"{name} {row[name]!r} is no arXiv id such as 2011.04006"
+            return f"{name} {row[name]!r} is not an arXiv id such as 2011.04006"
     if row["url"] and not row["url"].startswith("https://"):
         return f"url {row['url']!r} does not begin with https://"
     if not re.fullmatch(r"(19|20)\d\d", row["year"]):
-        return f"year {row['year']!r} is no year"
+        return f"year {row['year']!r} is not a year such as 2020"
     if row["task"] not in TASKS:
         return f"task {row['task']!r} is unknown (known: {', '.join(TASKS)})"
     if row["metric"] not in METRICS:
         return f"metric {row['metric']!r} is unknown (known: {', '.join(METRICS)})"
     if row["unit"] not in METRICS[row["metric"]]:
-        return f"unit of {row['metric']} is {' or '.join(METRICS[row['metric']])}, not {row['unit']!r}"
+        return f"unit of {row['metric']} must be {' or '.join(METRICS[row['metric']])}, not {row['unit']!r}"
     flags = row["flags"].split()
     if unknown := [flag for flag in flags if flag not in FLAGS]:
         return f"flag {unknown[0]!r} is unknown (known: {', '.join(FLAGS)})"
@@ -202,11 +207,11 @@ def _problem(row: dict[str, Any]) -> str | None:
 
 def _wrong_value(text: str, unit: str, failed: bool) -> str | None:
     if failed or not text:
-        return None if failed and not text else "value is empty if and only if the flag failed is set"
+        return None if failed and not text else "value must be empty if and only if the flag failed is set"
     try:
         value = float(text)
     except ValueError:
-        return f"value {text!r} is no number"
+        return f"value {text!r} is not a number"
     if not math.isfinite(value) or value <= 0 or (unit == "%" and value > 100):
         return f"value {text} {unit} is out of range"
     return None

@@ -1,4 +1,4 @@
-"""Published accuracies for readers: one table per source, averages beside those that were printed."""
+"""Tables of published scores for readers: one table per source, with computed and printed averages."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ if TYPE_CHECKING:
 METRICS = ("accuracy", "validation_accuracy", "bits_per_character")
 TASKS = (*FIVE, PATH_X, "pathfinder256", "enwik8")
 FREE = ("linear-input", "failed", "misprint")
-"""Flags that stand at the number they belong to; the others go to the row."""
+"""Flags that are shown at the number itself; the others are listed in the row."""
 
 MARKS = {"linear-input": "†"}
+"""Marks appended to numbers with a flag."""
 
 
 def published_sections(frame: pd.DataFrame) -> Iterator[Section]:
-    """One table per source and table of scores; a dagger marks pixels read as numbers, F what failed."""
+    """Yield one table per source and printed table; a dagger marks pixels read as numbers, F a failed task."""
     scores = frame[frame["metric"].isin(METRICS)]
     means = recomputed_averages(scores).set_index(ONE_ROW)
     for (file, title, table), group in scores.groupby(["file", "source_title", "table"], sort=False):
         first = group.iloc[0]
-        # Each row says whom it quotes; the heading is the source itself.
+        # Quoted sources are listed in each row; the heading contains the source only.
         heading = f"{title} · {cite({**first.to_dict(), 'quotes': ''})}"
         decimals = max(len(f"{value:g}".partition(".")[2]) for value in group["value"].dropna())
         rows = [
@@ -34,7 +35,11 @@ def published_sections(frame: pd.DataFrame) -> Iterator[Section]:
             for model, numbers in group.groupby("model", sort=False)
         ]
         cells = without_empty(rows, ("model",))
-        remark = "† pixels as numbers, an easier task." if cells.map(lambda cell: "†" in cell).any(axis=None) else ""
+        remark = (
+            "† Pixels are read as real numbers instead of tokens, which makes the task easier."
+            if cells.map(lambda cell: "†" in cell).any(axis=None)
+            else ""
+        )
         yield Section(heading, cells, remark=remark, first_cost="flags", left=frozenset(("model", "flags")))
 
 

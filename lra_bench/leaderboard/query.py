@@ -1,4 +1,4 @@
-"""Records as tidy tables for notebooks: every column documented, nothing rounded."""
+"""Records as tidy tables for notebooks, with documented columns and unrounded values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def tidy(records: Iterable[Record], table: str = "runs") -> pd.DataFrame:
-    """``records`` as one of ``TABLES``, with the columns of ``documented(table)``; unknown values are missing."""
+    """Return ``records`` as one of ``TABLES``, with the columns of ``documented(table)``.
+
+    Unknown values are missing.
+    """
     import pandas as pd
 
     rows = [row for record in records for row in TABLES[table](record)]
@@ -24,7 +27,7 @@ def tidy(records: Iterable[Record], table: str = "runs") -> pd.DataFrame:
 
 
 def documented(table: str) -> dict[str, str]:
-    """What each column of one of ``TABLES`` means, in their order."""
+    """Return the description of each column of one of ``TABLES``, in the order of the columns."""
     identity = registry.of_runs(registry.IDENTITY)
     if table == "runs":
         return _helps(registry.of_runs(registry.RUNS))
@@ -32,7 +35,7 @@ def documented(table: str) -> dict[str, str]:
 
 
 def column_list() -> list[dict[str, str]]:
-    """Name and description of every column of data, by ``table``: the layouts of the leaderboard, then ``TABLES``."""
+    """Return the ``table``, name and description of every data column: leaderboard layouts first, then ``TABLES``."""
     layouts = {"long": registry.LONG, "wide": registry.WIDE}
     found = {f"leaderboard --layout {name}": _helps(columns) for name, columns in layouts.items()}
     found |= {f'load_records(table="{name}")': documented(name) for name in TABLES}
@@ -68,4 +71,4 @@ TABLES: Mapping[str, Callable[[Record], Iterator[dict[str, Any]]]] = {
     "lengths": _lengths,
     "speed": _speed,
 }
-"""How a record becomes rows of each table."""
+"""Functions that convert a record into the rows of each table."""

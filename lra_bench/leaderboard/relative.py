@@ -1,4 +1,4 @@
-"""What a variant costs relative to the transformer on the same machine."""
+"""Speed and memory of a variant relative to the transformer on the same machine."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ MEMORY = ("train_peak_allocated_bytes", "train_peak_resident_growth_bytes")
 
 
 def with_relative_costs(board: pd.DataFrame) -> pd.DataFrame:
-    """The long table with ``relative_speed`` and ``relative_memory``, both over the transformer's on the same hardware.
+    """Return the long table with the columns ``relative_speed`` and ``relative_memory`` added.
 
-    Training tokens per second and peak memory of a training step, at one length per machine and the same batch size.
+    They are the training tokens per second and the peak memory of a training step, divided by those of the transformer
+    on the same hardware at the same batch size. Each machine is compared at one length; values at other lengths are
+    missing.
     """
     import pandas as pd
 
@@ -28,17 +30,17 @@ def with_relative_costs(board: pd.DataFrame) -> pd.DataFrame:
     same = (joined["train_batch_size"] == joined["train_batch_size_reference"]).fillna(False).astype(bool)
     ratios = {}
     for name in ("train_tokens_per_second", *MEMORY):
-        ours, theirs = (pd.to_numeric(joined[column]).astype("float64") for column in (name, f"{name}_reference"))
-        ratios[name] = (ours / theirs.where(theirs > 0)).where(same)
+        own, base = (pd.to_numeric(joined[column]).astype("float64") for column in (name, f"{name}_reference"))
+        ratios[name] = (own / base.where(base > 0)).where(same)
     found = board.assign(
         relative_speed=ratios["train_tokens_per_second"].to_numpy(),
         relative_memory=ratios[MEMORY[0]].fillna(ratios[MEMORY[1]]).to_numpy(),
     )
-    # A mean over tasks must not mix lengths: on each machine the one that most rows have, the longest of several.
+    # A mean over tasks must not mix lengths. Each machine uses the length of most rows, the longest if several tie.
     timed_rows = found[found["relative_speed"].notna()]
     counts = timed_rows.groupby(["protocol", "hardware", "speed_length"]).size().reset_index(name="rows")
     chosen = counts.sort_values(["rows", "speed_length"]).drop_duplicates(["protocol", "hardware"], keep="last")
     length = found[["protocol", "hardware"]].merge(chosen, on=["protocol", "hardware"], how="left")["speed_length"]
-    here = (found["speed_length"].reset_index(drop=True) == length).fillna(False).astype(bool).to_numpy()
-    found.loc[~here, ["relative_speed", "relative_memory"]] = math.nan
+    at_chosen_length = (found["speed_length"].reset_index(drop=True) == length).fillna(False).astype(bool).to_numpy()
+    found.loc[~at_chosen_length, ["relative_speed", "relative_memory"]] = math.nan
     return found

@@ -1,4 +1,4 @@
-"""A record as table columns read it, with its speed at the length shared with other records."""
+"""Records as read by table columns, with the step benchmark at a length shared with other records."""
 
 from __future__ import annotations
 
@@ -16,48 +16,48 @@ MODES = ("train", "inference")
 
 @dataclass(frozen=True)
 class Run:
-    """A record as the columns of tables read it; ``speed_length`` is the length that its speed columns belong to."""
+    """A record as read by table columns; ``speed_length`` is the length of its step benchmark columns, in tokens."""
 
     record: Record
     speed_length: int | None = None
 
     @cached_property
     def test(self) -> Mapping[str, Any]:
-        """The figures of the test split; empty if it was not reached."""
+        """Metrics on the test split; empty if it was not evaluated."""
         return self.record.metrics.get("test") or {}
 
     @cached_property
     def training(self) -> Mapping[str, Any]:
-        """The figures of the training; empty if it was not finished."""
+        """Measurements of the training; empty if it was not completed."""
         return self.record.training or {}
 
     @cached_property
     def parameters(self) -> Mapping[str, Any]:
-        """The numbers of parameters; empty if the model was not built."""
+        """Numbers of parameters; empty if the model was not built."""
         return self.record.parameters or {}
 
     @cached_property
     def floor(self) -> tuple[str | None, float | None]:
-        """The name and score of the floor beside the score."""
+        """Name and score of the headline floor."""
         return headline_floor(self.record)
 
     @cached_property
     def train(self) -> Mapping[str, Any]:
-        """The step benchmark of training at ``speed_length``; empty if it was not timed there."""
+        """The step benchmark of training at ``speed_length``; empty if this length was not timed."""
         return self._speed("train")
 
     @cached_property
     def inference(self) -> Mapping[str, Any]:
-        """The step benchmark of inference at ``speed_length``; empty if it was not timed there."""
+        """The step benchmark of inference at ``speed_length``; empty if this length was not timed."""
         return self._speed("inference")
 
     def growth(self, mode: str, exponent: str) -> float | None:
-        """An exponent of the growth over length in ``mode``, None if unknown."""
+        """Return an exponent of the growth over length in ``mode``, None if unknown."""
         slopes: Mapping[str, Any] = self.record.growth.get(mode) or {}
         return slopes.get(exponent)
 
     def limit(self, mode: str) -> str | None:
-        """The shortest length at which the step benchmark failed: ``out_of_memory at 8192``."""
+        """Return the status and shortest length at which the step benchmark failed: ``out_of_memory at 8192``."""
         failed = [point for point in self._points(mode) if point["status"] != "ok"]
         if not failed:
             return None
@@ -65,7 +65,7 @@ class Run:
         return f"{first['status']} at {first['length']}"
 
     def curves(self) -> dict[str, CurveSummary]:
-        """Summaries of the curves over length, by column suffix; curves with evaluation options are left out."""
+        """Return the summaries of the curves over length by column suffix, without curves of evaluation options."""
         summaries = self.record.extrapolation["summary"] if self.record.extrapolation else []
         plain = [curve for curve in summaries if not curve["knob"]]
         return {f"_{curve['variant']}" if number else "": curve for number, curve in enumerate(plain)}
@@ -78,10 +78,10 @@ class Run:
 
 
 def runs_of(records: Iterable[Record]) -> list[Run]:
-    """Each record with the length of its speed columns.
+    """Return each record with the length of its step benchmark columns.
 
-    That is, of the lengths that the most records of the same task, protocol and hardware measured, the longest: so
-    figures beside each other belong to one length.
+    The length is the one measured by most records of the same task, protocol and hardware, the longest if several tie,
+    so that speed and memory are compared at one length.
     """
     groups: dict[tuple[str, str, str], list[Record]] = {}
     records = list(records)
@@ -92,12 +92,12 @@ def runs_of(records: Iterable[Record]) -> list[Run]:
 
 
 def ratio_name(ratio: float, variant: str | None = None) -> str:
-    """A length ratio as columns name it: ``2x``, and ``2x_filler`` in another variant than the task's first."""
+    """Return the name of a length ratio in columns: ``2x``, or ``2x_filler`` for a variant that is not the first."""
     return f"{ratio:g}x" + (f"_{variant}" if variant else "")
 
 
 def length_points(record: Record) -> dict[str, ExtrapolationPoint]:
-    """The points on other lengths by their ``ratio_name``, without those of options set for evaluation."""
+    """Return the extrapolation points by their ``ratio_name``, without those of evaluation options."""
     points = [p for p in record.extrapolation["points"] if not p["knob"]] if record.extrapolation else []
     first = points[0]["variant"] if points else None
     return {
@@ -106,12 +106,15 @@ def length_points(record: Record) -> dict[str, ExtrapolationPoint]:
 
 
 def missing_data(record: Record) -> str:
-    """What the record's data lacks against the task's whole data; empty if nothing."""
+    """Return a description of missing or lossy data compared with the full task; empty if the data is complete."""
     return "; ".join(filter(None, (record.data["partial"], record.data["lossy"]))) if record.data else ""
 
 
 def headline_floor(record: Record) -> tuple[str | None, float | None]:
-    """The floor that its task puts beside the score, else the strongest one; name and value, None if unknown."""
+    """Return name and score of the floor that the task compares scores with, otherwise of the strongest floor.
+
+    Both are None if no floor is known.
+    """
     for point in record.extrapolation["points"] if record.extrapolation else []:
         name = point["floor_name"]
         if name is not None and record.floors.get(name) is not None:

@@ -1,4 +1,4 @@
-"""Tables of text from data: the columns that readers see, in titled sections."""
+"""Convert leaderboard data into titled tables of text with the columns shown to readers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Parts = Mapping[str, Mapping[str, Context]]
 
 
 def long_sections(frame: pd.DataFrame) -> Iterator[Section]:
-    """A table per ranking from the data of the layout ``long``."""
+    """Yield one table per ranking from the data of the layout ``long``."""
     for _, group in frame.groupby(RANKED_TOGETHER, sort=False, dropna=False):
         first = group.iloc[0]
         title = f"{first['task']} · {first['protocol']}"
@@ -30,7 +30,7 @@ def long_sections(frame: pd.DataFrame) -> Iterator[Section]:
         title += " · protocol modified" if first["section"] == "modified" else ""
         rows = rows_of(group)
         context, parts = long_context(rows)
-        # Rows that were timed at different lengths have their figures in different columns.
+        # Rows timed at different lengths have their speed and memory in different columns.
         contexts = [replace(context, at=context.at or at_length(row["speed_length"])) for row in rows]
         columns = registry.pick(registry.LONG, registry.LONG_TEXT)
         table = _text(columns, rows, contexts, parts, always=("variant", "score"))
@@ -40,7 +40,7 @@ def long_sections(frame: pd.DataFrame) -> Iterator[Section]:
 
 
 def wide_sections(frame: pd.DataFrame) -> Iterator[Section]:
-    """A table per protocol from the data of the layout ``wide``: variants, then floors, then published rows."""
+    """Yield one table per protocol from the data of the layout ``wide``: variants, floors, then published rows."""
     for (protocol, section), group in frame.groupby(["protocol", "section"], sort=False):
         rows = rows_of(group)
         context, parts = wide_context(rows, task_columns(frame))
@@ -56,7 +56,7 @@ def wide_sections(frame: pd.DataFrame) -> Iterator[Section]:
 
 
 def long_context(rows: Sequence[Row]) -> tuple[Context, Parts]:
-    """What rows of one task share, and their length ratios."""
+    """Return the values shared by the rows of one task, and the length ratios of their scores."""
     column = next(column for column in registry.LONG if column.name == "status_<ratio>")
     ratios = {part for row in rows for name in row if row[name] and (part := column.part_of(name)) and "_" not in part}
     floors = {row["floor_name"] for row in rows if row["floor_name"]}
@@ -73,7 +73,7 @@ def long_context(rows: Sequence[Row]) -> tuple[Context, Parts]:
 
 
 def wide_context(rows: Sequence[Row], labels: Iterable[str]) -> tuple[Context, Parts]:
-    """What rows of all tasks share, and the tasks among ``labels`` that any row has."""
+    """Return the values shared by the rows of all tasks, and the tasks among ``labels`` that any row has."""
     lengths = {row["speed_length"] for row in rows if row["relative_speed"] is not None}
     context = Context(at=at_length(lengths.pop()) if len(lengths) == 1 else "")
     known = [label for label in labels if any(row[f"{name}_{label}"] for row in rows for name in ("metric", "status"))]
@@ -82,13 +82,13 @@ def wide_context(rows: Sequence[Row], labels: Iterable[str]) -> tuple[Context, P
 
 
 def best_of(letters: Sequence[str]) -> list[int]:
-    """The places, best first, that share a letter with the first that has one."""
+    """Return the indices of the rows, best first, that share a letter with the first row that has one."""
     best = next((set(mark) for mark in letters if mark), set())
     return [place for place, mark in enumerate(letters) if best & set(mark)]
 
 
 def tied_with_best(rows: Sequence[Row], label: str) -> list[int]:
-    """The places of the rows that were not told apart from the best of a task, however the rows are ordered."""
+    """Return the indices of the rows that are tied with the best of a task, for rows in any order."""
     sign = 1 if any(row[f"metric_{label}"] == "bits_per_character" for row in rows) else -1
     known = [place for place, row in enumerate(rows) if row[f"score_{label}"] is not None]
     ordered = sorted(known, key=lambda place: sign * rows[place][f"score_{label}"])
@@ -96,18 +96,18 @@ def tied_with_best(rows: Sequence[Row], label: str) -> list[int]:
 
 
 def ties_remark(rows: Sequence[Row]) -> str:
-    """The difference that the ties of a ranking could have missed, empty if there are none."""
+    """Return a remark with the detectable difference of a ranking, empty if it has no ties."""
     first = rows[0]
     if first["detectable"] is None:
         return ""
     metric = next((row["metric"] for row in rows if row["metric"]), None)
     bound = difference(first["detectable"], metric).removeprefix("+")
     tested = sum(bool(row["ties"]) for row in rows)
-    return f"Ties: {tested} rows over seeds; a true difference of {bound} is found with 80 % probability."
+    return f"Ties: {tested} rows tested over seeds; a true difference of {bound} is detected with 80 % power."
 
 
 def detectable_remark(rows: Sequence[Row], labels: Iterable[str]) -> str:
-    """The difference that each task's ties could have missed, empty if there are none."""
+    """Return a remark with the detectable difference of each task, empty if no task has ties."""
     found = []
     for label in labels:
         bound, metric = next(
@@ -116,19 +116,19 @@ def detectable_remark(rows: Sequence[Row], labels: Iterable[str]) -> str:
         )
         if bound is not None:
             found.append(f"{label} {difference(bound, metric).removeprefix('+')}")
-    return f"True differences found with 80 % probability: {', '.join(found)}." if found else ""
+    return f"True differences detected with 80 % power: {', '.join(found)}." if found else ""
 
 
 def with_columns(sections: Sequence[Section], wanted: Sequence[str]) -> list[Section]:
-    """The sections with the wanted columns alone, in that order, after the name of the row.
+    """Return the sections restricted to the wanted columns, in that order, after the name of the row.
 
-    A column is named by its heading, or by the first or last words of it. Sections without any of the columns are left
-    out. Raises ``UserError`` if no section has a column of that name.
+    A column is selected by its heading, or by the first or last words of it. Sections without any of the columns are
+    omitted. Raises ``UserError`` if no section has a column of that name.
     """
     known = {str(name) for section in sections for name in section.table.columns}
     for name in wanted:
         if sections and not _named(name, list(known)):
-            raise UserError(f"--columns {name}: there is no such column{suggest(name, known)}")
+            raise UserError(f"--columns {name}: unknown column{suggest(name, known)}")
     found = []
     for section in sections:
         headings = [str(name) for name in section.table.columns]
@@ -142,7 +142,7 @@ def with_columns(sections: Sequence[Section], wanted: Sequence[str]) -> list[Sec
 
 
 def _named(wanted: str, headings: Sequence[str]) -> list[str]:
-    """The headings that are ``wanted``, else those that begin or end with its words."""
+    """Return the heading equal to ``wanted``, otherwise the headings that begin or end with its words."""
     if wanted in headings:
         return [wanted]
     return [name for name in headings if name.startswith(f"{wanted} ") or name.endswith(f" {wanted}")]
@@ -155,7 +155,7 @@ def _text(
     parts: Parts,
     always: Sequence[str],
 ) -> pd.DataFrame:
-    """Rows as strings under their headings; columns without a value are left out unless they are ``always`` there."""
+    """Return the rows as strings under their headings, without empty columns except those in ``always``."""
     cells = [
         {column.heading: column.text(row) for column in shown(columns, context, parts)}
         for row, context in zip(rows, contexts, strict=True)

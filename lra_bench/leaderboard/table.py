@@ -1,4 +1,4 @@
-"""The leaderboard: one row per variant, task, protocol and hardware, with what makes rows comparable."""
+"""The long table of the leaderboard: one row per variant, task, protocol and hardware, with ranks and ties."""
 
 from __future__ import annotations
 
@@ -20,48 +20,54 @@ if TYPE_CHECKING:
     import pandas as pd
 
 REFERENCE = "transformer"
+"""Name of the variant that others are compared with."""
 COMPARABLE_WITHIN = 0.10
+"""Largest difference in body parameters of comparable variants, as a fraction of the transformer's."""
 RANKED_TOGETHER = ["task", "task_version", "protocol", "data_lacks", "section"]
+"""Columns that identify a ranking of scores."""
 TIMED_TOGETHER = [*RANKED_TOGETHER, "hardware"]
+"""Columns that identify a ranking of speed."""
 ONE_ROW = [*TIMED_TOGETHER, "variant", "modified", "hash"]
+"""Columns that identify a row; records that share them differ in their seeds."""
 
 
 def leaderboard(records: Iterable[Record], protocol: str | None = None) -> pd.DataFrame:
-    """One row per variant × task × protocol × hardware, seeds averaged, unfinished ones counted in ``statuses``.
+    """Return one row per variant, task, protocol and hardware, averaged over seeds.
 
-    ``interval`` says what ``low`` and ``high`` hold 95 % of the time: the mean over ``seeds`` (Student) where there are
-    two or more, else the score over ``examples`` of the one seed. ``rank`` goes by score within task, version,
-    protocol, ``data_lacks`` and section; rows whose protocol the user changed form the section ``modified``.
-    ``speed_rank`` goes by training tokens per second of the step benchmark, within one hardware. ``comparable`` is true
-    where the body has within 10 % as many parameters as the transformer of the same protocol, None where that was not
-    run. Rows of one ranking that share a letter in ``ties`` were not told apart over seeds (``tie_groups``), and
-    ``detectable`` is the true difference that those tests find with 80 % probability.
+    Seeds that did not finish are counted in ``statuses``. ``low`` and ``high`` are the ends of a 95 % confidence
+    interval: of the mean over seeds (Student's t) for two or more seeds, otherwise of the score over the examples of
+    the only seed, as ``interval`` states. ``rank`` sorts by score within task, task version, protocol, ``data_lacks``
+    and section; rows with a protocol modified by the user form the section ``modified``. ``speed_rank`` sorts by
+    training tokens per second in the step benchmark, within the same hardware. ``comparable`` is true if the number of
+    active body parameters is within 10 % of the transformer's under the same protocol, None if the transformer was not
+    run. Rows of one ranking that share a letter in ``ties`` are not significantly different over seeds
+    (``tie_groups``); ``detectable`` is the true difference that these tests detect with 80 % power.
     """
     return variants(runs(record for record in records if protocol in (None, record.key.protocol)))
 
 
 def runs(records: Iterable[Record]) -> pd.DataFrame:
-    """One row per record with every column of runs. Scores stay in the unit of their metric, nothing is rounded."""
+    """Return one row per record with every column of runs, unrounded and in the units of the metrics."""
     import pandas as pd
 
     return pd.DataFrame([values(run, (*registry.LONG, *registry.RUN_ONLY)) for run in runs_of(records)])
 
 
 def variants(frame: pd.DataFrame) -> pd.DataFrame:
-    """The leaderboard from one row per run, as ``runs`` gives them."""
+    """Return the leaderboard from a table with one row per run, as returned by ``runs``."""
     import pandas as pd
 
     if frame.empty:
         return pd.DataFrame(columns=[column.name for column in registry.LONG if not column.repeats])
     frame = frame.assign(section=frame["modified"].map(lambda modified: "modified" if modified else "ranked"))
-    frame = frame.sort_values([*ONE_ROW, "seed"])  # sums do not depend on the order that records came in
+    frame = frame.sort_values([*ONE_ROW, "seed"])  # makes sums independent of the order of the records
     known = {str(name): find_column(registry.LONG, str(name)) for name in frame}
     seeds = {name: column.seeds for name, column in known.items() if column and column.seeds} | {"section": "first"}
     data = {str(name): frame[name].tolist() for name in frame}
     places = frame.reset_index(drop=True).groupby(ONE_ROW, dropna=False).indices
     rows = pd.DataFrame([_variant(data, seeds, list(group)) for group in places.values()])
     rows = with_types(rows, registry.LONG)
-    rows["variant"] = _told_apart(rows)
+    rows["variant"] = _unique_names(rows)
     rows["comparable"] = pd.Series(_comparable(rows), index=rows.index, dtype=object)
     higher = rows["metric"] != "bits_per_character"
     rows["rank"] = _rank(rows, RANKED_TOGETHER, rows["score"].where(~higher, -rows["score"]))
@@ -76,7 +82,7 @@ def variants(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_types(rows: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFrame:
-    """Rows with the types that columns declare."""
+    """Return the rows with the types declared by the columns."""
     import pandas as pd
 
     declared = {str(name): find_column(columns, str(name)) for name in rows}
@@ -85,10 +91,10 @@ def with_types(rows: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFrame:
 
 
 def _variant(data: Mapping[str, list[Any]], seeds: Mapping[str, str], places: Sequence[int]) -> dict[str, Any]:
-    """The row of one variant from those of its seeds, which stand at ``places`` of all columns."""
+    """Return the row of one variant from its seeds, which are at the indices ``places`` of each column in ``data``."""
     statuses = [data["status"][place] for place in places]
     done = [place for place, status in zip(places, statuses, strict=True) if status == "ok"]
-    row = {name: _together(how, [data[name][place] for place in done or places]) for name, how in seeds.items()}
+    row = {name: _combine(rule, [data[name][place] for place in done or places]) for name, rule in seeds.items()}
     scored = [place for place in done if _is_known(data["score"][place])]
     scores = [data["score"][place] for place in scored]
     counts = Counter(statuses)
@@ -103,18 +109,18 @@ def _variant(data: Mapping[str, list[Any]], seeds: Mapping[str, str], places: Se
     }
 
 
-def _together(how: str, values: Sequence[Any]) -> Any:
-    """One value for all seeds, as ``Column.seeds`` says; None if none is known."""
+def _combine(rule: str, values: Sequence[Any]) -> Any:
+    """Combine the values of all seeds as ``Column.seeds`` specifies, None if no value is known."""
     known = [value for value in values if _is_known(value)]
     if not known:
         return None
-    if how == "largest":
+    if rule == "largest":
         return max(known)
-    return math.fsum(known) / len(known) if how == "mean" else known[0]
+    return math.fsum(known) / len(known) if rule == "mean" else known[0]
 
 
 def _interval(data: Mapping[str, list[Any]], scored: Sequence[int], metric: str | None) -> dict[str, Any]:
-    """The interval of the mean over seeds, or of the one seed over its examples."""
+    """Return the interval of the mean over seeds, or of the only seed over its examples."""
     if not scored:
         return {"low": None, "high": None, "interval": None}
     if len(scored) == 1:
@@ -126,10 +132,10 @@ def _interval(data: Mapping[str, list[Any]], scored: Sequence[int], metric: str 
     return {"low": low, "high": high, "interval": f"{len(scored)} seeds"}
 
 
-def _told_apart(rows: pd.DataFrame) -> pd.Series:
-    """Names of variants; where two rows of a ranking differ in something that the name does not say, by their hash."""
-    twice = rows.duplicated([*TIMED_TOGETHER, "variant"], keep=False)
-    return rows["variant"].where(~twice, rows["variant"] + " #" + rows["hash"])
+def _unique_names(rows: pd.DataFrame) -> pd.Series:
+    """Return the names of variants, with the hash if two rows of a ranking share a name and hardware."""
+    ambiguous = rows.duplicated([*TIMED_TOGETHER, "variant"], keep=False)
+    return rows["variant"].where(~ambiguous, rows["variant"] + " #" + rows["hash"])
 
 
 def _comparable(rows: pd.DataFrame) -> list[bool | None]:
@@ -160,13 +166,13 @@ def _is_comparable(body: Any, reference: Any, section: str) -> bool | None:
 
 
 def _rank(rows: pd.DataFrame, within: list[str], value: pd.Series) -> pd.Series:
-    """Ranks from 1 by ``value``, least first, within groups; missing where the value is."""
+    """Return ranks from 1 by increasing ``value`` within groups, missing if the value is."""
     keys = [rows[name] for name in within]
     return value.groupby(keys, dropna=False).rank(method="min").astype("Int64")
 
 
 def _ties(rows: pd.DataFrame) -> pd.DataFrame:
-    """Letters of ties and the detectable difference of each ranking."""
+    """Return the tie letters of each row and the detectable difference of its ranking."""
     import pandas as pd
 
     found = pd.DataFrame({"ties": "", "detectable": None}, index=rows.index, dtype=object)
@@ -179,5 +185,5 @@ def _ties(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _is_known(value: Any) -> bool:
-    """Whether there is a value; pandas has NaN where there is none."""
+    """Return whether a value is neither None nor NaN."""
     return value is not None and value == value

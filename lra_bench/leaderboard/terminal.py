@@ -1,4 +1,4 @@
-"""Tables on a terminal, as wide as it is."""
+"""Render tables for a terminal of a given width."""
 
 from __future__ import annotations
 
@@ -14,10 +14,15 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NARROW = 60
+"""Width in characters below which a table is printed as a list."""
 
 
 def terminal(sections: Iterable[Section], width: int) -> str:
-    """Scores and costs side by side where they fit, else one below the other; below 60 characters a list."""
+    """Return the sections as text of at most ``width`` characters per line.
+
+    A table that is too wide is split into groups of columns, scores before costs. Below ``NARROW`` characters each row
+    is printed as a list.
+    """
     from rich.console import Console
     from rich.text import Text
 
@@ -38,7 +43,7 @@ def terminal(sections: Iterable[Section], width: int) -> str:
 
 
 def _width(table: pd.DataFrame, name: str) -> int:
-    """Characters that a column takes with the space beside it, its heading broken at spaces."""
+    """Return the width of a column in characters, including padding, with its heading wrapped at spaces."""
     return max(max(map(len, name.split(" "))), max(map(len, table[name]))) + 2
 
 
@@ -47,10 +52,10 @@ def _print_table(console: Console, section: Section, title: str, table: pd.DataF
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    rich_table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in table.columns:
-        # Headings break at every space, so that a column is as wide as its cells; only a name may be folded.
-        drawn.add_column(
+        # Headings are wrapped at every space so that columns are no wider than their cells; only names are folded.
+        rich_table.add_column(
             Text(name if name in section.heads else name.replace(" ", "\n")),
             justify="left" if name in section.left else "right",
             vertical="top",
@@ -58,19 +63,19 @@ def _print_table(console: Console, section: Section, title: str, table: pd.DataF
             no_wrap=name not in (*section.heads, "citation"),
         )
     for place, row in table.to_dict("index").items():
-        drawn.add_row(
+        rich_table.add_row(
             *[Text(cell, style="bold" if (place, name) in section.best else "") for name, cell in row.items()]
         )
-    console.print(Text(title, style="bold"), drawn, sep="\n")
+    console.print(Text(title, style="bold"), rich_table, sep="\n")
 
 
 def _print_list(console: Console, section: Section) -> None:
     from rich.text import Text
 
-    head = next(name for name in section.heads if name in section.table)
+    name_column = next(name for name in section.heads if name in section.table)
     console.print(Text(section.title))
     for row in section.table.to_dict("records"):
-        console.print(Text(f"- {row[head]}"))
+        console.print(Text(f"- {row[name_column]}"))
         for name, cell in row.items():
-            if cell and name != head:
+            if cell and name != name_column:
                 console.print(Text(f"  {name}: {cell}"))

@@ -1,4 +1,4 @@
-"""A comparison of two variants as a page of text."""
+"""Render a comparison of two variants as text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .formatting import difference, score
 
 
 def report(a: str, b: str, comparisons: Sequence[Comparison]) -> str:
-    """Both names, then for each task the scores, the difference, the tests and what they allow to claim."""
+    """Return both names and, for each task, the scores, their difference, the tests and the verdict."""
     parts = [lines((("A", a), ("B", b)))]
     for comparison in comparisons:
         parts.append(f"{_title(comparison)}\n{lines(_facts(comparison, a, b, len(comparisons)))}")
@@ -29,18 +29,18 @@ def _facts(c: Comparison, a: str, b: str, together: int) -> Iterator[tuple[str, 
     yield "B", f"{score(c.score_b, c.metric)} over {_seeds(used[1])}"
     yield "A - B", _difference(c)
     if c.p_seeds is not None:
-        kind = f"Student, paired over {_seeds(c.shared_seeds)}" if c.paired else "Welch, the seeds differ"
+        kind = f"paired t-test, {_seeds(c.shared_seeds)}" if c.paired else "Welch's t-test, different seeds"
         yield "over seeds", f"p {c.p_seeds:.2g} ({kind})"
     if c.p_examples is not None and c.examples is not None:
-        yield "over examples", f"p {c.p_examples:.2g} ({c.examples:,} examples, A and B swapped in each at random)"
+        yield "over examples", f"p {c.p_examples:.2g} (paired permutation test, {c.examples:,} examples)"
     if c.p_mcnemar:
         values = ", ".join(f"{p:.2g}" for p in c.p_mcnemar)
         yield "McNemar", f"p {values} (seed {', '.join(map(str, c.shared_seeds))})"
     if c.p_holm is not None:
-        yield "both", f"p {c.p_holm:.2g} (the larger, after Holm over {together} comparison{'s' * (together != 1)})"
+        yield "both", f"p {c.p_holm:.2g} (the larger, Holm-corrected for {together} comparison{'s' * (together != 1)})"
     if c.detectable is not None:
         bound = difference(c.detectable, c.metric).removeprefix("+")
-        yield "detectable", f"{bound} (a true difference that both tests find with 80 % probability)"
+        yield "detectable", f"{bound} (true difference that both tests detect with 80 % power)"
     for remark in c.remarks:
         yield "note", remark
     yield "verdict", _verdict(c, a, b)
@@ -51,7 +51,7 @@ def _difference(c: Comparison) -> str:
     if c.low is None or c.high is None:
         return text
     low, high = (difference(end, c.metric).split(" ")[0] for end in (c.low, c.high))
-    return f"{text} [{low}, {high}] (95 %, unit: {c.unit})"
+    return f"{text} [{low}, {high}] (95 % confidence interval over {c.unit})"
 
 
 def _seeds(seeds: Sequence[int]) -> str:
@@ -60,9 +60,9 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 def _verdict(c: Comparison, a: str, b: str) -> str:
     if c.verdict == "too few seeds":
-        few = len(c.shared_seeds) if c.paired else min(len(c.seeds_a), len(c.seeds_b))
-        alone = ""
+        count = len(c.shared_seeds) if c.paired else min(len(c.seeds_a), len(c.seeds_b))
+        scope = ""
         if c.p_examples is not None:
-            alone = f"; what holds over examples holds for {'this one run' if few == 1 else 'these runs'} of each"
-        return f"no claim: {few} shared seed{'s' * (few != 1)}, {MIN_SEEDS} are needed (seed=0,1,2 with both){alone}"
+            scope = f"; the test over examples applies to {'this run' if count == 1 else 'these runs'} of each only"
+        return f"no claim: {count} shared seed{'s' * (count != 1)}, {MIN_SEEDS} are needed (seed=0,1,2 for both){scope}"
     return {"A": f"{a} is better", "B": f"{b} is better"}.get(c.verdict, c.verdict)

@@ -1,4 +1,4 @@
-// Small charts as SVG: axes, a line per series with its intervals, a legend, and the numbers as a table beneath.
+// Small SVG charts: axes, one line per series with its intervals, a legend, and a table of the numbers below.
 const SIZE = { width: 290, height: 205, left: 40, right: 10, top: 10, bottom: 38 };
 const DASHES = ["5 3.5", "2 2.5", "9 3 2 3"];
 const SCALES = {
@@ -70,13 +70,13 @@ const drawSeries = (series, dash, x, y, dotted) => {
       parts.push(draw("line", { class: "span", x1: x(at), x2: x(at), y1: y(low), y2: y(high) }));
     }
     if (!dotted && series.points.length > 1) continue;
-    const said = `${series.name}: ${short(value)}${low != null && high != null ? ` [${short(low)}, ${short(high)}]` : ""}`;
-    parts.push(draw("circle", { class: "dot", cx: x(at), cy: y(value), r: 2.6 }, draw("title", {}, said)));
+    const tooltip = `${series.name}: ${short(value)}${low != null && high != null ? ` [${short(low)}, ${short(high)}]` : ""}`;
+    parts.push(draw("circle", { class: "dot", cx: x(at), cy: y(value), r: 2.6 }, draw("title", {}, tooltip)));
   }
   return draw("g", { class: `series ${series.style}` }, ...parts);
 };
 
-// Series of one look, as those of seeds, share an entry.
+// Series with the same look, such as seeds, share a legend entry.
 const legend = (chart, look) => {
   const entries = new Map();
   for (const series of chart.series) {
@@ -118,8 +118,8 @@ const drawChart = (chart, look) => {
     draw("text", { x: x(tick), y: height - bottom + 15, "text-anchor": "middle" }, name)));
   const trained = chart.xScale === "ratio" ? [draw("line", { class: "trained", x1: x(1), x2: x(1), y1: top, y2: height - bottom })] : [];
   const dotted = chart.xScale !== "linear";
-  const said = `${chart.title}: ${chart.y} over ${chart.x}, ${chart.series.map(({ name }) => name).join(", ")}`;
-  const picture = draw("svg", { class: `chart ${look}`, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": said },
+  const description = `${chart.title}: ${chart.y} over ${chart.x}, ${chart.series.map(({ name }) => name).join(", ")}`;
+  const picture = draw("svg", { class: `chart ${look}`, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": description },
     ...grid, ...trained, draw("line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom }), ...below,
     draw("text", { class: "name", x: (left + width - right) / 2, y: height - 5, "text-anchor": "middle" }, chart.x),
     ...[...chart.series].reverse().map((series) => drawSeries(series, dashOf(chart, series), x, y, dotted && series.style !== "floor")));

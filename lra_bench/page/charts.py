@@ -1,4 +1,4 @@
-"""The curves in the details of a row: learning, score over length, time and memory over length."""
+"""Charts in the details of a row: learning curve, score over length, time and memory over length."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
 BESIDE = ["task", "version", "data_lacks", "protocol", "hardware"]
 POINTS = 80
-"""More points than these a learning curve of the page does not show."""
+"""Maximum number of points of a learning curve on the page."""
 
 Key = tuple[str, ...]
 Rows = list[dict[str, Any]]
@@ -27,20 +27,20 @@ Chart = dict[str, Any]
 
 
 def key_of(record: Record) -> Key:
-    """What seeds of one cell share, in the order of ``CELL``."""
+    """Return the key shared by the seeds of one cell, in the order of ``CELL``."""
     key = record.key
     return key.task, key.model, key.protocol, record.machine, ", ".join(record.protocol_modified), key.hash
 
 
 def learning(records: Sequence[Record]) -> Chart | None:
-    """Validation score over training steps, a line per seed; None where no record kept its curves."""
+    """Return the chart of validation score over training steps, one line per seed, None without learning curves."""
     series = []
     for record in records:
         curve = tables.validation_curve(record) if record.metric else None
         if curve is not None and len(curve[0]):
             factor, _ = units(record.metric)
             every = -(-len(curve[0]) // POINTS)
-            steps, scores = (values[::-1][::every][::-1] for values in curve)  # the last step is always there
+            steps, scores = (values[::-1][::every][::-1] for values in curve)  # always includes the last step
             points = zip(steps.tolist(), (factor * scores).tolist(), strict=True)
             series.append(_series(f"seed {record.key.seed}", "own", points))
     if not series:
@@ -50,7 +50,7 @@ def learning(records: Sequence[Record]) -> Chart | None:
 
 
 def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
-    """Score over length of each cell, seeds averaged, with the floor of each length and the transformer's curve."""
+    """Return the chart of score over length of each cell, averaged over seeds, with floors and the transformer."""
     scored = _usable(records, extrapolation.lacking(records))
     rows = _rows(extrapolation.averaged(scored)) if scored else []
     plain = [row for row in rows if not row["knob"]]
@@ -70,13 +70,13 @@ def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
         reference = references.get(_key(first, [*BESIDE, "length_variant"]), [])
         if reference and first["model"] != REFERENCE:
             series.append(_series(REFERENCE, "reference", _points(reference, "ratio", "score", factor)))
-        axis = (f"length, 1× = {first['train_length']:,} tokens", "ratio")
+        axis = (f"relative length (1× = {first['train_length']:,} tokens)", "ratio")
         found[key] = [_chart("Score over length", axis, (unit, "linear"), series)]
     return found
 
 
 def costs(records: Sequence[Record]) -> dict[Key, list[Chart]]:
-    """Time and peak memory of a step over length of each cell, beside the transformer's on the same hardware."""
+    """Return the charts of time and peak memory over length of each cell, with the transformer on the same hardware."""
     timed = _usable(records, speed_vs_length.lacking(records))
     rows = _rows(speed_vs_length.table(timed)) if timed else []
     references = _references([row for row in rows if row["mode"] == "train"], "batch", "quantity")
@@ -90,7 +90,7 @@ def costs(records: Sequence[Record]) -> dict[Key, list[Chart]]:
 
 
 def _cost(rows: Rows, reference: Rows) -> Chart:
-    """The chart of one quantity at one batch size."""
+    """Return the chart of one quantity at one batch size."""
     drawn = [row for row in rows if _is_known(row["value"])]
     first = drawn[0]
     is_time = first["quantity"] == "time"
@@ -108,10 +108,10 @@ def _cost(rows: Rows, reference: Rows) -> Chart:
         if row["status"] != "ok":
             ends.setdefault(row["mode"], row)
     notes = [
-        f"{speed_vs_length.SPOKEN[mode]} ended at {end['length']:,} tokens: {ended(end['status'])}"
+        f"{speed_vs_length.SPOKEN[mode]} failed at {end['length']:,} tokens: {ended(end['status'])}"
         for mode, end in ends.items()
     ]
-    axis = (f"length in tokens, batch {first['batch'].removeprefix('batch')}", "log")
+    axis = (f"length (tokens), batch size {first['batch'].removeprefix('batch')}", "log")
     unit = "milliseconds" if is_time else f"{first['counter']}, MB"
     return _chart(f"{'Time' if is_time else 'Memory'} of a step", axis, (unit, "log"), series, "; ".join(notes))
 
@@ -129,7 +129,7 @@ def _key(row: Mapping[str, Any], names: Iterable[str]) -> Key:
 
 
 def _grouped(rows: Rows, names: Sequence[str]) -> dict[Key, Rows]:
-    """Rows by what they share, groups and rows in the order in which they came."""
+    """Group rows by the values of columns; groups and rows keep their order."""
     groups: dict[Key, Rows] = {}
     for row in rows:
         groups.setdefault(_key(row, names), []).append(row)
@@ -137,14 +137,14 @@ def _grouped(rows: Rows, names: Sequence[str]) -> dict[Key, Rows]:
 
 
 def _references(rows: Rows, *further: str) -> dict[Key, Rows]:
-    """The rows of the plain transformer under the unchanged protocol, by what may stand beside them."""
+    """Return the rows of the transformer under the unmodified protocol, grouped by the columns that must match."""
     plain = [row for row in rows if row["variant"] == REFERENCE and row["section"] == "ranked"]
     groups = _grouped(plain, [*BESIDE, *further]).items()
     return {key: [row for row in found if row["hash"] == found[0]["hash"]] for key, found in groups}
 
 
 def _points(rows: Rows, x: str, y: str, factor: float) -> list[tuple[Any, ...]]:
-    """Points with their interval, in the order of x."""
+    """Return the points with their intervals, sorted by x."""
     ordered = sorted(rows, key=lambda row: row[x])
     return [(row[x], *(factor * row[name] for name in (y, "low", "high"))) for row in ordered]
 
@@ -154,12 +154,12 @@ def _series(name: str, style: str, points: Iterable[Sequence[Any]]) -> dict[str,
 
 
 def _is_known(value: Any) -> bool:
-    """Whether there is a value; pandas has NaN where there is none."""
+    """Return whether a value is neither None nor NaN."""
     return value is not None and value == value
 
 
 def _short(value: Any) -> float | int | None:
-    """Five digits, which is more than a curve shows; None for what is not known."""
+    """Round to five significant digits, more than a chart can show; None if the value is unknown."""
     if not _is_known(value):
         return None
     short = float(f"{value:.5g}")

@@ -1,4 +1,4 @@
-"""Colours of the page: those of the figures, lightened where the ground is dark."""
+"""Colours of the page: those of the figures, lightened for the dark theme."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from lra_bench.figures.palette import FAMILIES, GREY, family_order, look
 
 DARK_GROUND = "#15181c"
 READABLE = 4.5
-"""The contrast that WCAG 2.2 asks of text."""
+"""Minimum contrast ratio of text in WCAG 2.2."""
 
 
 def model_classes(families: Mapping[str, str]) -> dict[str, str]:
-    """The class of each model's colour, from the family of each model."""
+    """Return the CSS class of each model's colour, from a mapping of models to families."""
     return {model: f"m{number}" for number, model in enumerate(sorted(families))}
 
 
 def family_classes(families: Iterable[str]) -> dict[str, str]:
-    """The class of each family's colour, in the order of the figures' legends."""
+    """Return the CSS class of each family's colour, in the order of the legends of figures."""
     ordered = sorted(set(families), key=lambda family: (family_order(family), family))
     return {family: f"f{number}" for number, family in enumerate(ordered)}
 
 
 def rules(families: Mapping[str, str]) -> str:
-    """The style rules behind both kinds of classes."""
+    """Return the CSS rules of the classes of models and families."""
     of_models = {name: look(model, families[model]).colour for model, name in model_classes(families).items()}
     of_families = {name: _hue(family) for family, name in family_classes(families.values()).items()}
     return "".join(
@@ -33,7 +33,10 @@ def rules(families: Mapping[str, str]) -> str:
 
 
 def lightened(colour: str, ground: str = DARK_GROUND) -> str:
-    """``colour`` mixed with white until it is readable on a dark ``ground``; further if it is dark among its like."""
+    """Return ``colour`` mixed with white until it is readable on the dark ``ground``.
+
+    The required contrast increases with the contrast of ``colour`` on white, so that darker colours become lighter.
+    """
     wanted = max(READABLE, (READABLE + contrast(colour, "#FFFFFF")) / 2)
     for share in range(0, 101, 5):
         mixed = "#" + "".join(f"{round(each + share / 100 * (255 - each)):02X}" for each in _channels(colour))
@@ -43,7 +46,7 @@ def lightened(colour: str, ground: str = DARK_GROUND) -> str:
 
 
 def contrast(one: str, other: str) -> float:
-    """The ratio of luminances of two colours, 1 to 21, after WCAG 2.2."""
+    """Return the contrast ratio of two colours, 1 to 21, as defined in WCAG 2.2."""
     low, high = sorted((_luminance(one), _luminance(other)))
     return (high + 0.05) / (low + 0.05)
 

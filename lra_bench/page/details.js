@@ -1,4 +1,4 @@
-// The details of a row are built when it is opened first, from the data at the end of the page.
+// The details of a row are built when it is opened, from the JSON data at the end of the page.
 const DATA = JSON.parse(document.getElementById("data").textContent);
 
 const copyText = async (text) => {
@@ -6,7 +6,7 @@ const copyText = async (text) => {
     await navigator.clipboard.writeText(text);
     return true;
   } catch {
-    // Browsers that keep the clipboard from local files still copy what is selected.
+    // Browsers that block the clipboard API for local files still copy a selection.
     const area = make("textarea", { class: "unseen", "aria-hidden": "true" });
     area.value = text;
     document.body.append(area);
@@ -19,20 +19,20 @@ const copyText = async (text) => {
 
 const copyButton = (text) => {
   const button = make("button", { type: "button", class: "quiet copy" }, "Copy");
-  const said = make("span", { class: "unseen", role: "status" });
+  const announcement = make("span", { class: "unseen", role: "status" });
   button.addEventListener("click", async () => {
     const done = await copyText(text);
     button.focus();
-    button.textContent = said.textContent = done ? "Copied" : "Select and copy by hand";
+    button.textContent = announcement.textContent = done ? "Copied" : "Copying failed: select the text";
     setTimeout(() => {
       button.textContent = "Copy";
-      said.textContent = "";
+      announcement.textContent = "";
     }, 2000);
   });
-  return [button, said];
+  return [button, announcement];
 };
 
-const SEED_COLUMNS = { seed: "seed", status: "status", score: "score", interval: "95 % over examples", wall: "took", attempt: "attempt", finished: "finished (UTC)", reason: "reason" };
+const SEED_COLUMNS = { seed: "seed", status: "status", score: "score", interval: "95 % CI over examples", wall: "duration", attempt: "attempt", finished: "finished (UTC)", reason: "reason" };
 
 const seedTable = (seeds) => {
   const names = Object.keys(SEED_COLUMNS).filter((name) => seeds.some((seed) => seed[name] !== ""));

@@ -1,4 +1,4 @@
-"""The details behind the rows, as data that the page's script draws when a row is opened."""
+"""Details of rows, as data that the script of the page renders when a row is opened."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """Values that many rows share, each kept once: ``place`` gives the number under which a value stands."""
+    """Values shared by many rows, each stored once; ``place`` returns the index of a value."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
         self._places: dict[str, int] = {}
 
     def place(self, value: Any) -> int:
-        """The place of ``value``, which joins the pool where it is new."""
+        """Return the index of ``value``, which is added to the pool if it is new."""
         text = json.dumps(value, sort_keys=True)
         if text not in self._places:
             self._places[text] = len(self.values)
@@ -32,9 +32,9 @@ class Pool:
 
 
 def details(records: Sequence[Record], board: pd.DataFrame, look: Callable[[str], str]) -> dict[str, Any]:
-    """``cells``, one per row of the long layout in its order, and the ``pool`` that they point into.
+    """Return ``cells``, one per row of the long layout in its order, and the ``pool`` that they refer to by index.
 
-    A bar shows where reading the learning curves takes its time.
+    A progress bar is shown because reading the learning curves takes time.
     """
     members: dict[charts.Key, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.key):
@@ -54,7 +54,7 @@ def details(records: Sequence[Record], board: pd.DataFrame, look: Callable[[str]
 def _cell(
     row: Mapping[Any, Any], records: Sequence[Record], drawn: Sequence[charts.Chart], look: str, pool: Pool
 ) -> dict[str, Any]:
-    """One cell of the grid; lists of facts and parts of the configuration stand in the pool."""
+    """Return the details of one cell; lists of facts and parts of the configuration are stored in the pool."""
     lacking = f" · data: {row['data_lacks']}" if row["data_lacks"] else ""
     return {
         "task": f"{row['task']}{lacking}",

@@ -1,4 +1,4 @@
-// Elements are built from text nodes and attributes alone, so that no name of a variant is ever read as markup.
+// Elements are built from text nodes and attributes only, so that names of variants are never parsed as HTML.
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 
 const build = (element, attributes, children) => {

@@ -1,4 +1,4 @@
-"""What stands in the details of a row beside its curves: names and what is known under them, seeds together."""
+"""Facts in the details of a row: pairs of name and text, combined over seeds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lra_bench.leaderboard.runs import headline_floor, missing_data
 from lra_bench.records.schema import STATUSES, Record
 
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-"""The one written in C, where PyYAML was built with it, is ten times as quick."""
+"""The YAML dumper. The C implementation, if PyYAML includes it, is ten times as fast."""
 
 Facts = list[tuple[str, str]]
 PARTS = ("body_active", "body", "embeddings", "positions", "head", "total")
@@ -24,7 +24,7 @@ GROWTH = {"time": "time", "memory": "peak memory"}
 
 
 def groups(records: Sequence[Record]) -> Iterator[tuple[str, Facts]]:
-    """Titled lists of facts about the seeds of one cell; what they do not share is told as a range or side by side."""
+    """Yield titled lists of facts about the seeds of one cell; values that differ are shown as a range or a list."""
     last = records[-1]
     yield "Score", list(_scores(records))
     yield "Training", _merged([record.training or {} for record in records])
@@ -41,7 +41,7 @@ def groups(records: Sequence[Record]) -> Iterator[tuple[str, Facts]]:
 
 
 def seeds(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
-    """How each seed ended: its status with the reason or what the status means, its score, and when."""
+    """Yield for each seed its status with the reason or meaning, its score, and its time of completion."""
     for record in records:
         test: Mapping[str, Any] = record.metrics.get("test") or {}
         ends = [score(test.get(end), record.metric).removesuffix(" %") for end in ("low", "high")]
@@ -58,7 +58,7 @@ def seeds(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
 
 
 def command(records: Sequence[Record]) -> str:
-    """The command that runs all seeds; a line each where it says more than the seed."""
+    """Return the command that runs all seeds, or one line per seed if the commands differ in more than the seed."""
     commands = dict.fromkeys(record.command for record in records)
     written = {re.sub(r"\bseed=\d+", "seed=", each) for each in commands}
     if len(written) == 1 and len(commands) > 1:
@@ -67,21 +67,21 @@ def command(records: Sequence[Record]) -> str:
     return "\n".join(commands)
 
 
-@functools.lru_cache(maxsize=4096)  # cells share most parts of their configurations, and YAML is slow to write
+@functools.lru_cache(maxsize=4096)  # cells share most parts of their configurations, and writing YAML is slow
 def as_yaml(part: str) -> str:
-    """A part of a configuration, given as JSON, as YAML."""
+    """Convert a part of a configuration from JSON to YAML."""
     return yaml.dump(json.loads(part), Dumper=DUMPER, sort_keys=False, allow_unicode=True, width=100)
 
 
 def config(record: Record) -> Iterator[str]:
-    """The configuration as YAML, a text per part; the seed stands elsewhere."""
+    """Yield the parts of the configuration as YAML, without the seed."""
     for name, part in record.config.items():
         if name != "seed":
             yield as_yaml(json.dumps({name: part}))
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: ``5 min 2 s``."""
+    """Format seconds as hours, minutes and seconds: ``5 min 2 s``."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
@@ -98,20 +98,20 @@ def _scores(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     for summary in done.extrapolation["summary"] if done.extrapolation else []:
         if summary["effective_ratio"] is not None and not summary["knob"]:
             bound = "at least " if summary["effective_ratio_is_lower_bound"] else ""
-            yield f"keeps half its skill to ({spoken(summary['variant'])})", f"{bound}{summary['effective_ratio']:g}×"
+            yield f"half of skill kept up to ({spoken(summary['variant'])})", f"{bound}{summary['effective_ratio']:g}×"
     if done.protocol_modified:
         yield "modified", ", ".join(done.protocol_modified)
 
 
 def _costs(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     for mode in ("train", "inference"):
-        for quantity, said in GROWTH.items():
+        for quantity, text in GROWTH.items():
             slopes = [dict(record.growth[mode]) for record in records if mode in record.growth]
             slope = next((each for each in slopes if each[f"{quantity}_exponent"] is not None), None)
             if slope:
                 low, high = slope[f"{quantity}_low"], slope[f"{quantity}_high"]
                 interval = f" [{low:.2f}, {high:.2f}]" if low is not None and high is not None else ""
-                yield f"{said} of a step, {mode}", f"~ length^{slope[f'{quantity}_exponent']:.2f}{interval}"
+                yield f"{text} of a step, {mode}", f"~ length^{slope[f'{quantity}_exponent']:.2f}{interval}"
     last = records[-1]
     for name, value in {**(last.flops or {}), **(last.energy or {})}.items():
         if value not in (None, [], ""):
@@ -128,23 +128,23 @@ def _data(record: Record) -> Facts:
         ("task", data["task"]),
         *facts,
         ("rows", rows),
-        *([("lacks", missing_data(record))] if missing_data(record) else []),
+        *([("missing", missing_data(record))] if missing_data(record) else []),
     ]
 
 
 def _merged(values: Sequence[Mapping[str, Any]]) -> Facts:
-    """Facts of several seeds under one name: the one that they share, the range of numbers, or all of them."""
+    """Combine the facts of several seeds: the common value, the range of numbers, or all values."""
     names = dict.fromkeys(name for each in values for name in each)
     found = ((spoken(name), _together([each.get(name) for each in values])) for name in names)
-    return [(name, said) for name, said in found if said]
+    return [(name, text) for name, text in found if text]
 
 
 def _together(values: Iterable[Any]) -> str:
     known = [value for value in values if value not in (None, "", [], {})]
-    said = list(dict.fromkeys(map(_spelled, known)))
-    if len(said) > 1 and all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
+    texts = list(dict.fromkeys(map(_spelled, known)))
+    if len(texts) > 1 and all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
         return f"{_spelled(min(known))} to {_spelled(max(known))}"
-    return " / ".join(said)
+    return " / ".join(texts)
 
 
 def _spelled(value: Any) -> str:

@@ -1,4 +1,4 @@
-// What is shown follows from one state, which the address keeps behind its #, so that a view can be linked.
+// The view is determined by one state, which is stored in the fragment of the URL, so that views can be linked.
 const INITIAL = { track: "", task: "", hardware: "", family: "", q: "", published: "yes", sort: "", open: "" };
 
 const readState = () => {
@@ -7,20 +7,20 @@ const readState = () => {
 };
 
 const writeState = (state) => {
-  const kept = new URLSearchParams(Object.entries(state).filter(([name, value]) => value !== INITIAL[name]));
-  const hash = String(kept);
+  const changed = new URLSearchParams(Object.entries(state).filter(([name, value]) => value !== INITIAL[name]));
+  const hash = String(changed);
   if (hash !== location.hash.slice(1)) history.replaceState(null, "", hash ? `#${hash}` : location.pathname);
 };
 
-// Floors and published rows ran on no hardware here; a floor belongs to no family, and stays as what to compare with.
+// Floors and published rows have no hardware. Floors have no family and remain visible for comparison.
 const matches = (row, state, words) => {
   const { name, family, hardware } = row.dataset;
   const published = row.classList.contains("published");
   if (published && state.published !== "yes" && !row.closest(".elsewhere")) return false;
   if (state.hardware && hardware !== undefined && hardware !== state.hardware) return false;
   if (state.family && (published || family !== undefined) && family !== state.family) return false;
-  const said = name.toLowerCase();
-  return words.every((word) => said.includes(word));
+  const lowerCaseName = name.toLowerCase();
+  return words.every((word) => lowerCaseName.includes(word));
 };
 
 const filterBoard = (board, state, words) => {

@@ -1,10 +1,10 @@
-// The page as it stands works without this script; with it, it sorts, filters, opens rows and keeps a view in a link.
+// All tables are readable without this script. It adds sorting, filters, details of rows, and links to views.
 const form = document.querySelector("form.controls");
 const tables = all(".board > .scroll > table, .source > .scroll > table");
 const opening = all("tr.row[data-details]");
 let state = readState();
 
-// The name of a column may hold a colon, its direction does not.
+// The key of a column may contain a colon, the direction does not.
 const sorting = () => {
   const at = state.sort.lastIndexOf(":");
   return at < 0 ? ["", ""] : [state.sort.slice(0, at), state.sort.slice(at + 1)];
@@ -41,7 +41,7 @@ const setTheme = (theme) => {
   document.getElementById("theme").textContent = `Theme: ${theme}`;
 };
 
-// Some browsers keep storage from local files; then the choice lasts as long as the page.
+// Some browsers block storage for local files; the choice is then lost when the page is closed.
 const remembered = (theme) => {
   try {
     if (theme) localStorage.setItem("lra-bench-theme", theme);

@@ -1,4 +1,4 @@
-"""One HTML file that shows all tables of a results folder, and what is behind each row; it loads nothing else."""
+"""A self-contained HTML page with all tables of a results folder and the details of each row."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SCRIPTS = ("dom.js", "sort.js", "filter.js", "chart.js", "details.js", "page.js"
 
 @dataclass(frozen=True)
 class Track:
-    """The tables of one protocol, or of what others published."""
+    """The tables of one protocol, or those of published results."""
 
     id: str
     title: str
@@ -43,7 +43,7 @@ class Track:
 
 
 def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame]) -> str:
-    """The page as HTML from the records and the table of every layout made of them."""
+    """Return the page as HTML from the records and the data of every layout made from them."""
     import jinja2
 
     families = {record.key.model: "other" for record in records}
@@ -91,34 +91,34 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame]) -> str:
 
 
 def write_page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], folder: Path) -> Path:
-    """Write the page into ``folder``, whole or not at all; its path. ``UserError`` where that cannot be written."""
+    """Write the page to ``folder`` atomically and return its path. Raises ``UserError`` if it cannot be written."""
     path = folder / FILE
     try:
-        with replacing(path) as aside:
-            aside.write_text(page(records, frames), encoding="utf-8")
+        with replacing(path) as temporary:
+            temporary.write_text(page(records, frames), encoding="utf-8")
     except OSError as error:
         raise UserError(f"--results {folder}: {why(error)}; choose another folder with --results") from error
     return path
 
 
 def _tracks(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], places: Places) -> list[Track]:
-    """A track per protocol: the table of all its tasks, then one per task."""
+    """Return one track per protocol, with a table of all tasks followed by one table per task."""
     board, overview = frames["long"], frames["wide"]
     tracks = []
     for protocol, rows in overview.groupby("protocol", sort=False) if len(overview) else []:
         own = board[board["protocol"] == protocol]
         own = own.assign(label=task_labels(own))
-        beside = rows_of(rows[rows["kind"] != "measured"])
+        unmeasured = rows_of(rows[rows["kind"] != "measured"])
         tables = [wide_table(rows, places)]
         for number, (label, members) in enumerate(own.groupby("label", sort=False)):
-            tables.append(task_table(members.drop(columns="label"), str(label), beside, places, number))
+            tables.append(task_table(members.drop(columns="label"), str(label), unmeasured, places, number))
         runs = sum(record.key.protocol == protocol for record in records)
         tracks.append(Track(str(protocol), str(protocol), tables, runs))
     return tracks
 
 
 def _columns(tracks: Sequence[Track]) -> list[Shown]:
-    """Every column of the measured tables once, for the explanation."""
+    """Return the columns of all measured tables without duplicates, for the list of columns on the page."""
     found = {
         column.key: column
         for track in tracks if track.id != TRACK

@@ -1,4 +1,4 @@
-"""Numbers of others for the page: one table per source, which no track ranks."""
+"""Tables of published results for the page: one unranked table per source."""
 
 from __future__ import annotations
 
@@ -16,25 +16,27 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TRACK = "_published"
-"""No protocol begins with this sign."""
+"""Id of the track of published results; protocols never begin with an underscore."""
 WORDS = ("printed average", "flags", "quotes")
 HELP = {
-    "avg5": "mean of the five tasks without Path-X, computed from the row",
-    "avg6_fail50": "the same with Path-X, which counts 50 % where it failed",
-    "printed average": "what the source printed",
-    "flags": "what keeps the numbers from being taken as they stand",
-    "quotes": "the arXiv id of the source that the numbers came from",
+    "avg5": "mean accuracy over the five tasks without Path-X, computed from the row",
+    "avg6_fail50": "mean accuracy over the six tasks including Path-X, which counts as 50 % if it failed",
+    "printed average": "average as printed in the source",
+    "flags": "reasons why the numbers are not directly comparable",
+    "quotes": "arXiv id of the original source of second-hand numbers",
 }
 
 
 def published_tables(frame: pd.DataFrame) -> list[Table]:
-    """The tables of the published layout, in its order."""
+    """Return the tables of the published layout, in its order."""
     return [_table(place, section) for place, section in enumerate(published_sections(frame))]
 
 
 def _table(place: int, section: Section) -> Table:
     names = [str(name) for name in section.table.columns if name != "model"]
-    first = Column(name="variant", help="as its source calls it", heading="model", kind="text", first="ascending")
+    first = Column(
+        name="variant", help="name of the model in the source", heading="model", kind="text", first="ascending"
+    )
     columns = [Shown(column, Context()) for column in (first, *map(_column, names))]
     rows = [
         Row(

@@ -1,4 +1,4 @@
-"""What a table of the page is made of: rows in bodies, their identity, and where their details are."""
+"""Tables of the page: rows grouped in bodies, their ids, and the positions of their details."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ OF_VARIANT = ["protocol", "section", "variant", "modified", "hardware"]
 
 @dataclass(frozen=True)
 class Row:
-    """One row: ``details`` are the places of its cells of the grid, ``look`` is the class of its colour.
+    """One row of a table.
 
-    ``source`` is empty for the user's own rows and names the reference board of others.
+    ``details`` are the positions of its cells in the details of the page, ``look`` is the CSS class of its colour, and
+    ``source`` names its reference board, empty for the user's own rows.
     """
 
     id: str
@@ -38,7 +39,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Body:
-    """Rows that stand and are sorted together, under a heading."""
+    """Rows that are sorted together under a common heading."""
 
     kind: Literal["ranked", "modified", "floor", "published"]
     title: str
@@ -47,7 +48,7 @@ class Body:
 
 @dataclass(frozen=True)
 class Table:
-    """One table: of all tasks of a track where ``task`` is empty, else of one; ``remarks`` are said beneath it."""
+    """One table; ``task`` is empty for a table of all tasks of a track, and ``remarks`` are shown below the table."""
 
     id: str
     title: str
@@ -57,21 +58,24 @@ class Table:
     remarks: Sequence[str] = field(default=())
 
     def rows(self) -> int:
-        """How many rows there are."""
+        """Return the number of rows."""
         return sum(len(body.rows) for body in self.bodies)
 
     def machines(self) -> int:
-        """How many machines ran them."""
+        """Return the number of machines on which the rows were measured."""
         return len({row.hardware for body in self.bodies for row in body.rows if row.hardware})
 
 
 def without_empty(columns: Sequence[Shown], bodies: Sequence[Body]) -> list[Shown]:
-    """The columns in which any row has something."""
+    """Return the columns that are not empty in all rows."""
     return [column for column in columns if any(row.cells.get(column.key) for body in bodies for row in body.rows)]
 
 
 class Places:
-    """Where the details of a row stand, which are numbered as the rows of the long layout; families and colours."""
+    """Positions of the details of rows, and families and colours of models.
+
+    Details have the same positions as the rows of the long layout.
+    """
 
     def __init__(self, board: pd.DataFrame, families: Mapping[str, str], looks: Mapping[str, str]) -> None:
         self._families, self._looks = families, looks
@@ -80,16 +84,16 @@ class Places:
             self._of_variant.setdefault(_variant(row), []).append((row["task"], place))
 
     def of_variant(self, row: Mapping[str, Any], labels: Sequence[str]) -> Sequence[int]:
-        """The places of a variant's tasks on one machine, in the order of the tasks' columns."""
+        """Return the positions of the tasks of a variant on one machine, in the order of the task columns."""
         order = [label.split(" ")[0] for label in labels]
         return [place for _, place in sorted(self._of_variant[_variant(row)], key=lambda each: order.index(each[0]))]
 
     def family(self, model: str | None) -> str:
-        """The family of a model; empty for what is none."""
+        """Return the family of a model, empty if it is unknown."""
         return self._families.get(model or "", "")
 
     def look(self, model: str | None) -> str:
-        """The class of a model's colour; empty for what is none."""
+        """Return the CSS class of a model's colour, empty if the model is unknown."""
         return self._looks.get(model or "", "")
 
 
@@ -98,7 +102,7 @@ def _variant(row: Mapping[Any, Any]) -> tuple[Any, ...]:
 
 
 def identity(row: Mapping[str, Any], family: str, look: str, parts: Iterable[Any]) -> dict[str, Any]:
-    """What names a row of the wide or the long layout; ``parts`` tell it from all others of the page."""
+    """Return the fields that identify a row of the wide or the long layout; ``parts`` must be unique on the page."""
     return {
         "id": digest(parts),
         "kind": row.get("kind", "measured"),
@@ -112,5 +116,5 @@ def identity(row: Mapping[str, Any], family: str, look: str, parts: Iterable[Any
 
 
 def digest(parts: Iterable[Any]) -> str:
-    """Eight letters that stay the same as long as ``parts`` do, so that links keep their meaning."""
+    """Return eight hexadecimal digits that depend on ``parts`` only, so that links to rows remain valid."""
     return f"{zlib.crc32('|'.join(map(str, parts)).encode()):08x}"

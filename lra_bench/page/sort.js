@@ -1,4 +1,4 @@
-// Rows are sorted within their body by the values of the records, missing ones last in both directions.
+// Rows are sorted within their tbody by unrounded values; missing values are last in both directions.
 const columnOf = (table, key) => all("thead th", table).find((head) => head.dataset.key === key);
 
 const valueOf = (row, place, kind) => {
@@ -21,7 +21,7 @@ const place = (body, rows) => {
   }
 };
 
-// Costs of different machines never share an order: rows stay together by hardware, each group sorted by itself.
+// Speed and memory are not comparable across machines: rows are grouped by hardware and sorted within each group.
 const sortBody = (body, head, direction) => {
   const rows = rowsOf(body);
   const { kind } = head.dataset;
@@ -66,7 +66,7 @@ const sortTable = (table, key, direction) => {
   markMachines(table, Boolean(head && "machine" in head.dataset));
 };
 
-// A first click sorts to the better end, a second to the other, a third back to the order of the ranking.
+// The first click sorts best first, the second in the opposite direction, the third restores the ranking.
 const nextSort = (head, key, direction) => {
   const { first } = head.dataset;
   if (key !== head.dataset.key) return [head.dataset.key, first];

@@ -1,4 +1,4 @@
-"""The tables of the page from data: one of all tasks of a track, and one per task."""
+"""Tables of the page: one for all tasks of a track, and one per task."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ if TYPE_CHECKING:
 
 BODIES: Mapping[Any, str] = {
     "ranked": "Ranked",
-    "modified": "Protocol modified: ranked apart",
-    "floor": "Floors: rules without a model",
-    "published": "Published by others under the same rules",
+    "modified": "Protocol modified: ranked separately",
+    "floor": "Floors (baselines without a model)",
+    "published": "Published results under the same protocol",
 }
+"""Headings of the groups of rows in a table."""
 
 
 def wide_table(frame: pd.DataFrame, places: Places) -> Table:
-    """The table of one protocol from its rows of the layout ``wide``."""
+    """Return the table of all tasks of one protocol from its rows of the layout ``wide``."""
     rows = rows_of(frame)
     context, parts = wide_context(rows, task_columns(frame))
     labels = list(parts["<task>"])
@@ -53,9 +54,18 @@ def wide_table(frame: pd.DataFrame, places: Places) -> Table:
 
 
 def task_table(frame: pd.DataFrame, label: str, beside: Sequence[Data], places: Places, number: int) -> Table:
-    """The table of one task, version and data from its rows of the layout ``long``, whose index are their places.
+    """Return the table of one task.
 
-    ``beside`` are rows of the layout ``wide``, floors and published ones; ``number`` tells tables of one task apart.
+    Args:
+        frame: The rows of one task, task version and data in the layout ``long``. The index contains the positions of
+            their details.
+        label: The label of the task in the layout ``wide``.
+        beside: The floors and published rows of the layout ``wide``.
+        places: The details, families and colours of rows.
+        number: A number that distinguishes the tables of one task.
+
+    Returns:
+        The table.
     """
     rows = [{"place": place, **row} for place, row in zip(frame.index, rows_of(frame), strict=True)]
     context, parts = long_context(rows)
@@ -68,7 +78,7 @@ def task_table(frame: pd.DataFrame, label: str, beside: Sequence[Data], places: 
             bodies.append(Body(section, BODIES[section], filled))
             remarks.append(ties_remark(members))
     for kind in ("floor", "published"):
-        others = [_beside(row, label, context.metric) for row in beside if row["kind"] == kind]
+        others = [_unmeasured_row(row, label, context.metric) for row in beside if row["kind"] == kind]
         if known := [row for row in others if row.cells["score"]]:
             bodies.append(Body(kind, BODIES[kind], known))
     first = rows[0]
@@ -85,13 +95,13 @@ def _body(row: Data) -> Any:
 
 
 def _cells(row: Data, columns: Iterable[Shown], best: Iterable[str]) -> dict[str, Cell]:
-    """The cells of a row by the key of their column; those of the ``best`` columns in bold."""
+    """Return the cells of a row by column key; those of the columns in ``best`` are bold."""
     cells = {column.key: column.cell(row) for column in columns}
     return cells | {key: replace(cells[key], best=True) for key in best}
 
 
 def _variants(rows: Sequence[Data], columns: Sequence[Shown], labels: Sequence[str], places: Places) -> list[Row]:
-    """Rows of all tasks; in bold what ties with the best of a task."""
+    """Return the rows of all tasks; scores tied with the best of a task are bold."""
     best = {label: set(tied_with_best(rows, label)) for label in labels}
     found = []
     for place, row in enumerate(rows):
@@ -107,7 +117,7 @@ def _variants(rows: Sequence[Data], columns: Sequence[Shown], labels: Sequence[s
 
 
 def _run(row: Data, columns: Sequence[Shown], best: bool, places: Places) -> Row:
-    """A measured row of one task."""
+    """Return a measured row of one task."""
     parts = [row[name] for name in ("task", "task_version", "data_lacks", "protocol", "hardware", "model", "hash")]
     return Row(
         **identity(row, places.family(row["model"]), places.look(row["model"]), parts),
@@ -116,8 +126,8 @@ def _run(row: Data, columns: Sequence[Shown], best: bool, places: Places) -> Row
     )
 
 
-def _beside(row: Data, label: str, metric: str | None) -> Row:
-    """A floor or a published row of the layout ``wide`` as one of a task."""
+def _unmeasured_row(row: Data, label: str, metric: str | None) -> Row:
+    """Return a floor or published row of the layout ``wide`` as a row of the table of one task."""
     parts = [row["protocol"], label, row["kind"], row["variant"], row["citation"]]
     value, ended = row.get(f"score_{label}"), row.get(f"status_{label}")
     shown = Cell(badges=[badge(ended)]) if ended and value is None else scored(value, None, None, metric)

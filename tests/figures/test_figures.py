@@ -1,4 +1,4 @@
-"""Figures: what they show is what was recorded, they read well, and they rebuild to the byte."""
+"""Figures: data equal to the records, readable layout, and reproducible files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.support.record_factory import LENGTHS, RATIOS, make_curves, make_grow
 
 TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth", "efficiency_length")
 OF_ONE_LENGTH = tuple(name for name in FIGURES if name != "score_vs_length")
-"""Those that a training at a single length has something to show in; the other has tests of its own."""
+"""Figures that can be drawn from trainings at one length; ``score_vs_length`` has a separate test module."""
 LONG = {"model.mixer.features": 64, "model.mixer.kernel": "softmax_positive_orthogonal"}
 FAMILIES = {"local": "sparse", "bag_of_tokens": "control", "transformer": "full", "reformer": "routed"}
 
@@ -43,7 +43,7 @@ def records() -> list[Record]:
 
 
 def many(models: int = 11, tasks: tuple[str, ...] = ("listops", "retrieval_synthetic")) -> list[Record]:
-    """More variants than a panel takes, of several families, no two with the same figures."""
+    """Return records of more variants than fit a panel, of several families and with distinct results."""
     names = ("transformer", "local", "longformer", "linear", "rfa", "nystrom", "luna", "routing", "gmlp", "sac", "etc")
     named = [*names, *(f"invention_{number}" for number in range(models - len(names)))][:models]
     families = ("full", "sparse", "sparse", "linear", "linear", "low_rank", "compressed", "routed", "attention_free")
@@ -59,7 +59,7 @@ def many(models: int = 11, tasks: tuple[str, ...] = ("listops", "retrieval_synth
 
 
 def stored(made: list[Record], folder: Path) -> list[Record]:
-    """Records as they are after they lay on the disk, with learning curves, knobs and losses by position."""
+    """Write records with learning curves, knobs and losses by position, and return them."""
     for record in made:
         if record.status == "ok":
             curves = make_curves()
@@ -70,15 +70,15 @@ def stored(made: list[Record], folder: Path) -> list[Record]:
 
 @pytest.fixture(scope="module")
 def stored_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[], list[Record]]], list[Record]]:
-    """A function that stores the records that another makes, at its first call only; tests must not change them."""
+    """Return a cached function that stores the records made by its argument; tests must not modify them."""
     return cache(lambda make: stored(make(), tmp_path_factory.mktemp(make.__name__)))
 
 
 def with_knobs(record: Record) -> Record:
-    """The record with curves of two knobs, and with losses by position as a language model has them."""
+    """Return the record with curves of two knobs and with losses by position."""
     old = record.extrapolation
     assert old is not None
-    turned = [
+    with_knob = [
         {**point, "knob": knob, "score": 0.3 + 0.01 * number}
         for number, knob in enumerate(("position.scaling=yarn", "model.mixer.log_n=true"))
         for point in old["points"]
@@ -91,7 +91,7 @@ def with_knobs(record: Record) -> Record:
         for last in (1, 2, 4, 125, 250, 500, 1000)
         if last <= 500 * ratio
     ]  # fmt: skip
-    record.extrapolation = section(500, [*old["points"], *turned], rows, old["attempts"], True)
+    record.extrapolation = section(500, [*old["points"], *with_knob], rows, old["attempts"], True)
     return record
 
 
@@ -110,7 +110,7 @@ def written(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.findobj(Text)]
 
 
-def test_extrapolation_shows_means_with_their_intervals() -> None:
+def test_extrapolation_shows_means_with_intervals() -> None:
     _, data = one("extrapolation", records())
     local = data[data["variant"] == "local"].set_index("ratio")
     assert list(local.index) == list(RATIOS)
@@ -124,7 +124,7 @@ def test_extrapolation_shows_means_with_their_intervals() -> None:
     assert "reformer" not in set(data["model"])
 
 
-def test_extrapolation_draws_floor_training_length_and_a_line_per_variant() -> None:
+def test_extrapolation_draws_floor_training_length_and_one_line_per_variant() -> None:
     figure, data = one("extrapolation", records())
     (ax,) = figure.axes
     (floor,) = [line for line in ax.lines if line.get_gid() == "floor"]
@@ -133,12 +133,15 @@ def test_extrapolation_draws_floor_training_length_and_a_line_per_variant() -> N
     )
     assert any(list(line.get_xdata()) == [1.0, 1.0] for line in ax.lines)
     assert len(ax.lines) == 2 + data["label"].nunique()
-    said = "".join(written(figure)).replace(" ", "").replace("\n", "")
-    assert all(name.replace(" ", "") in said for name in ("floor: root operator", *data["label"]))
+    legend_text = "".join(written(figure)).replace(" ", "").replace("\n", "")
+    assert all(
+        name.replace(" ", "") in legend_text
+        for name in ("floor (baseline without a model): root operator", *data["label"])
+    )
 
 
 def without_scores(record: Record, beyond: float, status: str) -> Record:
-    """The record with lengths from a ratio on that could not be measured."""
+    """Return the record without scores from a length ratio on."""
     assert record.extrapolation is not None
     points = record.extrapolation["points"]
     none = {"score": None, "low": None, "high": None, "status": status}
@@ -146,7 +149,7 @@ def without_scores(record: Record, beyond: float, status: str) -> Record:
     return record
 
 
-def test_a_curve_that_ends_says_where_and_why_and_in_which_panels_unless_in_all() -> None:
+def test_legends_state_where_and_why_a_curve_ends() -> None:
     made = [
         *(without_scores(make_record("transformer", seed=seed), 8, "out_of_memory") for seed in range(2)),
         make_record("transformer", "text"),
@@ -155,8 +158,8 @@ def test_a_curve_that_ends_says_where_and_why_and_in_which_panels_unless_in_all(
         make_record("local", seed=1),
     ]
     figure, data = one("extrapolation", made)
-    said = [text.get_text().replace("\n", " ") for text in figure.texts if text.get_gid() == "legend"]
-    named = [text.replace("\N{NO-BREAK SPACE}", " ") for text in said]
+    legend_text = [text.get_text().replace("\n", " ") for text in figure.texts if text.get_gid() == "legend"]
+    named = [text.replace("\N{NO-BREAK SPACE}", " ") for text in legend_text]
     assert {"transformer · out of memory at 8× in listops", "local", "linformer · undefined at 2×"} < set(named)
     ended = data[data["status"] != "ok"]
     assert ended["score"].isna().all() and (ended["seeds"] == 0).all() and len(ended) == 1 + 2 * 3
@@ -164,7 +167,7 @@ def test_a_curve_that_ends_says_where_and_why_and_in_which_panels_unless_in_all(
     assert sorted(np.isfinite(line.get_ydata()).sum() for line in drawn) == [2, 4, 5]
 
 
-def test_other_ways_to_lengthen_have_panels_of_their_own_that_share_the_training_length() -> None:
+def test_length_variants_have_separate_panels_that_share_the_training_length() -> None:
     record = make_record(task="text")
     points = record.extrapolation["points"]
     points[:] = [{**point, "variant": "truncated"} for point in points]
@@ -176,13 +179,13 @@ def test_other_ways_to_lengthen_have_panels_of_their_own_that_share_the_training
     assert set(data[(data["length_variant"] == "filler") & (data["ratio"] > 1)]["score"]) == {0.2}
 
 
-def test_knobs_have_a_panel_for_each_trained_variant_and_stay_out_of_the_other_figure() -> None:
+def test_knobs_have_one_panel_per_variant_and_are_excluded_from_extrapolation() -> None:
     made = [with_knobs(make_record()), with_knobs(make_record("local")), make_record("transformer")]
     figure, data = one("evaluation_knobs", made)
     assert [ax.get_title("left") for ax in figure.axes] == ["listops · local", "listops · performer"]
     settings = ["as trained", "model.mixer.log_n=true", "position.scaling=yarn"]
     assert [text.get_text() for text in figure.texts if text.get_gid() == "legend"] == [
-        *settings, "floor: root operator", "95 % interval over examples",
+        *settings, "floor (baseline without a model): root operator", "95 % confidence interval over examples",
     ]  # fmt: skip
     own = data[data["model"] == "local"].groupby("setting")
     assert own["ratio"].apply(list).to_dict() == {setting: [1.0, 2.0, 4.0, 8.0] for setting in settings}
@@ -195,11 +198,11 @@ def test_knobs_have_a_panel_for_each_trained_variant_and_stay_out_of_the_other_f
     assert not plain.duplicated(["model", "ratio"]).any() and 0.31 not in set(plain["score"])
 
 
-def test_more_knobs_than_variants_fit_a_panel_stay_in_one() -> None:
+def test_many_knobs_share_one_panel() -> None:
     record = make_record()
     old = record.extrapolation["points"]
-    turned = [{**point, "knob": f"knob={number}"} for number in range(12) for point in old if point["ratio"] > 1]
-    old.extend(turned)
+    with_knob = [{**point, "knob": f"knob={number}"} for number in range(12) for point in old if point["ratio"] > 1]
+    old.extend(with_knob)
     figure, data = one("evaluation_knobs", [record])
     (ax,) = figure.axes
     drawn = [line for line in ax.lines if line.get_zorder() == 3.5]
@@ -207,7 +210,7 @@ def test_more_knobs_than_variants_fit_a_panel_stay_in_one() -> None:
     assert len(looks) == len(drawn) == data["setting"].nunique() == 13
 
 
-def test_losses_by_position_are_means_in_the_range_of_their_seeds_at_the_end_of_their_bins() -> None:
+def test_losses_by_position_show_mean_and_range_over_seeds_at_the_end_of_bins() -> None:
     made = [with_knobs(make_record(seed=seed)) for seed in (0, 1)]
     figure, data = one("loss_by_position", made)
     (ax,) = figure.axes
@@ -220,7 +223,7 @@ def test_losses_by_position_are_means_in_the_range_of_their_seeds_at_the_end_of_
     assert (at["seeds"], at["n"]) == (2, 20_000)
 
 
-def test_losses_with_a_knob_have_axes_of_their_own() -> None:
+def test_losses_with_a_knob_have_separate_axes() -> None:
     record = with_knobs(make_record())
     rows = record.extrapolation["by_position"]
     rows += [{**row, "knob": "position.scaling=yarn"} for row in rows if row["ratio"] > 1]
@@ -229,12 +232,12 @@ def test_losses_with_a_knob_have_axes_of_their_own() -> None:
     assert titles == ["listops · performer", "listops · performer · position.scaling=yarn"]
 
 
-def test_many_changed_keys_are_counted() -> None:
+def test_labels_with_many_modified_keys_contain_their_number() -> None:
     _, data = one("extrapolation", [make_record(protocol_modified=["task.rows", "train.lr", "train.steps"])])
     assert set(data["label"]) == {"performer (3 keys changed)"}
 
 
-def test_learning_curves_are_means_in_the_range_of_their_seeds(tmp_path: Path) -> None:
+def test_learning_curves_show_mean_and_range_over_seeds(tmp_path: Path) -> None:
     _, data = one("learning_curves", stored(records(), tmp_path))
     local = data[data["label"] == "local"].set_index("step")
     assert list(local.index) == [25, 50, 75, 100]
@@ -243,7 +246,7 @@ def test_learning_curves_are_means_in_the_range_of_their_seeds(tmp_path: Path) -
     assert (local.loc[50, "low"], local.loc[50, "high"]) == pytest.approx((expected, 1.2 * expected))
 
 
-def test_speed_shows_medians_and_names_failures() -> None:
+def test_speed_shows_medians_and_failures() -> None:
     figure, data = one("speed_vs_length", records())
     of = data[(data["variant"] == "transformer") & (data["mode"] == "train")]
     time, memory = (of[of["quantity"] == quantity].set_index("length") for quantity in ("time", "memory"))
@@ -252,13 +255,13 @@ def test_speed_shows_medians_and_names_failures() -> None:
     assert time.loc[2048, "value"] == points[2048]["median_seconds"]
     assert memory.loc[2048, "value"] == points[2048]["peak_resident_growth_bytes"]
     assert time.loc[16384, "status"] == "out_of_memory" and pd.isna(time.loc[16384, "value"])
-    told = " ".join(written(figure)).replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ")
-    assert "out of memory at 16k" in told and "time limit at 1k" in told
-    assert "time 1.00, 1.00" in told and "exponent a of N^a (training, inference)" in told
+    all_text = " ".join(written(figure)).replace("\n", " ").replace("\N{NO-BREAK SPACE}", " ")
+    assert "out of memory at 16k" in all_text and "time limit at 1k" in all_text
+    assert "time 1.00, 1.00" in all_text and "exponent a of N^a (training, inference)" in all_text
 
 
 @pytest.mark.parametrize("name", ["speed_vs_length", "score_vs_speed"])
-def test_a_single_length_still_has_numbers_on_its_axes(name: str) -> None:
+def test_axes_have_tick_labels_with_a_single_length(name: str) -> None:
     record = make_record(growth={})
     record.speed = [point for point in record.speed if point["length"] == 1024]
     record.speed[1]["peak_resident_growth_bytes"] = 0
@@ -274,7 +277,7 @@ def test_a_single_length_still_has_numbers_on_its_axes(name: str) -> None:
     assert not any("N^" in text for text in written(figure))
 
 
-def test_machines_and_batch_sizes_never_share_axes() -> None:
+def test_machines_and_batch_sizes_have_separate_axes() -> None:
     wide = make_record("local", seed=1)
     for point in wide.speed:
         point["batch_size"] = 32
@@ -298,11 +301,11 @@ def of_two_versions() -> list[Record]:
 
 
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
-def test_versions_of_a_task_never_share_axes(name: str, stored_once) -> None:
+def test_versions_of_a_task_have_separate_axes(name: str, stored_once) -> None:
     [sheet] = sheets(name, stored_once(of_two_versions))
     assert set(sheet.data["label"]) <= {"transformer", "performer"}
-    said = " ".join(text for page in sheet.pages for text in written(page))
-    assert "listops v1" in said and "listops v2" in said
+    legend_text = " ".join(text for page in sheet.pages for text in written(page))
+    assert "listops v1" in legend_text and "listops v2" in legend_text
 
 
 def of_several_protocols() -> list[Record]:
@@ -314,7 +317,7 @@ def of_several_protocols() -> list[Record]:
 
 
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
-def test_protocols_modified_protocols_and_machines_of_timings_never_share_a_sheet(name: str, stored_once) -> None:
+def test_protocols_and_machines_have_separate_sheets(name: str, stored_once) -> None:
     drawn = sheets(name, stored_once(of_several_protocols))
     assert {"quick", "small", "quick-modified"} <= {sheet.name.replace("-cpu-epyc-2t", "") for sheet in drawn}
     for sheet in drawn:
@@ -328,7 +331,7 @@ def test_protocols_modified_protocols_and_machines_of_timings_never_share_a_shee
 @pytest.mark.parametrize(
     "name", ["extrapolation", "evaluation_knobs", "loss_by_position", "speed_vs_length", "heat_map"]
 )
-def test_variants_that_share_a_name_are_told_apart(name: str) -> None:
+def test_variants_with_equal_names_have_distinct_labels(name: str) -> None:
     changes = ({"hash": "aaaa0000"}, {"hash": "bbbb0000"}, {"protocol_modified": ["train.lr"]})
     alike = [with_knobs(make_record(**change)) for change in changes]
     assert {label for sheet in sheets(name, alike) for label in sheet.data["label"]} == {
@@ -336,12 +339,12 @@ def test_variants_that_share_a_name_are_told_apart(name: str) -> None:
     }  # fmt: skip
 
 
-def test_of_more_curves_than_a_panel_takes_the_best_are_drawn_before_all_others() -> None:
+def test_the_best_of_many_variants_are_drawn_in_colour() -> None:
     made = many()
     made.append(make_record("bag_of_tokens", "listops", accuracy=0.2, capability={"family": "control"}))
     [sheet] = sheets("extrapolation", made)
     [page] = sheet.pages
-    assert sheet.data["label"].nunique() == 12  # the numbers have all
+    assert sheet.data["label"].nunique() == 12  # the data contain all variants
     names = [text.get_text() for text in page.texts if text.get_gid() == "legend"]
     assert {"transformer", "bag_of_tokens"} <= set(names)
     assert "8 of 12 variants" in " ".join(written(page)).replace("\n", " ")
@@ -355,7 +358,7 @@ def test_of_more_curves_than_a_panel_takes_the_best_are_drawn_before_all_others(
         assert np.isnan(faint.get_xdata()).sum() == 4
 
 
-def test_points_are_moved_aside_by_less_than_a_twentieth_in_all() -> None:
+def test_horizontal_shifts_of_points_are_less_than_5_percent_in_total() -> None:
     [sheet] = sheets("extrapolation", many(8, ("listops",)))
     drawn = [line.get_xdata() for ax in sheet.pages[0].axes for line in ax.lines if line.get_zorder() == 3.5]
     assert len(drawn) == 8
@@ -363,7 +366,7 @@ def test_points_are_moved_aside_by_less_than_a_twentieth_in_all() -> None:
         assert np.abs(np.asarray(x) / RATIOS - 1).max() < 0.022
 
 
-def test_the_heat_map_has_every_score_and_how_other_cells_ended() -> None:
+def test_the_heat_map_shows_every_score_or_status() -> None:
     figure, data = one("heat_map", [*records(), make_record("local", "text", accuracy=0.5)])
     cells = {text.get_text(): text for ax in figure.axes for text in ax.texts if text.get_gid() == "tag"}
     assert {f"{100 * score:.1f}" for score in data["score"].dropna()} | {"div"} == set(cells)
@@ -373,7 +376,7 @@ def test_the_heat_map_has_every_score_and_how_other_cells_ended() -> None:
     assert "div: diverged" in written(figure)
 
 
-def test_numbers_of_the_heat_map_can_be_read_on_every_colour() -> None:
+def test_text_of_the_heat_map_contrasts_with_every_colour() -> None:
     made = [make_record(f"model{number}", accuracy=0.25 + number / 30) for number in range(22)]
     [sheet] = sheets("heat_map", made)
     for ax in sheet.pages[0].axes:
@@ -385,11 +388,11 @@ def test_numbers_of_the_heat_map_can_be_read_on_every_colour() -> None:
             assert contrast(to_hex(text.get_color()), to_hex(colour)) >= 4.5
 
 
-def test_score_over_speed_is_taken_at_one_length_with_memory_as_area() -> None:
+def test_score_vs_speed_uses_one_length_and_memory_as_area() -> None:
     made = many(4, ("listops",))
     made[0].speed = [point for point in made[0].speed if point["length"] < 16384]
     figure, data = one("score_vs_speed", made)
-    # The longest of those that the most records measured.
+    # The longest length that most records measured.
     assert set(data["speed_length"]) == {8192} and len(data) == 4
     (ax,) = figure.axes
     (halos,) = [found for found in ax.collections if found.get_zorder() == 1.5]
@@ -406,7 +409,7 @@ def test_score_over_speed_is_taken_at_one_length_with_memory_as_area() -> None:
 @pytest.mark.parametrize(
     ("name", "cost"), [("score_vs_speed", "train_tokens_per_second"), ("score_vs_growth", "time_exponent")]
 )
-def test_one_seed_that_was_measured_speaks_for_those_that_were_not(name: str, cost: str) -> None:
+def test_the_cost_of_one_seed_is_used_for_seeds_without_it(name: str, cost: str) -> None:
     made = [make_record("performer"), *(make_record("performer", seed=seed, speed=[], growth={}) for seed in (1, 2))]
     (row,) = one(name, made)[1].to_dict("records")
     assert row["seeds"] == 3 and row["score"] == pytest.approx(np.mean([record.score() for record in made]))
@@ -418,19 +421,19 @@ def of_three_models() -> list[Record]:
 
 
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
-def test_records_that_lack_what_is_shown_are_told_in_one_line(name: str, stored_once, tmp_path: Path, capsys) -> None:
+def test_excluded_records_are_reported_in_one_line(name: str, stored_once, tmp_path: Path, capsys) -> None:
     whole = stored_once(of_three_models)[:2]
     bare = make_record("performer", hash="cccc0000", metrics={}, speed=[], growth={}, extrapolation=None)
     paths = draw(name, [*whole, bare], tmp_path / "drawn")
     assert all(path.name.startswith(f"{name}-quick") for path in paths)
-    assert capsys.readouterr().err.startswith(f"{name}: 1 of 3 records left out (1 ")
+    assert capsys.readouterr().err.startswith(f"{name}: 1 of 3 records excluded (1 ")
     with pytest.raises(NothingToDrawError, match=f"plot {name}: .*1 .*; run lra-bench"):
         draw(name, [bare], tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()
 
 
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
-def test_files_appear_and_rebuild_to_the_byte(name: str, stored_once, tmp_path: Path) -> None:
+def test_files_are_reproducible(name: str, stored_once, tmp_path: Path) -> None:
     made = stored_once(of_three_models)
     found = []
     for folder in ("one", "two"):
@@ -440,15 +443,15 @@ def test_files_appear_and_rebuild_to_the_byte(name: str, stored_once, tmp_path: 
         found.append([path.read_bytes() for path in paths])
     assert found[0] == found[1]
     assert b"CreationDate" not in found[0][0]
-    # Outlines that stay text in editors; journals refuse Type 3.
+    # TrueType fonts remain editable text; journals reject Type 3 fonts.
     assert b"/FontFile2" in found[0][0] and b"/Type3" not in found[0][0]
 
 
-def test_mistakes_are_told_in_one_sentence(tmp_path: Path) -> None:
+def test_invalid_arguments_raise_user_errors(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="--output"):
         draw("extrapolation", records(), tmp_path / "file")
-    with pytest.raises(UserError, match="rank: there is no such figure; did you mean ranks"):
+    with pytest.raises(UserError, match="rank: unknown figure; did you mean ranks"):
         draw("rank", records(), tmp_path)
     with pytest.raises(UserError, match=r"--width three: .*one, two"):
         draw("ranks", records(), tmp_path, width="three")
@@ -458,8 +461,8 @@ def test_mistakes_are_told_in_one_sentence(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("cells", "width"), [(records, style.PAGE_INCHES), (many, style.COLUMN_INCHES)], ids=["few", "many"]
 )
-def test_nothing_is_cut_off_or_written_over_something_else(name: str, cells, width: float, stored_once) -> None:
-    reads_well(name, stored_once(cells), width)
+def test_nothing_is_cut_off_or_overlaps(name: str, cells, width: float, stored_once) -> None:
+    check_layout(name, stored_once(cells), width)
 
 
 def of_seven_tasks() -> list[Record]:
@@ -467,32 +470,32 @@ def of_seven_tasks() -> list[Record]:
 
 
 @pytest.mark.parametrize("name", ["score_vs_speed", "score_vs_growth", "extrapolation", "learning_curves"])
-def test_three_panels_beside_each_other_have_room_for_the_names_of_their_axes(name: str, stored_once) -> None:
-    reads_well(name, stored_once(of_seven_tasks), style.PAGE_INCHES)
+def test_axis_labels_fit_with_three_panels_per_row(name: str, stored_once) -> None:
+    check_layout(name, stored_once(of_seven_tasks), style.PAGE_INCHES)
 
 
 @pytest.mark.parametrize("name", ["extrapolation", "score_vs_speed", "score_vs_growth", "ranks"])
-def test_the_legend_says_what_bars_stand_for(name: str) -> None:
-    def said(made: list[Record]) -> str:
+def test_the_legend_explains_bars(name: str) -> None:
+    def legend_text(made: list[Record]) -> str:
         figure, _ = one(name, made)
         return " ".join(text.get_text() for text in figure.texts if text.get_gid() == "legend")
 
     of_one = [make_record(model) for model in ("transformer", "performer")]
     of_two = [make_record(model, seed=seed) for model in ("transformer", "performer") for seed in range(2)]
-    assert "95 % interval over examples" in said(of_one)
-    assert "95 % interval over seeds" in said(of_two)
-    assert "over seeds or examples" in said([*of_one, *of_two[2:]])
+    assert "95 % confidence interval over examples" in legend_text(of_one)
+    assert "95 % confidence interval over seeds" in legend_text(of_two)
+    assert "over seeds or examples" in legend_text([*of_one, *of_two[2:]])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", style.WIDTHS.values(), ids=style.WIDTHS)
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
-def test_thirty_models_on_nine_tasks_read_well(name: str, width: float, tmp_path: Path) -> None:
+def test_layout_of_thirty_models_on_nine_tasks_is_readable(name: str, width: float, tmp_path: Path) -> None:
     tasks = ("copy", "enwik8", "image", "listops", "needle", "pathfinder128", "recall", "retrieval_synthetic", "text")
-    reads_well(name, stored(many(30, tasks), tmp_path), width)
+    check_layout(name, stored(many(30, tasks), tmp_path), width)
 
 
-def reads_well(name: str, made: list[Record], width: float) -> None:
+def check_layout(name: str, made: list[Record], width: float) -> None:
     for page in (page for sheet in sheets(name, made, width) for page in sheet.pages):
         with style.style():
             page.draw_without_rendering()
@@ -515,7 +518,7 @@ def reads_well(name: str, made: list[Record], width: float) -> None:
 
 
 def shown(figure: Figure) -> Iterator[Text]:
-    """Texts that are drawn; matplotlib keeps tick labels outside their axis too."""
+    """Yield the visible texts; matplotlib also keeps tick labels outside of the axis limits."""
     yield from figure.texts
     for ax in figure.axes:
         yield from (ax.title, ax._left_title, ax.xaxis.label, ax.yaxis.label, *ax.texts)  # type: ignore[attr-defined]
@@ -523,7 +526,7 @@ def shown(figure: Figure) -> Iterator[Text]:
             yield from (tick.label1 for tick in axis._update_ticks() if tick.label1.get_visible())  # type: ignore[attr-defined]
 
 
-def test_ranks_say_who_was_not_tested() -> None:
+def test_ranks_mark_variants_that_were_not_tested() -> None:
     made = [make_record(model, seed=seed) for model in ("transformer", "performer") for seed in range(3)]
     figure, _ = one("ranks", [*made, make_record("local")])
     (mark,) = [text for text in figure.axes[0].texts if text.get_gid() == "untested"]
@@ -535,17 +538,17 @@ def test_ranks_say_who_was_not_tested() -> None:
 
 
 @pytest.mark.parametrize("width", style.WIDTHS.values(), ids=style.WIDTHS)
-def test_as_many_points_as_there_are_systems_fit_a_page(width: float) -> None:
-    reads_well("score_vs_speed", many(76, ("listops",)), width)
+def test_points_of_all_systems_fit_a_page(width: float) -> None:
+    check_layout("score_vs_speed", many(76, ("listops",)), width)
 
 
-def test_the_settings_of_matplotlib_are_left_alone(tmp_path: Path) -> None:
+def test_the_settings_of_matplotlib_are_not_changed(tmp_path: Path) -> None:
     before = dict(matplotlib.rcParams)
     draw("extrapolation", [make_record()], tmp_path)
     assert dict(matplotlib.rcParams) == before
 
 
-def test_figures_stay_out_of_pyplot_and_its_global_state(tmp_path: Path) -> None:
+def test_figures_do_not_use_pyplot(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"
         "from tests.figures.test_figures import OF_ONE_LENGTH, records, sheets, stored\n"

@@ -1,4 +1,4 @@
-"""Parts of figures: looks that tell models apart, ties, first lengths, names beside points, legends."""
+"""Parts of figures: looks of models, ties, crossover lengths, labels of points, legends."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ LENGTHS = (1024, 2048, 4096, 8192)
 
 @pytest.fixture(scope="module")
 def systems() -> list[tuple[str, str]]:
-    """Name and family of every system that can be chosen."""
+    """Return the name and family of every system."""
     return [(row["name"], row["family"]) for row in options("models", declared=True)]
 
 
-def test_marker_and_line_alone_tell_all_systems_apart(systems) -> None:
-    """In grey too; a new system is given a place at the end of its family in figures/palette.py."""
+def test_marker_and_line_style_identify_every_system(systems) -> None:
+    """Systems must be distinguishable in greyscale. Add a new system to the end of its family in figures/palette.py."""
     found: dict[tuple[str, bool, str], str] = {}
     for model, family in systems:
         seen = look(model, family)
         other = found.setdefault((seen.marker, seen.filled, str(seen.line)), model)
-        assert other == model, f"{model} and {other} look alike in grey"
+        assert other == model, f"{model} and {other} have the same look in greyscale"
 
 
-def test_no_system_is_lost_on_paper_or_among_the_faint_lines_behind_it(systems) -> None:
-    """In grey too, for the contrast is that of the luminance alone."""
+def test_colours_contrast_with_paper_and_faint_lines(systems) -> None:
+    """The contrast depends on luminance only, so the test applies to greyscale, too."""
     for model, family in systems:
         colour = look(model, family).colour
         assert palette.contrast(colour, palette.WHITE) >= 2.2, model
         assert palette.contrast(colour, FAINT) >= 1.4, model
 
 
-def test_families_share_a_hue_and_the_table_knows_them_right(systems) -> None:
+def test_families_share_a_hue_and_match_the_palette(systems) -> None:
     for model, family in systems:
         assert palette.PLACES.get(model, (family,))[0] == family
         if model not in (palette.REFERENCE, "bag_of_tokens"):
@@ -55,7 +55,7 @@ def test_families_share_a_hue_and_the_table_knows_them_right(systems) -> None:
             assert look(model, family).colour in shades
 
 
-def test_a_model_looks_the_same_whatever_else_is_drawn() -> None:
+def test_the_look_of_a_model_is_independent_of_other_models() -> None:
     alone = looks([("mamba", "state_space", "mamba")])["mamba", "mamba"]
     others = [("mamba", "state_space", "mamba · state=64"), ("zebra", "zoo", "zebra"), ("local", "sparse", "local")]
     among = looks([("mamba", "state_space", "mamba"), *others])
@@ -65,14 +65,14 @@ def test_a_model_looks_the_same_whatever_else_is_drawn() -> None:
     assert varied.line != alone.line
 
 
-def test_more_variants_than_kinds_of_lines_are_told_apart() -> None:
+def test_more_variants_than_line_styles_have_distinct_looks() -> None:
     for model, family in (("transformer", "full"), ("local", "sparse"), ("zebra", "zoo")):
         found = looks((model, family, f"{model} · heads={heads}") for heads in range(9))
         assert len({(look.line, look.filled) for look in found.values()}) == 9
 
 
-# Machado et al. 2009, severity 1: what readers without one kind of cone see, in linear RGB.
-SEEN_BY = {
+# Simulation of colour vision deficiency in linear RGB, severity 1 (Machado et al. 2009).
+COLOUR_VISION = {
     "all": np.eye(3),
     "deuteranopes": np.array([[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]]),
     "protanopes": np.array([[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]]),
@@ -80,26 +80,26 @@ SEEN_BY = {
 
 
 def lab(linear: np.ndarray) -> np.ndarray:
-    """CIE L*a*b* of linear RGB, D65."""
+    """Convert linear RGB to CIE L*a*b* (D65)."""
     to_xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
     xyz = to_xyz @ linear.clip(0, 1) / (0.9505, 1.0, 1.089)
     x, y, z = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
     return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
 
 
-@pytest.mark.parametrize("readers", SEEN_BY)
-def test_hues_stay_apart_for_readers_who_confuse_red_and_green(readers: str) -> None:
-    """A difference of 2.3 can just be noticed; hues are 10 apart."""
+@pytest.mark.parametrize("readers", COLOUR_VISION)
+def test_hues_are_distinguishable_with_colour_vision_deficiency(readers: str) -> None:
+    """The smallest noticeable difference is 2.3; hues must differ by more than 10."""
     seen = {}
     for hue in (*(family.hue for family in palette.FAMILIES.values()), palette.BLACK):
         channels = np.array([int(hue[start : start + 2], 16) / 255 for start in (1, 3, 5)])
         linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-        seen[hue] = lab(SEEN_BY[readers] @ linear)
+        seen[hue] = lab(COLOUR_VISION[readers] @ linear)
     for first, second in itertools.combinations(seen, 2):
         assert np.linalg.norm(seen[first] - seen[second]) > 10, (first, second)
 
 
-def test_ties_are_those_of_the_leaderboard() -> None:
+def test_ties_match_the_leaderboard() -> None:
     made = [
         make_record(f"model{number}", task, seed, accuracy=0.3 + 0.004 * number + 0.002 * ((seed + number) % 4))
         for number in range(12)
@@ -118,32 +118,32 @@ def test_ties_are_those_of_the_leaderboard() -> None:
         assert [set(group) for group in groups] == list(of_table.values())
 
 
-def test_other_ties_can_be_plugged_in() -> None:
+def test_a_custom_rule_for_ties() -> None:
     made = [make_record(model, task) for model in ("local", "performer", "linear") for task in ("text", "image")]
-    asked: list[list[str]] = []
+    received: list[list[str]] = []
 
     def ties(rows: pd.DataFrame) -> list[list[str]]:
-        asked.append(list(rows["label"]))
+        received.append(list(rows["label"]))
         assert rows["rank"].is_monotonic_increasing
         return [list(rows["label"][:2]), list(rows["label"][1:])]
 
     [sheet] = ranks.draw(ranks.table(made), style.PAGE_INCHES, ties=ties)
-    assert len(asked) == 3 and asked[1] == ["local", "performer", "linear"]
+    assert len(received) == 3 and received[1] == ["local", "performer", "linear"]
     assert list(sheet.data["ties"])[:3] == ["a", "ab", "b"]
     bars = [line for page in sheet.pages for ax in page.axes for line in ax.lines if line.get_gid() == "tie"]
     assert len(bars) == 2 * 3
 
 
-def test_mean_ranks_count_variants_that_every_task_has() -> None:
+def test_mean_ranks_include_variants_with_scores_on_every_task() -> None:
     made = [make_record(model, task) for model in ("local", "performer") for task in ("text", "image")]
     [sheet] = ranks.draw(ranks.table([*made, make_record("linear", "text", accuracy=0.9)]), style.PAGE_INCHES)
     over_tasks = sheet.data[sheet.data["axis"] == "rank"].set_index("label")["score"]
     assert over_tasks.to_dict() == {"local": 1.0, "performer": 2.0}
-    assert sheet.data["panel"].iloc[0] == "mean over 2 tasks, 2 of 3 variants"
+    assert sheet.data["panel"].iloc[0] == "mean rank over 2 tasks, 2 of 3 variants"
 
 
 @given(st.floats(0.5, 1.5), st.floats(0.2, 1.5), st.floats(1024, 8192))
-def test_two_power_laws_cross_where_they_are_said_to(slow: float, more: float, crossing: float) -> None:
+def test_the_crossing_of_two_power_laws_is_exact(slow: float, more: float, crossing: float) -> None:
     own = {length: 3e-6 * length**slow for length in LENGTHS}
     reference = {length: 3e-6 * crossing**slow * (length / crossing) ** (slow + more) for length in LENGTHS}
     word, length = first_better(own, reference)
@@ -153,7 +153,7 @@ def test_two_power_laws_cross_where_they_are_said_to(slow: float, more: float, c
     assert first_better({length: 2 * cost for length, cost in own.items()}, own) == ("never", 8192.0)
 
 
-def test_a_variant_that_runs_where_the_reference_cannot_is_better_from_there() -> None:
+def test_a_variant_is_better_from_the_length_at_which_the_reference_fails() -> None:
     own = dict.fromkeys(LENGTHS, 2.0)
     assert first_better(own, {1024: 1.0, 2048: 1.0}, failed=4096.0) == ("alone", 4096.0)
     assert first_better({1024: 2.0}, {1024: 1.0, 2048: 1.0}, failed=4096.0) == ("never", 1024.0)
@@ -162,7 +162,7 @@ def test_a_variant_that_runs_where_the_reference_cannot_is_better_from_there() -
 
 @settings(deadline=None, max_examples=15)
 @given(st.integers(0, 2**32 - 1))
-def test_names_beside_points_cover_neither_points_nor_each_other(seed: int) -> None:
+def test_labels_overlap_neither_points_nor_each_other(seed: int) -> None:
     points = np.random.default_rng(seed).uniform(size=(12, 2))
     figure = style.new_figure(5, 4)
     ax = style.panel(figure, 0.5, 0.5, 4, 3)
@@ -176,7 +176,7 @@ def test_names_beside_points_cover_neither_points_nor_each_other(seed: int) -> N
     assert not any(box.contains(*centre) for box in boxes for centre in centres)
 
 
-def test_names_beside_points_keep_off_lines() -> None:
+def test_labels_do_not_overlap_lines() -> None:
     x, y = np.array([0.2, 0.5, 0.8]), np.array([0.2, 0.5, 0.3])
     lines = [
         np.column_stack([x, y]),
@@ -196,16 +196,16 @@ def test_names_beside_points_keep_off_lines() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.text("ab_ =", min_size=1, max_size=60), min_size=1, max_size=30), st.sampled_from([1.0, 3.4, 7.0]))
-def test_legends_keep_to_their_width_and_lose_no_letter(labels: list[str], inches: float) -> None:
+def test_legends_fit_their_width_and_contain_all_text(labels: list[str], inches: float) -> None:
     legend = lay_out([Entry(label, {}) for label in labels], inches)
     if len(legend.columns) > 1:
         assert sum(legend.widths) + 0.16 * (len(legend.columns) - 1) <= inches + 1e-6
-    kept = "".join(entry.label for column in legend.columns for entry in column)
-    assert kept.replace("\n", "").replace(" ", "") == "".join(labels).replace(" ", "")
+    laid_out = "".join(entry.label for column in legend.columns for entry in column)
+    assert laid_out.replace("\n", "").replace(" ", "") == "".join(labels).replace(" ", "")
 
 
-def test_the_width_of_a_text_does_not_depend_on_where_it_was_first_asked_for():
-    text = "fewer than 3 seeds: not tested against others"
+def test_the_cached_width_of_a_text_is_independent_of_the_active_style():
+    text = "fewer than 3 seeds: not tested"
     style.text_inches.cache_clear()
     outside = style.text_inches(text)
     style.text_inches.cache_clear()

@@ -1,4 +1,4 @@
-"""All figures at once: interrupted, with a process killed, or with one that cannot be drawn, nothing else is lost."""
+"""Drawing all figures with two processes: interruption, a killed process, and figures that raise errors."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def study() -> list[Record]:
     return [make_record(model) for model in ("transformer", "performer", "local")]
 
 
-def whole(folder: Path) -> bool:
-    """Whether each file is one, to its end."""
+def complete(folder: Path) -> bool:
+    """Return whether every file is complete."""
     ends = {".pdf": b"%%EOF\n", ".png": b"IEND\xaeB`\x82", ".csv": b"\n"}
     return all(path.read_bytes().endswith(ends[path.suffix]) for path in folder.iterdir())
 
 
 def of_group(group: int) -> list[int]:
-    """The processes of a process group that still run."""
+    """Return the running processes of a process group."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -58,37 +58,37 @@ def of_group(group: int) -> list[int]:
     return found
 
 
-def begun(folder: Path, parent: int) -> Iterator[Path]:
-    """What another process than ``parent`` is writing."""
+def temporary_files(folder: Path, parent: int) -> Iterator[Path]:
+    """Yield the temporary files of processes other than ``parent``."""
     for path in folder.glob(".*"):
         if not path.name.startswith(f".{parent}."):
             yield path
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
-@pytest.mark.skipif(hardware.usable_cpus() < 2, reason="one processor draws alone")
-def test_ctrl_c_in_the_middle_leaves_whole_files_and_no_process(tmp_path: Path) -> None:
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="requires /proc")
+@pytest.mark.skipif(hardware.usable_cpus() < 2, reason="with one CPU, no second process is started")
+def test_ctrl_c_leaves_complete_files_and_no_process(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     assert large_results.fill(folder.results, SYSTEMS, TASKS) >= pool.WORTHWHILE_RECORDS
     process = folder.start("plot")
     drawn = folder.results / "figures"
     until = time.monotonic() + 120
-    while not any(begun(drawn, process.pid)):
+    while not any(temporary_files(drawn, process.pid)):
         assert process.poll() is None and time.monotonic() < until
         time.sleep(0.005)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    told, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, told
-    assert "Traceback" not in told
-    while of_group(process.pid):  # one of Python's own ends a moment after its parent
+    messages, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, messages
+    assert "Traceback" not in messages
+    while of_group(process.pid):  # Python's resource tracker ends shortly after its parent
         assert time.monotonic() < until
         time.sleep(0.05)
-    assert not list(drawn.glob(".*")) and whole(drawn)
-    assert not list(drawn.glob("learning_curves*.pdf"))  # it was in the middle
+    assert not list(drawn.glob(".*")) and complete(drawn)
+    assert not list(drawn.glob("learning_curves*.pdf"))  # in the middle of the list, not drawn before the interruption
 
 
 @pytest.mark.usefixtures("two_processes")
-def test_figures_of_a_killed_process_are_drawn_by_the_other_which_says_so_once(
+def test_figures_of_a_killed_process_are_drawn_by_the_other_process(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = set(multiprocessing.active_children())
@@ -96,21 +96,21 @@ def test_figures_of_a_killed_process_are_drawn_by_the_other_which_says_so_once(
         found = [next(outcomes)]
         (helper,) = set(multiprocessing.active_children()) - before
         assert helper.pid is not None
-        (tmp_path / f".{helper.pid}.0-ranks-quick.pdf").write_text("%PDF")  # what it had begun
+        (tmp_path / f".{helper.pid}.0-ranks-quick.pdf").write_text("%PDF")  # a partial file
         os.kill(helper.pid, signal.SIGKILL)
         found += outcomes
     assert sorted(name for name, _ in found) == sorted(FEW)
     assert all(not isinstance(outcome, Exception) and len(outcome) >= 3 for _, outcome in found)
-    told = [line for line in capfd.readouterr().err.splitlines() if "second process" in line]
+    messages = [line for line in capfd.readouterr().err.splitlines() if "second process" in line]
     how = "ended by signal 9"
-    assert len(told) == 1
-    assert re.fullmatch(rf"plot \w+: the second process {how}; this one draws the rest alone", told[0])
+    assert len(messages) == 1
+    assert re.fullmatch(rf"plot \w+: the second process {how}; this process draws the remaining figures", messages[0])
     assert set(multiprocessing.active_children()) == before
-    assert not list(tmp_path.glob(".*")) and whole(tmp_path)
+    assert not list(tmp_path.glob(".*")) and complete(tmp_path)
 
 
 @pytest.mark.usefixtures("two_processes")
-def test_a_caller_that_stops_leaves_no_process(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_closing_the_iterator_leaves_no_process(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = set(multiprocessing.active_children())
     outcomes = pool.draw_all(study(), tmp_path, names=FEW)
     next(outcomes)
@@ -118,11 +118,11 @@ def test_a_caller_that_stops_leaves_no_process(tmp_path: Path, capfd: pytest.Cap
     outcomes.close()
     assert set(multiprocessing.active_children()) == before
     assert "second process" not in capfd.readouterr().err
-    assert not list(tmp_path.glob(".*")) and whole(tmp_path)
+    assert not list(tmp_path.glob(".*")) and complete(tmp_path)
 
 
 @pytest.mark.usefixtures("two_processes")
-def test_two_processes_draw_what_one_does_to_the_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_and_one_process_write_equal_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     for processes in (2, 1):
         monkeypatch.setattr(pool, "usable_cpus", lambda processes=processes: processes)
@@ -132,7 +132,7 @@ def test_two_processes_draw_what_one_does_to_the_byte(tmp_path: Path, monkeypatc
     assert found[0] == found[1]
 
 
-def test_a_figure_that_cannot_be_written_is_named_and_the_others_are_drawn(tmp_path: Path) -> None:
+def test_a_figure_that_cannot_be_written_is_reported_and_the_others_are_drawn(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     large_results.fill(folder.results, SYSTEMS[:3], TASKS[:1])
     drawn = folder.results / "figures"
@@ -140,8 +140,10 @@ def test_a_figure_that_cannot_be_written_is_named_and_the_others_are_drawn(tmp_p
     done = folder.run("plot", check=False)
     assert done.returncode == 2
     assert "plot ranks: --output" in done.stderr and "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].endswith("ranks could not be drawn, as told above; the other figures are")
-    # Losses by position belong to a task that is not among these.
+    assert done.stderr.splitlines()[-1].endswith(
+        "ranks could not be drawn, see the messages above; all other figures were written"
+    )
+    # The task of loss_by_position is not among these records.
     assert {path.name.split("-")[0] for path in drawn.glob("*.csv")} == {*figures.FIGURES} - {
         "ranks",
         "loss_by_position",
@@ -149,22 +151,24 @@ def test_a_figure_that_cannot_be_written_is_named_and_the_others_are_drawn(tmp_p
     }
 
 
-def test_any_other_mistake_in_a_figure_is_told_with_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def mistaken(name: str, *arguments: object) -> list[Path]:
+def test_other_exceptions_are_yielded_with_the_name_of_the_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing_render(name: str, *arguments: object) -> list[Path]:
         if name == "ranks":
             raise ValueError("no such thing")
         return figures.render(name, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(pool, "render", mistaken)
+    monkeypatch.setattr(pool, "render", failing_render)
     made = study()
     found = dict(pool.draw_all(made, tmp_path, names=FEW))
-    assert made == []  # their memory is needed for drawing
+    assert made == []  # the records are released before drawing
     assert str(found.pop("ranks")) == "ValueError: no such thing"
     assert all(not isinstance(outcome, Exception) for outcome in found.values())
 
 
 @pytest.mark.parametrize("kind", [ValueError, UserError, None])
-def test_ctrl_c_ends_drawing_when_a_library_hides_it(
+def test_ctrl_c_ends_drawing_if_a_library_catches_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception] | None
 ) -> None:
     def interrupted(*arguments: object) -> list[Path]:
@@ -176,7 +180,7 @@ def test_ctrl_c_ends_drawing_when_a_library_hides_it(
         return []
 
     monkeypatch.setattr(pool, "render", interrupted)
-    monkeypatch.setattr(signals, "_heeded", [-math.inf])
+    monkeypatch.setattr(signals, "_last_request", [-math.inf])
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
         list(pool.draw_all(study(), tmp_path, names=FEW))

@@ -1,4 +1,4 @@
-"""Score over the length that systems were trained at."""
+"""The figure of score over training length."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from lra_bench.figures import NothingToDrawError, draw
 from lra_bench.figures.style import COLUMN_INCHES, PAGE_INCHES
 from lra_bench.records.schema import Record
-from tests.figures.test_figures import one, reads_well, sheets, written
+from tests.figures.test_figures import check_layout, one, sheets, written
 from tests.support.record_factory import make_record
 
 NAME = "score_vs_length"
@@ -16,7 +16,7 @@ MODELS = ("transformer", "performer", "local")
 
 
 def trained_at(length: int, model: str = "performer", task: str = "copy", seed: int = 0, **more) -> Record:
-    """A record of a training on rows of so many tokens, whose score falls with them."""
+    """Return a record trained at a length, with a score that decreases with the length."""
     changed = {"protocol_modified": ["task.length"], "accuracy": 0.9 - length / 2000 + 0.02 * seed, **more}
     record = make_record(model, task, seed, hash=f"{length:08x}", **changed)
     record.config["task"]["length"] = length
@@ -37,7 +37,7 @@ def study(models=MODELS, tasks=("copy", "recall"), seeds=2) -> list[Record]:
     ]
 
 
-def test_each_training_is_a_point_of_its_systems_line() -> None:
+def test_each_training_is_a_point_on_the_line_of_its_system() -> None:
     figure, data = one(NAME, study())
     line = data[(data["label"] == "performer (task.length changed)") & (data["task"] == "copy")]
     assert list(line["length"]) == [128, 256, 512]
@@ -47,7 +47,7 @@ def test_each_training_is_a_point_of_its_systems_line() -> None:
     assert {"copy", "recall", "128", "256", "512"} <= set(written(figure))
 
 
-def test_trainings_that_differ_in_more_than_the_length_are_lines_of_their_own() -> None:
+def test_trainings_that_differ_in_more_than_the_length_are_separate_lines() -> None:
     made = study(("performer",), ("copy",), 1)
     slower = [trained_at(length, accuracy=0.3) for length in (128, 256)]
     for record in slower:
@@ -57,7 +57,7 @@ def test_trainings_that_differ_in_more_than_the_length_are_lines_of_their_own() 
     assert sheet.data.groupby("label").size().sort_values().tolist() == [2, 3]
 
 
-def test_a_system_is_one_line_whatever_its_tasks_options_and_training_are() -> None:
+def test_a_system_is_one_variant_across_task_options_and_training_recipes() -> None:
     made = study(("performer", "local"), seeds=1)
     for record in made:
         if record.key.task == "recall":
@@ -70,7 +70,7 @@ def test_a_system_is_one_line_whatever_its_tasks_options_and_training_are() -> N
     }
 
 
-def test_a_task_that_is_lengthened_in_two_ways_has_one_point_for_each_training() -> None:
+def test_a_task_with_two_length_variants_has_one_point_per_training() -> None:
     made = study(("performer",), ("copy",), 1)
     for record in made:
         assert record.extrapolation is not None
@@ -80,13 +80,13 @@ def test_a_task_that_is_lengthened_in_two_ways_has_one_point_for_each_training()
     assert list(sheet.data["length"]) == [128, 256, 512]
 
 
-def test_what_was_trained_at_one_length_is_left_out() -> None:
+def test_variants_trained_at_one_length_are_excluded() -> None:
     made = [*study(("performer",), ("copy",)), make_record("local", "copy"), trained_at(128, "transformer")]
     [sheet] = sheets(NAME, made)
     assert set(sheet.data["model"]) == {"performer"}
 
 
-def test_without_two_lengths_it_is_said_what_to_run(tmp_path: Path) -> None:
+def test_without_two_lengths_the_error_states_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(NothingToDrawError, match=r"plot score_vs_length: .*task\.length=128,256"):
         draw(NAME, [make_record(), make_record("local")], tmp_path)
     bare = make_record(extrapolation=None)
@@ -94,7 +94,7 @@ def test_without_two_lengths_it_is_said_what_to_run(tmp_path: Path) -> None:
         draw(NAME, [bare], tmp_path)
 
 
-def test_protocols_and_changed_protocols_never_share_a_sheet() -> None:
+def test_protocols_and_modified_protocols_have_separate_sheets() -> None:
     made = [
         trained_at(length, **options)
         for length in (128, 256)
@@ -104,9 +104,9 @@ def test_protocols_and_changed_protocols_never_share_a_sheet() -> None:
 
 
 @pytest.mark.parametrize("width", [PAGE_INCHES, COLUMN_INCHES])
-def test_it_reads_well_and_rebuilds_to_the_byte(width: float, tmp_path: Path) -> None:
+def test_layout_is_readable_and_files_are_reproducible(width: float, tmp_path: Path) -> None:
     made = study((*MODELS, "lstm", "s4d", "lru", "gated_delta_net"), seeds=1)
-    reads_well(NAME, made, width)
+    check_layout(NAME, made, width)
     name = "one" if width == COLUMN_INCHES else "two"
     first, again = ([p.read_bytes() for p in draw(NAME, made, tmp_path / folder, name)] for folder in "ab")
     assert first == again and len(first) == 3

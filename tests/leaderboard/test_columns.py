@@ -1,4 +1,4 @@
-"""The registry of columns: every table is made from it, and one entry is enough for a new column."""
+"""The registry of columns: all tables are built from it, and a new column requires one entry."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VIEWS = {
 
 @pytest.fixture
 def records() -> list[Record]:
-    """Two models, two machines, a failed seed, a changed protocol, a task in bits."""
+    """Return records of several models, two machines, a failed seed, a modified protocol, and a task in bits."""
     bits = {"bits_per_character": 1.5, "loss": 1.04, "n": 900, "low": 1.4, "high": 1.6}
     return [
         *(make_record(model, "listops", seed) for model in ("transformer", "performer") for seed in range(3)),
@@ -45,18 +45,22 @@ def records() -> list[Record]:
     ]
 
 
-def test_names_are_unique_and_helps_are_one_plain_sentence() -> None:
+def test_names_are_unique_and_help_texts_are_one_sentence() -> None:
     for columns in (registry.LONG, registry.WIDE, registry.RUN_ONLY, registry.LENGTHS, registry.SPEED):
         names = [column.name for column in columns]
         assert len(names) == len(set(names))
         for column in columns:
-            said = Shown(column, Context()).help
-            assert said and said[0] not in string.ascii_uppercase.replace("R", "") and not said.endswith(".")
-            assert "{" not in said
+            help_text = Shown(column, Context()).help
+            assert (
+                help_text
+                and help_text[0] not in string.ascii_uppercase.replace("R", "")
+                and not help_text.endswith(".")
+            )
+            assert "{" not in help_text
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_views_show_columns_that_have_a_heading_and_a_key_of_their_own(view: str) -> None:
+def test_columns_of_views_have_a_heading_and_a_unique_key(view: str) -> None:
     columns, names = VIEWS[view]
     picked = registry.pick(columns, names)
     assert all(column.heading for column in picked)
@@ -65,7 +69,7 @@ def test_views_show_columns_that_have_a_heading_and_a_key_of_their_own(view: str
 
 
 @pytest.mark.parametrize("layout", TABLE_COLUMNS)
-def test_every_column_of_the_data_is_declared(layout: str, records: list[Record]) -> None:
+def test_data_columns_are_declared_and_ordered(layout: str, records: list[Record]) -> None:
     frame = LAYOUTS[layout].make(records)
     assert [name for name in frame if find_column(TABLE_COLUMNS[layout], str(name)) is None] == []
     assert list(frame) == in_order(TABLE_COLUMNS[layout], frame)
@@ -74,7 +78,7 @@ def test_every_column_of_the_data_is_declared(layout: str, records: list[Record]
     assert list(LAYOUTS[layout].make([])) == [c.name for c in TABLE_COLUMNS[layout] if not c.repeats]
 
 
-def test_a_name_belongs_to_the_column_that_it_repeats() -> None:
+def test_find_column_matches_names_of_repeated_columns() -> None:
     expected = {
         "floor_name": "floor_name",
         "floor_majority": "floor_<floor>",
@@ -90,7 +94,7 @@ def test_a_name_belongs_to_the_column_that_it_repeats() -> None:
     assert find_column(registry.LONG, "nothing") is None
 
 
-def test_values_of_seeds_become_one_as_declared() -> None:
+def test_values_of_seeds_are_combined_as_declared() -> None:
     runs = [make_record("local", seed=seed, wall_seconds=float(seconds)) for seed, seconds in enumerate((10, 20, 60))]
     for record, peak in zip(runs, (5, 9, 7), strict=True):
         for point in record.speed:
@@ -100,7 +104,7 @@ def test_values_of_seeds_become_one_as_declared() -> None:
     assert row["seeds"] == 3 and "seed" not in row
 
 
-def test_the_column_of_the_guide_is_in_every_table(
+def test_the_example_column_of_the_guide_is_in_every_table(
     tmp_path: Path, records: list[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = GUIDE.read_text(encoding="utf-8").partition("## Add a column")[2]
@@ -133,7 +137,7 @@ def test_the_column_of_the_guide_is_in_every_table(
     assert lra_bench.load_records(tmp_path, reference="none")["data_wait_share"].dropna().eq(0.01).all()
 
 
-def test_columns_are_listed_with_what_they_mean() -> None:
+def test_column_list_contains_descriptions() -> None:
     listed = column_list()
     assert {row["table"] for row in listed} == {
         "leaderboard --layout long",
@@ -144,7 +148,7 @@ def test_columns_are_listed_with_what_they_mean() -> None:
     assert "CUDA" in peak["description"]
 
 
-def test_a_run_without_results_has_every_column_all_the_same() -> None:
+def test_a_run_without_results_has_every_column() -> None:
     record = make_record(status="failed", data=None, parameters=None, flops=None, energy=None, speed=[], growth={})
     row = values(Run(record), (*registry.LONG, *registry.RUN_ONLY))
     assert row["status"] == "failed" and row["score"] is None and row["parameters_body"] is None

@@ -1,4 +1,4 @@
-"""A against B: who is meant, which examples are paired, and what may be claimed."""
+"""Comparison of two variants: selection by name, pairing of examples, tests and verdicts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS = 400
 
 
 def predictions(right: np.ndarray) -> pd.DataFrame:
-    """Predictions on the test split, and on another length that must not count."""
+    """Return predictions on the test split and at another length, which must be ignored."""
     own = pd.DataFrame({"variant": "redrawn", "length": 500, "row": np.arange(len(right)), "correct": right})
     longer = own.assign(length=1000, correct=1.0 - right)
     return pd.concat([own, longer]).assign(prediction=0, target=1, loss=0.5, scored=1)
@@ -38,22 +38,34 @@ def run_of(root: Path, model: str, seed: int, right: np.ndarray, **options: obje
     return record
 
 
-def world(
+def simulate(
     root: Path, gap: float, seeds: int = 5, scatter: float = 0.004, start_b: int = 0, draw: int = 0
 ) -> list[Record]:
-    """``local`` ahead of ``performer`` by ``gap``: examples of one difficulty for both, seeds that scatter."""
+    """Write records in which ``local`` is better than ``performer`` by ``gap``.
+
+    Args:
+        root: The results folder.
+        gap: The difference of expected accuracies.
+        seeds: The number of seeds per model.
+        scatter: The standard deviation of the accuracy over seeds.
+        start_b: The first seed of ``performer``.
+        draw: The random seed of the simulation. The difficulty of an example is the same for both models.
+
+    Returns:
+        The records of both models.
+    """
     generator = np.random.default_rng(draw)
-    hard = generator.uniform(size=ROWS)
+    base_difficulty = generator.uniform(size=ROWS)
     records = []
     for model, level, start in (("local", 0.5 + gap, 0), ("performer", 0.5, start_b)):
         for seed in range(start, start + seeds):
-            felt = hard + generator.normal(0, 0.05, ROWS)
-            records.append(run_of(root, model, seed, felt < level + generator.normal(0, scatter)))
+            difficulty = base_difficulty + generator.normal(0, 0.05, ROWS)
+            records.append(run_of(root, model, seed, difficulty < level + generator.normal(0, scatter)))
     return records
 
 
-def test_a_clear_difference_is_claimed_for_the_better_one(tmp_path: Path) -> None:
-    records = world(tmp_path, gap=0.1)
+def test_a_clear_difference_is_reported_for_the_better_variant(tmp_path: Path) -> None:
+    records = simulate(tmp_path, gap=0.1)
     name_a, name_b, [found] = compare(records, "performer", "local")
     assert (name_a, name_b, found.verdict, found.unit, found.paired) == ("performer", "local", "B", "seeds", True)
     by_model = {m: [r.score() for r in records if r.key.model == m] for m in ("performer", "local")}
@@ -66,15 +78,15 @@ def test_a_clear_difference_is_claimed_for_the_better_one(tmp_path: Path) -> Non
     assert "local is better" in report(name_a, name_b, [found])
 
 
-def test_no_difference_is_not_called_equality_and_what_could_be_found_is_printed(tmp_path: Path) -> None:
-    name_a, name_b, [found] = compare(world(tmp_path, gap=0.0), "local", "performer")
+def test_no_difference_is_reported_with_the_detectable_difference(tmp_path: Path) -> None:
+    name_a, name_b, [found] = compare(simulate(tmp_path, gap=0.0), "local", "performer")
     assert found.verdict == "no difference shown" and 0 < found.detectable < 0.1
     text = report(name_a, name_b, [found])
-    assert f"{100 * found.detectable:.1f} points" in text and "80 % probability" in text
+    assert f"{100 * found.detectable:.1f} points" in text and "80 % power" in text
 
 
-def test_mcnemar_of_each_seed_counts_its_own_examples(tmp_path: Path) -> None:
-    records = world(tmp_path, gap=0.03, seeds=3)
+def test_mcnemar_counts_are_computed_per_seed(tmp_path: Path) -> None:
+    records = simulate(tmp_path, gap=0.03, seeds=3)
     a, b = ({r.key.seed: r for r in records if r.key.model == m} for m in ("local", "performer"))
     pairs = pair(a, b, [0, 1, 2])
     right = [
@@ -86,13 +98,13 @@ def test_mcnemar_of_each_seed_counts_its_own_examples(tmp_path: Path) -> None:
         assert pairs.differences[seed].tolist() == (right[0][seed] - right[1][seed]).tolist()
 
 
-def test_equal_models_are_seldom_told_apart() -> None:
+def test_false_positive_rate_of_equal_models_is_at_most_5_percent() -> None:
     generator = np.random.default_rng(0)
     claims = []
     for _ in range(400):
-        hard = generator.uniform(size=300)
-        felt = hard + generator.normal(0, 0.1, (2, 4, 300))
-        right = (felt < 0.5 + generator.normal(0, 0.01, (2, 4, 1))).astype(float)
+        base_difficulty = generator.uniform(size=300)
+        difficulty = base_difficulty + generator.normal(0, 0.1, (2, 4, 300))
+        right = (difficulty < 0.5 + generator.normal(0, 0.01, (2, 4, 1))).astype(float)
         differences = right[0] - right[1]
         p_examples = swap_test(differences.sum(axis=0), draws=999)
         claims.append(max(float(paired_t(differences.mean(axis=1))), p_examples) <= 0.05)
@@ -100,35 +112,35 @@ def test_equal_models_are_seldom_told_apart() -> None:
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_too_few_seeds_make_no_claim_however_clear_the_examples_are(tmp_path: Path, seeds: int) -> None:
-    name_a, name_b, [found] = compare(world(tmp_path, gap=0.2, seeds=seeds), "local", "performer")
+def test_too_few_seeds_result_in_no_claim(tmp_path: Path, seeds: int) -> None:
+    name_a, name_b, [found] = compare(simulate(tmp_path, gap=0.2, seeds=seeds), "local", "performer")
     assert (found.verdict, found.p, found.detectable) == ("too few seeds", None, None)
     assert found.p_examples < 1e-3 and found.unit == ("examples" if seeds == 1 else "seeds")
     assert found.low < found.difference < found.high
     assert "3 are needed" in report(name_a, name_b, [found])
 
 
-def test_seeds_that_only_one_has_do_not_count_where_three_are_shared(tmp_path: Path) -> None:
-    records = world(tmp_path, gap=0.1, start_b=2)
+def test_only_shared_seeds_are_used_if_there_are_at_least_three(tmp_path: Path) -> None:
+    records = simulate(tmp_path, gap=0.1, start_b=2)
     name_a, name_b, [found] = compare(records, "local", "performer")
     shared = [r.score() for r in records if r.key.model == "local" and r.key.seed in (2, 3, 4)]
     assert (found.shared_seeds, found.score_a) == ([2, 3, 4], pytest.approx(np.mean(shared)))
     assert f"A                 {100 * found.score_a:.1f} % over seeds 2, 3, 4" in report(name_a, name_b, [found])
 
 
-def test_other_seeds_are_compared_unpaired(tmp_path: Path) -> None:
-    records = world(tmp_path, gap=0.1, start_b=5)
+def test_variants_without_common_seeds_are_compared_unpaired(tmp_path: Path) -> None:
+    records = simulate(tmp_path, gap=0.1, start_b=5)
     found = compare(records, "local", "performer")[2][0]
     assert (found.paired, found.p_examples, found.verdict) == (False, None, "A")
     by_model = {m: [r.score() for r in records if r.key.model == m] for m in ("performer", "local")}
     expected = stats.ttest_ind(by_model["local"], by_model["performer"], equal_var=False)
     interval = expected.confidence_interval()
     assert (found.p_seeds, found.low, found.high) == pytest.approx((expected.pvalue, interval.low, interval.high))
-    assert found.remarks == ["no test over examples: their seeds differ"]
+    assert found.remarks == ["no test over examples: the seeds differ"]
 
 
-def test_several_tasks_are_corrected_together(tmp_path: Path) -> None:
-    records = world(tmp_path, gap=0.03)
+def test_p_values_of_several_tasks_are_corrected_together(tmp_path: Path) -> None:
+    records = simulate(tmp_path, gap=0.03)
     records += [make_record(r.key.model, "text", r.key.seed, accuracy=r.score()) for r in records]
     found = compare(records, "local", "performer")[2]
     assert [c.task for c in found] == ["listops", "text"]
@@ -140,7 +152,7 @@ def test_several_tasks_are_corrected_together(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["rows", "targets", "data", "none"])
 def test_examples_that_differ_are_not_paired(tmp_path: Path, what: str) -> None:
-    records = world(tmp_path, gap=0.1, seeds=3)
+    records = simulate(tmp_path, gap=0.1, seeds=3)
     last = records[-1]
     table = tables.predictions(last)
     if what == "rows":
@@ -156,7 +168,7 @@ def test_examples_that_differ_are_not_paired(tmp_path: Path, what: str) -> None:
     assert found.p == found.p_seeds
 
 
-def test_bits_are_better_when_lower(tmp_path: Path) -> None:
+def test_lower_bits_per_character_are_better(tmp_path: Path) -> None:
     generator, records = np.random.default_rng(1), []
     for model, level in (("local", 1.0), ("performer", 1.2)):
         for seed in range(4):
@@ -183,7 +195,7 @@ def test_bits_are_better_when_lower(tmp_path: Path) -> None:
         ("local #bbbb0000", "local #bbbb0000"),
     ],
 )
-def test_any_variant_can_be_named(text: str, name: str) -> None:
+def test_find_variant_by_name(text: str, name: str) -> None:
     assert find_variant(variants(), text, "A")[0] == name
 
 
@@ -201,20 +213,20 @@ def variants() -> list[Record]:
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
-        ("performer", "local #aaaa0000", "means 2 variants"),
+        ("performer", "local #aaaa0000", "matches 2 variants"),
         ("perfomer", "local", "did you mean performer"),
-        ("", "local", "no record of such"),
+        ("", "local", "no record of this variant"),
         ("local", "transformer", "add #aaaa0000 or #bbbb0000"),
         ("transformer", "transformer", "same variant"),
-        ("local #cccc", "transformer", "no such hash"),
+        ("local #cccc", "transformer", "no record with this hash"),
     ],
 )
-def test_a_name_that_means_nothing_or_several_is_refused(a: str, b: str, message: str) -> None:
+def test_unknown_and_ambiguous_names_raise_an_error(a: str, b: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         compare(variants(), a, b)
 
 
-def test_one_task_or_protocol_is_chosen_or_told() -> None:
+def test_select_filters_by_task_and_protocol() -> None:
     records = [make_record("local", protocol="small"), make_record("local", "text", protocol="quick")]
     assert [r.key.task for r in select(records, "text")] == ["text"] and select([], "text") == []
     with pytest.raises(UserError, match=r"--task listop: .*did you mean listops"):
@@ -223,22 +235,22 @@ def test_one_task_or_protocol_is_chosen_or_told() -> None:
         select(records, "text", "small")
 
 
-def test_tasks_and_protocols_must_meet() -> None:
+def test_variants_must_share_a_task_and_protocol() -> None:
     records = [make_record("local", protocol="small"), make_record("transformer", protocol="quick")]
-    with pytest.raises(UserError, match=r"no task under one protocol .*listops · small.*listops · quick"):
+    with pytest.raises(UserError, match=r"no finished task and protocol in common .*listops · small.*listops · quick"):
         compare(records, "local", "transformer")
     failed = [make_record("local", status="failed"), make_record("transformer")]
     with pytest.raises(UserError, match="nothing"):
         compare(failed, "local", "transformer")
     changed = variants()
     found = compare(changed, "transformer", "transformer train.steps")[2][0]
-    assert any("protocol of one was changed" in remark for remark in found.remarks)
+    assert any("protocol keys modified for A and B differ" in remark for remark in found.remarks)
 
 
-def test_the_command_prints_a_page_or_json(
+def test_compare_command_prints_text_or_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world(tmp_path, gap=0.1, seeds=3)
+    simulate(tmp_path, gap=0.1, seeds=3)
 
     def command(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["lra-bench", "compare", *arguments, "--results", str(tmp_path)])
@@ -250,10 +262,10 @@ def test_the_command_prints_a_page_or_json(
     assert code == 0 and "verdict           local is better" in page
     [found] = json.loads(command("local", "performer", "--json")[1])
     assert (found["a"], found["b"], found["verdict"]) == ("local", "performer", "A")
-    for arguments, told in (
-        (("local", "nobody"), "B=nobody"),
+    for arguments, fragment in (
+        (("local", "unknown"), "B=unknown"),
         (("local", "performer", "--task", "listop"), "did you mean listops"),
         (("local", "performer", "--protocol", "lra"), "--protocol lra: no record"),
     ):
         code, _, error = command(*arguments)
-        assert code == 2 and told in error
+        assert code == 2 and fragment in error

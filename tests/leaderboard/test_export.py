@@ -1,4 +1,4 @@
-"""The same numbers in every format, whole on the way there and back, and LaTeX that compiles."""
+"""Output formats: equal numbers, lossless round trips, LaTeX that compiles, and CSV without formulas."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def tables() -> dict[str, pd.DataFrame]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_files_come_back_as_they_were_written(layout: str, tables: dict[str, pd.DataFrame], tmp_path: Path) -> None:
+def test_files_are_read_back_unchanged(layout: str, tables: dict[str, pd.DataFrame], tmp_path: Path) -> None:
     frame = tables[layout]
     paths = {path.suffix: path for path in export.write(frame, tmp_path, layout)}
     assert set(paths) == {".md", ".tex", ".csv", ".json", ".parquet"}
@@ -58,34 +58,34 @@ def test_files_come_back_as_they_were_written(layout: str, tables: dict[str, pd.
     for back in (pd.read_csv(paths[".csv"], dtype=words), pd.read_parquet(paths[".parquet"]), from_json):
         assert list(back.columns) == list(frame.columns) and len(back) == len(frame)
         for name in frame:
-            ours, theirs = frame[name], back[name]
-            if pd.api.types.is_numeric_dtype(ours):
+            original, restored = frame[name], back[name]
+            if pd.api.types.is_numeric_dtype(original):
                 np.testing.assert_array_equal(
-                    pd.to_numeric(theirs).astype("float64"), ours.astype("float64"), err_msg=str(name)
+                    pd.to_numeric(restored).astype("float64"), original.astype("float64"), err_msg=str(name)
                 )
             else:
-                # CSV knows no difference between what is empty and what is missing.
-                shown = [["" if pd.isna(value) else str(value) for value in column] for column in (theirs, ours)]
+                # CSV does not distinguish empty strings from missing values.
+                shown = [["" if pd.isna(value) else str(value) for value in column] for column in (restored, original)]
                 assert shown[0] == shown[1], name
 
 
 def numbers(text: str) -> list[str]:
-    """Numbers with a decimal point or interval, as printed."""
+    """Return all numbers with a decimal point in a text."""
     return re.findall(r"\d+\.\d+", text)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_readable_formats_hold_the_same_numbers(layout: str, tables: dict[str, pd.DataFrame]) -> None:
+def test_readable_formats_contain_the_same_numbers(layout: str, tables: dict[str, pd.DataFrame]) -> None:
     found = {name: export.render(tables[layout], name, 2000, layout) for name in ("terminal", "markdown", "latex")}
     note = sorted(numbers(find_layout(layout).note))
-    found["latex"] = re.sub(r".*, continued\..*", "", found["latex"])  # captions say the title again
+    found["latex"] = re.sub(r".*, continued\..*", "", found["latex"])  # captions repeat the title
     expected = sorted(numbers(found["terminal"]))
     assert len(expected) > 30
     for name in ("markdown", "latex"):
         assert sorted(numbers(found[name])) == sorted([*expected, *note]), name
 
 
-def test_the_best_and_its_ties_are_bold() -> None:
+def test_the_best_score_and_its_ties_are_bold() -> None:
     scores = {"transformer": 0.5, "local": 0.49, "performer": 0.3}
     frame = LAYOUTS["long"].make(
         [make_record(m, seed=s, accuracy=x + 0.01 * s) for m, x in scores.items() for s in range(4)]
@@ -121,11 +121,11 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("text", WRITTEN)
-def test_signs_are_written_as_pdflatex_prints_them(text: str) -> None:
+def test_characters_are_escaped_for_pdflatex(text: str) -> None:
     assert escape(text) == WRITTEN[text]
 
 
-def test_every_sign_of_what_is_published_and_listed_has_a_macro() -> None:
+def test_every_character_of_published_results_and_configurations_has_a_macro() -> None:
     root = Path(__file__).parents[2]
     files = [*root.glob("results/published/*.csv"), *root.glob("conf/model/*.yaml"), *root.glob("conf/task/*.yaml")]
     texts = [path.read_text() for path in files] + [layout.title + layout.note for layout in LAYOUTS.values()]
@@ -135,13 +135,13 @@ def test_every_sign_of_what_is_published_and_listed_has_a_macro() -> None:
 
 
 def wide_frame() -> pd.DataFrame:
-    """Rows with long names, enough of them for more than one page."""
+    """Return rows with long names on more than one page."""
     long = {"model.mixer.kind": "a_very_long_value_of_an_option=with/parts," * 3}
     return LAYOUTS["long"].make([make_record("local", hash=f"{s:08x}", differences=long) for s in range(LINES + 5)])
 
 
 def compiled(folder: Path, options: str, tables: list[str]) -> str:
-    """The log of an article that holds the tables and nothing else."""
+    """Compile an article that contains only the tables, and return the log."""
     document = [f"\\documentclass[{options}]{{article}}", "\\usepackage{booktabs}", "\\begin{document}"]
     name = options or "plain"
     text = "\n".join([*document, *("\\clearpage\n".join(tables).splitlines()), "\\end{document}"])
@@ -156,7 +156,7 @@ def compiled(folder: Path, options: str, tables: list[str]) -> str:
     return (folder / f"{name}.log").read_text(errors="replace")
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 @pytest.mark.parametrize("options", ["", "twocolumn"])
 def test_latex_compiles_and_fits_an_article(options: str, tables: dict[str, pd.DataFrame], tmp_path: Path) -> None:
     texts = [export.render(tables[layout], "latex", layout=layout) for layout in LAYOUTS]
@@ -167,9 +167,9 @@ def test_latex_compiles_and_fits_an_article(options: str, tables: dict[str, pd.D
     assert int(re.search(r"(\d+) bytes", log)[1]) > 10_000
 
 
-def test_a_table_that_does_not_fit_is_continued_in_another() -> None:
+def test_a_table_that_does_not_fit_is_continued() -> None:
     text = export.render(wide_frame(), "latex")
-    assert "{longtable}" not in text  # it cannot stand on a page of two columns
+    assert "{longtable}" not in text  # longtable is not supported in two-column documents
     captions = re.findall(r"\\caption\{(.*)\}", text)
     assert len(captions) > 3 and sum("continued" in each for each in captions) == len(captions) - 1
     assert text.count(r"\tabularnewline") > LINES + 5
@@ -177,32 +177,32 @@ def test_a_table_that_does_not_fit_is_continued_in_another() -> None:
     assert r"\begin{table*}" in text and r"\begin{table*}" not in narrow
 
 
-def test_a_cell_that_begins_with_a_bracket_is_no_argument_of_the_row_before() -> None:
+def test_a_cell_that_begins_with_a_bracket_is_protected_in_latex() -> None:
     table = pd.DataFrame({"variant": ["[a]", "*b"], "score": ["1", "2"]})
     text = latex([Section("t", table)], "")
     assert "{}[a] &" in text and "{}*b &" in text
 
 
 @pytest.mark.parametrize("format", export.READ)
-def test_columns_are_chosen_by_their_headings(format: str, tables: dict[str, pd.DataFrame]) -> None:
+def test_columns_are_selected_by_their_headings(format: str, tables: dict[str, pd.DataFrame]) -> None:
     text = export.render(tables["long"], format, 200, columns=["ties", "score", "floor"])
-    assert "variant" in text and "operator" in text  # the name of a row, and a heading by its last word
+    assert "variant" in text and "operator" in text  # the row name, and a heading selected by its last word
     assert re.search(r"ties\W+score", text) and "tokens/s" not in text
-    with pytest.raises(UserError, match="--columns scor: there is no such column; did you mean score"):
+    with pytest.raises(UserError, match="--columns scor: unknown column; did you mean score"):
         export.render(tables["long"], format, 200, columns=["scor"])
 
 
-def test_nothing_and_wrong_names_are_told() -> None:
+def test_empty_tables_and_unknown_layouts() -> None:
     assert "No records yet" in latex([], "No records yet.")
     assert "No records yet" in export.render(LAYOUTS["long"].make([]), "latex")
-    with pytest.raises(UserError, match="--layout wid: there is no such layout; did you mean wide"):
+    with pytest.raises(UserError, match="--layout wid: unknown layout; did you mean wide"):
         find_layout("wid")
 
 
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"]
 
 
-def test_cells_of_csv_begin_no_formula(tmp_path: Path) -> None:
+def test_csv_cells_do_not_begin_with_a_formula(tmp_path: Path) -> None:
     frame = pd.DataFrame(
         {"=name": [*FORMULAS, None, "1\r=1"], "number": [-1.5] * 8, "mixed": ["=x", -2, None, "", True, 0.5, "y", "é"]}
     )
@@ -219,7 +219,7 @@ def test_cells_of_csv_begin_no_formula(tmp_path: Path) -> None:
     assert (tmp_path / "p.csv").read_text() == "task,protocol,hardware,speed\n'=t,'+p,h,-1.5\n"
 
 
-def test_records_put_no_formula_into_any_csv() -> None:
+def test_records_add_no_formula_to_any_csv() -> None:
     record = make_record("performer", reason="=cmd()", differences={"model.mixer.kind": "x"}, floors={"x": 0.1})
     record.protocol_modified = ["=cmd()"]
     assert record.data is not None
@@ -230,7 +230,7 @@ def test_records_put_no_formula_into_any_csv() -> None:
         assert not [cell for cell in texts if cell.startswith(("=", "+", "-", "@"))]
 
 
-def test_a_strange_record_stops_no_table() -> None:
+def test_a_record_with_unusual_values_is_rendered_in_every_format() -> None:
     strange = make_record("local", floors={"name": 0.2, "majority": 0.1})
     assert strange.extrapolation is not None
     strange.extrapolation["points"][2] |= {"low": None, "high": None}

@@ -1,4 +1,4 @@
-"""One table per protocol: what stands in its cells, what is averaged, and what is relative to what."""
+"""The wide table: cells, averages, relative costs, floors and published rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCORES = {"listops": 0.37, "text": 0.64, "retrieval": 0.79, "image": 0.41, "path
 
 
 def arena(model: str, seeds: int = 3, protocol: str = "lra", **changes: object) -> list[Record]:
-    """A model on the five tasks; its seeds differ by a hundredth."""
+    """Return the records of a model on the five tasks; scores of consecutive seeds differ by 0.01."""
     return [
         make_record(model, task, seed, protocol=protocol, accuracy=score + 0.01 * (seed - 1), **changes)
         for task, score in SCORES.items()
@@ -31,8 +31,8 @@ def row(frame: pd.DataFrame, variant: str, **where: object) -> pd.Series:
     return frame.iloc[0]
 
 
-def test_bold_is_what_ties_with_the_best_of_its_task_wherever_that_row_stands() -> None:
-    """Rows go by their averages, so the best of a task need not stand first."""
+def test_scores_tied_with_the_best_of_a_task_are_bold() -> None:
+    """Rows are sorted by their averages, so the best score of a task may be in a later row."""
     better = [
         make_record("performer", "listops", seed, protocol="lra", accuracy=0.6 + 0.01 * seed) for seed in range(3)
     ]
@@ -44,7 +44,7 @@ def test_bold_is_what_ties_with_the_best_of_its_task_wherever_that_row_stands() 
     assert (1, "listops") in section.best and (0, "listops") not in section.best
 
 
-def test_a_row_holds_every_task_and_both_averages() -> None:
+def test_a_row_contains_every_task_and_both_averages() -> None:
     path_x = [make_record("local", "pathfinder128", seed, protocol="lra", accuracy=0.8) for seed in range(3)]
     frame = overview([*arena("local"), *path_x])
     assert task_columns(frame) == [*SCORES, "pathfinder128"]
@@ -52,19 +52,19 @@ def test_a_row_holds_every_task_and_both_averages() -> None:
     assert (local["score_text"], local["seeds_text"]) == (pytest.approx(0.64), 3)
     five = np.mean(list(SCORES.values()))
     assert (local["avg5"], local["avg6_fail50"]) == pytest.approx((five, (5 * five + 0.8) / 6))
-    # Every task has the same seeds, so the average's interval is Student's over the averages of the seeds.
+    # All tasks have the same seeds, so the interval (Student's t) is computed over the averages of the seeds.
     assert local["avg5_high"] - local["avg5"] == pytest.approx(4.302652729749 * 0.01 / 3**0.5)
     assert local["avg5_seeds"] == 3
 
 
-def test_an_average_has_an_interval_only_where_its_tasks_have_the_same_seeds() -> None:
+def test_an_average_has_an_interval_only_if_its_tasks_have_the_same_seeds() -> None:
     path_x = [make_record("local", "pathfinder128", 0, protocol="lra", accuracy=0.8)]
     local = row(overview([*arena("local"), *path_x]), "local")
     assert local["avg5_seeds"] == 3 and local["avg5_low"] < local["avg5"] < local["avg5_high"]
     assert local["avg6_fail50"] > 0 and pd.isna(local["avg6_fail50_low"]) and pd.isna(local["avg6_fail50_seeds"])
 
 
-def test_averages_need_every_task_and_a_path_x_that_failed_counts_half() -> None:
+def test_averages_require_every_task_and_a_failed_path_x_counts_as_50_percent() -> None:
     failed = [make_record("local", "pathfinder128", seed, protocol="lra", status="diverged") for seed in range(2)]
     frame = overview([*arena("local"), *arena("performer")[:-3], *arena("transformer"), *failed])
     five = np.mean(list(SCORES.values()))
@@ -79,7 +79,7 @@ def test_averages_need_every_task_and_a_path_x_that_failed_counts_half() -> None
     assert pd.isna(row(overview(partial[:1] + partial[3:]), "local")["avg5"])
 
 
-def test_protocols_never_share_a_table_and_a_changed_one_has_its_own() -> None:
+def test_protocols_and_modified_protocols_have_separate_tables() -> None:
     modified = make_record("local", protocol="small", hash="eeee0000", protocol_modified=["train.steps"])
     frame = overview([make_record("local", protocol="small"), make_record("local", protocol="quick"), modified])
     assert frame[frame["kind"] == "measured"].groupby(["protocol", "section"]).size().to_dict() == {
@@ -103,15 +103,17 @@ def test_costs_are_relative_to_the_transformer_on_the_same_hardware() -> None:
     ]
     frame = overview([*records, make_record("local", hardware="cpu-b-4t")])
     for hardware in ("cpu-a-2t", "h200-bf16"):
-        ours, theirs = (
+        variant_point, reference_point = (
             next(p for r in records if (r.key.model, r.key.hardware) == (model, hardware) for p in r.speed
                  if (p["mode"], p["length"]) == ("train", 16384))
             for model in ("local", "transformer")
         )  # fmt: skip
         found = row(frame, "local", hardware=hardware)
-        assert found["relative_speed"] == pytest.approx(ours["tokens_per_second"] / theirs["tokens_per_second"])
+        assert found["relative_speed"] == pytest.approx(
+            variant_point["tokens_per_second"] / reference_point["tokens_per_second"]
+        )
         memory = "peak_allocated_bytes" if hardware.startswith("h200") else "peak_resident_growth_bytes"
-        assert found["relative_memory"] == pytest.approx(dict(ours)[memory] / dict(theirs)[memory])
+        assert found["relative_memory"] == pytest.approx(dict(variant_point)[memory] / dict(reference_point)[memory])
         assert (found["speed_length"], found["time_exponent"]) == (16384, MODELS["local"][3])
         assert row(frame, "transformer", hardware=hardware)["relative_speed"] == 1
     assert pd.isna(row(frame, "local", hardware="cpu-b-4t")["relative_speed"])
@@ -121,7 +123,7 @@ def test_costs_are_relative_to_the_transformer_on_the_same_hardware() -> None:
     assert pd.isna(row(overview([*records, other_batch]), "performer")["relative_speed"])
 
 
-def test_relative_costs_never_mix_lengths() -> None:
+def test_relative_costs_use_one_length() -> None:
     short = {8192: "timeout", 16384: "timeout"}
     records = [
         make_record(model, task, speed_failures=short if task == "text" else None)
@@ -129,23 +131,23 @@ def test_relative_costs_never_mix_lengths() -> None:
         for task in ("listops", "image", "text")
     ]
     frame = overview(records)
-    alone = overview([record for record in records if record.key.task == "listops"])
+    single = overview([record for record in records if record.key.task == "listops"])
     assert row(frame, "local")["speed_length"] == 16384
-    assert row(frame, "local")["relative_speed"] == pytest.approx(row(alone, "local")["relative_speed"])
+    assert row(frame, "local")["relative_speed"] == pytest.approx(row(single, "local")["relative_speed"])
 
 
-def test_retention_is_the_share_of_skill_that_a_longer_input_keeps() -> None:
+def test_retention_is_the_ratio_of_skills() -> None:
     good = make_record("local", accuracy=0.8)
     own, longer = (next(p for p in good.extrapolation["points"] if p["ratio"] == ratio) for ratio in (1, 4))
     assert row(overview([good]), "local")["retention_4x"] == pytest.approx(longer["skill"] / own["skill"])
-    # A score whose interval reaches the floor has no skill that could be kept.
+    # Retention is undefined if the confidence interval of the score includes the floor.
     assert pd.isna(row(overview([make_record("local", accuracy=0.33)]), "local")["retention_4x"])
     longer |= {"score": None, "skill": None, "status": "out_of_memory"}
     ended = row(overview([good]), "local")
     assert pd.isna(ended["retention_4x"]) and ended["status"] == "no 4x"
 
 
-def test_badges_say_how_seeds_and_speed_ended() -> None:
+def test_badges_show_failed_seeds_and_failed_lengths() -> None:
     records = [
         make_record("local", seed=0),
         make_record("local", seed=1, speed_failures={8192: "out_of_memory", 16384: "out_of_memory"}),
@@ -162,25 +164,25 @@ def test_badges_say_how_seeds_and_speed_ended() -> None:
     assert "oom" in export.render(frame, "markdown", layout="wide")
 
 
-def test_a_task_that_nobody_finished_is_a_column_of_badges() -> None:
+def test_a_task_without_scores_is_a_column_of_badges() -> None:
     frame = overview([make_record("local"), make_record("local", "text", status="out_of_memory")])
     assert "text" in task_columns(frame)
     assert "| oom " in export.render(frame, "markdown", layout="wide")
 
 
-def test_a_changed_protocol_alone_brings_no_floors_and_no_published_rows() -> None:
+def test_a_modified_protocol_alone_has_no_floors_and_no_published_rows() -> None:
     frame = overview([make_record("local", protocol="lra", protocol_modified=["train.steps"])])
     assert list(frame["section"]) == ["modified"]
 
 
-def test_floors_are_rows_and_their_averages_need_every_task() -> None:
+def test_floors_are_rows_and_their_averages_require_every_task() -> None:
     frame = overview(arena("local"))
     floor = row(frame, "root operator")
     assert (floor["kind"], floor["score_text"], floor["avg5"]) == ("floor", 0.32, pytest.approx(0.32))
     assert pd.isna(row(overview([make_record()]), "majority")["avg5"])
 
 
-def test_published_rows_stand_only_under_the_protocol_that_they_were_made_by() -> None:
+def test_published_rows_are_shown_only_under_their_protocol() -> None:
     lra = overview(arena("local"))
     published = lra[lra["kind"] == "published"]
     assert len(published) == 11
@@ -196,7 +198,7 @@ def test_published_rows_stand_only_under_the_protocol_that_they_were_made_by() -
     assert (overview([make_record("local", "text", protocol="small")])["kind"] != "published").all()
 
 
-def test_other_data_is_a_column_of_its_own() -> None:
+def test_other_versions_and_incomplete_data_have_separate_columns() -> None:
     part, newer = make_record("local", hash="1"), make_record("performer", hash="2")
     part.data |= {"partial": "4,000 rows"}
     newer.data |= {"version": "2"}
@@ -204,7 +206,7 @@ def test_other_data_is_a_column_of_its_own() -> None:
     assert task_columns(frame) == ["listops v1", "listops v1 (4,000 rows)", "listops v2"]
 
 
-def test_comparable_is_said_of_all_tasks_together() -> None:
+def test_comparable_combines_all_tasks() -> None:
     def body(model: str, task: str, size: int) -> Record:
         sizes = {"total": size, "body": size, "body_active": size, "embeddings": 0, "positions": 0, "head": 0}
         return make_record(model, task, parameters=sizes)
@@ -216,7 +218,7 @@ def test_comparable_is_said_of_all_tasks_together() -> None:
     assert "1,000–1,200" in export.render(frame, "markdown", layout="wide")
 
 
-def test_rows_are_ordered_by_their_averages_and_ties_are_told() -> None:
+def test_rows_are_sorted_by_average_and_have_tie_letters() -> None:
     better = [
         make_record("performer", task, seed, protocol="lra", hash="b", accuracy=score + 0.1 + 0.01 * (seed - 1))
         for task, score in SCORES.items()
@@ -230,12 +232,12 @@ def test_rows_are_ordered_by_their_averages_and_ties_are_told() -> None:
     assert "text 4.5 points" in text or "text 4." in text
 
 
-def test_no_records_is_an_empty_table() -> None:
+def test_a_wide_table_without_records_is_empty() -> None:
     assert overview([]).empty
     assert "No records yet" in export.render(overview([]), layout="wide")
 
 
-def test_a_terminal_shows_every_row_once_more_only_where_there_is_more_to_say() -> None:
+def test_continued_terminal_tables_omit_rows_without_values() -> None:
     text = export.render(overview(arena("local")), "terminal", 80, "wide")
     first, *others = text.split("lra, continued")
     assert "majority (floor)" in first and "Performer (published)" in first

@@ -1,4 +1,4 @@
-"""Published numbers: each has a source, the table of 2020 comes back as it was printed, and misprints are called so."""
+"""Published numbers: sources, flags of misprints, and the table of Long Range Arena as printed in 2020."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lra_bench.leaderboard.averages import averages
 from lra_bench.leaderboard.published import COLUMNS, cite, has_flag, load_published, recomputed_averages
 
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder", "avg5")
-# Tay et al. 2020, arXiv 2011.04006, Table 1; no model learned Path-X.
+# Tay et al. 2020, arXiv 2011.04006, Table 1; all models failed on Path-X.
 TABLE_1 = {
     "Transformer": (36.37, 64.27, 57.46, 42.44, 71.40, 54.39),
     "Local Attention": (15.82, 52.98, 53.39, 41.46, 66.63, 46.06),
@@ -55,7 +55,7 @@ def folder_with(tmp_path: Path, *rows: dict[str, str]) -> Path:
     return tmp_path
 
 
-def test_the_table_of_2020_comes_back_as_it_was_printed() -> None:
+def test_the_table_of_2020_is_reproduced() -> None:
     frame = load_published()
     table = frame[(frame["arxiv"] == "2011.04006") & (frame["table"] == "Table 1")]
     wide = table.pivot(index="model", columns="task", values="value")
@@ -65,17 +65,20 @@ def test_the_table_of_2020_comes_back_as_it_was_printed() -> None:
     assert list(table[has_flag(table, "misprint")]["model"]) == ["Sinkhorn Transformer"]
 
 
-def test_every_printed_average_follows_from_its_row_or_is_called_a_misprint() -> None:
+def test_printed_averages_match_their_row_or_are_flagged_as_misprints() -> None:
     rows = recomputed_averages(load_published())
     assert len(rows) > 60
     for row in rows.to_dict("records"):
         printed = {name: row[f"printed_{name}"] for name in ("avg5", "avg6_fail50")}
-        off = [wrong(value, row[name]) for name, value in printed.items() if value == value]
+        off = [differs(value, row[name]) for name, value in printed.items() if value == value]
         assert row["misprint"] == any(off), row
 
 
-def wrong(printed: float, value: float) -> bool:
-    """Whether ``printed`` is off by more than one in its last place: some sources round, some cut."""
+def differs(printed: float, value: float) -> bool:
+    """Return whether the numbers differ by more than one unit in the last printed digit.
+
+    The tolerance is needed because some sources round and others truncate.
+    """
     return abs(printed - value) > 10 ** -len(f"{printed:g}".partition(".")[2]) + 1e-9
 
 
@@ -96,7 +99,7 @@ def test_averages_need_every_score() -> None:
     assert averages(scores, path_x_failed=True) == {"avg5": None, "avg6_fail50": None}
 
 
-def test_every_number_has_a_source_and_says_whom_it_quotes() -> None:
+def test_every_number_has_a_source_and_its_quoted_source() -> None:
     frame = load_published()
     assert len(frame) > 850
     assert (frame["source_title"] != "").all() and ((frame["arxiv"] != "") | (frame["url"] != "")).all()
@@ -113,35 +116,37 @@ def test_every_number_has_a_source_and_says_whom_it_quotes() -> None:
     [
         ({"arxiv": ""}, "has no source"),
         ({"source_title": " "}, "has no source"),
-        ({"arxiv": "2011.4"}, "no arXiv id"),
-        ({"quotes": "Tay"}, "no arXiv id"),
+        ({"arxiv": "2011.4"}, "not an arXiv id"),
+        ({"quotes": "Tay"}, "not an arXiv id"),
         ({"url": "ftp://x"}, "https"),
-        ({"value": "abc"}, "no number"),
-        ({"value": ""}, "value is empty"),
-        ({"flags": "failed"}, "value is empty"),
+        ({"value": "abc"}, "not a number"),
+        ({"value": ""}, "value must be empty"),
+        ({"flags": "failed"}, "value must be empty"),
         ({"value": "180.1"}, "out of range"),
         ({"value": "nan"}, "out of range"),
         ({"task": "listop"}, "task 'listop' is unknown"),
         ({"metric": "score"}, "metric 'score' is unknown"),
-        ({"unit": "bits"}, "unit of accuracy is %"),
+        ({"unit": "bits"}, "unit of accuracy must be %"),
         ({"flags": "second hand"}, "flag 'second' is unknown"),
-        ({"year": "20"}, "is no year"),
+        ({"year": "20"}, "is not a year"),
         ({"model": ""}, "model is empty"),
     ],
 )
-def test_a_wrong_row_is_refused_by_file_and_line(tmp_path: Path, change: dict[str, str], message: str) -> None:
+def test_an_invalid_row_raises_an_error_with_file_and_line(
+    tmp_path: Path, change: dict[str, str], message: str
+) -> None:
     first = {**GOOD, "task": "text"}
     assert len(load_published(folder_with(tmp_path, first, GOOD))) == 2
     with pytest.raises(UserError, match=rf"some\.csv:3: .*{message}"):
         load_published(folder_with(tmp_path, first, GOOD | change))
 
 
-def test_a_number_twice_and_other_columns_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"some\.csv:3: the same number stands in line 2"):
+def test_duplicates_and_unknown_columns_raise_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"some\.csv:3: duplicates the number in line 2"):
         load_published(folder_with(tmp_path, GOOD, GOOD))
     (tmp_path / "some.csv").write_text("model,value\nA,1\n")
-    with pytest.raises(UserError, match=r"some\.csv:1: its columns"):
+    with pytest.raises(UserError, match=r"some\.csv:1: the columns"):
         load_published(tmp_path)
     (tmp_path / "some.csv").write_text(",".join(COLUMNS) + "\nA,b\n")
-    with pytest.raises(UserError, match=r"some\.csv:2: has not 15 fields"):
+    with pytest.raises(UserError, match=r"some\.csv:2: does not have 15 fields"):
         load_published(tmp_path)

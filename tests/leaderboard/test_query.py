@@ -1,4 +1,4 @@
-"""Records as tidy tables: one import, documented columns, nothing lost on the way."""
+"""Tidy tables of records: one import, documented columns, complete values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def results(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_row_per_run_with_what_was_measured(results: Path) -> None:
+def test_runs_have_one_row_per_record(results: Path) -> None:
     frame = load_records(results)
     assert list(frame.columns) == list(documented("runs"))
     assert frame.groupby("model")["score"].count().to_dict() == {"local": 1, "performer": 1}
@@ -33,7 +33,7 @@ def test_a_row_per_run_with_what_was_measured(results: Path) -> None:
     assert store.load(Path(first["path"])).key == record.key
 
 
-def test_a_row_per_length_and_a_row_per_timed_length(results: Path) -> None:
+def test_lengths_and_speed_have_one_row_per_point(results: Path) -> None:
     lengths, speed = load_records(results, "lengths"), load_records(results, "speed")
     assert len(lengths) == 2 * len(RATIOS) and lengths["score"].notna().all()
     assert len(speed) == 3 * 2 * len(LENGTHS)
@@ -43,21 +43,21 @@ def test_a_row_per_length_and_a_row_per_timed_length(results: Path) -> None:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_every_column_is_filled_by_somebody_and_said_in_words(table: str) -> None:
+def test_every_column_is_filled_and_documented(table: str) -> None:
     frame = tidy([make_record("local"), make_record("local", hardware="h200-bf16")], table)
-    never = {"joules_per_step", "path"}
-    assert set(frame.columns[frame.isna().all()]) <= never
+    optional = {"joules_per_step", "path"}
+    assert set(frame.columns[frame.isna().all()]) <= optional
     assert all(documented(table).values())
     assert list(tidy([], table).columns) == list(documented(table))
 
 
-def test_unknown_tables_are_refused(tmp_path: Path) -> None:
+def test_unknown_tables_raise_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="runs, lengths, speed"):
         load_records(tmp_path, "points")
     assert load_records(tmp_path).empty
 
 
-def test_the_package_itself_stays_light() -> None:
+def test_importing_the_package_does_not_import_pandas() -> None:
     code = "import sys, lra_bench; print('pandas' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

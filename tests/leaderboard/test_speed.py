@@ -1,4 +1,4 @@
-"""Thousands of records become every table and file in seconds and in little memory."""
+"""Time and memory of building all tables and files from thousands of records."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.support.record_factory import make_record
 
 SYSTEMS = ("transformer", "bag_of_tokens", "linear")
 NEEDS_FILES = ("learning_curves",)
-DRAWN = tuple(name for name in FIGURES if name != "score_vs_length")  # which wants trainings at several lengths
+DRAWN = tuple(name for name in FIGURES if name != "score_vs_length")  # it requires trainings at several lengths
 
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder", "pathfinder128", "copy", "recall", "needle", "enwik8")
 
 
 def fill(root: Path, models: int) -> int:
-    """Records of so many models under two protocols, ten tasks and five seeds each."""
+    """Write records of several models under two protocols with ten tasks and five seeds; return their number."""
     count = 0
     for number in range(models):
         model = "transformer" if number == 0 else f"model{number}"
@@ -46,7 +46,7 @@ def fill(root: Path, models: int) -> int:
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_five_thousand_records_are_exported_in_half_a_minute_and_a_gibibyte(tmp_path: Path) -> None:
+def test_export_of_5000_records_takes_less_than_30_s_and_1_gib(tmp_path: Path) -> None:
     assert fill(tmp_path, 50) == 5000
     program = [sys.executable, "-m", "lra_bench.cli.main", "leaderboard", "--write", "--results", str(tmp_path)]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -54,11 +54,11 @@ def test_five_thousand_records_are_exported_in_half_a_minute_and_a_gibibyte(tmp_
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("*.*"))) == 16
-    # Processor time: what others do on the machine at the same time is none of its business.
+    # CPU time is independent of the load of the machine.
     seconds = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
     assert seconds < 30
     if sys.platform == "linux":
-        assert used.ru_maxrss < 2**20  # KiB; the largest child so far
+        assert used.ru_maxrss < 2**20  # KiB, maximum over all child processes so far
 
 
 USED = """
@@ -75,7 +75,7 @@ main.main()
 
 
 def used_by(*arguments: str) -> tuple[float, int, int]:
-    """Processor seconds of a command, its second process included, and the peak KiB of each of the two."""
+    """Return the CPU seconds of a command including its second process, and the peak KiB of each process."""
     done = subprocess.run([sys.executable, "-c", USED, *arguments], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     seconds, own, helper = done.stderr.splitlines()[-1].split()
@@ -89,7 +89,7 @@ def used_by(*arguments: str) -> tuple[float, int, int]:
     [(1, ("quick",), 532, 100), (5, ("quick", "small"), 5320, 200)],
     ids=["five hundred", "five thousand"],
 )
-def test_records_of_76_systems_become_all_tables_and_figures_in_less_than_a_gibibyte(
+def test_tables_and_figures_of_76_systems_take_less_than_1_gib(
     tmp_path: Path, seeds: int, protocols: tuple[str, ...], count: int, most_seconds: float
 ) -> None:
     assert large_results.fill(tmp_path, seeds=seeds, protocols=protocols) == count
@@ -98,13 +98,13 @@ def test_records_of_76_systems_become_all_tables_and_figures_in_less_than_a_gibi
         seconds, own, helper = used_by(*command, "--results", str(tmp_path))
         total += seconds
         if sys.platform == "linux":
-            assert own + helper < 2**20  # together, though neither has its peak when the other has
+            assert own + helper < 2**20  # upper bound: the peaks occur at different times
     assert len(list((tmp_path / "figures").glob("*.pdf"))) >= 10 * len(protocols)
-    # Processor time of two processes: a slow machine that others use too has twice as much as ours.
+    # CPU time of two processes; the limit allows for a slow machine under load.
     assert total < most_seconds
 
 
-def test_no_learning_curve_is_read_twice_or_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_learning_curve_is_read_once_with_two_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[tuple[str, tuple[str, ...]]] = []
 
     class Counted(pq.ParquetFile):
@@ -118,17 +118,17 @@ def test_no_learning_curve_is_read_twice_or_whole(tmp_path: Path, monkeypatch: p
 
     large_results.fill(tmp_path, SYSTEMS, ("listops", "enwik8"), seeds=2)
     records = load_all(tmp_path)
-    kept = sorted((str(path), ("step", "validation_score")) for path in tmp_path.rglob("*.curves.parquet"))
+    expected = sorted((str(path), ("step", "validation_score")) for path in tmp_path.rglob("*.curves.parquet"))
     monkeypatch.setattr(pq, "ParquetFile", Counted)
     for name in DRAWN:
         tabulate(name, records)
-    assert sorted(read) == kept
+    assert sorted(read) == expected
     read.clear()
     page(records, {name: layout.make(records) for name, layout in LAYOUTS.items()})
-    assert sorted(read) == kept
+    assert sorted(read) == expected
 
 
-def test_what_is_drawn_does_not_grow_with_the_seeds() -> None:
+def test_size_of_figure_data_is_independent_of_the_number_of_seeds() -> None:
     rows = []
     for seeds in (1, 4):
         records = list(large_results.study(SYSTEMS, ("listops", "enwik8"), seeds))
@@ -137,12 +137,12 @@ def test_what_is_drawn_does_not_grow_with_the_seeds() -> None:
     assert min(rows[0].values()) >= 2 * len(SYSTEMS) - 2
 
 
-def test_a_record_takes_little_memory(tmp_path: Path) -> None:
+def test_memory_per_record_is_small(tmp_path: Path) -> None:
     count = large_results.fill(tmp_path, SYSTEMS, ("listops", "enwik8"), seeds=5)
-    load_all(tmp_path)  # what is kept once for all
+    load_all(tmp_path)  # allocates caches shared by all records
     tracemalloc.start()
     records = load_all(tmp_path)
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(records) == count
-    assert size / count < 60_000  # five thousand of them are 300 MB
+    assert size / count < 60_000  # 300 MB for 5,000 records

@@ -1,4 +1,4 @@
-"""The leaderboard: what is averaged, what is compared with what, and how it is written."""
+"""The long table: averages over seeds, rankings, comparability and output formats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.record_factory import EXAMPLES, MODELS, make_record
 
 
 def board() -> list[Record]:
-    """Four models over three seeds on one machine, with one modified, one diverged and one that ran out of memory."""
+    """Return all models with three seeds each, a variant, a modified protocol, a diverged seed and an OOM record."""
     return [
         *[make_record(model, seed=seed) for model in MODELS for seed in range(3)],
         make_record("performer", hash="ffff0000", differences={"model.mixer.features": 64}, position="rope"),
@@ -37,7 +37,7 @@ def row(frame: pd.DataFrame, variant: str, **where: object) -> pd.Series:
     return frame.iloc[0]
 
 
-def test_rows_on_partial_or_lossy_data_are_ranked_apart_and_every_table_says_so() -> None:
+def test_rows_on_partial_or_lossy_data_are_ranked_separately() -> None:
     whole = make_record("local", accuracy=0.3)
     part = make_record("transformer", accuracy=0.4, hash="00000001")
     part.data |= {"partial": "4,000 of 50,000 train rows", "lossy": "JPEG"}
@@ -48,7 +48,7 @@ def test_rows_on_partial_or_lossy_data_are_ranked_apart_and_every_table_says_so(
         assert "4,000 of 50,000 train rows; JPEG" in export.render(frame, format, 200)
 
 
-def test_other_ways_to_lengthen_have_columns_of_their_own() -> None:
+def test_other_length_variants_have_separate_columns() -> None:
     record = make_record()
     points = record.extrapolation["points"]
     points.append({**points[2], "variant": "filler", "score": 0.125, "floor": 0.25})
@@ -57,13 +57,13 @@ def test_other_ways_to_lengthen_have_columns_of_their_own() -> None:
     assert "12.5 %" not in export.render(leaderboard([record]), "markdown")
 
 
-def test_one_row_per_run() -> None:
+def test_runs_have_one_row_per_record() -> None:
     frame = runs(board())
     assert len(frame) == 16
     assert frame["score"].isna().sum() == 2
 
 
-def test_a_floor_that_is_called_after_bytes_is_a_share() -> None:
+def test_a_floor_with_bytes_in_its_name_is_not_an_integer() -> None:
     records = [make_record("transformer", seed=seed) for seed in range(2)]
     for record, floor in zip(records, (0.61, 0.63), strict=True):
         record.floors["bag_of_bytes"] = floor
@@ -80,29 +80,29 @@ def test_seeds_are_averaged_with_students_interval() -> None:
     assert local["statuses"] == "3 ok, 1 diverged"
 
 
-def test_one_seed_keeps_the_interval_over_its_examples() -> None:
+def test_one_seed_has_the_interval_over_its_examples() -> None:
     record = make_record(accuracy=0.3)
     only = leaderboard([record]).iloc[0]
     assert (only["low"], only["high"]) == (record.metrics["test"]["low"], record.metrics["test"]["high"])
     assert only["interval"] == f"{EXAMPLES:,} examples"
 
 
-def test_intervals_of_shares_stay_shares() -> None:
+def test_intervals_of_accuracies_are_within_0_and_1() -> None:
     wide = leaderboard([make_record(seed=0, accuracy=0.02), make_record(seed=1, accuracy=0.98)]).iloc[0]
     assert (wide["low"], wide["high"]) == (0.0, 1.0)
 
 
-def test_variants_of_a_model_are_rows_of_their_own() -> None:
+def test_variants_of_a_model_have_separate_rows() -> None:
     names = list(leaderboard(board())["variant"])
     assert sorted(names) == sorted([*MODELS, "performer · features=64 · rope", "transformer", "reformer"])
 
 
-def test_rows_that_only_their_hash_tells_apart_show_it() -> None:
+def test_rows_with_equal_names_show_their_hash() -> None:
     frame = leaderboard([make_record(hash="aaaa0000"), make_record(hash="bbbb0000")])
     assert sorted(frame["variant"]) == ["performer #aaaa0000", "performer #bbbb0000"]
 
 
-def test_a_modified_protocol_ranks_apart_and_never_compares() -> None:
+def test_a_modified_protocol_is_ranked_separately_and_not_comparable() -> None:
     frame = leaderboard(board())
     modified = row(frame, "transformer", section="modified")
     assert (modified["rank"], modified["comparable"], modified["modified"]) == (1, False, "train.steps")
@@ -112,7 +112,7 @@ def test_a_modified_protocol_ranks_apart_and_never_compares() -> None:
     assert frame.iloc[-1]["section"] == "modified"
 
 
-def test_protocols_tasks_and_versions_never_share_a_ranking() -> None:
+def test_protocols_tasks_and_versions_have_separate_rankings() -> None:
     newer = make_record(hash="bbbb0000", accuracy=0.4)
     assert newer.data is not None
     newer.data["version"] = "2"
@@ -121,7 +121,7 @@ def test_protocols_tasks_and_versions_never_share_a_ranking() -> None:
     assert list(leaderboard(records, protocol="small")["protocol"]) == ["small"]
 
 
-def test_scores_rank_across_hardware_and_speed_does_not() -> None:
+def test_scores_are_ranked_across_hardware_and_speed_within_hardware() -> None:
     records = [
         make_record(model, hardware=hardware) for model in ("transformer", "local") for hardware in ("cpu-a-2t", "h200")
     ]
@@ -132,7 +132,7 @@ def test_scores_rank_across_hardware_and_speed_does_not() -> None:
         assert row(group, "local")["speed_rank"] == 1
 
 
-def test_bits_per_character_rank_from_below() -> None:
+def test_lower_bits_per_character_rank_first() -> None:
     def with_bits(bits: float, model: str) -> Record:
         metric = {
             "bits_per_character": bits,
@@ -150,7 +150,7 @@ def test_bits_per_character_rank_from_below() -> None:
     assert "1.500 [1.400, 1.600]" in export.render(frame, "markdown")
 
 
-def test_comparable_is_within_ten_percent_of_the_transformer() -> None:
+def test_comparable_requires_parameters_within_10_percent_of_the_transformer() -> None:
     def body(model: str, size: int, active: int | None = None) -> Record:
         sizes = {"total": size, "body": size, "body_active": active or size, "embeddings": 0, "positions": 0, "head": 0}
         return make_record(model, parameters=sizes)
@@ -170,13 +170,13 @@ def test_comparable_is_within_ten_percent_of_the_transformer() -> None:
     assert pd.isna(row(leaderboard(other_task), "local")["comparable"])
 
 
-def test_the_tasks_own_floor_stands_beside_the_score() -> None:
+def test_the_headline_floor_is_the_one_of_the_task() -> None:
     only = leaderboard([make_record(accuracy=0.49)]).iloc[0]
     assert (only["floor_name"], only["floor"]) == ("root_operator", 0.32)
     assert only["skill"] == pytest.approx(0.25)
     assert only["floor_root_operator_and_digits"] == 0.335
-    alone = leaderboard([make_record(extrapolation=None)]).iloc[0]
-    assert alone["floor_name"] == "root_operator_and_digits"
+    without_points = leaderboard([make_record(extrapolation=None)]).iloc[0]
+    assert without_points["floor_name"] == "root_operator_and_digits"
 
 
 def test_scores_at_other_lengths_with_their_status() -> None:
@@ -190,7 +190,7 @@ def test_scores_at_other_lengths_with_their_status() -> None:
     assert "out_of_memory" in export.render(leaderboard([record]), "markdown")
 
 
-def test_speed_columns_belong_to_one_length_that_most_measured() -> None:
+def test_speed_columns_use_the_length_of_most_records() -> None:
     slow = make_record("transformer", speed_failures={8192: "timeout", 16384: "timeout"})
     others = [make_record("local"), make_record("performer")]
     assert set(leaderboard(others)["speed_length"]) == {16384}
@@ -202,7 +202,7 @@ def test_speed_columns_belong_to_one_length_that_most_measured() -> None:
     assert row(frame, "transformer")["train_limit"] == "timeout at 1024"
 
 
-def test_memory_of_cpu_and_gpu_never_share_a_column() -> None:
+def test_memory_of_cpu_and_gpu_has_separate_columns() -> None:
     frame = leaderboard([make_record(hardware="cpu-a-2t"), make_record(hardware="h200-bf16")])
     cpu, gpu = (row(frame, "performer", hardware=name) for name in ("cpu-a-2t", "h200-bf16"))
     assert pd.isna(cpu["train_peak_allocated_bytes"]) and cpu["train_peak_resident_growth_bytes"] > 0
@@ -210,7 +210,7 @@ def test_memory_of_cpu_and_gpu_never_share_a_column() -> None:
 
 
 @pytest.mark.parametrize("status", ["failed", "incompatible", "interrupted", "timeout"])
-def test_a_board_of_failures_alone_shows_them(status: str) -> None:
+def test_a_table_of_failures_shows_their_status(status: str) -> None:
     frame = leaderboard([make_record(status=status, speed=[], parameters=None)])
     assert frame.iloc[0]["statuses"] == f"1 {status}"
     assert pd.isna(frame.iloc[0]["rank"])
@@ -219,7 +219,7 @@ def test_a_board_of_failures_alone_shows_them(status: str) -> None:
 
 
 @pytest.mark.parametrize("width", [30, 60, 80, 100, 150, 300])
-def test_the_terminal_never_overflows_and_never_loses_a_column(width: int) -> None:
+def test_terminal_output_fits_the_width_and_contains_all_columns(width: int) -> None:
     text = export.render(leaderboard(board()), "terminal", width)
     assert max(len(line) for line in text.splitlines()) <= width
     words = " ".join(text.split())
@@ -227,7 +227,7 @@ def test_the_terminal_never_overflows_and_never_loses_a_column(width: int) -> No
         assert cell in words
 
 
-def test_csv_and_json_hold_what_was_measured_unrounded() -> None:
+def test_csv_and_json_contain_unrounded_values() -> None:
     frame = leaderboard(board())
     read = pd.read_csv(StringIO(export.render(frame, "csv")))
     assert list(read.columns) == list(frame.columns)
@@ -237,17 +237,17 @@ def test_csv_and_json_hold_what_was_measured_unrounded() -> None:
     assert isinstance(rows[0]["parameters_body"], int) and rows[0]["comparable"] is True
 
 
-def test_markdown_survives_pipes_in_names() -> None:
+def test_pipes_in_names_are_escaped_in_markdown() -> None:
     text = export.render(leaderboard([make_record(differences={"model.mixer.kind": "a|b"})]), "markdown")
     assert "kind=a\\|b" in text
 
 
-def test_formats_are_named_when_one_is_unknown() -> None:
+def test_an_unknown_format_raises_an_error_with_the_known_formats() -> None:
     with pytest.raises(UserError, match="terminal, markdown, latex, csv, json"):
         export.render(leaderboard(board()), "word")
 
 
-def test_an_empty_board_is_a_board() -> None:
+def test_a_leaderboard_without_records_is_empty() -> None:
     empty = leaderboard([])
     assert empty.empty
     assert "No records yet" in export.render(empty)
@@ -255,7 +255,7 @@ def test_an_empty_board_is_a_board() -> None:
     assert "No records yet" in export.render(empty, "markdown")
 
 
-def test_files(tmp_path: Path) -> None:
+def test_written_files_are_independent_of_the_order_of_records(tmp_path: Path) -> None:
     paths = export.write(leaderboard(board()), tmp_path / "new")
     suffixes = ("csv", "json", "md", "parquet", "tex")
     assert sorted(path.name for path in paths) == [f"leaderboard.{suffix}" for suffix in suffixes]
@@ -265,13 +265,13 @@ def test_files(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in paths] == first
 
 
-def test_an_unwritable_folder_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_an_unwritable_folder_raises_a_user_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="--results"):
         export.write(leaderboard(board()), tmp_path / "file")
 
 
-def test_the_row_of_a_run_has_interval_and_floors() -> None:
+def test_row_for_contains_interval_floors_and_status() -> None:
     text = export.row_for(make_record(accuracy=0.3815), width=120)
     assert "38.1 % [36.0, 40.3]" in text or "38.2 % [36.0, 40.3]" in text
     assert "root operator 32.0 %" in text and "majority 17.1 %" in text

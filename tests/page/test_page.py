@@ -1,4 +1,4 @@
-"""The page without a browser: one sound file that loads nothing, with the numbers of the tables."""
+"""The HTML page without a browser: a valid self-contained file with the numbers of the tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NASTY = "</script><img src=x onerror=alert(1)>"
 
 
 class Parsed(HTMLParser):
-    """Elements with their attributes, tables as rows of values to sort by, and whether all tags are closed in order."""
+    """The elements of a page with their attributes; asserts that tags are closed in order."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Parsed(HTMLParser):
         ]
 
 
-def made(records: list[Record]) -> tuple[str, dict[str, pd.DataFrame]]:
+def build(records: list[Record]) -> tuple[str, dict[str, pd.DataFrame]]:
     frames = {name: layout.make(records) for name, layout in LAYOUTS.items()}
     return page(records, frames), frames
 
@@ -77,16 +77,16 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> list[Record]:
 
 
 @pytest.fixture(scope="module")
-def whole(records: list[Record]) -> tuple[str, dict[str, pd.DataFrame]]:
-    return made(records)
+def built(records: list[Record]) -> tuple[str, dict[str, pd.DataFrame]]:
+    return build(records)
 
 
 def data_of(text: str) -> dict:
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
 
 
-def test_the_file_is_whole_and_loads_nothing(whole: tuple[str, dict[str, pd.DataFrame]]) -> None:
-    text, _ = whole
+def test_the_file_is_valid_and_loads_nothing(built: tuple[str, dict[str, pd.DataFrame]]) -> None:
+    text, _ = built
     parsed = Parsed(text)
     assert parsed.open == []
     for _, attributes in parsed.elements:
@@ -100,8 +100,10 @@ def test_the_file_is_whole_and_loads_nothing(whole: tuple[str, dict[str, pd.Data
     assert len(identifiers) == len(set(identifiers))
 
 
-def test_the_policy_admits_the_page_s_own_script_and_style_alone(whole: tuple[str, dict[str, pd.DataFrame]]) -> None:
-    text, _ = whole
+def test_the_content_security_policy_allows_only_the_script_and_style_of_the_page(
+    built: tuple[str, dict[str, pd.DataFrame]],
+) -> None:
+    text, _ = built
     [policy] = [found["content"] for found in Parsed(text).all("meta") if "http-equiv" in found]
     assert policy.startswith("default-src 'none'; ") and "unsafe" not in policy and "http" not in policy
     for tag in ("script", "style"):
@@ -111,7 +113,7 @@ def test_the_policy_admits_the_page_s_own_script_and_style_alone(whole: tuple[st
 
 
 def rows_by_body(text: str, table: str) -> list[tuple[str, dict[str, str]]]:
-    """The kind of body and the values to sort by, by the key of the column, of each row of a table."""
+    """Return for each row of a table the kind of its body and its sort values by column key."""
     board = text.partition(f'id="board-{table}"')[2].partition("</figure>")[0]
     keys = re.findall(r'<th scope="col" data-key="([^"]+)"', board)
     found = []
@@ -124,8 +126,8 @@ def rows_by_body(text: str, table: str) -> list[tuple[str, dict[str, str]]]:
     return found
 
 
-def test_cells_sort_by_the_unrounded_numbers_of_the_tables(whole: tuple[str, dict[str, pd.DataFrame]]) -> None:
-    text, frames = whole
+def test_sort_values_are_the_unrounded_numbers_of_the_tables(built: tuple[str, dict[str, pd.DataFrame]]) -> None:
+    text, frames = built
     board = frames["long"]
     own = board[(board["protocol"] == "small") & (board["task"] == "listops")]
     shown = [values for kind, values in rows_by_body(text, "small-listops-2") if kind in ("ranked", "modified")]
@@ -139,17 +141,17 @@ def test_cells_sort_by_the_unrounded_numbers_of_the_tables(whole: tuple[str, dic
         assert sorted(scores) == sorted(overview[f"score_{label}"].dropna())
 
 
-def test_readers_see_the_numbers_of_the_other_formats(whole: tuple[str, dict[str, pd.DataFrame]]) -> None:
-    text, frames = whole
+def test_the_page_shows_the_numbers_of_the_other_formats(built: tuple[str, dict[str, pd.DataFrame]]) -> None:
+    text, frames = built
     readable = re.sub(r"<(script|style)\b.*?</\1>", "", text, flags=re.DOTALL)
-    said = set(re.findall(r"\d+\.\d+", re.sub(r"<[^>]*>", " ", readable)))
+    shown_numbers = set(re.findall(r"\d+\.\d+", re.sub(r"<[^>]*>", " ", readable)))
     for layout in ("wide", "published"):
         markdown = export.render(frames[layout], "markdown", layout=layout)
-        assert set(re.findall(r"\d+\.\d+", markdown)) <= said
+        assert set(re.findall(r"\d+\.\d+", markdown)) <= shown_numbers
 
 
-def test_tracks_and_sections_never_share_rows(whole: tuple[str, dict[str, pd.DataFrame]]) -> None:
-    text, _ = whole
+def test_tracks_and_sections_have_separate_rows(built: tuple[str, dict[str, pd.DataFrame]]) -> None:
+    text, _ = built
     tracks = re.findall(r'<section class="track[^"]*" data-track="([^"]+)"', text)
     assert tracks == ["quick", "small", "_published"]
     kinds = [kind for kind, _ in rows_by_body(text, "small-all")]
@@ -161,8 +163,8 @@ def test_tracks_and_sections_never_share_rows(whole: tuple[str, dict[str, pd.Dat
     assert text.count("arXiv 2102.03902, img/LRA.png (2021)") >= 5
 
 
-def test_details_hold_every_seed_with_its_end_and_one_command(whole: tuple[str, dict[str, pd.DataFrame]]) -> None:
-    text, frames = whole
+def test_details_contain_every_seed_and_one_command(built: tuple[str, dict[str, pd.DataFrame]]) -> None:
+    text, frames = built
     data = data_of(text)
     assert len(data["cells"]) == len(frames["long"])
     assert sum(len(cell["seeds"]) for cell in data["cells"]) == 64
@@ -177,8 +179,8 @@ def test_details_hold_every_seed_with_its_end_and_one_command(whole: tuple[str, 
     assert "lr" not in cell["config"] and "steps: 500" in "".join(data["pool"][at] for at in cell["config"])
 
 
-def test_curves_are_those_of_the_records(records: list[Record], whole: tuple[str, dict[str, pd.DataFrame]]) -> None:
-    text, frames = whole
+def test_charts_show_the_data_of_the_records(records: list[Record], built: tuple[str, dict[str, pd.DataFrame]]) -> None:
+    text, frames = built
     place = frames["long"].query("model == 'luna' and task == 'listops'").index[0]
     drawn = {chart["title"]: chart for chart in data_of(text)["cells"][place]["charts"]}
     assert list(drawn) == ["Learning curve", "Score over length", "Time of a step", "Memory of a step"]
@@ -193,11 +195,11 @@ def test_curves_are_those_of_the_records(records: list[Record], whole: tuple[str
     times = {series["name"]: series["points"] for series in drawn["Time of a step"]["series"]}
     expected = [1e3 * point["median_seconds"] for point in own[0].speed if point["mode"] == "train"]
     assert [point[1] for point in times["training"]] == pytest.approx(expected, rel=1e-4)
-    # The reference ran out of memory at the longest length, and the one on the other machine is another's.
+    # The transformer on this machine ran out of memory at the longest length; other machines are not used.
     assert [point[0] for point in times["transformer, training"]] == [1024, 2048, 4096, 8192]
 
 
-def test_a_long_learning_curve_keeps_its_last_step(tmp_path: Path) -> None:
+def test_a_subsampled_learning_curve_includes_its_last_step(tmp_path: Path) -> None:
     record = make_record()
     store.write(record, tmp_path, make_curves(1001, every=7))
     [series] = charts.learning(store.load_all(tmp_path))["series"]
@@ -205,12 +207,12 @@ def test_a_long_learning_curve_keeps_its_last_step(tmp_path: Path) -> None:
     assert len(steps) <= charts.POINTS and steps[-1] == 1001 and steps == sorted(steps)
 
 
-def test_names_are_text_wherever_they_come_from() -> None:
+def test_names_are_escaped() -> None:
     records = [
         make_record("local", differences={"model.mixer.kind": NASTY}, protocol_modified=[NASTY]),
         make_record("performer", status="failed", reason=NASTY, command=NASTY, config={"task": NASTY}),
     ]
-    text, _ = made(records)
+    text, _ = build(records)
     assert "<img" not in text and text.count("</script>") == 2
     assert Parsed(text).open == []
     assert "&lt;img src=x onerror=alert(1)&gt;" in text
@@ -218,32 +220,32 @@ def test_names_are_text_wherever_they_come_from() -> None:
     assert cell["seeds"][0]["reason"] == NASTY
 
 
-def test_without_records_the_page_says_what_makes_one() -> None:
-    text, _ = made([])
+def test_the_page_without_records_states_how_to_create_one() -> None:
+    text, _ = build([])
     parsed = Parsed(text)
     assert parsed.open == [] and "No records yet" in text
     assert data_of(text) == {"cells": [], "pool": []}
     assert re.findall(r'<section class="track[^"]*" data-track="([^"]+)"', text) == ["_published"]
 
 
-def test_a_record_that_got_nowhere_has_a_row_and_details() -> None:
+def test_a_record_without_results_has_a_row_and_details() -> None:
     bare = make_record("reformer", status="failed", parameters=None, data=None, speed=[], growth={}, flops=None,
                        energy=None, capability=None)  # fmt: skip
-    text, frames = made([bare])
+    text, frames = build([bare])
     assert len(frames["long"]) == 1
     [cell] = data_of(text)["cells"]
     assert cell["charts"] == [] and cell["seeds"][0]["status"] == "failed"
     assert '<span class="badge open" title="an error ended the cell' in text
 
 
-def test_the_same_records_in_any_order_make_the_same_page(
-    records: list[Record], whole: tuple[str, dict[str, pd.DataFrame]]
+def test_the_page_is_independent_of_the_order_of_records(
+    records: list[Record], built: tuple[str, dict[str, pd.DataFrame]]
 ) -> None:
-    text, frames = whole
+    text, frames = built
     assert page(list(reversed(records)), frames) == text
 
 
-def test_the_command_prints_or_writes_the_page(
+def test_leaderboard_command_prints_or_writes_the_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store.write(make_record("performer"), tmp_path)
@@ -256,28 +258,28 @@ def test_the_command_prints_or_writes_the_page(
 
     code, printed, _ = command("--format", "html")
     assert code == 0 and Parsed(printed).open == [] and len(data_of(printed)["cells"]) == 1
-    code, printed, told = command("--write")
-    assert code == 0 and "leaderboard.html" in told and "performer" in printed
+    code, printed, log = command("--write")
+    assert code == 0 and "leaderboard.html" in log and "performer" in printed
     assert len(data_of((tmp_path / "leaderboard.html").read_text())["cells"]) == 1
-    for arguments, told in (
-        (("--format", "html", "--layout", "wide"), "--layout wide: an HTML page holds every layout"),
+    for arguments, message in (
+        (("--format", "html", "--layout", "wide"), "--layout wide: an HTML page contains every layout"),
         (("--format", "htm"), "--format htm: choose terminal, markdown, latex, csv, json, html"),
         (("--format", "html", "--task", "listop"), "did you mean listops"),
     ):
         code, _, error = command(*arguments)
-        assert code == 2 and told in error
+        assert code == 2 and message in error
 
 
-def test_a_folder_that_cannot_be_written_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_an_unwritable_folder_raises_a_user_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="--results"):
         write_page([], {name: layout.make([]) for name, layout in LAYOUTS.items()}, tmp_path / "file")
 
 
-def test_badges_say_what_they_mean() -> None:
+def test_badges_have_explanations() -> None:
     assert badge("diverged 1/3").help.startswith("1 of 3 seeds: the loss")
     assert badge("oom 2/2").tone == "ended" and "too little memory" in badge("oom 2/2").help
-    assert badge("oom@8k").help == "the step benchmark ended at 8k tokens, out of memory"
+    assert badge("oom@8k").help == "the step benchmark failed at 8k tokens (out of memory)"
     assert badge("no 4x").help == "no score at 4 times the training length"
     assert badge("interrupted").tone == "open"
     merged = badges_by_task({"listops": "oom@8k, no 4x", "text": "oom@8k", "image": ""})
@@ -285,14 +287,14 @@ def test_badges_say_what_they_mean() -> None:
     assert merged[0].help.endswith(": listops, text")
 
 
-def test_commands_of_seeds_that_differ_otherwise_keep_a_line_each() -> None:
+def test_commands_that_differ_in_more_than_the_seed_have_separate_lines() -> None:
     same = [make_record(seed=seed) for seed in (0, 4)]
     assert facts.command(same).endswith("seed=0,4")
     other = make_record(seed=5, command="lra-bench bench task=listops model=performer train.lr=1 seed=5")
     assert facts.command([*same, other]).count("\n") == 2
 
 
-def test_every_colour_is_readable_on_the_dark_ground() -> None:
+def test_every_colour_is_readable_on_the_dark_background() -> None:
     assert contrast("#000000", "#FFFFFF") == pytest.approx(21)
     hues = {look("transformer", "full").colour, look("x", "control").colour}
     hues |= {family.hue for family in FAMILIES.values()}

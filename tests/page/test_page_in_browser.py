@@ -1,4 +1,4 @@
-"""The page as people use it, in Chromium: it sorts, filters, opens rows, fits a phone, and asks nobody for anything."""
+"""The HTML page in Chromium: sorting, filters, details of rows, small screens, and no network requests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.record_factory import make_record
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 
 NASTY = "<img src=x onerror=alert(1)>"
 SMALL = "#track=small"
@@ -26,11 +26,11 @@ LISTOPS = "#track=small&task=listops"
 
 
 @dataclass
-class Seen:
-    """What a page did that it should not have done."""
+class Observed:
+    """Requests, console messages and dialogs of a page."""
 
     requests: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
     dialogs: list[str] = field(default_factory=list)
 
 
@@ -55,39 +55,42 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def seen() -> Seen:
-    return Seen()
+def observed() -> Observed:
+    return Observed()
 
 
 @pytest.fixture
-def visit(browser: Any, address: str, seen: Seen) -> Iterator[Any]:
-    """Opens the page at a ``#`` in a window of its own; afterwards nothing may have been asked for or complained of."""
+def visit(browser: Any, address: str, observed: Observed) -> Iterator[Any]:
+    """Return a function that opens the page at a URL fragment in a new context.
+
+    At the end of the test, there must be no other requests, console messages or dialogs.
+    """
     contexts = []
 
     def open_page(at: str = "", **options: Any) -> Any:
         contexts.append(browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options}))
         page = contexts[-1].new_page()
-        page.on("request", lambda request: seen.requests.append(request.url))
-        page.on("console", lambda message: seen.complaints.append(message.text))
-        page.on("pageerror", lambda error: seen.complaints.append(str(error)))
-        page.on("dialog", lambda dialog: (seen.dialogs.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: observed.requests.append(request.url))
+        page.on("console", lambda message: observed.messages.append(message.text))
+        page.on("pageerror", lambda error: observed.messages.append(str(error)))
+        page.on("dialog", lambda dialog: (observed.dialogs.append(dialog.message), dialog.dismiss()))
         page.goto(address + at)
         return page
 
     yield open_page
     for context in contexts:
         context.close()
-    assert {url.partition("#")[0] for url in seen.requests} == {address}
-    assert (seen.complaints, seen.dialogs) == ([], [])
+    assert {url.partition("#")[0] for url in observed.requests} == {address}
+    assert (observed.messages, observed.dialogs) == ([], [])
 
 
 def shown(page: Any, selector: str) -> list[str]:
-    """The text of what is visible."""
+    """Return the texts of the visible elements."""
     return page.locator(f"{selector}:visible").all_inner_texts()
 
 
 def column(page: Any, key: str, body: str = "ranked") -> list[tuple[float | None, str]]:
-    """The value to sort by and the text of the cells of a column in the one table that is visible, row by row."""
+    """Return the sort value and the text of each cell of a column in the visible table."""
     return page.evaluate(
         """([key, kind]) => {
           const table = [...document.querySelectorAll("main table")].find((each) => each.checkVisibility());
@@ -105,7 +108,7 @@ def head(page: Any, key: str) -> Any:
     return page.locator(f'th[data-key="{key}"]:visible')
 
 
-def test_scores_with_intervals_sort_as_numbers_with_the_missing_last(visit: Any) -> None:
+def test_scores_are_sorted_as_numbers_with_missing_values_last(visit: Any) -> None:
     page = visit(SMALL)
     button = head(page, "enwik8").get_by_role("button")
     before = column(page, "enwik8")
@@ -122,10 +125,10 @@ def test_scores_with_intervals_sort_as_numbers_with_the_missing_last(visit: Any)
     head(page, "relative_speed").get_by_role("button").click()
     local = [value for value, _ in column(page, "relative_speed")]
     texts = sorted((text for _, text in column(page, "relative_speed")), reverse=True)
-    assert max(local) > 100 and not texts[0].startswith("110")  # as text 8.26 would stand before 110.04
+    assert max(local) > 100 and not texts[0].startswith("110")  # sorted as text, 8.26 precedes 110.04
 
 
-def test_the_keyboard_sorts_too(visit: Any) -> None:
+def test_tables_are_sorted_with_the_keyboard(visit: Any) -> None:
     page = visit(SMALL)
     head(page, "listops").get_by_role("button").focus()
     page.keyboard.press("Enter")
@@ -136,7 +139,7 @@ def test_the_keyboard_sorts_too(visit: Any) -> None:
     assert page.evaluate("document.activeElement.closest('th').dataset.key") == "listops"
 
 
-def test_speed_is_sorted_within_each_hardware(visit: Any) -> None:
+def test_speed_is_sorted_separately_for_each_hardware(visit: Any) -> None:
     page = visit(LISTOPS)
     head(page, "train_tokens_per_second").get_by_role("button").click()
     machines = [text for _, text in column(page, "hardware")]
@@ -147,13 +150,13 @@ def test_speed_is_sorted_within_each_hardware(visit: Any) -> None:
     ]
     assert [machine for machine, _ in groups] == ["cpu-epyc-2t", "h200-bf16"]
     assert all(values == sorted(values, reverse=True) for _, values in groups)
-    assert groups[1][1][0] > groups[0][1][1]  # across machines the order would be another
-    assert "never across" in " ".join(shown(page, ".machines"))
+    assert groups[1][1][0] > groups[0][1][1]  # the order across machines is different
+    assert "sorted separately" in " ".join(shown(page, ".machines"))
     page.get_by_role("combobox", name="Hardware").select_option("cpu-epyc-2t")
     assert shown(page, ".machines") == []
 
 
-def test_filters_choose_rows_and_the_address_keeps_them(visit: Any) -> None:
+def test_filters_select_rows_and_are_stored_in_the_url(visit: Any) -> None:
     page = visit()
     page.get_by_role("combobox", name="Track").select_option("small")
     page.get_by_role("combobox", name="Task").select_option("listops")
@@ -162,7 +165,7 @@ def test_filters_choose_rows_and_the_address_keeps_them(visit: Any) -> None:
     page.get_by_role("combobox", name="Family").select_option("sparse")
     page.get_by_role("combobox", name="Hardware").select_option("h200-bf16")
     assert [name.split()[0] for name in shown(page, "tr.row.measured th.variant")] == ["local"]
-    assert page.get_by_role("status").first.inner_text() == "4 rows shown"  # and three floors
+    assert page.get_by_role("status").first.inner_text() == "4 rows shown"  # includes three floors
     linked = visit(page.evaluate("location.hash"))
     assert shown(linked, "tr.row.measured th.variant") == shown(page, "tr.row.measured th.variant")
     linked.get_by_role("button", name="Reset").click()
@@ -185,7 +188,7 @@ def test_published_rows_can_be_hidden(visit: Any) -> None:
     assert shown(page, "tbody.published tr") == [] and "published=no" in page.evaluate("location.hash")
 
 
-def test_a_row_opens_by_click_and_by_key(visit: Any) -> None:
+def test_a_row_is_opened_by_click_and_by_key(visit: Any) -> None:
     page = visit(LISTOPS)
     row = page.locator('tr.row[data-name="longformer"]:visible')
     button = row.locator("button.open")
@@ -206,7 +209,7 @@ def test_a_row_opens_by_click_and_by_key(visit: Any) -> None:
     assert page.locator("tr.detail:visible").count() == 0
 
 
-def test_details_follow_their_row_and_know_all_tasks(visit: Any) -> None:
+def test_details_follow_their_row_and_contain_all_tasks(visit: Any) -> None:
     page = visit(SMALL)
     page.locator('tr.row[data-name="local"][data-hardware^=cpu] button.open:visible').first.click()
     tasks = page.get_by_role("group", name="Task")
@@ -223,7 +226,7 @@ def test_the_command_is_copied_from_a_local_file(visit: Any) -> None:
     page.get_by_role("button", name="Copy").first.click()
     page.get_by_role("button", name="Copied").wait_for()
     assert page.evaluate("navigator.clipboard.readText()").startswith("lra-bench bench task=listops model=longformer")
-    # Without the modern interface, what is selected is copied.
+    # Without the clipboard API, the selection is copied.
     page.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
     copied = page.evaluate(
         """() => new Promise((done) => {
@@ -235,7 +238,7 @@ def test_the_command_is_copied_from_a_local_file(visit: Any) -> None:
     assert copied.startswith("task:")
 
 
-def test_a_hostile_name_is_text(visit: Any, seen: Seen) -> None:
+def test_names_with_html_are_shown_as_text(visit: Any, observed: Observed) -> None:
     page = visit(LISTOPS)
     row = page.locator("tr.row:visible", has_text=NASTY)
     row.locator("button.open").click()
@@ -245,7 +248,7 @@ def test_a_hostile_name_is_text(visit: Any, seen: Seen) -> None:
     assert len(shown(page, "button.open")) == 1
 
 
-def test_light_and_dark_differ_and_can_be_chosen(visit: Any) -> None:
+def test_light_and_dark_themes_can_be_selected(visit: Any) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     reference = "getComputedStyle(document.querySelector('[data-name=transformer] .dot')).backgroundColor"
     light, dark = visit(), visit(color_scheme="dark")
@@ -259,7 +262,7 @@ def test_light_and_dark_differ_and_can_be_chosen(visit: Any) -> None:
 
 
 @pytest.mark.parametrize("at", [SMALL, LISTOPS, "#track=_published&q=reformer"])
-def test_a_phone_scrolls_tables_and_not_the_page(visit: Any, at: str) -> None:
+def test_tables_scroll_on_small_screens_and_the_page_does_not(visit: Any, at: str) -> None:
     page = visit(at, viewport={"width": 390, "height": 844})
     if at != SMALL and "published" not in at:
         page.locator("button.open:visible").first.click()
@@ -274,7 +277,7 @@ def test_a_phone_scrolls_tables_and_not_the_page(visit: Any, at: str) -> None:
         assert box.evaluate("each => each.scrollLeft") == 150 and first["x"] >= box.bounding_box()["x"] >= 0
 
 
-def test_what_is_focused_is_seen(visit: Any) -> None:
+def test_focused_elements_are_outlined(visit: Any) -> None:
     page = visit(SMALL)
     page.keyboard.press("Tab")
     reached = set()
@@ -285,7 +288,7 @@ def test_what_is_focused_is_seen(visit: Any) -> None:
     assert {"sortbutton", "openbutton", "scrolldiv"} <= reached
 
 
-def test_without_a_script_all_tables_are_there(visit: Any) -> None:
+def test_all_tables_are_visible_without_scripts(visit: Any) -> None:
     page = visit(java_script_enabled=False)
     assert page.locator(".board table").count() > 6
     assert page.locator('[id="board-small-listops-2"] tr.row').first.is_visible()
