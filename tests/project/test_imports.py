@@ -1,4 +1,4 @@
-"""Imports run one way, in no cycle, and planning a run loads no heavy library."""
+"""Imports follow the order of the packages without cycles, and planning a run loads no heavy library."""
 
 import ast
 import re
@@ -38,7 +38,7 @@ HEAVY = ("torch", "datasets", "pyarrow", "pandas", "numba", "scipy", "matplotlib
 
 @dataclass(frozen=True)
 class Import:
-    """One imported module of this package: its dotted name, the line, whether it is written with dots."""
+    """An import of a module of this package: its dotted name, its line, and whether it is a relative import."""
 
     target: str
     line: int
@@ -46,7 +46,7 @@ class Import:
 
 
 def module_paths() -> dict[str, Path]:
-    """Every module of the package by the name that it has once installed."""
+    """Return every module of the package, by its name in the installed package."""
     found = {}
     for package, folder in FOLDERS.items():
         for path in folder.rglob("*.py"):
@@ -59,9 +59,9 @@ MODULES = module_paths()
 
 
 def order() -> list[str]:
-    """Modules and packages of ``lra_bench``, lowest first, as the table of docs/architecture.md lists them."""
+    """Return the modules and packages of ``lra_bench`` in the order of the table in docs/architecture.md."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    table = text.partition("## The packages")[2].partition("\n## ")[0]
+    table = text.partition("## Packages")[2].partition("\n## ")[0]
     return re.findall(r"^\| `(\w+)(?:\.py|/)` \|", table, re.MULTILINE)
 
 
@@ -69,9 +69,9 @@ ORDER = order()
 
 
 def imports_of(name: str, source: str, known: set[str], *, is_package: bool = False) -> Iterator[Import]:
-    """Imports of this package that the source of module ``name`` makes, inside functions and for types too.
+    """Yield the imports from this package in the source of module ``name``, also inside functions and for types.
 
-    ``from a import b`` means ``a.b`` where that is a module among ``known``, else ``a``.
+    ``from a import b`` is an import of ``a.b`` if that is a module in ``known``, otherwise of ``a``.
     """
     for node in ast.walk(ast.parse(source)):
         found = []
@@ -88,7 +88,7 @@ def imports_of(name: str, source: str, known: set[str], *, is_package: bool = Fa
 
 
 def graph_of(modules: Mapping[str, Path]) -> dict[str, list[Import]]:
-    """What each module imports of this package."""
+    """Return the imports of each module from this package."""
     return {
         name: list(imports_of(name, path.read_text(), set(modules), is_package=path.name == "__init__.py"))
         for name, path in modules.items()
@@ -100,12 +100,12 @@ def within(name: str, package: str) -> bool:
 
 
 def part(name: str) -> str:
-    """The package or module directly below ``lra_bench`` that ``name`` belongs to; empty for ``lra_bench`` itself."""
+    """Return the package or module directly below ``lra_bench`` that contains ``name``; empty for ``lra_bench``."""
     return name.partition(".")[2].partition(".")[0]
 
 
 def wrong_way(name: str, imports: list[Import]) -> list[str]:
-    """Each import of module ``name`` that breaks a rule, with the rule."""
+    """Return the imports of module ``name`` that break a rule, each with the rule."""
     home = next((package for package in MAY_IMPORT if within(name, package)), None)
     return [
         f"{name}:{each.line} imports {each.target}: {rule}" for each in imports if (rule := broken(name, home, each))
@@ -113,25 +113,25 @@ def wrong_way(name: str, imports: list[Import]) -> list[str]:
 
 
 def broken(name: str, home: str | None, found: Import) -> str:
-    """The rule that an import breaks, empty if none."""
+    """Return the rule that an import breaks, or an empty string."""
     if home is None:
         if any(within(found.target, package) for package in MAY_IMPORT):
-            return "lra_bench/ reaches tasks and models through _target_ only"
-        above, own = part(found.target), part(name)
-        if own and not above:
+            return "lra_bench/ must not import tasks and models; they are loaded by _target_"
+        imported, importing = part(found.target), part(name)
+        if importing and not imported:
             return "lra_bench/__init__.py is the public interface; packages must not import it"
-        if own and ORDER.index(above) > ORDER.index(own):
-            return f"{above} comes after {own} in the table of docs/architecture.md"
+        if importing and ORDER.index(imported) > ORDER.index(importing):
+            return f"{imported} comes after {importing} in the table of docs/architecture.md"
         return ""
     if within(found.target, home):
-        return "" if found.relative else "neighbours are imported relatively"
+        return "" if found.relative else "modules of the same package must be imported relatively"
     if found.relative or not any(within(found.target, allowed) for allowed in MAY_IMPORT[home]):
         return f"may import {' and '.join(MAY_IMPORT[home])}"
     return ""
 
 
 def cycle(graph: Mapping[str, set[str]]) -> list[str]:
-    """One cycle of imports, its first member repeated at the end; empty if there is none."""
+    """Return a cycle of imports, with its first member repeated at the end; empty if there is none."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -140,7 +140,7 @@ def cycle(graph: Mapping[str, set[str]]) -> list[str]:
 
 
 def folders(graph: Mapping[str, list[Import]], modules: Mapping[str, Path]) -> dict[str, set[str]]:
-    """The same graph between folders: which package imports modules of which other."""
+    """Return the import graph between folders: the packages whose modules each package imports."""
 
     def folder(name: str) -> str:
         return name if modules[name].name == "__init__.py" else name.rpartition(".")[0]
@@ -153,16 +153,16 @@ def folders(graph: Mapping[str, list[Import]], modules: Mapping[str, Path]) -> d
     return found
 
 
-def test_every_folder_of_the_project_is_read() -> None:
+def test_modules_of_every_folder_are_found() -> None:
     assert {"lra_bench.contracts", "lra_bench.models.mixer", "lra_bench.tasks", "lra_bench.conf.model"} <= set(MODULES)
 
 
-def test_the_top_level_holds_the_shared_modules_and_packages_alone() -> None:
-    # Folders that hold byte code alone were left by an older layout.
+def test_the_top_level_contains_only_shared_modules_and_packages() -> None:
+    # Folders that contain only byte code remain from an older layout.
     files = (path for path in (ROOT / "lra_bench").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    there = {path.relative_to(ROOT / "lra_bench").parts[0] for path in files}
+    entries = {path.relative_to(ROOT / "lra_bench").parts[0] for path in files}
     packages = {path.parent.name for path in (ROOT / "lra_bench").glob("*/__init__.py")}
-    assert there - packages == TOP_LEVEL_FILES
+    assert entries - packages == TOP_LEVEL_FILES
 
 
 def test_the_order_names_every_module_and_package_once() -> None:
@@ -171,7 +171,7 @@ def test_the_order_names_every_module_and_package_once() -> None:
     )
 
 
-def test_imports_run_one_way() -> None:
+def test_imports_follow_the_order() -> None:
     assert [wrong for name, imports in graph_of(MODULES).items() for wrong in wrong_way(name, imports)] == []
 
 
@@ -181,24 +181,24 @@ def test_no_module_and_no_folder_imports_itself_through_others() -> None:
     assert cycle(folders(graph, MODULES)) == []
 
 
-def test_the_way_of_a_run_is_nine_files_and_none_reaches_back() -> None:
+def test_the_nine_modules_of_a_run_do_not_import_earlier_ones() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    way = re.findall(r"^\d\. `lra_bench/([\w/]+)\.py`", text.partition("## The way of a run")[2], re.MULTILINE)
-    stations = ["lra_bench." + station.replace("/", ".") for station in way]
-    assert len(stations) == 9 and set(stations) <= set(MODULES)
+    paths = re.findall(r"^\d\. `lra_bench/([\w/]+)\.py`", text.partition("## Steps of a run")[2], re.MULTILINE)
+    modules = ["lra_bench." + path.replace("/", ".") for path in paths]
+    assert len(modules) == 9 and set(modules) <= set(MODULES)
     graph = {name: {each.target for each in imports} for name, imports in graph_of(MODULES).items()}
-    for number, station in enumerate(stations):
-        assert not reached(station, graph) & set(stations[:number]), station
+    for number, module in enumerate(modules):
+        assert not reached(module, graph) & set(modules[:number]), module
 
 
 def reached(name: str, graph: Mapping[str, set[str]]) -> set[str]:
-    """Every module that ``name`` imports, directly or through others."""
+    """Return all modules that ``name`` imports, directly or indirectly."""
     found: set[str] = set()
-    left = [name]
-    while left:
-        new = graph.get(left.pop(), set()) - found
+    stack = [name]
+    while stack:
+        new = graph.get(stack.pop(), set()) - found
         found |= new
-        left += new
+        stack += new
     return found
 
 
@@ -208,14 +208,14 @@ def test_planning_modules_load_no_heavy_library(name: str) -> None:
 
 
 def heavy_after(statement: str) -> list[str]:
-    """Heavy libraries that a fresh interpreter has loaded after ``statement``."""
+    """Return the heavy libraries that a new interpreter has loaded after ``statement``."""
     code = f"import sys; {statement}; print(*[name for name in {HEAVY!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
 
-# Each rule must catch what it forbids.
+# Tests of the rules themselves.
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def heavy_after(statement: str) -> list[str]:
         ("lra_bench.contracts", "if TYPE_CHECKING:\n    from lra_bench.data.cache import Cache"),
     ],
 )
-def test_an_import_against_the_order_is_caught(name: str, source: str) -> None:
+def test_an_import_against_the_order_is_detected(name: str, source: str) -> None:
     assert wrong_way(name, list(imports_of(name, source, {*MODULES, name})))
 
 
@@ -259,7 +259,7 @@ def test_an_import_against_the_order_is_caught(name: str, source: str) -> None:
         ("lra_bench", "def load_records():\n    from lra_bench.tracking import reading"),
     ],
 )
-def test_an_import_along_the_order_is_accepted(name: str, source: str) -> None:
+def test_an_import_that_follows_the_order_is_accepted(name: str, source: str) -> None:
     assert wrong_way(name, list(imports_of(name, source, set(MODULES)))) == []
 
 
@@ -274,7 +274,7 @@ def test_relative_imports_are_resolved_from_modules_and_from_packages() -> None:
 @pytest.mark.parametrize(
     "closing", ["import lra_bench.data.a", "if TYPE_CHECKING:\n    from lra_bench.data import a", "from .a import X"]
 )
-def test_a_cycle_is_caught_even_inside_a_function_or_for_types_alone(closing: str) -> None:
+def test_a_cycle_is_detected_also_inside_a_function_or_for_types_only(closing: str) -> None:
     sources = {
         "lra_bench.data.a": "from lra_bench.data import b",
         "lra_bench.data.b": "def later():\n    from lra_bench.data.c import x",
@@ -286,7 +286,7 @@ def test_a_cycle_is_caught_even_inside_a_function_or_for_types_alone(closing: st
     assert cycle(graph) == []
 
 
-def test_a_cycle_between_folders_is_caught_even_if_no_module_is_in_one() -> None:
+def test_a_cycle_between_folders_is_detected_even_without_a_cycle_between_modules() -> None:
     modules = {
         "lra_bench.grid": Path("__init__.py"),
         "lra_bench.grid.plan": Path("plan.py"),
@@ -301,5 +301,5 @@ def test_a_cycle_between_folders_is_caught_even_if_no_module_is_in_one() -> None
     assert set(cycle(folders(graph, modules))) == {"lra_bench.grid", "lra_bench.grid.slurm"}
 
 
-def test_a_heavy_library_behind_a_planning_module_is_caught() -> None:
+def test_a_loaded_heavy_library_is_detected() -> None:
     assert "pandas" in heavy_after("import pandas")
