@@ -1,6 +1,6 @@
-"""lra-bench: which sequence model to use on long inputs, measured.
+"""lra-bench, a benchmark of sequence models on long inputs.
 
-The public functions import what they need when they are called, so that importing the package stays fast.
+Public functions import their dependencies when they are called, so that importing the package is fast.
 """
 
 from __future__ import annotations
@@ -24,12 +24,21 @@ def load_records(
 ) -> pd.DataFrame:
     """Load the records of a results folder as a tidy table.
 
-    ``table`` is ``runs`` (a row per run), ``lengths`` (per run and evaluated length) or ``speed`` (per run, mode and
-    timed length); ``lra_bench.leaderboard.query.documented`` explains the columns. Unknown values are missing.
-    ``results`` defaults to ``$LRA_BENCH_RESULTS``, else ``./results``. Rows of the boards in ``reference`` (default:
-    ``$LRA_BENCH_REFERENCE``, else those of the checkout; ``"none"`` for none) follow, with the board's name in the
-    column ``reference``. With ``wandb="ENTITY/PROJECT"`` the records of a W&B project are loaded instead. Raises
-    ``UserError`` if there is no such table, folder of boards, or project.
+    Args:
+        results: Results folder. Default: ``$LRA_BENCH_RESULTS`` if set, otherwise ``./results``.
+        table: ``runs`` (one row per run), ``lengths`` (one row per run and evaluated length) or ``speed`` (one row per
+            run, mode and timed length).
+        wandb: ``ENTITY/PROJECT`` of a W&B project. If given, its records are loaded instead of ``results`` and
+            ``reference``.
+        reference: Folder of reference boards, or ``"none"``. Default: ``$LRA_BENCH_REFERENCE`` if set, otherwise the
+            boards of the checkout. Their rows follow those of ``results``; the column ``reference`` contains the
+            board's name.
+
+    Returns:
+        The table. ``lra_bench.leaderboard.query.documented`` describes its columns. Unknown values are missing.
+
+    Raises:
+        UserError: If there is no such table, folder of boards, or project.
     """
     from lra_bench.contracts import UserError
     from lra_bench.leaderboard.query import TABLES, tidy

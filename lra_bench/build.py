@@ -1,6 +1,6 @@
-"""Objects from configuration nodes: the class by name, its options by its own constructor.
+"""Build objects from configuration nodes; options are checked against the signature of the constructor.
 
-``hydra.utils.instantiate`` is not used: it recurses into untrusted nodes and changes behaviour between releases.
+``hydra.utils.instantiate`` is not used: it recurses into untrusted nodes, and its behaviour changes between releases.
 """
 
 from __future__ import annotations
@@ -24,10 +24,14 @@ _trusted: ContextVar[tuple[str, str, frozenset[str]] | None] = ContextVar("trust
 
 @contextmanager
 def classes_of(packages: Iterable[str], origin: str, remedy: str) -> Iterator[None]:
-    """Load classes of lra-bench and of ``packages`` alone while the context lasts, and import nothing else for them.
+    """Restrict ``load_class`` to classes of lra-bench and of ``packages`` inside the context.
 
-    For configurations that are not the user's own words: ``origin`` says whose they are and ``remedy`` what lets a
-    package in, both for the ``UserError`` that any other class raises.
+    For configurations that the user did not write. Any other class raises ``UserError`` before its package is imported.
+
+    Args:
+        packages: Top-level packages whose classes may be loaded in addition to lra-bench.
+        origin: Where the configuration comes from, for the error message.
+        remedy: How the user can allow a package, for the error message.
     """
     token = _trusted.set((origin, remedy, frozenset({OWN_PACKAGE, *packages})))
     try:
@@ -37,20 +41,33 @@ def classes_of(packages: Iterable[str], origin: str, remedy: str) -> Iterator[No
 
 
 def check_trusted(target: str) -> None:
-    """Raise ``UserError`` where ``target`` lies in a package whose classes are not to be loaded now."""
+    """Raise ``UserError`` if ``classes_of`` is active and does not allow the package of ``target``."""
     if (restriction := _trusted.get()) is None:
         return
     origin, remedy, packages = restriction
     if target.partition(".")[0] not in packages:
-        raise UserError(f"{origin} names {target}, a class of a package that was not asked for; {remedy}")
+        raise UserError(f"{origin} names {target}, a class of a package that is not allowed; {remedy}")
 
 
 def load_class(target: str, base: type[T], option: str) -> type[T]:
-    """The class that ``target`` names, which must be a ``base``; ``option`` is named in the error."""
+    """Import and return the class ``target``.
+
+    Args:
+        target: Dotted path of the class.
+        base: The class must be ``base`` or derive from it.
+        option: Path of the configuration node, such as ``model.mixer``, for error messages.
+
+    Returns:
+        The class.
+
+    Raises:
+        UserError: If the class is not allowed (see ``classes_of``), cannot be imported, or does not derive from
+            ``base``.
+    """
     from hydra.utils import get_class
 
     check_trusted(target)
-    logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # it would say a second time what is said below
+    logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)  # Hydra would log the error that is raised below
     try:
         found = get_class(target)
     except Exception as error:
@@ -58,26 +75,36 @@ def load_class(target: str, base: type[T], option: str) -> type[T]:
         raise UserError(f"{option}._target_={target}: cannot be imported ({_first_line(cause)})") from error
     if not issubclass(found, base):
         raise UserError(f"{option}._target_={target}: is no {base.__name__}; name a class that derives from it")
-    # A module of ours has names in it of what it imports itself.
+    # A target in a module of lra-bench may be a class that the module itself imported from another package.
     check_trusted(found.__module__)
     return found
 
 
 def build(node: Mapping[str, Any], base: type[T], option: str, **given: Any) -> T:
-    """Build the object that ``node`` describes: ``_target_`` plus keyword arguments, beside those ``given``.
+    """Build the object that a configuration node describes.
 
-    ``option`` is where the node stands in the configuration (``model.mixer``), for error messages.
-    Raises ``UserError`` where the class is missing, is no ``base``, or has no such option.
+    Args:
+        node: Mapping with the dotted path of the class in ``_target_``; all other items are keyword arguments.
+        base: The class must be ``base`` or derive from it.
+        option: Path of the node in the configuration, such as ``model.mixer``, for error messages.
+        **given: Further keyword arguments, set by the harness. ``node`` must not contain them.
+
+    Returns:
+        The object.
+
+    Raises:
+        UserError: If ``_target_`` is missing, cannot be imported or does not derive from ``base``, if the constructor
+            has no such option, or if it raises ``TypeError`` or ``ValueError``.
     """
     target = node.get("_target_")
     if not target:
-        raise UserError(f"{option}: has no _target_; name the class to build")
+        raise UserError(f"{option}: has no _target_; set it to the class to build")
     found = load_class(str(target), base, option)
     options = {str(key): value for key, value in node.items() if key != "_target_"}
     known = known_options(found)
     for name in options:
         if name in given:
-            raise UserError(f"{option}.{name}: is set by the harness, not by hand")
+            raise UserError(f"{option}.{name}: is set by the harness; remove it")
         if known is not None and name not in known:
             raise UserError(f"{option}.{name}: {found.__name__} has no such option{suggest(name, known - set(given))}")
     try:
@@ -89,7 +116,10 @@ def build(node: Mapping[str, Any], base: type[T], option: str, **given: Any) -> 
 
 
 def known_options(found: type) -> set[str] | None:
-    """Names that a class's constructor accepts, following ``**kwargs`` to its bases; None where that is open-ended."""
+    """Return the names of the options that the constructor of a class accepts, following ``**kwargs`` to its bases.
+
+    None if the last constructor found accepts any keyword.
+    """
     names: set[str] = set()
     for base in found.__mro__:
         if "__init__" not in base.__dict__:
@@ -102,22 +132,29 @@ def known_options(found: type) -> set[str] | None:
 
 
 SUGGESTED = 10
+"""Largest number of known names that an error message lists."""
 
 
 def suggest(name: str, known: set[str] | list[str], listing: str = "") -> str:
-    """The tail of an error about an unknown name: the nearest known one, and all, or the ten nearest of them.
+    """Return the end of an error message about an unknown name: the closest known name and a list of known names.
 
-    ``listing`` is the command that lists all.
+    Args:
+        name: The unknown name.
+        known: Valid names. At most ``SUGGESTED`` of them are listed, those most similar to ``name`` first.
+        listing: Command that lists all names, shown if the list is shortened.
+
+    Returns:
+        Text to append to the message; empty if ``known`` is empty.
     """
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
+    closest = difflib.get_close_matches(name, known, n=1)
+    hint = f"; did you mean {closest[0]}?" if closest else ""
     if not known:
         return hint
     if len(known) <= SUGGESTED:
         return f"{hint} (known: {', '.join(sorted(known))})"
-    by_nearness = sorted(known, key=lambda each: (-difflib.SequenceMatcher(None, name, each).ratio(), each))
+    by_similarity = sorted(known, key=lambda each: (-difflib.SequenceMatcher(None, name, each).ratio(), each))
     more = f"and {len(known) - SUGGESTED} more{f': {listing}' if listing else ''}"
-    return f"{hint} (known: {', '.join(by_nearness[:SUGGESTED])}, {more})"
+    return f"{hint} (known: {', '.join(by_similarity[:SUGGESTED])}, {more})"
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,6 +1,6 @@
-"""The words that tasks, models and the harness share.
+"""Types and interfaces shared by tasks, models and the harness.
 
-Nothing here imports torch at run time, so that listing and planning stay fast.
+This module does not import torch at run time, so that listing and planning are fast.
 """
 
 from __future__ import annotations
@@ -25,14 +25,27 @@ Kind = Literal["classification", "matching", "tagging", "language_modeling"]
 Direction = Literal["bidirectional", "causal", "either"]
 
 NOT_SCORED = -100
+"""Target of tokens that do not count in the loss or the score."""
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """What a model must know of a task to be built for it.
+    """The properties of a task from which a model is built.
 
-    ``train_length`` is the longest training row in tokens; ``chance`` is the score of a blind guess in
-    the unit of ``metric``. Exactly one of ``vocabulary_size`` and ``channels`` is set.
+    Exactly one of ``vocabulary_size`` and ``channels`` is set; otherwise ``ValueError`` is raised.
+
+    Attributes:
+        name: Name of the task.
+        version: Version of the data; changes whenever the task is corrected.
+        kind: Format of examples and targets.
+        direction: Direction of information flow that the task requires; ``either`` if both are possible.
+        classes: Number of classes; in language modelling, number of token ids.
+        train_length: Length of the longest training example in tokens.
+        vocabulary_size: Number of token ids, for discrete inputs.
+        channels: Number of features per position, for continuous inputs.
+        grid: Rows and columns of an image that is read as a sequence.
+        metric: Name of the score.
+        chance: Score of a random guess, in the unit of ``metric``.
     """
 
     name: str
@@ -53,25 +66,29 @@ class TaskSpec:
 
     @property
     def higher_is_better(self) -> bool:
-        """Whether a larger score is the better one."""
+        """Whether a larger score is better."""
         return self.metric == "accuracy"
 
     @property
     def per_token(self) -> bool:
-        """Whether every token has a target of its own."""
+        """Whether every token has its own target."""
         return self.kind in ("tagging", "language_modeling")
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch of right-padded rows.
+    """One batch of right-padded examples.
 
-    ``tokens`` (B, N), or (B, 2, N) for two documents, int64; or ``values`` (B, N, C) float.
-    ``lengths`` (B,) or (B, 2): real tokens of each row; the mask comes from here, never from a token id.
-    ``targets`` (B,), or (B, N) with -100 where nothing is scored. ``extra`` holds further tensors, batch first;
-    batches of a stream carry ``extra["reset"]`` (B,) bool, true where a row begins a new document.
-    ``full`` is true where the host knows that no row is padded: read from ``lengths`` while they lie on the host,
-    and kept when the batch moves, so that a device need not be asked. None: unknown, to be treated as padded.
+    Attributes:
+        lengths: (B,), or (B, 2) for two documents per example. Number of tokens without padding. Padding masks are
+            computed from ``lengths``, never from a token id.
+        targets: (B,), or (B, N) with -100 at positions that are not scored.
+        tokens: (B, N), or (B, 2, N) for two documents; int64.
+        values: (B, N, C) float, for continuous inputs. Exactly one of ``tokens`` and ``values`` is set.
+        extra: Further tensors, batch first. Batches of a stream have ``extra["reset"]`` (B,) bool, true for examples
+            that begin a new document.
+        full: Whether no example is padded. Computed from ``lengths`` if they are on the CPU, and kept when the batch is
+            moved to a device, so that no synchronisation is needed. None: unknown, treat as padded.
     """
 
     lengths: Tensor
@@ -87,12 +104,12 @@ class Batch:
 
     @property
     def width(self) -> int:
-        """Places of each row, padding included."""
+        """Number of positions per sequence, including padding."""
         return int(self.inputs.shape[self.lengths.dim()])
 
     @property
     def inputs(self) -> Tensor:
-        """Whichever of ``tokens`` and ``values`` is there."""
+        """The one of ``tokens`` and ``values`` that is set. Raises ``ValueError`` if neither is."""
         inputs = self.tokens if self.tokens is not None else self.values
         if inputs is None:
             raise ValueError("a batch needs tokens or values")
@@ -100,7 +117,7 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """Rows in the batch."""
+        """Number of examples in the batch."""
         return int(self.lengths.shape[0])
 
     def _map(self, change: Any) -> Batch:
@@ -114,21 +131,24 @@ class Batch:
         )
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on a device, copied without waiting where memory is pinned."""
+        """Return a copy of the batch on ``device``. Copies from pinned memory are asynchronous."""
         return self._map(lambda tensor: tensor.to(device, non_blocking=True))
 
     def rows(self, start: int, stop: int) -> Batch:
-        """Rows ``start`` to ``stop`` as a batch of their own (a micro-batch)."""
+        """Return examples ``start`` to ``stop`` (exclusive) as a new batch (a micro-batch)."""
         return self._map(lambda tensor: tensor[start:stop])
 
 
 class Output(NamedTuple):
-    """What every model returns.
+    """The output of every model.
 
-    ``logits`` (B, classes), or (B, N, classes) where every token is scored. ``losses`` are named auxiliary
-    losses, already weighted, each a scalar. ``memory`` is a pytree of tensors, batch first, of which zeros are
-    the empty memory; None where the model keeps none. ``statistics`` maps the qualified name of a module that
-    has ``after_step`` to detached tensors: summed over micro-batches, applied once after the optimizer's step.
+    Attributes:
+        logits: (B, classes), or (B, N, classes) if every token is scored.
+        losses: Auxiliary losses by name, already weighted, each a scalar.
+        memory: Pytree of tensors, batch first, for the next batch of a stream. Zeros are the empty memory. None if the
+            model has no memory.
+        statistics: Detached tensors by the qualified name of a module with ``after_step``. They are summed over
+            micro-batches and applied once after the optimizer step.
     """
 
     logits: Tensor
@@ -139,42 +159,58 @@ class Output(NamedTuple):
 
 @runtime_checkable
 class Stepped(Protocol):
-    """A module whose buffers change between steps, and never inside ``forward``."""
+    """A module whose buffers change between steps, never inside ``forward``."""
 
     def after_step(self, step: int, statistics: Mapping[str, Tensor]) -> None:
-        """Apply what was gathered in step ``step``: a pure function of seed, step, state and statistics."""
+        """Update the buffers from the statistics of step ``step``.
+
+        The new state must be a pure function of seed, step, old state and statistics.
+        """
 
 
 @runtime_checkable
 class Adjustable(Protocol):
-    """A module with options that may be set for evaluation on rows longer than those trained on, weights as they are.
+    """A module with options that can be changed after training, for evaluation on longer sequences.
 
-    The option ``position.scaling`` is the attribute ``scaling``, read at every forward. Rows of up to the training
-    length must not know which value is set.
+    The option ``position.scaling`` is the attribute ``scaling``, read in every forward pass. Its value must not affect
+    sequences of up to the training length.
     """
 
     def evaluation_knobs(self) -> Mapping[str, Sequence[Any]]:
-        """Options by their name in the configuration, each with the values to try beside the present one."""
+        """Return the values to evaluate in addition to the current one, by the option's name in the configuration."""
 
 
 @runtime_checkable
 class Accelerable(Protocol):
-    """A module that can compute the same by the kernels of another package."""
+    """A module that can compute the same function with kernels of another package."""
 
     def accelerate(self) -> None:
-        """Take those kernels from now on."""
+        """Use those kernels from now on."""
 
 
 @dataclass(frozen=True)
 class Capability:
-    """What a system can do and what it costs, as far as the leaderboard must know without importing it.
+    """Capabilities and asymptotic cost of a system, as stored in records.
 
-    ``causal``: ``exact`` (an output depends on no later input), ``pseudo`` (weights on the future are zero but the
-    choice of visible keys looks ahead), ``none``. ``length``: ``any``, ``maximum`` or ``fixed``. ``padding``:
-    ``amount`` (outputs do not depend on how much padding follows), ``content`` (only not on what it holds), ``none``.
-    ``stochastic``: outputs depend on random draws that are no weights, made from the seed.
-    ``growth`` is the exponent of time and memory in the length; ``materialises`` names what of that size is built.
-    ``positions`` are the position hooks that the system honours; ``carries`` what it hands from layer to layer.
+    Attributes:
+        family: Family of the system, such as ``state_space``.
+        paper: Title of the paper.
+        arxiv: arXiv id of the paper.
+        bidirectional: Whether the system has a bidirectional form.
+        causal: ``exact`` (outputs do not depend on later inputs), ``pseudo`` (attention weights on later tokens are
+            zero, but the selection of keys depends on them) or ``none``.
+        length: ``any``; ``maximum`` (up to ``max_length``); ``fixed`` (exactly ``max_length``).
+        padding: ``amount`` (outputs do not depend on the amount of padding), ``content`` (outputs depend on its amount
+            but not on its content) or ``none``.
+        equivariant: Whether permuting the tokens permutes the outputs.
+        stochastic: Whether outputs depend on random numbers that are not parameters and are generated from the seed.
+        materialises: The tensors of size length ** ``growth`` that are allocated: ``no``; ``rows`` (only for some
+            queries at a time); ``maps`` (complete attention maps); ``parameters``.
+        growth: Exponent of time and memory as a function of length.
+        positions: Position hooks that the system supports.
+        carries: Names of values that are passed from layer to layer.
+        memory: Whether the system keeps a state across the batches of a stream.
+        block: ``core`` (a mixer inside the backbone's residual block) or ``self_contained`` (replaces that block).
     """
 
     family: str
@@ -194,7 +230,16 @@ class Capability:
     block: Literal["core", "self_contained"] = "core"
 
     def refuses_direction(self, spec: TaskSpec, causal: bool | None, name: str) -> str | None:
-        """Why the system ``name`` cannot run in the task's direction, or in that of ``backbone.causal``; else None."""
+        """Return why a system cannot run in the required direction.
+
+        Args:
+            spec: The task.
+            causal: Value of ``backbone.causal``; None to use the direction of the task.
+            name: Name of the system, for the message.
+
+        Returns:
+            The reason, or None if the system can run.
+        """
         option = f"backbone.causal={str(causal).lower()}"
         if causal is not None and spec.direction == ("bidirectional" if causal else "causal"):
             return f"{option}: {spec.name} is {spec.direction}; leave it out"
@@ -206,7 +251,10 @@ class Capability:
         return None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for the record; callables and test settings stay out."""
+        """Return the fields of ``Capability`` as plain values for the record, without None.
+
+        Fields that subclasses add (callables, test settings) are left out.
+        """
         return {
             entry.name: list(value) if isinstance(value, tuple) else value
             for entry in fields(Capability)
@@ -216,9 +264,15 @@ class Capability:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a task's data comes from and under which terms.
+    """Source and licence of a task's data.
 
-    ``checksums`` maps a file or a split to its sha256; ``partial`` and ``lossy`` say what it lacks, or are empty.
+    Attributes:
+        source: Origin of the data.
+        licence: Licence of the data.
+        citation: Publication to cite.
+        checksums: sha256 by file or split.
+        partial: Description of missing data; empty if the data is complete.
+        lossy: Description of information lost in the files used; empty if none is lost.
     """
 
     source: str
@@ -230,7 +284,7 @@ class Provenance:
 
 
 class DataCache(Protocol):
-    """Where a task keeps its prepared data; ``lra_bench.data.cache.Cache`` is the one on disk."""
+    """Storage of prepared data; ``lra_bench.data.cache.Cache`` implements it on disk."""
 
     @property
     def root(self) -> Path:
@@ -238,7 +292,7 @@ class DataCache(Protocol):
 
     @property
     def digests(self) -> Path:
-        """The folder in which checksums of the user's own files are stored."""
+        """The folder that stores checksums of the user's files."""
 
     def dataset(
         self,
@@ -248,18 +302,36 @@ class DataCache(Protocol):
         total: int,
         description: str,
     ) -> datasets.Dataset:
-        """The data set ``name``-``key``, made by ``make(advance)`` if it is not in the cache."""
+        """Return the data set ``name``-``key``, building it if it is not in the cache.
+
+        Args:
+            name: Name of the data set; begins with the task's name.
+            key: Digest of everything that determines the content.
+            make: Function that builds the data set. It calls ``advance(n)`` for the progress bar and returns a
+                ``datasets.Dataset``, or yields tables of which only one at a time is kept in memory.
+            total: Number of units for the progress bar.
+            description: Label of the progress bar.
+
+        Returns:
+            The data set, memory-mapped if the cache is on disk.
+        """
 
     def note(self, name: str, key: str, make: Callable[[], Mapping[str, float]]) -> dict[str, float]:
-        """Numbers computed from data, made by ``make()`` if they are not in the cache."""
+        """Return numbers computed from data, calling ``make()`` if they are not in the cache under ``name``-``key``."""
 
 
 class Task(ABC):
-    """One task: its data in every length, its floors, its checks.
+    """Base class of tasks: data at every length, floors (baselines without a model) and data checks.
 
-    Built with the options of its own YAML as keyword arguments. Construction reads nothing and generates nothing.
-    ``variants`` names the ways in which rows of another length are made, the plainest first. Language modelling needs
-    none: there the harness varies the context. ``source_folders`` are the folder names accepted in $LRA_BENCH_DATA.
+    The constructor receives the options of the task's YAML file as keyword arguments and neither reads nor generates
+    data.
+
+    Attributes:
+        spec: Static properties of the task.
+        source_folders: Folder names that are accepted in ``$LRA_BENCH_DATA``.
+        headline_floor: Name of the floor that tables and figures show.
+        variants: Names of the ways to generate examples at other lengths, the default first. Not used in language
+            modelling, for which the harness varies the context.
     """
 
     spec: TaskSpec
@@ -269,50 +341,86 @@ class Task(ABC):
 
     @abstractmethod
     def fingerprint(self) -> str:
-        """A short digest of what decides the data (generator settings, or the files' own), without generating it."""
+        """Return a short digest of everything that determines the data, without generating it.
+
+        Generator settings, or checksums of the source files.
+        """
 
     @abstractmethod
     def prepare(self, cache: DataCache) -> None:
-        """Bring all splits into the cache, or find them there; raise ``UserError`` where the source is bad."""
+        """Store all splits in the cache unless they are there already. Raises ``UserError`` if a source is invalid."""
 
     @abstractmethod
     def split(self, name: str, length: int | None = None, variant: str | None = None) -> datasets.Dataset:
-        """Rows of ``train``, ``validation`` or ``test``: columns ``tokens`` or ``values``, ``target``, ``length``.
+        """Return a split of the data; ``prepare`` must have been called.
 
-        ``length`` asks for the same split made for another longest row, in the way that ``variant`` names (None: the
-        first of ``variants``). ``prepare`` must have run.
+        Args:
+            name: ``train``, ``validation`` or ``test``.
+            length: Length of the longest example to generate the split for; None for that of the task.
+            variant: How to generate examples of another length; None for the first of ``variants``.
+
+        Returns:
+            Unpadded examples with the columns ``tokens`` or ``values``, ``target`` and ``length``.
         """
 
     @abstractmethod
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
-        """Scores of rules that need no model, by name (``majority`` and the task's own shortcuts)."""
+        """Return the floors of a split: scores of rules that need no model, by name.
+
+        Args:
+            split: Name of the split.
+            length: As in ``split``.
+            variant: As in ``split``.
+
+        Returns:
+            ``majority`` and the shortcuts specific to the task, in the unit of ``spec.metric``.
+        """
 
     def floors_between(self, split: str, spans: Sequence[tuple[int, int, int]]) -> Mapping[str, float]:
-        """Floors on parts of a split of language modelling: (document, start, stop) in tokens.
+        """Return the floors of a language-modelling task on parts of a split.
 
-        Each token is predicted from what stands before it in its document. Empty where the task knows none.
+        Args:
+            split: Name of the split.
+            spans: (document, start, stop) in tokens. Each token is predicted from the preceding tokens of its document.
+
+        Returns:
+            Scores by name; empty if the task has no such floors.
         """
         return {}
 
     def drift(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
-        """What should not change with the length: figures of a split beside those of train; empty where unknown."""
+        """Return statistics of a split that should not depend on length, for comparison with the training data.
+
+        Args:
+            split: Name of the split.
+            length: As in ``split``.
+            variant: As in ``split``.
+
+        Returns:
+            Numbers by name; empty if the task computes none.
+        """
         return {}
 
     @abstractmethod
     def check(self, split: str) -> None:
-        """Raise ``UserError`` where labels, ranges or duplicates are wrong."""
+        """Raise ``UserError`` if a split has wrong labels, tokens out of range or duplicates."""
 
     @abstractmethod
     def provenance(self) -> Provenance:
-        """Source, licence, citation and checksums; ``prepare`` must have run."""
+        """Return source, licence, citation and checksums; ``prepare`` must have been called."""
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """None where the task can be made for ``length`` in that way, else the reason why not."""
+        """Return why the task cannot be generated at ``length`` with ``variant``, or None if it can."""
         return None
 
     def score(self, model: torch.nn.Module) -> Mapping[str, float] | None:
-        """The test score where it is not a prediction against targets, under the metric's name; None means that it is.
+        """Return the test score of a task whose score does not compare predictions with targets.
 
-        May give ``low`` and ``high`` of its 95 % interval too. ``model`` is on its device, in evaluation mode.
+        Args:
+            model: The trained model, on its device and in evaluation mode.
+
+        Returns:
+            The score under the metric's name, optionally with ``low`` and ``high`` of its 95 % confidence interval.
+            None if the harness computes the score from predictions and targets.
         """
         return None

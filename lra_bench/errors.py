@@ -1,13 +1,17 @@
-"""The one kind of error that is shown to a user as a sentence."""
+"""Errors that are shown to the user as one sentence, without a stack trace."""
 
-LONGEST = 1600  # characters of a sentence
+LONGEST = 1600
+"""Maximum length of a message in characters; the middle of a longer one is left out."""
 
 
 class UserError(Exception):
-    """A mistake of the user's, told in one sentence that names the option to change (exit code 2)."""
+    """An error that the user can correct (exit code 2).
+
+    The message is one sentence that names the option to change: ``option=value: what is wrong; what to set instead``.
+    """
 
     def __str__(self) -> str:
-        # What it quotes may have several lines, or pages.
+        # Quoted text may have many lines.
         sentence = " ".join(super().__str__().splitlines())
         if len(sentence) <= LONGEST:
             return sentence
@@ -15,4 +19,7 @@ class UserError(Exception):
 
 
 class Unwritable(UserError):
-    """A folder that takes no more, full or read-only: nothing is wrong with what was asked, and it can go on later."""
+    """A results folder that is full or read-only.
+
+    The request itself is valid and can be repeated later.
+    """

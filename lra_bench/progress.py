@@ -1,4 +1,4 @@
-"""Progress of long steps: a bar on a terminal, a line now and then elsewhere, nothing where it is quick."""
+"""Progress bars: drawn on a terminal, printed as lines every ten seconds elsewhere, hidden for short steps."""
 
 from __future__ import annotations
 
@@ -17,71 +17,84 @@ if TYPE_CHECKING:
 
 
 Advance = Callable[[int], None]
+"""A function that advances a progress bar by n units."""
 
 
-class Tell(Protocol):
-    """Tells a bar that ``n`` more are done, and what is being done now."""
+class ProgressCallback(Protocol):
+    """A function that advances a progress bar and can change the description of the current operation."""
 
     def __call__(self, n: int, doing: str = "", /) -> None:
-        """Add ``n``, which may be 0."""
+        """Advance the bar by ``n`` units, which may be 0; ``doing`` describes the current operation."""
 
 
 QUIET_SECONDS = 2.0
+"""Time before a bar appears."""
+
 LINE_SECONDS = 10.0
+"""Interval between lines if stderr is not a terminal."""
+
 REDRAW_SECONDS = 0.25
+"""Minimum interval between two drawings of a bar."""
 
 TERMINAL_COLUMNS = "LRA_BENCH_TERMINAL_COLUMNS"
-"""The variable that tells a process whose stderr is passed on to a terminal how wide that is."""
+"""Environment variable with the width of the terminal, for a process whose stderr is passed on to a terminal."""
 
 _silent = False
 
 _screen: Progress | None = None
-"""What bars are drawn on while one is open, so that a bar within a bar stands below it."""
+"""Display of the open bars; nested bars are drawn below each other on the same display."""
 
 
 @contextmanager
-def bar(total: int, description: str, start: int = 0, unit: str = "") -> Iterator[Tell]:
-    """Show progress towards ``total``, from ``start``, with rate and time left.
+def bar(total: int, description: str, start: int = 0, unit: str = "") -> Iterator[ProgressCallback]:
+    """Show progress with rate and remaining time inside the context.
 
-    The context yields ``advance(n)``, and ``advance(n, doing)``.
+    The bar appears after ``QUIET_SECONDS``. Without a terminal a line is printed every ``LINE_SECONDS`` instead.
 
-    The bar appears after two seconds. Without a terminal a line is printed every ten seconds instead.
+    Args:
+        total: Number of units to be done.
+        description: Label of the bar.
+        start: Number of units already done.
+        unit: Name of the units, in the plural.
+
+    Yields:
+        A function ``advance(n)`` or ``advance(n, doing)``, in which ``doing`` describes the current operation.
     """
     if _silent:
         yield lambda n, doing="", /: None
     elif on_terminal():
-        yield from _live(total, description, start, unit)
+        yield from _terminal_bar(total, description, start, unit)
     else:
-        yield from _lines(total, description, start, unit)
+        yield from _printed_lines(total, description, start, unit)
 
 
 def on_terminal() -> bool:
-    """Whether bars can be drawn: stderr is a terminal, or is passed on to one."""
+    """Return whether bars can be drawn: stderr is a terminal or is passed on to one."""
     return sys.stderr.isatty() or TERMINAL_COLUMNS in os.environ
 
 
 def say(message: str) -> None:
-    """One line on stderr that says what the program is doing or waiting for; control characters are replaced."""
+    """Print a status message on stderr, with control characters replaced."""
     if not _silent:
         print(printable(message), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def silence() -> None:
-    """Show no bars and say nothing from now on: another process does the same and tells of it."""
+    """Disable bars and messages in this process, because another process reports the same progress."""
     global _silent
     _silent = True
 
 
-def _lines(total: int, description: str, start: int, unit: str) -> Iterator[Tell]:
-    done, began, spoken = start, time.monotonic(), time.monotonic() - LINE_SECONDS + QUIET_SECONDS
+def _printed_lines(total: int, description: str, start: int, unit: str) -> Iterator[ProgressCallback]:
+    done, began, printed = start, time.monotonic(), time.monotonic() - LINE_SECONDS + QUIET_SECONDS
 
     def advance(n: int = 1, doing: str = "", /) -> None:
-        nonlocal done, spoken
+        nonlocal done, printed
         done += n
         now = time.monotonic()
-        if now - spoken < LINE_SECONDS:
+        if now - printed < LINE_SECONDS:
             return
-        spoken = now
+        printed = now
         rate = (done - start) / (now - began)
         left = f", {(total - done) / rate:.0f} s left" if rate and done < total else ""
         doing = f"; {doing}" if doing else ""
@@ -92,7 +105,7 @@ def _lines(total: int, description: str, start: int, unit: str) -> Iterator[Tell
 
 
 def _pace(rate: float, unit: str) -> str:
-    """A rate in three digits: ``35.2 steps/s``; below one per second the time of an item: ``12.3 s/cell``."""
+    """Format a rate to three digits: ``35.2 steps/s``, or the time per unit below one per second: ``12.3 s/cell``."""
     if 0 < rate < 1:
         return f"{_three_digits(1 / rate)} s" + (f"/{unit.removesuffix('s')}" if unit else " each")
     return f"{_three_digits(rate)} {unit}/s".replace(" /s", "/s")
@@ -103,7 +116,7 @@ def _three_digits(number: float) -> str:
     return f"{number:,.{digits}f}"
 
 
-def _live(total: int, description: str, start: int, unit: str) -> Iterator[Tell]:
+def _terminal_bar(total: int, description: str, start: int, unit: str) -> Iterator[ProgressCallback]:
     global _screen
     outermost = _screen is None
     screen = _screen = _screen or _new_screen()
@@ -117,11 +130,11 @@ def _live(total: int, description: str, start: int, unit: str) -> Iterator[Tell]
         screen.advance(task, n)
         done += n
         now = time.monotonic()
-        # Drawn from the caller's own thread, and seldom: a drawing thread would disturb what is being timed.
+        # The caller's thread draws, at a low rate, because a drawing thread would disturb time measurements.
         if now - began > QUIET_SECONDS and now - shown > REDRAW_SECONDS:
             shown = now
-            told = f"{description}: {printable(doing)}" if doing else description
-            screen.update(task, visible=True, description=told, rate=_pace(done / (now - began), unit))
+            text = f"{description}: {printable(doing)}" if doing else description
+            screen.update(task, visible=True, description=text, rate=_pace(done / (now - began), unit))
             screen.start()
             screen.refresh()
 

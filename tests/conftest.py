@@ -1,4 +1,4 @@
-"""Fixtures that every test may use."""
+"""Fixtures for all tests."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pytest
 if TYPE_CHECKING:
     from tests.support.forks import Forks
 
-# Two workers on two cores: threads of their own would only wait for each other.
+# Tests run in two workers on two cores, so more than one thread per worker would only wait.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 THREADS = int(os.environ["OMP_NUM_THREADS"])
 CORES = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
 
-# A shell that starts tests in the background has them ignore Ctrl-C, and so would every process that they start.
+# If a shell starts the tests in the background, they ignore SIGINT, and their child processes inherit that.
 with suppress(ValueError):  # not in the main thread
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -32,7 +32,7 @@ gc.disable()  # until tests are collected
 
 
 def pytest_collection_finish() -> None:
-    """Exclude the collected tests from garbage collection: there are thousands, and they stay to the end."""
+    """Exclude the collected tests from garbage collection, because they are thousands and exist until the end."""
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -40,15 +40,15 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of real input; the test is skipped where there is none."""
+    """The folder of real data; the test is skipped if there is none."""
     if not SHARED_DATA.is_dir():
-        pytest.skip(f"no real input at {SHARED_DATA} (set LRA_BENCH_DATA)")
+        pytest.skip(f"no real data in {SHARED_DATA} (set LRA_BENCH_DATA)")
     return SHARED_DATA
 
 
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_the_tests(tmp_path_factory):
-    """No test reads or writes the user's own cache, or shows the reference boards unless it asks for them."""
+    """Use a temporary cache instead of the user's, and no reference boards unless a test sets them."""
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
         patch.setenv("LRA_BENCH_CACHE", str(folder))
@@ -58,9 +58,9 @@ def cache_of_the_tests(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def process_settings():
-    """Restore what a cell that ran in this process has set: threads, affinity, denormal numbers.
+    """Restore settings changed by a cell that ran in this process: threads, affinity, denormal numbers.
 
-    With two threads in each of two workers small operators take ten times as long. Hypothesis needs denormal numbers.
+    With two threads in each of two workers, small operators take ten times as long. Hypothesis needs denormal numbers.
     """
     yield
     if (torch := sys.modules.get("torch")) is not None:
@@ -72,8 +72,8 @@ def process_settings():
 
 @pytest.fixture(scope="session")
 def forks(tmp_path_factory) -> Iterator[Forks]:
-    """A fork server, which runs cells and commands without the time that imports take."""
+    """A fork server, which runs cells and commands without the time for imports."""
     from tests.support.forks import fork_server
 
-    with fork_server(tmp_path_factory.mktemp("forks")) as started:
-        yield started
+    with fork_server(tmp_path_factory.mktemp("forks")) as server:
+        yield server

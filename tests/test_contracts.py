@@ -1,4 +1,4 @@
-"""The contracts that only later systems fill, each proven by a small system of its own."""
+"""Each interface between backbone and mixers works, tested with a small mixer that uses only this interface."""
 
 import dataclasses
 from typing import Any
@@ -13,7 +13,7 @@ LANGUAGE = task("language_modeling", "causal", classes=11)
 
 
 def cut(batch, start, stop):
-    """The window of a batch's rows from ``start`` to ``stop``."""
+    """Return positions ``start`` to ``stop`` of all sequences of a batch."""
     lengths = (batch.lengths - start).clamp(0, stop - start)
     return Batch(lengths, batch.targets[:, start:stop], batch.tokens[:, start:stop])
 
@@ -21,7 +21,7 @@ def cut(batch, start, stop):
 class TestMemory:
     @pytest.mark.parametrize("cuts", [(8, 16), (1, 2, 3), (23,), (5, 6, 20)])
     @pytest.mark.parametrize("position", ["none", "sinusoidal"])
-    def test_windows_equal_one_long_pass(self, cuts, position):
+    def test_windows_with_memory_equal_one_pass(self, cuts, position):
         network = randomise(model(LANGUAGE, "Remembering", position))
         batch = batch_for(LANGUAGE, (24, 24, 19))
         memory: Any = None
@@ -37,7 +37,7 @@ class TestMemory:
         alone = torch.cat([network(cut(batch, 0, 12)).logits, network(cut(batch, 12, 24)).logits], 1)
         assert (alone - network(batch).logits)[valid].abs().max() > 1e-3
 
-    def test_zeros_are_the_empty_memory_and_rows_reset_alone(self):
+    def test_zeros_are_the_empty_memory_and_sequences_reset_separately(self):
         network = randomise(model(LANGUAGE, "Remembering"))
         first, second = batch_for(LANGUAGE, (10, 10), seed=1), batch_for(LANGUAGE, (10, 10), seed=2)
         memory = network(first).memory
@@ -47,7 +47,7 @@ class TestMemory:
         assert torch.equal(after[0], network(second, memory).logits[0])
         assert (after[1] - network(second).logits[1]).abs().max() < 1e-12
 
-    def test_memory_is_cut_and_joined_by_rows(self):
+    def test_memory_can_be_indexed_by_sequence(self):
         network = randomise(model(LANGUAGE, "Remembering"))
         first, second = batch_for(LANGUAGE, (10, 8, 9), seed=1), batch_for(LANGUAGE, (10, 10, 10), seed=2)
         memory = network(first).memory
@@ -59,7 +59,7 @@ class TestMemory:
     def test_systems_without_memory_return_none(self):
         assert model(task())(batch_for(task())).memory is None
 
-    def test_positions_without_end_are_asked_for(self):
+    def test_memory_requires_positions_of_any_length(self):
         with pytest.raises(UserError, match=r"position\.extend"):
             model(LANGUAGE, "Remembering", "learned")
         long = model(LANGUAGE, "Remembering", {"_target_": POSITION, "extend": "clamp"})
@@ -73,7 +73,7 @@ POSITION = "lra_bench.models.positions.learned.LearnedPosition"
 
 
 class TestCarry:
-    def test_layers_add_up_their_scores(self):
+    def test_scores_accumulate_over_layers(self):
         network = randomise(model(task(), "Accumulating", norm_place="post"))
         batch = batch_for(task(), (24, 24))
         x = network.position.embed(network.embedding(batch.tokens), torch.arange(24))
@@ -85,14 +85,14 @@ class TestCarry:
             x = block.feed_forward_norm(x + block.feed_forward(x))
         assert (network.hidden(batch) - x).abs().max() < 1e-12
 
-    def test_nothing_is_left_between_batches(self):
+    def test_carried_values_do_not_persist_between_batches(self):
         network = model(task(), "Accumulating")
         assert torch.equal(network(batch_for(task())).logits, network(batch_for(task())).logits)
 
 
 class TestPrefix:
     @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
-    def test_rows_are_counted_masked_and_skipped(self, pooling):
+    def test_prefix_rows_are_counted_and_masked(self, pooling):
         network = randomise(model(task(), "Relay", pooling=pooling))
         seen = []
         network.blocks[1].register_forward_pre_hook(lambda module, args: seen.append(args))
@@ -106,25 +106,25 @@ class TestPrefix:
         assert network.hidden(batch).shape == (3, 24, 16)
 
     @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
-    def test_padding_does_not_enter(self, pooling):
+    def test_padding_has_no_effect(self, pooling):
         network = randomise(model(task(), "Relay", pooling=pooling))
         short, long = batch_for(task(), (17, 9)), batch_for(task(), (17, 9), width=24)
         long.tokens[:, :17] = short.tokens
         assert (network(short).logits - network(long).logits).abs().max() < 1e-12
 
-    def test_mean_pooling_leaves_prefix_rows_out(self):
+    def test_mean_pooling_excludes_prefix_rows(self):
         network = randomise(model(task(), "Relay"))
         batch = batch_for(task())
         valid = (torch.arange(24) < batch.lengths[:, None]).double()
         mean = (network.hidden(batch) * valid[..., None]).sum(1) / valid.sum(1, keepdim=True)
         assert (network.head(mean) - network(batch).logits).abs().max() < 1e-12
 
-    def test_the_rows_are_learned(self):
+    def test_prefix_rows_have_gradients(self):
         network = model(task(), "Relay")
         network(batch_for(task())).logits.square().sum().backward()
         assert network.mixers[0].start.grad.abs().max() > 0
 
-    def test_every_token_keeps_its_own_answer(self):
+    def test_every_token_has_an_output(self):
         spec = task("tagging")
         assert model(spec, "Relay")(batch_for(spec)).logits.shape == (3, 24, 3)
 
@@ -142,7 +142,7 @@ class TestStatistics:
             module.after_step(0, reported)
             assert (module.mean - reported["total"] / 42 / 2).abs().max() < 1e-12
 
-    def test_micro_batches_add_up(self):
+    def test_statistics_of_micro_batches_add_up(self):
         network, batch = model(task(), "Centring").train(), batch_for(task())
         whole = network(batch).statistics
         parts = [network(batch.rows(a, b)).statistics for a, b in ((0, 1), (1, 3))]
@@ -150,14 +150,14 @@ class TestStatistics:
             for key, value in values.items():
                 assert (value - sum(part[name][key] for part in parts)).abs().max() < 1e-10
 
-    def test_a_shared_module_reports_once_with_its_sum(self):
+    def test_statistics_of_a_shared_module_are_summed(self):
         network = model(task(), "Centring").train()
         network.blocks[1] = network.blocks[0]
         output = network(batch_for(task()))
         assert output.statistics["blocks.0.mixer"]["count"] == 2 * 42
 
 
-def test_losses_come_with_the_output_and_reach_the_weights():
+def test_auxiliary_losses_are_returned_and_have_gradients():
     network = model(task(), "Penalised")
     output = network(batch_for(task()))
     assert set(output.losses) == {"size"} and output.losses["size"].dim() == 0
@@ -165,16 +165,16 @@ def test_losses_come_with_the_output_and_reach_the_weights():
     assert all(mixer.linear.weight.grad.abs().max() > 0 for mixer in network.mixers)
 
 
-def test_a_self_contained_system_is_its_own_block():
+def test_a_self_contained_system_replaces_the_block():
     network, batch = model(task(), "SelfContained", "none"), batch_for(task(), (24,))
     assert (network.norm(4 * network.embedding(batch.tokens)) - network.hidden(batch)).abs().max() < 1e-12
 
 
 class TestDirection:
-    """``tagging`` runs both ways; a task that needs one way refuses a mixer that lacks it, with the reason."""
+    """Tagging works in both directions; a task that requires a direction rejects a mixer without it, with a reason."""
 
     @pytest.mark.parametrize(("mixer", "causal"), [("BothWays", False), ("OneWay", True), ("transformer", False)])
-    def test_tagging_runs_in_the_direction_that_the_mixer_has(self, mixer, causal):
+    def test_tagging_runs_in_the_direction_of_the_mixer(self, mixer, causal):
         spec = task("tagging")
         network, batch = randomise(model(spec, mixer)), batch_for(spec, (24, 24))
         assert network.supports(spec) is None and network.causal is causal
@@ -184,14 +184,14 @@ class TestDirection:
         difference = (after - network(batch).logits)[:, :12].abs().max()
         assert difference < 1e-12 if causal else difference > 1e-4
 
-    def test_tagging_runs_causally_where_asked(self):
+    def test_tagging_runs_causally_on_request(self):
         spec = task("tagging")
         assert model(spec, causal=True).mixers[0].causal
 
     @pytest.mark.parametrize(
         ("mixer", "direction", "word"), [("BothWays", "causal", "causal"), ("OneWay", "bidirectional", "bidirectional")]
     )
-    def test_refusal(self, mixer, direction, word):
+    def test_an_unsupported_direction_has_a_reason(self, mixer, direction, word):
         spec = task("tagging", direction)
         reason = model(spec, mixer).supports(spec)
         assert reason is not None and word in reason and mixer in reason
@@ -210,17 +210,17 @@ class TestDirection:
             ("bidirectional", True, True, "exact", "backbone.causal=true: made_up is bidirectional; leave it out"),
         ],
     )
-    def test_a_refused_direction_has_its_reason(self, direction, causal, bidirectional, form, reason):
+    def test_refuses_direction(self, direction, causal, bidirectional, form, reason):
         capability = Capability(family="test", paper="none", bidirectional=bidirectional, causal=form)
         found = capability.refuses_direction(
             dataclasses.replace(task("tagging", direction), name="made_up"), causal, "One"
         )
         assert (found is None) if reason is None else found.endswith(reason)
 
-    def test_a_direction_set_by_hand_is_refused_where_the_mixer_lacks_it(self):
+    def test_an_unsupported_direction_in_the_configuration_is_a_user_error(self):
         with pytest.raises(UserError, match="causal"):
             model(task("tagging"), "BothWays", causal=True)
-        with pytest.raises(UserError, match="one direction"):
+        with pytest.raises(UserError, match="no bidirectional form"):
             model(task("tagging"), "OneWay", causal=False)
 
 
@@ -228,7 +228,7 @@ class TestLength:
     @pytest.mark.parametrize(
         ("mixer", "fits", "refuses"), [("Bounded", (1, 24), (25,)), ("Fixed", (24,), (23, 25)), ("local", (1, 999), ())]
     )
-    def test_lengths_are_refused_with_the_option_to_change(self, mixer, fits, refuses):
+    def test_unsupported_lengths_name_the_option_to_change(self, mixer, fits, refuses):
         network = model(task(), mixer)
         assert all(network.supports_length(n) is None for n in fits)
         for n in refuses:

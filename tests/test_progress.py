@@ -1,4 +1,4 @@
-"""What is shown of long steps: bars on a terminal, lines elsewhere, nothing where it is quick."""
+"""Progress: bars on a terminal, lines elsewhere, nothing for short steps."""
 
 import os
 import pty
@@ -26,7 +26,7 @@ print("done")
 
 
 def on_a_terminal(program: str) -> str:
-    """What a terminal would show of a program, escapes other than line movements removed."""
+    """Run a program on a pseudo-terminal and return its output, without escape sequences except cursor movements."""
     leader, follower = pty.openpty()
     process = subprocess.Popen([sys.executable, "-c", program], stdout=follower, stderr=follower, close_fds=True)
     os.close(follower)
@@ -43,7 +43,7 @@ def on_a_terminal(program: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*m", "", seen.decode())
 
 
-def test_a_bar_within_a_bar_stands_on_a_line_of_its_own():
+def test_nested_bars_are_on_separate_lines():
     shown = on_a_terminal(PROGRAM.format(quiet=0.0))
     assert re.search(r"Outer .*11/20 steps [\d.,]+ steps/s", shown)
     assert re.search(r"Inner .*/10 rows", shown)
@@ -52,7 +52,7 @@ def test_a_bar_within_a_bar_stands_on_a_line_of_its_own():
     assert shown.rstrip().endswith("done")
 
 
-def test_what_is_quick_shows_nothing():
+def test_short_steps_show_nothing():
     assert on_a_terminal(PROGRAM.format(quiet=60.0)).split() == ["done"]
     piped = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(quiet=60.0)], capture_output=True, text=True, check=True
@@ -60,7 +60,7 @@ def test_what_is_quick_shows_nothing():
     assert piped.stderr == ""
 
 
-def test_without_a_terminal_there_are_lines():
+def test_without_a_terminal_lines_are_printed():
     piped = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(quiet=0.0)], capture_output=True, text=True, check=True
     )
@@ -75,7 +75,7 @@ def test_rates_have_three_digits():
     assert progress._pace(2.0, "") == "2.00/s"
 
 
-def test_slow_items_are_told_in_seconds_of_one():
+def test_low_rates_are_shown_as_seconds_per_unit():
     paces = {0.9999: "1.00 s/cell", 0.5: "2.00 s/cell", 1 / 12.345: "12.3 s/cell", 1 / 1234: "1,234 s/cell"}
     assert {rate: progress._pace(rate, "cells") for rate in paces} == paces
     assert progress._pace(1 / 15.9, "lengths") == "15.9 s/length"
@@ -92,13 +92,13 @@ with progress.bar(3, "Measuring", unit="cells") as advance:
 """
 
 
-def test_slow_items_on_a_terminal_and_in_lines():
+def test_low_rates_on_a_terminal_and_in_lines():
     assert re.search(r"Measuring .*1/3 cells 1\.[2-9]\d s/cell", on_a_terminal(SLOW))
     piped = subprocess.run([sys.executable, "-c", SLOW], capture_output=True, text=True, check=True)
     assert re.search(r"^Measuring: 1 of 3 cells, 1\.[2-9]\d s/cell, \d s left$", piped.stderr, re.MULTILINE)
 
 
-def test_a_line_says_what_is_waited_for(capsys, monkeypatch) -> None:
+def test_a_line_contains_the_current_operation(capsys, monkeypatch) -> None:
     from lra_bench import progress
 
     monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
@@ -111,11 +111,11 @@ def test_a_line_says_what_is_waited_for(capsys, monkeypatch) -> None:
     assert second.startswith("Profile: 1 of 3 measurements") and "performer" not in second
 
 
-def test_control_characters_of_a_message_are_replaced(capsys):
+def test_control_characters_in_a_message_are_replaced(capsys):
     progress.say("a\x1b[31mb\x9bc\u202ed\x7f\ud800\n\te")
     assert capsys.readouterr().err == "a\ufffd[31mb\ufffdc\ufffdd\ufffd\ufffd\n\te\n"
 
 
-def test_control_characters_of_a_description_are_not_drawn():
+def test_control_characters_in_a_description_are_replaced():
     shown = on_a_terminal(PROGRAM.format(quiet=0.0).replace("Outer", r"Ou\x1b]0;t\x07er"))
     assert "Ou\ufffd]0;t\ufffder" in shown and "\x1b]" not in shown

@@ -1,4 +1,4 @@
-"""Batches as a pure function of seed and step, assembled from Arrow's own memory."""
+"""Batches as a pure function of seed and step, assembled from Arrow memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 
 class Rows:
-    """Rows of a split, any of which can be had as a padded batch.
+    """The examples of a split, with random access as padded batches.
 
-    Reads ``tokens`` (lists, or two lists each where the task matches documents) or ``values`` (lists of numbers, or of
-    C numbers each), and ``target`` (numbers, or a list per row). In language modelling the targets are the tokens
-    themselves, one place on.
+    Reads the columns ``tokens`` (lists, or pairs of lists if the task matches documents) or ``values`` (lists of
+    numbers, or of C numbers each), and ``target`` (numbers, or one list per example). In language modelling the targets
+    are the tokens shifted by one position. Raises ``ValueError`` if every token is scored but ``target`` contains one
+    number per example.
     """
 
     def __init__(self, dataset: datasets.Dataset, spec: TaskSpec) -> None:
@@ -34,30 +35,39 @@ class Rows:
         if spec.kind != "language_modeling":
             self._targets = ListColumn(dataset, "target") if is_list(dataset, "target") else numbers(dataset, "target")
         if spec.per_token and isinstance(self._targets, np.ndarray):
-            raise ValueError(f"task {spec.name}: every token is scored, so target must hold a list per row")
+            raise ValueError(f"task {spec.name}: every token is scored, so target must contain a list per row")
 
     def __len__(self) -> int:
         return len(self._inputs)
 
     @property
     def lengths(self) -> Integers:
-        """Real tokens of each row, (R,) or (R, 2)."""
+        """Number of tokens of each example, (R,) or (R, 2)."""
         return self._inputs.lengths
 
     @property
     def row_lengths(self) -> Integers:
-        """Tokens of each row's longest document, (R,)."""
+        """Number of tokens of the longest document of each example, (R,)."""
         return self.lengths if self.lengths.ndim == 1 else self.lengths.max(axis=1)
 
     def row(self, index: int) -> NDArray[Any]:
-        """One row of one document, (N,) or (N, C), as a view."""
+        """Return an example of one document as a view, (N,) or (N, C)."""
         return self._inputs.row(index)
 
     def batch(self, indices: ArrayLike, pad_to: int | None = None, multiple: int = 64) -> Batch:
-        """The rows at ``indices`` (B,), padded to ``pad_to``, else to the longest of them rounded up to ``multiple``.
+        """Return examples as a padded batch.
 
-        Rounding alone never takes a batch past the training length, where a model may run out of positions.
-        Raises ``ValueError`` where a row is longer than ``pad_to``.
+        Args:
+            indices: Indices of the examples, (B,).
+            pad_to: Padded length. Default: the longest example, rounded up to ``multiple``. Rounding does not exceed
+                the training length, because a model may have no positions beyond it.
+            multiple: Multiple to round up to.
+
+        Returns:
+            The batch.
+
+        Raises:
+            ValueError: If an example is longer than ``pad_to``.
         """
         rows = np.asarray(indices, dtype=np.int64)
         width = self._width(int(self.row_lengths[rows].max()), pad_to, multiple)
@@ -89,26 +99,27 @@ class Rows:
 
 
 class ShuffledBatches:
-    """Training batches in random order, each a pure function of (seed, step).
+    """Training batches in random order, a pure function of (seed, step).
 
-    Every epoch is a permutation of the rows; a batch may run across the border of two epochs.
+    Every epoch is a permutation of the examples. A batch may contain examples of two epochs. Raises ``ValueError`` if
+    there are no examples.
     """
 
     def __init__(self, rows: Rows, batch_size: int, seed: int, multiple: int = 64) -> None:
         if not len(rows):
-            raise ValueError("there are no rows to draw batches from")
+            raise ValueError("there are no rows to sample batches from")
         self.rows, self.batch_size, self.seed, self.multiple = rows, batch_size, seed, multiple
         self._orders: dict[int, Integers] = {}
 
     def indices(self, step: int) -> Integers:
-        """Rows of one step, (batch_size,)."""
+        """Return the indices of the examples of one step, (batch_size,)."""
         count = len(self.rows)
         places = np.arange(step * self.batch_size, (step + 1) * self.batch_size)
         epochs, within = places // count, places % count
         return np.concatenate([self._order(epoch)[within[epochs == epoch]] for epoch in np.unique(epochs).tolist()])
 
     def __call__(self, step: int) -> Batch:
-        """The batch of one step."""
+        """Return the batch of one step."""
         return self.rows.batch(self.indices(step), multiple=self.multiple)
 
     def _order(self, epoch: int) -> Integers:
@@ -121,18 +132,29 @@ class ShuffledBatches:
 
 
 def in_batches(lengths: Integers, batch_size: int, turns: Sequence[int] | None = None) -> Iterator[Integers]:
-    """Indices of ``lengths`` (R,) in batches, from short to long; those numbered ``turns``, or all."""
+    """Yield the indices of ``lengths`` (R,) in batches, from short to long.
+
+    ``turns`` are the numbers of the batches to yield; None for all.
+    """
     order = np.argsort(lengths, kind="stable")
-    for turn in range(-(-len(order) // batch_size)) if turns is None else turns:
-        yield order[turn * batch_size : (turn + 1) * batch_size]
+    for number in range(-(-len(order) // batch_size)) if turns is None else turns:
+        yield order[number * batch_size : (number + 1) * batch_size]
 
 
 def evaluation_batches(
     rows: Rows, batch_size: int, multiple: int = 64, pad_to: int | None = None, turns: Sequence[int] | None = None
 ) -> Iterator[tuple[Integers, Batch]]:
-    """Every row exactly once, as (indices, batch), from short to long so that little is padded.
+    """Yield every example exactly once, sorted by length to reduce padding.
 
-    ``turns`` are the numbers of the batches to give, None all.
+    Args:
+        rows: The examples.
+        batch_size: Examples per batch; the last batch may be smaller.
+        multiple: As in ``Rows.batch``.
+        pad_to: As in ``Rows.batch``.
+        turns: Numbers of the batches to yield; None for all.
+
+    Yields:
+        Indices of the examples (B,) and the batch.
     """
     for indices in in_batches(rows.row_lengths, batch_size, turns):
         yield indices, rows.batch(indices, pad_to=pad_to, multiple=multiple)

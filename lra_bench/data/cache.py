@@ -1,4 +1,4 @@
-"""Prepared data on disk: Arrow folders, keyed, locked while they are built, never half-written."""
+"""Cache of prepared data on disk: Arrow folders, found by key, locked while they are built, written atomically."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class Entry:
-    """One prepared data set in the cache; ``size_bytes`` counts its files on disk."""
+    """One prepared data set in the cache; ``size_bytes`` is the size of its files on disk."""
 
     name: str
     key: str
@@ -41,11 +41,11 @@ class Entry:
 
 
 class Cache:
-    """Data sets under ``root``/data, one folder each: ``<name>-<key>``.
+    """Data sets in ``root``/data, one folder ``<name>-<key>`` per data set.
 
-    ``root`` is $LRA_BENCH_CACHE, else the platform's cache folder. ``key`` digests everything that decides the
-    content. A folder holds a manifest with size and sha256 of each file; it appears by one rename, so it is whole or
-    absent. Raises ``UserError`` where the folder cannot be written.
+    ``root`` defaults to ``$LRA_BENCH_CACHE`` if set, otherwise to the platform's cache folder. ``key`` is a digest of
+    everything that determines the content. A folder contains a manifest with the size and sha256 of each file, and is
+    created by one atomic rename. Methods that write raise ``UserError`` if the folder cannot be written.
     """
 
     def __init__(self, root: Path | None = None) -> None:
@@ -53,11 +53,14 @@ class Cache:
 
     @property
     def digests(self) -> Path:
-        """Where checksums of the user's own files are remembered."""
+        """The folder that stores checksums of the user's files."""
         return self.root / "digests"
 
     def path(self, name: str, key: str) -> Path:
-        """The folder of one data set, whether it is there or not."""
+        """Return the folder of a data set, which need not exist.
+
+        Raises ``ValueError`` if ``name`` or ``key`` cannot be part of a file name.
+        """
         for part in (name, key):
             if not re.fullmatch(r"[A-Za-z0-9_.=-]+", part):
                 raise ValueError(f"{part!r} cannot be part of a file name")
@@ -71,13 +74,26 @@ class Cache:
         total: int,
         description: str,
     ) -> datasets.Dataset:
-        """The data set ``name``-``key``, memory-mapped; made by ``make(advance)`` if it is not there yet.
+        """Return the data set ``name``-``key``, building it if it is not in the cache.
 
-        What is made is a data set, or tables one after another, of which only one at a time need be in memory.
+        One process builds the data set, others wait for it. A folder with a missing or truncated file is rebuilt, which
+        is reported on stderr. Inside ``cache_read_only`` the data set is built in memory.
 
-        ``total`` and ``description`` are for the progress display. One process builds, others wait for it. A folder
-        with a missing or cut file is rebuilt, and stderr says so. Inside ``cache_read_only`` the data set is made in
-        memory.
+        Args:
+            name: Name of the data set.
+            key: Digest of everything that determines the content.
+            make: Function that builds the data set. It calls ``advance(n)`` for the progress bar and returns a
+                ``datasets.Dataset``, or yields tables of which only one at a time is kept in memory.
+            total: Number of units for the progress bar.
+            description: Label of the progress bar.
+
+        Returns:
+            The data set, memory-mapped from the cache.
+
+        Raises:
+            UserError: If the cache cannot be written.
+            ValueError: If ``make`` yields no rows.
+            OSError: If the data set cannot be read after it was written.
         """
         folder = self.path(name, key)
         if (found := _open(folder)) is not None:
@@ -89,39 +105,42 @@ class Cache:
             if (found := _open(folder)) is not None:
                 return found
             if folder.exists():
-                say(f"{folder.name}: {_damage(folder) or 'cannot be read'}; it is rebuilt")
-            with self._named_in_errors():
+                say(f"{folder.name}: {_damage(folder) or 'cannot be read'}; rebuilding it")
+            with self._root_in_errors():
                 _sweep(folder)
-            with bar(total, description) as advance, self._aside(folder) as aside:
-                made, whole = make(advance), aside / "whole"
-                if isinstance(made, Iterator):
-                    rows = self._write_tables(made, aside / "spool", whole, key)
+            with bar(total, description) as advance, self._temporary_folder(folder) as temporary:
+                built, destination = make(advance), temporary / "whole"
+                if isinstance(built, Iterator):
+                    rows = self._write_tables(built, temporary / "spool", destination, key)
                 else:
-                    rows = len(made)
-                    with self._named_in_errors():
-                        _save(made, whole)
-                with self._named_in_errors():
-                    _finish(whole, folder, {"name": name, "key": key, "description": description, "rows": rows})
+                    rows = len(built)
+                    with self._root_in_errors():
+                        _save(built, destination)
+                with self._root_in_errors():
+                    _finish(destination, folder, {"name": name, "key": key, "description": description, "rows": rows})
             if (found := _open(folder)) is None:
                 raise OSError(f"{folder}: {_damage(folder) or 'cannot be read'} right after it was written")
             return found
 
     def note(self, name: str, key: str, make: Callable[[], Mapping[str, float]]) -> dict[str, float]:
-        """Figures computed from data, remembered under ``name`` and ``key``; made by ``make()`` if unknown."""
+        """Return numbers computed from data, calling ``make()`` if they are not in the cache under ``name``-``key``."""
         path = self.path(name, key).with_suffix(".json")
         try:
             return {str(entry): float(value) for entry, value in json.loads(path.read_text()).items()}
         except (OSError, ValueError, AttributeError, TypeError):
-            pass  # unknown, or cut short: computed again
+            pass  # missing or truncated: compute them again
         figures = dict(make())
         if not writes_cache():
             return figures
-        with self._named_in_errors(), replacing(path) as aside:
-            aside.write_text(json.dumps(figures))
+        with self._root_in_errors(), replacing(path) as temporary:
+            temporary.write_text(json.dumps(figures))
         return figures
 
     def verify(self, name: str, key: str) -> list[str]:
-        """Files of a data set that are missing or lack the sha256 of its manifest; empty where all is well."""
+        """Return the files of a data set that are missing or whose sha256 differs from the manifest.
+
+        An unreadable manifest is returned as the only file.
+        """
         folder = self.path(name, key)
         manifest = _manifest(folder)
         if manifest is None:
@@ -133,71 +152,74 @@ class Cache:
         ]
 
     def entries(self) -> list[Entry]:
-        """All data sets in the cache, by name."""
+        """Return all data sets in the cache, sorted by name."""
         found = []
         for path in sorted((self.root / "data").glob(f"*/{MANIFEST}")):
             manifest = _manifest(path.parent)
             if manifest is None or path.parent.name != f"{manifest['name']}-{manifest['key']}":
-                continue  # damaged, or still being built
+                continue  # damaged or being built
             size = sum(file["bytes"] for file in manifest["files"].values())
-            about = manifest["name"], manifest["key"], path.parent, manifest["rows"], size, manifest["description"]
-            found.append(Entry(*about))
+            attributes = manifest["name"], manifest["key"], path.parent, manifest["rows"], size, manifest["description"]
+            found.append(Entry(*attributes))
         return found
 
     def remove(self, name: str, key: str) -> None:
-        """Delete one data set; nothing happens where it is not there."""
+        """Delete a data set if it exists."""
         folder = self.path(name, key)
         if folder.exists():
-            with self._lock(folder, f"removing {folder.name}"), self._named_in_errors():
+            with self._lock(folder, f"removing {folder.name}"), self._root_in_errors():
                 _sweep(folder)
 
     @contextmanager
     def _lock(self, folder: Path, description: str) -> Iterator[None]:
-        with self._named_in_errors():
+        with self._root_in_errors():
             held = hold(folder, description)
         with held:
             yield
 
     @contextmanager
-    def _aside(self, folder: Path) -> Iterator[Path]:
-        """A folder beside ``folder`` to build in, gone afterwards."""
-        aside = folder.with_name(f"{folder.name}.building-{uuid.uuid4().hex[:8]}")
-        with self._named_in_errors():
-            aside.mkdir(parents=True)
+    def _temporary_folder(self, folder: Path) -> Iterator[Path]:
+        """Create a temporary folder next to ``folder``, removed at the end of the context."""
+        temporary = folder.with_name(f"{folder.name}.building-{uuid.uuid4().hex[:8]}")
+        with self._root_in_errors():
+            temporary.mkdir(parents=True)
         try:
-            yield aside
+            yield temporary
         finally:
-            shutil.rmtree(aside, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)
 
-    def _write_tables(self, tables: Iterator[pyarrow.Table], spool: Path, whole: Path, fingerprint: str) -> int:
-        """Save tables as one data set, holding one of them at a time, and count their rows."""
+    def _write_tables(self, tables: Iterator[pyarrow.Table], spool: Path, destination: Path, fingerprint: str) -> int:
+        """Save tables as one data set, keeping one at a time in memory, and return the number of rows.
+
+        Raises ``ValueError`` if there are no rows.
+        """
         import datasets
         import pyarrow
 
-        # Only writing names the cache in its errors: the tables may come from files of the user's.
+        # Only errors of writing mention the cache; reading the tables may fail because of the user's files.
         writer, rows = None, 0
         try:
             for table in tables:
-                with self._named_in_errors():
+                with self._root_in_errors():
                     writer = writer or pyarrow.ipc.new_stream(spool, table.schema)
                     writer.write_table(table)
                 rows += len(table)
         finally:
             if writer is not None:
-                with self._named_in_errors():
+                with self._root_in_errors():
                     writer.close()
         if not rows:
             raise ValueError("there are no rows to write")
-        # Saving all rows would map all of them into memory; the first alone gives the folder its layout.
-        with self._named_in_errors():
+        # Saving all rows would map them all into memory. Saving the first one creates the folder's layout.
+        with self._root_in_errors():
             first = datasets.Dataset.from_file(str(spool)).data.slice(0, 1)
-            _save(datasets.Dataset(first, fingerprint=fingerprint), whole)
-            (data,) = whole.glob("*.arrow")
+            _save(datasets.Dataset(first, fingerprint=fingerprint), destination)
+            (data,) = destination.glob("*.arrow")
             spool.replace(data)
         return rows
 
     @contextmanager
-    def _named_in_errors(self) -> Iterator[None]:
+    def _root_in_errors(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -205,7 +227,7 @@ class Cache:
 
 
 def default_root() -> Path:
-    """$LRA_BENCH_CACHE, else the platform's cache folder."""
+    """Return ``$LRA_BENCH_CACHE`` if set, otherwise the platform's cache folder."""
     named = os.environ.get("LRA_BENCH_CACHE")
     if named:
         return Path(named)
@@ -219,11 +241,11 @@ def _manifest(folder: Path) -> dict[str, Any] | None:
         manifest = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError, RecursionError):
         return None
-    return manifest if _is_sound(manifest) else None
+    return manifest if _is_valid(manifest) else None
 
 
-def _is_sound(manifest: Any) -> bool:
-    """Whether a manifest has the fields of one, and files that lie in its own folder."""
+def _is_valid(manifest: Any) -> bool:
+    """Return whether a manifest has all fields and only names files inside its folder."""
     if not isinstance(manifest, dict) or not isinstance(files := manifest.get("files"), dict):
         return False
     kinds = {"name": str, "key": str, "description": str, "rows": int}
@@ -238,7 +260,7 @@ def _is_sound(manifest: Any) -> bool:
 
 
 def _damage(folder: Path) -> str | None:
-    """What is wrong with a folder at first sight (sizes, not checksums), or None."""
+    """Return a description of a missing file or wrong file size in a folder, or None; checksums are not computed."""
     manifest = _manifest(folder)
     if manifest is None:
         return f"{MANIFEST} is missing or damaged"
@@ -258,60 +280,60 @@ def _open(folder: Path) -> datasets.Dataset | None:
 
     try:
         opened = datasets.load_from_disk(str(folder))
-    except Exception:  # whatever Arrow says of a file that it cannot read, the folder is rebuilt
+    except Exception:  # Arrow raises various exceptions for unreadable files; the folder is rebuilt
         return None
     if not isinstance(opened, datasets.Dataset):
         return None
     return opened
 
 
-def _in_memory(made: datasets.Dataset | Iterator[pyarrow.Table]) -> datasets.Dataset:
+def _in_memory(built: datasets.Dataset | Iterator[pyarrow.Table]) -> datasets.Dataset:
     import datasets
     import pyarrow
 
-    return datasets.Dataset(pyarrow.concat_tables(made)) if isinstance(made, Iterator) else made
+    return datasets.Dataset(pyarrow.concat_tables(built)) if isinstance(built, Iterator) else built
 
 
-def _save(dataset: datasets.Dataset, aside: Path) -> None:
+def _save(dataset: datasets.Dataset, temporary: Path) -> None:
     with _without_bars():
-        dataset.save_to_disk(str(aside))
+        dataset.save_to_disk(str(temporary))
 
 
-def _finish(aside: Path, folder: Path, about: dict[str, Any]) -> None:
-    """Add the manifest to what was saved aside, force it to disk, then rename it into place."""
+def _finish(temporary: Path, folder: Path, attributes: dict[str, Any]) -> None:
+    """Write the manifest into a temporary folder, sync all files to disk, and rename the folder to its final name."""
     files = {
-        str(path.relative_to(aside)): {"bytes": path.stat().st_size, "sha256": sha256_of_file(path)}
-        for path in sorted(aside.rglob("*"))
+        str(path.relative_to(temporary)): {"bytes": path.stat().st_size, "sha256": sha256_of_file(path)}
+        for path in sorted(temporary.rglob("*"))
         if path.is_file()
     }
-    manifest = {"schema_version": 1, **about, "files": files}
-    (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
-    for path in (*aside.rglob("*"), aside):
+    manifest = {"schema_version": 1, **attributes, "files": files}
+    (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    for path in (*temporary.rglob("*"), temporary):
         sync(path)
-    aside.replace(folder)
+    temporary.replace(folder)
     sync(folder.parent)
 
 
 def _sweep(folder: Path) -> None:
-    """Remove a folder, and what killed builders left beside it; the lock is held."""
+    """Remove a folder and the temporary folders of killed processes; the caller holds the lock."""
     for path in folder.parent.glob(f"{folder.name}.building-*"):
         shutil.rmtree(path, ignore_errors=True)
     if folder.exists():
-        # Renamed first: a reader must never meet a folder with half its files.
-        aside = folder.with_name(f"{folder.name}.building-{uuid.uuid4().hex[:8]}")
-        folder.replace(aside)
-        shutil.rmtree(aside)
+        # Rename first, so that no reader opens a folder of which some files are already removed.
+        temporary = folder.with_name(f"{folder.name}.building-{uuid.uuid4().hex[:8]}")
+        folder.replace(temporary)
+        shutil.rmtree(temporary)
 
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """Keep the bars of ``datasets`` off the screen; ours is there already."""
+    """Disable the progress bars of ``datasets``, because the harness already shows one."""
     import datasets
 
-    silent = datasets.are_progress_bars_disabled()
+    were_disabled = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()
     try:
         yield
     finally:
-        if not silent:
+        if not were_disabled:
             datasets.enable_progress_bars()

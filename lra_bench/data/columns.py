@@ -1,4 +1,4 @@
-"""Columns of a data set as flat numpy arrays that share Arrow's memory."""
+"""Columns of a data set as flat numpy arrays that share memory with Arrow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Integers = NDArray[np.int64]
 
 
 class Flat(NamedTuple):
-    """Rows that lie in one array: row ``rows[i]`` is ``values[starts[i] : starts[i] + lengths[i]]``."""
+    """Rows stored in one flat array: row ``rows[i]`` is ``values[starts[i] : starts[i] + lengths[i]]``."""
 
     rows: Integers
     values: NDArray[Any]
@@ -24,10 +24,12 @@ class Flat(NamedTuple):
 
 
 class ListColumn:
-    """A column of lists, read without copying: one flat array per Arrow chunk, and where each row lies in it.
+    """A column of lists, read without copying: one flat array per Arrow chunk, and the offset of each row.
 
-    ``starts`` and ``lengths`` are (R,), or (R, 2) where a row holds two documents (``documents=True``). Lists whose
-    items are lists of one size C (channels) give rows (N, C). Starts are 64-bit whatever Arrow's offsets are.
+    ``starts`` and ``lengths`` are (R,), or (R, 2) if a row contains two documents (``documents=True``). Lists of lists
+    of equal size C (channels) are read as rows (N, C). Starts are 64-bit even if Arrow's offsets are not. Raises
+    ``ValueError`` if the column is missing, contains missing rows or no lists, or if channels or numbers of documents
+    differ.
     """
 
     def __init__(self, dataset: datasets.Dataset, name: str, documents: bool = False) -> None:
@@ -54,38 +56,48 @@ class ListColumn:
         return len(self.starts)
 
     def row(self, index: int, document: int | None = None) -> NDArray[Any]:
-        """One row, or one of its two documents, as a view (N,) or (N, C)."""
-        at = index if document is None else (index, document)
-        start = int(self.starts[at])
-        return self.values[int(self.chunk_of[index])][start : start + int(self.lengths[at])]
+        """Return a row, or one of its two documents, as a view (N,) or (N, C)."""
+        index_in_column = index if document is None else (index, document)
+        start = int(self.starts[index_in_column])
+        return self.values[int(self.chunk_of[index])][start : start + int(self.lengths[index_in_column])]
 
     def padded(self, indices: Integers, width: int, dtype: Any, fill: float) -> NDArray[Any]:
-        """Rows as one array (B, width), (B, 2, width) or (B, width, C), filled up on the right."""
+        """Return rows as one array, padded on the right.
+
+        Args:
+            indices: Indices of the rows, (B,).
+            width: Padded length.
+            dtype: Type of the array.
+            fill: Value of the padding.
+
+        Returns:
+            (B, width), (B, 2, width) for two documents, or (B, width, C) for channels.
+        """
         starts, lengths = self.starts[indices], self.lengths[indices]
         trailing = self.values[0].shape[1:] if self.values else ()
         out = np.full((*starts.shape, width, *trailing), fill, dtype=dtype)
-        places = out.reshape(starts.size, width, *trailing)
+        out_rows = out.reshape(starts.size, width, *trailing)
         documents = starts.size // max(len(indices), 1)
         chunks = np.repeat(self.chunk_of[indices], documents)
         spans = zip(chunks.tolist(), starts.ravel().tolist(), lengths.ravel().tolist(), strict=True)
-        for place, (chunk, start, length) in zip(places, spans, strict=True):
-            place[:length] = self.values[chunk][start : start + length]
+        for out_row, (chunk, start, length) in zip(out_rows, spans, strict=True):
+            out_row[:length] = self.values[chunk][start : start + length]
         return out
 
     def by_chunk(self) -> Iterator[Flat]:
-        """All rows of one document, chunk by chunk, for compiled loops."""
+        """Yield all rows, one Arrow chunk at a time, for compiled loops; not for columns of two documents."""
         for number, values in enumerate(self.values):
             rows = np.flatnonzero(self.chunk_of == number)
             yield Flat(rows, values, self.starts[rows], self.lengths[rows])
 
 
 def numbers(dataset: datasets.Dataset, name: str) -> NDArray[Any]:
-    """A column of plain numbers, (R,)."""
+    """Return a column of numbers, (R,)."""
     return _join([_leaf(chunk) for chunk in _chunks(dataset, name)], (0,), np.int64)[_order(dataset)]
 
 
 def is_list(dataset: datasets.Dataset, name: str) -> bool:
-    """Whether a column holds lists and not numbers."""
+    """Return whether a column contains lists instead of numbers."""
     import pyarrow
 
     kind = dataset.data.schema.field(name).type
@@ -104,25 +116,25 @@ def _chunks(dataset: datasets.Dataset, name: str) -> list[Any]:
 
 
 def _order(dataset: datasets.Dataset) -> Any:
-    """Positions of the rows in the table: all of them, unless the data set was shuffled or selected from."""
-    indices = dataset._indices  # the table below does not know of it
+    """Return the indices into the table: all rows, unless the data set was shuffled or selected from."""
+    indices = dataset._indices  # not applied to dataset.data
     return slice(None) if indices is None else indices.column(0).to_numpy().astype(np.int64)
 
 
 def _unpack(lists: Any) -> tuple[Integers, Any]:
-    """Offsets (n + 1,) of an Arrow list array, whatever its kind, and the array of its items."""
+    """Return the offsets (n + 1,) of an Arrow list array of any kind, and the array of its items."""
     import pyarrow
 
     if pyarrow.types.is_fixed_size_list(lists.type):
         size = lists.type.list_size
         return (lists.offset + np.arange(len(lists) + 1, dtype=np.int64)) * size, lists.values
     if not hasattr(lists, "offsets"):
-        raise ValueError(f"a column of {lists.type} holds no lists")
+        raise ValueError(f"a column of {lists.type} contains no lists")
     return lists.offsets.to_numpy().astype(np.int64), lists.values
 
 
 def _leaf(items: Any) -> NDArray[Any]:
-    """Plain items as (T,), or lists of one size C as (T, C), in Arrow's own memory."""
+    """Return numbers as (T,), or lists of equal size C as (T, C), as a view of Arrow memory."""
     import pyarrow
 
     if pyarrow.types.is_primitive(items.type):
@@ -137,7 +149,7 @@ def _leaf(items: Any) -> NDArray[Any]:
 def _two_documents(chunk: Any) -> tuple[NDArray[Any], Integers, Integers]:
     pairs, documents = _unpack(chunk)
     if (np.diff(pairs) != 2).any():
-        raise ValueError("a row of two documents holds another number of lists")
+        raise ValueError("a row of two documents contains another number of lists")
     offsets, items = _unpack(documents)
     first = pairs[:-1, None] + np.arange(2)
     return _leaf(items), offsets[first], offsets[first + 1] - offsets[first]

@@ -1,4 +1,4 @@
-"""Loops compiled to machine code, for data that must be made or checked faster than Python can."""
+"""Loops compiled with numba, for generating and checking data."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def compiled(function: Function) -> Function:
-    """Compile ``function`` with numba: without Python objects, without the interpreter lock, kept on disk.
+    """Compile ``function`` with numba in nopython mode, releasing the interpreter lock, with an on-disk cache.
 
-    The machine code is kept beside the source, else in the user's cache folder; where neither can be written,
-    each process compiles for itself.
+    The machine code is cached next to the source, otherwise in the user's cache folder. If neither can be written,
+    every process compiles the function.
     """
     return _compile(function)
 
 
 def arithmetic(function: Function) -> Function:
-    """``compiled``, for loops over arrays that the processor is to compute several elements of at once.
+    """Compile ``function`` like ``compiled``, with settings that allow vectorised loops over arrays.
 
-    A quotient by zero is infinite, as in numpy, and raises nothing; a product may be added without rounding it first.
+    Division by zero gives infinity, as in numpy, instead of an error. Fused multiply-add is allowed, which omits the
+    rounding of the product.
     """
     return _compile(function, error_model="numpy", fastmath={"contract"})
 
@@ -30,5 +31,5 @@ def _compile(function: Function, **options: Any) -> Function:
 
     try:
         return numba.njit(nogil=True, cache=True, **options)(function)
-    except RuntimeError:  # numba found no folder that it may write to
+    except RuntimeError:  # numba found no writable cache folder
         return numba.njit(nogil=True, **options)(function)

@@ -1,4 +1,4 @@
-"""Checksums: of files, remembered while a file does not change, and of settings."""
+"""Checksums of files, cached until a file changes, and digests of settings."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from lra_bench.runtime.files import replacing, writes_cache
 
 
 def sha256_of_file(path: Path, memory: Path | None = None) -> str:
-    """The sha256 of a file in hexadecimal.
+    """Return the sha256 of a file in hexadecimal.
 
-    ``memory`` is a folder where digests are remembered by path, size and time of change, so that a large file is
-    read once; a folder that cannot be written is no error.
+    ``memory`` is a folder in which digests are cached by path, size and modification time, so that a large file is read
+    once. It is not an error if the folder cannot be written.
     """
     if memory is None:
         return _digest(path)
     status = path.stat()
-    where = str(path.resolve())
-    state = [where, status.st_size, status.st_mtime_ns]
-    note = memory / f"{hashlib.sha256(where.encode()).hexdigest()[:32]}.json"
+    absolute_path = str(path.resolve())
+    state = [absolute_path, status.st_size, status.st_mtime_ns]
+    entry = memory / f"{hashlib.sha256(absolute_path.encode()).hexdigest()[:32]}.json"
     try:
-        known = json.loads(note.read_text())
+        known = json.loads(entry.read_text())
         if known["state"] == state:
             return str(known["sha256"])
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # unknown, or cut short: read the file again
+        pass  # missing or truncated: read the file
     digest = _digest(path)
     if not writes_cache():
         return digest
-    with suppress(OSError), replacing(note) as aside:
-        aside.write_text(json.dumps({"state": state, "sha256": digest}))
+    with suppress(OSError), replacing(entry) as temporary:
+        temporary.write_text(json.dumps({"state": state, "sha256": digest}))
     return digest
 
 
 def settings_digest(*parts: Any) -> str:
-    """Sixteen hexadecimal digits that change whenever a part does; parts are plain JSON values."""
+    """Return a digest of JSON values, 16 hexadecimal digits."""
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

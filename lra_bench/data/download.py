@@ -1,4 +1,4 @@
-"""Official files, fetched once: over https, resumed where they broke off, whole and checked or not there at all."""
+"""Download official files once: over https, resumed after interruptions, verified, and renamed atomically."""
 
 from __future__ import annotations
 
@@ -23,11 +23,18 @@ OFFLINE_VARIABLES = ("LRA_BENCH_OFFLINE", "HF_HUB_OFFLINE")
 
 @dataclass(frozen=True)
 class Remote:
-    """One official file and what it is called here.
+    """One official file and its local name.
 
-    ``url`` is an https address or, with ``repository``, a path inside that data set of the Hugging Face Hub at
-    ``revision`` ($HF_ENDPOINT names a mirror). ``file`` is its name in the folder of raw data. The size, if given, and
-    the first of ``sha256`` and ``md5`` that is given decide whether it is whole.
+    A copy is valid if it has the size, if given, and the first given checksum of ``sha256`` and ``md5``.
+
+    Attributes:
+        url: The https address or, with ``repository``, the path inside that repository.
+        file: Name of the file in the folder of raw data.
+        sha256: Expected sha256 in hexadecimal.
+        md5: Expected MD5 in hexadecimal.
+        size_bytes: Expected size.
+        repository: Data set of the Hugging Face Hub; ``$HF_ENDPOINT`` selects a mirror.
+        revision: Revision of the repository; required with ``repository``.
     """
 
     url: str
@@ -40,7 +47,7 @@ class Remote:
 
     @property
     def address(self) -> str:
-        """Where the file is fetched from. Raises ``ValueError`` unless that is encrypted, or this machine."""
+        """The address of the file. Raises ``ValueError`` unless it uses https or is on this machine."""
         address = self.url
         if self.repository is not None:
             if not self.revision:
@@ -48,16 +55,19 @@ class Remote:
             hub = os.environ.get("HF_ENDPOINT", "").rstrip("/") or "https://huggingface.co"
             address = f"{hub}/datasets/{self.repository}/resolve/{self.revision}/{quote(self.url)}"
         if not is_safe(address):
-            raise ValueError(f"{address}: only https is fetched")
+            raise ValueError(f"{address}: only https is supported")
         return address
 
     @property
-    def told(self) -> str:
-        """The address for messages: the name of a mirror may hold a password."""
+    def redacted_address(self) -> str:
+        """The address for messages, without credentials, because the address of a mirror may contain a password."""
         return without_credentials(self.address)
 
     def fault(self, path: Path, memory: Path | None = None) -> str | None:
-        """What is wrong with a copy of the file, or None; ``memory`` is where checksums are remembered."""
+        """Return how a copy differs in size or checksum, or None if it is valid.
+
+        ``memory`` is the folder in which checksums are cached.
+        """
         if self.size_bytes is not None and (size := path.stat().st_size) != self.size_bytes:
             return f"has {size:,} bytes instead of {self.size_bytes:,}"
         if self.sha256 is not None:
@@ -71,51 +81,62 @@ class Remote:
 
 
 class NotFetched(UserError):
-    """Files that are not there and could not be fetched for a ``reason``, given in a few words."""
+    """Missing files could not be downloaded; ``reason`` says why in a few words."""
 
     def __init__(self, remotes: Sequence[Remote], folder: Path, reason: str) -> None:
         names = " and ".join(remote.file for remote in remotes)
         wanted = " and ".join(
-            f"{remote.told}{'' if remote.address.endswith(f'/{remote.file}') else f' (as {remote.file})'}"
+            f"{remote.redacted_address}{'' if remote.address.endswith(f'/{remote.file}') else f' (as {remote.file})'}"
             for remote in remotes
         )
         super().__init__(
-            f"task.source: {names} cannot be fetched ({reason}); fetch {wanted} into {folder}, or name where the data "
-            "lies with task.source=PATH"
+            f"task.source: {names} cannot be downloaded ({reason}); download {wanted} into {folder}, or set "
+            "task.source=PATH to the data"
         )
         self.reason = reason
 
 
 def download(remote: Remote, folder: Path, memory: Path | None = None) -> Path:
-    """The file in ``folder``, fetched unless it is there already; ``memory`` is where checksums are remembered.
+    """Download a file into ``folder`` unless a valid copy exists, and return its path.
 
-    One process fetches, others wait for it. What arrived before a break stays in ``<file>.part`` and is continued.
-    Raises ``UserError`` where the file there is another one, the network is off or out of reach, or what arrived has
-    another checksum or more bytes than it may.
+    One process downloads, others wait for it. A partial download is stored in ``<file>.part`` and resumed later.
+
+    Args:
+        remote: The file.
+        folder: Folder of raw data.
+        memory: Folder in which checksums are cached.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        NotFetched: If the file cannot be downloaded, network access is disabled, or inside ``cache_read_only``.
+        UserError: If a different file of that name exists, the folder cannot be written, or the downloaded file has a
+            wrong checksum or is too large.
     """
     target = folder / remote.file
     if is_whole(remote, folder, memory):
         return target
     for name in OFFLINE_VARIABLES:
         if os.environ.get(name, "").strip().lower() in ("1", "true", "yes", "on"):
-            raise NotFetched([remote], folder, f"{name} keeps the network off")
+            raise NotFetched([remote], folder, f"{name} disables network access")
     if not writes_cache():
-        raise NotFetched([remote], folder, "a dry run fetches nothing")
+        raise NotFetched([remote], folder, "a dry run does not download files")
     with _lock(target):
         if is_whole(remote, folder, memory):
             return target
         part = target.with_name(f"{target.name}.part")
         try:
-            with _named_in_errors(folder):
-                transfer(remote.address, part, remote.size_bytes, f"fetching {remote.file}")
+            with _folder_in_errors(folder):
+                transfer(remote.address, part, remote.size_bytes, f"downloading {remote.file}")
         except TooLong as error:
-            raise _thrown_away(remote, str(error)) from error
+            raise _invalid_download(remote, str(error)) from error
         except TransferError as error:
             raise NotFetched([remote], folder, str(error)) from error
         if fault := remote.fault(part):
             discard(part)
-            raise _thrown_away(remote, fault)
-        with _named_in_errors(folder):
+            raise _invalid_download(remote, fault)
+        with _folder_in_errors(folder):
             sync(part)
             part.replace(target)
             discard(part)
@@ -123,30 +144,30 @@ def download(remote: Remote, folder: Path, memory: Path | None = None) -> Path:
     return target
 
 
-def _thrown_away(remote: Remote, fault: str) -> UserError:
-    return UserError(f"task.source: what {remote.told} sent {fault} and was thrown away; try again")
+def _invalid_download(remote: Remote, fault: str) -> UserError:
+    return UserError(f"task.source: the file from {remote.redacted_address} {fault} and was deleted; try again")
 
 
 def is_whole(remote: Remote, folder: Path, memory: Path | None = None) -> bool:
-    """Whether the file is in ``folder``. Raises ``UserError`` where another one has its name."""
+    """Return whether ``folder`` contains a valid copy. Raises ``UserError`` if a different file has its name."""
     target = folder / remote.file
     if not target.exists():
         return False
     if fault := remote.fault(target, memory):
-        raise UserError(f"task.source: {target} {fault}; move it away, and the official file is fetched")
+        raise UserError(f"task.source: {target} {fault}; move it away to download the official file")
     return True
 
 
 @contextmanager
 def _lock(target: Path) -> Iterator[None]:
-    with _named_in_errors(target.parent):
-        held = hold(target, f"fetching {target.name}")
+    with _folder_in_errors(target.parent):
+        held = hold(target, f"downloading {target.name}")
     with held:
         yield
 
 
 @contextmanager
-def _named_in_errors(folder: Path) -> Iterator[None]:
+def _folder_in_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Rows in memory, and as a data set on disk."""
+"""Examples in memory, and their representation as an Arrow table."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Examples:
-    """Rows one after another in one array.
+    """Examples concatenated in one array.
 
-    ``values`` are all tokens (T,), integers, or all places of continuous input, (T,) or (T, C) floats. ``lengths`` are
-    (R,), or (R, 2) where a row is two documents. ``targets`` are (R,), or (R, N) where every token has one. ``extra``
-    are further columns, (R,) each.
+    Attributes:
+        values: Tokens of all examples, (T,) integers; or continuous inputs, (T,) or (T, C) floats.
+        lengths: Length of each example, (R,), or (R, 2) for two documents.
+        targets: (R,), or (R, N) if every token has a target.
+        extra: Further columns by name, (R,) each.
     """
 
     values: NDArray[Any]
@@ -36,11 +38,11 @@ class Examples:
 
     @property
     def starts(self) -> NDArray[np.int64]:
-        """Where each row of one document begins in ``values``."""
+        """Index in ``values`` of the first token of each example (of one document), (R,)."""
         return np.cumsum(self.lengths) - self.lengths
 
     def select(self, rows: NDArray[np.int64]) -> Examples:
-        """Some rows of one document each, in the order given."""
+        """Return the examples (of one document) with the given indices, in that order."""
         if len(rows) == len(self) and (rows == np.arange(len(self))).all():
             return self
         starts = self.starts
@@ -50,10 +52,10 @@ class Examples:
         return Examples(values, self.lengths[rows], self.targets[rows], extra)
 
     def table(self, fixed: bool = False) -> pyarrow.Table:
-        """Columns ``tokens`` (or ``values`` where they are floats), ``target``, ``length`` and the extra ones.
+        """Return a table with the columns ``tokens`` (``values`` for floats), ``target``, ``length`` and ``extra``.
 
-        ``fixed`` says that all rows of the task are equally long: such lists need no offsets. ``length`` of two
-        documents is that of the longer one.
+        ``fixed`` means that all examples of the task have the same length, so that lists need no offsets. ``length`` of
+        two documents is that of the longer one.
         """
         import pyarrow
 
@@ -75,14 +77,14 @@ class Examples:
         return pyarrow.table({name: rows, "target": targets, "length": longest, **self.extra})
 
     def digests(self) -> list[bytes]:
-        """A 128-bit digest of each row of one document."""
+        """Return a 128-bit digest of each example (of one document)."""
         memory, ends = memoryview(self.values.data), np.cumsum(self.lengths)
         spans = zip((ends - self.lengths).tolist(), ends.tolist(), strict=True)
         return [hashlib.blake2b(memory[start:end], digest_size=16).digest() for start, end in spans]
 
 
 def join(parts: Iterable[Examples]) -> Examples:
-    """Several sets of token rows of one document each as one; extra columns stay out."""
+    """Concatenate sets of examples (tokens of one document); ``extra`` is dropped."""
     parts = list(parts)
     return Examples(
         np.concatenate([part.values for part in parts] or [np.zeros(0, np.uint8)]),
@@ -92,12 +94,12 @@ def join(parts: Iterable[Examples]) -> Examples:
 
 
 def digests_of(dataset: datasets.Dataset) -> set[bytes]:
-    """A 128-bit digest of the input of each row."""
+    """Return the set of 128-bit digests of the inputs of all examples."""
     return {hashlib.blake2b(content, digest_size=16).digest() for content in _contents(dataset)}
 
 
 def content_sha256(dataset: datasets.Dataset) -> str:
-    """The sha256 of all lengths, then all inputs, then all targets, however they lie on disk."""
+    """Return the sha256 of all lengths, all inputs and all targets, independent of the layout on disk."""
     digest = hashlib.sha256(_inputs(dataset).lengths.astype("<i8").tobytes())
     for content in _contents(dataset):
         digest.update(content)
@@ -118,7 +120,10 @@ def _inputs(dataset: datasets.Dataset) -> ListColumn:
 
 
 def _contents(dataset: datasets.Dataset) -> Iterable[bytes]:
-    """The bytes of each row's input; those of two documents follow each other, the first one's length before them."""
+    """Return the bytes of each example's input.
+
+    Two documents are concatenated, preceded by the length of the first one (8 bytes).
+    """
     column = _inputs(dataset)
     if column.lengths.ndim == 1:
         return (column.row(row).tobytes() for row in range(len(column)))

@@ -1,4 +1,4 @@
-"""One process at a time makes a file or folder; the others wait, and say so."""
+"""File locks for creating a file or folder in one process at a time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from lra_bench.progress import say
 
 
 def hold(target: Path, what: str) -> AbstractContextManager[Any]:
-    """The lock beside ``target``, already held, to be given back by leaving its context; its folder is made.
+    """Acquire the lock file next to ``target`` and return it as a context that releases it.
 
-    ``what`` is what the lock is held for, said on stderr while another process has it. Raises ``OSError`` where the
-    folder cannot be written.
+    The folder is created. If another process holds the lock, a message that begins with ``what`` is printed on stderr,
+    and the call waits. Raises ``OSError`` if the folder cannot be written.
     """
     from filelock import FileLock, Timeout
 
@@ -22,5 +22,5 @@ def hold(target: Path, what: str) -> AbstractContextManager[Any]:
     try:
         return lock.acquire(timeout=1)
     except Timeout:
-        say(f"{what}: another process is at it; waiting")
+        say(f"{what}: waiting for the lock of another process")
         return lock.acquire()

@@ -1,4 +1,4 @@
-"""Pickles of arrays, read without running anything that they name."""
+"""Read pickles of arrays without executing any function or class that they name."""
 
 from __future__ import annotations
 
@@ -17,33 +17,43 @@ from numpy.typing import NDArray
 from lra_bench.errors import UserError
 
 MOST_OPERATIONS = 4_000_000
-"""More than the largest official batch takes by far; each can take about a hundred bytes of memory."""
+"""Largest accepted number of pickle operations, far above that of official data; each can use about 100 bytes."""
 
 MOST_DIMENSIONS = 32
+"""Largest accepted number of dimensions of an array."""
 
 
 def load_arrays(content: bytes, where: str) -> Any:
-    """What a pickle holds, if that is arrays of numbers, dicts, lists, tuples, bytes, strings and integers alone.
+    """Load a pickle of arrays of numbers, dicts, lists, tuples, bytes, strings and integers.
 
-    Strings of Python 2 become bytes. Arrays share the pickle's memory and cannot be written to. What numpy names in a
-    pickle is answered by stand-ins that only note down shape, type and bytes; any other name is refused before anything
-    happens. No memory is allocated by a size that the pickle only announces. Raises ``UserError``, with ``where`` in
-    it, for what is refused, cut short or damaged.
+    Strings of Python 2 become bytes. Arrays share memory with the pickle and are read-only. numpy's constructors are
+    replaced by classes that only store shape, type and bytes; all other names are refused before anything is executed.
+    Sizes that the pickle claims do not determine allocations.
+
+    Args:
+        content: The pickle.
+        where: Name of the file, for error messages.
+
+    Returns:
+        The loaded object.
+
+    Raises:
+        UserError: If the pickle contains anything else, is truncated or damaged.
     """
     try:
         return _plain(_Reader(content).load(), {})
     except _Refused as error:
         raise UserError(f"task.source: {where} is refused, as it {error}") from None
-    except Exception as error:  # unpickling damaged bytes can raise anything
-        raise UserError(f"task.source: {where} is no pickle, or a damaged one ({type(error).__name__})") from error
+    except Exception as error:  # unpickling damaged bytes can raise any exception
+        raise UserError(f"task.source: {where} is not a pickle or is damaged ({type(error).__name__})") from error
 
 
 class _Refused(Exception):
-    """What a pickle of data has no business with."""
+    """A pickle contains something other than the supported types."""
 
 
 class _Name:
-    """A class that numpy names in a pickle, as the argument of a call; it cannot be called."""
+    """The name of a class, as an argument of a call in a numpy pickle; it cannot be called."""
 
     __slots__ = ("name",)
 
@@ -52,14 +62,14 @@ class _Name:
 
 
 class _Type:
-    """Stands in for ``numpy.dtype``: a number's kind and width, then its byte order."""
+    """Replacement of ``numpy.dtype`` that stores kind, width and byte order of a number."""
 
     __slots__ = ("code", "order")
 
     def __init__(self, code: Any, *_: Any) -> None:
         text = _short_text(code)
         if not re.fullmatch(r"[?biufc]\d{0,2}", text):
-            raise _Refused(f"holds an array of {text!r} instead of numbers")
+            raise _Refused(f"contains an array of {text!r} instead of numbers")
         self.code, self.order = text, "="
 
     def __setstate__(self, state: Any) -> None:
@@ -73,14 +83,14 @@ class _Type:
 
 
 def _short_text(value: Any) -> str:
-    """The first characters of a name; the text of anything else could be of any length."""
+    """Return the first 20 characters of a string, or the type name of any other value, whose text could be long."""
     if isinstance(value, bytes):
         return value[:20].decode("ascii", "replace")
     return value[:20] if isinstance(value, str) else type(value).__name__
 
 
 class _Array:
-    """Stands in for an array between its making and its filling."""
+    """Replacement of an array, which pickles create empty and fill later."""
 
     __slots__ = ("array",)
 
@@ -93,34 +103,34 @@ class _Array:
 
     def fill(self, content: Any, dtype: Any, shape: Any, order: Any) -> None:
         if not isinstance(dtype, _Type) or not isinstance(content, bytes | bytearray):
-            raise _Refused("holds an array of something else than numbers")
+            raise _Refused("contains an array of something other than numbers")
         actual = dtype.actual()
         if type(shape) is not tuple or len(shape) > MOST_DIMENSIONS:
-            raise ValueError("the shape of an array is none")
+            raise ValueError("an array has an invalid shape")
         if not all(type(size) is int and 0 <= size <= sys.maxsize for size in shape):
-            raise ValueError("the shape of an array is none")
+            raise ValueError("an array has an invalid shape")
         if len(content) != math.prod(shape) * actual.itemsize:
-            raise ValueError("an array is longer or shorter than its shape")
+            raise ValueError("the size of an array does not match its shape")
         array = np.frombuffer(content, dtype=actual).reshape(shape, order="F" if order in ("F", b"F") else "C")
         array.flags.writeable = False
         self.array = array
 
 
 class _Call:
-    """Stands in for a function that numpy's pickles call."""
+    """Replacement of a function that numpy pickles call."""
 
-    __slots__ = ("_answer",)
+    __slots__ = ("_replacement",)
 
     def __init__(self, answer: Any) -> None:
-        self._answer = answer
+        self._replacement = answer
 
     def __call__(self, *arguments: Any) -> Any:
-        return self._answer(*arguments)
+        return self._replacement(*arguments)
 
 
 def _reconstruct(kind: Any, *_: Any) -> _Array:
     if not (isinstance(kind, _Name) and kind.name == "ndarray"):
-        raise _Refused("makes an array of a class of its own")
+        raise _Refused("creates an array of another class")
     return _Array()
 
 
@@ -131,12 +141,12 @@ def _from_buffer(content: Any, dtype: Any, shape: Any, order: Any) -> _Array:
 
 
 def _nothing() -> bytes:
-    """No bytes at all, which those protocols cannot write either."""
+    """Return empty bytes, which protocols 0 to 2 write as a call of ``bytes``."""
     return b""
 
 
 class _Operations(dict[int, Callable[[Any], None]]):
-    """The operations of a pickle by code; asking for more than ``MOST_OPERATIONS`` of them is refused."""
+    """Handlers of pickle operations by code; raises ``_Refused`` after ``MOST_OPERATIONS`` lookups."""
 
     def __init__(self, known: Mapping[int, Callable[[Any], None]]) -> None:
         super().__init__(known)
@@ -150,9 +160,9 @@ class _Operations(dict[int, Callable[[Any], None]]):
 
 
 class _Reader(pickle._Unpickler):
-    """An unpickler that knows what numpy's arrays are made with, and nothing else.
+    """An unpickler that only supports the functions and classes of pickled numpy arrays.
 
-    Unlike the one in C it allocates nothing by a size or a number that the pickle merely announces.
+    Unlike the C implementation, it allocates no memory from sizes or memo indices that the pickle claims.
     """
 
     def __init__(self, content: bytes) -> None:
@@ -161,28 +171,28 @@ class _Reader(pickle._Unpickler):
         self.left_to_encode = len(content)
 
     def find_class(self, module: str, name: str) -> Any:
-        # numpy 2 renamed numpy.core to numpy._core; pickles of both are about.
-        place = f"{module.replace('numpy.core.', 'numpy._core.', 1)}.{name}"
-        if place == "numpy.ndarray":
+        # numpy 2 renamed numpy.core to numpy._core; both names occur in pickles.
+        full_name = f"{module.replace('numpy.core.', 'numpy._core.', 1)}.{name}"
+        if full_name == "numpy.ndarray":
             return _Name(name)
-        answers = {
+        replacements = {
             "numpy.dtype": _Type,
             "numpy._core.multiarray._reconstruct": _reconstruct,
             "numpy._core.numeric._frombuffer": _from_buffer,
             "_codecs.encode": self._encode,
             "__builtin__.bytes": _nothing,
         }
-        if place not in answers:
+        if full_name not in replacements:
             raise _Refused(f"calls {module}.{name}")
-        return _Call(answers[place])
+        return _Call(replacements[full_name])
 
     def _encode(self, text: Any, encoding: Any) -> bytes:
-        """Bytes as Python 3 writes them in the protocols of Python 2."""
+        """Return bytes from the call of ``codecs.encode`` by which Python 3 writes them in protocols 0 to 2."""
         if not isinstance(text, str) or encoding not in ("latin1", b"latin1"):
-            raise _Refused("encodes something else than bytes")
+            raise _Refused("encodes something other than bytes")
         self.left_to_encode -= len(text)
         if self.left_to_encode < 0:
-            raise _Refused("encodes more bytes than it holds")
+            raise _Refused("encodes more bytes than it contains")
         return text.encode("latin-1")
 
 
@@ -203,7 +213,7 @@ def _load_appends(reader: Any) -> None:
 
 def _list_at_end(stack: list[Any]) -> list[Any]:
     if type(stack[-1]) is not list:
-        raise ValueError("an entry for what is no list")
+        raise ValueError("an item is appended to something other than a list")
     found: list[Any] = stack[-1]
     return found
 
@@ -226,32 +236,35 @@ def _load_set_items(reader: Any) -> None:
 
 def _set_items(stack: list[Any], items: list[Any]) -> None:
     if type(stack[-1]) is not dict:
-        raise ValueError("an item for what is no dict")
+        raise ValueError("an item is stored in something other than a dict")
     for name, value in zip(items[::2], items[1::2], strict=True):
-        # The hash of nested tuples takes time without end, or the whole stack.
+        # Hashing nested tuples can take unlimited time or overflow the stack.
         if type(name) not in (bytes, str, int, bool):
-            raise _Refused(f"names an entry by a {type(name).__name__.lstrip('_').lower()}")
+            raise _Refused(f"contains a {type(name).__name__.lstrip('_').lower()} as the key of a dict")
         stack[-1][name] = value
 
 
 def _load_build(reader: Any) -> None:
     state = reader.stack.pop()
     if not isinstance(reader.stack[-1], _Array | _Type):
-        raise _Refused("makes an object of a class of its own")
+        raise _Refused("creates an object of another class")
     reader.stack[-1].__setstate__(state)
 
 
 def _refuse_object(reader: Any) -> None:
-    raise _Refused("makes an object of a class of its own")
+    raise _Refused("creates an object of another class")
 
 
 def _refuse_set(reader: Any) -> None:
-    raise _Refused("holds a set")
+    raise _Refused("contains a set")
 
 
 def _handlers() -> dict[int, Callable[[Any], None]]:
-    """What each operation does: as Python does it, where that takes no more memory than the pickle is long."""
-    kept = (
+    """Return the handlers of the supported operations.
+
+    Python's handlers are used unless they can allocate more memory than the pickle's size.
+    """
+    unchanged = (
         *(pickle.PROTO, pickle.FRAME, pickle.STOP, pickle.MARK, pickle.POP, pickle.POP_MARK, pickle.DUP),
         *(pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE, pickle.FLOAT, pickle.BINFLOAT),
         *(pickle.INT, pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.LONG, pickle.LONG1, pickle.LONG4),
@@ -263,7 +276,7 @@ def _handlers() -> dict[int, Callable[[Any], None]]:
         *(pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT, pickle.MEMOIZE),
         *(pickle.GET, pickle.BINGET, pickle.LONG_BINGET),
     )
-    own = {
+    replaced = {
         pickle.BYTEARRAY8: _load_bytearray,
         pickle.APPEND: _load_append,
         pickle.APPENDS: _load_appends,
@@ -274,27 +287,27 @@ def _handlers() -> dict[int, Callable[[Any], None]]:
         **dict.fromkeys((pickle.INST, pickle.OBJ, pickle.NEWOBJ, pickle.NEWOBJ_EX), _refuse_object),
         **dict.fromkeys((pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET), _refuse_set),
     }
-    given: Mapping[int, Any] = pickle._Unpickler.dispatch
-    return {code[0]: given[code[0]] for code in kept} | {code[0]: handler for code, handler in own.items()}
+    default: Mapping[int, Any] = pickle._Unpickler.dispatch
+    return {code[0]: default[code[0]] for code in unchanged} | {code[0]: handler for code, handler in replaced.items()}
 
 
 _HANDLERS = _handlers()
 
 
 def _plain(value: Any, known: dict[int, Any]) -> Any:
-    """``value`` with arrays in place of their stand-ins; what occurs twice is one object again."""
+    """Return ``value`` with replacements converted to arrays; objects that occur repeatedly are converted once."""
     if isinstance(value, _Array) and value.array is not None:
         return value.array
     if type(value) in (bytes, str, int, bool):
         return value
     if id(value) in known:
         return known[id(value)]
-    made: Any
+    converted: Any
     if type(value) is dict:
-        made = {_plain(key, known): _plain(entry, known) for key, entry in value.items()}
+        converted = {_plain(key, known): _plain(entry, known) for key, entry in value.items()}
     elif type(value) in (list, tuple):
-        made = type(value)(_plain(entry, known) for entry in value)
+        converted = type(value)(_plain(entry, known) for entry in value)
     else:
-        raise _Refused(f"holds a {type(value).__name__.lstrip('_').lower()}")
-    known[id(value)] = made
-    return made
+        raise _Refused(f"contains a {type(value).__name__.lstrip('_').lower()}")
+    known[id(value)] = converted
+    return converted

@@ -1,4 +1,4 @@
-"""Where a task's raw data is: named by the user, in the folder of official data, in the cache, or fetched."""
+"""Find a task's raw data: a path from the user, the folder of official data, the cache, or a download."""
 
 from __future__ import annotations
 
@@ -26,57 +26,71 @@ def locate(
     cache: DataCache,
     missing: str,
 ) -> Files:
-    """What ``find`` makes of the first place that holds the raw data of ``task``.
+    """Find the raw data of a task and return the result of ``find`` for the first location that contains it.
 
-    A ``source`` other than None and ``official`` is the user's path, a file or a folder, and the only place then.
-    Otherwise the places are: ``folders`` below $LRA_BENCH_DATA, then itself; raw/``task`` in the cache; and that folder
-    again once ``remotes`` have been fetched into it. ``find`` gets a path that exists and returns None where the data
-    is not there. ``missing`` is what the data is, for the sentence that asks for it ("FILE, or the folder FOLDER").
+    If ``source`` is a path, it is the only location (and ``folders`` in it). Otherwise the locations are, in this
+    order: ``folders`` in ``$LRA_BENCH_DATA``, ``$LRA_BENCH_DATA``, and ``raw/<task>`` in the cache, before and after
+    ``remotes`` are downloaded into it.
 
-    Raises ``UserError`` where the user's path lacks it, where it is nowhere and cannot be fetched, and where a file
-    that would be fetched lies in the cache but is another one.
+    Args:
+        task: Name of the task.
+        source: ``task.source``: path of a file or folder; None or ``official`` for the official data.
+        folders: Accepted folder names.
+        find: Receives an existing path and returns the data, or None if the path does not contain it.
+        remotes: Files to download; empty if the data must be provided by the user.
+        cache: The cache.
+        missing: Description of the data for error messages, such as "FILE, or the folder FOLDER".
+
+    Returns:
+        The result of ``find``.
+
+    Raises:
+        UserError: If the user's path does not contain the data, if the data is not found and cannot be downloaded, or
+            if the cache contains a different file with the name of a file to download.
     """
     if source is not None and source != "official":
-        return _given(source, folders, find, missing)
-    if named := os.environ.get("LRA_BENCH_DATA"):
-        root = Path(named).expanduser()
+        return _find_in_source(source, folders, find, missing)
+    if value := os.environ.get("LRA_BENCH_DATA"):
+        root = Path(value).expanduser()
         if not root.is_dir():
-            raise UserError(f"LRA_BENCH_DATA={named}: is no folder; name the folder of official data, or unset it")
-        if (found := _first((*(root / name for name in folders), root), find)) is not None:
+            raise UserError(
+                f"LRA_BENCH_DATA={value}: is not a folder; set it to the folder of official data or unset it"
+            )
+        if (found := _find_first((*(root / name for name in folders), root), find)) is not None:
             return found
     raw = cache.root / "raw" / task
     for remote in remotes:
         is_whole(remote, raw, cache.digests)
-    if (found := _first((raw,), find)) is not None:
+    if (found := _find_first((raw,), find)) is not None:
         return found
     if not remotes:
         raise UserError(
             f"task.source: {task} needs {missing}; put it into {raw} or a folder of $LRA_BENCH_DATA "
-            f"({' or '.join(folders)}), or name where it lies with task.source=PATH"
+            f"({' or '.join(folders)}), or set task.source=PATH to its location"
         )
-    _fetch(remotes, raw, cache)
-    if (found := _first((raw,), find)) is None:
-        raise RuntimeError(f"{task}: its official files do not hold {missing}")
+    _download_all(remotes, raw, cache)
+    if (found := _find_first((raw,), find)) is None:
+        raise RuntimeError(f"{task}: its official files do not contain {missing}")
     return found
 
 
-def _given(source: str, folders: Sequence[str], find: Callable[[Path], Files | None], missing: str) -> Files:
+def _find_in_source(source: str, folders: Sequence[str], find: Callable[[Path], Files | None], missing: str) -> Files:
     root = Path(source).expanduser()
     if not root.exists():
-        raise UserError(f"task.source={source}: is not there; name {missing}")
-    if (found := _first((root, *(root / name for name in folders)), find)) is None:
-        raise UserError(f"task.source={source}: does not hold {missing}")
+        raise UserError(f"task.source={source}: does not exist; set it to {missing}")
+    if (found := _find_first((root, *(root / name for name in folders)), find)) is None:
+        raise UserError(f"task.source={source}: does not contain {missing}")
     return found
 
 
-def _first(places: Sequence[Path], find: Callable[[Path], Files | None]) -> Files | None:
+def _find_first(places: Sequence[Path], find: Callable[[Path], Files | None]) -> Files | None:
     for place in places:
         if place.exists() and (found := find(place)) is not None:
             return found
     return None
 
 
-def _fetch(remotes: Sequence[Remote], folder: Path, cache: DataCache) -> None:
+def _download_all(remotes: Sequence[Remote], folder: Path, cache: DataCache) -> None:
     try:
         for remote in remotes:
             download(remote, folder, cache.digests)

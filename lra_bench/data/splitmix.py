@@ -1,4 +1,4 @@
-"""Random numbers that compiled loops draw by counting: the n-th is a function of key + n alone.
+"""Counter-based random numbers for compiled loops: the n-th number is a function of key + n only.
 
 SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators").
 """
@@ -20,7 +20,7 @@ _UNIT = 2.0**-53
 
 @compiled
 def mix(counter: Any) -> Any:
-    """64 random bits for one counter."""
+    """Return 64 random bits for one counter."""
     z = (counter ^ (counter >> np.uint64(30))) * _FIRST_FACTOR
     z = (z ^ (z >> np.uint64(27))) * _SECOND_FACTOR
     return z ^ (z >> np.uint64(31))
@@ -28,13 +28,13 @@ def mix(counter: Any) -> Any:
 
 @compiled
 def below(counter: Any, bound: int) -> Any:
-    """A random integer of 0 ... ``bound`` - 1; ``counter`` (1,) uint64 moves on by one step."""
+    """Return a random integer from 0 to ``bound`` - 1; ``counter`` (1,) uint64 is incremented in place."""
     counter[0] += STEP
     return np.int64(((mix(counter[0]) >> _HALF) * np.uint64(bound)) >> _HALF)
 
 
 @compiled
 def uniform(counter: Any) -> float:
-    """A random number of [0, 1) with 53 bits; ``counter`` (1,) uint64 moves on by one step."""
+    """Return a random number in [0, 1) with 53 bits; ``counter`` (1,) uint64 is incremented in place."""
     counter[0] += STEP
     return np.float64(mix(counter[0]) >> np.uint64(11)) * _UNIT

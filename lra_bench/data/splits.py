@@ -1,4 +1,4 @@
-"""Hold out validation rows from train; refuse incomplete data unless the user allows it."""
+"""Hold out validation examples from the training data; refuse incomplete data unless the user allows it."""
 
 from __future__ import annotations
 
@@ -14,31 +14,48 @@ if TYPE_CHECKING:
 
 
 def hold_out(targets: NDArray[np.integer], rows: int, seed: int) -> tuple[Integers, Integers]:
-    """Places of the rows that stay in train and of the ``rows`` that go to validation, each in ascending order.
+    """Split examples into training and validation, stratified by class.
 
-    Every class gives in proportion to its size, to within one row: what a class owes is rounded by largest remainder.
-    A pure function of ``targets`` and ``seed``. Raises ``ValueError`` unless 0 < ``rows`` < the rows there are.
+    The number of validation examples of a class is proportional to its size, rounded by the largest-remainder method.
+    The split is a pure function of ``targets`` and ``seed``.
+
+    Args:
+        targets: Class of each example, (R,).
+        rows: Number of validation examples.
+        seed: Seed of the random selection.
+
+    Returns:
+        Indices of the training and of the validation examples, each in ascending order.
+
+    Raises:
+        ValueError: Unless 0 < ``rows`` < R.
     """
     import numpy as np
 
     if not 0 < rows < len(targets):
-        raise ValueError(f"cannot hold {rows} of {len(targets)} rows out")
+        raise ValueError(f"cannot hold out {rows} of {len(targets)} rows")
     classes, sizes = np.unique(targets, return_counts=True)
-    owed = sizes * rows / len(targets)
-    given = np.floor(owed).astype(np.int64)
-    given[np.argsort(given - owed, kind="stable")[: rows - given.sum()]] += 1
+    exact_counts = sizes * rows / len(targets)
+    counts = np.floor(exact_counts).astype(np.int64)
+    counts[np.argsort(counts - exact_counts, kind="stable")[: rows - counts.sum()]] += 1
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed])))
-    out = np.zeros(len(targets), dtype=bool)
-    for label, count in zip(classes, given, strict=True):
+    held_out = np.zeros(len(targets), dtype=bool)
+    for label, count in zip(classes, counts, strict=True):
         members = np.flatnonzero(targets == label)
-        out[generator.permutation(members)[:count]] = True
-    return np.flatnonzero(~out), np.flatnonzero(out)
+        held_out[generator.permutation(members)[:count]] = True
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
 
 
 def require_whole(task: str, lacks: str, allow_partial: bool) -> None:
-    """Raise ``UserError`` where ``lacks`` says that something is missing or lossy and the user did not allow that."""
+    """Raise ``UserError`` if data is incomplete or lossy and the user did not allow that.
+
+    Args:
+        task: Name of the task.
+        lacks: Description of missing or lossy data; empty if there is none.
+        allow_partial: ``task.allow_partial``.
+    """
     if lacks and not allow_partial:
         raise UserError(
-            f"task={task}: the data is {lacks}; set task.allow_partial=true to use it all the same "
-            "(records and tables will say so)"
+            f"task={task}: the data is {lacks}; set task.allow_partial=true to use it anyway "
+            "(records and tables will state this)"
         )

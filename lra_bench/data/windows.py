@@ -1,4 +1,4 @@
-"""Windows of documents: what language modelling trains and is scored on where documents are long."""
+"""Windows of long documents, for training and evaluation in language modelling."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of documents, (W,) each: the places ``starts`` to ``stops`` of ``documents``, scored from ``firsts`` on.
+    """Windows of documents: positions ``starts`` to ``stops`` (exclusive) of ``documents``, scored from ``firsts`` on.
 
-    Place p of a document is its token p read and its token p + 1 predicted, so T tokens have T - 1 places.
+    All fields are (W,). At position p of a document token p is the input and token p + 1 the target, so T tokens have
+    T - 1 positions.
     """
 
     documents: Integers
@@ -35,15 +36,23 @@ class Windows:
 
     @property
     def lengths(self) -> Integers:
-        """Tokens read in each window."""
+        """Number of input tokens of each window, (W,)."""
         return self.stops - self.starts
 
     def select(self, indices: slice | Integers) -> Windows:
-        """Some of the windows, in the order given."""
+        """Return the windows with the given indices, in that order."""
         return Windows(self.documents[indices], self.starts[indices], self.firsts[indices], self.stops[indices])
 
     def batch(self, rows: Rows, width: int | None = None) -> Batch:
-        """All windows as one batch (W, ``width``) of the documents in ``rows``; by default as wide as the longest."""
+        """Return all windows as one batch (W, ``width``).
+
+        Args:
+            rows: The documents.
+            width: Padded length. Default: the longest window.
+
+        Returns:
+            The batch, with -100 as target of positions that are not scored.
+        """
         tokens = np.zeros((len(self), width or int(self.lengths.max())), dtype=np.int64)
         targets = np.full_like(tokens, NOT_SCORED)
         spans = zip(
@@ -58,20 +67,37 @@ class Windows:
     def batches(
         self, rows: Rows, batch_size: int, turns: Sequence[int] | None = None
     ) -> Iterator[tuple[Integers, Batch]]:
-        """Every window once, as (indices, batch), from short to long so that little is padded.
+        """Yield every window once, sorted by length to reduce padding.
 
-        ``turns`` are the numbers of the batches to give, None all.
+        Args:
+            rows: The documents.
+            batch_size: Windows per batch; the last batch may be smaller.
+            turns: Numbers of the batches to yield; None for all.
+
+        Yields:
+            Indices of the windows (B,) and the batch.
         """
         for indices in in_batches(self.lengths, batch_size, turns):
             yield indices, self.select(indices).batch(rows)
 
 
 def cut(document: int, begin: int, end: int, context: int, stride: int) -> Windows:
-    """Windows that score the places ``begin`` to ``end`` of a document once each, with ``context`` tokens at most.
+    """Return windows that score every position of a part of a document once.
 
-    Each scores ``stride`` places and reads ``context`` - ``stride`` places before them: with a stride of ``context``
-    windows do not overlap, with half of it every place sees at least half of ``context``. Where the document has too
-    little before ``begin``, the first window scores as much as ``context`` tokens from its start reach.
+    Each window scores ``stride`` positions and has ``context`` - ``stride`` earlier positions as context. With
+    ``stride == context`` windows do not overlap; with half of it every position has at least half of ``context``
+    before it. If the document has fewer positions before ``begin``, the first window scores more: all from ``begin`` on
+    that fit into ``context`` tokens from the start of the document.
+
+    Args:
+        document: Index of the document.
+        begin: First scored position.
+        end: End of the scored positions (exclusive).
+        context: Largest number of tokens of a window.
+        stride: Number of positions that each window scores.
+
+    Returns:
+        The windows.
     """
     first_stop = max(begin + stride, context)
     firsts = np.concatenate([[begin], np.arange(first_stop, end, stride)]) if begin < end else np.zeros(0, np.int64)
@@ -81,10 +107,15 @@ def cut(document: int, begin: int, end: int, context: int, stride: int) -> Windo
 
 
 def cut_all(lengths: Integers, context: int, places: int | None = None) -> Windows:
-    """Windows of ``context`` tokens that do not overlap and score every place of all documents once.
+    """Return windows that do not overlap and score every position of all documents once.
 
-    ``lengths`` are the tokens of each document. With ``places`` windows from the front of the text, enough to score as
-    many, if there are.
+    Args:
+        lengths: Number of tokens of each document, (D,).
+        context: Largest number of tokens of a window.
+        places: If given, return only the first windows, as many as are needed to score this number of positions.
+
+    Returns:
+        The windows.
     """
     scored = np.maximum(lengths - 1, 0)
     counts = -(-scored // context)
@@ -97,16 +128,17 @@ def cut_all(lengths: Integers, context: int, places: int | None = None) -> Windo
 
 
 def join(parts: Sequence[Windows]) -> Windows:
-    """Several sets of windows as one."""
+    """Concatenate sets of windows."""
     columns = zip(*((part.documents, part.starts, part.firsts, part.stops) for part in parts), strict=True)
     return Windows(*(np.concatenate(column) for column in columns))
 
 
 class RandomWindows:
-    """Training batches of windows that begin anywhere, each a pure function of (seed, step).
+    """Training batches of windows at random positions, a pure function of (seed, step).
 
-    Every place of every document where a full window fits is as likely as any other; a document that is too short
-    for one counts as one place and is read whole, and one without a next token is left out.
+    All positions of all documents at which a full window fits have the same probability. A document that is too short
+    for a full window counts as one position and is read completely; a document with fewer than two tokens is ignored.
+    Raises ``ValueError`` if no document has two tokens.
     """
 
     def __init__(self, rows: Rows, batch_size: int, window: int, seed: int) -> None:
@@ -117,15 +149,15 @@ class RandomWindows:
         self._ends = np.cumsum(np.maximum(rows.lengths[self._documents] - window, 1))
 
     def windows(self, step: int) -> Windows:
-        """The windows of one step."""
+        """Return the windows of one step."""
         generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([self.seed, step])))
-        drawn = generator.integers(0, self._ends[-1], self.batch_size)
-        at = np.searchsorted(self._ends, drawn, side="right")
-        starts = drawn - np.concatenate([[0], self._ends[:-1]])[at]
-        documents = self._documents[at]
+        sampled = generator.integers(0, self._ends[-1], self.batch_size)
+        choice = np.searchsorted(self._ends, sampled, side="right")
+        starts = sampled - np.concatenate([[0], self._ends[:-1]])[choice]
+        documents = self._documents[choice]
         stops = np.minimum(starts + self.window, self.rows.lengths[documents] - 1)
         return Windows(documents, starts, starts, stops)
 
     def __call__(self, step: int) -> Batch:
-        """The batch of one step, (batch_size, window)."""
+        """Return the batch of one step, (batch_size, window)."""
         return self.windows(step).batch(self.rows, self.window)

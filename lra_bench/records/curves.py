@@ -1,4 +1,4 @@
-"""What a curve of scores over length amounts to: pure functions of its points."""
+"""Summary statistics of scores as a function of length; pure functions of the points."""
 
 from __future__ import annotations
 
@@ -9,14 +9,22 @@ from itertools import pairwise, takewhile
 from .points import CurveSummary, ExtrapolationPoint
 
 KEPT = 0.5
-"""The share of the skill at the training length that counts as kept."""
+"""Smallest retention of skill at which a length counts towards the effective ratio."""
 
 
 def skill(score: float | None, floor: float | None, higher_is_better: bool) -> float | None:
-    """(score − floor) / (best − floor): 0 at the floor, 1 where nothing is left to gain; None where one is unknown.
+    """Compute the skill of a score: (score - floor) / (best - floor), 0 at the floor and 1 at the best possible score.
 
-    The best accuracy is 1. The best of bits per character is 0, so that there skill is the share of the floor's bits
-    that the model saves; text has an entropy of its own, so that 1 is out of reach.
+    The best accuracy is 1. The best value of bits per character is taken as 0, so that skill is the fraction of the
+    floor's bits that the model saves; 1 is not reachable, because text has positive entropy.
+
+    Args:
+        score: The score of a model.
+        floor: The score of a rule without a model.
+        higher_is_better: True for accuracy, false for bits per character.
+
+    Returns:
+        The skill, or None if score or floor is unknown or the floor is already the best score.
     """
     best = 1.0 if higher_is_better else 0.0
     if score is None or floor is None or floor == best:
@@ -25,42 +33,47 @@ def skill(score: float | None, floor: float | None, higher_is_better: bool) -> f
 
 
 def curves(points: Iterable[ExtrapolationPoint]) -> dict[tuple[str, str], list[ExtrapolationPoint]]:
-    """The points of each curve, by variant and knob, in the order of their ratios.
+    """Group points into curves by (variant, knob), each sorted by ratio.
 
-    What was measured once stands in every curve that it belongs to: a knob changes nothing up to the training length,
-    and rows of the training length are the same in every variant that has none of its own.
+    A point can be part of several curves: a knob has no effect up to the training length, so those points are shared
+    with the curve without knob; and the point at the training length is shared by all variants that have no separate
+    one.
     """
     points = list(points)
     at_one = [point for point in points if point["ratio"] == 1 and not point["knob"]]
     found: dict[tuple[str, str], list[ExtrapolationPoint]] = {}
     for variant, knob in dict.fromkeys((point["variant"], point["knob"]) for point in points):
         plain = [p for p in points if p["variant"] == variant and not p["knob"] and (not knob or p["ratio"] <= 1)]
-        own = [p for p in points if p["variant"] == variant and p["knob"] == knob]
-        # The later of two with one ratio stays.
-        by_ratio = {point["ratio"]: point for point in (*at_one[:1], *plain, *own)}
+        with_knob = [p for p in points if p["variant"] == variant and p["knob"] == knob]
+        # If two points have the same ratio, the later one is used.
+        by_ratio = {point["ratio"]: point for point in (*at_one[:1], *plain, *with_knob)}
         found[variant, knob] = [by_ratio[ratio] for ratio in sorted(by_ratio)]
     return found
 
 
 def with_retentions(points: Iterable[ExtrapolationPoint], higher_is_better: bool) -> list[ExtrapolationPoint]:
-    """The points, each with its retention: its skill as a share of that at the training length of its own curve."""
+    """Return the points with their retention: skill divided by the skill at the training length of the same curve."""
     points = list(points)
     trained = {curve: _trained_skill(members, higher_is_better)[0] for curve, members in curves(points).items()}
     return [
-        {**point, "retention": _share(point["skill"], trained[point["variant"], point["knob"]])} for point in points
+        {**point, "retention": _ratio(point["skill"], trained[point["variant"], point["knob"]])} for point in points
     ]
 
 
 def summaries(points: Iterable[ExtrapolationPoint], higher_is_better: bool) -> list[CurveSummary]:
-    """Area, effective ratio and failures of every curve; what cannot be said is None, with the reason."""
+    """Return area, effective ratio and failures of every curve; undefined values are None, with the reason."""
     return [_summary(variant, knob, members, higher_is_better) for (variant, knob), members in curves(points).items()]
 
 
 def _summary(variant: str, knob: str, members: Sequence[ExtrapolationPoint], higher_is_better: bool) -> CurveSummary:
     trained, reason = _trained_skill(members, higher_is_better)
-    onward = [(point["ratio"], _share(point["skill"], trained)) for point in members if point["ratio"] >= 1]
+    from_training_length = [
+        (point["ratio"], _ratio(point["skill"], trained)) for point in members if point["ratio"] >= 1
+    ]
     scored = [
-        (ratio, share) for ratio, share in takewhile(lambda pair: pair[1] is not None, onward) if share is not None
+        (ratio, share)
+        for ratio, share in takewhile(lambda pair: pair[1] is not None, from_training_length)
+        if share is not None
     ]
     kept = [ratio for ratio, _ in takewhile(lambda pair: pair[1] >= KEPT, scored)]
     failures: dict[str, list[float]] = {}
@@ -74,39 +87,39 @@ def _summary(variant: str, knob: str, members: Sequence[ExtrapolationPoint], hig
         "area": mean_over_doublings(scored),
         "area_to_ratio": scored[-1][0] if len(scored) > 1 else None,
         "effective_ratio": kept[-1] if kept else None,
-        "effective_ratio_is_lower_bound": bool(kept) and kept[-1] == onward[-1][0],
+        "effective_ratio_is_lower_bound": bool(kept) and kept[-1] == from_training_length[-1][0],
         "failures": failures,
         "reason": reason,
     }
 
 
 def mean_over_doublings(shares: Sequence[tuple[float, float]]) -> float | None:
-    """The mean of shares over log2 of their ratios, straight lines between them; None for fewer than two.
+    """Compute the mean of a piecewise linear function of log2(ratio), by the trapezoidal rule.
 
-    ``shares`` are (ratio, share) in the order of their ratios.
+    ``shares`` are pairs (ratio, value) sorted by ratio. Returns None for fewer than two.
     """
     if len(shares) < 2:
         return None
-    places = [math.log2(ratio) for ratio, _ in shares]
+    positions = [math.log2(ratio) for ratio, _ in shares]
     parts = [
         (place - before) * (share + earlier) / 2
-        for (before, earlier), (place, share) in pairwise(zip(places, (share for _, share in shares), strict=True))
+        for (before, earlier), (place, share) in pairwise(zip(positions, (share for _, share in shares), strict=True))
     ]
-    return math.fsum(parts) / (places[-1] - places[0])
+    return math.fsum(parts) / (positions[-1] - positions[0])
 
 
 def _trained_skill(members: Sequence[ExtrapolationPoint], higher_is_better: bool) -> tuple[float | None, str]:
-    """The skill at the training length, or why there is none to compare others with."""
+    """Return the skill at the training length, or None and the reason why other skills cannot be compared with it."""
     at_one = next((point for point in members if point["ratio"] == 1), None)
     if at_one is None or at_one["score"] is None:
         return None, "the training length was not measured"
     if at_one["skill"] is None or at_one["floor"] is None:
-        return None, "there is no floor to measure skill from"
+        return None, "skill is undefined without a floor"
     floor, worse = at_one["floor"], at_one["low" if higher_is_better else "high"]
     if worse is None or not (worse > floor if higher_is_better else worse < floor):
-        return None, "at the training length the score is not above its floor, interval included"
+        return None, "at the training length the confidence interval of the score is not above its floor"
     return at_one["skill"], ""
 
 
-def _share(part: float | None, whole: float | None) -> float | None:
+def _ratio(part: float | None, whole: float | None) -> float | None:
     return None if part is None or whole is None else part / whole

@@ -1,4 +1,4 @@
-"""The machine and the program behind a record; what cannot be found out is None."""
+"""Description of the machine and the software of a record; values that cannot be determined are None."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ PACKAGE = Path(__file__).resolve().parent.parent
 CODE_PATHS = ("lra_bench", "models", "tasks", "conf", "pyproject.toml")
 HOST = ("processor", "architecture", "cores_physical", "cores_logical", "memory_bytes")
 MEMORY_TOLERANCE = 0.1
+"""Largest relative difference of memory sizes reported by the same machine."""
 LIBRARIES = (
     "numpy",
     "hydra-core",
@@ -38,12 +39,12 @@ LIBRARIES = (
 
 
 def environment(hardware: Hardware | None = None) -> Environment:
-    """The machine, as ``hardware`` uses it, and the versions of what runs on it."""
+    """Return a description of the machine, with the settings of ``hardware``, and of the software versions."""
     return {"hardware": _machine(hardware), "software": _software()}
 
 
 def host() -> dict[str, Any]:
-    """What tells this machine from others, found without torch: processor, architecture, cores, bytes of memory."""
+    """Return a description of this machine, without importing torch: processor, architecture, cores, memory."""
     import psutil
 
     return {
@@ -56,9 +57,9 @@ def host() -> dict[str, Any]:
 
 
 def same_host(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two descriptions in the words of ``host`` fit one machine; unknown values fit any.
+    """Return whether two descriptions by ``host`` can be of the same machine; unknown values match any value.
 
-    Sizes of memory may differ by ``MEMORY_TOLERANCE``, since the kernel keeps a varying part of it to itself.
+    Memory sizes may differ by ``MEMORY_TOLERANCE``, because the kernel reserves a varying part of the memory.
     """
     for name in HOST:
         first, second = one.get(name), other.get(name)
@@ -70,7 +71,7 @@ def same_host(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def host_name(described: Mapping[str, Any]) -> str:
-    """A machine in a few words: ``AMD EPYC, 2 cores, 23.6 GiB``."""
+    """Return a short description of a machine: ``AMD EPYC, 2 cores, 23.6 GiB``."""
     cores, memory = described.get("cores_logical"), described.get("memory_bytes")
     parts = (
         described.get("processor"),
@@ -81,13 +82,13 @@ def host_name(described: Mapping[str, Any]) -> str:
 
 
 def code_version() -> Code:
-    """The version of lra-bench, with git's commit and state where the package lies in its own checkout.
+    """Return the version of lra-bench, with the git commit and state if the package is in its own checkout.
 
-    ``git_dirty`` looks at the code alone: new results do not make a checkout dirty.
+    ``git_dirty`` considers only changes of code (``CODE_PATHS``), not new results.
     """
     version = package_version()
     top = _git("rev-parse", "--show-toplevel")
-    if top is None or not _is_own(Path(top)):
+    if top is None or not _contains_package(Path(top)):
         return {"version": version, "git_sha": None, "git_dirty": None}
     changes = _git("-C", top, "status", "--porcelain", "--", *(name for name in CODE_PATHS if Path(top, name).exists()))
     return {
@@ -99,8 +100,8 @@ def code_version() -> Code:
 
 @functools.cache
 def package_version() -> str:
-    """The version of lra-bench alone."""
-    return _found(lambda: metadata.version("lra-bench")) or "unknown"
+    """Return the version of lra-bench, or ``unknown``."""
+    return _or_none(lambda: metadata.version("lra-bench")) or "unknown"
 
 
 def _machine(hardware: Hardware | None) -> dict[str, Any]:
@@ -110,7 +111,7 @@ def _machine(hardware: Hardware | None) -> dict[str, Any]:
     return {
         **host(),
         "cores_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
-        "load_average_1_minute": _found(lambda: os.getloadavg()[0]),
+        "load_average_1_minute": _or_none(lambda: os.getloadavg()[0]),
         "device": hardware.device.type if hardware else "cuda" if cuda else "cpu",
         "precision": hardware.precision if hardware else None,
         "compile": hardware.compile if hardware else None,
@@ -131,8 +132,8 @@ def _software() -> dict[str, Any]:
         "platform": platform.platform(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "cudnn": _found(torch.backends.cudnn.version),
-        **{name: _found(functools.partial(metadata.version, name)) for name in LIBRARIES},
+        "cudnn": _or_none(torch.backends.cudnn.version),
+        **{name: _or_none(functools.partial(metadata.version, name)) for name in LIBRARIES},
         "sdpa_backends": [
             name
             for name, enabled in (
@@ -143,7 +144,7 @@ def _software() -> dict[str, Any]:
             )
             if enabled
         ],
-        "tf32": _found(lambda: bool(cuda.matmul.allow_tf32)),
+        "tf32": _or_none(lambda: bool(cuda.matmul.allow_tf32)),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "flushes_denormals": not torch.full((1,), 1e-39).mul(1).any().item(),
     }
@@ -164,7 +165,7 @@ def _gpu() -> dict[str, Any]:
 
 
 def _nvml(uuid: str, index: int) -> dict[str, Any]:
-    """What the driver knows of a card; all None without the ``nvidia`` extra."""
+    """Return properties of a GPU reported by the driver; all None without the ``nvidia`` extra."""
     names = (
         "driver",
         "mig",
@@ -177,11 +178,11 @@ def _nvml(uuid: str, index: int) -> dict[str, Any]:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # not installed, or no driver that it can talk to
+    except Exception:  # pynvml is not installed or finds no driver
         return dict.fromkeys(names)
     try:
-        # torch counts only the visible cards, NVML all of them: the UUID names the same card to both.
-        card = _found(lambda: pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}" if uuid else ""))
+        # Indices differ: torch counts only the visible GPUs, NVML all of them. The UUID identifies the same GPU.
+        card = _or_none(lambda: pynvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}" if uuid else ""))
         if card is None:
             card = pynvml.nvmlDeviceGetHandleByIndex(index)
         own = os.getpid()
@@ -193,22 +194,22 @@ def _nvml(uuid: str, index: int) -> dict[str, Any]:
             lambda: pynvml.nvmlDeviceGetMaxClockInfo(card, pynvml.NVML_CLOCK_MEM),
             lambda: sum(process.pid != own for process in pynvml.nvmlDeviceGetComputeRunningProcesses(card)),
         )
-        return {name: _found(value) for name, value in zip(names, values, strict=True)}
+        return {name: _or_none(value) for name, value in zip(names, values, strict=True)}
     except Exception:
         return dict.fromkeys(names)
     finally:
         pynvml.nvmlShutdown()
 
 
-def _found(ask: Callable[[], T]) -> T | None:
-    """What ``ask`` returns, None where it cannot tell: a record is not lost for want of a detail."""
+def _or_none(query: Callable[[], T]) -> T | None:
+    """Return ``query()``, or None if it raises an exception, so that a missing detail does not prevent a record."""
     try:
-        return ask()
+        return query()
     except Exception:
         return None
 
 
-def _is_own(top: Path) -> bool:
+def _contains_package(top: Path) -> bool:
     package = top / "lra_bench"
     return package.is_dir() and package.resolve() == PACKAGE
 

@@ -1,4 +1,4 @@
-"""The record's section on other lengths: its words, and how sections of older versions are read."""
+"""Build, merge and upgrade the record's section on other lengths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from .points import Attempt, Extrapolation, ExtrapolationPoint, PositionBin
 
 
 def attempt_now(number: int, hardware: str, machine: Mapping[str, Any], code: Mapping[str, Any]) -> Attempt:
-    """The attempt ``number``, made now: ``hardware`` is the short name, ``machine`` the record's details of it."""
+    """Return the description of an attempt that is measured now.
+
+    Args:
+        number: Number of the attempt.
+        hardware: Short name of the hardware.
+        machine: Details of the hardware, as in the record.
+        code: Version of the program.
+
+    Returns:
+        The description.
+    """
     return {
         "attempt": number,
         "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -29,21 +39,33 @@ def joined(
     attempt: Attempt,
     higher_is_better: bool,
 ) -> Extrapolation:
-    """``old`` with points measured since: one takes the place of an older one where both stand, or where neither has a
-    score; a place that was scored before stays so. Attempts of which nothing is left are no longer listed.
+    """Merge new points into a section.
+
+    A new point replaces an old one of the same variant, knob and length, unless only the old one has a score. Attempts
+    without remaining points are removed.
+
+    Args:
+        old: The existing section.
+        points: New points.
+        by_position: New losses by position; they replace old ones of the same knob and length.
+        attempt: The attempt in which the new points were measured.
+        higher_is_better: Whether a larger score is better.
+
+    Returns:
+        The new section.
     """
     scored = {_place(point) for point in points if point["score"] is not None}
     kept = [point for point in old["points"] if _place(point) not in scored and point["score"] is not None]
-    taken = {*scored, *map(_place, kept)}
-    new = [point for point in points if point["score"] is not None or _place(point) not in taken]
-    taken |= set(map(_place, new))
-    rest = [point for point in old["points"] if _place(point) not in taken]
-    together = sorted([*kept, *rest, *new], key=_order(old["points"], points))
+    occupied = {*scored, *map(_place, kept)}
+    new = [point for point in points if point["score"] is not None or _place(point) not in occupied]
+    occupied |= set(map(_place, new))
+    remaining = [point for point in old["points"] if _place(point) not in occupied]
+    merged = sorted([*kept, *remaining, *new], key=_order(old["points"], points))
     binned = {(row["knob"], row["length"]) for row in by_position}
     rows = [row for row in old["by_position"] if (row["knob"], row["length"]) not in binned]
-    attempts = {point["attempt"] for point in together}
-    known = [each for each in (*old["attempts"], attempt) if each["attempt"] in attempts]
-    return section(old["train_length"], together, [*rows, *by_position], known, higher_is_better)
+    attempts = {point["attempt"] for point in merged}
+    listed = [each for each in (*old["attempts"], attempt) if each["attempt"] in attempts]
+    return section(old["train_length"], merged, [*rows, *by_position], listed, higher_is_better)
 
 
 def _place(point: ExtrapolationPoint) -> tuple[str, str, int]:
@@ -51,7 +73,7 @@ def _place(point: ExtrapolationPoint) -> tuple[str, str, int]:
 
 
 def _order(*groups: Iterable[ExtrapolationPoint]) -> Callable[[ExtrapolationPoint], tuple[int, float]]:
-    """Curves in the order of their first points, within them by ratio."""
+    """Return a sort key: curves in the order of their first points, points of a curve by ratio."""
     curves = list(dict.fromkeys((point["variant"], point["knob"]) for group in groups for point in group))
     return lambda point: (curves.index((point["variant"], point["knob"])), point["ratio"])
 
@@ -63,7 +85,18 @@ def section(
     attempts: Iterable[Attempt],
     higher_is_better: bool,
 ) -> Extrapolation:
-    """The whole section, with what follows from the points."""
+    """Return the complete section, with retentions and curve summaries computed from the points.
+
+    Args:
+        train_length: Training length in tokens.
+        points: The measured points.
+        by_position: Losses by position.
+        attempts: The attempts in which the points were measured.
+        higher_is_better: Whether a larger score is better.
+
+    Returns:
+        The section.
+    """
     points = with_retentions(points, higher_is_better)
     return {
         "train_length": train_length,
@@ -75,7 +108,7 @@ def section(
 
 
 def name_length_variants(raw: dict[str, Any]) -> dict[str, Any]:
-    """1 to 2: points on other lengths say how their rows were made; before, they were always drawn anew."""
+    """Upgrade a record from version 1 to 2: points on other lengths have a variant, which was always ``redrawn``."""
     curve = raw.get("extrapolation")
     if not curve:
         return raw
@@ -84,9 +117,10 @@ def name_length_variants(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def complete_curves(raw: dict[str, Any]) -> dict[str, Any]:
-    """2 to 3: points name knob and attempt, those without a length are ``undefined``, and curves are summed up.
+    """Upgrade the curves of a record from version 2 to 3.
 
-    Skill in bits per character was not told before, and follows from the score and its floor.
+    Points have a knob and an attempt, points of lengths that do not exist have the status ``undefined``, and curves
+    have summaries. Skill in bits per character, which was not stored, is computed from the score and its floor.
     """
     curve = raw.get("extrapolation")
     if not curve:

@@ -1,4 +1,4 @@
-"""Merge the records of another results folder into one's own."""
+"""Merge the records of another results folder into the user's results folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,14 @@ from .store import LARGEST_BYTES, LARGEST_TABLE_BYTES, TABLES, find, key_of_mach
 
 @dataclass
 class Imported:
-    """What an import did: records added, put in place of older ones, left as they were; files that are no records."""
+    """Result of an import.
+
+    Attributes:
+        added: Number of new records.
+        replaced: Number of existing records that were replaced.
+        kept: Number of existing records that were kept.
+        broken: Error messages of files that were left out.
+    """
 
     added: int = 0
     replaced: int = 0
@@ -25,47 +32,49 @@ class Imported:
 
 
 def import_folder(folder: Path, root: Path) -> Imported:
-    """Merge the records under ``folder``, of another machine say, into ``root``.
+    """Merge the records under ``folder``, for example of another machine, into the results folder ``root``.
 
-    Of two records of one cell one that is ok wins, then one whose status is a result, the later attempt, the later end;
-    the winner is written as a record of this version. If the two are of different machines with the same short name,
-    both stay, the imported one under a name of its own. Links and what is no regular file are left out, and so are
-    tables without the numbers that readers need; all is read and checked before the lock on ``root`` is taken. Raises
-    ``UserError`` where there is nothing to import.
+    Of two records of the same cell the one with the higher ``precedence`` is kept, in the current schema version:
+    status ``ok`` first, then statuses that are results, the later attempt, the later end. If the two are of different
+    machines with the same short name, both are kept, the imported one under a different name.
+
+    Links, files that are not regular, and tables without the required numeric columns are left out. All files are read
+    and checked before the lock of ``root`` is acquired. Raises ``UserError`` if there is nothing to import and
+    ``Unwritable`` if ``root`` cannot be written.
     """
     paths = sorted(folder.rglob("seed*.json"))
     if not paths:
-        raise UserError(f"results import {folder}: holds no record; name a results folder with runs/ in it")
-    done = Imported()
+        raise UserError(f"results import {folder}: contains no record; name a results folder that contains runs/")
+    result = Imported()
     for path in paths:
         try:
             record = _foreign_record(path)
-            ours = find(record.key, root)
-            if ours is not None and not same_host(ours.environment["hardware"], record.environment["hardware"]):
+            existing = find(record.key, root)
+            if existing is not None and not same_host(existing.environment["hardware"], record.environment["hardware"]):
                 record = replace(record, key=key_of_machine(record))
-                ours = find(record.key, root)
-            if ours is not None and precedence(ours) >= precedence(record):
-                done.kept += 1
+                existing = find(record.key, root)
+            if existing is not None and precedence(existing) >= precedence(record):
+                result.kept += 1
                 continue
-            tables, lacking = _foreign_tables(record, path)
-            ours, taken = put_if_better(record, tables, root)
+            tables, table_errors = _foreign_tables(record, path)
+            existing, written = put_if_better(record, tables, root)
         except Unwritable:
             raise
         except UserError as error:
-            done.broken.append(str(error))
+            result.broken.append(str(error))
             continue
-        done.broken += lacking
-        if not taken:
-            done.kept += 1
-        elif ours is None:
-            done.added += 1
+        result.broken += table_errors
+        if not written:
+            result.kept += 1
+        elif existing is None:
+            result.added += 1
         else:
-            done.replaced += 1
-    return done
+            result.replaced += 1
+    return result
 
 
 def _foreign_record(path: Path) -> Record:
-    """Load a record of another folder, without following a link."""
+    """Load a record of another folder, without following a symbolic link."""
     try:
         content = read_whole(path, LARGEST_BYTES, follow_links=False)
     except OSError as error:
@@ -74,7 +83,7 @@ def _foreign_record(path: Path) -> Record:
 
 
 def _foreign_tables(record: Record, path: Path) -> tuple[dict[str, bytes], list[str]]:
-    """The sound tables beside a record of another folder, and what is wrong with the others that are there."""
+    """Return the valid tables of a record of another folder, and the errors of its invalid tables."""
     tables, problems = {}, []
     for name, numbers in TABLES.items():
         if name not in record.artifacts:

@@ -1,4 +1,4 @@
-"""What names a cell, and where its files lie."""
+"""The key of a cell, and the paths of its files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
 
 @dataclass(frozen=True, order=True)
 class CellKey:
-    """What names a cell of the grid, and where its files lie. Raises ``UserError`` where a part is no file name."""
+    """The key of a cell of the grid, which determines the paths of its files.
+
+    Raises ``UserError`` if a part cannot be used as a file name or the seed is not an integer from 0 to 2⁶³ - 1.
+    """
 
     task: str
     model: str
@@ -29,18 +32,18 @@ class CellKey:
             value = getattr(self, part)
             if not isinstance(value, str) or not _SAFE.fullmatch(value):
                 raise UserError(
-                    f"{part}={shown(value)}: becomes a folder of results, so use letters, digits and . _ + - alone, "
-                    "begin with a letter or digit, and stay under 100"
+                    f"{part}={shown(value)}: is used as a folder name; use up to 100 letters, digits and . _ + -, "
+                    "beginning with a letter or digit"
                 )
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < LARGEST:
-            raise UserError(f"seed={shown(self.seed)}: set seed to a whole number from 0 on")
+            raise UserError(f"seed={shown(self.seed)}: set seed to a non-negative integer")
 
     def folder(self) -> PurePosixPath:
-        """The cell's folder, relative to ``<results>/runs``; seeds share it."""
+        """Return the cell's folder, relative to ``<results>/runs``; all seeds share it."""
         return PurePosixPath(self.task, self.model, self.hardware, f"{self.protocol}-{self.hash}")
 
     def file(self, suffix: str) -> PurePosixPath:
-        """The cell's file of a kind (``json``, ``curves.parquet``), relative to ``<results>/runs``."""
+        """Return the cell's file with a suffix (``json``, ``curves.parquet``), relative to ``<results>/runs``."""
         return self.folder() / f"seed{self.seed}.{suffix}"
 
     def __str__(self) -> str:

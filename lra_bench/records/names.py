@@ -1,4 +1,4 @@
-"""Names of records on the command line: the cell as it is printed, a path, a folder, a hash prefix, or ``last``."""
+"""Find records by the names used on the command line: cell, path, folder, hash prefix, model, or ``last``."""
 
 from __future__ import annotations
 
@@ -13,22 +13,29 @@ from .store import RUNS
 
 LAST = "last"
 SHOWN = 10
+"""Largest number of records that an error message lists."""
 CELL_PARTS = 5
-"""Task, model, hardware, protocol and hash, seed."""
+"""Number of parts of a cell's name: task, model, hardware, protocol with hash, seed."""
 
 _HASH = re.compile(r"(?:(?P<protocol>[\w.+-]+)-)?#?(?P<hash>[0-9a-f]{4,8})(?:/seed(?P<seed>\d+))?(?:\.json)?")
 
 
 def find_paths(text: str, root: Path, reference: Path | None = None) -> list[Path]:
-    """The records that ``text`` names: those of the results folder ``root``, else those of the reference boards.
+    """Return the paths of the records that ``text`` names.
 
-    ``text`` is a path of a JSON file or a folder, a cell or the beginning of one as commands print it
-    (``listops/performer/cpu-epyc-2t/quick-0a1b2c3d/seed0``), the first four or more digits of a hash (``0a1b``,
-    ``quick-0a1b/seed0``), a model if it has a record, or ``last`` for the record written last. Empty if it names none.
+    Args:
+        text: The path of a JSON file or a folder; a cell or the beginning of one as printed by commands
+            (``listops/performer/cpu-epyc-2t/quick-0a1b2c3d/seed0``); the first four or more digits of a hash
+            (``0a1b``, ``quick-0a1b/seed0``); the name of a model; or ``last`` for the record written last.
+        root: The results folder.
+        reference: Folder of reference boards, which are searched if ``root`` has no matching record.
+
+    Returns:
+        The paths; empty if there is no such record.
     """
     try:
         return _find(text, root, reference)
-    except (OSError, ValueError):  # no path can have this name: too long, or with a null byte
+    except (OSError, ValueError):  # not a valid path: too long, or contains a null byte
         return []
 
 
@@ -48,27 +55,30 @@ def _find(text: str, root: Path, reference: Path | None) -> list[Path]:
 
 
 def find_path(text: str, root: Path, reference: Path | None = None) -> Path:
-    """The one record that ``text`` names, as ``find_paths`` reads it; ``UserError`` if it names none or several."""
+    """Return the path of the only record that ``text`` names, see ``find_paths``.
+
+    Raises ``UserError`` if there is no such record or more than one.
+    """
     found = find_paths(text, root, reference)
     if not found:
-        told = "holds no record yet" if text == LAST else f"{text}: no such record"
-        where = f"--results {root}: {told}" if text == LAST else told
-        raise UserError(f"{where}; lra-bench results list names those that are there")
+        problem = "contains no record yet" if text == LAST else f"{text}: no such record"
+        message = f"--results {root}: {problem}" if text == LAST else problem
+        raise UserError(f"{message}; lra-bench results list shows all records")
     if len(found) > 1:
         names = [_cell_name(path) for path in found[:SHOWN]]
         more = f" and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
-        raise UserError(f"{text}: means {len(found):,} records, name one of them: {', '.join(names)}{more}")
+        raise UserError(f"{text}: matches {len(found):,} records; choose one of {', '.join(names)}{more}")
     return found[0]
 
 
 def _cell_name(path: Path) -> str:
-    """The cell of a record in its place, else the path."""
+    """Return the cell of a record in a results folder, otherwise the path."""
     parts = path.with_suffix("").parts
     return "/".join(parts[-CELL_PARTS:]) if parts[-CELL_PARTS - 1 : -CELL_PARTS] == (RUNS,) else str(path)
 
 
 def _in_results(text: str, root: Path) -> list[Path]:
-    """Records of one results folder by a cell's name, a folder within ``runs``, a model or a hash."""
+    """Return the records of one results folder that match a cell, a folder in ``runs``, a model or a hash."""
     runs = root / RUNS
     name = text.removeprefix(f"{RUNS}/").strip("/")
     if name and ".." not in Path(name).parts:

@@ -1,4 +1,4 @@
-"""Checks of Parquet files before and while they are read."""
+"""Open Parquet files with checks of size, columns and types."""
 
 from __future__ import annotations
 
@@ -12,30 +12,43 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 LARGEST_ROWS = 10_000_000
-"""More rows than any run has steps or predictions; a small file can announce billions."""
+"""Largest accepted number of rows, above the number of steps or predictions of any run.
+
+A small damaged file can declare billions of rows.
+"""
 
 
 @contextmanager
 def open_table(source: Any, where: str, numbers: Sequence[str], columns: Sequence[str] = ()) -> Iterator[ParquetFile]:
-    """Open a Parquet file, given as a path or as bytes, and check it before any row is read.
+    """Open a Parquet file and check it before any row is read.
 
-    Raises ``UserError``, which names ``where`` the file is, if it is damaged, if it has too many rows, if one of
-    ``columns`` or ``numbers`` is missing, or if one of ``numbers`` holds something else than numbers; what fails inside
-    the context as damage does is such an error too. Raises ``FileNotFoundError`` if there is no file.
+    Args:
+        source: Path or content of the file.
+        where: Name of the file, for error messages.
+        numbers: Required columns of numbers.
+        columns: Further required columns.
+
+    Yields:
+        The open file.
+
+    Raises:
+        UserError: If the file is damaged, also when it is read inside the context, if it has more than
+            ``LARGEST_ROWS`` rows, or if a required column is missing or not numeric.
+        FileNotFoundError: If the file does not exist.
     """
     import pyarrow
     from pyarrow.parquet import ParquetFile
 
     try:
-        # pandas' own reader takes several times as long over small files.
+        # pandas.read_parquet takes several times as long for small files.
         with ParquetFile(pyarrow.BufferReader(source) if isinstance(source, bytes) else source) as file:
             if file.metadata.num_rows > LARGEST_ROWS:
-                raise UserError(f"{where}: announces {file.metadata.num_rows:,} rows, more than {LARGEST_ROWS:,}")
-            if lacking := sorted({*numbers, *columns} - set(file.schema_arrow.names)):
-                raise UserError(f"{where}: has no column {lacking[0]}")
+                raise UserError(f"{where}: declares {file.metadata.num_rows:,} rows, more than {LARGEST_ROWS:,}")
+            if missing := sorted({*numbers, *columns} - set(file.schema_arrow.names)):
+                raise UserError(f"{where}: has no column {missing[0]}")
             for column in numbers:
                 if not _is_number(file.schema_arrow.field(column).type):
-                    raise UserError(f"{where}: column {column} holds no numbers")
+                    raise UserError(f"{where}: column {column} is not numeric")
             yield file
     except FileNotFoundError:
         raise
@@ -44,7 +57,7 @@ def open_table(source: Any, where: str, numbers: Sequence[str], columns: Sequenc
 
 
 def check_table(content: bytes, where: str, numbers: Sequence[str]) -> None:
-    """Raise ``UserError`` if the bytes are no Parquet file whose columns ``numbers`` can be read as numbers."""
+    """Raise ``UserError`` unless ``content`` is a Parquet file with readable columns of numbers ``numbers``."""
     with open_table(content, where, numbers) as file:
         for _ in file.iter_batches(columns=list(numbers)):
             pass

@@ -7,22 +7,37 @@ from typing import Any, TypedDict
 
 POINT_STATUSES: Mapping[str, str] = {
     "ok": "measured",
-    "undefined": "task or model has no such length, with the reason",
+    "undefined": "the task or the model does not support the length, with the reason",
     "out_of_memory": "the device or the machine had too little memory",
     "not_finite": "the model's outputs became infinite or not a number",
     "failed": "an error ended the evaluation, with its first line",
 }
+"""Meaning of each status of a point."""
 
 
 class ExtrapolationPoint(TypedDict):
-    """The trained model's score on data made for ``length`` = ``ratio`` × the training length, its longest row.
+    """The score of the trained model on test data of another length.
 
-    ``variant`` names the way in which those rows were made, or a language model's context was varied; ``knob`` the
-    option of the model that was set for this evaluation alone (``position.scaling=yarn``), empty for none.
-    ``floor`` is the task's headline floor on the same rows, ``floors`` are all of them; ``drift`` tells how rows differ
-    from those of training in what should stay. ``skill`` is the score above the floor as a share of what is left above
-    it, ``retention`` that skill as a share of the one at the training length; ``loss`` in nats. ``attempt`` points to
-    one of the section's.
+    Attributes:
+        variant: How the examples of that length were generated or, in language modelling, the context was varied.
+        knob: Option of the model that was set for this evaluation only (``position.scaling=yarn``); empty for none.
+        ratio: ``length`` divided by the training length.
+        length: Length of the longest example in tokens.
+        mean_tokens: Mean number of tokens of the examples.
+        n: Number of scored targets.
+        score: The score, in the task's metric.
+        loss: The loss in nats.
+        low: Lower bound of the 95 % confidence interval of the score.
+        high: Upper bound of the interval.
+        floor: The task's headline floor (score of a rule without a model) on the same examples.
+        floor_name: Name of that floor.
+        floors: All floors by name.
+        drift: Statistics of the examples that should not depend on length, see ``Task.drift``.
+        skill: (score - floor) / (best possible score - floor).
+        retention: ``skill`` divided by the skill at the training length.
+        attempt: Number of the attempt in which the point was measured.
+        status: One of ``POINT_STATUSES``.
+        reason: Reason of the status.
     """
 
     variant: str
@@ -47,11 +62,18 @@ class ExtrapolationPoint(TypedDict):
 
 
 class CurveSummary(TypedDict):
-    """What one curve amounts to; None where that cannot be said, for the ``reason``.
+    """Summary of one curve; undefined values are None.
 
-    ``area`` is the mean retention over log2 of the ratio from 1 to ``area_to_ratio``, the last before a length without
-    a score. ``effective_ratio`` is the largest measured ratio that keeps half of the skill, as all measured ones from 1
-    to it do; a lower bound where no larger one was measured. ``failures`` are ratios by status.
+    Attributes:
+        variant: Variant of the curve's points.
+        knob: Knob of the curve's points.
+        train_skill: Skill at the training length.
+        area: Mean retention over log2(ratio) from 1 to ``area_to_ratio``.
+        area_to_ratio: The last ratio before the first length without a score.
+        effective_ratio: The largest measured ratio up to which, from 1 on, all retentions are at least one half.
+        effective_ratio_is_lower_bound: Whether no larger ratio was measured.
+        failures: Ratios of points that are not ``ok``, by status.
+        reason: Why values are undefined.
     """
 
     variant: str
@@ -66,7 +88,7 @@ class CurveSummary(TypedDict):
 
 
 class PositionBin(TypedDict):
-    """A language model's loss on the ``n`` tokens predicted after ``first`` to ``last`` tokens of a context."""
+    """A language model's loss on the ``n`` tokens that are predicted from ``first`` to ``last`` tokens of context."""
 
     knob: str
     ratio: float
@@ -78,7 +100,7 @@ class PositionBin(TypedDict):
 
 
 class Attempt(TypedDict):
-    """When and where some of the points were measured: ``hardware`` is the short name, ``machine`` the details."""
+    """Time and machine of the measurement of points; ``hardware`` is its short name, ``machine`` the details."""
 
     attempt: int
     measured_at: str
@@ -89,7 +111,7 @@ class Attempt(TypedDict):
 
 
 class Extrapolation(TypedDict):
-    """Scores on other lengths than the one trained on, in tokens."""
+    """Scores at lengths other than the training length, in tokens."""
 
     train_length: int
     points: list[ExtrapolationPoint]

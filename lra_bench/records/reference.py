@@ -1,4 +1,4 @@
-"""Reference boards: records that come with the checkout, shown beside the user's own and never taken for them."""
+"""Reference boards: records that are part of the checkout, shown next to the user's records and marked as such."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def reference_root(option: str | os.PathLike[str] | None = None) -> Path | None:
-    """The folder of reference boards: the option, else ``$LRA_BENCH_REFERENCE``, else that of the checkout.
+    """Return the folder of reference boards: ``option``, ``$LRA_BENCH_REFERENCE``, or that of the checkout.
 
-    None if there is none: the package was installed from a wheel, or the option is ``none``. Raises ``UserError`` if
-    the folder that the option or the variable names does not exist.
+    None if the option or the variable is ``none`` or if there is no checkout because the package was installed from a
+    wheel. Raises ``UserError`` if the folder named by the option or the variable does not exist.
     """
     for name, value in (("--reference", option), ("LRA_BENCH_REFERENCE", os.environ.get("LRA_BENCH_REFERENCE"))):
         if value and str(value) != NONE:
             folder = Path(value).expanduser().absolute()
             if not folder.is_dir():
-                raise UserError(f"{name} {value}: no such folder; name one that holds boards, or {NONE}")
+                raise UserError(
+                    f"{name} {value}: no such folder; set it to a folder that contains boards, or to {NONE}"
+                )
             return folder
         if value:
             return None
@@ -35,14 +37,23 @@ def reference_root(option: str | os.PathLike[str] | None = None) -> Path | None:
 
 
 def boards(folder: Path | None) -> Iterator[tuple[str, Path]]:
-    """Name and results folder of each board under ``folder``, by name."""
+    """Yield the name and results folder of each board in ``folder``, sorted by name."""
     for path in sorted(folder.iterdir()) if folder is not None else ():
         if (path / RUNS).is_dir():
             yield path.name, path
 
 
 def load_reference(folder: Path | None, own: Path | None = None, broken: Callable[[str], None] = say) -> list[Record]:
-    """The records of all boards under ``folder``; the results folder ``own`` is no reference to itself."""
+    """Load the records of all boards in ``folder``.
+
+    Args:
+        folder: Folder of reference boards; None for no boards.
+        own: The user's results folder; a board in the same folder is skipped.
+        broken: Called with the error message of each file that is not a valid record.
+
+    Returns:
+        The records, with the board's name in ``reference``.
+    """
     found = []
     for name, root in boards(folder):
         if own is not None and root.resolve() == own.resolve():

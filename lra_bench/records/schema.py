@@ -1,4 +1,4 @@
-"""What one record holds, and what its statuses mean."""
+"""The record of a cell, and the meaning of its statuses."""
 
 from __future__ import annotations
 
@@ -33,30 +33,59 @@ from .upgrades import SCHEMA_VERSION
 from .values import NOT_STORED, check, plain, shown, stored_fields
 
 STATUSES: Mapping[str, str] = {
-    "ok": "finished, every figure that could be measured was",
+    "ok": "finished; everything that can be measured was measured",
     "diverged": "the loss or a gradient became infinite or not a number",
     "out_of_memory": "the device or the machine had too little memory",
     "timeout": "the time limit of the cell was reached",
-    "incompatible": "the model does not run this task, with the reason",
-    "failed": "an error ended the cell, with its first line and the last ones of its process",
+    "incompatible": "the model cannot run this task, with the reason",
+    "failed": "an error ended the cell, with its first line and the last lines of its process",
     "interrupted": "stopped from outside; the same command resumes it",
 }
+"""Meaning of each status of a record."""
 
 FINISHED = ("ok", "diverged", "out_of_memory", "incompatible")
-"""The statuses that are results."""
+"""Statuses that are results."""
 
 RETRIED = ("failed", "timeout", "out_of_memory")
-"""The statuses of cells that may end otherwise when they are tried again, which is done on request alone."""
+"""Statuses of cells that are run again on request, because another run may end differently."""
 
 
 @dataclass(kw_only=True)
 class Record:
-    """One cell, measured: everything that later tables and figures read. Sections not reached are None or empty.
+    """The record of one cell: all data that tables and figures are made from.
 
-    ``training`` holds ``steps``, ``best_step``, ``train_seconds``, ``tokens_per_second`` and their like, by unit.
-    ``floors`` are scores of rules without a model on the test split. ``last_lines`` are the last words of a process
-    that failed. ``path`` is where it was loaded from, ``reference`` the name of the reference board that it belongs to,
-    empty for the user's own.
+    Sections that were not reached are None or empty; ``sections`` and ``points`` define their fields.
+
+    Attributes:
+        schema_version: Version of the schema.
+        status: One of ``STATUSES``.
+        reason: Reason of the status.
+        last_lines: Last lines of the output of a failed process.
+        attempt: Number of the attempt, from 1 on.
+        key: Key of the cell.
+        variant: The model and its differences from its configuration file.
+        config: The resolved configuration.
+        protocol_modified: Options of the protocol that were overridden.
+        command: The command line.
+        started_at: Start of the attempt, in ISO 8601.
+        finished_at: End of the attempt, in ISO 8601.
+        wall_seconds: Duration.
+        code: Version of the program.
+        data: The task's data.
+        environment: Machine and software.
+        parameters: Numbers of parameters.
+        training: Steps, times and throughput of the training run.
+        speed: Results of the step benchmark by mode and length.
+        growth: Growth exponents of time and memory by mode.
+        flops: Floating-point operations.
+        energy: Energy per training step.
+        metrics: Scores by split.
+        floors: Floors (scores of rules without a model) on the test split, by name.
+        extrapolation: Scores at other lengths.
+        capability: Declared properties of the system.
+        artifacts: File names of the tables (curves, predictions).
+        path: File from which the record was loaded; not stored.
+        reference: Name of the reference board, empty for the user's records; not stored.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -91,7 +120,7 @@ class Record:
 
     @property
     def metric(self) -> Literal["accuracy", "bits_per_character"] | None:
-        """The name of the score, None where none was measured."""
+        """The name of the score, or None if no score was measured."""
         for measured in self.metrics.values():
             if "accuracy" in measured:
                 return "accuracy"
@@ -101,17 +130,17 @@ class Record:
 
     @property
     def higher_is_better(self) -> bool:
-        """Whether a larger score is the better one."""
+        """Whether a larger score is better."""
         return self.metric != "bits_per_character"
 
     def score(self, split: str = "test") -> float | None:
-        """The score on ``split``, None where it was not measured."""
+        """Return the score on ``split``, or None if it was not measured."""
         name = self.metric
         measured = self.metrics.get(split)
         return None if name is None or measured is None else measured.get(name)
 
     def best_floor(self) -> tuple[str, float] | None:
-        """The strongest rule without a model, by name; None where none was computed."""
+        """Return name and score of the best floor (rule without a model), or None if none was computed."""
         floors = {name: score for name, score in self.floors.items() if score is not None}
         if not floors:
             return None
@@ -120,26 +149,29 @@ class Record:
 
     @property
     def machine(self) -> str:
-        """The hardware as tables and figures name it; a reference board's is followed by ``@`` and the board's name.
+        """The hardware's name in tables and figures, ``HARDWARE@BOARD`` for records of a reference board.
 
-        Rows of the user's and of a board never share a machine, even if their hardware has the same name.
+        The user's records and those of a board are never of the same machine, even if the hardware has the same name.
         """
         return f"{self.key.hardware}@{self.reference}" if self.reference else self.key.hardware
 
     @property
     def variant_name(self) -> str:
-        """The model and what differs from its file: ``performer · features=64 · rope``."""
+        """The model and its differences from its configuration file: ``performer · features=64 · rope``."""
         return variant_name(self.key.model, self.variant["differences"], self.variant["position"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, all of them finite, with nothing private in them; ``NOT_STORED`` stay out."""
+        """Return the record as finite JSON values, with secrets and local paths redacted, without ``NOT_STORED``."""
         values = {name: plain(getattr(self, name)) for name in stored_fields(self)}
         cleaned: dict[str, Any] = shareable(values)
         return cleaned
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any], path: Path | None = None) -> Record:
-        """The record in ``raw``, which ``upgrade`` brought to this version; ``UserError`` names what is wrong."""
+        """Build the record from ``raw``, which must be of the current schema version (see ``upgrade``).
+
+        Raises ``UserError`` that names the first invalid field.
+        """
         values = dict(raw)
         check(values, cls)
         check(values["config"], Config, "config")
@@ -149,27 +181,37 @@ class Record:
         for name, file in values["artifacts"].items():
             own = values["key"].file(name).name
             if not re.fullmatch(re.escape(own) + r"(-[0-9a-f]{8})?\.parquet", file):
-                raise UserError(f"record: artifacts.{name} should be its own table beside it, is {shown(file)}")
+                raise UserError(f"record: artifacts.{name} should name a table of this record, is {shown(file)}")
         if unknown := sorted(values.keys() - set(stored_fields(cls))):
-            raise UserError(f"record: {unknown[0]} is no field of a version {SCHEMA_VERSION} record")
+            raise UserError(f"record: {unknown[0]} is not a field of a version {SCHEMA_VERSION} record")
         return cls(**values, path=path)
 
 
 def variant_name(model: str, differences: Mapping[str, Any], position: str | None) -> str:
-    """A model and what differs from its file: ``performer · features=64 · rope``."""
+    """Return the name of a variant: ``performer · features=64 · rope``.
+
+    Args:
+        model: Name of the model.
+        differences: Options that differ from the model's configuration file, with their values. Options are shortened
+            to their last part if that is unique.
+        position: Name of the position encoding, if the user chose it.
+
+    Returns:
+        The name.
+    """
     short = [option.rsplit(".", 1)[-1] for option in differences]
     parts = [
-        f"{tail if short.count(tail) == 1 else option}={_spell(value)}"
-        for (option, value), tail in zip(differences.items(), short, strict=True)
+        f"{last if short.count(last) == 1 else option}={_format(value)}"
+        for (option, value), last in zip(differences.items(), short, strict=True)
     ]
     return " · ".join([model, *parts, *filter(None, [position])])
 
 
-def _spell(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
-        return "[" + ",".join(_spell(entry) for entry in value) + "]"
+        return "[" + ",".join(_format(entry) for entry in value) + "]"
     return str(value)

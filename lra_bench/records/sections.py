@@ -1,4 +1,4 @@
-"""The sections of a record: their words and units."""
+"""The sections of a record: fields and units."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, TypedDict
 
 
 class Variant(TypedDict):
-    """A model and what differs from its file; ``position`` is set only where the user chose it."""
+    """A model and its differences from its configuration file; ``position`` is None unless the user chose it."""
 
     label: str
     differences: dict[str, Any]
@@ -14,7 +14,7 @@ class Variant(TypedDict):
 
 
 class Code(TypedDict):
-    """The program that made the record; git fields are None outside a checkout."""
+    """Version of the program that wrote the record; git fields are None outside a checkout."""
 
     version: str
     git_sha: str | None
@@ -22,7 +22,7 @@ class Code(TypedDict):
 
 
 class Data(TypedDict):
-    """The data and its terms; ``partial`` and ``lossy`` say what it lacks, or are empty."""
+    """The task's data and its licence; ``partial`` and ``lossy`` describe missing information and are usually empty."""
 
     task: str
     version: str
@@ -37,14 +37,14 @@ class Data(TypedDict):
 
 
 class Environment(TypedDict):
-    """The machine and the versions of what ran on it."""
+    """The machine and the versions of the software."""
 
     hardware: dict[str, Any]
     software: dict[str, Any]
 
 
 class Parameters(TypedDict):
-    """Trainable numbers by part; ``body`` leaves out embeddings, position tables and head."""
+    """Numbers of trainable parameters; ``body`` excludes embeddings, position tables and head."""
 
     total: int
     body: int
@@ -55,14 +55,14 @@ class Parameters(TypedDict):
 
 
 class Train(TypedDict, total=False):
-    """Training options that tables and cost estimates use."""
+    """Training options that tables and cost estimates read."""
 
     steps: int
     batch_size: int
 
 
 class Config(TypedDict, total=False):
-    """The sections of a configuration that readers look into, each a mapping."""
+    """The sections of a configuration, each a mapping."""
 
     task: dict[str, Any]
     model: dict[str, Any]
@@ -77,7 +77,7 @@ class Config(TypedDict, total=False):
 
 
 class Training(TypedDict, total=False):
-    """Figures of the training run; further ones are allowed."""
+    """Measurements of the training run; further fields are allowed."""
 
     steps: int | None
     best_step: int | None
@@ -90,7 +90,7 @@ class Training(TypedDict, total=False):
 
 
 class Capability(TypedDict, total=False):
-    """Declared properties of the system; further ones are allowed."""
+    """Declared properties of the system; further fields are allowed."""
 
     family: str
     paper: str
@@ -100,14 +100,14 @@ class Capability(TypedDict, total=False):
 
 
 class Score(TypedDict, total=False):
-    """The score under the name of the task's metric; one of the two is there."""
+    """The score under the name of the task's metric; one of the two fields is set."""
 
     accuracy: float | None
     bits_per_character: float | None
 
 
 class Metric(Score):
-    """A score over ``n`` scored targets with its 95 % interval; ``loss`` in nats."""
+    """A score over ``n`` scored targets with its 95 % confidence interval; ``loss`` in nats."""
 
     loss: float | None
     n: int
@@ -116,10 +116,16 @@ class Metric(Score):
 
 
 class Compile(TypedDict):
-    """What ``torch.compile`` made of a model: graphs, breaks between them, functions left as they are, and ``seconds``.
+    """Result of ``torch.compile``.
 
-    ``used`` is false where nothing compiled was run. ``cache_hits`` are graphs, or parts of them, that came from an
-    earlier process, in fewer seconds. ``reason`` says why it failed, or why the graph broke first.
+    Attributes:
+        used: Whether compiled code was run.
+        graphs: Number of compiled graphs.
+        graph_breaks: Number of breaks between graphs.
+        uncompiled_functions: Number of functions that were left uncompiled.
+        cache_hits: Number of graphs, or parts of graphs, loaded from the cache of an earlier process.
+        seconds: Compilation time.
+        reason: Why compilation failed, or the reason of the first graph break.
     """
 
     used: bool
@@ -132,12 +138,13 @@ class Compile(TypedDict):
 
 
 class SpeedPoint(TypedDict):
-    """The step benchmark at one length: seconds of a step of ``batch_size`` rows, ``n`` steps timed.
+    """Result of the step benchmark in one mode at one length.
 
-    ``batch_policy`` says how that size was chosen, ``attention_backend`` by which kernels attention ran. Static
-    are weights, and in training gradients and optimizer state; activations are what the peak holds beside them.
-    ``compile`` is None where the model was not to be compiled; its seconds are part of ``warmup_seconds``.
-    ``utilisation`` is ``flops_per_second`` over the ceiling of matrix products that was measured on the device.
+    Times are seconds per step of ``batch_size`` examples, over ``n`` timed steps. ``batch_policy`` says how the batch
+    size was chosen, ``attention_backend`` names the kernels of the attention. ``static_bytes`` are parameters and
+    buffers and, in training, gradients and optimizer state; ``activation_bytes`` is the rest of the peak memory.
+    ``compile`` is None if compilation was not requested; its seconds are part of ``warmup_seconds``. ``utilisation`` is
+    ``flops_per_second`` divided by the measured throughput of matrix products on the device.
     """
 
     mode: str
@@ -166,7 +173,7 @@ class SpeedPoint(TypedDict):
 
 
 class Growth(TypedDict):
-    """Slopes of log time and log peak memory over log length with 95 % intervals, and the lengths used."""
+    """Slopes of log time and log peak memory over log length with 95 % confidence intervals, and the lengths used."""
 
     time_exponent: float | None
     time_low: float | None
@@ -178,9 +185,9 @@ class Growth(TypedDict):
 
 
 class Flops(TypedDict):
-    """Floating point operations per token at ``length``, how they were counted, and what could not be.
+    """Floating-point operations per token at ``length``, how they were counted, and the uncounted operations.
 
-    ``ceiling_per_second`` are those of the fastest matrix product on the device, as it was measured.
+    ``ceiling_per_second`` is the measured rate of the fastest matrix product on the device.
     """
 
     per_token_forward: float | None
@@ -192,7 +199,7 @@ class Flops(TypedDict):
 
 
 class Energy(TypedDict):
-    """Joules of one training step, None where no counter is to be had."""
+    """Energy of one training step in joules, None if the hardware has no energy counter."""
 
     joules_per_step: float | None
     route: str | None

@@ -1,4 +1,4 @@
-"""The status that a record gives to an error."""
+"""Map errors to the statuses of records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lra_bench.runtime.limits import TooSlow, is_out_of_memory
 
 
 def status_of(error: Exception) -> tuple[str, str]:
-    """Status and reason of an error: ``incompatible``, ``timeout``, ``out_of_memory`` or ``failed``."""
+    """Return status and reason of an error: ``incompatible``, ``timeout``, ``out_of_memory`` or ``failed``."""
     reason = first_line(error)
     if isinstance(error, UserError):
         return "incompatible", reason

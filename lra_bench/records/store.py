@@ -1,4 +1,4 @@
-"""Records on disk: one JSON per cell, with its curves and predictions beside it."""
+"""Records on disk: one JSON file per cell, with its curves and predictions in the same folder."""
 
 from __future__ import annotations
 
@@ -30,20 +30,22 @@ if TYPE_CHECKING:
 RUNS = "runs"
 LOCKS = ".locks"
 LARGEST_BYTES = 64 * 2**20
+"""Largest accepted size of a record."""
 LARGEST_TABLE_BYTES = 256 * 2**20
+"""Largest accepted size of a table of another results folder."""
 
 TABLES = {"curves": ("step", "validation_score"), "predictions": ("length", "row", "correct", "target")}
-"""The tables of a record, with the columns of numbers that readers need."""
+"""The tables of a record, with their required columns of numbers."""
 
 
 def results_root(option: str | os.PathLike[str] | None = None) -> Path:
-    """The results folder: the option, else ``$LRA_BENCH_RESULTS``, else ``./results``."""
+    """Return the results folder: ``option``, ``$LRA_BENCH_RESULTS`` or ``./results``, the first that is set."""
     return Path(option or os.environ.get("LRA_BENCH_RESULTS") or "results").expanduser().absolute()
 
 
 def check_writable(root: Path) -> None:
-    """Raise ``UserError`` where no record could be written under ``root``, before hours are spent on one."""
-    with _told(root), replacing(root / RUNS / ".writable") as path:
+    """Raise ``UserError`` if no record can be written under ``root``; called before a long measurement."""
+    with _root_in_errors(root), replacing(root / RUNS / ".writable") as path:
         path.write_bytes(b"0" * 4096)
     (root / RUNS / ".writable").unlink(missing_ok=True)
 
@@ -51,12 +53,24 @@ def check_writable(root: Path) -> None:
 def write(
     record: Record, root: Path, curves: pd.DataFrame | None = None, predictions: pd.DataFrame | None = None
 ) -> Path:
-    """Write ``record`` and its tables under ``root``; the path of the JSON.
+    """Write a record and its tables and return the path of the JSON file.
 
-    Takes the place of an earlier attempt at the same cell. Raises ``UserError`` where the folder cannot be written.
+    An earlier attempt at the same cell is replaced.
+
+    Args:
+        record: The record.
+        root: The results folder.
+        curves: Training curves by step.
+        predictions: Predictions on the test split.
+
+    Returns:
+        The path of the JSON file.
+
+    Raises:
+        Unwritable: If the folder cannot be written.
     """
     target = root / RUNS / record.key.file("json")
-    with _told(root), _alone(root):
+    with _root_in_errors(root), _write_lock(root):
         _put(record, target, {"curves": curves, "predictions": predictions})
     return target
 
@@ -64,55 +78,69 @@ def write(
 def keep_best(
     record: Record, root: Path, curves: pd.DataFrame | None = None, predictions: pd.DataFrame | None = None
 ) -> Record:
-    """Write ``record``, unless it is unfinished and a finished one of the cell is there; the record that stands.
+    """Write a record, unless it is unfinished and a finished record of the cell exists.
 
-    An earlier record of another machine, whose hardware has the same short name, is moved to a name of its own.
+    An earlier record of another machine whose hardware has the same short name is moved to a different name.
+
+    Args:
+        record: The record.
+        root: The results folder.
+        curves: Training curves by step.
+        predictions: Predictions on the test split.
+
+    Returns:
+        The record that is stored for the cell.
+
+    Raises:
+        Unwritable: If the folder cannot be written.
     """
-    with _told(root), _alone(root):
+    with _root_in_errors(root), _write_lock(root):
         earlier = find(record.key, root)
         if earlier is not None and not same_host(earlier.environment["hardware"], record.environment["hardware"]):
-            _set_aside(earlier, root)
+            _rename_for_machine(earlier, root)
             earlier = None
         if earlier is None or earlier.status not in FINISHED or record.status in FINISHED:
             _put(record, root / RUNS / record.key.file("json"), {"curves": curves, "predictions": predictions})
             return record
-    say(f"{record.key}: {record.status} ({record.reason}); the earlier record, {earlier.status}, stays.")
+    say(f"{record.key}: {record.status} ({record.reason}); the earlier record ({earlier.status}) is kept.")
     return earlier
 
 
-def _set_aside(record: Record, root: Path) -> None:
-    """Move a record to a hardware name that ends in a digest of its machine, unless a better one is there already."""
+def _rename_for_machine(record: Record, root: Path) -> None:
+    """Move a record to a hardware name that ends in a digest of its machine, unless a better record has that name."""
     moved = replace(record, key=key_of_machine(record))
-    there = find(moved.key, root)
-    if there is None or precedence(there) < precedence(moved):
+    stored = find(moved.key, root)
+    if stored is None or precedence(stored) < precedence(moved):
         _put(moved, root / RUNS / moved.key.file("json"), _stored_tables(record))
     machine = host_name(record.environment["hardware"])
-    say(f"{record.key}: the record of another machine ({machine}) is now {moved.key}.")
+    say(f"{record.key}: the record of another machine ({machine}) was moved to {moved.key}.")
 
 
 def key_of_machine(record: Record) -> CellKey:
-    """The key of a record with a digest of its machine added to the hardware."""
+    """Return the key of a record, with a digest of its machine appended to the hardware's name."""
     machine = record.environment["hardware"]
     rounded = {**machine, "memory_bytes": round((machine.get("memory_bytes") or 0) / 2**30)}
-    described = json.dumps([rounded.get(name) for name in HOST])
-    digest = hashlib.sha256(described.encode()).hexdigest()[:6]
+    description = json.dumps([rounded.get(name) for name in HOST])
+    digest = hashlib.sha256(description.encode()).hexdigest()[:6]
     return replace(record.key, hardware=f"{record.key.hardware}-{digest}")
 
 
 def amend(record: Record, predictions: pd.DataFrame | None = None) -> None:
-    """Write a loaded record, and its predictions if given, in place of the files it came from; the rest stays.
+    """Write a loaded record, and its predictions if given, to the files from which it was loaded.
 
-    Raises ``UserError`` where the folder cannot be written.
+    Other tables are kept. Raises ``Unwritable`` if the folder cannot be written.
     """
     path = record.path
     assert path is not None
-    target, place = Path(os.path.abspath(path)), (RUNS, *record.key.file("json").parts)  # noqa: PTH100
-    at_home = target.parts[-len(place) :] == place
+    target, relative_path = Path(os.path.abspath(path)), (RUNS, *record.key.file("json").parts)  # noqa: PTH100
+    in_results_folder = target.parts[-len(relative_path) :] == relative_path
     try:
-        with _alone(target.parents[len(place) - 1]) if at_home else nullcontext():
+        with _write_lock(target.parents[len(relative_path) - 1]) if in_results_folder else nullcontext():
             _put(record, path, {"predictions": predictions}, record.artifacts)
     except OSError as error:
-        raise Unwritable(f"{path}: {why(error)}; free it or print the points alone with --no-write") from error
+        raise Unwritable(
+            f"{path}: {why(error)}; make it writable or use --no-write to only print the points"
+        ) from error
 
 
 def _put(
@@ -121,14 +149,20 @@ def _put(
     tables: Mapping[str, pd.DataFrame | bytes | None],
     kept: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Write a record and its tables, and remove those of its cell that are neither written nor ``kept``.
+    """Write a record and its tables, and remove other tables of the cell.
 
-    Tables are named by their content and the JSON comes after them, so that at any time it names its own. No other
-    process must write to the cell meanwhile.
+    The names of tables contain a hash of their content, and the JSON file is written after them, so that it always
+    refers to existing tables. The caller holds the lock of the results folder.
+
+    Args:
+        record: The record; its ``artifacts`` and ``path`` are updated.
+        target: Path of the JSON file.
+        tables: Tables to write by name; None for tables that do not exist.
+        kept: Existing tables that are kept, by name.
     """
-    own = f"seed{record.key.seed}."
+    prefix = f"seed{record.key.seed}."
     target.parent.mkdir(parents=True, exist_ok=True)
-    sweep(target.parent, own)
+    sweep(target.parent, prefix)
     written = {
         name: _write_table(record.key, name, table, target.parent)
         for name, table in tables.items()
@@ -138,14 +172,14 @@ def _put(
     text = _text(replace(record, artifacts=artifacts))
     with replacing(target) as path:
         path.write_text(text, encoding="utf-8")
-    for path in target.parent.glob(f"{own}*.parquet"):
+    for path in target.parent.glob(f"{prefix}*.parquet"):
         if path.name not in artifacts.values():
             path.unlink(missing_ok=True)
     record.artifacts, record.path = artifacts, target
 
 
 def _write_table(key: CellKey, name: str, table: pd.DataFrame | bytes, folder: Path) -> str:
-    """Write a table beside the record of its cell; its name."""
+    """Write a table to the folder of its record and return its file name."""
     content = table if isinstance(table, bytes) else _parquet(table)
     file = key.file(f"{name}-{hashlib.sha256(content).hexdigest()[:8]}.parquet").name
     with replacing(folder / file) as path:
@@ -160,18 +194,30 @@ def _parquet(table: pd.DataFrame) -> bytes:
 
 
 def load(path: Path) -> Record:
-    """The record in a JSON file, of whatever version; ``UserError`` names the file and what is wrong with it."""
+    """Load the record in a JSON file of any schema version. Raises ``UserError`` if the file is not a valid record."""
     try:
         content = read_whole(path, LARGEST_BYTES)
     except FileNotFoundError as error:
-        raise UserError(f"{path}: no such record (lra-bench leaderboard lists what is there)") from error
+        raise UserError(f"{path}: no such record (lra-bench results list shows all records)") from error
     except OSError as error:
         raise UserError(f"{path}: cannot be read as a record ({error.strerror or error})") from error
     return read(content, str(path), path)
 
 
 def read(content: bytes, source: str, path: Path | None = None) -> Record:
-    """The record in the bytes of a JSON file; ``UserError`` names the ``source`` and what is wrong with it."""
+    """Parse a record of any schema version.
+
+    Args:
+        content: Content of the JSON file.
+        source: Where the content comes from, for error messages.
+        path: Path of the file, stored in the record.
+
+    Returns:
+        The record.
+
+    Raises:
+        UserError: If the content is not a valid record.
+    """
     try:
         return Record.from_dict(upgrade(checked_json(content, _refuse)), path)
     except (ValueError, RecursionError) as error:
@@ -181,20 +227,23 @@ def read(content: bytes, source: str, path: Path | None = None) -> Record:
         TypeError,
         AttributeError,
         ArithmeticError,
-    ) as error:  # from an upgrade, which runs before any check
+    ) as error:  # raised by an upgrade, which runs before the fields are checked
         raise UserError(f"{source}: cannot be read as a record ({type(error).__name__}: {error})") from error
     except UserError as error:
         raise UserError(f"{source}: {error}") from error
 
 
 def load_all(root: Path, broken: Callable[[str], None] = say) -> list[Record]:
-    """Every record under ``root``, in the order of their paths; ``broken`` hears of each file that is none."""
+    """Load all records under ``root``, sorted by path.
+
+    ``broken`` is called with the error message of each file that is not a valid record.
+    """
     records = []
     for path in sorted((root / RUNS).glob("*/*/*/*/seed*.json")):
         try:
             record = load(path)
             if root / RUNS / record.key.file("json") != path:
-                raise UserError(f"{path}: holds the record of {record.key}, so it lies in the wrong place")
+                raise UserError(f"{path}: contains the record of {record.key} and is in the wrong place")
         except UserError as error:
             broken(f"{error}; left out")
         else:
@@ -203,35 +252,44 @@ def load_all(root: Path, broken: Callable[[str], None] = say) -> list[Record]:
 
 
 def find(key: CellKey, root: Path) -> Record | None:
-    """The record of a cell, None where there is none."""
+    """Return the record of a cell, or None if there is none."""
     path = root / RUNS / key.file("json")
     return load(path) if path.exists() else None
 
 
 def precedence(record: Record) -> tuple[bool, bool, int, str]:
-    """What decides which of two records of one cell stands: the larger."""
+    """Return the precedence of a record; of two records of a cell the one with the larger precedence is kept."""
     return record.status == "ok", record.status in FINISHED, record.attempt, record.finished_at
 
 
 def put_if_better(record: Record, tables: Mapping[str, bytes], root: Path) -> tuple[Record | None, bool]:
-    """Write a record of another folder and its tables under ``root`` if it is the better one; ours, and whether."""
-    with _told(root), _alone(root):
-        ours = find(record.key, root)
-        if ours is not None and precedence(ours) >= precedence(record):
-            return ours, False
+    """Write a record of another folder under ``root`` unless the existing one has at least its precedence.
+
+    Args:
+        record: The record.
+        tables: Contents of its tables by name.
+        root: The results folder.
+
+    Returns:
+        The existing record, if any, and whether ``record`` was written.
+    """
+    with _root_in_errors(root), _write_lock(root):
+        existing = find(record.key, root)
+        if existing is not None and precedence(existing) >= precedence(record):
+            return existing, False
         _put(record, root / RUNS / record.key.file("json"), tables)
-    return ours, True
+    return existing, True
 
 
 def _stored_tables(record: Record) -> dict[str, bytes]:
-    """The tables beside a loaded record, by name."""
+    """Return the contents of the tables of a loaded record by name."""
     assert record.path is not None
     tables = {name: record.path.with_name(record.artifacts[name]) for name in TABLES if name in record.artifacts}
     return {name: read_whole(table, LARGEST_TABLE_BYTES) for name, table in tables.items() if table.exists()}
 
 
 def _refuse(name: str) -> None:
-    raise ValueError(f"it holds {name}, which is no JSON")
+    raise ValueError(f"it contains {name}, which is not valid JSON")
 
 
 def _text(record: Record) -> str:
@@ -239,18 +297,18 @@ def _text(record: Record) -> str:
 
 
 def claim(key: CellKey, root: Path) -> Path:
-    """The file whose lock keeps a cell of a results folder for one process, of whatever machine."""
+    """Return the lock file of a cell, which one process on one machine holds while it measures the cell."""
     return root / LOCKS / key.folder() / f"seed{key.seed}.lock"
 
 
-def _alone(root: Path) -> AbstractContextManager[Any]:
-    """The right to change records under ``root``; the kernel gives it back when its holder dies."""
+def _write_lock(root: Path) -> AbstractContextManager[Any]:
+    """Acquire the lock for changing records under ``root``; the kernel releases it when the process exits."""
     return hold(root / LOCKS / "writing", f"--results {root}")
 
 
 @contextmanager
-def _told(root: Path) -> Iterator[None]:
-    """Turn an error of the file system into one sentence that names the results folder."""
+def _root_in_errors(root: Path) -> Iterator[None]:
+    """Convert errors of the file system to ``Unwritable`` with the results folder."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The tables beside a record: its learning curves, and its predictions on test rows."""
+"""Read the tables of a record: training curves, and predictions on the test split."""
 
 from __future__ import annotations
 
@@ -19,36 +19,47 @@ if TYPE_CHECKING:
 
 
 def curves(record: Record) -> pd.DataFrame | None:
-    """Training curves by step, None where the record has none."""
+    """Return the training curves by step, or None if the record has none."""
     return _table(record, "curves")
 
 
 def validation_curve(record: Record) -> tuple[np.ndarray, np.ndarray] | None:
-    """The validated steps and their scores, (V,) each, None where the record has no curves."""
+    """Return the validated steps and their scores, (V,) each, or None if the record has no curves."""
     import numpy as np
 
     table = _arrow(record, "curves", ["step", "validation_score"])
     if table is None:
         return None
-    # Without pandas, which takes longer than to read: there are thousands of small files.
+    # pandas is avoided, because creating a frame takes longer than reading one of thousands of small files.
     step, score = (np.asarray(table[name].to_numpy(), dtype=float) for name in ("step", "validation_score"))
     known = ~np.isnan(score)
     return step[known].astype(int), score[known]
 
 
 def predictions(record: Record) -> pd.DataFrame | None:
-    """Test predictions by length and row, None where the record has none."""
+    """Return the test predictions by length and row, or None if the record has none."""
     return _table(record, "predictions")
 
 
 def _table(record: Record, name: str) -> pd.DataFrame | None:
     table = _arrow(record, name)
-    # What pandas noted there is not checked, and is read even where it is to be ignored.
+    # The metadata of pandas is unchecked input, and to_pandas reads it even with ignore_metadata=True.
     return None if table is None else table.replace_schema_metadata(None).to_pandas()
 
 
 def _arrow(record: Record, name: str, columns: list[str] | None = None) -> Any:
-    """A table of Arrow, all ``columns`` or some, of a later attempt where one took the record's place; None without."""
+    """Return a table as an Arrow table, or None if there is none.
+
+    If a later attempt has replaced the record since it was loaded, its table is returned.
+
+    Args:
+        record: The record.
+        name: Name of the table.
+        columns: Columns to read; None for all.
+
+    Returns:
+        The table.
+    """
     if name not in record.artifacts or record.path is None:
         return None
     try:
@@ -60,8 +71,11 @@ def _arrow(record: Record, name: str, columns: list[str] | None = None) -> Any:
 
 
 def _read_table(path: Path, numbers: Sequence[str], columns: list[str] | None) -> Any:
-    """A table, or ``columns`` of it; ``UserError`` where it is none, or ``numbers`` are not numbers in it."""
+    """Read ``columns`` of a table, None for all.
+
+    Raises ``UserError`` if the file is not a valid table or if one of the columns ``numbers`` is not numeric.
+    """
     if not S_ISREG(path.stat().st_mode):
-        raise UserError(f"{path}: cannot be read as a table (it is no file)")
+        raise UserError(f"{path}: cannot be read as a table (it is not a regular file)")
     with open_table(path, str(path), numbers, columns or ()) as file:
         return file.read(columns)

@@ -1,4 +1,4 @@
-"""How records of older versions are read: a step from each version to the next."""
+"""Upgrade records of older schema versions, one version at a time."""
 
 from __future__ import annotations
 
@@ -10,33 +10,37 @@ from lra_bench.contracts import UserError
 from .extrapolation import complete_curves, name_length_variants
 
 SCHEMA_VERSION = 4
+"""The current schema version."""
 
 
 def upgrade(raw: Any) -> dict[str, Any]:
-    """The raw record of any version as one of this version; ``UserError`` where it is newer than this program."""
+    """Return a raw record upgraded to the current schema version.
+
+    Raises ``UserError`` if the version is missing, unknown, or newer than this program.
+    """
     version = raw.get("schema_version") if isinstance(raw, Mapping) else None
     if not isinstance(version, int) or isinstance(version, bool):
-        raise UserError("record: schema_version is missing, so this is no lra-bench record")
+        raise UserError("record: schema_version is missing, so this is not an lra-bench record")
     if version > SCHEMA_VERSION:
         raise UserError(
-            f"record: has schema version {version}, this lra-bench reads up to {SCHEMA_VERSION}; upgrade lra-bench"
+            f"record: has schema version {version}, this lra-bench supports up to {SCHEMA_VERSION}; upgrade lra-bench"
         )
     current = dict(raw)
     while version < SCHEMA_VERSION:
         if version not in UPGRADES:
-            raise UserError(f"record: schema version {version} never existed")
+            raise UserError(f"record: schema version {version} does not exist")
         version += 1
         current = {**UPGRADES[version - 1](current), "schema_version": version}
     return current
 
 
 def _to_version_3(raw: dict[str, Any]) -> dict[str, Any]:
-    """2 to 3: each section by a function of its own."""
+    """Upgrade from version 2 to 3."""
     return _describe_steps(complete_curves(raw))
 
 
 def _describe_steps(raw: dict[str, Any]) -> dict[str, Any]:
-    """Speed points say what of memory lasts, what a step computes and by which attention; unknown before."""
+    """Add static memory, FLOPs and attention backend to speed points; unknown in version 2."""
     unknown = ("attention_backend", "static_bytes", "activation_bytes", "flops", "flops_per_second", "utilisation")
     added = {"batch_policy": "fixed", **dict.fromkeys(unknown)}
     flops = raw.get("flops")
@@ -48,7 +52,7 @@ def _describe_steps(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def _to_version_4(raw: dict[str, Any]) -> dict[str, Any]:
-    """3 to 4: last words of a process that failed, and what ``torch.compile`` made of the model; unknown before."""
+    """Upgrade from version 3 to 4: add the last lines of a failed process and the results of ``torch.compile``."""
     speed = [{"compile": None, **point} for point in raw.get("speed", [])]
     return {"last_lines": [], **raw, "speed": speed}
 
@@ -58,4 +62,4 @@ UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     2: _to_version_3,
     3: _to_version_4,
 }
-"""From a version to the next: each takes a raw record of its version and returns one of the version after."""
+"""Upgrade functions by version: each receives a raw record of that version and returns one of the next version."""

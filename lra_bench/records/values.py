@@ -1,4 +1,4 @@
-"""JSON values: made plain before they are written, checked against type hints after they are read."""
+"""JSON values: conversion before writing, validation against type hints after reading."""
 
 from __future__ import annotations
 
@@ -17,29 +17,31 @@ from lra_bench.contracts import UserError
 from lra_bench.runtime.safe_text import printable
 
 LARGEST = 2**63
-"""Counts and figures are smaller, so that tables can hold them as 64-bit numbers."""
+"""Upper bound of numbers, so that tables can store them in 64 bits."""
 
 DEEPEST = 100
-"""The deepest nesting of lists and mappings in a record."""
+"""Largest depth of nested lists and mappings in a record."""
 
 NOT_STORED = {"stored": False}
-"""Metadata of a dataclass's field that its JSON does not hold."""
+"""Metadata of dataclass fields that are not part of the JSON."""
 
 SHOWN_CHARACTERS = 60
+"""Largest length of a value in an error message."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def shown(value: Any) -> str:
-    """A value in an error message, not at any length."""
-    text = repr(value) if not isinstance(value, int) or abs(value) < LARGEST else "a number of very many digits"
+    """Format a value for an error message, shortened to ``SHOWN_CHARACTERS``."""
+    text = repr(value) if not isinstance(value, int) or abs(value) < LARGEST else "a very large integer"
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON knows it: numpy scalars, arrays, tuples and paths made plain, what is not finite made None.
+    """Convert a value to JSON types.
 
-    Text is made ``printable``.
+    numpy scalars and arrays, tuples, sets, dataclasses and paths are converted, numbers that are not finite become
+    None, and text is made ``printable``.
     """
     if isinstance(value, str):
         return printable(value)
@@ -61,8 +63,8 @@ def plain(value: Any) -> Any:
 def checked_json(content: bytes, parse_constant: Callable[[str], Any]) -> Any:
     """Parse JSON and replace unprintable characters in its strings.
 
-    Raises ``ValueError`` if it is not JSON, and ``UserError`` if it is nested more than ``DEEPEST`` levels deep or
-    holds a lone surrogate.
+    ``parse_constant`` is called for NaN and infinities. Raises ``ValueError`` if the content is not JSON, and
+    ``UserError`` if it is nested more than ``DEEPEST`` levels deep or contains a lone surrogate.
     """
     value = json.loads(content.decode(json.detect_encoding(content)), parse_constant=parse_constant)
     if isinstance(value, dict | list):
@@ -70,50 +72,53 @@ def checked_json(content: bytes, parse_constant: Callable[[str], Any]) -> Any:
     return value
 
 
-def _clean(value: dict[str, Any] | list[Any], place: tuple[str, ...]) -> None:
-    """Replace unprintable characters in the names and strings of ``value``, which is at ``place``, in place."""
-    if len(place) >= DEEPEST:
-        raise UserError(f"record: {'.'.join(place[:2])} is nested more than {DEEPEST} levels deep")
+def _clean(value: dict[str, Any] | list[Any], path: tuple[str, ...]) -> None:
+    """Replace unprintable characters in the keys and strings of ``value``, whose path is ``place``, in place."""
+    if len(path) >= DEEPEST:
+        raise UserError(f"record: {'.'.join(path[:2])} is nested more than {DEEPEST} levels deep")
     if isinstance(value, dict) and not all(map(str.isprintable, value)):
-        where = f"a name in {'.'.join(place)}" if place else "a name"
-        named = [(_cleaned(name, where), entry) for name, entry in value.items()]
+        where = f"a name in {'.'.join(path)}" if path else "a name"
+        renamed = [(_cleaned(name, where), entry) for name, entry in value.items()]
         value.clear()
-        value.update(named)
+        value.update(renamed)
     entries: Any = value.items() if isinstance(value, dict) else enumerate(value)
     for name, entry in entries:
         kind = type(entry)
         if kind is dict or kind is list:
-            _clean(entry, (*place, str(name)))
+            _clean(entry, (*path, str(name)))
         elif kind is str and not entry.isprintable():
-            value[name] = _cleaned(entry, ".".join((*place, str(name))))
+            value[name] = _cleaned(entry, ".".join((*path, str(name))))
 
 
 def _cleaned(text: str, where: str) -> str:
     if _SURROGATE.search(text):
-        raise UserError(f"record: {where} holds a lone surrogate ({shown(text)})")
+        raise UserError(f"record: {where} contains a lone surrogate ({shown(text)})")
     return printable(text)
 
 
 def stored_fields(cls: Any) -> list[str]:
-    """Return the names of a dataclass's fields, those with the metadata ``NOT_STORED`` left out."""
+    """Return the names of a dataclass's fields, without those with the metadata ``NOT_STORED``."""
     return [entry.name for entry in dataclasses.fields(cls) if entry.metadata != NOT_STORED]
 
 
 def check(value: Any, hint: Any, where: str = "") -> None:
-    """Raise ``UserError`` if ``value``, found at ``where``, is not of the type that ``hint`` names.
+    """Raise ``UserError`` if a JSON value does not match a type hint.
 
-    A hint is a type of JSON values, a typed dict, or a dataclass, whose fields are the names of a mapping. Further
-    names are allowed in both.
+    Args:
+        value: The value.
+        hint: A type of JSON values, a typed dict, or a dataclass whose fields are the keys of a mapping. Further keys
+            are allowed in both.
+        where: Path of the value in the record, for error messages.
     """
     try:
         _validator(hint).validate_python(value, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join((where, *map(str, first["loc"]))).removeprefix(".")
+        path = ".".join((where, *map(str, first["loc"]))).removeprefix(".")
         if first["type"] == "missing":
-            raise UserError(f"record: {place} is missing") from None
+            raise UserError(f"record: {path} is missing") from None
         expected = first["msg"].removeprefix("Input ")
-        raise UserError(f"record: {place} {expected}, is {shown(first['input'])}") from None
+        raise UserError(f"record: {path} {expected}, is {shown(first['input'])}") from None
 
 
 @functools.cache
@@ -133,8 +138,8 @@ _SCALARS: Mapping[Any, CoreSchema] = {
 def _schema(hint: Any) -> CoreSchema:
     """Return the pydantic-core schema of a type hint.
 
-    Unlike the schema of ``pydantic.TypeAdapter`` it stops at the first wrong entry of a list or mapping: to collect all
-    errors of a damaged record of 300 kB can take gigabytes.
+    Unlike the schema of ``pydantic.TypeAdapter``, it stops at the first invalid item of a list or mapping, because
+    collecting all errors of a damaged record of 300 kB can take gigabytes of memory.
     """
     if hint in _SCALARS:
         return _SCALARS[hint]

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Atomic writes, bounded reads, and errors of the file system."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from stat import S_ISLNK, S_ISREG
 _writes_cache: ContextVar[bool] = ContextVar("writes_cache", default=True)
 
 ASIDE = re.compile(r"\.(?:[0-9]+\.)?(?:[0-9a-f]{32}|[0-9]+)-(.+)")
-"""Names of files that are being written, or were when their process ended; the group is the name they were to take."""
+"""Names of temporary files, including those left by killed processes; the group is the name of the target file."""
 
 
 @contextmanager
 def cache_read_only() -> Iterator[None]:
-    """Write nothing to the cache while the context lasts: what it lacks is computed and held in memory."""
+    """Write nothing to the cache inside the context; missing data is computed and kept in memory."""
     token = _writes_cache.set(False)
     try:
         yield
@@ -29,41 +29,49 @@ def cache_read_only() -> Iterator[None]:
 
 
 def writes_cache() -> bool:
-    """Whether the cache may be written now; false inside ``cache_read_only``."""
+    """Return whether the cache may be written; false inside ``cache_read_only``."""
     return _writes_cache.get()
 
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """A path to write in place of ``target``, which appears whole when the context ends, or not at all.
+    """Yield the path of a temporary file that replaces ``target`` by an atomic rename if the context succeeds.
 
-    Its folder is made. What was written is on the disk, not only in its cache, before the name changes.
+    The folder is created. The content is synced to disk (fsync) before the rename. On an error the temporary file is
+    removed and ``target`` is unchanged.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Process numbers of two machines that share a folder may be equal.
-    aside = target.with_name(f"{_unfinished(os.getpid())}{uuid.uuid4().hex}-{target.name}")
+    # The process id alone is not unique: two machines that share the folder may use the same one.
+    temporary = target.with_name(f"{_temporary_prefix(os.getpid())}{uuid.uuid4().hex}-{target.name}")
     try:
-        yield aside
-        sync(aside)
-        _rename(aside, target)
+        yield temporary
+        sync(temporary)
+        _rename(temporary, target)
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
     with suppress(OSError):  # not every file system syncs folders
         sync(target.parent)
 
 
-def _rename(aside: Path, target: Path) -> None:
-    """Rename, also where a network file system says that the file is gone: its answer to a repeated request."""
-    written = aside.stat().st_ino
+def _rename(temporary: Path, target: Path) -> None:
+    """Rename ``temporary`` to ``target``.
+
+    An error is ignored if ``target`` is the written file (same inode): a network file system that repeats a request
+    reports that the source is missing, although the rename has succeeded.
+    """
+    written = temporary.stat().st_ino
     try:
-        aside.replace(target)
+        temporary.replace(target)
     except OSError:
         if not target.exists() or target.stat().st_ino != written:
             raise
 
 
 def sweep(folder: Path, prefix: str = "") -> None:
-    """Remove what writers of files with such names have left behind; no such writer may be at work."""
+    """Remove temporary files of killed processes in ``folder`` whose target names begin with ``prefix``.
+
+    No process may be writing such files.
+    """
     for path in folder.glob(".*"):
         found = ASIDE.fullmatch(path.name)
         if found and found[1].startswith(prefix):
@@ -71,10 +79,21 @@ def sweep(folder: Path, prefix: str = "") -> None:
 
 
 def read_whole(path: Path, most: int, follow_links: bool = True) -> bytes:
-    """Read a regular file of at most ``most`` bytes, which other processes may replace meanwhile.
+    """Read a regular file that other processes may replace at the same time.
 
-    Reads again where a network file system reports a stale handle. Raises ``OSError`` if the path leads to anything
-    else, which is then neither opened nor waited for, or is a link while ``follow_links`` is false.
+    Up to three attempts are made if a network file system reports a stale handle (ESTALE).
+
+    Args:
+        path: The file.
+        most: Maximum size in bytes.
+        follow_links: Whether ``path`` may be a symbolic link.
+
+    Returns:
+        The content.
+
+    Raises:
+        OSError: If the file cannot be read, is larger than ``most``, grows while it is read, is a link although
+            ``follow_links`` is false, or is not a regular file (such as a pipe, which is not waited for).
     """
     for last in (False, False, True):
         try:
@@ -87,13 +106,13 @@ def read_whole(path: Path, most: int, follow_links: bool = True) -> bytes:
 
 def _read_regular(path: Path, most: int, follow_links: bool) -> bytes:
     _check_regular(path.stat(follow_symlinks=follow_links))
-    # What takes its place between the two is not waited for either.
+    # O_NONBLOCK: a pipe that replaces the file after the check must not block.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow_links else os.O_NOFOLLOW)
     handle = os.open(path, flags)
     try:
         size = _check_regular(os.fstat(handle))
         if size > most:
-            raise OSError(errno.EFBIG, f"it is too large, {size / 2**20:,.0f} MiB")
+            raise OSError(errno.EFBIG, f"it is too large ({size / 2**20:,.0f} MiB)")
         content = b""
         while len(content) <= size and (piece := os.read(handle, size + 1 - len(content))):
             content += piece
@@ -105,42 +124,45 @@ def _read_regular(path: Path, most: int, follow_links: bool) -> bytes:
 
 
 def _check_regular(status: os.stat_result) -> int:
-    """The size of a regular file; ``OSError`` if it is anything else."""
+    """Return the size of a regular file in bytes. Raises ``OSError`` if it is not a regular file."""
     if not S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is a link" if S_ISLNK(status.st_mode) else "it is no file")
+        raise OSError(errno.EINVAL, "it is a link" if S_ISLNK(status.st_mode) else "it is not a regular file")
     return status.st_size
 
 
 def remove_unfinished(folder: Path, process: int) -> None:
-    """Remove what a process of this machine, by its number, had begun to write in ``folder`` when it was killed."""
-    for path in folder.glob(f"{_unfinished(process)}*"):
+    """Remove the temporary files in ``folder`` of a killed process of this machine, given its process id."""
+    for path in folder.glob(f"{_temporary_prefix(process)}*"):
         path.unlink(missing_ok=True)
 
 
-def _unfinished(process: int) -> str:
-    """How the names of files begin that a process is writing."""
+def _temporary_prefix(process: int) -> str:
+    """Return the prefix of the names of temporary files of a process."""
     return f".{process}."
 
 
 def why(error: OSError) -> str:
-    """What the file system objects to, as the middle of a sentence."""
+    """Return the reason of a failed write as part of a sentence: ``is full (...)`` or ``cannot be written (...)``."""
     what = "is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "cannot be written"
     return f"{what} ({error.strerror or error})"
 
 
 def system_error(error: BaseException) -> OSError | None:
-    """The file system's error behind that of a library which hides it, None where there is none."""
+    """Return the ``OSError`` that caused an error, or None.
+
+    Searches the error itself, its causes and contexts, and messages of Rust libraries (``(os error 28)``).
+    """
     if isinstance(error, OSError):
         return error
-    for behind in (error.__cause__, error.__context__):
-        if behind is not None and (found := system_error(behind)) is not None:
+    for source in (error.__cause__, error.__context__):
+        if source is not None and (found := system_error(source)) is not None:
             return found
-    named = re.search(r"\(os error (\d+)\)", str(error))  # as Rust prints them
-    return OSError(int(named[1]), os.strerror(int(named[1]))) if named else None
+    code = re.search(r"\(os error (\d+)\)", str(error))  # the format of Rust's standard library
+    return OSError(int(code[1]), os.strerror(int(code[1]))) if code else None
 
 
 def sync(path: Path) -> None:
-    """Wait until a file or folder is on the disk, not only in its cache."""
+    """Write a file or folder from the operating system's cache to disk (fsync)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

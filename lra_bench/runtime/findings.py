@@ -1,4 +1,4 @@
-"""What a check of the machine, of records or of published numbers reports."""
+"""Results of checks of the machine, of records and of published numbers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check; ``ok`` is None if it states a fact without a verdict."""
+    """The result of one check.
+
+    Attributes:
+        what: What was checked.
+        found: The result as text.
+        ok: Whether the check passed; None for information without a verdict.
+    """
 
     what: str
     found: str

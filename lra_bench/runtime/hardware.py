@@ -1,4 +1,4 @@
-"""The machine a cell runs on: device, precision and threads made concrete from ``config.hardware``."""
+"""Resolve ``config.hardware`` to the device, precision, threads and processes of this machine."""
 
 from __future__ import annotations
 
@@ -21,21 +21,30 @@ if TYPE_CHECKING:
 
 STRATEGIES = ("none", "ddp", "fsdp")
 CPU_PROCESSES = 2
+"""Default number of processes on a CPU if ``hardware.strategy`` is ``ddp`` or ``fsdp``."""
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
 
 
 @dataclass
 class HardwareOptions:
-    """Where and how to compute; ``micro_batch`` caps the rows computed at once, ``timeout_seconds`` ends a cell.
+    """Options of ``config.hardware``.
 
-    ``precision`` is ``auto``, ``fp32``, ``tf32``, ``bf16`` or ``fp16``; ``compile`` runs the model through
-    ``torch.compile``, and as it is where that fails. ``deterministic`` takes only operations that give the same bits
-    each time; a model that needs another one ends with its name. ``accelerated`` takes the kernels of other packages
-    where a model has a route through them.
-
-    ``memory_limit_gigabytes`` (of 2³⁰ bytes) is what one process may take, of its card or of the host on a CPU.
-    ``strategy`` is ``none``, ``ddp`` or ``fsdp``: with the latter two ``processes`` train a cell together, by default
-    one per CUDA device, and two on a CPU. ``threads`` and ``micro_batch`` are those of one process.
+    Attributes:
+        device: ``auto``, ``cpu`` or ``cuda``; ``auto`` uses CUDA if available.
+        precision: ``auto``, ``fp32``, ``tf32``, ``bf16`` or ``fp16``; ``auto`` is ``bf16`` on CUDA and ``fp32`` on a
+            CPU.
+        compile: Run the model through ``torch.compile``; if compilation fails, run it uncompiled.
+        deterministic: Use deterministic operations only; a model that needs another operation fails with its name.
+        accelerated: Use kernels of other packages in models that support them.
+        processes: Number of processes that train one cell under ``ddp`` or ``fsdp``. Default: one per CUDA device, or
+            two on a CPU.
+        strategy: ``none``, ``ddp`` or ``fsdp``.
+        threads: Threads per process. Default: the available cores divided by ``processes``.
+        micro_batch: Largest number of examples that one process computes in one pass.
+        timeout_seconds: Time limit of a cell.
+        memory_limit_gigabytes: Memory limit per process in units of 2³⁰ bytes: GPU memory on CUDA, host memory on a
+            CPU.
+        checkpoint_seconds: Minimum time between two checkpoints.
     """
 
     device: str = "auto"
@@ -54,9 +63,9 @@ class HardwareOptions:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Where and how numbers are computed; ``threads`` are those of one CPU process.
+    """Resolved hardware of a cell, see ``HardwareOptions``.
 
-    A ``strategy`` other than ``none`` has ``processes`` train each cell together, one per card on CUDA.
+    ``threads`` and ``micro_batch`` are per process. ``slug`` is the name of the hardware in a cell's key.
     """
 
     device: torch.device
@@ -71,7 +80,7 @@ class Hardware:
     accelerated: bool = False
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Mixed precision for bf16 and fp16, nothing otherwise."""
+        """Return a context that enables autocast for bf16 and fp16 and has no effect otherwise."""
         import torch
 
         if self.precision in ("bf16", "fp16"):
@@ -79,18 +88,18 @@ class Hardware:
         return nullcontext()
 
     def apply(self) -> None:
-        """Set thread count, matrix precision and choice of algorithms of this process, before it computes."""
+        """Set threads, matrix precision and deterministic algorithms of this process; call before any computation."""
         import torch
 
         if self.deterministic:
-            # Read by cuBLAS when it starts: several streams of its own would otherwise share one workspace.
+            # cuBLAS reads it at start-up. Its results are reproducible only with workspaces of fixed size.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        # Setting it imports torch's compiler, which takes more than a second in every process.
+        # Setting the flag imports torch's compiler, which takes more than a second per process.
         if torch.are_deterministic_algorithms_enabled() != self.deterministic:
             torch.use_deterministic_algorithms(self.deterministic)
 
-        # A gradient that fades over thousands of steps ends below the smallest normal number, where products take a CPU
-        # many times as long. Threads take the setting over from the one that starts them.
+        # Gradients that vanish over thousands of positions become denormal numbers, whose products are many times
+        # slower on a CPU. New threads inherit the setting.
         torch.set_flush_denormal(True)
         torch.set_num_threads(self.threads)
         tf32 = self.precision == "tf32"
@@ -98,7 +107,7 @@ class Hardware:
         torch.backends.cudnn.allow_tf32 = tf32
 
     def place(self, model: nn.Module) -> nn.Module:
-        """``model`` on the device, with the kernels of other packages where they were asked for and it knows them."""
+        """Move ``model`` to the device and return it; with ``accelerated``, enable kernels of other packages first."""
         if self.accelerated:
             for module in model.modules():
                 if isinstance(module, Accelerable):
@@ -106,7 +115,7 @@ class Hardware:
         return model.to(self.device)
 
     def synchronize(self) -> None:
-        """Wait until the device has done what it was asked."""
+        """Wait until all operations queued on the device are finished; has no effect on a CPU."""
         import torch
 
         if self.device.type == "cuda":
@@ -114,7 +123,10 @@ class Hardware:
 
 
 def resolve(options: HardwareOptions) -> Hardware:
-    """The concrete hardware for ``config.hardware``; ``UserError`` where it asks for what is not there."""
+    """Return the resolved hardware for ``config.hardware``.
+
+    Raises ``UserError`` if an option is invalid or the requested hardware is not available.
+    """
     import torch
 
     name = _device_name(options.device)
@@ -134,55 +146,61 @@ def resolve(options: HardwareOptions) -> Hardware:
 
 
 def single_process(options: HardwareOptions) -> HardwareOptions:
-    """``config.hardware`` for what one process does by itself: tests, other lengths."""
+    """Return a copy of ``config.hardware`` for a single process: testing, other lengths."""
     return replace(options, processes=None, strategy="none")
 
 
 def processes_of(options: HardwareOptions) -> int:
-    """How many processes train a cell together: one without a strategy, else by default one per card, two on a CPU.
+    """Return the number of processes that train one cell.
 
-    Raises ``UserError`` where that does not go with the strategy or with the cards there are.
+    One without a strategy; otherwise by default one per GPU, or ``CPU_PROCESSES`` on a CPU. Raises ``UserError`` if
+    ``options.processes`` needs a strategy or more GPUs than are available.
     """
-    strategy, asked = _strategy(options), options.processes
+    strategy, requested = _strategy(options), options.processes
     if strategy == "none":
-        if asked not in (None, 1):
-            raise UserError(f"hardware.processes={asked}: needs hardware.strategy=ddp or hardware.strategy=fsdp")
+        if requested not in (None, 1):
+            raise UserError(f"hardware.processes={requested}: needs hardware.strategy=ddp or hardware.strategy=fsdp")
         return 1
     if on_cpu(options):
-        return asked or CPU_PROCESSES
+        return requested or CPU_PROCESSES
     import torch
 
     cards = torch.cuda.device_count()
-    if asked is not None and asked > cards:
-        raise UserError(f"hardware.processes={asked}: one process needs a card and there are {cards}; lower it")
-    return asked or cards
+    if requested is not None and requested > cards:
+        raise UserError(f"hardware.processes={requested}: each process needs a GPU, {cards} are available; lower it")
+    return requested or cards
 
 
 def check_batch(options: HardwareOptions, batch_size: int, norm: str = "layer") -> None:
-    """Raise ``UserError`` where a batch cannot be cut as ``config.hardware`` says."""
+    """Raise ``UserError`` if a batch cannot be split into micro-batches and processes as ``config.hardware`` requires.
+
+    Args:
+        options: The hardware options.
+        batch_size: ``train.batch_size``, over all processes.
+        norm: ``backbone.norm``.
+    """
     processes, cap = processes_of(options), options.micro_batch
     if norm == "batch" and cap and cap * processes < batch_size:
         raise UserError(
-            f"hardware.micro_batch={cap}: backbone.norm=batch is over all rows of a batch, of which there are "
-            f"{batch_size} (train.batch_size); leave hardware.micro_batch out or share them by hardware.strategy=ddp"
+            f"hardware.micro_batch={cap}: backbone.norm=batch normalises over all examples of a batch "
+            f"(train.batch_size={batch_size}); leave hardware.micro_batch out or set hardware.strategy=ddp"
         )
     if batch_size < processes:
         raise UserError(
-            f"train.batch_size={batch_size}: leaves nothing to some of hardware.processes={processes}; "
-            "lower hardware.processes"
+            f"train.batch_size={batch_size}: is smaller than hardware.processes={processes}; lower hardware.processes"
         )
     if cap == 1 and batch_size % processes and _strategy(options) == "fsdp":
         raise UserError(
-            "hardware.micro_batch=1: under hardware.strategy=fsdp every process needs as many rows, and "
-            f"train.batch_size={batch_size} is no multiple of hardware.processes={processes}; "
+            "hardware.micro_batch=1: hardware.strategy=fsdp needs the same number of examples on every process, and "
+            f"train.batch_size={batch_size} is not a multiple of hardware.processes={processes}; "
             "set hardware.micro_batch=2"
         )
 
 
 def slug(options: HardwareOptions) -> str:
-    """The short name of the hardware in a cell's key, found without torch on a CPU.
+    """Return the short name of the hardware in a cell's key, without importing torch on a CPU.
 
-    ``cpu-epyc-2t``, ``h200-bf16``; of several processes ``cpu-epyc-2x1t-ddp``, ``h200-8x-bf16-fsdp``.
+    Examples: ``cpu-epyc-2t``, ``h200-bf16``; with several processes ``cpu-epyc-2x1t-ddp``, ``h200-8x-bf16-fsdp``.
     """
     name = _device_name(options.device)
     precision = _precision(options.precision, name)
@@ -191,17 +209,17 @@ def slug(options: HardwareOptions) -> str:
     tail += "-deterministic" if options.deterministic else ""
     tail += "-accelerated" if _accelerated(options, name, precision) else ""
     strategy, processes = _strategy(options), processes_of(options)
-    several, together = ("", "") if strategy == "none" else (f"{processes}x", f"-{strategy}")
+    count, suffix = ("", "") if strategy == "none" else (f"{processes}x", f"-{strategy}")
     if name == "cpu":
-        return f"cpu-{processor_slug()}-{several}{_threads(options)}t{tail}{together}"
+        return f"cpu-{processor_slug()}-{count}{_threads(options)}t{tail}{suffix}"
     import torch
 
     chip = "-".join(torch.cuda.get_device_name().lower().replace("nvidia", "").strip().split())
-    return f"{chip}{several and '-' + several}{tail or '-fp32'}{together}"
+    return f"{chip}{count and '-' + count}{tail or '-fp32'}{suffix}"
 
 
 def on_cpu(options: HardwareOptions) -> bool:
-    """Whether ``config.hardware`` means the CPU, here."""
+    """Return whether ``config.hardware`` resolves to the CPU on this machine."""
     return _device_name(options.device) == "cpu"
 
 
@@ -213,24 +231,24 @@ def _strategy(options: HardwareOptions) -> str:
 
 
 def _threads(options: HardwareOptions) -> int:
-    """Threads of one process: those asked for, or an equal part of the cores."""
+    """Return the number of threads per process: as configured, or an equal part of the available cores."""
     return options.threads or max(1, usable_cpus() // processes_of(options))
 
 
-def _device_name(wanted: str) -> str:
-    if wanted not in ("auto", "cpu", "cuda"):
-        raise UserError(f"hardware.device={wanted}: choose auto, cpu or cuda")
-    if wanted == "auto":
+def _device_name(choice: str) -> str:
+    if choice not in ("auto", "cpu", "cuda"):
+        raise UserError(f"hardware.device={choice}: choose auto, cpu or cuda")
+    if choice == "auto":
         return "cuda" if _has_cuda() else "cpu"
-    if wanted == "cuda" and not _has_cuda():
+    if choice == "cuda" and not _has_cuda():
         raise UserError("hardware.device=cuda: no CUDA device is available here; choose hardware=cpu or hardware=auto")
-    return wanted
+    return choice
 
 
 def _has_cuda() -> bool:
     from pathlib import Path
 
-    # A look at the driver's device files spares machines without a card the import of torch.
+    # Machines without the driver's device files have no GPU and need not import torch.
     if not any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")):
         return False
     import torch
@@ -238,14 +256,14 @@ def _has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
-def _precision(wanted: str, device: str) -> str:
-    if wanted == "auto":
+def _precision(choice: str, device: str) -> str:
+    if choice == "auto":
         return "bf16" if device == "cuda" else "fp32"
-    if wanted not in PRECISIONS:
-        raise UserError(f"hardware.precision={wanted}: choose auto, {', '.join(PRECISIONS)}")
-    if device == "cpu" and wanted == "tf32":
+    if choice not in PRECISIONS:
+        raise UserError(f"hardware.precision={choice}: choose auto, {', '.join(PRECISIONS)}")
+    if device == "cpu" and choice == "tf32":
         raise UserError("hardware.precision=tf32: needs a CUDA device; choose fp32, bf16 or fp16 on a CPU")
-    return wanted
+    return choice
 
 
 def _accelerated(options: HardwareOptions, device: str, precision: str) -> bool:
@@ -254,14 +272,17 @@ def _accelerated(options: HardwareOptions, device: str, precision: str) -> bool:
     if device != "cuda":
         raise UserError("hardware.accelerated=true: needs a CUDA device; leave it out")
     if precision not in ("bf16", "fp16"):
-        raise UserError("hardware.accelerated=true: its kernels multiply 16 bits; set hardware.precision=bf16")
+        raise UserError("hardware.accelerated=true: its kernels need 16-bit precision; set hardware.precision=bf16")
     if find_spec("fla") is None:
-        raise UserError("hardware.accelerated=true: wants flash-linear-attention; pip install 'lra-bench[accelerated]'")
+        raise UserError("hardware.accelerated=true: needs flash-linear-attention; pip install 'lra-bench[accelerated]'")
     return True
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says, in one line; of an operation that ``deterministic`` refuses, what to change."""
+    """Return the first line of an exception's message.
+
+    If an operation has no deterministic implementation, the line says how to change the configuration.
+    """
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     operation, refused, _ = text.partition(" does not have a deterministic implementation")
     if not refused:
@@ -270,7 +291,7 @@ def first_line(error: BaseException) -> str:
 
 
 def usable_cpus() -> int:
-    """How many cores this process may use."""
+    """Return the number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -281,18 +302,18 @@ _NOISE = re.compile(
 
 
 def processor_slug() -> str:
-    """Short name of the processor for folder names, for example ``epyc-7763`` or ``apple-m2``."""
+    """Return a short name of the processor for folder names, for example ``epyc-7763`` or ``apple-m2``."""
     return slugify_processor(processor_name() or "") or platform.machine().lower() or "unknown"
 
 
 def slugify_processor(name: str) -> str:
-    """A processor's brand string without trademarks, core counts and clock rates, fit for a folder name."""
+    """Convert a processor's brand string to a folder name, without trademarks, core counts and clock rates."""
     return re.sub(r"[^a-z0-9]+", "-", _NOISE.sub(" ", name).lower()).strip("-")[:40].rstrip("-")
 
 
 @functools.cache
 def processor_name() -> str | None:
-    """The brand string of the processor, None where the system does not tell."""
+    """Return the brand string of the processor, or None if the system does not report it."""
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
         found = re.search(r"^(?:model name|cpu model)\s*:\s*(.+)$", cpuinfo.read_text(errors="replace"), re.MULTILINE)

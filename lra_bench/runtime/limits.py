@@ -1,4 +1,4 @@
-"""Limits of time and memory of a cell, and the errors that say that one was exceeded."""
+"""Time and memory limits of a cell, and the errors raised if one is exceeded."""
 
 from __future__ import annotations
 
@@ -16,25 +16,31 @@ if TYPE_CHECKING:
     import torch
 
 MEMORY_WORDS = ("can't allocate memory", "Cannot allocate memory", "bad_alloc", "not enough memory")
-"""How libraries say without an exception of their own that the host's memory is not enough."""
+"""Messages of out-of-memory errors on the host that libraries raise without a specific exception class."""
 
 
 class TimeUp(BaseException):
-    """The cell's time limit was reached; no ``except Exception`` on the way may take it for an error of its own."""
+    """The cell's time limit was reached.
+
+    Derives from ``BaseException``, so that no ``except Exception`` catches it.
+    """
 
 
 class TooSlow(Exception):
-    """The fewest steps that the rule asks for would take longer than the limit."""
+    """The minimum number of timed steps would take longer than the limit."""
 
 
 def debugging() -> bool:
-    """Whether ``--debug`` was given, so that stack traces are printed."""
+    """Return whether ``--debug`` was given, so that stack traces are printed."""
     return bool(os.environ.get("LRA_BENCH_DEBUG"))
 
 
 @contextmanager
 def time_limit(seconds: int | None) -> Iterator[None]:
-    """Raise ``TimeUp`` in this thread once ``seconds`` are over; the clock of the wall does not count."""
+    """Raise ``TimeUp`` in this thread after ``seconds``; None or 0 for no limit.
+
+    Changes of the system clock have no effect.
+    """
     if not seconds:
         yield
         return
@@ -53,10 +59,17 @@ def time_limit(seconds: int | None) -> Iterator[None]:
 
 @contextmanager
 def memory_limit(gigabytes: float | None, device: torch.device) -> Iterator[None]:
-    """Refuse this process, and those that it starts, more memory than that: of the card on CUDA, else of the host.
+    """Limit the memory of this process inside the context: GPU memory on CUDA, otherwise host memory.
 
-    On the host what may be written to counts, whether or not it has been (Linux's ``RLIMIT_DATA``): weights,
-    activations, libraries' own. Raises ``UserError`` where there is less, or where the system knows no such limit.
+    Processes started inside the context inherit the limit of host memory. It applies to all writable private memory,
+    touched or not (``RLIMIT_DATA`` on Linux): parameters, activations and memory of libraries.
+
+    Args:
+        gigabytes: The limit in units of 2³⁰ bytes; None for no limit.
+        device: The device of the computation.
+
+    Raises:
+        UserError: If less memory is available, or if the operating system does not support the limit.
     """
     if gigabytes is None:
         yield
@@ -77,7 +90,7 @@ def memory_limit(gigabytes: float | None, device: torch.device) -> Iterator[None
     try:
         yield
     finally:
-        # Recording what happened must not fail for memory too.
+        # The limit must not apply to the code that writes the record.
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
@@ -98,7 +111,7 @@ def _card_limit(wanted: int, device: torch.device) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether it says that the device or the host has too little memory."""
+    """Return whether an error means that the memory of the device or of the host was insufficient."""
     import torch
 
     if isinstance(error, torch.OutOfMemoryError | MemoryError):

@@ -17,11 +17,11 @@ RESET_HIGH_WATER_MARK = "5"
 SLACK_BYTES = 4 << 20
 
 KEEPING_ALL = {"MALLOC_MMAP_MAX_": "0"}
-"""Environment variables of timed processes, beside ``subprocesses.KEEPING_FREED``: keep freed blocks above 32 MiB.
+"""Environment variables of timed processes, in addition to ``subprocesses.KEEPING_FREED``: keep freed blocks > 32 MiB.
 
 Without them glibc returns such a block to the system at every step, unless the heap has a hole of that size, and page
 faults on the next allocation take longer than the computation, so timings would depend on earlier allocations. The cost
-is fragmentation: training attention by ``math`` at 8,192 tokens held 6.1 GB instead of 4.0.
+is fragmentation: training ``math`` attention at 8,192 tokens used 6.1 GB instead of 4.0 GB.
 """
 
 KEEPING_NOTHING = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
@@ -29,18 +29,22 @@ KEEPING_NOTHING = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": 
 
 
 def hand_back() -> None:
-    """Return freed memory to the system; does nothing without glibc."""
+    """Return freed memory to the system. Has no effect without glibc."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 @dataclass
 class PeakMemory:
-    """Peak memory, filled in when the context ends; None is unknown, never zero.
+    """Peak memory in bytes, set when the context of ``peak_memory`` ends; None means unknown.
 
-    Allocated and reserved bytes are CUDA's, everything that lives on the device included. Resident growth is the
-    high-water mark of the process above its resident memory at the start, so weights and optimizer state are not in
-    it. The two kinds measure different things and are not to be compared.
+    The CUDA and the CPU values measure different things and must not be compared.
+
+    Attributes:
+        peak_allocated_bytes: Peak of allocated memory on the CUDA device, including parameters and optimizer state.
+        peak_reserved_bytes: Peak of memory reserved by torch's CUDA allocator.
+        peak_resident_growth_bytes: Peak resident memory of the process minus its resident memory at the start of the
+            context; parameters and optimizer state are not included. On a CPU only.
     """
 
     peak_allocated_bytes: int | None = None
@@ -48,41 +52,50 @@ class PeakMemory:
     peak_resident_growth_bytes: int | None = None
 
     def as_dict(self) -> dict[str, int | None]:
-        """The fields by name, as records hold them."""
+        """Return the fields by name, as stored in records."""
         return asdict(self)
 
 
 def static_bytes(model: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> int:
-    """Bytes that last from step to step: weights and buffers, with an optimizer also gradients and its state.
+    """Return the size in bytes of parameters and buffers and, with an optimizer, of gradients and optimizer state.
 
-    Computed from the tensors. Gradients count whole although they are cleared between steps, for every step fills them.
+    Computed from tensor sizes. Gradients are included although they are cleared between steps, because every step
+    allocates them.
     """
-    lasting = [*model.parameters(), *model.buffers()]
+    persistent = [*model.parameters(), *model.buffers()]
     if optimizer is None:
-        return sum(map(_bytes, lasting))
+        return sum(map(_bytes, persistent))
     states = [value for state in optimizer.state.values() for value in state.values()]
-    return sum(map(_bytes, lasting)) + gradient_bytes(model) + sum(map(_bytes, states))
+    return sum(map(_bytes, persistent)) + gradient_bytes(model) + sum(map(_bytes, states))
 
 
 def gradient_bytes(model: nn.Module) -> int:
-    """Bytes of the gradients of all that is trained."""
+    """Return the size in bytes of the gradients of all trainable parameters."""
     return sum(_bytes(parameter) for parameter in model.parameters() if parameter.requires_grad)
 
 
 def activation_bytes(peak: PeakMemory, static: int, gradients: int) -> int | None:
-    """What a step held at its peak beside weights, gradients and optimizer state: activations and workspaces.
+    """Return the peak memory of activations and workspaces in a training step.
 
-    On CUDA the peak of allocated bytes less ``static``, so the batch is in it. On a CPU the growth of resident memory
-    less ``gradients``: it begins after the first step, when weights and optimizer state are resident already. None
-    where the peak is unknown or less than what it should contain, so that nothing can be said.
+    On CUDA this is the peak of allocated bytes minus ``static``; it includes the batch. On a CPU it is the growth of
+    resident memory minus ``gradients``: the measurement starts after the first step, when parameters and optimizer
+    state are already resident.
+
+    Args:
+        peak: Measured peak memory.
+        static: Size of parameters, buffers, gradients and optimizer state in bytes, see ``static_bytes``.
+        gradients: Size of the gradients in bytes.
+
+    Returns:
+        Bytes, or None if the peak is unknown or not larger than the subtracted size.
     """
     if peak.peak_allocated_bytes is not None:
-        left = peak.peak_allocated_bytes - static
+        remaining = peak.peak_allocated_bytes - static
     elif peak.peak_resident_growth_bytes is not None:
-        left = peak.peak_resident_growth_bytes - gradients
+        remaining = peak.peak_resident_growth_bytes - gradients
     else:
         return None
-    return left if left > 0 else None
+    return remaining if remaining > 0 else None
 
 
 def _bytes(value: object) -> int:
@@ -91,7 +104,10 @@ def _bytes(value: object) -> int:
 
 @contextmanager
 def peak_memory(device: torch.device) -> Iterator[PeakMemory]:
-    """The peak memory of what runs inside the context; enter it after the warm-up, when lasting buffers exist."""
+    """Measure the peak memory of the code inside the context.
+
+    Enter the context after the warm-up, when persistent buffers are allocated.
+    """
     peak = PeakMemory()
     gc.collect()
     if device.type == "cuda":
@@ -110,7 +126,10 @@ def peak_memory(device: torch.device) -> Iterator[PeakMemory]:
 
 
 def _lower_high_water_mark() -> int | None:
-    """Set the resident high-water mark to what is resident now, and return that in bytes; None where it cannot be."""
+    """Reset the high-water mark of resident memory and return the current resident memory in bytes.
+
+    None if the system does not support it.
+    """
     if not sys.platform.startswith("linux"):
         return None
     try:

@@ -12,7 +12,7 @@ from typing import Any
 HIDDEN = "***"
 
 NAMED_FOLDERS = ("LRA_BENCH_DATA", "LRA_BENCH_CACHE")
-"""Variables that name folders, by which whoever reads a record may find their own."""
+"""Environment variables that replace the paths of folders in records, so that readers can find their own copy."""
 
 _SECRET_NAME = re.compile(r"(^|_)((API)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)(_|$)", re.IGNORECASE)
 
@@ -21,22 +21,22 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/@\s\"']+@")
 
 
 def without_credentials(text: str) -> str:
-    """``text`` with user names and passwords in its addresses hidden."""
+    """Return ``text`` with user names and passwords in URLs replaced by ``HIDDEN``."""
     return _CREDENTIALS.sub(f"{HIDDEN}@", text)
 
 
 def shareable(value: Any) -> Any:
-    """A plain value with its strings fit for other eyes; the names in mappings stay as they are.
+    """Return a copy of a JSON-like value with secrets and local paths in its strings replaced; keys are unchanged.
 
-    Hidden are credentials in addresses and the values of environment variables that by their names are secrets. Paths
-    in the working folder become relative to it, those in the folders that ``NAMED_FOLDERS`` name begin with the
-    variable, those in the user's home with ``~``; others stay.
+    Credentials in URLs and the values of environment variables with the name of a secret are replaced by ``HIDDEN``.
+    Paths in the working folder become relative, paths in a folder of ``NAMED_FOLDERS`` begin with the variable, paths
+    in the user's home begin with ``~``. Other paths are unchanged.
     """
     secrets = sorted(_secrets(), key=len, reverse=True)
     hidden = re.compile("|".join(map(re.escape, secrets))) if secrets else None
     named = [(Path(os.environ[name]).absolute(), f"${name}") for name in NAMED_FOLDERS if os.environ.get(name)]
     folders = [(_prefix(Path.cwd()), "", ".")]
-    folders += [(_prefix(folder), f"{sign}/", sign) for folder, sign in [*named, (Path.home(), "~")]]
+    folders += [(_prefix(folder), f"{name_shown}/", name_shown) for folder, name_shown in [*named, (Path.home(), "~")]]
 
     def clean(text: str) -> str:
         text = without_credentials(text)
@@ -44,7 +44,7 @@ def shareable(value: Any) -> Any:
             text = hidden.sub(HIDDEN, text)
         for prefix, inside, alone in folders:
             if prefix is not None:
-                text = prefix.sub(partial(_instead, inside, alone), text)
+                text = prefix.sub(partial(_replacement, inside, alone), text)
         return text
 
     def walk(entry: Any) -> Any:
@@ -61,12 +61,15 @@ def _secrets() -> set[str]:
     return {value for name, value in os.environ.items() if len(value) >= _SHORTEST_SECRET and _SECRET_NAME.search(name)}
 
 
-def _instead(inside: str, alone: str, found: re.Match[str]) -> str:
+def _replacement(inside: str, alone: str, found: re.Match[str]) -> str:
     return inside if found[1] else alone
 
 
 def _prefix(folder: Path) -> re.Pattern[str] | None:
-    """What matches ``folder`` at the beginning of a path, with the slash after it if there is one."""
+    """Return a pattern that matches ``folder`` at the beginning of a path, with the following slash if any.
+
+    None for the root folder.
+    """
     if folder == Path(folder.anchor):
         return None
     return re.compile(rf"(?<![\w./~-]){re.escape(str(folder))}(?:(/)|(?![\w.-]))")

@@ -1,4 +1,4 @@
-"""Text from records and files, made safe for terminals and spreadsheets."""
+"""Escape text from records and files for terminals and spreadsheets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def printable(text: str) -> str:
 
 
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a copy for CSV in which no text cell and no column name is read as a formula by a spreadsheet.
+    """Return a copy of a table for CSV, in which spreadsheets interpret no text and no column name as a formula.
 
     Text that begins with ``=``, ``+``, ``-``, ``@``, a tab or a line break is prefixed with an apostrophe; carriage
     returns become newlines. Numbers are kept.
@@ -31,15 +31,15 @@ def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     import pandas as pd
 
     safe = frame.rename(columns=_quoted)
-    for place in range(safe.shape[1]):
-        if not pd.api.types.is_numeric_dtype(safe.dtypes.iloc[place]):
-            safe.isetitem(place, safe.iloc[:, place].map(_quoted, na_action="ignore").array)
+    for column in range(safe.shape[1]):
+        if not pd.api.types.is_numeric_dtype(safe.dtypes.iloc[column]):
+            safe.isetitem(column, safe.iloc[:, column].map(_quoted, na_action="ignore").array)
     return safe
 
 
 def _quoted(cell: Any) -> Any:
     if not isinstance(cell, str):
         return cell
-    # A carriage return is not quoted in CSV and would begin a row.
+    # The CSV writer does not quote a carriage return, so it would start a new row.
     text = cell.replace("\r\n", "\n").replace("\r", "\n")
     return f"'{text}" if text.startswith(_FORMULA) else text

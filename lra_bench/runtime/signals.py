@@ -1,4 +1,4 @@
-"""Handle SIGINT and SIGTERM at the end of a step or record; repeated signals within 0.5 s count as one request."""
+"""Handling of SIGINT and SIGTERM: deferred to the end of a step or record; signals within 0.5 s are one request."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from typing import Any
 
 
 class Stopped(KeyboardInterrupt):
-    """Training ended after a step because of an interrupt, with its checkpoint written, on all ranks alike."""
+    """Training was stopped by a signal after a step, on all ranks at the same step, and its checkpoint is written."""
 
 
 ECHO_SECONDS = 0.5
-"""Within this time signals are one wish to stop, told more than once.
+"""Time within which repeated signals count as one request to stop.
 
-Of one Ctrl-C a process hears from the terminal, or a cluster, which tells all processes, and from its parent. The death
-of a parent the kernel tells again as each of its threads ends, some 10 ms apart.
+After one Ctrl-C a process can receive a signal from the terminal or the cluster, which signal all processes, and a
+second one from its parent. When the parent ends, the kernel signals once per thread of the parent, about 10 ms apart.
 """
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-_heeded = [-math.inf]
-"""When the last wish to stop was told first; signals belong to the process, whatever part of it listens."""
+_last_request = [-math.inf]
+"""Time of the last request to stop, shared by all handlers of the process."""
 
 _supervised = [False]
 """Whether a parent passes SIGINT on to this process, see ``raise_once``."""
 
 
-def _is_echo(number: int) -> bool:
-    """Whether a signal that comes now tells what was heeded already; if not, it is heeded now."""
+def _is_repeated(number: int) -> bool:
+    """Return whether a signal repeats an earlier request; otherwise store the current time as a new request."""
     now = time.monotonic()
-    passed_on = _supervised[0] and number == signal.SIGINT and _heeded[0] > -math.inf
-    if passed_on or now - _heeded[0] <= ECHO_SECONDS:
+    passed_on = _supervised[0] and number == signal.SIGINT and _last_request[0] > -math.inf
+    if passed_on or now - _last_request[0] <= ECHO_SECONDS:
         return True
-    _heeded[0] = now
+    _last_request[0] = now
     return False
 
 
 def raise_once(*numbers: signal.Signals) -> None:
-    """Let these signals raise ``KeyboardInterrupt``, once for one wish to stop.
+    """Raise ``KeyboardInterrupt`` on these signals, once per request to stop.
 
-    For processes whose parent passes SIGINT on: after the first request SIGINT has no effect, however late it comes,
-    since the parent itself kills the process on a second Ctrl-C. SIGTERM raises again.
+    For processes whose parent passes SIGINT on. After the first request, SIGINT is ignored, because the parent kills
+    the process on a second Ctrl-C. SIGTERM raises again after ``ECHO_SECONDS``.
     """
     _supervised[0] = True
 
     def stop(number: int, frame: FrameType | None) -> None:
-        if not _is_echo(number):
+        if not _is_repeated(number):
             raise KeyboardInterrupt
 
     for number in numbers:
@@ -60,7 +60,7 @@ def raise_once(*numbers: signal.Signals) -> None:
 
 @contextmanager
 def blocked() -> Iterator[None]:
-    """Block ``SIGNALS`` in this thread; processes started meanwhile inherit that until they call ``unblock``."""
+    """Block ``SIGNALS`` in this thread; processes started inside the context inherit it until they call ``unblock``."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
@@ -69,22 +69,22 @@ def blocked() -> Iterator[None]:
 
 
 def ignore_all() -> None:
-    """Ignore ``SIGNALS`` from now on, in a process that is ending: none is to change its exit code."""
+    """Ignore ``SIGNALS`` from now on, so that they do not change the exit code of a process that is ending."""
     with suppress(ValueError):  # not in the main thread
         for number in SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-    # If KeyboardInterrupt has left a string that a library executed, as dataclasses does, Python ends with SIGINT
-    # whatever the exit code, although the exception was caught. Executing another string resets this.
+    # If KeyboardInterrupt was raised in code run by exec, as dataclasses does, Python exits with SIGINT instead of the
+    # exit code, even though the exception was caught. Another call of exec resets this state.
     exec("")
 
 
 def unblock() -> None:
-    """Deliver ``SIGNALS`` to this thread, pending ones now."""
+    """Unblock ``SIGNALS`` in this thread; pending signals are delivered immediately."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def ignore(number: int) -> None:
-    """Do nothing on a signal."""
+    """Ignore a signal."""
 
 
 def interrupt(number: int) -> None:
@@ -96,30 +96,36 @@ def interrupt(number: int) -> None:
 def deferred(
     act: Callable[[int], None] = ignore, again: Callable[[int], None] = interrupt
 ) -> Iterator[Callable[[], bool]]:
-    """Yield a function that tells whether a signal came; the first calls ``act(number)``, later ones ``again(number)``.
+    """Defer ``SIGNALS`` inside the context; outside the main thread signals are not handled.
 
-    Check it after the context too: a signal may come between the last check and the end.
+    Args:
+        act: Called with the signal number on the first request to stop.
+        again: Called with the signal number on each further request.
+
+    Yields:
+        A function that returns whether a signal was received. Call it after the context as well, since a signal may
+        be received after the last check inside it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
-    came = False
+    received = False
     before: dict[signal.Signals, Any] = {}
 
-    def take_note(number: int, frame: FrameType | None) -> None:
-        nonlocal came
-        if _is_echo(number):
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        if _is_repeated(number):
             return
-        if came:
+        if received:
             again(number)
             return
-        came = True
+        received = True
         act(number)
 
-    for each in SIGNALS:
-        before[each] = signal.signal(each, take_note)
+    for signal_number in SIGNALS:
+        before[signal_number] = signal.signal(signal_number, handle)
     try:
-        yield lambda: came
+        yield lambda: received
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)

@@ -1,4 +1,4 @@
-"""Fresh Python processes that find the same modules as their parent, and do not outlive it."""
+"""Environment, exit status and lifetime of Python subprocesses."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 KEEPING_FREED = {"MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
-"""Variables under which glibc keeps what is freed, blocks up to its largest threshold, for the next step to use.
+"""Environment variables under which glibc keeps freed blocks of up to 32 MiB, its largest threshold, for reuse.
 
-By default it hands the end of the heap back whenever enough of it is free, which one process does at every step and its
-twin never, as the order of their first allocations will have it: steps that differ by half.
+By default glibc returns the end of the heap to the system when enough of it is free. Depending on the order of the
+first allocations, that happens at every step in one process and never in another, and step times differ by half.
 """
 PARENT = "LRA_BENCH_PARENT"
+"""Environment variable with the process id of the parent."""
 LAST_LINES = 20
+"""Number of lines of a stack trace that are stored."""
 
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-"""Signals that a process does not bring on itself."""
+"""Signals that are sent by the user or the system and not caused by the process itself."""
 
 
 def environment(folder: str | None = None) -> dict[str, str]:
-    """Environment variables for a child: ``folder``, the parent's import path, nothing found in the working folder.
+    """Return the environment variables of a child process, which finds the same modules as this process.
 
-    A clone's own folder must not shadow an installed package, hence ``PYTHONSAFEPATH``. Freed memory is kept
-    (``KEEPING_FREED``) unless this process was started with other wishes.
+    The import path is ``folder``, if given, followed by that of this process. ``PYTHONSAFEPATH`` excludes the working
+    folder, so that the folder of a clone does not shadow an installed package. ``KEEPING_FREED`` is set unless this
+    process has other values of these variables.
     """
     path = [entry for entry in (folder, *sys.path) if entry]
     path_list = os.pathsep.join(path)
@@ -37,7 +40,7 @@ def environment(folder: str | None = None) -> dict[str, str]:
 
 
 def memory_kills() -> int | None:
-    """How many processes the kernel has killed for memory since the machine started, None where it does not say."""
+    """Return how many processes the kernel has killed for memory since boot, or None if it does not report that."""
     try:
         lines = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("oom_kill "))
@@ -46,34 +49,43 @@ def memory_kills() -> int | None:
 
 
 def ended_by(code: int) -> str:
-    """By what a process ended that left no word."""
+    """Describe an exit code: ``ended by signal 9``, ``ended by exit code 1``."""
     return f"ended by signal {-code}" if code < 0 else f"ended by exit code {code}"
 
 
 def status_of_exit(code: int, kills_before: int | None) -> tuple[str, str]:
-    """Status and reason for a process that ended without a word, where ``memory_kills`` was ``kills_before``.
+    """Return the status and reason of a process that ended without reporting a result.
 
-    Killed from outside is ``interrupted``, killed for memory is ``out_of_memory``, a crash is ``failed``.
+    Args:
+        code: Exit code, negative for a signal.
+        kills_before: Value of ``memory_kills`` before the process was started.
+
+    Returns:
+        ``interrupted`` if the process was killed from outside, ``out_of_memory`` if the kernel killed it for memory,
+        otherwise ``failed``; and the reason in words.
     """
     how = ended_by(code)
     if code == -signal.SIGKILL and kills_before is not None and (memory_kills() or 0) > kills_before:
         return "out_of_memory", f"{how}: the machine's memory ran out"
     if -code in FROM_OUTSIDE:
-        unknown = ", or for memory, which the kernel does not tell here" if kills_before is None else ""
+        unknown = ", or for memory (not reported by this kernel)" if kills_before is None else ""
         return "interrupted", f"{how}, from outside{unknown}; the same command resumes"
     return "failed", how
 
 
 def set_affinity(cores: Sequence[int] | None) -> None:
-    """Let this process and its children run on ``cores`` alone, where the system can; None means where they like."""
+    """Restrict this process and its children to ``cores``; None for no restriction.
+
+    Has no effect on systems without CPU affinity.
+    """
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
 
 
 def end_with_parent(number: signal.Signals) -> None:
-    """Have the kernel send this process ``number`` when its parent dies, however that dies; on Linux only.
+    """Make the kernel send signal ``number`` to this process when its parent ends; on Linux only.
 
-    A parent that has died already is known by its number, which ``environment`` passes on.
+    If the parent, identified by the process id in ``PARENT``, has already ended, the signal is sent immediately.
     """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
@@ -83,30 +95,33 @@ def end_with_parent(number: signal.Signals) -> None:
 
 
 def set_kill_preference(score: int) -> None:
-    """Let the kernel, when memory runs out, take this process before those of a lower score (0 to 1000)."""
+    """Set the kernel's out-of-memory score (0 to 1000); processes with a higher score are killed first."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(str(score), encoding="ascii")
 
 
 def stage_reporter(descriptor: int | None) -> Callable[[str], None]:
-    """A function that tells the parent which stage begins, through the pipe of that descriptor, if any."""
+    """Return a function that reports the name of the current stage to the parent.
+
+    It writes to the pipe with that file descriptor; without one it has no effect.
+    """
 
     def report(stage: str) -> None:
         if descriptor is not None:
-            with suppress(OSError):  # nobody listens any more
+            with suppress(OSError):  # the parent has closed the pipe
                 os.write(descriptor, f"{stage}\n".encode())
 
     return report
 
 
 def last_lines(error: BaseException) -> tuple[str, ...]:
-    """The end of an exception's trace, in which files are named by their place on the import path."""
-    told = "".join(traceback.format_exception(error)).splitlines()
-    return tuple(without_folders(line) for line in told if line.strip())[-LAST_LINES:]
+    """Return the last ``LAST_LINES`` lines of an exception's stack trace, with paths relative to the import path."""
+    trace = "".join(traceback.format_exception(error)).splitlines()
+    return tuple(without_folders(line) for line in trace if line.strip())[-LAST_LINES:]
 
 
 def without_folders(line: str) -> str:
-    """A line in which files are named by their place on the import path."""
+    """Return ``line`` with file paths relative to the import path."""
     for folder in sorted({entry for entry in sys.path if len(entry) > 1}, key=len, reverse=True):
         line = line.replace(folder + os.sep, "")
     return line

@@ -1,4 +1,4 @@
-"""Intervals of scores: over examples, over seeds, over anything."""
+"""Confidence intervals of scores over examples, dependent items and seeds."""
 
 from __future__ import annotations
 
@@ -10,9 +10,20 @@ if TYPE_CHECKING:
 
 
 def wilson(successes: float, n: float, level: float = 0.95) -> tuple[float, float]:
-    """The Wilson score interval of a share of ``n`` independent examples; (0, 1) where there are none.
+    """Return the Wilson score interval of a proportion.
 
-    Wilson 1927, J. Amer. Statist. Assoc. 22. Raises ``ValueError`` where ``successes`` lies outside 0 to ``n``.
+    Wilson 1927, J. Amer. Statist. Assoc. 22.
+
+    Args:
+        successes: Number of successes.
+        n: Number of independent examples.
+        level: Confidence level.
+
+    Returns:
+        Lower and upper bound; (0, 1) if ``n`` is 0.
+
+    Raises:
+        ValueError: If ``successes`` is not between 0 and ``n``.
     """
     from scipy.special import ndtri
 
@@ -23,17 +34,28 @@ def wilson(successes: float, n: float, level: float = 0.95) -> tuple[float, floa
     z = float(ndtri((1 + level) / 2))
     share = successes / n
     centre = (share + z**2 / (2 * n)) / (1 + z**2 / n)
-    half = z / (1 + z**2 / n) * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5
-    # The bounds at no and at all successes are 0 and 1 exactly; rounding must not push them past.
-    return (0.0 if successes == 0 else centre - half), (1.0 if successes == n else centre + half)
+    half_width = z / (1 + z**2 / n) * (share * (1 - share) / n + z**2 / (4 * n**2)) ** 0.5
+    # At 0 and n successes the bounds are exactly 0 and 1; rounding errors must not exceed them.
+    return (0.0 if successes == 0 else centre - half_width), (1.0 if successes == n else centre + half_width)
 
 
 def wilson_over_rows(successes: ArrayLike, counts: ArrayLike, level: float = 0.95) -> tuple[float, float]:
-    """The Wilson interval of a share of items that come in rows, whose items are not independent of each other.
+    """Return the Wilson interval of a proportion of items in rows, for example tokens in examples.
 
-    ``successes`` and ``counts`` are those of each row. ``n`` is the number of independent items that would scatter as
-    the rows do, at most all items, and the number of rows where all items succeed or none does. Korn and Graubard
-    1998, Survey Methodology 24. Raises ``ValueError`` where there are no items.
+    Items of a row are not independent, so the interval uses an effective sample size (Korn and Graubard 1998, Survey
+    Methodology 24): the number of independent items with the same variance as the rows, at most the number of items;
+    the number of rows if all items succeed or all fail.
+
+    Args:
+        successes: Number of successes in each row, (R,).
+        counts: Number of items in each row, (R,).
+        level: Confidence level.
+
+    Returns:
+        Lower and upper bound.
+
+    Raises:
+        ValueError: If there are no items.
     """
     import numpy as np
 
@@ -43,26 +65,29 @@ def wilson_over_rows(successes: ArrayLike, counts: ArrayLike, level: float = 0.9
         raise ValueError("an interval over rows needs a row with a scored item")
     rows, items = len(scored), float(scored.sum())
     share = float(right.sum()) / items
-    scatter = float(((right - share * scored) ** 2).sum()) / items**2 * rows / max(rows - 1, 1)
-    effective = share * (1 - share) / scatter if scatter > 0 else float(rows)
+    variance = float(((right - share * scored) ** 2).sum()) / items**2 * rows / max(rows - 1, 1)
+    effective = share * (1 - share) / variance if variance > 0 else float(rows)
     n = min(effective, items)
     return wilson(share * n, n, level)
 
 
 def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Student's interval of the mean of ``values``, such as scores of seeds; needs two of them (``ValueError``)."""
+    """Return Student's confidence interval of the mean of ``values``, such as scores of seeds.
+
+    Raises ``ValueError`` for fewer than two values.
+    """
     import numpy as np
 
     if len(values) < 2:
         raise ValueError("an interval of a mean needs two values or more")
     sample = np.asarray(values, dtype=np.float64)
-    half = float(t_quantile((1 + level) / 2, len(sample) - 1)) * float(sample.std(ddof=1)) / len(sample) ** 0.5
-    return float(sample.mean()) - half, float(sample.mean()) + half
+    half_width = float(t_quantile((1 + level) / 2, len(sample) - 1)) * float(sample.std(ddof=1)) / len(sample) ** 0.5
+    return float(sample.mean()) - half_width, float(sample.mean()) + half_width
 
 
 def t_quantile(share: float, degrees: Any) -> Any:
-    """The quantile of Student's distribution below which a ``share`` of it lies, for each number of ``degrees``."""
-    from scipy.special import stdtrit  # scipy.stats takes a second to load
+    """Return the ``share`` quantile of Student's t distribution for each number of ``degrees`` of freedom."""
+    from scipy.special import stdtrit  # importing scipy.stats takes a second
 
     return stdtrit(degrees, share)
 
@@ -70,11 +95,22 @@ def t_quantile(share: float, degrees: Any) -> Any:
 def bootstrap(
     sums: ArrayLike, counts: ArrayLike, seed: int, level: float = 0.95, draws: int = 2000
 ) -> tuple[float, float]:
-    """The percentile bootstrap interval of a mean over items that come in rows, by drawing whole rows.
+    """Return the percentile bootstrap interval of a mean over items in rows, by resampling rows.
 
-    ``sums`` and ``counts`` are those of each row: what is bounded is all sums over all counts. Items of one row are not
-    independent, rows are. The same for one ``seed``. Efron 1979, Ann. Statist. 7. Raises ``ValueError`` where there are
-    no rows.
+    Rows are independent, items of a row are not. Efron 1979, Ann. Statist. 7.
+
+    Args:
+        sums: Sum of the items of each row, (R,). The interval is for the sum of ``sums`` over the sum of ``counts``.
+        counts: Number of items of each row, (R,).
+        seed: Seed of the resampling; the result is a pure function of the arguments.
+        level: Confidence level.
+        draws: Number of bootstrap samples.
+
+    Returns:
+        Lower and upper bound.
+
+    Raises:
+        ValueError: If there are no rows.
     """
     import numpy as np
 
@@ -82,7 +118,7 @@ def bootstrap(
     if not values.size:
         raise ValueError("a bootstrap needs rows")
     generator = np.random.default_rng(seed)
-    drawn = (generator.integers(0, values.size, values.size) for _ in range(draws))
-    means = [values[rows].sum() / weights[rows].sum() for rows in drawn]
+    samples = (generator.integers(0, values.size, values.size) for _ in range(draws))
+    means = [values[rows].sum() / weights[rows].sum() for rows in samples]
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

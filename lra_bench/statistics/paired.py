@@ -1,4 +1,4 @@
-"""Is one of two models better? Tests over seeds and over examples, and what difference they could have found."""
+"""Tests of the difference between two models, over seeds and over examples, and their detectable difference."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 LEVEL = 0.05
+"""Significance level."""
 POWER = 0.80
+"""Probability with which the detectable difference is found."""
 MIN_SEEDS = 3
-"""Below this many seeds no claim is made about a model: their scatter is hardly known."""
+"""With fewer seeds no difference is reported as significant, because the estimate of the variance is unreliable."""
 
 _CHUNK = 512
 
 
 def paired_t(differences: ArrayLike) -> Any:
-    """Two-sided p of Student's paired test over the last axis, which holds one difference of scores per seed.
+    """Compute the two-sided p-value of Student's paired test over the last axis, one difference of scores per seed.
 
-    Seeds are blocks: both models of a difference saw the same rows in the same order. Needs two seeds (``ValueError``).
-    Where all differences are equal, p is 1 if they are 0, else 0.
+    Differences are paired by seed, because both models were trained on the same examples in the same order. If all
+    differences are equal, p is 1 if they are 0, otherwise 0. Raises ``ValueError`` for fewer than two seeds.
     """
     import numpy as np
 
@@ -33,9 +35,17 @@ def paired_t(differences: ArrayLike) -> Any:
 
 
 def welch_t(mean: ArrayLike, deviation: ArrayLike, count: ArrayLike) -> np.ndarray:
-    """Two-sided p of Welch's test between every two of k groups, (k, k), from their means, deviations and counts.
+    """Compute the two-sided p-values of Welch's test for all pairs of k groups.
 
-    Welch 1947, Biometrika 34. Counts below two give 1: nothing is known of the scatter.
+    Welch 1947, Biometrika 34.
+
+    Args:
+        mean: Mean of each group, (k,).
+        deviation: Standard deviation of each group, (k,).
+        count: Size of each group, (k,).
+
+    Returns:
+        p-values (k, k); 1 for pairs with a group of fewer than two, whose variance is unknown.
     """
     import numpy as np
 
@@ -51,28 +61,42 @@ def welch_t(mean: ArrayLike, deviation: ArrayLike, count: ArrayLike) -> np.ndarr
 
 
 def detectable_difference(error: float, freedom: float, level: float = LEVEL, power: float = POWER) -> float:
-    """The true difference that a two-sided t-test at ``level`` finds with probability ``power``.
+    """Return the true difference that a two-sided t-test finds with a given probability.
 
-    ``error`` is the standard error of the difference, ``freedom`` its degrees of freedom.
+    Args:
+        error: Standard error of the difference.
+        freedom: Degrees of freedom of the standard error.
+        level: Significance level of the test.
+        power: Probability of finding the difference.
+
+    Returns:
+        The difference, in the unit of ``error``.
     """
     return _noncentrality(freedom, level, power) * error
 
 
 @functools.cache
 def _noncentrality(freedom: float, level: float, power: float) -> float:
-    """The true difference in standard errors; scipy's noncentral t is NaN far out, so the scatter is summed over."""
+    """Return the detectable difference in standard errors.
+
+    The power is averaged over 2,000 quantiles of the estimated standard error, because scipy's noncentral t
+    distribution returns NaN in the tails.
+    """
     import numpy as np
     from scipy.optimize import brentq
     from scipy.stats import chi2, norm, t
 
     limit = t.isf(level / 2, freedom)
-    scatter = np.sqrt(chi2.ppf((np.arange(2000) + 0.5) / 2000, freedom) / freedom)
-    return float(brentq(lambda shift: float(norm.cdf(shift - limit * scatter).mean()) - power, 0.0, 4 * limit + 10))
+    standard_error = np.sqrt(chi2.ppf((np.arange(2000) + 0.5) / 2000, freedom) / freedom)
+    return float(
+        brentq(lambda shift: float(norm.cdf(shift - limit * standard_error).mean()) - power, 0.0, 4 * limit + 10)
+    )
 
 
 def mcnemar(only_a: int, only_b: int) -> float:
-    """Exact two-sided p of McNemar's test, from the examples that only A and only B gets right; 1 where there are none.
+    """Compute the exact two-sided p-value of McNemar's test.
 
+    ``only_a`` and ``only_b`` are the numbers of examples that only A or only B gets right; if both are 0, p is 1.
     McNemar 1947, Psychometrika 12.
     """
     from scipy.stats import binomtest
@@ -82,11 +106,18 @@ def mcnemar(only_a: int, only_b: int) -> float:
 
 
 def swap_test(differences: ArrayLike, seed: int = 0, draws: int = 9999) -> float:
-    """Two-sided p of a permutation test of paired examples: A and B swapped in each example, or not, at random.
+    """Compute the two-sided p-value of a permutation test that swaps A and B in randomly chosen examples.
 
-    ``differences`` (M,) are those of the examples, summed over seeds, so that an example is swapped in all seeds at
-    once. Exact where all that differ do so by the same amount (then it is McNemar's), else from ``draws`` drawn swaps,
-    at least 1 / (draws + 1). The same for one ``seed``.
+    If all non-zero differences have the same absolute value, the test is exact and equal to McNemar's. Otherwise p is
+    estimated from random permutations and at least 1 / (draws + 1).
+
+    Args:
+        differences: Difference of each example, (M,), summed over seeds, so that an example is swapped in all seeds.
+        seed: Seed of the permutations; the result is a pure function of the arguments.
+        draws: Number of random permutations.
+
+    Returns:
+        The p-value.
     """
     import numpy as np
 
@@ -100,15 +131,15 @@ def swap_test(differences: ArrayLike, seed: int = 0, draws: int = 9999) -> float
     for start in range(0, len(sizes), _CHUNK):
         size, count = sizes[start : start + _CHUNK], counts[start : start + _CHUNK]
         sums += (2 * generator.binomial(count, 0.5, (draws, len(count))) - count) @ size
-    as_far = np.abs(sums) >= observed * (1 - 1e-9)
-    return (1 + int(as_far.sum())) / (draws + 1)
+    at_least_observed = np.abs(sums) >= observed * (1 - 1e-9)
+    return (1 + int(at_least_observed.sum())) / (draws + 1)
 
 
 def _t_p(difference: ArrayLike, error: ArrayLike, freedom: ArrayLike) -> Any:
     import numpy as np
     from scipy.stats import t
 
-    distance, scatter = np.abs(np.asarray(difference, dtype=np.float64)), np.asarray(error, dtype=np.float64)
+    magnitude, standard_error = np.abs(np.asarray(difference, dtype=np.float64)), np.asarray(error, dtype=np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(scatter > 0, distance / scatter, np.where(distance > 0, np.inf, 0.0))
+        ratio = np.where(standard_error > 0, magnitude / standard_error, np.where(magnitude > 0, np.inf, 0.0))
     return 2 * t.sf(ratio, np.asarray(freedom, dtype=np.float64))

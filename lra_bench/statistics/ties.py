@@ -1,4 +1,4 @@
-"""Which rows of a ranking can be told apart, all pairs tested at once."""
+"""Groups of rows of a ranking that do not differ significantly, with correction for multiple tests."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 
 
 MOST_GROUPED = 200
-"""Above so many rows, or as many groups as letters, only the tie with the best is told: nobody reads more of them."""
+"""Largest number of rows for which all groups are reported.
+
+With more rows, or more groups than letters, only ties with the best row are reported.
+"""
 
 
 def holm(p_values: ArrayLike) -> np.ndarray:
-    """p-values corrected for their number, so that the chance of any false claim among them stays at the level.
+    """Correct p-values for multiple testing, so that the family-wise error rate is at most the significance level.
 
-    Holm 1979, Scand. J. Statist. 6.
+    Holm 1979, Scand. J. Statist. 6. Returns an array of the same shape, (M,).
     """
     import numpy as np
 
@@ -32,11 +35,19 @@ def holm(p_values: ArrayLike) -> np.ndarray:
 
 
 def tie_groups(mean: ArrayLike, deviation: ArrayLike, count: ArrayLike, level: float = LEVEL) -> list[str]:
-    """Letters of each row: two rows that share one were not told apart, two that share none were.
+    """Return the letters of each row: rows that share a letter do not differ significantly, other rows do.
 
-    Rows are best first, with the mean, standard deviation and number of their seeds. Every pair is tested over seeds
-    (Welch), corrected after Holm. Rows of fewer than ``MIN_SEEDS`` seeds get no letter, for nothing can be claimed; of
-    more than ``MOST_GROUPED`` rows only those tied with the best get one.
+    All pairs are compared by Welch's test over seeds with Holm's correction. Rows with fewer than ``MIN_SEEDS`` seeds
+    have no letter. With more than ``MOST_GROUPED`` rows only those tied with the best have one.
+
+    Args:
+        mean: Mean score of each row, (R,), best first.
+        deviation: Standard deviation over seeds of each row, (R,).
+        count: Number of seeds of each row, (R,).
+        level: Significance level.
+
+    Returns:
+        One string of letters per row.
     """
     import numpy as np
 
@@ -59,9 +70,18 @@ def tie_groups(mean: ArrayLike, deviation: ArrayLike, count: ArrayLike, level: f
 
 
 def smallest_detectable(deviation: ArrayLike, count: ArrayLike, level: float = LEVEL) -> float | None:
-    """The difference of two rows that the tests behind ``tie_groups`` find with 80 % probability; None without a pair.
+    """Return the difference of two rows that the tests of ``tie_groups`` find with a probability of 80 %.
 
-    For two rows of the median number of seeds with the pooled deviation, at the strictest level of Holm's correction.
+    Computed for two rows with the median number of seeds and the pooled standard deviation, at the strictest level of
+    Holm's correction.
+
+    Args:
+        deviation: Standard deviation over seeds of each row, (R,).
+        count: Number of seeds of each row, (R,).
+        level: Significance level.
+
+    Returns:
+        The difference, or None if fewer than two rows have ``MIN_SEEDS`` seeds.
     """
     import numpy as np
 
@@ -76,17 +96,18 @@ def smallest_detectable(deviation: ArrayLike, count: ArrayLike, level: float = L
 
 
 def _groups(tied: np.ndarray) -> list[np.ndarray]:
-    """Sets of rows that are all tied with each other, such that every tied pair stands in one; (k, k) bool -> indices.
+    """Return sets of mutually tied rows that together contain every tied pair.
 
-    Each set is grown in the order of the rows from the first pair that no set holds yet.
+    Each set is grown greedily in the order of the rows, from the first pair that no set contains yet. ``tied`` is
+    (k, k) bool; the sets are arrays of indices.
     """
     import numpy as np
 
     covered = np.zeros_like(tied)
     found = []
     for row in range(len(tied)):
-        while (left := np.flatnonzero(tied[row] & ~covered[row])).size:
-            members = [row] if not covered[row, row] else [row, int(left[0])]
+        while (uncovered := np.flatnonzero(tied[row] & ~covered[row])).size:
+            members = [row] if not covered[row, row] else [row, int(uncovered[0])]
             candidates = np.logical_and.reduce(tied[members])
             candidates[members] = False
             while candidates.any():

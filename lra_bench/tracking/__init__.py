@@ -1,1 +1,1 @@
-"""A mirror of runs on Weights & Biases: never needed, never in the way of what is measured."""
+"""Optional mirror of runs on Weights & Biases, which does not affect measurements or records."""

@@ -1,4 +1,4 @@
-"""Whether there is an account of W&B, and where W&B keeps its files."""
+"""Account, folders and service process of W&B."""
 
 from __future__ import annotations
 
@@ -15,27 +15,33 @@ if TYPE_CHECKING:
     import psutil
 
 SERVICE = "wandb-core"
+"""Name of the process through which W&B communicates with its server."""
 SERVICE_SECONDS = 30.0
+"""Default timeout for ending that process."""
 
 PUBLIC_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
-"""The names under which wandb keeps the key of its public server; newer releases go by the second."""
+"""Host names under which wandb stores the key of its public server; newer releases use the second."""
 
 
 def default_mode() -> str:
-    """What W&B is told where ``tracker.mode`` is null: $WANDB_MODE, else online with an account, offline without."""
+    """Return the mode if ``tracker.mode`` is null: ``$WANDB_MODE``, or online with an account and offline without."""
     return os.environ.get("WANDB_MODE") or ("online" if has_account() else "offline")
 
 
 def has_account() -> bool:
-    """Whether W&B would find credentials: in the environment, or in the netrc file for its server."""
+    """Return whether there are credentials for W&B in the environment or, for its server, in the netrc file."""
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     host = urlsplit(os.environ.get("WANDB_BASE_URL") or f"https://{PUBLIC_HOSTS[0]}").netloc
     hosts = PUBLIC_HOSTS if host in PUBLIC_HOSTS else (host,)
-    places = [Path(given)] if (given := os.environ.get("NETRC")) else [Path.home() / ".netrc", Path.home() / "_netrc"]
-    for place in places:
+    paths = (
+        [Path(netrc_path)]
+        if (netrc_path := os.environ.get("NETRC"))
+        else [Path.home() / ".netrc", Path.home() / "_netrc"]
+    )
+    for path in paths:
         try:
-            entries = netrc.netrc(str(place.expanduser()))
+            entries = netrc.netrc(str(path.expanduser()))
         except (OSError, netrc.NetrcParseError):
             continue
         return any(entries.authenticators(name) for name in hosts)
@@ -44,16 +50,19 @@ def has_account() -> bool:
 
 @contextmanager
 def own_folders(folder: Path) -> Iterator[None]:
-    """Keep what W&B stages, caches and prints out of the user's home and terminal, unless the user says where to."""
-    own = {
+    """Redirect W&B's data, caches and artifacts to ``folder`` and disable its output inside the context.
+
+    Environment variables set by the user take precedence.
+    """
+    defaults = {
         "WANDB_DATA_DIR": str(folder / "data"),
         "WANDB_CACHE_DIR": str(folder / "cache"),
         "WANDB_ARTIFACT_DIR": str(folder / "artifacts"),
         "WANDB_SILENT": "true",
         "WANDB_ERROR_REPORTING": "false",
     }
-    added = [name for name in own if name not in os.environ]
-    os.environ.update({name: own[name] for name in added})
+    added = [name for name in defaults if name not in os.environ]
+    os.environ.update({name: defaults[name] for name in added})
     try:
         yield
     finally:
@@ -62,22 +71,22 @@ def own_folders(folder: Path) -> Iterator[None]:
 
 
 def end_service(seconds: float = SERVICE_SECONDS) -> None:
-    """End the process through which W&B speaks to its server; kill it if it does not end within ``seconds``.
+    """End W&B's service process; kill it if it does not end within ``seconds``.
 
-    W&B itself waits for it without a limit, for minutes if the server cannot be reached.
+    W&B itself waits without a timeout, for minutes if the server cannot be reached.
     """
     import psutil
     import wandb
 
     services = [child for child in psutil.Process().children() if SERVICE in _name_of(child)]
-    ending = threading.Thread(target=wandb.teardown, daemon=True)
-    ending.start()
-    ending.join(seconds)
-    if ending.is_alive():
+    teardown = threading.Thread(target=wandb.teardown, daemon=True)
+    teardown.start()
+    teardown.join(seconds)
+    if teardown.is_alive():
         for service in services:
             with suppress(psutil.Error):
                 service.kill()
-        ending.join(seconds)
+        teardown.join(seconds)
 
 
 def _name_of(process: psutil.Process) -> str:
@@ -90,5 +99,5 @@ def _name_of(process: psutil.Process) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of W&B says, in one line."""
+    """Return the first line of the message of an error of W&B."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,4 +1,4 @@
-"""What of a record the mirror shows: figures by the names they have in the record, curves, tables, charts, images."""
+"""The content of a W&B run: the record's numbers, curves, tables, charts and figures."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CURVE_ROWS = 1000
+"""Approximate number of logged rows of a training curve."""
 FIGURES = ("extrapolation", "evaluation_knobs", "loss_by_position", "speed_vs_length")
+"""Names of the figures that are logged."""
 
 ELSEWHERE = ("config", "environment", "capability", "artifacts", "speed", "extrapolation")
-"""Fields of a record that its summary leaves out: they are the run's configuration, in tables, or in the artifact."""
+"""Fields of a record that are not in the summary, but in the run's configuration, its tables or its artifact."""
 
 SPEED = ("status", "median_seconds", "tokens_per_second", "peak_allocated_bytes", "peak_resident_growth_bytes")
 POINT = ("status", "score", "skill", "retention")
@@ -29,62 +31,78 @@ CHARTS: Mapping[str, tuple[str, str, str]] = {
     "charts/memory_over_length": ("speed", "peak_allocated_bytes", "peak of allocated memory, bytes"),
     "charts/resident_over_length": ("speed", "peak_resident_growth_bytes", "growth of resident memory, bytes"),
 }
-"""Line charts over length: of which table, which of its columns, under which title."""
+"""Line charts over length: source table, column and title."""
 
 
 def summary(record: Record) -> dict[str, Any]:
-    """Figures and words of the record, each under its path in the record; those unknown are left out.
+    """Return the numbers and strings of a record by their path in the record, without unknown values.
 
-    ``metrics/test/accuracy`` is ``record.metrics["test"]["accuracy"]``. An entry of a list is named by what tells it
-    from the others: ``speed/train/1024/median_seconds``, ``extrapolation/points/redrawn/2x/score``,
-    ``extrapolation/summary/redrawn/area``, with the knob after the variant where one was set.
+    ``metrics/test/accuracy`` is ``record.metrics["test"]["accuracy"]``. Items of lists are named by their
+    distinguishing fields: ``speed/train/1024/median_seconds``, ``extrapolation/points/redrawn/2x/score``,
+    ``extrapolation/summary/redrawn/area``, with the knob after the variant if one was set.
     """
     sections = {name: value for name, value in record.to_dict().items() if name not in ELSEWHERE}
-    return {name: value for name, value in (*_leaves(sections), *_entries(record)) if value is not None}
+    return {name: value for name, value in (*_flattened(sections), *_list_items(record)) if value is not None}
 
 
-def _leaves(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def _flattened(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for name, value in section.items():
         if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}/")
+            yield from _flattened(value, f"{prefix}{name}/")
         elif not isinstance(value, list):
             yield prefix + name, value
 
 
-def _entries(record: Record) -> Iterator[tuple[str, Any]]:
+def _list_items(record: Record) -> Iterator[tuple[str, Any]]:
     for speed in record.speed:
-        yield from _chosen(speed, SPEED, "speed", speed["mode"], str(speed["length"]))
+        yield from _selected(speed, SPEED, "speed", speed["mode"], str(speed["length"]))
     if record.extrapolation is not None:
         yield "extrapolation/train_length", record.extrapolation["train_length"]
         for point in record.extrapolation["points"]:
             ratio = ratio_name(point["ratio"])
-            yield from _chosen(point, POINT, "extrapolation/points", point["variant"], point["knob"], ratio)
+            yield from _selected(point, POINT, "extrapolation/points", point["variant"], point["knob"], ratio)
         for curve in record.extrapolation["summary"]:
-            yield from _chosen(curve, CURVE, "extrapolation/summary", curve["variant"], curve["knob"])
+            yield from _selected(curve, CURVE, "extrapolation/summary", curve["variant"], curve["knob"])
 
 
-def _chosen(entry: Mapping[str, Any], fields: tuple[str, ...], *place: str) -> Iterator[tuple[str, Any]]:
-    prefix = "/".join(filter(None, place))
+def _selected(entry: Mapping[str, Any], fields: tuple[str, ...], *path: str) -> Iterator[tuple[str, Any]]:
+    prefix = "/".join(filter(None, path))
     for name in fields:
         yield f"{prefix}/{name}", entry[name]
 
 
 def thinned(curves: pd.DataFrame, rows: int = CURVE_ROWS) -> pd.DataFrame:
-    """At most about ``rows`` evenly spread rows of ``curves``, and all that hold an evaluation."""
+    """Return about ``rows`` evenly spaced rows of ``curves``, and all rows with an evaluation."""
     every = max(1, -(-len(curves) // rows))
     kept = (curves.index % every == 0) | curves["validation_score"].notna()
     return curves[kept]
 
 
 def tables(wandb: Any, record: Record) -> dict[str, Any]:
-    """The record's lists as tables of W&B; a column that holds no plain values is left out."""
+    """Return the record's lists as W&B tables, without columns of lists or mappings.
+
+    Args:
+        wandb: The module ``wandb``.
+        record: The record.
+
+    Returns:
+        Tables by name.
+    """
     return {f"tables/{name}": _table(wandb, rows) for name, rows in _lists(record).items() if rows}
 
 
 def charts(wandb: Any, record: Record) -> dict[str, Any]:
-    """Line charts over length, each with a table of its own that holds no gaps.
+    """Return line charts over length, each with a separate table without missing values.
 
-    They name the line chart that every server of W&B knows, so none has to be made there, and they can wait offline.
+    They use the line chart preset that every W&B server has, so no chart has to be created on the server, and they can
+    be logged offline.
+
+    Args:
+        wandb: The module ``wandb``.
+        record: The record.
+
+    Returns:
+        Charts by name.
     """
     found = {}
     for name, (source, column, title) in CHARTS.items():
@@ -114,13 +132,13 @@ def _table(wandb: Any, rows: list[Any]) -> Any:
 
 
 def figures(record: Record, folder: Path) -> dict[str, Path]:
-    """The figures over length of one record as PNG files in ``folder``, by name."""
+    """Draw the figures over length of one record as PNG files in ``folder`` and return their paths by name."""
     from lra_bench.figures import NothingToDrawError, draw
 
-    drawn = {}
+    paths = {}
     for name in FIGURES:
         with suppress(NothingToDrawError):
-            drawn[f"figures/{name}"] = next(
+            paths[f"figures/{name}"] = next(
                 path for path in draw(name, [record], folder, pdf=False) if path.suffix == ".png"
             )
-    return drawn
+    return paths

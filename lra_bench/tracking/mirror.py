@@ -1,4 +1,4 @@
-"""A cell as a run of W&B: begun, followed, and at the end the whole record."""
+"""Mirror a cell as a W&B run: live metrics during training, the complete record at the end."""
 
 from __future__ import annotations
 
@@ -24,30 +24,33 @@ if TYPE_CHECKING:
 
 
 class Tracker:
-    """Follows a run: ``start`` or ``resume``, ``log`` at every evaluation, ``finish`` with the record.
+    """Interface of trackers: ``start`` or ``resume``, ``log`` at every evaluation, ``finish`` with the record.
 
-    This one does nothing.
+    This base class does nothing.
     """
 
     def start(self, config: Mapping[str, Any], key: CellKey, folder: Path) -> None:
-        """Begin following the cell ``key``; files go under ``folder``/wandb."""
+        """Start tracking a cell; files are stored in ``folder``/wandb."""
 
     def resume(self, record: Record, folder: Path) -> None:
-        """Take up the run of a record that was evaluated again; files go under ``folder``/wandb."""
+        """Resume the run of a record that was evaluated again; files are stored in ``folder``/wandb."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Show figures of a step while the run goes on."""
+        """Log metrics of a step during training."""
 
     def finish(self, record: Record, curves: pd.DataFrame | None = None) -> None:
-        """Mirror the record, its curves and figures, and end."""
+        """Log the record, its curves and figures, and end the run."""
 
 
 REACH_SECONDS = 15
+"""Timeout for the first response of the server."""
 UPLOAD_SECONDS = 60.0
+"""Timeout for uploads at the end of a run."""
 NAME_CHARACTERS = 128
-"""The longest name that W&B takes."""
+"""Largest length of a name in W&B."""
 
-# What would disturb a measurement, print over our own output, or tell more of the machine than the record does, is off.
+# Disable everything that would disturb measurements, print to the terminal, or upload more about the machine than the
+# record contains.
 QUIET: Mapping[str, Any] = {
     "console": "off",
     "silent": True,
@@ -67,14 +70,14 @@ QUIET: Mapping[str, Any] = {
 
 
 class WandbTracker(Tracker):
-    """A run of W&B per cell, grouped over seeds. An attempt that resumes the cell resumes its run; one that begins
-    again, although the run holds a result, has a run of its own, so that no curve is drawn over another.
+    """One W&B run per cell, grouped over seeds.
 
-    ``mode`` None means online with an account that can be reached, else offline. The first error is told in a line,
-    and the mirror ends there.
+    An attempt that resumes the cell resumes its run. If the run already contains a result, a new attempt creates a
+    separate run, so that curves are not overwritten. With ``mode`` None the run is online if there is an account and
+    the server can be reached, otherwise offline. The first error is reported in one line, and mirroring stops.
     """
 
-    after_error = "the run goes on without it, and tracker=none turns it off"
+    after_error = "the run continues without it; tracker=none disables it"
 
     def __init__(self, project: str, mode: str | None = None) -> None:
         self.project, self.mode = project, mode
@@ -84,32 +87,32 @@ class WandbTracker(Tracker):
         self.folder = Path()
 
     def start(self, config: Mapping[str, Any], key: CellKey, folder: Path) -> None:
-        """Begin a run; offline where the server cannot be reached."""
+        """Start a run; offline if the server cannot be reached."""
         self.folder = folder
         self._try("start", lambda: self._start(config, key))
 
     def resume(self, record: Record, folder: Path) -> None:
-        """Take up the run that holds the record, for ``finish`` to bring it up to date.
+        """Resume the run that mirrors the record, so that ``finish`` can update it.
 
-        Nothing is asked or said without an account or offline, for what waits there cannot be taken up.
+        Does nothing offline or without an account, because offline runs cannot be resumed.
         """
         if (self.mode or default_mode()) == "online" and has_account():
-            self.folder, self.after_error = folder, "the record itself is whole"
-            self._try("take up the run of the record", lambda: self._resume(record))
+            self.folder, self.after_error = folder, "the record itself is complete"
+            self._try("resume the run of the record", lambda: self._resume(record))
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Log figures as ``live/…``, for the eye while the run goes on."""
+        """Log metrics as ``live/…`` during training."""
         if self.run is not None:
             self._try("log", lambda: self.run.log({f"live/{name}": value for name, value in values.items()}, step=step))
 
     def finish(self, record: Record, curves: pd.DataFrame | None = None) -> None:
-        """Log the record, whole curves, tables, charts and figures; end the run."""
+        """Log the record, complete curves, tables, charts and figures; end the run."""
         if self.run is None:
             return
         self._try("mirror the record", lambda: self._mirror(record, curves))
-        # Ended even where something before failed: the process behind it would stay otherwise.
-        told, self.failed = self.failed, False
-        self._try("end", lambda: self._end(record), quiet=told)
+        # The run is ended even after an error, because its service process would keep running.
+        reported, self.failed = self.failed, False
+        self._try("end", lambda: self._end(record), quiet=reported)
         self.run = None
 
     def _try(self, what: str, action: Callable[[], Any], quiet: bool = False) -> None:
@@ -126,7 +129,7 @@ class WandbTracker(Tracker):
     def _start(self, config: Mapping[str, Any], key: CellKey) -> None:
         import wandb
 
-        self._follow(_begun(wandb, self.mode or default_mode(), self._arguments(config, key)))
+        self._use(_start_run(wandb, self.mode or default_mode(), self._arguments(config, key)))
 
     def _resume(self, record: Record) -> None:
         import wandb
@@ -134,12 +137,12 @@ class WandbTracker(Tracker):
         arguments = self._arguments(record.config, record.key)
         try:
             runs = wandb.Api(timeout=REACH_SECONDS).runs(self.project, {"displayName": arguments["name"]})
-            found = _holding(runs, record)
+            found = _run_of(runs, record)
             if found is None:
                 say(f"W&B has no run of this record in the project {self.project}; nothing is updated there.")
                 return
             arguments |= {"entity": found.entity, "id": found.id, "resume": "must"}
-            self._follow(_init(wandb, "online", arguments))
+            self._use(_init(wandb, "online", arguments))
         finally:
             if self.run is None:
                 end_service()
@@ -156,16 +159,16 @@ class WandbTracker(Tracker):
             "config": shareable({**config, "key": asdict(key)}),
         }
 
-    def _follow(self, run: Any) -> None:
+    def _use(self, run: Any) -> None:
         self.run = run
-        # Curves come whole at the end, with steps of their own: an interrupted run logs part of its steps twice.
-        # Neither they nor what was seen live is a field of the record, so their last values stay out of the summary.
+        # Complete curves are logged at the end with separate step numbers, because an interrupted run logs some steps
+        # twice. Curves and live metrics are not fields of the record, so they are excluded from the summary.
         self.run.define_metric("curves/step", hidden=True, summary="none")
         self.run.define_metric("curves/*", step_metric="curves/step", summary="none")
         self.run.define_metric("live/*", summary="none")
 
     def _mirror(self, record: Record, curves: pd.DataFrame | None) -> None:
-        """What matters most goes first, for whatever comes after an error is left out."""
+        """Log the content of the record, most important first, because an error skips the rest."""
         import wandb
 
         self.run.summary.update(summary(record))
@@ -174,19 +177,19 @@ class WandbTracker(Tracker):
             for path in (record.path, *(record.path.with_name(name) for name in record.artifacts.values())):
                 artifact.add_file(str(path))
             self.artifact = self.run.log_artifact(artifact)
-        # Only of what is not measured again, or the attempt that resumes it would draw them twice.
+        # Curves of unfinished attempts are not logged, because the attempt that resumes them logs them again.
         if curves is not None and record.status in FINISHED:
             for row in thinned(curves).to_dict("records"):
                 self.run.log({f"curves/{name}": value for name, value in row.items() if value == value})
         with tempfile.TemporaryDirectory() as folder:
             images = {name: wandb.Image(str(path)) for name, path in figures(record, Path(folder)).items()}
-            if shown := {**tables(wandb, record), **charts(wandb, record), **images}:
-                self.run.log(shown)
+            if logged := {**tables(wandb, record), **charts(wandb, record), **images}:
+                self.run.log(logged)
 
     def _end(self, record: Record) -> None:
-        """Finish the run, and hear whether the record arrived.
+        """Finish the run and check that the record was uploaded.
 
-        The log is whole on disk only when the process that writes it has ended too.
+        The log on disk is complete only when the service process, which writes it, has ended.
         """
         try:
             self.run.finish(exit_code=0 if record.status == "ok" else 1)
@@ -198,40 +201,43 @@ class WandbTracker(Tracker):
             self._drop_earlier()
 
     def _drop_earlier(self) -> None:
-        """Remove what earlier attempts left to be sent, so that ``wandb sync`` sends the cell once."""
+        """Remove offline runs of earlier attempts, so that ``wandb sync`` uploads the cell once."""
         folder = Path(self.run.dir).parent
-        for earlier in folder.parent.glob(f"offline-run-*-{self.run.id}"):
-            if earlier != folder:
-                shutil.rmtree(earlier, ignore_errors=True)
+        for folder_of_earlier in folder.parent.glob(f"offline-run-*-{self.run.id}"):
+            if folder_of_earlier != folder:
+                shutil.rmtree(folder_of_earlier, ignore_errors=True)
 
 
 def run_id(key: CellKey) -> str:
-    """The identifier of a cell's run in its W&B project, the same for every attempt and every machine of its kind."""
+    """Return the id of a cell's run in its W&B project, the same for all attempts and machines of the same hardware."""
     return hashlib.sha256(str(key).encode()).hexdigest()[:16]
 
 
 def artifact_name(key: CellKey) -> str:
-    """The name of a cell's artifact: readable, unique, and of the characters and length that W&B takes."""
-    mark = run_id(key)
+    """Return the name of a cell's artifact: readable, unique, and valid in W&B."""
+    digest = run_id(key)
     readable = re.sub(r"[^\w.-]", "-", str(key).replace("/", "."), flags=re.ASCII)
-    return f"{readable[: NAME_CHARACTERS - len(mark) - 1]}-{mark}"
+    return f"{readable[: NAME_CHARACTERS - len(digest) - 1]}-{digest}"
 
 
-def _begun(wandb: Any, mode: str, arguments: Mapping[str, Any]) -> Any:
-    """A run of W&B, offline and told so where one online cannot be had."""
+def _start_run(wandb: Any, mode: str, arguments: Mapping[str, Any]) -> Any:
+    """Start a run. If the server cannot be reached, the run is offline and a message is printed."""
     if mode == "online":
         try:
-            return _online(wandb, arguments)
+            return _start_online(wandb, arguments)
         except Exception as error:
-            kept = "the run is kept offline, and wandb sync sends it later; tracker.mode=offline asks no more"
-            say(f"W&B cannot be reached ({first_line(error)}); {kept}.")
+            consequence = "the run is kept offline, wandb sync uploads it later; tracker.mode=offline skips the attempt"
+            say(f"W&B cannot be reached ({first_line(error)}); {consequence}.")
             mode = "offline"
-            end_service()  # its process still holds a run of this name
+            end_service()  # the service process still has a run of this name
     return _init(wandb, mode, arguments)
 
 
-def _online(wandb: Any, arguments: Mapping[str, Any]) -> Any:
-    """The run of the cell, resumed; another one where that holds a result, or was deleted, for its name stays taken."""
+def _start_online(wandb: Any, arguments: Mapping[str, Any]) -> Any:
+    """Start or resume the run of the cell.
+
+    If the run contains a result or was deleted, a run with another id is created, because the id cannot be reused.
+    """
     try:
         run = _init(wandb, "online", {**arguments, "resume": "allow"})
     except Exception as error:
@@ -245,11 +251,13 @@ def _online(wandb: Any, arguments: Mapping[str, Any]) -> Any:
     return _init(wandb, "online", {**arguments, "id": None})
 
 
-def _holding(runs: Iterable[Any], record: Record) -> Any:
-    """The run that mirrors this very record, not another attempt of its cell; None where there is none."""
+def _run_of(runs: Iterable[Any], record: Record) -> Any:
+    """Return the run that mirrors this record, not another attempt at its cell, or None."""
     key = asdict(record.key)
-    began = record.started_at
-    return next((run for run in runs if run.config.get("key") == key and run.summary.get("started_at") == began), None)
+    started_at = record.started_at
+    return next(
+        (run for run in runs if run.config.get("key") == key and run.summary.get("started_at") == started_at), None
+    )
 
 
 def _init(wandb: Any, mode: str, arguments: Mapping[str, Any]) -> Any:

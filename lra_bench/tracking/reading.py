@@ -1,4 +1,4 @@
-"""The records of a W&B project, read back: the same checks as for a file, and nothing but JSON is looked at."""
+"""Load the records of a W&B project, with the same checks as for files; only JSON files are downloaded."""
 
 from __future__ import annotations
 
@@ -27,25 +27,35 @@ RECORD = re.compile(r"seed\d+\.json")
 
 
 def load_project(path: str, option: str = "--from-wandb", broken: Callable[[str], None] = say) -> list[Record]:
-    """The records of all runs of a W&B project ``ENTITY/PROJECT``, one per cell, in the order of their keys.
+    """Load the records of all runs of a W&B project, one per cell.
 
-    Of several records of a cell the one stands that ``results import`` would keep. ``broken`` hears of each artifact
-    that holds no record. What was downloaded once is kept in the cache. Raises ``UserError``, which names ``option``,
-    where there is no account, no such project, or no answer.
+    Of several records of a cell the one with the highest ``precedence`` is kept, as in ``results import``. Downloads
+    are stored in the cache.
+
+    Args:
+        path: The project as ``ENTITY/PROJECT``.
+        option: The option that names the project, for error messages.
+        broken: Called with an error message for each artifact without a valid record.
+
+    Returns:
+        The records, sorted by path.
+
+    Raises:
+        UserError: If there is no account or no such project, or if the server does not respond.
     """
     if not PATH.fullmatch(path):
-        raise UserError(f"{option} {path}: name a project of W&B as ENTITY/PROJECT")
+        raise UserError(f"{option} {path}: is not a W&B project; set it to ENTITY/PROJECT")
     if not has_account():
-        raise UserError(f"{option} {path}: there is no account of W&B here; run wandb login or set WANDB_API_KEY")
-    say(f"Asking W&B for the runs of {path}.")
+        raise UserError(f"{option} {path}: no W&B account is configured; run wandb login or set WANDB_API_KEY")
+    say(f"Requesting the runs of {path} from W&B.")
     folder = Cache().root / "wandb"
     best: dict[CellKey, Record] = {}
-    with own_folders(folder), _told(f"{option} {path}"):
+    with own_folders(folder), _as_user_error(f"{option} {path}"):
         for source, artifact in _artifacts(path, option):
             try:
                 record = read(_content(artifact, folder, source), source)
                 if artifact.name.split(":")[0] != artifact_name(record.key):
-                    raise UserError(f"{source}: holds the record of {record.key}, which is another cell's")
+                    raise UserError(f"{source}: contains the record of another cell, {record.key}")
             except UserError as error:
                 broken(f"{error}; left out")
                 continue
@@ -55,14 +65,14 @@ def load_project(path: str, option: str = "--from-wandb", broken: Callable[[str]
 
 
 def _artifacts(path: str, option: str) -> Iterator[tuple[str, Any]]:
-    """Artifacts of the type ``record`` that runs of the project logged, with words for where they are."""
+    """Yield the artifacts of type ``record`` of all runs of a project, each with a description of its location."""
     import wandb
 
     runs = wandb.Api(timeout=REACH_SECONDS).runs(path)
     try:
         number = len(runs)
     except ValueError as error:
-        raise UserError(f"{option} {path}: W&B has no such project, or does not show it to this account") from error
+        raise UserError(f"{option} {path}: W&B has no such project, or this account has no access to it") from error
     with bar(number, f"Reading {path} from W&B", unit="runs") as advance:
         for run in runs:
             for artifact in run.logged_artifacts():
@@ -72,56 +82,54 @@ def _artifacts(path: str, option: str) -> Iterator[tuple[str, Any]]:
 
 
 def _content(artifact: Any, folder: Path, source: str) -> bytes:
-    """The bytes of an artifact's record, from the cache where they were read before; an artifact never changes."""
+    """Return the JSON of an artifact's record, from the cache if it was downloaded before; artifacts never change."""
     from requests import HTTPError
 
     name = hashlib.sha256(f"{artifact.id} {artifact.digest}".encode()).hexdigest()[:32]
-    kept = folder / "records" / f"{name}.json"
-    if kept.is_file():
-        return kept.read_bytes()
-    places = [place for place in artifact.manifest.entries if RECORD.fullmatch(str(place))]
-    entry = artifact.get_entry(places[0]) if len(places) == 1 else None
-    # A reference would be fetched from wherever it points to, this machine's own files included.
+    cached = folder / "records" / f"{name}.json"
+    if cached.is_file():
+        return cached.read_bytes()
+    paths = [path for path in artifact.manifest.entries if RECORD.fullmatch(str(path))]
+    entry = artifact.get_entry(paths[0]) if len(paths) == 1 else None
+    # A reference can point to any location, including files of this machine.
     if entry is None or entry.ref is not None:
-        raise UserError(f"{source}: holds no record")
+        raise UserError(f"{source}: contains no record")
     if (entry.size or 0) > LARGEST_BYTES:
         raise UserError(f"{source}: is too large for a record ({entry.size / 2**20:,.0f} MiB)")
-    with tempfile.TemporaryDirectory() as aside:
+    with tempfile.TemporaryDirectory() as temporary:
         try:
-            content = Path(entry.download(root=aside, skip_cache=True)).read_bytes()
+            content = Path(entry.download(root=temporary, skip_cache=True)).read_bytes()
         except HTTPError as error:
             if error.response.status_code != HTTPStatus.NOT_FOUND:
                 raise
-            raise UserError(f"{source}: its file is gone") from error
-    read(content, source)  # what is damaged is not kept
-    with suppress(OSError), replacing(kept) as target:  # without a cache it is only slower
+            raise UserError(f"{source}: its file does not exist") from error
+    read(content, source)  # invalid records are not cached
+    with suppress(OSError), replacing(cached) as target:  # the cache is optional
         target.write_bytes(content)
     return content
 
 
 @contextmanager
-def _told(where: str) -> Iterator[None]:
-    """Turn what W&B objects to into one sentence; end the process that speaks to its server."""
+def _as_user_error(where: str) -> Iterator[None]:
+    """Convert errors of W&B to ``UserError``, and end its service process at the end of the context."""
     try:
         yield
     except UserError:
         raise
     except Exception as error:
-        said = first_line(error)
+        message = first_line(error)
         if _http_status(error) in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            raise UserError(
-                f"{where}: W&B refuses the account that is set up here ({said}); run wandb login"
-            ) from error
-        raise UserError(f"{where}: W&B cannot be reached ({said}); try again later") from error
+            raise UserError(f"{where}: W&B rejects the configured account ({message}); run wandb login") from error
+        raise UserError(f"{where}: W&B cannot be reached ({message}); try again later") from error
     finally:
         end_service(REACH_SECONDS)
 
 
 def _http_status(error: BaseException | None) -> int | None:
-    """The status of the answer that an error of W&B, or one of its causes, came from."""
+    """Return the HTTP status of an error of W&B or of one of its causes, or None."""
     while error is not None:
-        answer = getattr(error, "response", None)
-        if status := getattr(answer, "http_status", None) or getattr(answer, "status_code", None):
+        response = getattr(error, "response", None)
+        if status := getattr(response, "http_status", None) or getattr(response, "status_code", None):
             return int(status)
         error = error.__cause__
     return None

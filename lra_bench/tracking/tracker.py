@@ -14,7 +14,7 @@ from .mirror import Tracker, WandbTracker
 
 
 def tracker(options: TrackerOptions) -> Tracker:
-    """The tracker that ``config.tracker`` asks for: ``wandb`` or ``none``."""
+    """Return the tracker of ``config.tracker``: ``wandb`` or ``none``. Raises ``UserError`` for other values."""
     if options.name == "none" or options.mode == "disabled":
         return Tracker()
     if options.name != "wandb":
@@ -31,8 +31,8 @@ def update(record: Record) -> None:
     """
     if "tracker" not in record.config:
         return
-    follower = tracker(options_from(TrackerOptions, record.config["tracker"], "tracker"))
-    # Online or not at all, so nothing of it has to stay on this machine.
+    run_tracker = tracker(options_from(TrackerOptions, record.config["tracker"], "tracker"))
+    # The run is online, so its local files are not needed afterwards.
     with tempfile.TemporaryDirectory() as folder:
-        follower.resume(record, Path(folder))
-        follower.finish(record)
+        run_tracker.resume(record, Path(folder))
+        run_tracker.finish(record)

@@ -1,4 +1,4 @@
-"""Archives and folders read in one pass; whatever leads out of them, or is damaged, is one sentence."""
+"""Archives and folders are read in one pass; unsafe or damaged ones are user errors of one sentence."""
 
 import bz2
 import gzip
@@ -27,7 +27,7 @@ def everything(name):
 
 
 def write(path, form, files):
-    """``files`` in one of the forms; the path is returned."""
+    """Write ``files`` in one of the forms and return the path."""
     if form == "folder":
         for name, content in files.items():
             (path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -51,8 +51,8 @@ def add(archive, name, content=b"", **header):
     archive.addfile(member, io.BytesIO(content))
 
 
-def refused(path, told):
-    with pytest.raises(UserError, match=told) as caught:
+def refused(path, message):
+    with pytest.raises(UserError, match=message) as caught:
         list(read_files(path, lambda name: False))
     sentence = str(caught.value)
     assert sentence.startswith("task.source: ") and str(path) in sentence and "\n" not in sentence
@@ -74,19 +74,19 @@ def test_every_form_gives_the_same_files(tmp_path, form):
     form=st.sampled_from(FORMS),
 )
 @settings(max_examples=30, deadline=None)
-def test_what_was_written_is_read(tmp_path_factory, files, form):
+def test_written_files_are_read(tmp_path_factory, files, form):
     path = write(tmp_path_factory.mktemp("any") / "data", form, files)
     assert dict(read_files(path, everything)) == files
 
 
-def test_names_lose_what_does_not_matter(tmp_path):
+def test_names_are_normalised(tmp_path):
     with tarfile.open(tmp_path / "dot.tar", "w") as archive:
         add(archive, ".", type=tarfile.DIRTYPE)
         add(archive, "./a//b", b"1")
     assert dict(read_files(tmp_path / "dot.tar", everything)) == {"a/b": b"1"}
 
 
-def test_members_not_wanted_are_not_read(tmp_path, monkeypatch):
+def test_members_that_are_not_selected_are_not_read(tmp_path, monkeypatch):
     path = write(tmp_path / "data.tar", "w:", FILES)
     opened = []
     extract = tarfile.TarFile.extractfile
@@ -97,7 +97,7 @@ def test_members_not_wanted_are_not_read(tmp_path, monkeypatch):
     assert opened == ["neg/2.txt"]
 
 
-def test_an_archive_of_many_members_is_not_remembered(tmp_path):
+def test_reading_an_archive_of_many_members_takes_little_memory(tmp_path):
     path = write(tmp_path / "many.tar", "w:", {f"{number}": b"" for number in range(5_000)})
     import tracemalloc
 
@@ -110,7 +110,7 @@ def test_an_archive_of_many_members_is_not_remembered(tmp_path):
 
 @pytest.mark.parametrize("name", ["../out", "a/../../out", "/etc/out", "..\\out", "C:\\out", "C:/out"])
 @pytest.mark.parametrize("form", ["w:", "w:gz", "zip"])
-def test_names_that_lead_out_are_refused(tmp_path, name, form):
+def test_names_that_lead_out_of_the_archive_are_refused(tmp_path, name, form):
     refused(write(tmp_path / "bad", form, {"good": b"1", name: b"2"}), "leads out")
 
 
@@ -122,7 +122,7 @@ def test_links_and_devices_in_a_tar_are_refused(tmp_path, kind):
     refused(tmp_path / "bad.tar", "evil, which is a link or device")
 
 
-def test_links_and_secrets_in_a_zip_are_refused(tmp_path):
+def test_links_and_encryption_in_a_zip_are_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "bad.zip", "w") as archive:
         link = zipfile.ZipInfo("evil")
         link.external_attr = (stat.S_IFLNK | 0o777) << 16
@@ -135,30 +135,30 @@ def test_links_and_secrets_in_a_zip_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("form", FORMS[1:])
-def test_an_archive_cut_anywhere_is_refused(tmp_path, form):
+def test_a_truncated_archive_is_refused(tmp_path, form):
     files = {f"{number}.bin": random.Random(number).randbytes(700) for number in range(20)}
     whole = write(tmp_path / "whole", form, files).read_bytes()
     end = len(whole) if form != "w:" else len(whole.rstrip(b"\0"))
     cut = tmp_path / "cut"
-    # Cuts of a plain tar between members too, where only the missing end tells.
+    # A plain tar is also cut between members, which only the missing end block reveals.
     for size in {*range(1, end, max(1, end // 60)), *(range(1024, end, 512) if form == "w:" else ()), end - 1}:
         cut.write_bytes(whole[:size])
         refused(cut, "task.source")
 
 
 @pytest.mark.parametrize("form", ["w:gz", "w:bz2", "w:xz", "zip"])
-def test_a_flipped_bit_is_told(tmp_path, form):
+def test_a_flipped_bit_is_a_user_error(tmp_path, form):
     files = {f"{number}.bin": random.Random(number).randbytes(700) for number in range(20)}
     whole = write(tmp_path / "whole", form, files).read_bytes()
-    for place in range(len(whole) // 8, len(whole) * 7 // 8, len(whole) // 40):
-        (tmp_path / "bad").write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
+    for position in range(len(whole) // 8, len(whole) * 7 // 8, len(whole) // 40):
+        (tmp_path / "bad").write_bytes(whole[:position] + bytes([whole[position] ^ 16]) + whole[position + 1 :])
         try:
-            assert dict(read_files(tmp_path / "bad", everything)) == files  # a bit that means nothing
+            assert dict(read_files(tmp_path / "bad", everything)) == files  # a bit without effect
         except UserError as error:
             assert str(tmp_path / "bad") in str(error)
 
 
-def test_a_damaged_header_does_not_pass_for_the_end(tmp_path):
+def test_a_damaged_header_is_not_treated_as_the_end(tmp_path):
     whole = bytearray(write(tmp_path / "whole.tar", "w:", FILES).read_bytes())
     second = whole.index(b"neg/2.txt")
     whole[second] ^= 1
@@ -171,16 +171,16 @@ def test_a_damaged_header_does_not_pass_for_the_end(tmp_path):
     [b"", b"x", b"no archive at all" * 100, gzip.compress(b"no tar in it" * 100)],
     ids=["empty", "a byte", "text", "zipped text"],
 )
-def test_what_is_no_archive_is_told(tmp_path, content):
+def test_other_files_are_user_errors(tmp_path, content):
     (tmp_path / "data").write_bytes(content)
-    refused(tmp_path / "data", "is no folder, tar or zip")
+    refused(tmp_path / "data", "is not a folder, tar or zip")
 
 
-def test_what_is_not_there_is_told(tmp_path):
-    refused(tmp_path / "absent", "is not there")
+def test_a_missing_archive_is_a_user_error(tmp_path):
+    refused(tmp_path / "absent", "does not exist")
 
 
-def test_an_empty_folder_holds_nothing(tmp_path):
+def test_an_empty_folder_contains_no_files(tmp_path):
     assert list(read_files(tmp_path, everything)) == []
 
 
@@ -190,7 +190,7 @@ def test_links_in_folders(tmp_path):
     root = tmp_path / "root"
     write(root, "folder", {"a/1": b"1", "b": b"2"})
     (root / "inside").symlink_to(root / "b")
-    (root / "again").symlink_to(root)  # would never end
+    (root / "again").symlink_to(root)  # following it would not terminate
     (tmp_path / "alias").symlink_to(root)
     assert dict(read_files(tmp_path / "alias", everything)) == {"a/1": b"1", "b": b"2", "inside": b"2"}
     (root / "evil").symlink_to(tmp_path / "secret")
@@ -202,9 +202,9 @@ def test_links_in_folders(tmp_path):
     refused(root, "folder is a link that leads out")
 
 
-def test_what_is_no_file_in_a_folder_does_not_hang(tmp_path):
+def test_a_pipe_in_a_folder_does_not_block(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(UserError, match="pipe is no file"):
+    with pytest.raises(UserError, match="pipe is not a regular file"):
         list(read_files(tmp_path, everything))
     assert list(read_files(tmp_path, lambda name: False)) == []
 
@@ -230,7 +230,7 @@ def test_a_compressed_file_is_a_stream(tmp_path, form):
 
 
 @pytest.mark.parametrize("form", ["gz", "bz2", "xz", "zip"])
-def test_a_compressed_file_cut_short_is_told(tmp_path, form):
+def test_a_truncated_compressed_file_is_a_user_error(tmp_path, form):
     whole = packed(tmp_path / "whole", form, random.Random(0).randbytes(50_000)).read_bytes()
     for size in (len(whole) - 1, len(whole) // 2, 12):
         (tmp_path / "cut").write_bytes(whole[:size])
@@ -241,23 +241,23 @@ def test_a_compressed_file_cut_short_is_told(tmp_path, form):
             file.read()
 
 
-def test_errors_of_the_reader_stay_its_own(tmp_path):
+def test_errors_of_the_calling_code_are_unchanged(tmp_path):
     with pytest.raises(OSError, match="mine"), open_compressed(packed(tmp_path / "a", "gz", b"1")):
         raise OSError("mine")
 
 
-def test_a_zip_of_several_files_is_no_stream(tmp_path):
+def test_a_zip_of_several_files_is_not_opened_as_a_stream(tmp_path):
     with (
-        pytest.raises(UserError, match="holds 2 files instead of one"),
+        pytest.raises(UserError, match="contains 2 files instead of one"),
         open_compressed(write(tmp_path / "two.zip", "zip", {"a": b"", "b": b""})),
     ):
         pass
-    with pytest.raises(UserError, match="is not there"), open_compressed(tmp_path / "absent"):
+    with pytest.raises(UserError, match="does not exist"), open_compressed(tmp_path / "absent"):
         pass
 
 
 @pytest.mark.parametrize("form", ["w:", "w:gz", "w:xz"])
-def test_one_large_file_of_a_tar_is_a_stream(tmp_path, form):
+def test_a_large_file_of_a_tar_is_a_stream(tmp_path, form):
     content = random.Random(0).randbytes(1 << 20)
     path = write(tmp_path / "archive", form, {"first": b"no", "large": content, "last": b"no"})
     with open_inside(path, lambda name: name == "large") as stream:
@@ -275,7 +275,7 @@ def test_one_large_file_of_a_tar_is_a_stream(tmp_path, form):
         stream.read()
 
 
-def test_a_file_behind_a_way_out_is_not_opened(tmp_path):
+def test_a_file_after_an_unsafe_name_is_not_opened(tmp_path):
     with tarfile.open(tmp_path / "archive", "w") as archive:
         add(archive, "../large")
         add(archive, "large", b"content")
@@ -283,8 +283,8 @@ def test_a_file_behind_a_way_out_is_not_opened(tmp_path):
         pass
 
 
-def bomb(path, form, size):
-    """An archive of zeros that would fill ``size`` bytes, made without holding them."""
+def decompression_bomb(path, form, size):
+    """Write an archive of zeros that unpacks to ``size`` bytes, without keeping them in memory."""
     if form == "zip":
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a", "w") as inside:
             for _ in range(size >> 20):
@@ -302,15 +302,15 @@ def bomb(path, form, size):
 
 
 @pytest.mark.parametrize("form", ["w:gz", "w:bz2", "w:xz", "zip"])
-def test_what_is_packed_to_fill_the_memory_is_refused(tmp_path, form, monkeypatch):
+def test_a_decompression_bomb_is_refused(tmp_path, form, monkeypatch):
     monkeypatch.setattr(archives, "SMALL_BYTES", 1 << 20)
-    path = bomb(tmp_path / "bomb", form, 16 << 20)
-    refused(path, "unpacks to more than 250 times its size")  # passed over, which unpacks it too
+    path = decompression_bomb(tmp_path / "bomb", form, 16 << 20)
+    refused(path, "unpacks to more than 250 times its size")  # skipping the member decompresses it too
     with pytest.raises(UserError, match="unpacks to more"):
         list(read_files(path, everything))
 
 
-def test_a_compressed_file_that_fills_the_memory_is_refused(tmp_path, monkeypatch):
+def test_a_compressed_file_of_extreme_ratio_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(archives, "SMALL_BYTES", 1 << 20)
     (tmp_path / "line.gz").write_bytes(gzip.compress(bytes(16 << 20)))
     with open_compressed(tmp_path / "line.gz") as stream, pytest.raises(UserError, match="unpacks to more"):
@@ -318,16 +318,16 @@ def test_a_compressed_file_that_fills_the_memory_is_refused(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("form", ["folder", "w:", "zip"])
-def test_a_member_larger_than_any_data_is_refused_before_it_is_held(tmp_path, form, monkeypatch):
+def test_a_member_that_is_too_large_is_refused_before_it_is_read(tmp_path, form, monkeypatch):
     monkeypatch.setattr(archives, "LARGEST_MEMBER_BYTES", 1000)
     path = write(tmp_path / "data", form, {"large": bytes(1001), "small": bytes(1000)})
     assert dict(read_files(path, lambda name: name == "small")) == {"small": bytes(1000)}
-    with pytest.raises(UserError, match=r"large in .* is larger \(1,001 bytes\) than any"):
+    with pytest.raises(UserError, match=r"large in .* is larger \(1,001 bytes\) than any known file"):
         list(read_files(path, everything))
 
 
 def sparse(size):
-    """A member of a tar in GNU's old format that claims ``size`` bytes and holds none."""
+    """Return a member of a tar in the old GNU format that claims ``size`` bytes and contains none."""
     header = tarfile.TarInfo(f"{size}")
     header.type = tarfile.GNUTYPE_SPARSE
     block = bytearray(header.tobuf(tarfile.GNU_FORMAT))
@@ -341,7 +341,7 @@ def sparse(size):
 
 @pytest.mark.parametrize("form", ["w:", "w:gz"])
 def test_sparse_members_are_refused(tmp_path, form):
-    """A hundred and twenty of them, each as large as a member may be, in a few kilobytes."""
+    """An archive of a few kilobytes with 120 members of the largest accepted size."""
     content = sparse(archives.LARGEST_MEMBER_BYTES) * 120 + bytes(1024)
     (tmp_path / "sparse.tar").write_bytes(content if form == "w:" else gzip.compress(content))
     with tarfile.open(tmp_path / "sparse.tar") as archive:
@@ -358,18 +358,18 @@ def test_sparse_members_of_pax_are_refused(tmp_path):
     refused(tmp_path / "pax.tar", "sparse file")
 
 
-def test_zips_whose_files_claim_too_much_together_are_refused(tmp_path, monkeypatch):
-    """Each alone is small enough."""
+def test_zips_whose_files_claim_too_large_a_total_size_are_refused(tmp_path, monkeypatch):
+    """Each file alone is small enough."""
     monkeypatch.setattr(archives, "SMALL_BYTES", 1 << 20)
     path = write(tmp_path / "many.zip", "zip", {f"{number}": bytes(1 << 19) for number in range(20)})
     refused(path, "unpacks to more than 250 times its size")
 
 
-def test_files_of_a_zip_that_overlap_are_refused(tmp_path):
+def test_overlapping_files_of_a_zip_are_refused(tmp_path):
     path = write(tmp_path / "overlap.zip", "zip", {"a": b"1" * 100, "b": b"2" * 100})
     content = bytearray(path.read_bytes())
     second = content.rindex(b"PK\x01\x02")
-    content[second + 42 : second + 46] = bytes(4)  # where the second begins: at the first
+    content[second + 42 : second + 46] = bytes(4)  # set the offset of the second file to that of the first
     path.write_bytes(content)
     refused(path, "b, which overlaps another file")
 
@@ -378,10 +378,10 @@ def test_files_of_a_zip_that_overlap_are_refused(tmp_path):
 def test_zips_that_are_not_deflated_are_refused(tmp_path, method):
     with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as archive:
         archive.writestr("a", bytes(1000))
-    refused(tmp_path / "a.zip", "a, which is not packed by deflate")
+    refused(tmp_path / "a.zip", "a, which is not compressed by deflate")
 
 
-def test_nothing_unpacks_to_more_than_an_absolute_size(tmp_path, monkeypatch):
+def test_an_absolute_limit_applies_to_the_unpacked_size(tmp_path, monkeypatch):
     monkeypatch.setattr(archives, "LARGEST_TOTAL_BYTES", 1 << 20)
     files = {"a": random.Random(0).randbytes(1 << 20), "b": b"b"}
     for form in ("w:gz", "w:xz", "zip"):
@@ -409,7 +409,7 @@ def member(name, size, **fields):
     ],
     ids=["a file", "a long name", "a header of pax", "a negative size", "a negative size of a header"],
 )
-def test_a_size_that_a_tar_announces_is_not_allocated(tmp_path, form, content):
+def test_sizes_claimed_by_a_tar_are_not_allocated(tmp_path, form, content):
     import tracemalloc
 
     (tmp_path / "data").write_bytes(PACKERS[form](content))

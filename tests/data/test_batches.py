@@ -1,4 +1,4 @@
-"""Batches against loops over the rows, their order as a pure function of seed and step."""
+"""Batches equal loops over the examples; their order is a pure function of seed and step."""
 
 import time
 from typing import Any
@@ -49,18 +49,18 @@ def test_batch_equals_a_loop():
     assert batch.inputs.dtype == batch.lengths.dtype == batch.targets.dtype == torch.int64
     assert batch.targets.tolist() == [i % 10 for i in indices]
     assert batch.lengths.tolist() == [len(tokens[i]) for i in indices]
-    for place, i in zip(batch.inputs.tolist(), indices, strict=True):
-        assert place == tokens[i] + [0] * (batch.width - len(tokens[i]))
+    for row, i in zip(batch.inputs.tolist(), indices, strict=True):
+        assert row == tokens[i] + [0] * (batch.width - len(tokens[i]))
 
 
 @pytest.mark.parametrize(
     ("longest", "width"), [(1, 64), (64, 64), (65, 128), (450, 500), (500, 500), (501, 512), (900, 960)]
 )
-def test_width_is_rounded_up_but_not_past_the_training_length(longest, width):
+def test_width_is_rounded_up_at_most_to_the_training_length(longest, width):
     assert rows_of([[1] * longest]).batch([0]).width == width
 
 
-def test_width_can_be_given():
+def test_width_can_be_set():
     rows = rows_of([[1] * 100, [2] * 3])
     assert rows.batch([0, 1], pad_to=700).width == 700
     assert rows.batch([1], multiple=1).width == 3
@@ -68,13 +68,13 @@ def test_width_can_be_given():
         rows.batch([0], pad_to=99)
 
 
-def test_a_batch_without_padding_is_known_to_be_full():
+def test_full_is_set_for_batches_without_padding():
     rows = rows_of([[1] * 64, [2] * 64, [3] * 5])
     assert rows.batch([0, 1]).full is True
     assert rows.batch([0, 2]).full is False
 
 
-def test_matching_rows_hold_two_documents():
+def test_matching_examples_have_two_documents():
     pairs = [[[1, 2, 3], [4]], [[], [5, 6]]]
     made = datasets.Dataset(pa.table({"tokens": pa.array(pairs, pa.list_(pa.list_(pa.uint8()))), "target": [1, 0]}))
     rows = Rows(made, spec("matching"))
@@ -121,11 +121,11 @@ def test_assembling_a_training_batch_takes_well_under_a_millisecond():
 
 @given(st.integers(1, 40), st.integers(1, 50), st.integers(0, 2**31))
 @settings(max_examples=60, deadline=None)
-def test_epochs_are_permutations_and_batches_run_across_them(count, batch_size, seed):
+def test_epochs_are_permutations_and_batches_may_contain_two_epochs(count, batch_size, seed):
     batches = ShuffledBatches(rows_of([[1]] * count), batch_size, seed)
-    drawn = np.concatenate([batches.indices(step) for step in range(3 * count // batch_size + 2)])
+    sampled = np.concatenate([batches.indices(step) for step in range(3 * count // batch_size + 2)])
     for epoch in range(3):
-        assert sorted(drawn[epoch * count : (epoch + 1) * count].tolist()) == list(range(count))
+        assert sorted(sampled[epoch * count : (epoch + 1) * count].tolist()) == list(range(count))
 
 
 def test_order_is_a_pure_function_of_seed_and_step():
@@ -144,16 +144,16 @@ def test_order_is_a_pure_function_of_seed_and_step():
 
 
 def test_the_order_of_one_seed_never_changes():
-    # Checkpoints resume in the middle of it: another order would train on rows twice.
+    # Checkpoints resume in the middle of an epoch, so another order would repeat examples.
     assert ShuffledBatches(rows_of([[1]] * 10), 10, seed=3).indices(0).tolist() == [9, 6, 0, 2, 1, 4, 7, 5, 3, 8]
 
 
-def test_no_rows_is_an_error():
+def test_an_empty_split_is_an_error():
     with pytest.raises(ValueError, match="no rows"):
         ShuffledBatches(rows_of([]), 4, seed=0)
 
 
-def test_evaluation_visits_every_row_once_from_short_to_long():
+def test_evaluation_visits_every_example_once_from_short_to_long():
     tokens = ragged(101)
     rows = rows_of(tokens)
     visited, longest = [], 0

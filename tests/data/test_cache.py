@@ -1,4 +1,4 @@
-"""The cache: what is in it is whole, made once, and rebuilt when it is damaged."""
+"""The cache: data sets are complete, built once, and rebuilt if they are damaged."""
 
 import json
 import multiprocessing
@@ -21,7 +21,7 @@ def rows(count=5):
 
 
 class Maker:
-    """Counts how often the cache asked for the data."""
+    """A builder that counts its calls."""
 
     def __init__(self, count=5):
         self.count, self.calls = count, 0
@@ -41,7 +41,7 @@ def arrow_file(cache, name="toy", key="k1"):
     return next(cache.path(name, key).glob("*.arrow"))
 
 
-def test_makes_once_and_returns_the_same_rows(tmp_path):
+def test_a_data_set_is_built_once(tmp_path):
     cache, maker = Cache(tmp_path), Maker()
     first = get(cache, maker)
     second = get(Cache(tmp_path), maker)
@@ -51,7 +51,7 @@ def test_makes_once_and_returns_the_same_rows(tmp_path):
     assert maker.calls == 2
 
 
-def test_manifest_holds_size_and_checksum_of_every_file(tmp_path):
+def test_the_manifest_contains_size_and_checksum_of_every_file(tmp_path):
     cache = Cache(tmp_path)
     get(cache, Maker())
     folder = cache.path("toy", "k1")
@@ -63,15 +63,15 @@ def test_manifest_holds_size_and_checksum_of_every_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
-        ("half", r"toy-k1: data.*\.arrow has [\d,]+ bytes instead of [\d,]+; it is rebuilt"),
-        ("missing", r"toy-k1: data.*\.arrow is missing; it is rebuilt"),
-        ("no manifest", r"toy-k1: manifest\.json is missing or damaged; it is rebuilt"),
-        ("cut manifest", r"toy-k1: manifest\.json is missing or damaged; it is rebuilt"),
+        ("half", r"toy-k1: data.*\.arrow has [\d,]+ bytes instead of [\d,]+; rebuilding it"),
+        ("missing", r"toy-k1: data.*\.arrow is missing; rebuilding it"),
+        ("no manifest", r"toy-k1: manifest\.json is missing or damaged; rebuilding it"),
+        ("cut manifest", r"toy-k1: manifest\.json is missing or damaged; rebuilding it"),
     ],
 )
-def test_a_damaged_folder_is_rebuilt_and_said_so(tmp_path, capfd, damage, told):
+def test_a_damaged_folder_is_rebuilt_with_a_message(tmp_path, capfd, damage, message):
     cache, maker = Cache(tmp_path), Maker(200)
     get(cache, maker)
     capfd.readouterr()
@@ -86,12 +86,12 @@ def test_a_damaged_folder_is_rebuilt_and_said_so(tmp_path, capfd, damage, told):
         os.truncate(manifest, 20)
     assert get(cache, maker).to_dict() == rows(200).to_dict()
     assert maker.calls == 2
-    assert re.fullmatch(told, capfd.readouterr().err.strip())
+    assert re.fullmatch(message, capfd.readouterr().err.strip())
     get(cache, maker)
     assert maker.calls == 2
 
 
-def test_same_size_but_unreadable_is_rebuilt_too(tmp_path, capfd):
+def test_an_unreadable_file_of_the_same_size_is_rebuilt(tmp_path, capfd):
     cache, maker = Cache(tmp_path), Maker()
     get(cache, maker)
     arrow_file(cache).write_bytes(b"x" * arrow_file(cache).stat().st_size)
@@ -99,7 +99,7 @@ def test_same_size_but_unreadable_is_rebuilt_too(tmp_path, capfd):
     assert maker.calls == 2 and "cannot be read" in capfd.readouterr().err
 
 
-def test_verify_finds_a_flipped_byte_that_sizes_do_not_show(tmp_path):
+def test_verify_detects_a_flipped_bit(tmp_path):
     cache = Cache(tmp_path)
     get(cache, Maker(200))
     assert cache.verify("toy", "k1") == []
@@ -108,14 +108,14 @@ def test_verify_finds_a_flipped_byte_that_sizes_do_not_show(tmp_path):
     content[len(content) // 2] ^= 1
     file.write_bytes(bytes(content))
     assert cache.verify("toy", "k1") == [file.name]
-    assert get(cache, Maker(200)).num_rows == 200  # sizes agree, so opening does not see it
+    assert get(cache, Maker(200)).num_rows == 200  # sizes are equal, so opening does not detect it
     file.unlink()
     assert cache.verify("toy", "k1") == [file.name]
     assert cache.verify("toy", "unknown") == [MANIFEST]
 
 
 def test_tables_are_saved_one_at_a_time(tmp_path):
-    """64 tables of 4 MiB stay far below their sum in memory, pages of mapped files among it."""
+    """Saving 64 tables of 4 MiB takes much less memory than their sum, including pages of mapped files."""
     code = """
 import resource, sys, numpy, pyarrow, datasets
 from pathlib import Path
@@ -136,28 +136,28 @@ print(peak() - before, len(saved), saved[63]["tokens"][-1])
     assert (rows, last) == (64, 63) and grown_mb < 64
 
 
-def test_a_failed_make_leaves_nothing(tmp_path):
+def test_a_failed_build_leaves_nothing(tmp_path):
     cache = Cache(tmp_path)
 
     def fail(advance):
-        raise UserError("task.source: is no good")
+        raise UserError("task.source: is invalid")
 
-    with pytest.raises(UserError, match="is no good"):
+    with pytest.raises(UserError, match="is invalid"):
         cache.dataset("toy", "k1", fail, 1, "making toys")
     assert cache.entries() == []
     assert [path.name for path in (tmp_path / "data").iterdir() if not path.name.endswith(".lock")] == []
     assert len(get(cache, Maker())) == 5
 
 
-def test_what_a_killed_builder_left_is_swept_and_never_listed(tmp_path):
+def test_files_of_a_killed_builder_are_removed_and_not_listed(tmp_path):
     cache = Cache(tmp_path)
     get(cache, Maker())
-    left = cache.path("toy", "k2").with_name("toy-k2.building-dead")
-    left.mkdir()
-    (left / MANIFEST).write_text((cache.path("toy", "k1") / MANIFEST).read_text())
+    temporary = cache.path("toy", "k2").with_name("toy-k2.building-dead")
+    temporary.mkdir()
+    (temporary / MANIFEST).write_text((cache.path("toy", "k1") / MANIFEST).read_text())
     assert [(entry.name, entry.key) for entry in cache.entries()] == [("toy", "k1")]
     get(cache, Maker(), key="k2")
-    assert not left.exists()
+    assert not temporary.exists()
 
 
 def test_entries_and_remove(tmp_path):
@@ -199,13 +199,13 @@ def test_two_processes_build_once(tmp_path):
     assert built.value == 1
 
 
-def test_an_unusable_root_is_one_sentence(tmp_path):
+def test_an_unusable_root_is_a_user_error(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="LRA_BENCH_CACHE="):
         get(Cache(tmp_path / "file"), Maker())
 
 
-def test_bars_of_datasets_stay_silent_and_are_put_back(tmp_path, capfd):
+def test_progress_bars_of_datasets_are_disabled_and_restored(tmp_path, capfd):
     datasets.enable_progress_bars()
     get(Cache(tmp_path), Maker())
     assert not datasets.are_progress_bars_disabled()
@@ -216,7 +216,7 @@ def test_bars_of_datasets_stay_silent_and_are_put_back(tmp_path, capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_names_that_would_leave_the_folder_are_refused(tmp_path):
+def test_names_outside_the_folder_are_refused(tmp_path):
     for name, key in [("../x", "k"), ("x", "a/b"), ("", "k")]:
         with pytest.raises(ValueError, match="file name"):
             Cache(tmp_path).path(name, key)
@@ -234,7 +234,7 @@ def test_import_is_cheap():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
 
 
-def test_digests_are_remembered_until_the_file_changes(tmp_path, monkeypatch):
+def test_digests_are_cached_until_the_file_changes(tmp_path, monkeypatch):
     file, memory = tmp_path / "file", tmp_path / "memory"
     file.write_bytes(b"one")
     first = sha256_of_file(file, memory)
@@ -245,4 +245,4 @@ def test_digests_are_remembered_until_the_file_changes(tmp_path, monkeypatch):
     assert sha256_of_file(file, memory) == "read again"
     next(memory.iterdir()).write_text("{")
     assert sha256_of_file(file, memory) == "read again"
-    assert sha256_of_file(file, file) == "read again"  # a memory that is no folder is no error
+    assert sha256_of_file(file, file) == "read again"  # a cache that is not a folder is not an error

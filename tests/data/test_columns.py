@@ -1,4 +1,4 @@
-"""Flat views of list columns against the rows that datasets itself returns, and proof that nothing is copied."""
+"""Flat views of list columns equal the rows returned by ``datasets`` and share its memory."""
 
 import datasets
 import numpy as np
@@ -26,7 +26,7 @@ def dataset(column, kind, rows_per_chunk=2, name="tokens"):
 
 @pytest.fixture(params=["in memory", "on disk", "sliced", "selected", "shuffled"])
 def stored(request, tmp_path):
-    """Changes a data set in a way that keeps its rows in memory, on disk, as a slice or behind indices."""
+    """Return a function that converts a data set to one in memory, on disk, sliced or with indices."""
 
     def store(made):
         if request.param == "on disk":
@@ -51,7 +51,7 @@ def without_bars():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_are_those_of_the_data_set(kind, stored):
+def test_rows_equal_those_of_the_data_set(kind, stored):
     arrow, column = KINDS[kind]
     made = stored(dataset(column, arrow))
     read = ListColumn(made, "tokens")
@@ -125,21 +125,21 @@ def test_offsets_beyond_32_bits_do_not_wrap():
     assert len(read.row(rows - 1)) == length
 
 
-def test_numbers_follow_the_order_of_rows(stored):
+def test_numbers_are_in_the_order_of_rows(stored):
     made = stored(datasets.Dataset.from_dict({"target": [5, 3, 8, 1, 2]}))
     assert numbers(made, "target").tolist() == made["target"][:]
 
 
-def test_mistakes_are_named():
+def test_invalid_columns_are_errors():
     with pytest.raises(ValueError, match="no column values"):
         ListColumn(dataset(RAGGED, pa.list_(pa.uint8())), "values")
     with pytest.raises(ValueError, match="missing rows"):
         ListColumn(dataset([[1], None], pa.list_(pa.uint8())), "tokens")
     with pytest.raises(ValueError, match="number of channels"):
         ListColumn(dataset([[[1, 2], [3]]], pa.list_(pa.list_(pa.uint8()))), "tokens")
-    with pytest.raises(ValueError, match="another number of lists"):
+    with pytest.raises(ValueError, match="contains another number of lists"):
         ListColumn(dataset([[[1], [2], [3]]], pa.list_(pa.list_(pa.uint8()))), "tokens", documents=True)
-    with pytest.raises(ValueError, match="holds no lists"):
+    with pytest.raises(ValueError, match="contains no lists"):
         ListColumn(datasets.Dataset.from_dict({"tokens": [1, 2]}), "tokens")
     assert is_list(dataset(RAGGED, pa.list_(pa.uint8())), "tokens")
     assert not is_list(datasets.Dataset.from_dict({"tokens": [1, 2]}), "tokens")

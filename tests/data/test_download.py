@@ -1,4 +1,4 @@
-"""Official files arrive whole and checked, or not at all, whatever the network does."""
+"""Downloads are complete and verified or absent, under all network failures."""
 
 import hashlib
 import random
@@ -27,7 +27,7 @@ def host():
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch):
+def short_timeouts(monkeypatch):
     for name, value in {"PAUSE_SECONDS": 0.0, "CONNECT_SECONDS": 0.5, "READ_SECONDS": 0.5}.items():
         monkeypatch.setattr(transfer, name, value)
     for name in ("HF_ENDPOINT", "HF_HUB_OFFLINE", "LRA_BENCH_OFFLINE"):
@@ -38,15 +38,15 @@ def visible(folder):
     return sorted(path.name for path in folder.iterdir() if not path.name.endswith(".lock"))
 
 
-def refused(told, remote, folder):
-    with pytest.raises(UserError, match=told) as caught:
+def refused(message, remote, folder):
+    with pytest.raises(UserError, match=message) as caught:
         download(remote, folder)
     assert str(caught.value).startswith("task.source: ") and "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def start(remote, folder):
-    """A process of its own that downloads and prints the path."""
+    """Start a subprocess that downloads a file and prints its path."""
     code = "import sys; from pathlib import Path; from lra_bench.data.download import Remote, download\n"
     code += "print(download(Remote(sys.argv[1], sys.argv[2], sys.argv[3]), Path(sys.argv[4])))"
     command = [sys.executable, "-c", code, remote.url, remote.file, remote.sha256, str(folder)]
@@ -54,7 +54,7 @@ def start(remote, folder):
 
 
 @pytest.mark.parametrize("known", [{}, {"sha256": SHA256}, {"md5": MD5}, {"size_bytes": len(CONTENT)}])
-def test_a_file_is_fetched_once(host, tmp_path, known):
+def test_a_file_is_downloaded_once(host, tmp_path, known):
     remote = Remote(host.url("data.bin"), "here.bin", **known)
     path = download(remote, tmp_path / "raw")
     assert path == tmp_path / "raw" / "here.bin" and path.read_bytes() == CONTENT
@@ -66,29 +66,29 @@ def test_a_known_file_is_not_read_again(host, tmp_path, monkeypatch):
     remote = Remote(host.url("data.bin"), "data.bin", sha256=SHA256)
     path = download(remote, tmp_path / "raw", tmp_path / "memory")
     download(remote, tmp_path / "raw", tmp_path / "memory")
-    monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("it was read again"))
+    monkeypatch.setattr(hashlib, "file_digest", lambda *_: pytest.fail("the file was read again"))
     assert download(remote, tmp_path / "raw", tmp_path / "memory") == path
 
 
 @pytest.mark.parametrize("versions", [True, False])
-def test_a_broken_connection_is_taken_up_again(host, tmp_path, versions):
+def test_an_interrupted_connection_is_resumed(host, tmp_path, versions):
     host.versions, host.breaks, host.break_after = versions, 7, 100_000
     assert download(Remote(host.url("data.bin"), "data.bin", sha256=SHA256), tmp_path).read_bytes() == CONTENT
     assert host.requests == [("data.bin", first) for first in range(0, 800_000, 100_000)]
 
 
-def test_a_part_of_an_earlier_run_is_continued(host, tmp_path, monkeypatch):
+def test_a_partial_file_of_an_earlier_run_is_resumed(host, tmp_path, monkeypatch):
     host.breaks, host.break_after = 1, 300_000
     remote = Remote(host.url("data.bin"), "data.bin", sha256=SHA256)
     with monkeypatch.context() as patch:
         patch.setattr(transfer, "ATTEMPTS", 1)
-        refused("the connection broke off", remote, tmp_path)
+        refused("the connection was interrupted", remote, tmp_path)
     assert visible(tmp_path) == ["data.bin.part", "data.bin.part.version"]
     assert download(remote, tmp_path).read_bytes() == CONTENT
     assert host.requests == [("data.bin", 0), ("data.bin", 300_000)] and visible(tmp_path) == ["data.bin"]
 
 
-def test_a_killed_download_is_continued(host, tmp_path):
+def test_a_killed_download_is_resumed(host, tmp_path):
     host.trickle_seconds = 0.05
     remote = Remote(host.url("data.bin"), "data.bin", sha256=SHA256)
     child = start(remote, tmp_path)
@@ -105,68 +105,70 @@ def test_a_killed_download_is_continued(host, tmp_path):
     assert host.requests == [("data.bin", 0), ("data.bin", have)]
 
 
-def test_a_host_without_ranges_starts_over(host, tmp_path):
+def test_without_range_support_the_download_starts_over(host, tmp_path):
     host.ranges, host.breaks, host.break_after = False, 2, 600_000
     assert download(Remote(host.url("data.bin"), "data.bin", sha256=SHA256), tmp_path).read_bytes() == CONTENT
     assert len(host.requests) == 3
 
 
-def test_another_version_is_not_glued_on(host, tmp_path):
+def test_a_partial_file_of_another_version_is_discarded(host, tmp_path):
     (tmp_path / "data.bin.part").write_bytes(b"old" * 1000)
     (tmp_path / "data.bin.part.version").write_text('"old"')
     assert download(Remote(host.url("data.bin"), "data.bin"), tmp_path).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("content", [CONTENT, CONTENT + b"x"])
-def test_a_part_as_long_as_the_file_or_longer(host, tmp_path, content):
+def test_a_partial_file_as_long_as_the_file_or_longer(host, tmp_path, content):
     (tmp_path / "data.bin.part").write_bytes(content)
     assert download(Remote(host.url("data.bin"), "data.bin", sha256=SHA256), tmp_path).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("known", [{"sha256": SHA256}, {"md5": MD5}, {"size_bytes": len(CONTENT)}])
-def test_wrong_bytes_are_thrown_away(host, tmp_path, known):
+def test_a_wrong_file_is_deleted(host, tmp_path, known):
     host.files["data.bin"] = b"x" + CONTENT[: -1 if "size_bytes" not in known else None]
     (kind,) = known
-    told = refused(
-        rf"{host.url('data.bin')} sent has .* and was thrown away", Remote(host.url("data.bin"), "a", **known), tmp_path
+    message = refused(
+        rf"the file from {host.url('data.bin')} has .* and was deleted",
+        Remote(host.url("data.bin"), "a", **known),
+        tmp_path,
     )
-    assert (kind in told or "1,000,001 bytes instead of 1,000,000" in told) and visible(tmp_path) == []
+    assert (kind in message or "1,000,001 bytes instead of 1,000,000" in message) and visible(tmp_path) == []
     host.files["data.bin"] = CONTENT
     assert download(Remote(host.url("data.bin"), "a", **known), tmp_path).read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("known", [{}, {"size_bytes": len(CONTENT)}, {"sha256": SHA256}])
 @pytest.mark.parametrize("excess", [1, 1 << 40])
-def test_a_host_that_sends_more_than_it_tells_is_stopped(host, tmp_path, known, excess):
+def test_a_body_longer_than_its_reported_length_is_rejected(host, tmp_path, known, excess):
     host.excess = excess
     remote = Remote(host.url("data.bin"), "a", **known)
-    told = refused("has more than 1,000,000 bytes and was thrown away", remote, tmp_path)
-    assert host.url("data.bin") in told and visible(tmp_path) == [] and len(host.requests) == 1
-    assert host.sent < len(CONTENT) + (32 << 20)  # what lies in buffers between
+    message = refused("has more than 1,000,000 bytes and was deleted", remote, tmp_path)
+    assert host.url("data.bin") in message and visible(tmp_path) == [] and len(host.requests) == 1
+    assert host.sent < len(CONTENT) + (32 << 20)  # allowance for network buffers
     host.excess = 0
     assert download(remote, tmp_path).read_bytes() == CONTENT
 
 
-def test_a_host_that_tells_no_length_is_stopped_at_the_known_size(host, tmp_path):
+def test_a_body_without_length_is_limited_by_the_known_size(host, tmp_path):
     host.excess, host.lengths = 1 << 40, False
     remote = Remote(host.url("data.bin"), "a", size_bytes=len(CONTENT))
-    refused("has more than 1,000,000 bytes and was thrown away", remote, tmp_path)
+    refused("has more than 1,000,000 bytes and was deleted", remote, tmp_path)
     assert visible(tmp_path) == [] and host.sent < len(CONTENT) + (32 << 20)
     host.excess = 0
     assert download(remote, tmp_path).read_bytes() == CONTENT
 
 
-def test_a_host_of_whose_file_nothing_is_known_is_stopped_somewhere(host, tmp_path, monkeypatch):
+def test_a_body_of_unknown_size_is_limited(host, tmp_path, monkeypatch):
     monkeypatch.setattr(transfer, "LARGEST_BYTES", 2 * len(CONTENT))
     host.excess, host.lengths = 1 << 40, False
-    refused("has more than 2,000,000 bytes and was thrown away", Remote(host.url("data.bin"), "a"), tmp_path)
+    refused("has more than 2,000,000 bytes and was deleted", Remote(host.url("data.bin"), "a"), tmp_path)
     assert visible(tmp_path) == [] and host.sent < len(CONTENT) + (32 << 20)
 
 
-def test_a_file_that_is_told_to_be_longer_is_not_fetched(host, tmp_path):
+def test_a_file_with_a_larger_reported_length_is_not_downloaded(host, tmp_path):
     host.trickle_seconds = 0.05
     remote = Remote(host.url("data.bin"), "a", size_bytes=1000)
-    refused("has 1,000,000 bytes instead of 1,000 and was thrown away", remote, tmp_path)
+    refused("has 1,000,000 bytes instead of 1,000 and was deleted", remote, tmp_path)
     assert visible(tmp_path) == [] and host.sent < len(CONTENT) // 2
 
 
@@ -182,58 +184,58 @@ def test_a_file_that_is_told_to_be_longer_is_not_fetched(host, tmp_path):
         "nonsense",
     ],
 )
-def test_a_part_that_contradicts_itself_is_not_glued_on(host, tmp_path, span):
+def test_a_part_with_an_inconsistent_range_is_discarded(host, tmp_path, span):
     (tmp_path / "a.part").write_bytes(b"x" * 300_000)
     host.spans = span
     assert download(Remote(host.url("data.bin"), "a"), tmp_path).read_bytes() == CONTENT
     assert host.requests == [("data.bin", 300_000), ("data.bin", 0)]
 
 
-def test_a_continued_part_is_stopped_at_the_size_of_the_whole(host, tmp_path):
+def test_a_resumed_download_is_limited_by_the_total_size(host, tmp_path):
     (tmp_path / "a.part").write_bytes(CONTENT[:300_000])
     host.excess = 1 << 40
     host.spans = f"bytes 300000-999999/{len(CONTENT)}"
-    refused("has more than 1,000,000 bytes and was thrown away", Remote(host.url("data.bin"), "a"), tmp_path)
+    refused("has more than 1,000,000 bytes and was deleted", Remote(host.url("data.bin"), "a"), tmp_path)
     assert visible(tmp_path) == [] and host.requests == [("data.bin", 300_000)]
 
 
-def test_a_wrong_part_is_thrown_away(host, tmp_path):
+def test_a_wrong_partial_file_is_deleted(host, tmp_path):
     (tmp_path / "a.part").write_bytes(b"wrong")
-    refused("thrown away", Remote(host.url("data.bin"), "a", sha256=SHA256), tmp_path)
+    refused("was deleted", Remote(host.url("data.bin"), "a", sha256=SHA256), tmp_path)
     assert download(Remote(host.url("data.bin"), "a", sha256=SHA256), tmp_path).read_bytes() == CONTENT
 
 
-def test_another_file_of_that_name_is_kept(host, tmp_path):
+def test_a_different_file_of_the_same_name_is_kept(host, tmp_path):
     (tmp_path / "a").write_bytes(b"mine")
     refused(f"{tmp_path / 'a'} has sha256 .* move it away", Remote(host.url("data.bin"), "a", sha256=SHA256), tmp_path)
     assert (tmp_path / "a").read_bytes() == b"mine" and host.requests == []
 
 
-def test_bytes_labelled_as_encoded_stay_as_they_are(host, tmp_path):
+def test_content_encoding_is_ignored(host, tmp_path):
     host.headers["Content-Encoding"] = "gzip"
     assert download(Remote(host.url("data.bin"), "a.gz", sha256=SHA256), tmp_path).read_bytes() == CONTENT
 
 
-def test_passing_troubles_are_waited_out_and_others_told(host, tmp_path):
+def test_transient_errors_are_retried_and_others_reported(host, tmp_path):
     remote = Remote(host.url("data.bin"), "a", sha256=SHA256)
     host.statuses = [503, 429, 500]
     assert download(remote, tmp_path).read_bytes() == CONTENT
     host.statuses = [503] * 99
-    refused("a cannot be fetched .the host answers 503", remote, tmp_path / "second")
+    refused("a cannot be downloaded .the host returned 503", remote, tmp_path / "second")
     assert len(host.requests) == 4 + transfer.ATTEMPTS
     host.statuses = []
-    told = refused("the host answers 404", Remote(host.url("gone"), "a"), tmp_path / "third")
-    assert f"fetch {host.url('gone')} (as a) into {tmp_path / 'third'}" in told and "task.source=PATH" in told
+    message = refused("the host returned 404", Remote(host.url("gone"), "a"), tmp_path / "third")
+    assert f"download {host.url('gone')} (as a) into {tmp_path / 'third'}" in message and "task.source=PATH" in message
     assert len(host.requests) == 4 + transfer.ATTEMPTS + 1
 
 
-def test_a_host_that_breaks_again_and_again_is_given_up(host, tmp_path):
+def test_the_number_of_attempts_is_limited(host, tmp_path):
     host.breaks, host.break_after = 999, 0
-    refused("the connection broke off", Remote(host.url("data.bin"), "a"), tmp_path)
+    refused("the connection was interrupted", Remote(host.url("data.bin"), "a"), tmp_path)
     assert len(host.requests) == transfer.ATTEMPTS
 
 
-def test_a_closed_port_is_told_at_once(tmp_path):
+def test_a_closed_port_is_reported_immediately(tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/data.bin"
@@ -242,18 +244,18 @@ def test_a_closed_port_is_told_at_once(tmp_path):
     assert time.monotonic() - began < 2
 
 
-def test_a_silent_host_is_no_hang(host, tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections and never answers
+def test_a_host_that_does_not_respond_is_a_timeout(host, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections and never responds
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/data.bin"
         began = time.monotonic()
-        refused("127.0.0.1 does not answer", Remote(url, "a"), tmp_path)
+        refused("127.0.0.1 does not respond", Remote(url, "a"), tmp_path)
         assert 0.4 < time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize("name", ["HF_HUB_OFFLINE", "LRA_BENCH_OFFLINE"])
-def test_offline_means_offline(host, tmp_path, monkeypatch, name):
+def test_offline_variables_disable_network_access(host, tmp_path, monkeypatch, name):
     monkeypatch.setenv(name, "1")
-    with pytest.raises(NotFetched, match=f"{name} keeps the network off.*fetch {host.url('data.bin')}"):
+    with pytest.raises(NotFetched, match=f"{name} disables network access.*download {host.url('data.bin')}"):
         download(Remote(host.url("data.bin"), "a"), tmp_path / "raw")
     assert host.requests == [] and not (tmp_path / "raw").exists()
     monkeypatch.setenv(name, "0")
@@ -275,7 +277,7 @@ def test_a_file_of_the_hub(host, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("url", ["http://example.org/a", "ftp://example.org/a", "file:///etc/passwd", "a"])
-def test_only_https_is_fetched(host, tmp_path, url):
+def test_only_https_is_supported(host, tmp_path, url):
     with pytest.raises(ValueError, match="only https"):
         download(Remote(url, "a"), tmp_path)
     if url.startswith("http"):
@@ -284,23 +286,23 @@ def test_only_https_is_fetched(host, tmp_path, url):
     assert visible(tmp_path) == []
 
 
-def test_a_full_disk_is_told(host, tmp_path):
+def test_a_full_disk_is_a_user_error(host, tmp_path):
     (tmp_path / "a.part").symlink_to("/dev/full")
     with pytest.raises(UserError, match=f"LRA_BENCH_CACHE: {tmp_path} is full"):
         download(Remote(host.url("data.bin"), "a"), tmp_path)
 
 
-def test_a_file_in_place_of_the_folder_is_told(host, tmp_path):
+def test_a_file_in_place_of_the_folder_is_a_user_error(host, tmp_path):
     (tmp_path / "raw").write_bytes(b"")
     with pytest.raises(UserError, match=r"LRA_BENCH_CACHE: .*raw/text cannot be written"):
         download(Remote(host.url("data.bin"), "a"), tmp_path / "raw" / "text")
 
 
-def test_two_processes_fetch_once(host, tmp_path):
+def test_two_processes_download_once(host, tmp_path):
     host.pause_seconds = 2.5
     remote = Remote(host.url("data.bin"), "data.bin", sha256=SHA256)
     children = [start(remote, tmp_path) for _ in range(2)]
-    said = [child.communicate(timeout=60) for child in children]
-    assert [out for out, _ in said] == [f"{tmp_path / 'data.bin'}\n"] * 2
-    assert sorted("another process is at it" in error for _, error in said) == [False, True]
+    outputs = [child.communicate(timeout=60) for child in children]
+    assert [out for out, _ in outputs] == [f"{tmp_path / 'data.bin'}\n"] * 2
+    assert sorted("waiting for the lock of another process" in error for _, error in outputs) == [False, True]
     assert host.requests == [("data.bin", 0)] and (tmp_path / "data.bin").read_bytes() == CONTENT

@@ -1,4 +1,4 @@
-"""Rows in memory become the same rows on disk, whatever their shape, and validation rows are held out evenly."""
+"""Examples survive the round trip through tables; validation examples are stratified."""
 
 import datasets
 import numpy as np
@@ -24,7 +24,7 @@ def spec(kind="classification", **options):
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=9), st.integers(0, 3))
-def test_ragged_rows_come_back(lengths, split_at):
+def test_ragged_examples_round_trip(lengths, split_at):
     generator = np.random.default_rng(sum(lengths))
     lengths = np.array(lengths)
     rows = [generator.integers(0, 200, n).astype(np.uint8) for n in lengths]
@@ -56,25 +56,25 @@ def test_pairs_grids_channels_and_targets_per_token():
     assert batch.targets.tolist() == [[0, -100, 1], [-100, 1, 2]]
 
 
-def test_digests_tell_rows_apart():
+def test_digests_distinguish_examples():
     same = Examples(np.array([1, 2, 1, 2, 1, 3], np.uint8), np.array([2, 2, 2]), np.array([0, 1, 0]))
     assert len(digests_of(stored([same]))) == 2
     assert digests_of(stored([same])) == set(same.digests())
-    # The border between two documents is part of the row.
+    # The boundary between two documents is part of the input.
     pairs = Examples(np.array([1, 1, 1, 1, 1, 1], np.uint8), np.array([[1, 2], [2, 1]]), np.array([0, 0]))
     assert len(digests_of(stored([pairs]))) == 2
     other = Examples(same.values, same.lengths, np.array([0, 1, 1]))
     assert content_sha256(stored([same])) != content_sha256(stored([other]))
 
 
-def test_extra_columns_stay_with_their_rows():
+def test_extra_columns_are_selected_with_the_examples():
     part = Examples(np.arange(4, dtype=np.uint8), np.array([1, 3]), np.array([0, 1]), {"margin": np.array([2, 3])})
     assert part.select(np.array([1])).table().to_pylist() == [
         {"tokens": [1, 2, 3], "target": 1, "length": 3, "margin": 3}
     ]
 
 
-def test_the_cache_takes_tables_one_after_another(tmp_path):
+def test_the_cache_accepts_a_generator_of_tables(tmp_path):
     def make(advance):
         for start in range(0, 50, 10):
             advance(10)
@@ -95,7 +95,7 @@ def test_tables_that_fail_leave_nothing(tmp_path):
     assert [path for path in (tmp_path / "data").iterdir() if path.is_dir()] == []
 
 
-def test_figures_are_remembered_and_made_again_when_cut(tmp_path):
+def test_notes_are_cached_and_recomputed_if_truncated(tmp_path):
     cache, calls = Cache(tmp_path), []
 
     def make():
@@ -110,7 +110,7 @@ def test_figures_are_remembered_and_made_again_when_cut(tmp_path):
 
 
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=60), st.integers(0, 5), st.data())
-def test_held_out_rows_are_a_fair_and_fixed_share_of_every_class(targets, seed, data):
+def test_the_split_is_stratified_and_deterministic(targets, seed, data):
     targets = np.array(targets)
     count = data.draw(st.integers(1, len(targets) - 1))
     kept, out = hold_out(targets, count, seed)
@@ -123,6 +123,6 @@ def test_held_out_rows_are_a_fair_and_fixed_share_of_every_class(targets, seed, 
     assert (kept == again[0]).all() and (out == again[1]).all()
 
 
-def test_another_seed_holds_out_other_rows():
+def test_another_seed_holds_out_other_examples():
     targets = np.arange(1000) % 2
     assert set(hold_out(targets, 100, 0)[1]) != set(hold_out(targets, 100, 1)[1])

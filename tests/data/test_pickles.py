@@ -1,4 +1,4 @@
-"""Pickles of arrays are read, and nothing that a pickle names is ever run."""
+"""Pickles of arrays are read, and no function that a pickle names is called."""
 
 import io
 import json
@@ -25,9 +25,9 @@ PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
 numbers = st.one_of(
     arrays.integer_dtypes(), arrays.unsigned_integer_dtypes(), arrays.floating_dtypes(), arrays.complex_number_dtypes()
 )
-some_array = arrays.arrays(numbers, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+any_array = arrays.arrays(numbers, arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
 plain = st.recursive(
-    st.one_of(st.integers(), st.binary(max_size=9), st.text(max_size=9), some_array),
+    st.one_of(st.integers(), st.binary(max_size=9), st.text(max_size=9), any_array),
     lambda inside: st.one_of(
         st.lists(inside, max_size=3),
         st.tuples(inside, inside),
@@ -49,12 +49,12 @@ def same(left, right):
 
 @given(value=plain, protocol=st.sampled_from(PROTOCOLS))
 @settings(max_examples=150, deadline=None)
-def test_what_was_pickled_is_read(value, protocol):
+def test_round_trip(value, protocol):
     assert same(load_arrays(pickle.dumps(value, protocol), "here"), value)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_order_sharing_and_byte_order_survive(protocol):
+def test_order_sharing_and_byte_order_are_kept(protocol):
     column_wise = np.asfortranarray(np.arange(6, dtype=">u2").reshape(2, 3))
     read = load_arrays(pickle.dumps([column_wise, column_wise, column_wise.T], protocol), "here")
     assert read[0] is read[1] and read[0].dtype == ">u2"
@@ -69,7 +69,7 @@ def test_pickles_of_old_and_new_numpy_and_of_python_2():
     assert old != new or b"numpy.core.multiarray" in new
     for content in (new, old):
         assert load_arrays(content, "here")["data"].tolist() == [0, 1, 2, 3]
-    python_2 = (  # what cPickle writes for {'data': array([7, 8], dtype=uint8), 'labels': [6]}: strings of bytes
+    python_2 = (  # output of cPickle for {'data': array([7, 8], dtype=uint8), 'labels': [6]}: strings of bytes
         b"\x80\x02}q\x01(U\x04dataq\x02cnumpy.core.multiarray\n_reconstruct\nq\x03cnumpy\nndarray\nq\x04K\x00\x85U\x01b\x87R"
         b"(K\x01K\x02\x85cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb\x89"
         b"U\x02\x07\x08tbU\x06labels]K\x06au."
@@ -95,7 +95,7 @@ class Calls:
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize("wrap", [lambda call: call, lambda call: {"data": np.zeros(3), "labels": [call]}])
-def test_no_call_is_made(tmp_path, protocol, wrap):
+def test_no_function_is_called(tmp_path, protocol, wrap):
     for number, make in enumerate(
         (
             lambda path: Calls(os.system, f"touch {path}"),
@@ -109,7 +109,7 @@ def test_no_call_is_made(tmp_path, protocol, wrap):
         with pytest.raises(UserError, match=r"^task.source: the_batch is refused, as it calls "):
             load_arrays(content, "the_batch")
         assert not path.exists()
-        pickle.loads(content)  # which makes the call that was refused
+        pickle.loads(content)  # the standard unpickler makes the call
         assert path.exists()
 
 
@@ -135,8 +135,8 @@ def test_no_call_is_made(tmp_path, protocol, wrap):
     ids=lambda value: re.sub(r" at 0x\w+", "", str(value)),
 )
 @pytest.mark.parametrize("protocol", [2, 5])
-def test_other_things_are_refused(value, protocol):
-    with pytest.raises(UserError, match=r"^task.source: here is refused, as it (calls|holds|makes) "):
+def test_other_types_are_refused(value, protocol):
+    with pytest.raises(UserError, match=r"^task.source: here is refused, as it (calls|contains|creates) "):
         load_arrays(pickle.dumps(value, protocol), "here")
 
 
@@ -156,7 +156,7 @@ U1 = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xf
         handmade(RECONSTRUCT, RECONSTRUCT, b"K\x00\x85U\x01b\x87R"),
         handmade(NDARRAY, b"K\x0a\x85\x85R"),
         handmade(NDARRAY, b")\x81"),
-        handmade(RECONSTRUCT, NDARRAY, b"K\x00\x85U\x01b\x87R"),  # never filled
+        handmade(RECONSTRUCT, NDARRAY, b"K\x00\x85U\x01b\x87R"),  # an array that is not filled
         handmade(RECONSTRUCT, NDARRAY, b"K\x00\x85U\x01b\x87R(K\x01K\x09\x85", U1, b"\x89U\x02\x07\x08tb"),  # too short
         handmade(RECONSTRUCT, NDARRAY, b"K\x00\x85U\x01b\x87R(K\x01J\xff\xff\xff\xff\x85", U1, b"\x89U\x01\x07tb"),
         handmade(RECONSTRUCT, NDARRAY, b"K\x00\x85U\x01b\x87R(K\x01K\x01\x85U\x02u1\x89U\x01\x07tb"),
@@ -169,22 +169,22 @@ U1 = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xf
         handmade(b"(U\x04trueios\nsystem\n"),
     ],
 )
-def test_pickles_made_by_hand_are_refused(content):
+def test_handmade_pickles_are_refused(content):
     pickletools.dis(content, io.StringIO())
     with pytest.raises(UserError, match=r"^task.source: here is "):
         load_arrays(content, "here")
 
 
-def test_damage_is_told():
+def test_truncated_pickles_are_user_errors():
     content = pickle.dumps({"data": np.arange(100), "labels": list(range(9))})
     for size in range(len(content)):
-        with pytest.raises(UserError, match=r"^task.source: here is no pickle, or a damaged one"):
+        with pytest.raises(UserError, match=r"^task.source: here is not a pickle or is damaged"):
             load_arrays(content[:size], "here")
 
 
 @given(st.binary(max_size=200))
 @settings(max_examples=200, deadline=None)
-def test_any_bytes_are_read_or_told(content):
+def test_any_bytes_are_loaded_or_a_user_error(content):
     try:
         load_arrays(content, "here")
     except UserError as error:
@@ -199,7 +199,7 @@ def repeated(before, piece, count, after=b""):
     return b"\x80\x02" + before + piece * count + after + b"."
 
 
-# Lists that hold the list before them twice, under the numbers of the memo from 0 to 99.
+# 100 lists, each of which contains the previous one twice, stored in the memo from 0 to 99.
 SHARED = b"]q\x000" + b"".join(b"]q" + bytes([n]) + (b"h" + bytes([n - 1]) + b"a") * 2 + b"0" for n in range(1, 100))
 HUGE = {
     "a number of the memo": b"\x80\x02Nr\xff\xff\xff\x3f.",
@@ -236,7 +236,7 @@ def load(kind, content):
         load_arrays(content, "here")
     except UserError as error:
         message = str(error)
-    # Unlike ru_maxrss it does not count what the process that started this one held.
+    # VmHWM, unlike ru_maxrss, does not include the memory of the parent process.
     peak = int(re.search(r"VmHWM:\s+(\d+)", open("/proc/self/status").read())[1])
     print(json.dumps([kind, message, time.process_time() - began, peak]), flush=True)
 
@@ -251,7 +251,7 @@ for kind, content in pickle.load(sys.stdin.buffer).items():
 
 @pytest.fixture(scope="module")
 def limited():
-    """Message, seconds and peak memory (KiB) of loading each of ``HUGE`` in a fork with limited memory."""
+    """Return message, seconds and peak memory (KiB) of loading each of ``HUGE`` in a fork with limited memory."""
     started = [sys.executable, "-c", LIMITED]
     done = subprocess.run(started, input=pickle.dumps(HUGE), capture_output=True, timeout=300, check=True)
     return {kind: found for kind, *found in map(json.loads, done.stdout.decode().splitlines())}
@@ -259,9 +259,9 @@ def limited():
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("kind", HUGE)
-def test_no_more_is_taken_than_is_held(kind, limited):
-    """A pickle of a few bytes takes neither the memory that it announces nor the whole stack."""
-    assert kind in limited, "the process ended by a signal"
+def test_time_and_memory_are_limited(kind, limited):
+    """A small pickle cannot allocate the memory that it claims or overflow the stack."""
+    assert kind in limited, "the process was ended by a signal"
     message, seconds, peak = limited[kind]
     assert message.startswith("task.source: here is ") and "MemoryError" not in message, message
     assert seconds < 10 and peak < 900 << 10, (seconds, peak)

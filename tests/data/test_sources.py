@@ -1,4 +1,4 @@
-"""Raw data is looked for in the documented order, and what is missing is told in one sentence."""
+"""Raw data is searched in the documented order; missing data is a user error of one sentence."""
 
 import hashlib
 
@@ -15,7 +15,7 @@ MISSING = "letters.txt, or the folder letters"
 
 
 def find(place):
-    """The text of letters.txt, given as itself or by its folder."""
+    """Return the text of letters.txt, given the file or its folder."""
     if place.is_dir():
         place = place / "letters.txt"
     return place.read_text() if place.is_file() and place.name == "letters.txt" else None
@@ -51,7 +51,7 @@ def remote(host, content=b"fetched", file="letters.txt"):
 
 
 @pytest.mark.parametrize("source", [None, "official"])
-def test_places_come_in_order(cache, tmp_path, monkeypatch, host, source):
+def test_locations_are_searched_in_order(cache, tmp_path, monkeypatch, host, source):
     remotes = [remote(host)]
     official = tmp_path / "official"
     official.mkdir()
@@ -66,7 +66,7 @@ def test_places_come_in_order(cache, tmp_path, monkeypatch, host, source):
     assert len(host.requests) == 1
 
 
-def test_the_folder_in_the_cache_is_read_without_a_network(cache, monkeypatch, host):
+def test_the_folder_in_the_cache_is_used_offline(cache, monkeypatch, host):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     put(cache.root / "raw" / "alphabet", "by hand")
     assert located(cache) == "by hand"
@@ -75,50 +75,50 @@ def test_the_folder_in_the_cache_is_read_without_a_network(cache, monkeypatch, h
     assert host.requests == []
 
 
-def test_a_given_path_may_hold_the_task_s_folder_and_a_home(cache, tmp_path, monkeypatch):
+def test_a_path_may_contain_the_folder_of_the_task_and_a_tilde(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     put(tmp_path / "mine" / "old-letters", "below")
     assert located(cache, "~/mine") == "below"
 
 
-def test_a_given_path_is_the_only_place(cache, tmp_path, monkeypatch, host):
+def test_a_path_is_the_only_location(cache, tmp_path, monkeypatch, host):
     monkeypatch.setenv("LRA_BENCH_DATA", str(put(tmp_path / "official", "official")))
     empty = tmp_path / "empty"
-    with pytest.raises(UserError, match=f"^task.source={empty}: is not there; name {MISSING}$"):
+    with pytest.raises(UserError, match=f"^task.source={empty}: does not exist; set it to {MISSING}$"):
         located(cache, str(empty), [remote(host)])
     empty.mkdir()
-    with pytest.raises(UserError, match=f"^task.source={empty}: does not hold {MISSING}$"):
+    with pytest.raises(UserError, match=f"^task.source={empty}: does not contain {MISSING}$"):
         located(cache, str(empty), [remote(host)])
     assert host.requests == [] and not cache.root.exists()
 
 
-def test_a_folder_of_official_data_that_is_not_there_is_told(cache, tmp_path, monkeypatch):
+def test_a_missing_folder_of_official_data_is_a_user_error(cache, tmp_path, monkeypatch):
     monkeypatch.setenv("LRA_BENCH_DATA", str(tmp_path / "typo"))
-    with pytest.raises(UserError, match=f"^LRA_BENCH_DATA={tmp_path / 'typo'}: is no folder"):
+    with pytest.raises(UserError, match=f"^LRA_BENCH_DATA={tmp_path / 'typo'}: is not a folder"):
         located(cache)
 
 
-def test_without_a_download_the_sentence_says_where_to_put_it(cache):
+def test_without_a_download_the_error_names_the_folder(cache):
     with pytest.raises(UserError) as caught:
         located(cache)
-    told = str(caught.value)
-    assert told.startswith(f"task.source: alphabet needs {MISSING}; put it into {cache.root / 'raw' / 'alphabet'}")
-    assert "letters or old-letters" in told and "task.source=PATH" in told
+    message = str(caught.value)
+    assert message.startswith(f"task.source: alphabet needs {MISSING}; put it into {cache.root / 'raw' / 'alphabet'}")
+    assert "letters or old-letters" in message and "task.source=PATH" in message
 
 
-def test_all_files_that_are_lacking_are_told_at_once(cache, monkeypatch, host):
+def test_all_missing_files_are_in_one_error(cache, monkeypatch, host):
     host.files["b.txt"] = b"b"
     remotes = [remote(host), remote(host, b"b", "b.txt"), remote(host, b"c", "c.txt")]
     monkeypatch.setenv("LRA_BENCH_OFFLINE", "yes")
     raw = cache.root / "raw" / "alphabet"
-    for present, lacking in ((0, "letters.txt and b.txt and c.txt"), (2, "c.txt")):
+    for present, missing in ((0, "letters.txt and b.txt and c.txt"), (2, "c.txt")):
         for file in remotes[:present]:
             raw.mkdir(parents=True, exist_ok=True)
             (raw / file.file).write_bytes(host.files[file.file])
-        with pytest.raises(UserError, match=f"^task.source: {lacking} cannot be fetched") as caught:
+        with pytest.raises(UserError, match=f"^task.source: {missing} cannot be downloaded") as caught:
             locate("alphabet", None, (), lambda place: None, remotes, cache, MISSING)
         assert all(file.address in str(caught.value) for file in remotes[present:])
         assert f"into {raw}" in str(caught.value)
     monkeypatch.delenv("LRA_BENCH_OFFLINE")
-    with pytest.raises(UserError, match=r"^task.source: c.txt cannot be fetched .the host answers 404"):
+    with pytest.raises(UserError, match=r"^task.source: c.txt cannot be downloaded .the host returned 404"):
         locate("alphabet", None, (), lambda place: None, remotes, cache, MISSING)

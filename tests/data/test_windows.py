@@ -1,4 +1,4 @@
-"""Windows score every place once, with exactly the context that they say, and training draws them by seed and step."""
+"""Windows score every position once with the documented context; training samples them by seed and step."""
 
 import datasets
 import numpy as np
@@ -30,55 +30,57 @@ OPTIMIZER = {
 }
 
 
-def telling_rows(lengths):
-    """Documents of different tokens, so that each token says where it comes from."""
-    return rows_of([[1000 * number + place for place in range(length)] for number, length in enumerate(lengths)])
+def numbered_documents(lengths):
+    """Return documents of distinct tokens, so that each token identifies its position."""
+    return rows_of([[1000 * number + position for position in range(length)] for number, length in enumerate(lengths)])
 
 
-def seen_before(windows):
-    """Of every scored place, in the order of the windows: (document, place, tokens that its window reads up to it)."""
+def context_of_positions(windows):
+    """Return (document, position, context in tokens including the position) for every scored position."""
     spans = zip(windows.documents, windows.starts, windows.firsts, windows.stops, strict=True)
     return [
-        (int(document), place, place - int(start) + 1)
+        (int(document), position, position - int(start) + 1)
         for document, start, first, stop in spans
-        for place in range(int(first), int(stop))
+        for position in range(int(first), int(stop))
     ]
 
 
 @given(st.integers(0, 40), st.integers(0, 60), st.integers(1, 17), st.data())
 @settings(max_examples=120, deadline=None)
-def test_a_cut_scores_every_place_once_and_shows_as_much_as_there_is(begin, size, context, data):
+def test_cut_scores_every_position_once_with_the_available_context(begin, size, context, data):
     stride = data.draw(st.integers(1, context))
-    found = seen_before(cut(7, begin, begin + size, context, stride))
-    assert [(document, place) for document, place, _ in found] == [(7, place) for place in range(begin, begin + size)]
-    for _, place, seen in found:
-        assert min(place + 1, context - stride + 1) <= seen <= context
+    found = context_of_positions(cut(7, begin, begin + size, context, stride))
+    assert [(document, position) for document, position, _ in found] == [
+        (7, position) for position in range(begin, begin + size)
+    ]
+    for _, position, context_tokens in found:
+        assert min(position + 1, context - stride + 1) <= context_tokens <= context
 
 
-def test_windows_that_do_not_overlap_show_one_token_to_all_of_them():
-    assert [seen for _, _, seen in seen_before(cut(0, 8, 20, 4, 4))] == [1, 2, 3, 4] * 3
+def test_context_of_windows_that_do_not_overlap():
+    assert [context_tokens for _, _, context_tokens in context_of_positions(cut(0, 8, 20, 4, 4))] == [1, 2, 3, 4] * 3
 
 
 def test_sliding_windows_score_their_second_half():
-    assert [seen for _, _, seen in seen_before(cut(0, 8, 20, 4, 2))] == [3, 4] * 6
+    assert [context_tokens for _, _, context_tokens in context_of_positions(cut(0, 8, 20, 4, 2))] == [3, 4] * 6
 
 
-def test_the_first_window_of_a_document_is_scored_whole():
+def test_all_positions_of_the_first_window_are_scored():
     windows = cut(0, 0, 10, 4, 2)
-    assert [seen for _, _, seen in seen_before(windows)] == [1, 2, 3, 4, 3, 4, 3, 4, 3, 4]
+    assert [context_tokens for _, _, context_tokens in context_of_positions(windows)] == [1, 2, 3, 4, 3, 4, 3, 4, 3, 4]
     assert windows.starts.tolist() == [0, 2, 4, 6]
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(1, 12))
 @settings(max_examples=60, deadline=None)
-def test_all_documents_are_scored_from_their_second_token_on(lengths, context):
-    found = seen_before(cut_all(np.array(lengths), context))
-    expected = [(document, place) for document, length in enumerate(lengths) for place in range(length - 1)]
-    assert [(document, place) for document, place, _ in found] == expected
-    assert all(seen == place % context + 1 for _, place, seen in found)
+def test_cut_all_scores_every_position(lengths, context):
+    found = context_of_positions(cut_all(np.array(lengths), context))
+    expected = [(document, position) for document, length in enumerate(lengths) for position in range(length - 1)]
+    assert [(document, position) for document, position, _ in found] == expected
+    assert all(context_tokens == position % context + 1 for _, position, context_tokens in found)
 
 
-def test_a_limit_takes_whole_windows_from_the_front_until_it_is_reached():
+def test_a_limit_selects_the_first_windows():
     lengths = np.array([11, 1, 6])  # windows of 4, 4, 2 and 4, 1 places
     assert [cut_all(lengths, 4, limit).lengths.sum() for limit in (1, 4, 5, 10, 11, 15, 99)] == [
         4,
@@ -93,8 +95,8 @@ def test_a_limit_takes_whole_windows_from_the_front_until_it_is_reached():
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=8), st.integers(1, 12), st.integers(1, 5))
 @settings(max_examples=60, deadline=None)
-def test_batches_hold_every_window_once_with_its_own_tokens(lengths, context, batch_size):
-    rows, windows = telling_rows(lengths), cut_all(np.array(lengths), context)
+def test_batches_contain_every_window_once(lengths, context, batch_size):
+    rows, windows = numbered_documents(lengths), cut_all(np.array(lengths), context)
     visited = []
     for indices, batch in windows.batches(rows, batch_size):
         assert batch.lengths.tolist() == windows.lengths[indices].tolist() == sorted(windows.lengths[indices])
@@ -108,29 +110,29 @@ def test_batches_hold_every_window_once_with_its_own_tokens(lengths, context, ba
     assert sorted(visited) == list(range(len(windows)))
 
 
-def test_what_is_read_and_not_scored_has_no_target():
-    batch = cut(0, 4, 8, 4, 2).batch(telling_rows([20]))
+def test_context_positions_have_no_target():
+    batch = cut(0, 4, 8, 4, 2).batch(numbered_documents([20]))
     assert batch.tokens.tolist() == [[2, 3, 4, 5], [4, 5, 6, 7]]
     assert batch.targets.tolist() == [[NOT_SCORED, NOT_SCORED, 5, 6], [NOT_SCORED, NOT_SCORED, 7, 8]]
 
 
-def test_random_windows_begin_at_every_place_where_they_fit_and_equally_often():
+def test_random_windows_are_uniform_over_all_positions():
     lengths, window = [30, 11, 4, 1, 0], 10
-    batches = RandomWindows(telling_rows(lengths), 50, window, seed=3)
-    drawn = [batches.windows(step) for step in range(400)]
+    batches = RandomWindows(numbered_documents(lengths), 50, window, seed=3)
+    sampled = [batches.windows(step) for step in range(400)]
     found = {}
-    for windows in drawn:
+    for windows in sampled:
         for document, start, stop in zip(windows.documents, windows.starts, windows.stops, strict=True):
-            place = int(document), int(start), int(stop)
-            found[place] = found.get(place, 0) + 1
-    # The document of 11 tokens holds one window; that of 4 is too short for one and is read whole.
+            position = int(document), int(start), int(stop)
+            found[position] = found.get(position, 0) + 1
+    # The document of 11 tokens has one full window; that of 4 is too short and is read completely.
     assert set(found) == {*((0, start, start + 10) for start in range(20)), (1, 0, 10), (2, 0, 3)}
     expected = 400 * 50 / len(found)
     assert max(abs(count - expected) for count in found.values()) < 5 * expected**0.5
 
 
 def test_random_windows_are_a_pure_function_of_seed_and_step():
-    rows = telling_rows([500, 300])
+    rows = numbered_documents([500, 300])
     one, other = RandomWindows(rows, 4, 16, seed=5), RandomWindows(rows, 4, 16, seed=5)
     forward = [one(step).tokens.tolist() for step in range(20)]
     np.random.seed(1)
@@ -142,23 +144,28 @@ def test_random_windows_are_a_pure_function_of_seed_and_step():
 
 
 def test_the_windows_of_one_seed_never_change():
-    # Checkpoints resume in the middle of them: others would train on other text.
-    assert RandomWindows(telling_rows([10_000]), 4, 16, seed=3).windows(7).starts.tolist() == [5300, 6811, 9661, 5991]
+    # Checkpoints resume in the middle of a run, so other windows would train on other text.
+    assert RandomWindows(numbered_documents([10_000]), 4, 16, seed=3).windows(7).starts.tolist() == [
+        5300,
+        6811,
+        9661,
+        5991,
+    ]
 
 
 def test_random_windows_are_full_and_predict_the_next_token():
-    batch = RandomWindows(telling_rows([500]), 6, 16, seed=0)(3)
+    batch = RandomWindows(numbered_documents([500]), 6, 16, seed=0)(3)
     assert batch.full is True and batch.tokens.shape == (6, 16)
     assert (batch.targets == batch.tokens + 1).all()
 
 
-def test_a_text_without_a_next_token_is_an_error():
+def test_documents_without_a_next_token_are_an_error():
     with pytest.raises(ValueError, match="no tokens"):
-        RandomWindows(telling_rows([1, 0]), 4, 16, seed=0)
+        RandomWindows(numbered_documents([1, 0]), 4, 16, seed=0)
 
 
 class Tiny(nn.Module):
-    """Predicts from the token before and the mean of all that its memory has read."""
+    """Predicts from the current token and a running mean of the embeddings of earlier batches."""
 
     def __init__(self):
         super().__init__()
@@ -186,7 +193,7 @@ def fit(folder, model, order, stop_after=None):
 
 
 @pytest.mark.parametrize("order", ["shuffled", "stream"])
-def test_a_run_on_one_text_that_is_cut_short_goes_on_as_if_it_were_not(order, tmp_path):
+def test_an_interrupted_run_on_one_text_resumes_identically(order, tmp_path):
     whole, cut_short, again = Tiny(), Tiny(), Tiny()
     expected = fit(tmp_path / "whole", whole, order)
     with pytest.raises(KeyboardInterrupt):
@@ -197,8 +204,8 @@ def test_a_run_on_one_text_that_is_cut_short_goes_on_as_if_it_were_not(order, tm
     assert expected.state.curve[-1][3] == 9 * 3 * 16
 
 
-def test_only_a_stream_hands_memory_on():
-    rows = telling_rows([200])
+def test_only_a_stream_passes_memory_to_the_next_batch():
+    rows = numbered_documents([200])
     for order, handed_on in (("shuffled", False), ("stream", True)):
         batches = loop.training_batches(rows, Train(order=order, batch_size=3, window=16), seed=0)
         model = Tiny()
@@ -209,10 +216,10 @@ def test_only_a_stream_hands_memory_on():
         torch.testing.assert_close(after, expected.detach())
 
 
-def test_rows_that_fit_into_the_window_are_drawn_whole():
-    rows = telling_rows([10, 16])
+def test_documents_that_fit_into_the_window_are_not_cut():
+    rows = numbered_documents([10, 16])
     assert isinstance(loop.training_batches(rows, Train(batch_size=2, window=16), 0), ShuffledBatches)
     assert isinstance(loop.training_batches(rows, Train(batch_size=2, window=15), 0), RandomWindows)
-    # Without a window of its own, training reads as much as the task's training length.
-    plain = loop.training_batches(telling_rows([65]), Train(batch_size=2), 0)
+    # Without train.window, windows have the task's training length.
+    plain = loop.training_batches(numbered_documents([65]), Train(batch_size=2), 0)
     assert isinstance(plain, RandomWindows) and plain.window == 64

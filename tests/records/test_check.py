@@ -1,4 +1,4 @@
-"""A sound folder is called sound, and each way to break one is found and named."""
+"""Check of a results folder: no findings for a valid folder, one for each kind of damage."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def json_of(root: Path, seed: int) -> Path:
     return root / "runs" / make_record("local", seed=seed).key.file("json")
 
 
-def test_a_sound_folder(results: Path) -> None:
+def test_a_valid_folder_has_no_problems(results: Path) -> None:
     findings = {finding.what: finding.found for finding in check.check_store(results)}
     assert problems(results) == {}
     assert findings["records"].startswith("3 in") and "version" in findings["records"]
-    assert findings["curves and predictions"] == "all 3 there"
+    assert findings["curves and predictions"] == "all 3 present"
     assert "6 files" in findings["size"]
     assert problems(results / "nothing") == {}
 
@@ -54,7 +54,7 @@ def unreadable(root: Path) -> None:
     json_of(root, 0).write_text("{")
 
 
-def from_the_future(root: Path) -> None:
+def with_newer_version(root: Path) -> None:
     path = json_of(root, 0)
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 999}))
 
@@ -63,7 +63,7 @@ def misplaced(root: Path) -> None:
     json_of(root, 0).rename(json_of(root, 7))
 
 
-def doubled(root: Path) -> None:
+def duplicated(root: Path) -> None:
     shutil.copyfile(json_of(root, 0), json_of(root, 7))
 
 
@@ -76,34 +76,34 @@ def with_leftovers(root: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "what", "named"),
+    ("damage", "what", "named"),
     [
         (unreadable, "readable", "seed0.json"),
-        (from_the_future, "readable", "upgrade lra-bench"),
-        (misplaced, "in their place", "seed7.json"),
-        (doubled, "once each", "seed7.json"),
+        (with_newer_version, "readable", "upgrade lra-bench"),
+        (misplaced, "paths", "seed7.json"),
+        (duplicated, "duplicates", "seed7.json"),
         (without_curves, "curves and predictions", "seed0.curves-"),
         (with_leftovers, "other files", ".123-seed0.json"),
     ],
 )
-def test_harm_is_found_and_named(results: Path, harm: Callable[[Path], None], what: str, named: str) -> None:
-    harm(results)
+def test_damage_is_reported(results: Path, damage: Callable[[Path], None], what: str, named: str) -> None:
+    damage(results)
     assert named in problems(results)[what]
 
 
-def test_large_files_and_many_problems_are_told(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_files_are_reported_and_long_lists_are_shortened(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check, "LARGE_BYTES", 100)
     monkeypatch.setattr(check, "SHOWN", 2)
     assert "very large" in problems(results)["size"] and "and 4 more" in problems(results)["size"]
 
 
-def test_the_command_ends_with_1_where_something_is_wrong(results: Path, tmp_path: Path) -> None:
+def test_the_command_exits_with_1_on_a_problem(results: Path, tmp_path: Path) -> None:
     def command() -> subprocess.CompletedProcess[str]:
         program = [sys.executable, "-m", "lra_bench.cli.main", "results", "check", "--results", str(results)]
         return subprocess.run(program, capture_output=True, text=True, check=False)
 
-    sound = command()
-    assert sound.returncode == 0 and "published numbers: " in sound.stdout, sound.stderr
+    valid = command()
+    assert valid.returncode == 0 and "published numbers: " in valid.stdout, valid.stderr
     unreadable(results)
     broken = command()
     assert broken.returncode == 1 and "PROBLEM readable" in broken.stdout

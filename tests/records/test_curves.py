@@ -1,4 +1,4 @@
-"""The numbers that sum up a curve against plain counting, and what is said where there is none."""
+"""Summaries of curves equal direct computations; undefined values have a reason."""
 
 import math
 
@@ -36,7 +36,7 @@ def only(points, higher=True):
     return summary
 
 
-def test_skill_is_the_share_of_what_was_left_to_gain():
+def test_skill_is_relative_to_floor_and_best_score():
     assert skill(0.6, 0.2, True) == pytest.approx(0.5)
     assert skill(0.1, 0.2, True) == pytest.approx(-0.125)
     assert skill(1.0, 0.2, True) == 1.0
@@ -46,64 +46,68 @@ def test_skill_is_the_share_of_what_was_left_to_gain():
 
 
 @settings(max_examples=200, deadline=None)
-# Of 16 bits: skills of 1e-305 at the training length would overflow the sums below.
+# 16-bit floats, because skills of 1e-305 at the training length would overflow the sums below.
 @given(
     st.lists(st.tuples(st.floats(0, 1, width=16), st.floats(0, 0.875, width=16), st.booleans()), min_size=6, max_size=6)
 )
-def test_area_and_effective_ratio_agree_with_counting(drawn):
+def test_area_and_effective_ratio_equal_a_direct_computation(samples):
     points = [
         point(ratio, score, floor=floor, status="ok" if ratio == 1 or present else "undefined", half=0.0)
-        for ratio, (score, floor, present) in zip(RATIOS, drawn, strict=True)
+        for ratio, (score, floor, present) in zip(RATIOS, samples, strict=True)
     ]
-    told = only(points)
-    trained = (drawn[1][0] - drawn[1][1]) / (1 - drawn[1][1])
-    if drawn[1][0] <= drawn[1][1]:
-        assert told["area"] is told["effective_ratio"] is told["train_skill"] is None
-        assert "not above its floor" in told["reason"]
+    curve = only(points)
+    trained = (samples[1][0] - samples[1][1]) / (1 - samples[1][1])
+    if samples[1][0] <= samples[1][1]:
+        assert curve["area"] is curve["effective_ratio"] is curve["train_skill"] is None
+        assert "not above its floor" in curve["reason"]
         assert all(p["retention"] is None for p in with_retentions(points, True))
         return
     shares = {}
-    for ratio, (score, floor, present) in zip(RATIOS, drawn, strict=True):
+    for ratio, (score, floor, present) in zip(RATIOS, samples, strict=True):
         if ratio != 1 and not present:
             if ratio > 1:
                 break
             continue
         shares[ratio] = (score - floor) / (1 - floor) / trained
-    onward = {ratio: share for ratio, share in shares.items() if ratio >= 1}
-    kept = [r for r in onward if all(share >= 0.5 for ratio, share in onward.items() if ratio <= r)]
-    assert told["effective_ratio"] == max(kept)
-    assert told["effective_ratio_is_lower_bound"] == (max(kept) == 8.0)
-    if len(onward) == 1:
-        assert told["area"] is None and told["area_to_ratio"] is None
+    from_training_length = {ratio: share for ratio, share in shares.items() if ratio >= 1}
+    kept = [
+        r
+        for r in from_training_length
+        if all(share >= 0.5 for ratio, share in from_training_length.items() if ratio <= r)
+    ]
+    assert curve["effective_ratio"] == max(kept)
+    assert curve["effective_ratio_is_lower_bound"] == (max(kept) == 8.0)
+    if len(from_training_length) == 1:
+        assert curve["area"] is None and curve["area_to_ratio"] is None
     else:
-        # Many thin rectangles instead of a formula.
-        fine = np.linspace(0, math.log2(max(onward)), 200_001)
+        # Midpoint rule with many intervals.
+        fine = np.linspace(0, math.log2(max(from_training_length)), 200_001)
         middle = (fine[1:] + fine[:-1]) / 2
-        heights = np.interp(middle, np.log2(list(onward)), list(onward.values()))
-        scale = max(1.0, *map(abs, onward.values()))
-        assert told["area"] == pytest.approx(heights.mean(), abs=1e-6 * scale)
-        assert told["area_to_ratio"] == max(onward)
+        heights = np.interp(middle, np.log2(list(from_training_length)), list(from_training_length.values()))
+        scale = max(1.0, *map(abs, from_training_length.values()))
+        assert curve["area"] == pytest.approx(heights.mean(), abs=1e-6 * scale)
+        assert curve["area_to_ratio"] == max(from_training_length)
 
 
-def test_a_dip_ends_the_effective_ratio_whatever_comes_after():
-    told = only([point(1, 1.0), point(2, 0.3), point(4, 1.0)])
-    assert (told["effective_ratio"], told["effective_ratio_is_lower_bound"]) == (1.0, False)
+def test_a_dip_ends_the_effective_ratio():
+    curve = only([point(1, 1.0), point(2, 0.3), point(4, 1.0)])
+    assert (curve["effective_ratio"], curve["effective_ratio_is_lower_bound"]) == (1.0, False)
     whole = only([point(1, 1.0), point(2, 0.9), point(4, 0.7)])
     assert (whole["effective_ratio"], whole["effective_ratio_is_lower_bound"]) == (4.0, True)
 
 
-def test_half_of_the_skill_still_counts():
+def test_exactly_half_of_the_skill_counts():
     assert only([point(1, 1.0, floor=0.0), point(2, 0.5, floor=0.0)])["effective_ratio"] == 2.0
 
 
 def test_failures_are_listed_by_status():
-    told = only([point(0.5, 1, status="failed"), point(1, 0.9), point(2, 1, status="undefined"),
+    curve = only([point(0.5, 1, status="failed"), point(1, 0.9), point(2, 1, status="undefined"),
                  point(4, 1, status="undefined"), point(8, 1, status="not_finite")])  # fmt: skip
-    assert told["failures"] == {"failed": [0.5], "undefined": [2, 4], "not_finite": [8]}
-    assert (told["effective_ratio"], told["effective_ratio_is_lower_bound"], told["area"]) == (1.0, False, None)
+    assert curve["failures"] == {"failed": [0.5], "undefined": [2, 4], "not_finite": [8]}
+    assert (curve["effective_ratio"], curve["effective_ratio_is_lower_bound"], curve["area"]) == (1.0, False, None)
 
 
-def test_the_interval_must_clear_the_floor_for_shares_to_mean_anything():
+def test_retention_is_undefined_if_the_interval_reaches_the_floor():
     assert only([point(1, 0.25, half=0.06), point(2, 0.25)])["effective_ratio"] is None
     assert only([point(1, 0.25, half=0.04), point(2, 0.25)])["effective_ratio"] == 2
     lower_is_better = [point(1, 1.0, floor=2.0, half=0.5), point(2, 1.5, floor=2.0)]
@@ -113,11 +117,11 @@ def test_the_interval_must_clear_the_floor_for_shares_to_mean_anything():
     assert only([{**lower_is_better[0], "high": 2.1}], higher=False)["effective_ratio"] is None
 
 
-def test_without_the_training_length_nothing_is_said():
+def test_without_the_training_length_the_summary_has_a_reason():
     assert only([point(2, 0.9)])["reason"] == "the training length was not measured"
 
 
-def test_what_was_measured_once_stands_in_every_curve_that_it_belongs_to():
+def test_points_are_shared_by_all_curves_they_belong_to():
     points = [
         *(point(0.5, 0.8), point(1, 0.9), point(2, 0.6)),
         *(point(2, 0.8, knob="a=b"), point(4, 0.7, knob="a=b")),
@@ -134,18 +138,18 @@ def test_what_was_measured_once_stands_in_every_curve_that_it_belongs_to():
     assert retentions[3] == pytest.approx(0.75 / 0.875)
 
 
-def test_a_variant_with_a_training_length_of_its_own_is_measured_against_that():
+def test_a_variant_with_its_own_point_at_the_training_length_is_relative_to_it():
     points = [point(1, 0.9), point(1, 0.6, variant="sliding"), point(2, 0.6, variant="sliding")]
     assert [p["retention"] for p in with_retentions(points, True)] == [1.0, 1.0, 1.0]
 
 
-def test_two_points_are_the_least_for_a_mean():
+def test_a_mean_needs_two_points():
     assert mean_over_doublings([(1.0, 0.7)]) is None
     assert mean_over_doublings([(1.0, 1.0), (4.0, 0.5)]) == pytest.approx(0.75)
 
 
 class TestJoining:
-    """New points of a record beside those it has."""
+    """Merging new points into the section of a record."""
 
     def old(self):
         points = [point(1, 0.9), point(2, 0.8), point(4, 0.7), point(8, 0, status="out_of_memory")]
@@ -155,22 +159,22 @@ class TestJoining:
     def join(self, *points, rows=()):
         return joined(self.old(), points, rows, attempt_of(2), True)
 
-    def test_old_points_stay_and_those_measured_again_are_replaced(self):
+    def test_new_points_replace_old_ones_of_the_same_ratio(self):
         after = self.join(point(2, 0.5, attempt=2), point(3, 0.6, attempt=2))
-        told = [(p["ratio"], p["score"], p["attempt"]) for p in after["points"]]
-        assert told == [(1, 0.9, 1), (2, 0.5, 2), (3, 0.6, 2), (4, 0.7, 1), (8, None, 1)]
+        merged = [(p["ratio"], p["score"], p["attempt"]) for p in after["points"]]
+        assert merged == [(1, 0.9, 1), (2, 0.5, 2), (3, 0.6, 2), (4, 0.7, 1), (8, None, 1)]
         assert after["points"][1]["retention"] == pytest.approx(0.375 / 0.875)
         assert [attempt["attempt"] for attempt in after["attempts"]] == [1, 2]
 
-    def test_a_failure_does_not_take_the_place_of_a_score_but_of_a_failure(self):
+    def test_a_failure_replaces_a_failure_but_not_a_score(self):
         after = self.join(point(4, 0, status="out_of_memory", attempt=2), point(8, 0, status="not_finite", attempt=2))
-        told = {p["ratio"]: (p["status"], p["attempt"]) for p in after["points"]}
-        assert told == {1: ("ok", 1), 2: ("ok", 1), 4: ("ok", 1), 8: ("not_finite", 2)}
+        statuses = {p["ratio"]: (p["status"], p["attempt"]) for p in after["points"]}
+        assert statuses == {1: ("ok", 1), 2: ("ok", 1), 4: ("ok", 1), 8: ("not_finite", 2)}
 
-    def test_a_score_takes_the_place_of_a_failure(self):
+    def test_a_score_replaces_a_failure(self):
         assert self.join(point(8, 0.4, attempt=2))["points"][-1]["score"] == 0.4
 
-    def test_an_attempt_of_which_nothing_is_left_is_not_listed(self):
+    def test_an_attempt_without_points_is_not_listed(self):
         everything = [point(ratio, 0.5, attempt=2) for ratio in (1, 2, 4, 8)]
         assert [attempt["attempt"] for attempt in self.join(*everything)["attempts"]] == [2]
 
@@ -182,7 +186,7 @@ class TestJoining:
             ("redrawn", "a=b"),
         ]
 
-    def test_losses_by_position_go_with_their_length(self):
+    def test_losses_by_position_are_replaced_per_length(self):
         row = {"knob": "", "ratio": 2.0, "length": 200, "first": 1, "last": 2, "n": 8, "bits_per_character": 2.0}
         assert self.join(rows=[row])["by_position"] == [row]
         other = {**row, "length": 300}

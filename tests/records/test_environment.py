@@ -1,4 +1,4 @@
-"""What a record says of machine and program, on this machine and on cards that it does not have."""
+"""Description of machine and program in a record, on this machine and with a simulated GPU."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_processor_slugs(name: str, slug: str) -> None:
     assert slugify_processor(name) == slug
 
 
-def test_a_processor_without_a_name_is_called_by_its_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_processor_without_a_name_is_named_by_its_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hardware, "processor_name", lambda: None)
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
     assert processor_slug() == "aarch64"
@@ -57,7 +57,7 @@ def test_environment_of_this_machine() -> None:
     assert "math" in found["software"]["sdpa_backends"]
 
 
-def test_settings_of_the_process_are_read_and_not_assumed() -> None:
+def test_settings_of_the_process_are_read() -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     with sdpa_kernel(SDPBackend.MATH):
@@ -71,14 +71,14 @@ def test_settings_of_the_process_are_read_and_not_assumed() -> None:
         torch.use_deterministic_algorithms(False)
 
 
-class Card(types.ModuleType):
-    """A driver library of one card with MIG off, whose clocks cannot be asked."""
+class SimulatedGpu(types.ModuleType):
+    """A driver library of one GPU with MIG off and without clock queries."""
 
     NVML_CLOCK_SM = 1
     NVML_CLOCK_MEM = 2
 
     def __getattr__(self, name: str):
-        answers = {
+        functions = {
             "nvmlInit": lambda: None,
             "nvmlShutdown": lambda: None,
             "nvmlDeviceGetHandleByUUID": lambda uuid: {"GPU-1234": "card"}[uuid],
@@ -90,11 +90,11 @@ class Card(types.ModuleType):
                 types.SimpleNamespace(pid=1),
             ],
         }
-        return answers[name] if name in answers else super().__getattribute__(name)
+        return functions[name] if name in functions else super().__getattribute__(name)
 
 
-def test_a_card_is_described_as_far_as_the_driver_tells(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", Card("pynvml"))
+def test_properties_of_a_gpu_that_the_driver_does_not_report_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", SimulatedGpu("pynvml"))
     assert module._nvml("1234", 0) == {
         "driver": "580.1",
         "mig": False,
@@ -105,7 +105,7 @@ def test_a_card_is_described_as_far_as_the_driver_tells(monkeypatch: pytest.Monk
     }
 
 
-def test_without_the_driver_library_a_card_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_driver_library_all_properties_of_a_gpu_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert set(module._nvml("1234", 0).values()) == {None}
 
@@ -128,7 +128,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return package.parent
 
 
-def test_the_code_is_dirty_when_code_changes_and_only_then(checkout: Path) -> None:
+def test_git_dirty_considers_code_only(checkout: Path) -> None:
     clean = code_version()
     assert clean["git_sha"] is not None and len(clean["git_sha"]) == 40
     assert clean["git_dirty"] is False
@@ -155,7 +155,7 @@ def test_without_git_the_commit_is_unknown(checkout: Path, monkeypatch: pytest.M
     assert code_version()["version"]
 
 
-FADED = """
+DENORMALS = """
 import torch
 from lra_bench.runtime.hardware import HardwareOptions, resolve
 from lra_bench.models.kernels.gated_scan import gated_scan
@@ -170,6 +170,6 @@ assert h[:, 500].min() > 0 and not h[:, 900:].any(), "compiled loops on all thre
 """
 
 
-def test_what_fades_below_the_normal_numbers_is_zero_on_every_thread() -> None:
-    """A step of an LRU took eight times as long for them."""
-    subprocess.run([sys.executable, "-c", FADED], check=True)
+def test_denormal_numbers_are_flushed_to_zero_on_every_thread() -> None:
+    """With denormal numbers a step of an LRU takes eight times as long."""
+    subprocess.run([sys.executable, "-c", DENORMALS], check=True)

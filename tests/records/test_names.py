@@ -1,4 +1,4 @@
-"""How records are named on the command line."""
+"""Names of records on the command line."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def test_every_way_to_name_a_record(results, monkeypatch):
     assert find_path("last", results) == results / "runs/listops/fnet/cpu-epyc-2t/quick-12345678/seed0.json"
 
 
-def test_what_names_several_or_none_is_told(results, tmp_path):
-    with pytest.raises(UserError, match=r"means 3 records, name one of them: listops/local/.*seed0, listops/perf"):
+def test_a_name_of_several_or_no_records_is_an_error(results, tmp_path):
+    with pytest.raises(UserError, match=r"matches 3 records; choose one of listops/local/.*seed0, listops/perf"):
         find_path("0a1b", results)
-    with pytest.raises(UserError, match="means 2 records"):
+    with pytest.raises(UserError, match="matches 2 records"):
         find_path("performer", results)
     for text in ("absent", "ffff", "listops/absent", "quick-0a1b2c3d/seed7", "smoke-0a1b2c3d"):
         assert find_paths(text, results) == [], text
-        with pytest.raises(UserError, match="no such record; lra-bench results list names"):
+        with pytest.raises(UserError, match="no such record; lra-bench results list shows"):
             find_path(text, results)
-    with pytest.raises(UserError, match="holds no record yet"):
+    with pytest.raises(UserError, match="contains no record yet"):
         find_path("last", tmp_path / "empty")
 
 
-def test_boards_are_looked_through_after_the_users_own(results, tmp_path):
+def test_boards_are_searched_after_the_results_folder(results, tmp_path):
     board = tmp_path / "reference" / "board"
     store.write(make_record("performer", hash="0a1b2c3d"), board)
     store.write(make_record("luna", hash="77777777"), board)
@@ -65,11 +65,11 @@ def test_boards_are_looked_through_after_the_users_own(results, tmp_path):
         find_path("7777", results)
 
 
-def test_show_and_compare_take_them(results, tmp_path):
+def test_show_and_compare_accept_names(results, tmp_path):
     folder = Folder(tmp_path)
     assert "performer" in folder.run("show", "0a1b2/seed0").stdout
     assert "fnet" in folder.run("show", "last").stdout
-    told = folder.run("compare", "last", "listops/local/cpu-epyc-2t/quick-0a1bffff/seed0").stdout
-    assert "fnet #12345678" in told and "local #0a1bffff" in told
-    told = folder.run("compare", "0a1b2", "local").stdout
-    assert "performer #0a1b2c3d" in told
+    printed = folder.run("compare", "last", "listops/local/cpu-epyc-2t/quick-0a1bffff/seed0").stdout
+    assert "fnet #12345678" in printed and "local #0a1bffff" in printed
+    printed = folder.run("compare", "0a1b2", "local").stdout
+    assert "performer #0a1b2c3d" in printed

@@ -44,7 +44,7 @@ def test_round_trip_through_json_keeps_everything() -> None:
 
 
 @pytest.mark.parametrize("status", sorted(set(STATUSES) - {"ok"}))
-def test_unfinished_cells_are_records_too(status: str, tmp_path: Path) -> None:
+def test_unfinished_cells_have_records(status: str, tmp_path: Path) -> None:
     record = make_record(status=status)
     assert store.load(store.write(record, tmp_path)) == record
     assert record.score() is None
@@ -59,7 +59,7 @@ def test_a_stored_file_of_every_version_loads(version: int) -> None:
     assert record.extrapolation is not None and record.extrapolation["points"][-1]["status"] == "out_of_memory"
 
 
-def test_points_of_older_records_gain_what_they_do_not_know() -> None:
+def test_upgrades_add_unknown_fields_to_speed_points() -> None:
     old, new = (store.load(STORED / f"version{version}.json") for version in (2, 3))
     assert {point["batch_policy"] for point in old.speed} == {"fixed"}
     assert {point["static_bytes"] for point in old.speed} == {None}
@@ -67,17 +67,17 @@ def test_points_of_older_records_gain_what_they_do_not_know() -> None:
     assert old.flops["ceiling_per_second"] is None and new.flops["ceiling_per_second"] == 1e11
 
 
-def test_what_compiling_did_is_unknown_to_older_records() -> None:
+def test_compile_results_of_older_records_are_unknown() -> None:
     old, new = (store.load(STORED / f"version{version}.json") for version in (3, 4))
     assert {json.dumps(point["compile"]) for point in old.speed} == {"null"}
     assert [point["compile"]["graphs"] for point in new.speed if point["compile"]] == [2]
 
 
-def test_upgrades_lead_from_every_older_version_to_this_one() -> None:
+def test_every_older_version_has_an_upgrade() -> None:
     assert sorted(upgrades.UPGRADES) == list(range(1, upgrades.SCHEMA_VERSION))
 
 
-def test_an_upgrade_is_applied_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_upgrades_are_applied_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upgrades, "SCHEMA_VERSION", 3)
     monkeypatch.setitem(upgrades.UPGRADES, 1, lambda raw: {**raw, "trail": ["one"]})
     monkeypatch.setitem(upgrades.UPGRADES, 2, lambda raw: {**raw, "trail": [*raw["trail"], "two"]})
@@ -88,8 +88,8 @@ def test_an_upgrade_is_applied_in_order(monkeypatch: pytest.MonkeyPatch) -> None
     ("change", "message"),
     [
         ({"schema_version": upgrades.SCHEMA_VERSION + 1}, "upgrade lra-bench"),
-        ({"schema_version": None}, "no lra-bench record"),
-        ({"schema_version": 0}, "never existed"),
+        ({"schema_version": None}, "not an lra-bench record"),
+        ({"schema_version": 0}, "does not exist"),
         ({"status": "okay"}, "status 'okay' is unknown"),
         ({"started_at": 12}, "started_at should be a valid string, is 12"),
         ({"attempt": True}, "attempt should be a valid integer, is True"),
@@ -99,10 +99,10 @@ def test_an_upgrade_is_applied_in_order(monkeypatch: pytest.MonkeyPatch) -> None
         ({"parameters": 3}, "parameters should be a valid dictionary"),
         ({"key": {"task": "listops"}}, r"key\.model is missing"),
         ({"key": None}, "key should be a valid dictionary, is None"),
-        ({"surprise": 1}, "surprise is no field"),
+        ({"surprise": 1}, "surprise is not a field"),
     ],
 )
-def test_what_is_wrong_with_a_record_is_named(change: dict, message: str) -> None:
+def test_an_invalid_field_is_named(change: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         Record.from_dict(upgrade(raw_record() | change))
 
@@ -128,17 +128,17 @@ DAMAGED: dict[str, tuple[dict, str]] = {
         {"code": {"version": "1", "git_sha": None, "git_dirty": 0}},
         "code.git_dirty should be a valid bool",
     ),
-    "a count beyond all counts": ({"training": {"steps": 10**400}}, "training.steps should be less than"),
-    "more seconds than there are": ({"wall_seconds": 1e300}, "wall_seconds should be less than"),
+    "an integer that is too large": ({"training": {"steps": 10**400}}, "training.steps should be less than"),
+    "a float that is too large": ({"wall_seconds": 1e300}, "wall_seconds should be less than"),
     "a section that is text": ({"config": {"task": "listops"}}, "config.task should be a valid dictionary"),
     "a deep configuration": ({"config": {"model": nested(900)}}, "config.model is nested more than 100 levels deep"),
     "deep differences": (
         {"variant": {"label": "x", "differences": {"a": nested(99)}, "position": None}},
         "variant.differences is nested more than 100 levels deep",
     ),
-    "half a character": ({"reason": "\ud800"}, "reason holds a lone surrogate"),
-    "half a character in a list": ({"last_lines": ["fine", "\udfff"]}, "last_lines.1 holds a lone surrogate"),
-    "half a character as a name": ({"floors": {"\ud800": 0.1}}, "a name in floors holds a lone surrogate"),
+    "half a character": ({"reason": "\ud800"}, "reason contains a lone surrogate"),
+    "half a character in a list": ({"last_lines": ["fine", "\udfff"]}, "last_lines.1 contains a lone surrogate"),
+    "half a character as a name": ({"floors": {"\ud800": 0.1}}, "a name in floors contains a lone surrogate"),
 }
 
 
@@ -149,14 +149,14 @@ def test_a_damaged_part_of_a_record_is_named(damage: str, tmp_path: Path) -> Non
     good.with_name("seed1.json").write_text(
         json.dumps({**raw_record(), "key": {**raw_record()["key"], "seed": 1}, **change})
     )
-    told: list[str] = []
-    assert [record.key.seed for record in store.load_all(tmp_path, told.append)] == [0]
-    assert len(told) == 1 and "seed1.json" in told[0] and message in told[0], told
+    messages: list[str] = []
+    assert [record.key.seed for record in store.load_all(tmp_path, messages.append)] == [0]
+    assert len(messages) == 1 and "seed1.json" in messages[0] and message in messages[0], messages
     (readable,) = (found for found in check_store(tmp_path) if found.what == "readable")
     assert readable.ok is False and message in readable.found
 
 
-def test_a_number_that_overflows_is_refused() -> None:
+def test_a_number_that_overflows_is_rejected() -> None:
     content = json.dumps(make_record(wall_seconds=0.125).to_dict()).replace("0.125", "1e999", 1)
     with pytest.raises(UserError, match="wall_seconds should be a finite number, is inf"):
         store.read(content.encode(), "here")
@@ -175,7 +175,7 @@ def test_thousands_of_errors_need_no_memory(change: dict) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_brackets_in_text_hide_no_nesting(encoding: str) -> None:
+def test_nesting_is_detected_despite_brackets_in_strings(encoding: str) -> None:
     deep, shallow = '"a"', '"a"'
     for _ in range(300):
         deep = '["]", "\\"[", ' + deep + ', "["]'
@@ -190,7 +190,7 @@ def test_brackets_in_text_hide_no_nesting(encoding: str) -> None:
             assert store.read(content, "here").config["own"]["[[["] == "{"
 
 
-def test_what_a_record_holds_beyond_what_is_read_is_kept() -> None:
+def test_additional_fields_are_kept() -> None:
     change = {
         "training": {"own": "text"},
         "capability": {"own": [1]},
@@ -200,7 +200,7 @@ def test_what_a_record_holds_beyond_what_is_read_is_kept() -> None:
     assert {name: getattr(record, name) for name in change} == change
 
 
-def test_control_characters_of_a_record_become_visible(tmp_path: Path) -> None:
+def test_control_characters_are_replaced(tmp_path: Path) -> None:
     nasty = "a\x1b]0;title\x07 b\u202ec\u2066d\x7fe\x9bf\rg\nh\ti"
     shown = "a\ufffd]0;title\ufffd b\ufffdc\ufffdd\ufffde\ufffdf\ufffdg\nh\ti"
     change = {
@@ -247,7 +247,7 @@ def test_key_files() -> None:
     assert str(key) == "listops/local/h200-bf16/quick-0a1b2c3d/seed3"
 
 
-def test_variants_are_told_apart_by_name() -> None:
+def test_names_of_variants_differ() -> None:
     names = [
         make_record(differences=differences, position=position).variant_name
         for differences, position in [
@@ -265,7 +265,7 @@ def test_variants_are_told_apart_by_name() -> None:
     ]
 
 
-def test_numbers_that_are_none_become_null_and_numpy_becomes_plain(tmp_path: Path) -> None:
+def test_values_that_are_not_finite_become_null_and_numpy_becomes_json(tmp_path: Path) -> None:
     record = make_record(
         wall_seconds=np.float32(2.5),
         floors={"majority": math.nan, "other": -math.inf, "good": np.float64(0.25)},
@@ -280,7 +280,7 @@ def test_numbers_that_are_none_become_null_and_numpy_becomes_plain(tmp_path: Pat
     assert store.load(path).best_floor() == ("good", 0.25)
 
 
-def test_tables_come_back_equal_and_vanish_with_the_attempt_that_made_them(tmp_path: Path) -> None:
+def test_tables_round_trip_and_are_removed_with_their_attempt(tmp_path: Path) -> None:
     record, curves, predictions = make_record(), make_curves(), make_predictions()
     path = store.write(record, tmp_path, curves, predictions)
     loaded = store.load(path)
@@ -310,7 +310,7 @@ def test_results_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert store.results_root("here") == tmp_path / "here"
 
 
-def test_an_unwritable_folder_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_a_user_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for attempt in (
         lambda: store.check_writable(tmp_path / "file"),
@@ -325,7 +325,7 @@ def test_check_writable_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not [path for path in (tmp_path / "new").rglob("*") if path.is_file()]
 
 
-def test_a_full_disk_leaves_the_earlier_record_whole(tmp_path: Path) -> None:
+def test_a_full_disk_does_not_damage_the_earlier_record(tmp_path: Path) -> None:
     record = make_record()
     path = store.write(record, tmp_path, make_curves())
     before = {file.name: file.read_bytes() for file in path.parent.iterdir()}
@@ -339,8 +339,8 @@ def test_a_full_disk_leaves_the_earlier_record_whole(tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in path.parent.iterdir()} == before
 
 
-def test_a_killed_writer_leaves_a_whole_record(tmp_path: Path) -> None:
-    """Whatever the moment of the kill, the JSON that stands there loads."""
+def test_a_killed_writer_does_not_damage_the_record(tmp_path: Path) -> None:
+    """The JSON file is loadable after a kill at any moment."""
     program = (
         "import sys; from pathlib import Path\n"
         "from tests.support.record_factory import *; from lra_bench.records import store, tables\n"
@@ -368,11 +368,11 @@ def test_a_broken_or_misplaced_file_is_named_and_left_out(tmp_path: Path) -> Non
     good.with_name("seed1.json").write_text(good.read_text()[:500])
     good.with_name("seed2.json").write_bytes(good.read_bytes())
     good.with_name("seed3.json").write_text("[]")
-    told: list[str] = []
-    assert [record.key.seed for record in store.load_all(tmp_path, told.append)] == [0]
-    assert len(told) == 3
-    assert all(f"seed{seed}.json" in line for seed, line in zip((1, 2, 3), told, strict=True))
-    assert "wrong place" in told[1]
+    messages: list[str] = []
+    assert [record.key.seed for record in store.load_all(tmp_path, messages.append)] == [0]
+    assert len(messages) == 3
+    assert all(f"seed{seed}.json" in line for seed, line in zip((1, 2, 3), messages, strict=True))
+    assert "wrong place" in messages[1]
 
 
 def test_an_absent_folder_holds_no_records(tmp_path: Path) -> None:
@@ -390,23 +390,23 @@ def test_two_thousand_records_load_within_seconds(tmp_path: Path) -> None:
     assert time.process_time() - began < 5
 
 
-def test_import_merges_and_the_better_record_of_a_cell_stays(tmp_path: Path) -> None:
-    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    store.write(make_record(seed=0), ours)
-    store.write(make_record(seed=1), ours)
-    store.write(make_record(seed=2, status="interrupted"), ours)
+def test_import_keeps_the_better_record_of_each_cell(tmp_path: Path) -> None:
+    own, theirs = tmp_path / "ours", tmp_path / "theirs"
+    store.write(make_record(seed=0), own)
+    store.write(make_record(seed=1), own)
+    store.write(make_record(seed=2, status="interrupted"), own)
     store.write(make_record(seed=0, attempt=2), theirs, make_curves())
     store.write(make_record(seed=1, attempt=2, status="diverged"), theirs)
     store.write(make_record(seed=2), theirs)
     store.write(make_record(seed=3), theirs, make_curves(), make_predictions())
-    store.write(make_record(seed=4, status="diverged"), ours)
+    store.write(make_record(seed=4, status="diverged"), own)
     store.write(make_record(seed=4, status="interrupted", attempt=2), theirs)
     broken = theirs / "runs" / "seed9.json"
     broken.write_text("{")
-    done = import_folder(theirs, ours)
+    done = import_folder(theirs, own)
     assert (done.added, done.replaced, done.kept) == (1, 2, 2)
     assert len(done.broken) == 1 and "seed9.json" in done.broken[0]
-    records = {record.key.seed: record for record in store.load_all(ours)}
+    records = {record.key.seed: record for record in store.load_all(own)}
     assert {seed: (record.attempt, record.status) for seed, record in records.items()} == {
         0: (2, "ok"),
         1: (1, "ok"),
@@ -416,17 +416,20 @@ def test_import_merges_and_the_better_record_of_a_cell_stays(tmp_path: Path) -> 
     }
     assert tables.curves(records[0]) is not None
     assert tables.predictions(records[3]) is not None
-    again = import_folder(theirs, ours)
+    again = import_folder(theirs, own)
     assert (again.added, again.replaced, again.kept) == (0, 0, 5)
 
 
-def strange_files(folder: Path, name: str, content: bytes) -> Iterator[tuple[str, str]]:
-    """Put under ``name`` what is no file of its own, one after the other; what it is and what is told of it."""
+def not_regular_files(folder: Path, name: str, content: bytes) -> Iterator[tuple[str, str]]:
+    """Replace the file ``name`` by objects that are not regular files and by a damaged file, one at a time.
+
+    Yields the kind of object and the expected message.
+    """
     path = folder / name
     (folder / "aside").write_bytes(content)
     path.unlink(missing_ok=True)
     os.mkfifo(path)
-    yield "pipe", "it is no file"
+    yield "pipe", "it is not a regular file"
     path.unlink()
     path.symlink_to("aside")
     yield "link", "it is a link"
@@ -435,75 +438,73 @@ def strange_files(folder: Path, name: str, content: bytes) -> Iterator[tuple[str
     yield "link to a device", "it is a link"
     path.unlink()
     path.mkdir()
-    yield "folder", "it is no file"
+    yield "folder", "it is not a regular file"
     path.rmdir()
     with socket.socket(socket.AF_UNIX) as bound, pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         bound.bind(name)
-    yield "socket", "it is no file"
+    yield "socket", "it is not a regular file"
     path.unlink()
     path.write_bytes(content[:-9])
     yield "damaged", "cannot be read"
 
 
-def imported(theirs: Path, ours: Path) -> tuple[str, list[str]]:
-    """What the command prints, and its lines on stderr, in a process that may hang."""
-    command = [sys.executable, "-m", "lra_bench.cli.main", "results", "import", str(theirs), "--results", str(ours)]
+def imported(theirs: Path, own: Path) -> tuple[str, list[str]]:
+    """Run the import command in a subprocess with a timeout; return its stdout and the lines of stderr."""
+    command = [sys.executable, "-m", "lra_bench.cli.main", "results", "import", str(theirs), "--results", str(own)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     return done.stdout, done.stderr.splitlines()
 
 
 @pytest.mark.parametrize("name", ["record", "curves", "predictions"])
-def test_import_takes_regular_files_alone_and_goes_on(name: str, tmp_path: Path) -> None:
+def test_import_skips_files_that_are_not_regular(name: str, tmp_path: Path) -> None:
     record = make_record()
     path = store.write(record, tmp_path / "theirs", make_curves(), make_predictions())
     store.write(make_record(seed=1), tmp_path / "theirs")
     file = path.name if name == "record" else record.artifacts[name]
     content = (path.parent / file).read_bytes()
-    for kind, told in strange_files(path.parent, file, content):
-        ours = tmp_path / f"ours {kind}"
-        printed, lines = imported(tmp_path / "theirs", ours)
+    for kind, messages in not_regular_files(path.parent, file, content):
+        own = tmp_path / f"ours {kind}"
+        printed, lines = imported(tmp_path / "theirs", own)
         assert printed.endswith(" 1 left out\n") and len(lines) == 1, (kind, printed, lines)
-        assert file in lines[0] and told in lines[0], (kind, lines)
-        found = store.load_all(ours)
+        assert file in lines[0] and messages in lines[0], (kind, lines)
+        found = store.load_all(own)
         assert [each.key.seed for each in found] == ([1] if name == "record" else [0, 1])
         assert name == "record" or set(found[0].artifacts) == {"curves", "predictions"} - {name}
 
 
 @pytest.mark.parametrize(
-    ("limit", "most", "told"),
+    ("limit", "most", "messages"),
     [
         ("imports.LARGEST_BYTES", 9000, r"seed0\.json: .* too large"),
         ("imports.LARGEST_TABLE_BYTES", 1000, r"curves-\w+\.parquet: .* too large"),
-        ("parquet.LARGEST_ROWS", 50, r"curves-\w+\.parquet: announces 100 rows"),
+        ("parquet.LARGEST_ROWS", 50, r"curves-\w+\.parquet: declares 100 rows"),
     ],
 )
-def test_what_is_too_large_is_not_imported(
-    limit: str, most: int, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_files_that_are_too_large_are_not_imported(
+    limit: str, most: int, messages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.write(make_record(), tmp_path / "theirs", make_curves())
     monkeypatch.setattr(f"lra_bench.records.{limit}", most)
     done = import_folder(tmp_path / "theirs", tmp_path / "ours")
-    assert len(done.broken) == 1 and re.search(told, done.broken[0]), done.broken
+    assert len(done.broken) == 1 and re.search(messages, done.broken[0]), done.broken
     assert done.added == (0 if limit == "imports.LARGEST_BYTES" else 1)
 
 
-def test_tables_without_their_numbers_are_not_imported(tmp_path: Path) -> None:
+def test_tables_without_numeric_columns_are_not_imported(tmp_path: Path) -> None:
     curves = make_curves().assign(step="text")
     store.write(make_record(), tmp_path / "theirs", curves, make_predictions().drop(columns="target"))
     done = import_folder(tmp_path / "theirs", tmp_path / "ours")
     assert [line.partition(": ")[2] for line in done.broken] == [
-        "column step holds no numbers; left out",
+        "column step is not numeric; left out",
         "has no column target; left out",
     ]
     (record,) = store.load_all(tmp_path / "ours")
     assert done.added == 1 and record.artifacts == {}
 
 
-def test_import_reads_nothing_while_it_keeps_others_from_writing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+def test_import_reads_files_before_it_acquires_the_write_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs, own = tmp_path / "theirs", tmp_path / "ours"
     for seed in range(3):
         store.write(make_record(seed=seed), theirs, make_curves(), make_predictions())
     real_open, opened = os.open, []
@@ -511,18 +512,18 @@ def test_import_reads_nothing_while_it_keeps_others_from_writing(
     def watched(path: Any, *arguments: Any, **options: Any) -> int:
         if str(theirs) in str(path):
             opened.append(Path(path).name)
-            with FileLock(ours / store.LOCKS / ".writing.lock", timeout=0):  # free, or an error
+            with FileLock(own / store.LOCKS / ".writing.lock", timeout=0):  # raises if the lock is held
                 pass
         return real_open(path, *arguments, **options)
 
-    (ours / store.LOCKS).mkdir(parents=True)
+    (own / store.LOCKS).mkdir(parents=True)
     monkeypatch.setattr(os, "open", watched)
-    assert import_folder(theirs, ours).added == 3
+    assert import_folder(theirs, own).added == 3
     assert len(opened) == 9
 
 
-def test_import_of_an_empty_folder_says_what_to_name(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no record"):
+def test_import_of_an_empty_folder_is_a_user_error(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="contains no record"):
         import_folder(tmp_path, tmp_path / "ours")
 
 
@@ -543,7 +544,7 @@ def test_reading_records_imports_no_heavy_library() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ, "PYTHONSAFEPATH": "1"})
 
 
-def test_an_unfinished_attempt_does_not_take_the_place_of_a_finished_one(tmp_path: Path) -> None:
+def test_an_unfinished_attempt_does_not_replace_a_finished_one(tmp_path: Path) -> None:
     finished = store.keep_best(make_record(), tmp_path)
     cut = replace(finished, status="interrupted", reason="by a test", attempt=2)
     assert store.keep_best(cut, tmp_path) is not cut

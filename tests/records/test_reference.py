@@ -1,4 +1,4 @@
-"""Reference boards: shown beside the user's records, marked everywhere, and never taken for them."""
+"""Reference boards: shown next to the user's records, marked as such, and never used as the user's results."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def host(**changes):
 
 
 @pytest.fixture
-def beside(tmp_path):
-    """A user's performer and transformer, and a board of the same hardware name with both and a local one."""
+def user_and_board(tmp_path):
+    """Return the user's records, those of a board with the same hardware name, and the folder of both."""
     own, board = tmp_path / "results", tmp_path / "reference" / "board"
     for model in ("performer", "transformer"):
         store.write(make_record(model), own, make_curves())
@@ -51,7 +51,7 @@ def beside(tmp_path):
     return store.load_all(own), reference.load_reference(tmp_path / "reference", own), tmp_path
 
 
-def test_the_folder_is_that_of_the_checkout_the_option_or_none(monkeypatch, tmp_path):
+def test_folder_of_boards_by_option_variable_and_checkout(monkeypatch, tmp_path):
     monkeypatch.delenv("LRA_BENCH_REFERENCE", raising=False)
     assert reference.reference_root() == ROOT / "results" / "reference"
     assert [name for name, _ in reference.boards(reference.reference_root())] == ["board"]
@@ -65,7 +65,7 @@ def test_the_folder_is_that_of_the_checkout_the_option_or_none(monkeypatch, tmp_
         reference.reference_root(tmp_path / "absent")
 
 
-def test_committed_records_are_those_of_boards_alone():
+def test_only_records_of_boards_are_committed():
     listed = subprocess.run(["git", "ls-files", "results"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode:
         pytest.skip("no checkout with git here")
@@ -76,7 +76,7 @@ def test_committed_records_are_those_of_boards_alone():
     assert len(reference.load_reference(ROOT / "results" / "reference")) == 96
 
 
-def test_a_record_of_the_board_does_not_make_a_cell_done(tmp_path, monkeypatch):
+def test_a_cell_with_a_record_of_the_board_still_has_to_run(tmp_path, monkeypatch):
     results, boards = tmp_path / "results", tmp_path / "reference"
     monkeypatch.setenv("LRA_BENCH_REFERENCE", str(boards))
     (planned,) = plan(CELL, results)
@@ -89,7 +89,7 @@ def test_a_record_of_the_board_does_not_make_a_cell_done(tmp_path, monkeypatch):
     assert planned.status in ("stale", "done")
 
 
-def test_only_a_record_of_this_machine_counts_and_the_other_is_kept(tmp_path, capsys):
+def test_a_record_of_another_machine_does_not_count_and_is_kept(tmp_path, capsys):
     (planned,) = plan(CELL, tmp_path)
     data = {**make_record().data, "version": "1"}
     machines = {"here": host(), "there": host(cores_logical=96, cores_physical=48)}
@@ -120,7 +120,7 @@ def test_only_a_record_of_this_machine_counts_and_the_other_is_kept(tmp_path, ca
     assert str(kept.key) in capsys.readouterr().err
 
 
-def test_memory_may_differ_by_what_the_kernel_keeps():
+def test_memory_sizes_of_a_machine_may_differ_slightly():
     here = environment.host()
     assert environment.same_host(here, {**here, "memory_bytes": int(here["memory_bytes"] * 0.97)})
     assert not environment.same_host(here, {**here, "memory_bytes": here["memory_bytes"] // 2})
@@ -128,8 +128,8 @@ def test_memory_may_differ_by_what_the_kernel_keeps():
     assert not environment.same_host(here, {"processor": "another"})
 
 
-def test_rows_are_never_averaged_and_costs_compare_within_one_source(beside):
-    own, others, _ = beside
+def test_rows_and_relative_costs_are_separate_per_source(user_and_board):
+    own, others, _ = user_and_board
     board = with_relative_costs(leaderboard([*own, *others]))
     rows = board.set_index(["variant", "reference"])
     assert rows.loc[("performer", ""), "seeds"] == 1
@@ -143,16 +143,16 @@ def test_rows_are_never_averaged_and_costs_compare_within_one_source(beside):
 
 @pytest.mark.parametrize("layout", ["long", "wide"])
 @pytest.mark.parametrize("format", ["terminal", "markdown", "latex"])
-def test_tables_mark_them(beside, layout, format):
-    own, others, _ = beside
+def test_tables_mark_records_of_boards(user_and_board, layout, format):
+    own, others, _ = user_and_board
     text = export.render(LAYOUTS[layout].make([*own, *others]), format, 200, layout)
     lines = [line for line in text.splitlines() if "local" in line]
     assert lines and all("reference board" in line for line in lines[:1])
-    assert "source" not in export.render(LAYOUTS[layout].make(own), format, 200, layout).replace("with a source", "")
+    assert "source" not in export.render(LAYOUTS[layout].make(own), format, 200, layout).replace("The source names", "")
 
 
-def test_page_figures_and_data_mark_them(beside, monkeypatch):
-    own, others, folder = beside
+def test_page_figures_and_data_frames_mark_records_of_boards(user_and_board, monkeypatch):
+    own, others, folder = user_and_board
     records = [*own, *others]
     html = page(records, {name: each.make(records) for name, each in LAYOUTS.items()})
     assert html.count(">reference board</span>") == 2 * 3  # in the table of all tasks and in that of listops
@@ -164,8 +164,8 @@ def test_page_figures_and_data_mark_them(beside, monkeypatch):
     assert len(load_records(folder / "results", reference="none")) == 2
 
 
-def test_a_name_means_the_users_own_variant_first(beside):
-    own, others, _ = beside
+def test_a_name_refers_to_the_users_variant_first(user_and_board):
+    own, others, _ = user_and_board
     records = [*own, *others]
     assert {record.reference for record in find_variant(records, "performer", "A")[1]} == {""}
     assert {record.reference for record in find_variant(records, "performer reference", "A")[1]} == {"board"}
@@ -174,12 +174,12 @@ def test_a_name_means_the_users_own_variant_first(beside):
     assert (a, b) == ("performer", "performer · reference")
 
 
-def test_results_that_are_a_board_are_no_reference_to_themselves(beside):
-    _, _, folder = beside
+def test_a_results_folder_that_is_a_board_is_not_its_own_reference(user_and_board):
+    _, _, folder = user_and_board
     assert reference.load_reference(folder / "reference", folder / "reference" / "board") == []
 
 
-def test_smoke_is_shown_only_if_it_is_named(capsys):
+def test_smoke_is_shown_only_on_request(capsys):
     records = [make_record(), make_record("local", protocol="smoke")]
     assert [record.key.model for record in select(records)] == ["performer"]
     assert [record.key.model for record in select(records, protocol="smoke")] == ["local"]
@@ -187,14 +187,14 @@ def test_smoke_is_shown_only_if_it_is_named(capsys):
     assert "--protocol smoke shows them" in capsys.readouterr().err
 
 
-def test_commands_show_the_reference_beside_what_was_measured(tmp_path, forks):
+def test_commands_show_the_reference_next_to_the_results(tmp_path, forks):
     folder = Folder(tmp_path / "work", LRA_BENCH_REFERENCE=str(tmp_path / "reference"))
     board = tmp_path / "reference" / "board"
     for seed in range(3):
         store.write(make_record("transformer", seed=seed, protocol="smoke"), board)
     arguments = [text for text in CELL if not text.startswith("measure")]
     done = forks.command(folder, "bench", *arguments, "measure.speed_lengths=[]", "tracker=none")
-    table = done.stdout.partition("Beside the reference boards")[2]
+    table = done.stdout.partition("Compared with the reference boards")[2]
     assert "transformer  reference board" in table and "performer" in table.partition("Next:")[0]
     again = forks.command(folder, "bench", *arguments, "measure.speed_lengths=[]", "tracker=none")
     assert "measured here on" in again.stderr and "--rerun all measures it again" in again.stderr
@@ -231,7 +231,7 @@ def test_importing_a_record_of_another_machine_keeps_both(tmp_path):
 
 
 def test_curves_of_the_user_come_before_those_of_boards(tmp_path):
-    """The eight curves that are drawn in full are the user's own, though each of the board's is better."""
+    """The eight highlighted curves are the user's, even if the curves of the board are better."""
     own = [make_record(f"m{number}", accuracy=0.2) for number in range(8)]
     for number in range(8):
         store.write(make_record(f"r{number}", accuracy=0.9), tmp_path / "board")

@@ -1,4 +1,4 @@
-"""What a process keeps of the memory that it frees, seen by the kernel: pages fetched, and pages resident."""
+"""Memory that glibc keeps after it is freed, measured by page faults and resident pages."""
 
 import json
 import platform
@@ -12,7 +12,7 @@ from lra_bench.runtime.memory import KEEPING_ALL, KEEPING_NOTHING
 from lra_bench.runtime.subprocesses import environment
 
 PAGES = (48 << 20) // 4096
-"""In a block that is larger than any that glibc keeps by itself."""
+"""Number of pages of a block that is larger than glibc keeps by default."""
 
 STEPS = """
 import json, resource
@@ -26,7 +26,7 @@ def resident():
 def step():
     torch.ones(12 << 20)
 
-for _ in range(24):  # holes that are a little too small for the next block of their size have to merge first
+for _ in range(24):  # until free blocks of the heap that are slightly too small have merged
     step()
 fetched = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(4):
@@ -37,29 +37,31 @@ hand_back()
 print(json.dumps([fetched, kept - resident()]))
 """
 
-HUGE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 pytestmark = [
-    pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the variables are glibc's"),
-    pytest.mark.skipif(HUGE.exists() and "[always]" in HUGE.read_text(), reason="one fault fetches many pages"),
+    pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the variables are those of glibc"),
+    pytest.mark.skipif(
+        HUGE_PAGES.exists() and "[always]" in HUGE_PAGES.read_text(), reason="one page fault maps many pages"
+    ),
 ]
 
 
 def pages(variables: dict[str, str]) -> list[float]:
-    """Pages fetched by a step that frees a large block, and pages handed back afterwards."""
+    """Return the page faults of a step that frees a large block, and the pages returned by ``hand_back``."""
     done = subprocess.run(
         [sys.executable, "-c", STEPS], env={**environment(), **variables}, capture_output=True, text=True, check=True
     )
     return json.loads(done.stdout)
 
 
-def test_a_timed_process_fetches_no_page_twice_until_it_hands_all_back():
+def test_a_timed_process_reuses_pages_until_it_returns_them():
     fetched, handed_back = pages(KEEPING_ALL)
     assert fetched < PAGES / 100
     assert handed_back > 0.9 * PAGES
 
 
 @pytest.mark.parametrize("variables", [{}, KEEPING_NOTHING])
-def test_else_a_large_block_is_fetched_at_every_step(variables):
+def test_by_default_a_large_block_is_mapped_at_every_step(variables):
     fetched, handed_back = pages(variables)
-    assert fetched > 0.9 * PAGES and handed_back < PAGES / 10, "else the test above shows nothing"
+    assert fetched > 0.9 * PAGES and handed_back < PAGES / 10, "otherwise the test above is meaningless"

@@ -1,4 +1,4 @@
-"""Garbage is collected as by default while a model trains, and not when a process ends."""
+"""Garbage collection uses the default thresholds during training and is skipped at exit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def run(code: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_training_collects_as_by_default() -> None:
+def test_default_thresholds_are_restored() -> None:
     code = """
 import gc
 default = gc.get_threshold()
@@ -24,7 +24,7 @@ print(gc.get_threshold() == default, gc.get_freeze_count() > 0)
     assert run(code) == ["True"] * 4
 
 
-def test_nothing_is_collected_when_the_process_ends() -> None:
+def test_the_final_collection_is_skipped() -> None:
     code = """
 from lra_bench.runtime import garbage
 class Node:
@@ -39,7 +39,7 @@ leave()
     assert run(code.format("garbage.skip_final_collection()")) == []
 
 
-def test_importing_the_loop_imports_what_an_optimizer_needs() -> None:
+def test_importing_the_loop_imports_dynamo() -> None:
     code = """
 import sys
 assert "torch" not in sys.modules

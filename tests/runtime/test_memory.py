@@ -1,4 +1,4 @@
-"""Peak memory against allocations of known size."""
+"""Measured peak memory equals allocations of known size."""
 
 import multiprocessing
 import sys
@@ -41,7 +41,7 @@ def growth(work: Callable[..., object], *arguments: float) -> int:
 
 @pytest.fixture(scope="module")
 def alone() -> Iterator[Callable[..., int]]:
-    """Calls in a fresh process: what other tests left here may be let go at any time, and would hide as much."""
+    """Run functions in a separate process, because memory of earlier tests in this one may be freed at any time."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         yield lambda *call: process.submit(*call).result()
 
@@ -49,7 +49,7 @@ def alone() -> Iterator[Callable[..., int]]:
 @linux
 @pytest.mark.parametrize("megabytes", [50, 200, 500])
 @pytest.mark.parametrize("work", [touch, fill])
-def test_a_known_allocation_is_seen(alone: Callable[..., int], work: Callable[..., object], megabytes: int) -> None:
+def test_a_known_allocation_is_measured(alone: Callable[..., int], work: Callable[..., object], megabytes: int) -> None:
     assert alone(growth, work, megabytes) == pytest.approx(megabytes * MB, rel=0.05)
 
 
@@ -61,11 +61,11 @@ def peak_in_the_middle() -> None:
 
 
 @linux
-def test_the_peak_counts_and_not_the_end(alone: Callable[..., int]) -> None:
+def test_the_peak_is_measured_not_the_final_memory(alone: Callable[..., int]) -> None:
     assert alone(growth, peak_in_the_middle) == pytest.approx(250 * MB, rel=0.05)
 
 
-def growth_beside_what_was_before() -> int:
+def growth_after_a_larger_peak() -> int:
     kept = touch(150)
     touch(400)
     grown = growth(touch, 100)
@@ -74,27 +74,27 @@ def growth_beside_what_was_before() -> int:
 
 
 @linux
-def test_what_was_there_before_and_greater_peaks_before_do_not_count(alone: Callable[..., int]) -> None:
-    assert alone(growth_beside_what_was_before) == pytest.approx(100 * MB, rel=0.05)
+def test_earlier_memory_and_earlier_peaks_do_not_count(alone: Callable[..., int]) -> None:
+    assert alone(growth_after_a_larger_peak) == pytest.approx(100 * MB, rel=0.05)
 
 
 def small_pieces() -> list[bytes]:
-    return [b"x" * size for size in [60_000] * 2000]  # each too small for a mapping of its own
+    return [b"x" * size for size in [60_000] * 2000]  # each too small for a separate mapping
 
 
-def growth_into_a_hole_of_the_heap() -> int:
-    topmost = small_pieces().pop()  # holds the heap's end, so that freeing alone gives nothing back
+def growth_into_freed_memory() -> int:
+    topmost = small_pieces().pop()  # at the end of the heap, so that glibc does not return freed memory by itself
     grown = growth(small_pieces)
     assert topmost
     return grown
 
 
 @linux
-def test_memory_freed_into_the_heap_does_not_hide_the_next_use_of_it(alone: Callable[..., int]) -> None:
-    assert alone(growth_into_a_hole_of_the_heap) == pytest.approx(120 * MB, rel=0.1)
+def test_memory_freed_before_does_not_reduce_the_measured_growth(alone: Callable[..., int]) -> None:
+    assert alone(growth_into_freed_memory) == pytest.approx(120 * MB, rel=0.1)
 
 
-def test_what_lasts_is_computed_from_the_tensors() -> None:
+def test_static_bytes() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(10, 20), torch.nn.BatchNorm1d(20), torch.nn.Linear(20, 1, bias=False))
     model[2].weight.requires_grad_(False)
     trained, frozen, buffers = 10 * 20 + 20 + 20 + 20, 20, 4 * (20 + 20) + 8
@@ -104,7 +104,7 @@ def test_what_lasts_is_computed_from_the_tensors() -> None:
     optimizer = Optimizer(model, train, resolve(HardwareOptions(device="cpu")))
     model(torch.randn(3, 10)).sum().backward()
     optimizer.step(0)
-    moments = 2 * 4 * trained + 4 * 4  # and the count of steps of four tensors
+    moments = 2 * 4 * trained + 4 * 4  # including the step counters of four tensors
     assert memory.static_bytes(model, optimizer.wrapped) == 4 * (trained + frozen) + buffers + 4 * trained + moments
 
 
@@ -117,7 +117,7 @@ def test_what_lasts_is_computed_from_the_tensors() -> None:
         (memory.PeakMemory(), None),
     ],
 )
-def test_activations_are_what_is_left_of_the_peak(peak: memory.PeakMemory, expected: int | None) -> None:
+def test_activation_bytes(peak: memory.PeakMemory, expected: int | None) -> None:
     assert memory.activation_bytes(peak, static=600, gradients=100) == expected
 
 
@@ -129,9 +129,9 @@ def test_unknown_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @linux
-def test_unknown_is_none_where_the_mark_cannot_be_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_is_none_if_the_mark_cannot_be_reset(monkeypatch: pytest.MonkeyPatch) -> None:
     touch(200)
-    monkeypatch.setattr(memory, "RESET_HIGH_WATER_MARK", "1")  # a command that leaves the mark alone
+    monkeypatch.setattr(memory, "RESET_HIGH_WATER_MARK", "1")  # a command that does not reset the mark
     with peak_memory(CPU) as peak:
         touch(10)
     assert peak.peak_resident_growth_bytes is None

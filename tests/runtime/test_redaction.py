@@ -1,4 +1,4 @@
-"""Records, and what is mirrored of them, hold no secret and no path that names its owner."""
+"""Records and their mirrors contain no secrets and no paths with the user's name."""
 
 import json
 import os
@@ -31,7 +31,7 @@ ENVIRONMENT_FACTS = {
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A user's home, the working folder in it."""
+    """A user's home folder, which contains the working folder."""
     home = tmp_path / "ada"
     (home / "project").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(home))
@@ -40,32 +40,34 @@ def home(tmp_path, monkeypatch):
 
 
 def test_paths_become_relative(home):
-    told = shareable(
+    redacted = shareable(
         {"inside": f"{home}/project/own/x.py", "here": f"{home}/project", "home": f"{home}/data", "far": "/data"}
     )
-    assert told == {"inside": "own/x.py", "here": ".", "home": "~/data", "far": "/data"}
+    assert redacted == {"inside": "own/x.py", "here": ".", "home": "~/data", "far": "/data"}
     assert shareable(f"in '{home}/project/a b' and ({home})") == "in 'a b' and (~)"
     assert shareable([f"{home}/project2", f"{home}s/x", f"/mnt{home}/x"]) == [
         "~/project2", f"{home}s/x", f"/mnt{home}/x",
     ]  # fmt: skip
 
 
-def test_paths_in_folders_that_variables_name_begin_with_the_variable(home, monkeypatch):
+def test_paths_in_named_folders_begin_with_the_variable(home, monkeypatch):
     monkeypatch.setenv("LRA_BENCH_DATA", "/mnt/ada/data/")
     monkeypatch.setenv("LRA_BENCH_CACHE", f"{home}/cache")
-    told = shareable(["files of /mnt/ada/data/imdb", "/mnt/ada/data", "/mnt/ada/database", f"{home}/cache/raw"])
-    assert told == [
+    redacted = shareable(["files of /mnt/ada/data/imdb", "/mnt/ada/data", "/mnt/ada/database", f"{home}/cache/raw"])
+    assert redacted == [
         "files of $LRA_BENCH_DATA/imdb", "$LRA_BENCH_DATA", "/mnt/ada/database", "$LRA_BENCH_CACHE/raw",
     ]  # fmt: skip
 
 
-def test_committed_records_name_no_folder_of_the_machine_that_made_them():
+def test_committed_records_contain_no_local_paths():
     texts = [path.read_text(encoding="utf-8") for path in sorted(COMMITTED.glob("**/*.json"))]
     folders = {folder for text in texts for folder in ABSOLUTE.findall(text)}
-    assert texts and folders <= {"/sys/class/powercap"}, "the kernel's folder for counters of energy is everyone's"
+    assert texts and folders <= {"/sys/class/powercap"}, (
+        "the kernel's folder of energy counters is the same on all machines"
+    )
 
 
-def test_what_is_no_string_stays(home):
+def test_values_other_than_strings_are_unchanged(home):
     value = {"number": 1.5, "list": [1, None, True], "nested": {"tuple": (1, "x")}}
     assert shareable(value) == {**value, "nested": {"tuple": [1, "x"]}}
 
@@ -76,20 +78,20 @@ def test_secrets_of_the_environment_are_hidden(monkeypatch, name):
     assert shareable({"command": "run --key=s3cr3t-value"}) == {"command": f"run --key={HIDDEN}"}
 
 
-def test_what_is_no_secret_stays(monkeypatch):
+def test_other_strings_are_unchanged(monkeypatch):
     monkeypatch.setenv("KEYBOARD_LAYOUT", "dvorak-programmer")
     monkeypatch.setenv("HF_TOKEN", "short")
     assert shareable("dvorak-programmer short") == "dvorak-programmer short"
 
 
-def test_credentials_in_addresses_are_hidden(monkeypatch):
+def test_credentials_in_urls_are_hidden(monkeypatch):
     assert shareable("https://ada:pw@host/x and git@host") == f"https://{HIDDEN}@host/x and git@host"
     monkeypatch.setenv("HF_ENDPOINT", "https://ada:hunter2@mirror.example")
-    told = str(NotFetched([Remote("a", "a", repository="r", revision="1")], Path("raw"), "offline"))
-    assert "hunter2" not in told and "mirror.example" in told
+    redacted = str(NotFetched([Remote("a", "a", repository="r", revision="1")], Path("raw"), "offline"))
+    assert "hunter2" not in redacted and "mirror.example" in redacted
 
 
-def test_nothing_private_is_written(home, monkeypatch):
+def test_records_are_redacted_when_written(home, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefgh")
     record = make_record(
         command=f"lra-bench bench --config-dir {home}/project/own task.source={home}/data tracker.project=hf_abcdefgh",
@@ -101,11 +103,11 @@ def test_nothing_private_is_written(home, monkeypatch):
     assert str(home) not in text and "ada" not in text.replace("adaptive", "")
     assert "hf_abcdefgh" not in json.dumps({**json.loads(text), "config": None})
     assert store.load(path).command == (f"lra-bench bench --config-dir own task.source=~/data tracker.project={HIDDEN}")
-    told = json.dumps(summary(record))
-    assert str(home) not in told and "hf_abcdefgh" not in told
+    redacted = json.dumps(summary(record))
+    assert str(home) not in redacted and "hf_abcdefgh" not in redacted
 
 
-def test_a_record_tells_these_facts_of_a_machine_and_no_others():
+def test_a_record_describes_the_machine_by_these_fields_only():
     found = environment.environment()
     assert {"hardware": set(found["hardware"]), "software": set(found["software"])} == ENVIRONMENT_FACTS
     text = json.dumps(found)

@@ -1,4 +1,4 @@
-"""Intervals against scipy's own and against what they promise: how often they hold the truth."""
+"""Confidence intervals equal those of scipy and have the nominal coverage."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def test_wilson_equals_scipy(case: tuple[int, int], level: float) -> None:
     assert wilson(successes, n, level) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
-def test_wilson_stays_within_bounds_and_knows_nothing_of_nothing() -> None:
+def test_wilson_bounds_without_examples_and_at_the_extremes() -> None:
     assert wilson(0, 0) == (0.0, 1.0)
     assert wilson(0, 10)[0] == 0.0
     assert wilson(10, 10)[1] == 1.0
 
 
 @pytest.mark.parametrize("case", [(-1, 10), (11, 10)])
-def test_impossible_counts_are_refused(case: tuple[int, int]) -> None:
+def test_impossible_counts_are_errors(case: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="successes"):
         wilson(*case)
 
@@ -45,7 +45,7 @@ def test_one_value_has_no_interval() -> None:
         t_interval([0.5])
 
 
-def test_bootstrap_repeats_and_narrows_with_the_sample() -> None:
+def test_bootstrap_is_deterministic_and_has_the_expected_width() -> None:
     sample, ones = np.random.default_rng(0).normal(3.0, 1.0, 400), np.ones(400)
     assert bootstrap(sample, ones, seed=1) == bootstrap(sample, ones, seed=1) != bootstrap(sample, ones, seed=2)
     low, high = bootstrap(sample, ones, seed=1)
@@ -57,7 +57,7 @@ def test_bootstrap_repeats_and_narrows_with_the_sample() -> None:
         bootstrap([], [], seed=0)
 
 
-def test_items_of_a_row_that_stand_and_fall_together_count_once() -> None:
+def test_dependent_items_of_a_row_count_once() -> None:
     right = np.random.default_rng(0).binomial(1, 0.3, 300)
     low, high = wilson(int(right.sum()), 300)
     assert wilson_over_rows(8 * right, np.full(300, 8)) == pytest.approx((low, high), abs=2e-3)
@@ -65,7 +65,7 @@ def test_items_of_a_row_that_stand_and_fall_together_count_once() -> None:
     assert wilson_over_rows(independent, np.full(300, 8)) == pytest.approx(
         wilson(int(independent.sum()), 2400), abs=4e-3
     )
-    # All right or all wrong: as sure as that many rows make one, not as all their items.
+    # If all items are right or all are wrong, the effective sample size is the number of rows.
     assert wilson_over_rows([4, 4, 4], [4, 4, 4]) == wilson(3, 3)
     assert wilson_over_rows([0, 0, 0], [4, 0, 4]) == wilson(0, 2)
     with pytest.raises(ValueError, match="scored item"):
@@ -73,7 +73,7 @@ def test_items_of_a_row_that_stand_and_fall_together_count_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["wilson", "3 seeds", "5 seeds", "10 seeds", "bootstrap", "rows"])
-def test_95_percent_intervals_hold_the_truth_about_as_often(name: str) -> None:
+def test_95_percent_intervals_have_nominal_coverage(name: str) -> None:
     generator = np.random.default_rng(7)
     hits, trials = 0, 500 if name == "bootstrap" else 3000
     for trial in range(trials):
@@ -84,9 +84,9 @@ def test_95_percent_intervals_hold_the_truth_about_as_often(name: str) -> None:
             low, high = t_interval(generator.normal(1.0, 2.0, int(name.split()[0])))
             truth = 1.0
         elif name == "rows":
-            of_row = np.clip(generator.normal(0.3, 0.2, 150), 0, 1)
+            probabilities = np.clip(generator.normal(0.3, 0.2, 150), 0, 1)
             counts = generator.integers(1, 12, 150)
-            low, high = wilson_over_rows(generator.binomial(counts, of_row), counts)
+            low, high = wilson_over_rows(generator.binomial(counts, probabilities), counts)
             truth = 0.3058  # the mean of the clipped normal
         else:
             low, high = bootstrap(generator.exponential(1.0, 400), np.ones(400), trial, draws=200)

@@ -1,4 +1,4 @@
-"""Tests between models against brute force, and against what they promise over many simulated comparisons."""
+"""Significance tests equal brute force, and have the nominal error rates in simulations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lra_bench.statistics.ties import holm, smallest_detectable, tie_groups
 SEEDS = (3, 5, 10)
 
 
-def test_paired_and_welch_equal_scipys() -> None:
+def test_paired_and_welch_tests_equal_scipy() -> None:
     generator = np.random.default_rng(0)
     a, b, c = (generator.normal(mean, deviation, n) for mean, deviation, n in ((0, 1, 5), (1, 2, 5), (0.5, 0.3, 3)))
     assert paired_t(a - b) == pytest.approx(stats.ttest_rel(a, b).pvalue)
@@ -27,7 +27,7 @@ def test_paired_and_welch_equal_scipys() -> None:
     assert paired_t(many) == pytest.approx([paired_t(one) for one in many])
 
 
-def test_without_scatter_only_equality_is_no_difference() -> None:
+def test_without_variance_unequal_means_differ() -> None:
     assert (paired_t([0.0, 0.0, 0.0]), paired_t([0.25, 0.25, 0.25])) == (1.0, 0.0)
     assert welch_t([0.5, 0.5, 0.4], [0, 0, 0], [3, 3, 3]).tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
     assert welch_t([0.5, 0.4], [0.1, np.nan], [3, 1]).tolist() == [[1, 1], [1, 1]]
@@ -36,23 +36,23 @@ def test_without_scatter_only_equality_is_no_difference() -> None:
 
 
 @pytest.mark.parametrize(("only_a", "only_b"), [(0, 0), (3, 0), (5, 5), (2, 9), (40, 20)])
-def test_mcnemar_equals_all_swaps(only_a: int, only_b: int) -> None:
+def test_mcnemar_equals_the_exact_permutation_test(only_a: int, only_b: int) -> None:
     n = only_a + only_b
     counts = np.arange(n + 1)
     ways = stats.binom.pmf(counts, n, 0.5)
-    as_far = np.abs(2 * counts - n) >= abs(only_a - only_b)
-    assert mcnemar(only_a, only_b) == pytest.approx(ways[as_far].sum())
+    at_least_observed = np.abs(2 * counts - n) >= abs(only_a - only_b)
+    assert mcnemar(only_a, only_b) == pytest.approx(ways[at_least_observed].sum())
     differences = np.repeat([1.0, -1.0, 0.0], [only_a, only_b, 7])
     assert swap_test(differences) == mcnemar(only_a, only_b)
 
 
-def test_swaps_equal_brute_force_where_examples_differ_by_different_amounts() -> None:
+def test_swap_test_equals_brute_force_for_unequal_differences() -> None:
     differences = np.array([1, 2 / 3, -1 / 3, 1 / 3, 0, 1, -2 / 3, 1 / 3, 0.1])
     signs = np.array(list(itertools.product((1, -1), repeat=len(differences))))
     exact = (np.abs(signs @ differences) >= differences.sum() - 1e-9).mean()
     assert swap_test(differences, draws=200_000) == pytest.approx(exact, abs=0.005)
     assert swap_test(differences) == swap_test(differences) != swap_test(differences, seed=1)
-    # 0.1 + 0.2 is not 0.3, and still the same amount.
+    # 0.1 + 0.2 differs from 0.3 by rounding and must count as equal.
     assert swap_test([0.1 + 0.2, 0.3, 0.3, -0.3]) == mcnemar(3, 1)
     many = np.random.default_rng(0).normal(0.1, 1, 1500)
     assert swap_test(many) == pytest.approx(stats.ttest_1samp(many, 0).pvalue, abs=0.01)
@@ -66,7 +66,7 @@ def test_holm_by_hand() -> None:
     assert (holm(p) >= p).all() and holm(p).argmin() == p.argmin()
 
 
-def test_rows_share_a_letter_exactly_where_they_were_not_told_apart() -> None:
+def test_rows_share_a_letter_if_and_only_if_they_do_not_differ_significantly() -> None:
     generator = np.random.default_rng(0)
     for trial in range(20):
         k = int(generator.integers(2, 14))
@@ -97,7 +97,7 @@ def test_equal_models_are_tied_in_95_percent_of_simulations(n: int) -> None:
 
 
 @pytest.mark.parametrize("k", [3, 8])
-def test_no_false_claim_among_many_equal_models_in_95_percent_of_simulations(k: int) -> None:
+def test_family_wise_error_rate_of_equal_models(k: int) -> None:
     scores = np.random.default_rng(k).normal(0.4, 0.01, (1000, k, 5))
     tied = [tie_groups(row.mean(-1), row.std(-1, ddof=1), np.full(k, 5)) == ["a"] * k for row in scores]
     assert np.mean(tied) >= 0.95

@@ -1,4 +1,4 @@
-"""A tiny CIFAR-10 in every format of its files."""
+"""A small random CIFAR-10 in all supported file formats."""
 
 import io
 import pickle
@@ -18,7 +18,7 @@ SPLITS = ("train", "validation", "test")
 
 
 class World:
-    """Random pictures: ``colours`` (R, 32, 32, 3) and ``labels``, 60 for train and 30 for test."""
+    """Random images: ``colours`` (R, 32, 32, 3) and ``labels`` (R,), by default 60 for training and 30 for testing."""
 
     def __init__(self, seed=0, train=60, test=30):
         generator = np.random.default_rng(seed)
@@ -27,8 +27,8 @@ class World:
         self.labels = np.concatenate([generator.permutation(np.arange(rows) % 10) for rows in (train, test)])
 
     def split(self, test):
-        here = slice(self.train, None) if test else slice(None, self.train)
-        return self.colours[here], self.labels[here]
+        rows = slice(self.train, None) if test else slice(None, self.train)
+        return self.colours[rows], self.labels[rows]
 
 
 def batch(colours, labels, **changed):
@@ -47,7 +47,7 @@ def pickled(content):
 
 
 def batch_contents(world):
-    """The pickle of every batch by its name."""
+    """Return the pickle of every batch by name."""
     colours, labels = world.split(test=False)
     parts = zip(np.array_split(colours, 5), np.array_split(labels, 5), strict=True)
     every = [*parts, world.split(test=True)]
@@ -64,7 +64,7 @@ def write_batches(world, root):
 
 
 def write_archive(world, root, extra=()):
-    """``extra``: further members as (TarInfo, content)."""
+    """Write the tar.gz archive; ``extra`` are further members as (TarInfo, content)."""
     root.mkdir(parents=True, exist_ok=True)
     members = []
     for name, content in batch_contents(world).items():
@@ -77,7 +77,7 @@ def write_archive(world, root, extra=()):
     return root
 
 
-def coded(picture, form="PNG"):
+def encoded_image(picture, form="PNG"):
     buffer = io.BytesIO()
     PIL.Image.fromarray(picture).save(buffer, form)
     return buffer.getvalue()
@@ -87,7 +87,7 @@ def write_tables(world, root, form="PNG", column="img", names="{}-00000-of-00001
     root.mkdir(parents=True, exist_ok=True)
     for test, split in ((False, "train"), (True, "test")):
         colours, labels = world.split(test)
-        codes = [coded(picture, form) for picture in colours]
+        codes = [encoded_image(picture, form) for picture in colours]
         cells = (
             [{"bytes": code, "path": f"{place}.png"} for place, code in enumerate(codes)] if column == "img" else codes
         )

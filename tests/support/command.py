@@ -1,4 +1,4 @@
-"""Running the installed command as a user would, in a folder of its own."""
+"""Run the installed command in a separate working folder."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 COMMAND = [sys.executable, "-m", "lra_bench.cli.main"]
 
-# One layer, sixty steps, no speed table: what a test of the way of a run needs.
+# A minimal complete run: one layer, sixty steps, no speed measurements.
 TINY = [
     "protocol=smoke",
     "task=listops",
@@ -22,12 +22,12 @@ TINY = [
 
 
 def alive(process: subprocess.Popen[str]) -> Callable[[], bool]:
-    """A function that tells whether a started command is still running."""
+    """Return a function that returns whether a process is running."""
     return lambda: process.poll() is None
 
 
 class Folder:
-    """A user's working folder with its own results and cache."""
+    """A working folder with its own results folder and cache."""
 
     def __init__(self, root: Path, **environment: str) -> None:
         self.root = root
@@ -44,7 +44,7 @@ class Folder:
         }
 
     def run(self, *arguments: str, check: bool = True, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-        """Run ``lra-bench`` with arguments and wait; with ``check`` a failure shows what it printed."""
+        """Run ``lra-bench``; with ``check`` raise ``AssertionError`` with its output if it fails."""
         done = subprocess.run(
             [*COMMAND, *arguments],
             cwd=self.root,
@@ -59,7 +59,7 @@ class Folder:
         return done
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start ``lra-bench`` in a process group of its own."""
+        """Start ``lra-bench`` in a new process group."""
         return subprocess.Popen(
             [*COMMAND, *arguments],
             cwd=self.root,
@@ -72,10 +72,10 @@ class Folder:
         )
 
     def records(self) -> list[dict]:
-        """The records as raw JSON, by path."""
+        """Return the records as raw JSON, sorted by path."""
         return [json.loads(path.read_text()) for path in sorted(self.results.glob("runs/*/*/*/*/seed*.json"))]
 
     def record(self) -> dict:
-        """The only record there is."""
+        """Return the only record as raw JSON."""
         (record,) = self.records()
         return record

@@ -1,4 +1,4 @@
-"""One small system for each port of the contracts, so that the port is known to work before a product needs it."""
+"""Small mixers for tests, each of which uses one interface between backbone and mixers."""
 
 import torch
 from torch import nn
@@ -13,7 +13,7 @@ def declare(**claims):
 
 
 class Remembering(HeadMixer):
-    """Causal linear attention whose sums go on from batch to batch: a memory of which zeros are the empty one."""
+    """Causal linear attention whose sums are passed from batch to batch; zeros are the empty memory."""
 
     spec = declare(bidirectional=False, causal="exact", memory=True)
 
@@ -31,7 +31,7 @@ class Remembering(HeadMixer):
 
 
 class Accumulating(HeadMixer):
-    """Attends by the sum of all layers' scores: queries and keys travel from layer to layer (as RealFormer's)."""
+    """Attention with the sum of all layers' scores, for which queries and keys are carried along, as in RealFormer."""
 
     spec = declare(carries=("accumulating",))
 
@@ -45,7 +45,7 @@ class Accumulating(HeadMixer):
 
 
 class Relay(HeadMixer):
-    """Tokens see the relay rows and themselves, relay rows see everything (as Star-Transformer's)."""
+    """Tokens attend to themselves and to relay rows, relay rows to all positions, as in Star-Transformer."""
 
     spec = declare()
 
@@ -68,7 +68,7 @@ class Relay(HeadMixer):
 
 
 class Centring(Mixer):
-    """Subtracts a running mean that it reports in forward and moves in ``after_step``."""
+    """Subtracts a running mean, which is reported in ``forward`` and updated in ``after_step``."""
 
     spec = declare()
 
@@ -89,7 +89,7 @@ class Centring(Mixer):
 
 
 class Penalised(Mixer):
-    """Returns a named loss beside its output."""
+    """Returns a named auxiliary loss in addition to its output."""
 
     spec = declare()
 
@@ -103,7 +103,7 @@ class Penalised(Mixer):
 
 
 class SelfContained(Mixer):
-    """A whole block of its own: the backbone adds no residual, norm or feed-forward."""
+    """A self-contained block, to which the backbone adds no residual, norm or feed-forward."""
 
     spec = declare(block="self_contained")
 
@@ -130,12 +130,12 @@ class BothWays(HeadMixer):
 
 
 class Bounded(BothWays):
-    """Takes rows up to the longest it was built for."""
+    """Accepts sequences up to ``max_length``."""
 
     spec = declare(length="maximum")
 
 
 class Fixed(BothWays):
-    """Takes rows of one length only."""
+    """Accepts sequences of length ``max_length`` only."""
 
     spec = declare(length="fixed")

@@ -1,4 +1,4 @@
-"""A host of files on this machine whose manners can be chosen."""
+"""A local file server with configurable behaviour."""
 
 import threading
 import time
@@ -7,13 +7,25 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Host:
-    """Serves ``files`` (path to bytes) and notes every request as (path, first byte asked for).
+    """State and settings of the server.
 
-    ``ranges``: whether parts are served. ``versions``: whether ETags are sent. ``breaks``: how often a connection ends
-    after ``break_after`` bytes of its answer. ``statuses``: answers to give first, before files. ``headers``: further
-    headers. ``redirects``: path to another address. ``pause_seconds``: how long an answer is held back, and
-    ``trickle_seconds`` every 64 KiB of it. ``excess``: bytes sent beyond the length that is told. ``lengths``: whether
-    lengths are told. ``spans``: Content-Range of parts, in place of the true one. ``sent`` counts bytes of bodies.
+    Attributes:
+        files: Contents by path.
+        redirects: Target URLs by path.
+        headers: Additional response headers.
+        requests: Received requests as (path, first requested byte).
+        statuses: Status codes of the next responses, before files are served.
+        ranges: Whether range requests are supported.
+        versions: Whether ETags are sent.
+        breaks: Number of connections that are closed after ``break_after`` bytes of the body.
+        break_after: See ``breaks``.
+        pause_seconds: Delay before each response.
+        trickle_seconds: Delay after every 64 KiB of a body.
+        excess: Number of bytes sent beyond the reported length.
+        lengths: Whether Content-Length is sent.
+        spans: Content-Range of partial responses, instead of the correct one.
+        sent: Number of bytes of bodies sent so far.
+        port: Port of the server.
     """
 
     def __init__(self) -> None:
@@ -41,47 +53,47 @@ def serving():
 
         def do_GET(self):
             path = self.path.lstrip("/")
-            asked = self.headers.get("Range")
-            first = int(asked.removeprefix("bytes=").rstrip("-")) if asked else 0
+            requested_range = self.headers.get("Range")
+            first = int(requested_range.removeprefix("bytes=").rstrip("-")) if requested_range else 0
             host.requests.append((path, first))
             time.sleep(host.pause_seconds)
             if path in host.redirects:
-                return self.answer(302, b"", Location=host.redirects[path])
+                return self.respond(302, b"", Location=host.redirects[path])
             if host.statuses or path not in host.files:
-                return self.answer(host.statuses.pop(0) if host.statuses else 404, b"sorry")
+                return self.respond(host.statuses.pop(0) if host.statuses else 404, b"sorry")
             content = host.files[path]
             tag = f'"{hash(content)}"'
-            named = {"ETag": tag} if host.versions else {}
-            if not asked or not host.ranges or self.headers.get("If-Range", tag) != tag:
-                return self.answer(200, content, **named)
+            version_header = {"ETag": tag} if host.versions else {}
+            if not requested_range or not host.ranges or self.headers.get("If-Range", tag) != tag:
+                return self.respond(200, content, **version_header)
             if first >= len(content):
-                return self.answer(416, b"", **{"Content-Range": f"bytes */{len(content)}"})
+                return self.respond(416, b"", **{"Content-Range": f"bytes */{len(content)}"})
             span = host.spans or f"bytes {first}-{len(content) - 1}/{len(content)}"
-            return self.answer(206, content[first:], **{"Content-Range": span}, **named)
+            return self.respond(206, content[first:], **{"Content-Range": span}, **version_header)
 
-        def answer(self, status, body, **headers):
+        def respond(self, status, body, **headers):
             self.send_response(status)
             length = {"Content-Length": str(len(body))} if host.lengths else {"Connection": "close"}
-            # A client stops at the length that is told, unless the body comes in chunks.
+            # A client stops reading at Content-Length, unless the body is chunked.
             chunked = bool(host.excess and host.lengths)
             coding = {"Transfer-Encoding": "chunked"} if chunked else {}
             for name, value in {**headers, **host.headers, **length, **coding}.items():
                 self.send_header(name, value)
             self.end_headers()
             if host.excess and body:
-                self.overdo(body, chunked)
+                self.send_excess(body, chunked)
                 return
             if host.breaks and body:
                 host.breaks -= 1
                 body = body[: host.break_after]
                 self.close_connection = True
-            with suppress(ConnectionError):  # whoever asked may be gone
+            with suppress(ConnectionError):  # the client may have disconnected
                 for start in range(0, len(body), 1 << 16):
                     self.wfile.write(body[start : start + (1 << 16)])
                     host.sent += 1 << 16
                     time.sleep(host.trickle_seconds)
 
-        def overdo(self, body, chunked):
+        def send_excess(self, body, chunked):
             self.close_connection = True
             with suppress(ConnectionError):
                 for start in range(0, len(body) + host.excess, 1 << 16):

@@ -1,7 +1,7 @@
-"""Run cells and ``lra-bench`` commands in forks of a process that has imported everything, without start-up time.
+"""Run cells and ``lra-bench`` commands in forks of a process that has imported all modules, without start-up time.
 
-``python -m tests.support.forks`` reads one request per line and answers with the process number of the fork. After a
-further line, and the end of the fork, it answers with the exit code.
+``python -m tests.support.forks`` reads one request per line and writes the process id of the fork. After a further line
+and the end of the fork it writes the exit code.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ MODULES = [
     *("datasets", "numba", "psutil", "pyarrow.parquet", "rich.table", "safetensors.torch", "scipy.linalg"),
     *("scipy.special", "torch._dynamo", "lra_bench.cells.stages", "lra_bench.models", "lra_bench.records.environment"),
 ]
-"""What cells and commands import when they need it."""
+"""Modules that cells and commands import lazily."""
 
 
 class Fork:
-    """A running fork: its process number, and its exit code once it has ended."""
+    """A running fork, with its process id and its exit code."""
 
     def __init__(self, server: subprocess.Popen[str], process: int) -> None:
         self._server, self.process = server, process
@@ -71,10 +71,10 @@ class ForkedCommand:
             self._fork.kill()
 
     def communicate(self, timeout: float = 300) -> tuple[str, str]:
-        """Wait for the end and return what was written to stdout and stderr; both in the first if they are one."""
-        patience = time.monotonic() + timeout
+        """Wait for the end and return stdout and stderr; if they are one stream, the second is empty."""
+        deadline = time.monotonic() + timeout
         while self.poll() is None:
-            if time.monotonic() > patience:
+            if time.monotonic() > deadline:
                 self.kill()
                 raise subprocess.TimeoutExpired("lra-bench", timeout, self._output.read_text())
             time.sleep(0.01)
@@ -82,7 +82,7 @@ class ForkedCommand:
 
 
 class Forks:
-    """Starts cells and commands, one after the other."""
+    """Starts cells and commands sequentially."""
 
     def __init__(self, server: subprocess.Popen[str], output: Path) -> None:
         self._server, self.output, self._commands = server, output, 0
@@ -94,11 +94,11 @@ class Forks:
         return Fork(self._server, int(self._server.stdout.readline()))
 
     def start(self, cell: Cell, folder: Folder, attempt: int = 1, anew: bool = False) -> Fork:
-        """Start a cell, without the command that would start it."""
+        """Start the process of a cell, without the command that usually starts it."""
         variables = {name: folder.environment[name] for name in ("LRA_BENCH_RESULTS", "LRA_BENCH_CACHE")}
         request = {"cell": cell.as_json(), "results": str(folder.results), "attempt": attempt, "anew": anew}
-        place = {"stages": None, "cores": None, "variables": variables, "folder": str(folder.root)}
-        return self._start({**request, **place})
+        settings = {"stages": None, "cores": None, "variables": variables, "folder": str(folder.root)}
+        return self._start({**request, **settings})
 
     def run(self, cell: Cell, folder: Folder, attempt: int = 1, anew: bool = False) -> int:
         return self.start(cell, folder, attempt, anew).wait()
@@ -106,16 +106,25 @@ class Forks:
     def start_command(
         self, folder: Folder, *arguments: str, grace: float | None = None, together: bool = True
     ) -> ForkedCommand:
-        """Start ``lra-bench`` in a session of its own; the cells that it runs are forks of it.
+        """Start ``lra-bench`` in a new session; the cells that it runs are forks of it.
 
-        ``grace`` takes the place of ``GRACE_SECONDS``. With ``together`` stderr is written where stdout is.
+        Args:
+            folder: The working folder.
+            *arguments: Arguments of the command.
+            grace: Replacement of ``GRACE_SECONDS``.
+            together: Whether stderr is written to the same file as stdout.
+
+        Returns:
+            The running command.
         """
         self._commands += 1
         output = self.output.with_name(f"command{self._commands}.out")
         errors = output if together else output.with_suffix(".err")
-        place = {"variables": folder.environment, "folder": str(folder.root), "grace": grace}
+        settings = {"variables": folder.environment, "folder": str(folder.root), "grace": grace}
         return ForkedCommand(
-            self._start({"arguments": arguments, "output": str(output), "errors": str(errors), **place}), output, errors
+            self._start({"arguments": arguments, "output": str(output), "errors": str(errors), **settings}),
+            output,
+            errors,
         )
 
     def command(
@@ -126,7 +135,7 @@ class Forks:
         grace: float | None = None,
         timeout: float = 300,
     ) -> subprocess.CompletedProcess[str]:
-        """Run ``lra-bench`` as ``Folder.run`` does, in a fork."""
+        """Run ``lra-bench`` like ``Folder.run``, but in a fork."""
         process = self.start_command(folder, *arguments, grace=grace, together=False)
         output, errors = process.communicate(timeout)
         if check and process.returncode:
@@ -136,7 +145,7 @@ class Forks:
 
 @contextmanager
 def fork_server(folder: Path) -> Iterator[Forks]:
-    """A fork server that ends with the context; its stderr goes to a file in ``folder``."""
+    """Start a fork server, which ends with the context; its stderr is written to a file in ``folder``."""
     output = folder / "stderr.txt"
     with output.open("w") as stream:
         server = subprocess.Popen(
@@ -157,7 +166,7 @@ def fork_server(folder: Path) -> Iterator[Forks]:
 
 
 def planned(overrides: Sequence[str], folder: Folder, config_dir: Path | None = None) -> list[Cell]:
-    """The cells that overrides name."""
+    """Return the cells that ``overrides`` select."""
     return [each.cell for each in plan(overrides, folder.results, config_dir)]
 
 
@@ -190,7 +199,7 @@ def run_command(request: dict[str, Any]) -> int:
 
 
 def fork_cell(arguments: Sequence[str], *, env: dict[str, str], pass_fds: Sequence[int], **options: Any):
-    """As ``subprocess.Popen`` for ``python -m lra_bench.cells.run``, but the process is a fork that has no exec."""
+    """Replace ``subprocess.Popen`` for ``python -m lra_bench.cells.run`` by a fork without exec."""
     from lra_bench.cells import run
 
     assert arguments[1:] == ["-m", "lra_bench.cells.run"]
@@ -219,7 +228,7 @@ def fork_cell(arguments: Sequence[str], *, env: dict[str, str], pass_fds: Sequen
 
 
 def exit_code(run) -> int:
-    """The exit code of a process that calls a function last."""
+    """Run a function and return the exit code of a process that ends with this call."""
     try:
         return run() or 0
     except SystemExit as error:
@@ -232,9 +241,9 @@ def main() -> None:
     for module in MODULES:
         import_module(module)
     os.environ[PARENT] = str(os.getpid())
-    answers = os.fdopen(os.dup(1), "w")
+    responses = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    # What these import on the way, no fork needs to import.
+    # These calls import further modules, so that no fork has to.
     plan([*TINY, "model=bag_of_tokens"], Path("no-results"))
     cli.app(args=["list", "tasks"], standalone_mode=False)
     sys.stdout.flush()
@@ -251,12 +260,13 @@ def main() -> None:
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code)
-        print(process, file=answers, flush=True)
+        print(process, file=responses, flush=True)
         os.waitid(os.P_PID, process, os.WEXITED | os.WNOWAIT)
-        # Its number stays taken until its end has been seen, so that no other process is killed in its place.
+        # The process id is not released before the client has noticed the end, so that no other process gets it and is
+        # killed instead.
         sys.stdin.readline()
         _, status = os.waitpid(process, 0)
-        print(os.waitstatus_to_exitcode(status), file=answers, flush=True)
+        print(os.waitstatus_to_exitcode(status), file=responses, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Losses of the first twenty steps of three models, kept in ``tests/golden`` and made anew by
+"""Losses of the first twenty steps of three models, stored in ``tests/golden``.
 
-python -m tests.support.golden_losses
+``python -m tests.support.golden_losses`` writes them again.
 """
 
 import json
@@ -31,7 +31,7 @@ CPU = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu-1t")
 
 @dataclass(frozen=True)
 class Run:
-    """Loss and norm of the gradient at every step, the validation loss at the end."""
+    """Loss and gradient norm of every step, and the final validation loss."""
 
     losses: list[float]
     gradient_norms: list[float]
@@ -40,15 +40,15 @@ class Run:
 
 @cache
 def composed(model: str) -> CellConfig:
-    """The smoke run of ListOps, with dropout."""
-    # Every override costs a composition more, which takes longer than the run.
+    """Return the configuration of the smoke run of ListOps, with dropout."""
+    # Every override needs another composition, which takes longer than the run.
     with configuration.hydra_context():
         config = configuration.compose(["protocol=smoke", "task=listops", f"model={model}"]).config
     return replace(config, train=replace(config.train, steps=STEPS, evaluate_every=STEPS))
 
 
 def golden_run(model: str, hardware: Hardware = CPU) -> Run:
-    """That run on some hardware."""
+    """Train the smoke run on ``hardware`` and return its losses."""
     config = composed(model)
     task = build_task(config)
     task.prepare(Cache())
@@ -65,7 +65,7 @@ def golden_run(model: str, hardware: Hardware = CPU) -> Run:
 
 
 def platform() -> dict[str, str]:
-    """What decides the order of sums, and so the last bits: the same here and there, the losses are the same."""
+    """Return the properties that determine the order of summation; if they are equal, losses are equal bit by bit."""
     return {
         "torch": torch.__version__,
         "instructions": torch.backends.cpu.get_cpu_capability(),
@@ -74,7 +74,7 @@ def platform() -> dict[str, str]:
 
 
 def _generation() -> str:
-    """Family, model and stepping of the processor: clouds give one name to several."""
+    """Return family, model and stepping of the processor, because clouds use one name for several processors."""
     with suppress(OSError):
         lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()]
         found = {name.strip(): value.strip() for name, _, value in reversed(lines)}
@@ -82,14 +82,14 @@ def _generation() -> str:
     return "unknown"
 
 
-def kept(model: str) -> tuple[dict[str, str], Run]:
-    """The platform on which a model's file was made, and the run in it."""
+def stored_run(model: str) -> tuple[dict[str, str], Run]:
+    """Return the platform and the run stored in a model's file."""
     content = json.loads((FOLDER / f"{model}.json").read_text(encoding="utf-8"))
     return content["platform"], Run(**content["run"])
 
 
 def main() -> None:
-    """Write the file of every model, on this machine; a cache of its own has the data made anew."""
+    """Write the file of every model on this machine, with data generated in a temporary cache."""
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as cache:
         os.environ["LRA_BENCH_CACHE"] = cache

@@ -1,7 +1,7 @@
-"""The part of GraphQL that clients of W&B use: documents are parsed and answered field by field from plain objects.
+"""The subset of GraphQL that W&B clients use: documents are parsed and resolved from dictionaries.
 
-An object is a dict of its fields; a field with arguments is a function of them. A field, argument or fragment that is
-not there is an error, so an answer never holds what was not asked for, and no question is answered by chance.
+An object is a dict of its fields; a field with arguments is a function of them. Unknown fields, arguments and fragments
+are errors, and responses contain requested fields only.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ INTERFACES = {"ArtifactCollection": ("ArtifactSequence",)}
 
 
 class GraphQLError(Exception):
-    """The document is wrong, or asks for what is not there."""
+    """The document is invalid or requests an unknown field."""
 
 
 @dataclass
 class Field:
-    """One thing that is asked for; without a name a fragment, ``on`` a type."""
+    """A requested field, or, without a name, a fragment ``on`` a type."""
 
     name: str
     alias: str
@@ -34,13 +34,21 @@ class Field:
 
 @dataclass(frozen=True)
 class Variable:
-    """A value that comes with the request."""
+    """A variable, whose value is part of the request."""
 
     name: str
 
 
 class Document:
-    """One operation with its fragments: ``kind``, ``name``, and the defaults of its variables."""
+    """One operation with its fragments.
+
+    Attributes:
+        kind: ``query`` or ``mutation``.
+        name: Name of the operation.
+        defaults: Default values of its variables.
+        fields: The requested fields.
+        fragments: Fragments by name.
+    """
 
     def __init__(self, text: str) -> None:
         self._tokens = _tokens(text)
@@ -51,8 +59,8 @@ class Document:
         while self._tokens:
             self._definition()
 
-    def answer(self, root: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to the operation from the fields of ``root``."""
+    def resolve(self, root: Mapping[str, Any], variables: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the result of the operation on the fields of ``root``."""
         return self._select(root, self.fields, {**self.defaults, **variables})
 
     def _definition(self) -> None:
@@ -66,7 +74,7 @@ class Document:
             self.fragments[name] = Field("", "", on=self._take(), inner=self._selection())
             return
         if kind not in ("query", "mutation"):
-            raise GraphQLError(f"{kind} is no query and no mutation")
+            raise GraphQLError(f"{kind} is neither a query nor a mutation")
         self.kind, self.name = kind, self._take()
         if self._is("("):
             while not self._is(")"):
@@ -134,12 +142,12 @@ class Document:
             return found
         if token in ("true", "false", "null") or token[0] in '"-0123456789':
             return json.loads(token)
-        return token  # a word of an enumeration
+        return token  # a value of an enumeration
 
-    def _take(self, wanted: str = "") -> str:
+    def _take(self, expected: str = "") -> str:
         token = self._tokens.pop(0)
-        if wanted and token != wanted:
-            raise GraphQLError(f"{wanted} is expected, not {token}")
+        if expected and token != expected:
+            raise GraphQLError(f"{expected} is expected, not {token}")
         return token
 
     def _is(self, token: str) -> bool:
@@ -148,47 +156,49 @@ class Document:
         self._tokens.pop(0)
         return True
 
-    def _select(self, thing: Mapping[str, Any], fields: list[Field], variables: Mapping[str, Any]) -> dict[str, Any]:
+    def _select(self, parent: Mapping[str, Any], fields: list[Field], variables: Mapping[str, Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for each in fields:
-            conditions = {name: _given(given, variables)["if"] for name, given in each.directives.items()}
+            conditions = {name: _substitute(value, variables)["if"] for name, value in each.directives.items()}
             if not conditions.get("include", True) or conditions.get("skip", False):
                 continue
             if each.name == "...":
                 each = self.fragments[each.alias]
             if each.on:
-                if thing.get("__typename", each.on) in (each.on, *INTERFACES.get(each.on, ())):
-                    found |= self._select(thing, each.inner, variables)
+                if parent.get("__typename", each.on) in (each.on, *INTERFACES.get(each.on, ())):
+                    found |= self._select(parent, each.inner, variables)
             else:
-                found[each.alias] = self._ask(thing, each, variables)
+                found[each.alias] = self._resolve_field(parent, each, variables)
         return found
 
-    def _ask(self, thing: Mapping[str, Any], asked: Field, variables: Mapping[str, Any]) -> Any:
-        if asked.name not in thing:
-            raise GraphQLError(f"{self.name}: {thing.get('__typename', 'an object')} has no field {asked.name}")
-        value = thing[asked.name]
+    def _resolve_field(self, parent: Mapping[str, Any], requested: Field, variables: Mapping[str, Any]) -> Any:
+        if requested.name not in parent:
+            raise GraphQLError(f"{self.name}: {parent.get('__typename', 'an object')} has no field {requested.name}")
+        value = parent[requested.name]
         if callable(value):
-            value = value(**_given(asked.arguments, variables))
-        elif asked.arguments:
-            raise GraphQLError(f"{self.name}: {asked.name} takes no arguments")
-        return self._shape(value, asked, variables)
+            value = value(**_substitute(requested.arguments, variables))
+        elif requested.arguments:
+            raise GraphQLError(f"{self.name}: {requested.name} takes no arguments")
+        return self._shape(value, requested, variables)
 
-    def _shape(self, value: Any, asked: Field, variables: Mapping[str, Any]) -> Any:
+    def _shape(self, value: Any, requested: Field, variables: Mapping[str, Any]) -> Any:
         if isinstance(value, list):
-            return [self._shape(entry, asked, variables) for entry in value]
-        if isinstance(value, Mapping) != bool(asked.inner) and value is not None:
-            raise GraphQLError(f"{self.name}: {asked.name} is {'an object' if not asked.inner else 'none'}")
-        return self._select(value, asked.inner, variables) if isinstance(value, Mapping) else value
+            return [self._shape(entry, requested, variables) for entry in value]
+        if isinstance(value, Mapping) != bool(requested.inner) and value is not None:
+            raise GraphQLError(
+                f"{self.name}: {requested.name} is {'an object' if not requested.inner else 'not an object'}"
+            )
+        return self._select(value, requested.inner, variables) if isinstance(value, Mapping) else value
 
 
-def _given(value: Any, variables: Mapping[str, Any]) -> Any:
-    """A value of a document with the request's variables in it."""
+def _substitute(value: Any, variables: Mapping[str, Any]) -> Any:
+    """Return a value of a document with variables replaced by their values."""
     if isinstance(value, Variable):
         return variables.get(value.name)
     if isinstance(value, dict):
-        return {name: _given(each, variables) for name, each in value.items()}
+        return {name: _substitute(each, variables) for name, each in value.items()}
     if isinstance(value, list):
-        return [_given(each, variables) for each in value]
+        return [_substitute(each, variables) for each in value]
     return value
 
 

@@ -1,4 +1,4 @@
-"""Workers in this process instead of one of their own, so that a test may shorten the rule and count calls."""
+"""Workers in the test process instead of separate processes, so that tests can patch settings and count calls."""
 
 import json
 from collections import deque
@@ -8,10 +8,10 @@ from lra_bench.profiling.comparison.worker import answers
 
 
 class InProcess:
-    """In place of ``worker_pool.WorkerProcess``: works a command off when its answer is heard."""
+    """Replacement for ``worker_pool.WorkerProcess`` that executes a command when its result is received."""
 
     commands: ClassVar[list[tuple[str, str]]] = []
-    """What was told, in order: who, by the network's name or its forced kernel, and the command."""
+    """Pairs of worker and command in the order sent; the worker's name is its network or its forced kernel."""
 
     def __init__(self, module: str, job: dict[str, Any], variables: dict[str, str] | None = None) -> None:
         self.name = job["attention"] or job["config"]["model"]["network"]["_target_"].rpartition(".")[2]
@@ -27,11 +27,11 @@ class InProcess:
     def __next__(self) -> str:
         return self.lines.popleft()
 
-    def tell(self, command: str, **arguments: Any) -> None:
+    def send(self, command: str, **arguments: Any) -> None:
         self.commands.append((self.name, command))
         self.lines.append(json.dumps({"command": command, **arguments}))
 
-    def hear(self, seconds: float) -> dict[str, Any]:
+    def receive(self, timeout: float) -> dict[str, Any]:
         return json.loads(json.dumps(next(self.answers)))
 
     def end(self) -> None:

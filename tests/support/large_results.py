@@ -1,4 +1,4 @@
-"""A results folder as a large study leaves it: all systems, several tasks, seeds, failures, curves and long inputs."""
+"""The results folder of a large study: all systems, several tasks, seeds, failures, curves and long inputs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.record_factory import EXAMPLES, RATIOS, attempt_of, make_grow
 
 FLOOR_MODEL = "bag_of_tokens"
 SYSTEMS = (REFERENCE, FLOOR_MODEL, *PLACES)
-# Floor, score of a middling model, how much a model's quality counts.
+# Floor, score of an average model, and the change of score per unit of quality.
 TASKS: dict[str, tuple[float, float, float]] = {
     "listops": (0.32, 0.37, 0.03), "text": (0.52, 0.63, 0.04), "retrieval": (0.51, 0.72, 0.08),
     "image": (0.12, 0.38, 0.06), "pathfinder": (0.50, 0.66, 0.09), "recall": (0.03, 0.45, 0.3),
@@ -42,7 +42,7 @@ def fill(
     seeds: int = 1,
     protocols: Iterable[str] = ("quick",),
 ) -> int:
-    """Write the records and curves of such a study under ``root`` and return how many."""
+    """Write the records and curves of a study under ``root`` and return the number of records."""
     count = 0
     for record in study(systems, tasks, seeds, protocols):
         path = root / "runs" / record.key.file("json")
@@ -58,7 +58,7 @@ def fill(
 def study(
     systems: Sequence[str], tasks: Iterable[str], seeds: int, protocols: Iterable[str] = ("quick",)
 ) -> Iterator[Record]:
-    """Its records: one in thirty ended otherwise than ok, exact attention runs out of memory on the longest rows."""
+    """Yield the records: about one in thirty is not ``ok``; full attention runs out of memory at the largest length."""
     for protocol in protocols:
         for task in tasks:
             for model in systems:
@@ -69,10 +69,10 @@ def study(
 def _record(protocol: str, task: str, model: str, seed: int) -> Record:
     family = "full" if model == REFERENCE else PLACES.get(model, ("control", 0))[0]
     status = "ok"
-    if model not in (REFERENCE, FLOOR_MODEL) and _share("ended", protocol, task, model, seed) < 1 / 30:
+    if model not in (REFERENCE, FLOOR_MODEL) and _pseudo_random("ended", protocol, task, model, seed) < 1 / 30:
         status = ("diverged", "out_of_memory", "failed")[seed % 3]
-    growth = GROWTH.get(family, 1.0) + 0.1 * _share("growth", model)
-    cost = 1e-6 if family == "control" else 2e-5 / (1 + 8 * (2 - growth) * _share("speed", model))
+    growth = GROWTH.get(family, 1.0) + 0.1 * _pseudo_random("growth", model)
+    cost = 1e-6 if family == "control" else 2e-5 / (1 + 8 * (2 - growth) * _pseudo_random("speed", model))
     failures = {LONGEST: "out_of_memory"} if growth > 1.9 else {}
     score = _score(protocol, task, model, seed)
     changes: dict[str, Any] = {
@@ -89,8 +89,8 @@ def _record(protocol: str, task: str, model: str, seed: int) -> Record:
     )  # fmt: skip
 
 
-def _share(*parts: Any) -> float:
-    """A number from 0 to 1 that follows from the parts alone."""
+def _pseudo_random(*parts: Any) -> float:
+    """Return a pseudo-random number from 0 to 1 that is a function of ``parts``."""
     return zlib.crc32(repr(parts).encode()) / 2**32
 
 
@@ -98,16 +98,16 @@ def _score(protocol: str, task: str, model: str, seed: int) -> float:
     floor, middle, weight = TASKS[task]
     if model == FLOOR_MODEL:
         return floor + 0.2 * (middle - floor)
-    quality = 2 * _share("quality", model) - 1 + 0.5 * (2 * _share("quality", model, task) - 1)
-    scatter = 0.15 * (2 * _share("scatter", protocol, task, model, seed) - 1)
-    score = middle + weight * (quality + scatter + (0.3 if protocol != "quick" else 0.0))
+    quality = 2 * _pseudo_random("quality", model) - 1 + 0.5 * (2 * _pseudo_random("quality", model, task) - 1)
+    noise_of_seed = 0.15 * (2 * _pseudo_random("scatter", protocol, task, model, seed) - 1)
+    score = middle + weight * (quality + noise_of_seed + (0.3 if protocol != "quick" else 0.0))
     return score if task == "enwik8" else min(max(score, 0.01), 0.98)
 
 
 def _measured(task: str, model: str, score: float) -> dict[str, Any]:
-    """Scores, floors and extrapolation in the metric of the task."""
+    """Return scores, floors and extrapolation in the metric of the task."""
     floor = TASKS[task][0]
-    knobs = KNOBS if _share("knobs", model) < 0.15 else ()
+    knobs = KNOBS if _pseudo_random("knobs", model) < 0.15 else ()
     points = [_point(task, model, score, ratio, "") for ratio in RATIOS]
     points += [_point(task, model, score, ratio, knob) for knob in knobs for ratio in RATIOS if ratio > 1]
     if task == "enwik8":
@@ -125,11 +125,18 @@ def _measured(task: str, model: str, score: float) -> dict[str, Any]:
 
 def _point(task: str, model: str, score: float, ratio: float, knob: str) -> ExtrapolationPoint:
     floor, _, _ = TASKS[task]
-    kept = 1 / (1 + (0.2 if knob else 0.6) * _share("kept", model) * abs(math.log2(ratio)))
-    there = floor + (score - floor) * kept
-    half = 0.01 if task == "enwik8" else 1.96 * math.sqrt(max(there * (1 - there), 0.01) / 1000)
-    failed = ratio == RATIOS[-1] and not knob and _share("long", model) < 0.1
-    known = {"score": there, "loss": 1.0, "low": there - half, "high": there + half}
+    retention = 1 / (1 + (0.2 if knob else 0.6) * _pseudo_random("kept", model) * abs(math.log2(ratio)))
+    score_at_length = floor + (score - floor) * retention
+    half_width = (
+        0.01 if task == "enwik8" else 1.96 * math.sqrt(max(score_at_length * (1 - score_at_length), 0.01) / 1000)
+    )
+    failed = ratio == RATIOS[-1] and not knob and _pseudo_random("long", model) < 0.1
+    known = {
+        "score": score_at_length,
+        "loss": 1.0,
+        "low": score_at_length - half_width,
+        "high": score_at_length + half_width,
+    }
     point: Any = {
         "variant": "redrawn", "knob": knob, "ratio": ratio, "length": int(500 * ratio), "mean_tokens": 300.0 * ratio,
         "n": 1000, **(dict.fromkeys(known) if failed else known), "floor": floor, "floor_name": "rule",
@@ -162,18 +169,18 @@ def _bins(bits: float) -> Iterator[PositionBin]:
 
 
 def _curves(record: Record) -> pa.Table:
-    """Learning curves that end at the record's score; every step has a row, as training writes them."""
+    """Return training curves that end at the record's score, with one row per step."""
     score = record.score()
     assert score is not None
-    step, drawn, start = _steps()
-    towards = start + (1 - start) * (1 - np.exp(-step / 150)) + 0.02 * drawn
+    step, noise, start = _steps()
+    progress = start + (1 - start) * (1 - np.exp(-step / 150)) + 0.02 * noise
     evaluated = step % EVALUATED_EVERY == 0
     floor = TASKS[record.key.task][0]
     columns = {
-        "step": step, "train_loss": 2.3 * np.exp(-step / 200) + 0.1 * drawn, "learning_rate": 1e-3 * step / STEPS,
-        "gradient_norm": np.abs(drawn), "tokens_seen": step * 1000,
+        "step": step, "train_loss": 2.3 * np.exp(-step / 200) + 0.1 * noise, "learning_rate": 1e-3 * step / STEPS,
+        "gradient_norm": np.abs(noise), "tokens_seen": step * 1000,
         "validation_loss": np.where(evaluated, 2.3 * np.exp(-step / 250), np.nan),
-        "validation_score": np.where(evaluated, floor + (score - floor) * towards, np.nan),
+        "validation_score": np.where(evaluated, floor + (score - floor) * progress, np.nan),
     }  # fmt: skip
     return pa.table({name: pa.array(values, from_pandas=True) for name, values in columns.items()})
 
@@ -184,7 +191,7 @@ def _steps() -> tuple[Any, Any, float]:
 
 
 def _config(task: str, model: str) -> dict[str, Any]:
-    """As large as a composed configuration is."""
+    """Return a configuration of realistic size."""
     options = {f"option_{number}": 0.5 * number for number in range(12)}
     parts = ("task", "model", "backbone", "position", "train", "measure", "hardware", "protocol")
     return {"seed": 0, **{part: {"_target_": f"{task}.{model}", **options} for part in parts}}

@@ -1,4 +1,4 @@
-"""Training a small model until it has learned its task, for as long as there is time: with the product's own loop."""
+"""Train a small model with the harness's training loop until it has learned its task or a time limit is reached."""
 
 import time
 from contextlib import suppress
@@ -21,19 +21,19 @@ SECONDS = 60.0
 
 @dataclass
 class Learned:
-    """The best score so far, the step of the last evaluation, and seconds of the processor up to then."""
+    """The best score so far, the step of the last evaluation, and the CPU seconds used until then."""
 
     score: float = 0.0
     step: int = 0
     seconds: float = 0.0
 
 
-class Enough(Exception):
-    """The task is learned, or time is up."""
+class Finished(Exception):
+    """The task is learned, or the time limit is reached."""
 
 
-def learn(folder, overrides, *, enough=0.95, seconds=SECONDS):
-    """Train the cell of ``overrides`` in one thread until it scores ``enough`` or the processor's time is up."""
+def learn(folder, overrides, *, target_score=0.95, seconds=SECONDS):
+    """Train the cell of ``overrides`` in one thread until it reaches ``target_score`` or ``seconds`` of CPU time."""
     with configuration.hydra_context():
         options = ["seed=0", "train.schedule=constant", f"train.evaluate_every={EVALUATE_EVERY}", *overrides]
         config = configuration.compose(options).config
@@ -42,14 +42,14 @@ def learn(folder, overrides, *, enough=0.95, seconds=SECONDS):
     rows = {name: Rows(task.split(name), task.spec) for name in ("train", "validation")}
     torch.manual_seed(config.seed)
     model = build_model(config, task.spec)
-    best, began = Learned(), time.process_time()
+    best, start = Learned(), time.process_time()
 
     def log(step, values):
         best.score = max(best.score, values["validation_score"])
-        best.step, best.seconds = step, time.process_time() - began
-        if best.score >= enough or best.seconds >= seconds:
-            raise Enough
+        best.step, best.seconds = step, time.process_time() - start
+        if best.score >= target_score or best.seconds >= seconds:
+            raise Finished
 
-    with suppress(Enough):
+    with suppress(Finished):
         train(model, rows, task.spec, config, CPU, Checkpoints(folder, 3600.0), log)
     return best

@@ -1,4 +1,4 @@
-"""Input as it comes from a bad disk, a bad hand or a bad intent: ways to spoil bytes and JSON, and what must follow."""
+"""Corrupted and malicious input: strategies that damage bytes and JSON, and checks of how commands end."""
 
 import copy
 import io
@@ -22,26 +22,29 @@ GARBAGE = [b"", b"\x00" * 64, b"\xff\xfe\xfd" * 9, b"[" * 100_000, b"{}", b"null
 
 @st.composite
 def spoiled_bytes(draw, content: bytes) -> bytes:
-    """``content`` cut short, with bits flipped, with a piece doubled or missing, or something else altogether."""
-    way = draw(st.sampled_from(["cut", "flip", "drop", "double", "insert", "garbage"]))
-    if way == "garbage":
+    """Draw a damaged ``content``: truncated, with flipped bits, a repeated, inserted or removed piece, or garbage."""
+    kind = draw(st.sampled_from(["cut", "flip", "drop", "double", "insert", "garbage"]))
+    if kind == "garbage":
         return draw(st.sampled_from(GARBAGE))
     start = draw(st.integers(0, max(0, len(content) - 1)))
-    if way == "cut":
+    if kind == "cut":
         return content[:start]
-    if way == "flip":
+    if kind == "flip":
         spoiled = bytearray(content)
-        for place in draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=8)):
-            spoiled[place] ^= 1 << draw(st.integers(0, 7))
+        for position in draw(st.lists(st.integers(0, len(content) - 1), min_size=1, max_size=8)):
+            spoiled[position] ^= 1 << draw(st.integers(0, 7))
         return bytes(spoiled)
     size = draw(st.integers(1, 200))
-    piece = draw(st.binary(min_size=1, max_size=40)) if way == "insert" else content[start : start + size]
-    return content[:start] + (b"" if way == "drop" else piece) + content[start + (size if way == "drop" else 0) :]
+    piece = draw(st.binary(min_size=1, max_size=40)) if kind == "insert" else content[start : start + size]
+    return content[:start] + (b"" if kind == "drop" else piece) + content[start + (size if kind == "drop" else 0) :]
 
 
 @st.composite
 def spoiled_tree(draw, tree, beginning=()):
-    """Plain values with one of them, at or below the place ``beginning``, replaced, renamed or gone."""
+    """Draw a copy of a JSON-like value in which one value at or below the path ``beginning`` is replaced or removed.
+
+    In a mapping a key may be added instead.
+    """
     spoiled = copy.deepcopy(tree)
     parent, name, node = None, None, spoiled
     for step in beginning:
@@ -51,10 +54,10 @@ def spoiled_tree(draw, tree, beginning=()):
         parent, node = node, node[name]
     if parent is None:
         return draw(st.sampled_from(STRANGE))
-    way = draw(st.sampled_from(["replace", "replace", "replace", "remove", "add"]))
-    if way == "remove":
+    kind = draw(st.sampled_from(["replace", "replace", "replace", "remove", "add"]))
+    if kind == "remove":
         del parent[name]
-    elif way == "add" and isinstance(parent, dict):
+    elif kind == "add" and isinstance(parent, dict):
         parent["surprise"] = draw(st.sampled_from(STRANGE))
     else:
         parent[name] = draw(st.sampled_from(STRANGE))
@@ -62,12 +65,12 @@ def spoiled_tree(draw, tree, beginning=()):
 
 
 def as_json(tree) -> bytes:
-    """JSON as Python writes it, NaN and lone surrogates included."""
+    """Return JSON as written by Python, including NaN and lone surrogates."""
     return json.dumps(tree).encode()
 
 
-def told(action) -> str:
-    """What a user would be told by ``action``: one sentence, empty where it takes its input; nothing else passes."""
+def error_message(action) -> str:
+    """Return the message of the ``UserError`` raised by ``action``, checked to be one sentence, or "" without error."""
     try:
         action()
     except UserError as error:
@@ -78,7 +81,7 @@ def told(action) -> str:
 
 
 def command(*arguments: str) -> tuple[int, str]:
-    """Exit code and stderr of a command, in this process."""
+    """Run a command in this process and return its exit code and stderr."""
     errors, argv = io.StringIO(), sys.argv
     sys.argv = ["lra-bench", *map(str, arguments)]
     try:
@@ -92,7 +95,7 @@ def command(*arguments: str) -> tuple[int, str]:
 
 
 def is_refused(code: int, errors: str) -> bool:
-    """Whether a command took its input for a mistake; it must then, or otherwise, have ended in order."""
+    """Return whether a command rejected its input; check that it exits with 0 or 2 and without a traceback."""
     assert code in (0, 2), (code, errors)
     assert "Traceback" not in errors
     if code == 2:
@@ -101,7 +104,7 @@ def is_refused(code: int, errors: str) -> bool:
 
 
 def disk(*folders: Path) -> dict[Path, bytes | None]:
-    """Every file and folder below ``folders``, with what is in it; locks left out, for they are taken to look."""
+    """Return all paths below ``folders`` with the contents of files, without lock files, which reading creates."""
     return {
         path: path.read_bytes() if path.is_file() else None
         for folder in folders

@@ -1,4 +1,4 @@
-"""Mirrors of finished cells, as a run leaves them."""
+"""Mirror finished cells on W&B."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ OFFLINE = {"name": "wandb", "project": "lra-bench", "mode": "offline"}
 ONLINE = {**OFFLINE, "mode": "online"}
 
 PLAIN: dict[str, Any] = {"speed": [], "extrapolation": None}
-"""What a record holds of which there is nothing to draw."""
+"""Fields of a record without data for figures."""
 
 
 def mirror_record(record: Record, folder: Path, options: Mapping[str, Any]) -> Record:
-    """Write a record to the results in ``folder``, and mirror it after two steps seen live; the record."""
+    """Write a record to the results in ``folder``, mirror it with two live steps, and return it."""
     curves = make_curves()
     store.write(record, folder, curves)
     mirror = tracker(TrackerOptions(**options))

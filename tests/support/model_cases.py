@@ -1,4 +1,4 @@
-"""Task specs, batches and models of a few dozen tokens."""
+"""Small task specs, batches and models."""
 
 from importlib.resources import files
 
@@ -12,7 +12,7 @@ from tests.support.mixer_cases import NODES
 
 
 def node_file(group, name):
-    """The node that a configuration file holds."""
+    """Return the content of a configuration file."""
     return yaml.safe_load(files(f"lra_bench.conf.{group}").joinpath(f"{name}.yaml").read_text(encoding="utf-8"))
 
 
@@ -22,7 +22,7 @@ def task(kind="classification", direction="either", classes=3, length=24, **own)
 
 
 def batch_for(spec, lengths=(24, 17, 1), width=None, seed=0):
-    """Random rows of ``spec`` with these lengths; padding holds other random values."""
+    """Return a batch of random examples of ``spec`` with these lengths; padding contains random values too."""
     generator = torch.Generator().manual_seed(seed)
     lengths = torch.tensor(lengths)
     width = width or int(lengths.max())
@@ -36,24 +36,24 @@ def batch_for(spec, lengths=(24, 17, 1), width=None, seed=0):
     return Batch(lengths=lengths, targets=targets, tokens=tokens, values=values)
 
 
-def begun(spec, mixer="transformer", position="sinusoidal", weights=0, own=None, **options):
-    """A small model as it is built; ``mixer`` is a model's key or a test system's class."""
+def initial_model(spec, mixer="transformer", position="sinusoidal", weights=0, own=None, **options):
+    """Build a small model with its initial weights; ``mixer`` is a model's name or a class of ``contract_systems``."""
     node = NODES.get(mixer) or {"_target_": f"tests.support.contract_systems.{mixer}"}
     stack = node_file("model", mixer).get("backbone", {}).get("_target_") if mixer in NODES else None
     kind = load_class(stack, SequenceModel, "backbone") if stack else SequenceModel
-    place = node_file("position", position) if isinstance(position, str) else position
+    position_node = node_file("position", position) if isinstance(position, str) else position
     options = {"depth": 2, "width": 16, "heads": 2, "ff_width": 24, "dropout": 0.0, **options}
     torch.manual_seed(weights)
-    return kind(spec=spec, mixer={**node, **(own or {})}, position=place, **options)
+    return kind(spec=spec, mixer={**node, **(own or {})}, position=position_node, **options)
 
 
 def model(*setting, **options):
-    """What ``begun`` gives, in double precision and evaluation mode."""
-    return begun(*setting, **options).double().eval()
+    """Build a small model as ``initial_model`` does, in double precision and evaluation mode."""
+    return initial_model(*setting, **options).double().eval()
 
 
 def randomise(network, seed=0):
-    """Random values in place of zeros and ones, so that nothing holds by its start alone."""
+    """Add noise to all parameters, so that tests do not depend on zeros and ones of the initialisation."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in network.parameters():

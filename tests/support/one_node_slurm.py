@@ -1,4 +1,4 @@
-"""A real Slurm of one node for a test: its own key, sockets, ports and folders, and no daemon left behind."""
+"""A Slurm cluster of one node for tests, with separate key, sockets, ports and folders; all daemons are stopped."""
 
 import os
 import secrets
@@ -45,13 +45,13 @@ PartitionName=test Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
-def lacking() -> str:
-    """Why no Slurm can be started here, empty where one can."""
+def reason_to_skip() -> str:
+    """Return why Slurm cannot be started on this machine; empty if it can."""
     found = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
     missing = [name for name in PROGRAMS if shutil.which(name, path=found) is None]
     if missing:
         return f"no {', '.join(missing)} here (Debian: munge, slurmctld, slurmd, slurm-client)"
-    return "" if os.geteuid() == 0 else "slurmd wants to be root"
+    return "" if os.geteuid() == 0 else "slurmd requires root"
 
 
 def free_port() -> int:
@@ -62,8 +62,8 @@ def free_port() -> int:
 
 @contextmanager
 def slurm(cpus: int) -> Iterator[dict[str, str]]:
-    """Run munged, slurmctld and slurmd; yields the variables by which Slurm's commands find them."""
-    # Not pytest's folder: a socket's path must be short.
+    """Run munged, slurmctld and slurmd, and yield the environment variables for Slurm's commands."""
+    # Not in pytest's folder, because paths of sockets must be short.
     with TemporaryDirectory(prefix="slurm-", dir="/tmp") as folder, ExitStack() as daemons:
         root = Path(folder)
         for name in ("state", "spool"):
@@ -84,7 +84,7 @@ def slurm(cpus: int) -> Iterator[dict[str, str]]:
         def start(*command: str) -> None:
             log = daemons.enter_context((root / f"{command[0]}.out").open("w"))
             daemon = subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log, start_new_session=True, preexec_fn=with_the_test
+                command, env=environment, stdout=log, stderr=log, start_new_session=True, preexec_fn=end_with_test
             )
             daemons.callback(end, daemon)
 
@@ -97,8 +97,8 @@ def slurm(cpus: int) -> Iterator[dict[str, str]]:
         start("slurmd", "-D", "-f", str(configuration), "-N", host)
 
         def idle() -> bool:
-            asked = subprocess.run(["sinfo", "-h", "-o", "%T"], env=environment, capture_output=True, text=True)
-            return asked.stdout.strip() == "idle"
+            state = subprocess.run(["sinfo", "-h", "-o", "%T"], env=environment, capture_output=True, text=True)
+            return state.stdout.strip() == "idle"
 
         wait(idle, root)
         try:
@@ -109,8 +109,8 @@ def slurm(cpus: int) -> Iterator[dict[str, str]]:
             wait(idle, root)
 
 
-def with_the_test() -> None:
-    """A daemon ends with the test however that ends."""
+def end_with_test() -> None:
+    """Make a daemon end with the test process."""
     end_with_parent(signal.SIGTERM)
 
 
@@ -124,9 +124,9 @@ def end(daemon: subprocess.Popen) -> None:
 
 
 def wait(done, root: Path, seconds: float = 120) -> None:
-    """Wait for a daemon; its log is the message where that is in vain."""
-    until = time.monotonic() + seconds
+    """Wait until ``done()``; after ``seconds`` raise ``AssertionError`` with the logs of the daemons."""
+    deadline = time.monotonic() + seconds
     while not done():
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise AssertionError("\n".join(log.read_text()[-2000:] for log in sorted(root.glob("*.[lo][ou]*"))))
         time.sleep(0.2)

@@ -1,4 +1,4 @@
-"""Some sixty records as a small study leaves them: tracks, tasks, machines, seeds, failures, curves on the disk."""
+"""About sixty records of a small study: tracks, tasks, machines, seeds, failures, and curves on disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from lra_bench.records import store
 from lra_bench.records.schema import Record
 from tests.support.record_factory import make_extrapolation, make_growth, make_point, make_record, make_speed
 
-# Family, body parameters, accuracy on the first task, its loss per doubling, growth exponent, seconds per token at 1k.
+# Family, body parameters, accuracy on the first task, its decrease per doubling of length, growth exponent, and seconds
+# per token at 1k.
 SYSTEMS: dict[str, tuple[str, int, float, float, float, float]] = {
     "transformer": ("full", 50_304, 0.372, 0.060, 1.82, 2.0e-5),
     "local": ("sparse", 50_304, 0.361, 0.018, 1.05, 1.2e-5),
@@ -30,7 +31,7 @@ CPU, GPU = "cpu-epyc-2t", "h200-bf16"
 
 
 def study(root: Path) -> list[Record]:
-    """The records, written under ``root`` with their learning curves and loaded from there."""
+    """Write the records with their training curves under ``root`` and load them."""
     records = [_run(model, task, seed) for model in SYSTEMS for task in HARDER for seed in range(2)]
     records += [_run(model, "listops", seed, hardware=GPU) for model in ("transformer", "local") for seed in range(2)]
     records += [_run(model, "listops", seed=2) for model in ("transformer", "local", "longformer")]
@@ -43,7 +44,7 @@ def study(root: Path) -> list[Record]:
         _run("transformer", "enwik8", 0, metrics=_bits(1.61), floors={"bigram": 3.9}, extrapolation=None),
         _run("local", "enwik8", 0, metrics=_bits(1.68), floors={"bigram": 3.9}, extrapolation=None),
     ]
-    with patch("lra_bench.runtime.files.sync"):  # a busy disk takes its time over a hundred small files
+    with patch("lra_bench.runtime.files.sync"):  # fsync of a hundred small files is slow on a busy disk
         for record in records:
             store.write(record, root, _curve(record) if record.status == "ok" else None)
     return store.load_all(root)
@@ -65,12 +66,12 @@ def _run(
     family, body, level, decay, growth, cost = SYSTEMS[model]
     level += HARDER.get(task, 0.0) + 0.006 * math.sin(7 * seed + len(model))
     on_gpu = hardware == GPU
-    ends = {16384: "out_of_memory"} if model == "transformer" and not on_gpu else {}
-    named = {"differences": differences, "position": position, "hash": hash, "accuracy": level}
-    record = make_record(model, task, seed, hardware=hardware, protocol=protocol, status=status, **named)
+    speed_failures = {16384: "out_of_memory"} if model == "transformer" and not on_gpu else {}
+    identity = {"differences": differences, "position": position, "hash": hash, "accuracy": level}
+    record = make_record(model, task, seed, hardware=hardware, protocol=protocol, status=status, **identity)
     assert record.parameters is not None
     record.parameters |= {"body": body, "body_active": body, "total": body + 3000}
-    record.speed = make_speed(growth, cost / 40 if on_gpu else cost, on_gpu, ends)
+    record.speed = make_speed(growth, cost / 40 if on_gpu else cost, on_gpu, speed_failures)
     record.growth = {"train": make_growth(growth), "inference": make_growth(growth)}
     record.capability = {"family": family, "paper": f"A paper on {model}", "arxiv": "2011.04006", "causal": "exact"}
     if status == "ok":
@@ -100,7 +101,7 @@ def _bits(value: float) -> dict[str, Any]:
 
 
 def _curve(record: Record, steps: int = 500, every: int = 25) -> pd.DataFrame:
-    """A curve that rises, or falls in bits, towards the record's validation score."""
+    """Return a curve that converges to the record's validation score."""
     step = np.arange(every, steps + 1, every)
     end, start = record.score("validation"), 0.1 if record.metric == "accuracy" else 5.0
     wobble = 0.012 * np.sin(step / 17 + record.key.seed) * np.exp(-step / 400)

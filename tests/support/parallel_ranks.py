@@ -1,4 +1,4 @@
-"""Training in double precision, alone or under torchrun as a rank: ``python -m tests.support.parallel_ranks``."""
+"""Training in double precision, in one process or in ranks of torchrun (``python -m tests.support.parallel_ranks``)."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ LOADER = Loader(None)
 
 @dataclass(frozen=True)
 class Case:
-    """One run: overrides, the folder of its checkpoints, whether weights are sharded, where it is broken off."""
+    """One run: overrides, folder of checkpoints, whether weights are sharded, and the step after which it stops."""
 
     overrides: list[str]
     folder: str
@@ -42,7 +42,7 @@ def composed(overrides: tuple[str, ...]) -> CellConfig:
 
 
 def trained(case: Case, group: Group = ALONE) -> dict:
-    """Losses, gradient norms, validation, and the digest of the weights that a run leaves."""
+    """Train a case and return losses, gradient norms, validations and the digest of the final weights."""
     torch.set_default_dtype(torch.float64)
     try:
         return _trained(case, group)
@@ -78,15 +78,15 @@ def _trained(case: Case, group: Group) -> dict:
 
 
 def in_ranks(cases: list[Case], processes: int, folder: Path) -> list[dict]:
-    """What rank 0 found of every case, all run by one group of so many processes."""
-    answer = folder / "answer.json"
-    request = {"cases": [asdict(case) for case in cases], "answer": str(answer)}
+    """Train all cases in one group of ``processes`` ranks and return the results of rank 0."""
+    result = folder / "answer.json"
+    request = {"cases": [asdict(case) for case in cases], "answer": str(result)}
     hardware = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu", processes, "ddp")
     with running("tests.support.parallel_ranks", request, hardware) as agent:
         assert agent.stdout is not None
-        said = agent.stdout.read()
-    assert answer.exists(), said
-    return json.loads(answer.read_text())
+        output = agent.stdout.read()
+    assert result.exists(), output
+    return json.loads(result.read_text())
 
 
 def main() -> None:

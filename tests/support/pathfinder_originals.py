@@ -1,4 +1,4 @@
-"""Pictures that the original generator drew, and how ours compare with them."""
+"""Images of the original Pathfinder generator."""
 
 import functools
 import io
@@ -14,7 +14,7 @@ FOLDERS = {"easy": "curv_baseline", "intermediate": "curv_contour_length_9", "ha
 
 @functools.cache
 def originals(shared_data, resolution, difficulty):
-    """Pictures (n, R, R), labels (n,) and lines of metadata."""
+    """Return images (n, R, R), labels (n,) and lines of metadata."""
     archive = shared_data / "pathfinder" / f"original_generator_pathfinder{resolution}.tar.gz"
     prefix = f"pathfinder{resolution}/{FOLDERS[difficulty]}/"
     files = {}

@@ -1,4 +1,4 @@
-"""A tiny release of Pathfinder in every form of its files."""
+"""A small Pathfinder release in all supported file formats."""
 
 import io
 import tarfile
@@ -24,7 +24,7 @@ def png(pixels):
 
 
 def release(count=120, parts=(0, 1, 2, 10), labels=None, difficulty="easy"):
-    """Contents of a set by their names in its folder; pictures are dealt to ``parts`` in order, line by line."""
+    """Return the files of a set by name; images are distributed to ``parts`` in order."""
     drawn = draw_pictures(EASY, seed=9, first=0, count=count)
     labels = drawn.about[:, LABEL] if labels is None else labels
     files = {}
@@ -48,7 +48,7 @@ def write_folder(files, root):
 
 
 def write_archive(files, path, prefix="lra_release/lra_release/pathfinder32/"):
-    """A tar in an order of its own, since archives need not be sorted."""
+    """Write a tar whose members are not sorted."""
     with tarfile.open(path, "w:gz") as archive:
         for name in sorted(files, key=lambda name: name[::-1]):
             member = tarfile.TarInfo(f"{prefix}{name}")

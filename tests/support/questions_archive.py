@@ -1,4 +1,4 @@
-"""The archive that the task of docs/adding-a-task.md downloads: the same bytes on every machine."""
+"""The archive that the task in docs/adding-a-task.md downloads; its bytes are the same on every machine."""
 
 import io
 import itertools
@@ -11,7 +11,7 @@ PLACES = ("mill", "barn", "pond", "well", "gate", "wood", "hill", "road", "lake"
 
 
 def archive() -> bytes:
-    """A tar with ``train.tsv`` (2,400 lines) and ``test.tsv`` (800): a label, a tab, a sentence."""
+    """Return a tar with ``train.tsv`` (2,400 lines) and ``test.tsv`` (800 lines) of label, tab and sentence."""
     lines = []
     for animal, verb, place in itertools.product(ANIMALS, VERBS, PLACES):
         lines += [f"1\tdoes the {animal} {verb} near the {place}", f"1\tnear the {place} does the {animal} {verb}"]

@@ -1,4 +1,4 @@
-"""Plausible records for tests of what reads them: figures follow simple laws, so that tests can foresee them."""
+"""Plausible records for tests; their numbers follow simple formulas, so that tests can compute expected values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from lra_bench.records.points import Attempt, Extrapolation, ExtrapolationPoint
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Growth, Metric, SpeedPoint
 
-# Body parameters, accuracy at the training length, its loss per doubling, growth exponent, seconds per token at 1k.
+# Body parameters, accuracy at the training length, its decrease per doubling of length, growth exponent, and seconds
+# per token at 1k.
 MODELS: dict[str, tuple[int, float, float, float, float]] = {
     "transformer": (50_000, 0.37, 0.06, 1.9, 2.0e-5),
     "local": (50_000, 0.36, 0.02, 1.05, 1.2e-5),
@@ -42,7 +43,7 @@ def make_record(
     speed_failures: dict[int, str] | None = None,
     **changes: Any,
 ) -> Record:
-    """A record as a finished cell leaves it; a status other than ``ok`` leaves what came before the failure."""
+    """Return the record of a cell; with a status other than ``ok``, only sections before the failure are set."""
     body, level, decay, growth, cost = MODELS.get(model, (52_000, 0.33, 0.04, 1.2, 1.5e-5))
     level = level + 0.004 * ((seed * 7) % 5 - 2) if accuracy is None else accuracy
     finished = status == "ok"
@@ -111,8 +112,14 @@ def make_record(
 
 
 def make_metric(accuracy: float, n: int = EXAMPLES) -> Metric:
-    half = 1.96 * math.sqrt(accuracy * (1 - accuracy) / n)
-    return {"accuracy": accuracy, "loss": 2.3 - accuracy, "n": n, "low": accuracy - half, "high": accuracy + half}
+    half_width = 1.96 * math.sqrt(accuracy * (1 - accuracy) / n)
+    return {
+        "accuracy": accuracy,
+        "loss": 2.3 - accuracy,
+        "n": n,
+        "low": accuracy - half_width,
+        "high": accuracy + half_width,
+    }
 
 
 def make_extrapolation(points: Iterable[ExtrapolationPoint]) -> Extrapolation:
@@ -133,7 +140,7 @@ def attempt_of(number: int) -> Attempt:
 def make_point(level: float, decay: float, ratio: float, n: int = 1000, knob: str = "") -> ExtrapolationPoint:
     score = max(level - decay * abs(math.log2(ratio)), 0.1)
     floor = 0.32 - 0.01 * math.log2(ratio)
-    half = 1.96 * math.sqrt(score * (1 - score) / n)
+    half_width = 1.96 * math.sqrt(score * (1 - score) / n)
     return {
         "variant": "redrawn",
         "knob": knob,
@@ -143,8 +150,8 @@ def make_point(level: float, decay: float, ratio: float, n: int = 1000, knob: st
         "n": n,
         "score": score,
         "loss": 2.3 - score,
-        "low": score - half,
-        "high": score + half,
+        "low": score - half_width,
+        "high": score + half_width,
         "floor": floor,
         "floor_name": "root_operator",
         "floors": {"majority": 0.17, "root_operator": floor},
@@ -208,7 +215,7 @@ def make_speed(growth: float, cost: float, on_gpu: bool, failures: dict[int, str
 
 
 def make_curves(steps: int = 100, every: int = 25) -> pd.DataFrame:
-    """Curves of ``steps`` steps, validation figures on every ``every``-th."""
+    """Return training curves of ``steps`` steps, with a validation every ``every`` steps."""
     step = np.arange(1, steps + 1)
     evaluated = step % every == 0
     return pd.DataFrame(
@@ -225,7 +232,7 @@ def make_curves(steps: int = 100, every: int = 25) -> pd.DataFrame:
 
 
 def make_predictions(rows: int = 50) -> pd.DataFrame:
-    """Predictions of two length buckets."""
+    """Return predictions at two lengths."""
     target = np.arange(2 * rows) % 10
     prediction = np.where(np.arange(2 * rows) % 3 == 0, target, (target + 1) % 10)
     return pd.DataFrame(

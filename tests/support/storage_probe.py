@@ -1,4 +1,4 @@
-"""How much the largest tensor of a computation holds, which shows a hidden N x N whatever its name."""
+"""Size of the largest storage of a computation, to detect quadratic tensors."""
 
 import itertools
 import math
@@ -8,12 +8,12 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-# These ask for room in bytes and keep numbers of single precision there.
+# Operators that allocate uint8 tensors and store float32 numbers in them.
 IN_BYTES = {torch.ops.aten.mkldnn_rnn_layer.default}
 
 
 class LargestStorage(TorchDispatchMode):
-    """Notes the largest storage, in elements, that any operator returns, backward pass included."""
+    """Records the largest storage, in elements, that any operator returns, including the backward pass."""
 
     def __init__(self):
         super().__init__()
@@ -29,21 +29,21 @@ class LargestStorage(TorchDispatchMode):
 
 
 def largest_storage(run):
-    """Elements of the largest storage while ``run()`` computes a tensor and differentiates its sum."""
+    """Return the number of elements of the largest storage in the forward and backward pass of ``run().sum()``."""
     with LargestStorage() as probe:
         run().sum().backward()
     return probe.elements
 
 
 def exponents(run_at, lengths):
-    """Growth exponents between neighbouring lengths, and the elements at each."""
+    """Return the growth exponents between consecutive lengths, and the number of elements at each length."""
     sizes = [largest_storage(lambda n=n: run_at(n)) for n in lengths]
     pairs = zip(itertools.pairwise(sizes), itertools.pairwise(lengths), strict=True)
     return [math.log(b / a) / math.log(m / n) for (a, b), (n, m) in pairs], sizes
 
 
 class HeldStorages(TorchDispatchMode):
-    """Notes every storage that an operator returns, to tell which are still held."""
+    """Records every storage that an operator returns, to find those that are still allocated."""
 
     def __init__(self):
         super().__init__()
@@ -59,19 +59,19 @@ class HeldStorages(TorchDispatchMode):
 
 
 def held_for_backward(run):
-    """Bytes that are held between the passes of ``run()``, of whatever was computed in the first."""
-    return _held(run)[0]
+    """Return the bytes of storages computed in the forward pass of ``run()`` that are stored for the backward pass."""
+    return _forward(run)[0]
 
 
 def largest_and_held(run):
-    """``largest_storage`` and ``held_for_backward`` of the same passes."""
+    """Return the values of ``largest_storage`` and ``held_for_backward`` for the same passes."""
     with LargestStorage() as probe:
-        held, result = _held(run)
+        held, result = _forward(run)
         result.sum().backward()
     return probe.elements, held
 
 
-def _held(run):
+def _forward(run):
     with HeldStorages() as probe:
         result = run()
     assert result.requires_grad

@@ -1,4 +1,4 @@
-"""The probe finds quadratic tensors, also those that torch hides inside its fused attention."""
+"""The probe detects quadratic tensors, including those inside torch's fused attention."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def test_fused_attention_is_linear():
 
 
 @pytest.mark.parametrize("options", [{"dropout_p": 0.1}, {"attn_mask": None, "wide": True}])
-def test_fallback_of_fused_attention_is_seen(options):
+def test_the_fallback_of_fused_attention_is_detected(options):
     def run(n):
         if options.get("wide"):
             q, k = (torch.randn(1, 2, n, 8, requires_grad=True) for _ in range(2))
@@ -32,7 +32,7 @@ def test_fallback_of_fused_attention_is_seen(options):
     assert sizes[-1] >= 1024 * 1024
 
 
-def test_quadratic_backward_pass_is_seen():
+def test_a_quadratic_backward_pass_is_detected():
     class Outer(torch.autograd.Function):
         @staticmethod
         def forward(ctx, x):
@@ -48,12 +48,12 @@ def test_quadratic_backward_pass_is_seen():
     assert min(found) >= 1.95
 
 
-def test_bytes_count_as_elements_but_where_an_operator_keeps_numbers_in_them():
+def test_bytes_count_as_elements_except_for_operators_that_store_floats_in_them():
     def squares(n):
         x = torch.randn(n, requires_grad=True)
         return x * torch.zeros(n, n, dtype=torch.uint8).sum(0)
 
     assert exponents(squares, LENGTHS)[1] == [n * n for n in LENGTHS]
     network = torch.nn.LSTM(8, 8, batch_first=True)
-    room = [largest_storage(lambda n=n: network(torch.randn(1, n, 8))[0]) for n in LENGTHS]
-    assert room[2] < 256 * LENGTHS[2] and room[2] < 2.1 * room[1]
+    elements = [largest_storage(lambda n=n: network(torch.randn(1, n, 8))[0]) for n in LENGTHS]
+    assert elements[2] < 256 * LENGTHS[2] and elements[2] < 2.1 * elements[1]

@@ -1,4 +1,4 @@
-"""Small networks that measuring is tried on; a fresh process builds them by name."""
+"""Small networks for tests of measurements; separate processes build them by name."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ from lra_bench.profiling.synthetic import spec_at
 
 
 class Network(nn.Module):
-    """Embedding, ``mix`` of (B, N, E), mean over tokens, classifier; every token scored where the task says so."""
+    """Embedding, ``mix`` of (B, N, E), feed-forward and classifier, after mean pooling unless every token is scored."""
 
     def __init__(self, *, spec: TaskSpec, width: int = 8, heads: int = 2, ff_width: int = 16) -> None:
         super().__init__()
@@ -65,14 +65,14 @@ class LooksAtNumbers(Attention):
 
 
 class Cumulative(Network):
-    """A Fourier transform and a running sum, which no formula counts, beside products that one does."""
+    """A Fourier transform and a cumulative sum, whose FLOPs are not counted, in addition to counted matrix products."""
 
     def mix(self, x: Tensor) -> Tensor:
         return self.out(torch.fft.fft(x, dim=1).real + x.cumsum(1))
 
 
 class HandCounted(nn.Module):
-    """Declares what the counter cannot see."""
+    """Declares FLOPs that the counter does not count."""
 
     class spec:
         extra_flops: ClassVar[Callable[[int, int, int], int]] = staticmethod(
@@ -88,7 +88,7 @@ class HandCounted(nn.Module):
 
 
 class TwiceByHand(Network):
-    """One module with hand counts, used twice."""
+    """Uses one module with declared FLOPs twice."""
 
     def __init__(self, *, spec: TaskSpec) -> None:
         super().__init__(spec=spec)
@@ -99,7 +99,7 @@ class TwiceByHand(Network):
 
 
 class Failing(LinearAttention):
-    """Fails in one way from some length on; ``training_only`` spares inference."""
+    """Fails from length ``limit`` on in the way ``how``; with ``training_only`` not in inference."""
 
     def __init__(self, *, spec: TaskSpec, how: str, limit: int, training_only: bool = False) -> None:
         super().__init__(spec=spec)
@@ -127,7 +127,7 @@ class Failing(LinearAttention):
 
 
 def spec(kind: str = "classification", length: int = 64, **changes: object) -> TaskSpec:
-    """A task's spec of a kind, with 12 tokens or the given channels and 5 classes."""
+    """Return a task spec with a vocabulary of 12 tokens, or the given channels, and 5 classes."""
     options: dict = {"vocabulary_size": None if "channels" in changes else 12, **changes}
     return TaskSpec(
         name="toy",

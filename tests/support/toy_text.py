@@ -18,7 +18,7 @@ SPEC = TaskSpec(
 
 
 def rows_of(documents, spec=SPEC):
-    """Documents, lists of tokens, as rows."""
+    """Return ``Rows`` of documents, which are lists of tokens."""
     return Rows(
         datasets.Dataset(pa.table({"tokens": pa.array(documents, pa.list_(pa.int32()))}), fingerprint="t"), spec
     )

@@ -1,8 +1,8 @@
-"""A reader of W&B's transaction log: blocks as in LevelDB's log, holding messages of wandb's own protocol.
+"""A reader of W&B's transaction log, which has the block format of LevelDB's log and contains protobuf messages.
 
-A file begins with ``:W&B``, a magic number and a version. Blocks of 32 KiB follow, counted from the file's begin;
-each chunk has a checksum (IEEE CRC-32 of kind and data), a length, and a kind that says whether it is a whole record,
-or the first, a middle or the last part of one. What remains of a block too short for a header is zero.
+A file begins with ``:W&B``, a magic number and a version. Its blocks have 32 KiB, counted from the start of the file.
+Each chunk has a checksum (IEEE CRC-32 of kind and data), a length, and a kind: a complete record, or the first, a
+middle or the last part of a record. The rest of a block is zero if it is too short for a header.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
 
 
 def payloads(data: bytes) -> Iterator[bytes]:
-    """Whole records of a log's bytes; ``ValueError`` where it is damaged or cut."""
+    """Yield the records of a log. Raises ``ValueError`` if it is damaged or truncated."""
     ident, magic, version = FILE_HEADER.unpack_from(data)
     if (ident, magic, version) != (b":W&B", 0xBEE1, 0):
-        raise ValueError(f"no W&B log: begins with {data[:7]!r}")
+        raise ValueError(f"not a W&B log: begins with {data[:7]!r}")
     position, parts = FILE_HEADER.size, b""
     while position < len(data):
-        left = BLOCK_BYTES - position % BLOCK_BYTES
-        if left < CHUNK_HEADER.size:
-            position += left
+        remaining = BLOCK_BYTES - position % BLOCK_BYTES
+        if remaining < CHUNK_HEADER.size:
+            position += remaining
             continue
         checksum, length, kind = CHUNK_HEADER.unpack_from(data, position)
-        begin = position + CHUNK_HEADER.size
-        chunk = data[begin : begin + length]
+        start = position + CHUNK_HEADER.size
+        chunk = data[start : start + length]
         if len(chunk) != length or zlib.crc32(bytes([kind]) + chunk) != checksum:
             raise ValueError(f"damaged at byte {position}")
         if (kind in (FULL, FIRST)) != (parts == b"") or kind not in (FULL, FIRST, MIDDLE, LAST):
-            raise ValueError(f"chunk of kind {kind} out of turn at byte {position}")
+            raise ValueError(f"damaged at byte {position}: unexpected chunk of kind {kind}")
         parts += chunk
-        position = begin + length
+        position = start + length
         if kind in (FULL, LAST):
             yield parts
             parts = b""
@@ -50,7 +50,7 @@ def payloads(data: bytes) -> Iterator[bytes]:
 
 
 def records(path: Path) -> list[Any]:
-    """The messages of a log file, each a ``wandb_internal_pb2.Record``."""
+    """Return the messages of a log file, each a ``wandb_internal_pb2.Record``."""
     messages = []
     for payload in payloads(path.read_bytes()):
         message = wandb_internal_pb2.Record()
@@ -60,13 +60,13 @@ def records(path: Path) -> list[Any]:
 
 
 def only_log(folder: Path) -> Path:
-    """The log of the one offline run under ``folder``."""
+    """Return the log of the only offline run under ``folder``."""
     (path,) = folder.rglob("offline-run-*/*.wandb")
     return path
 
 
 def summary(path: Path) -> dict[str, Any]:
-    """The final summary of a run: later updates over earlier ones."""
+    """Return the final summary of a run; later updates override earlier ones."""
     found: dict[str, Any] = {}
     for message in records(path):
         if message.WhichOneof("record_type") == "summary":
@@ -75,7 +75,7 @@ def summary(path: Path) -> dict[str, Any]:
 
 
 def history(path: Path) -> list[dict[str, Any]]:
-    """What was logged, call by call."""
+    """Return the logged values of each call."""
     return [
         {_name(item): json.loads(item.value_json) for item in message.history.item}
         for message in records(path)
@@ -84,12 +84,12 @@ def history(path: Path) -> list[dict[str, Any]]:
 
 
 def artifacts(path: Path) -> list[Any]:
-    """The artifacts of a run."""
+    """Return the artifacts of a run."""
     return [message.artifact for message in records(path) if message.WhichOneof("record_type") == "artifact"]
 
 
 def config(path: Path) -> dict[str, Any]:
-    """The configuration that a run began with."""
+    """Return the initial configuration of a run."""
     return {
         item.key: json.loads(item.value_json)
         for message in records(path)

@@ -1,7 +1,7 @@
-"""A stand-in for the server of W&B on the loopback: it takes runs, history, files and artifacts, and hands them out.
+"""A local replacement of the W&B server, which stores and returns runs, history, files and artifacts.
 
-What it is asked for and does not know is kept in ``unknown``, and answered with an error. ``trouble`` makes requests
-fail. Every request is kept in ``received``, so that a test can look for what should not have been sent.
+Unsupported requests are stored in ``unknown`` and fail. ``trouble`` makes requests fail. All requests are stored in
+``received``, so that tests can check their content.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CREATED = "2026-11-20T09:00:00Z"
 
 @dataclass
 class Run:
-    """What the server holds of a run; ``files`` by name, ``history`` line by line."""
+    """A run on the server; ``files`` by name, ``history`` by line."""
 
     entity: str
     project: str
@@ -42,13 +42,13 @@ class Run:
 
     @property
     def config(self) -> dict[str, Any]:
-        """Its configuration as the client gave it, without what wandb adds."""
+        """The configuration of the client, without values that wandb adds."""
         return {key: value["value"] for key, value in self.fields["config"].items() if key != "_wandb"}
 
 
 @dataclass
 class Artifact:
-    """What the server holds of an artifact; ``blobs`` by the path that the manifest names."""
+    """An artifact on the server; ``blobs`` by the path in the manifest."""
 
     id: str
     run: Run
@@ -63,13 +63,16 @@ class Artifact:
 
     @property
     def entries(self) -> dict[str, dict[str, Any]]:
-        """The entries of its manifest by their paths."""
+        """The entries of the manifest by path."""
         return json.loads(self.manifest).get("contents", {})
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it came, its body unpacked; ``operation`` is the name of a GraphQL operation, else the path."""
+    """A received request with decompressed body.
+
+    ``operation`` is the name of the GraphQL operation, for other requests method and path.
+    """
 
     operation: str
     path: str
@@ -79,7 +82,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Trouble:
-    """What becomes of a request: an answer with ``status`` and ``message`` alone, after ``seconds``."""
+    """The response to a failing request: ``status`` and ``message``, after ``seconds``."""
 
     status: int = 500
     seconds: float = 0.0
@@ -95,11 +98,11 @@ class Server:
         self.clear()
 
     def clear(self) -> None:
-        """Forget everything, and let go whoever waits."""
+        """Remove all data and release waiting requests."""
         self.released.set()
         self.runs: dict[tuple[str, str, str], Run] = {}
         self.artifacts: dict[str, Artifact] = {}
-        self.places: dict[str, tuple[dict[str, bytes], str]] = {}
+        self.stored_files: dict[str, tuple[dict[str, bytes], str]] = {}
         self.received: list[Request] = []
         self.unknown: list[str] = []
         self.trouble: Callable[[Request], Trouble | None] = lambda _: None
@@ -107,26 +110,26 @@ class Server:
         self.lock = threading.RLock()
 
     def only_run(self, project: str) -> Run:
-        """The one run of a project."""
+        """Return the only run of a project."""
         (run,) = self.runs_of(ENTITY, project)
         return run
 
     def runs_of(self, entity: str, project: str) -> list[Run]:
-        """The runs of a project in the order in which they came."""
+        """Return the runs of a project in the order of their creation."""
         return [run for run in self.runs.values() if (run.entity, run.project) == (entity, project)]
 
     def answer(self, request: Request) -> tuple[int, bytes]:
-        """Status and body of the answer to a request."""
+        """Return status and body of the response to a request."""
         with self.lock:
             self.received.append(request)
         if request.path == "/graphql":
             return self._graphql(request)
-        if request.operation == "POST /sdk/otel/v1/metrics":  # by which wandb sync tells of itself
+        if request.operation == "POST /sdk/otel/v1/metrics":  # telemetry of wandb sync
             return 200, b""
         parts = request.path.strip("/").split("/")
         with self.lock:
-            if parts[0] == "store" and parts[1] in self.places:
-                files, name = self.places[parts[1]]
+            if parts[0] == "store" and parts[1] in self.stored_files:
+                files, name = self.stored_files[parts[1]]
                 if request.operation.startswith("PUT"):
                     files[name] = request.body
                     return 200, b""
@@ -146,12 +149,12 @@ class Server:
         return 404, b""
 
     def _graphql(self, request: Request) -> tuple[int, bytes]:
-        asked = json.loads(request.body)
+        request_body = json.loads(request.body)
         with self.lock:
             try:
-                document = Document(asked["query"])
+                document = Document(request_body["query"])
                 roots = {"query": self._queries(), "mutation": self._mutations()}
-                data = document.answer(roots[document.kind], asked.get("variables") or {})
+                data = document.resolve(roots[document.kind], request_body.get("variables") or {})
                 return 200, json.dumps({"data": data}).encode()
             except Exception as error:
                 self.unknown.append(f"{request.operation}: {type(error).__name__}: {error}")
@@ -171,10 +174,10 @@ class Server:
             run.fields["state"] = "finished" if run.exit_code == 0 else "failed"
         return 200, b"{}"
 
-    def _place(self, files: dict[str, bytes], name: str) -> str:
-        """An address for a file, to write and to read."""
+    def _file_url(self, files: dict[str, bytes], name: str) -> str:
+        """Return a URL for writing and reading a file."""
         token = uuid.uuid4().hex
-        self.places[token] = files, name
+        self.stored_files[token] = files, name
         return f"{self.url}/store/{token}"
 
     def _queries(self) -> dict[str, Any]:
@@ -204,14 +207,14 @@ class Server:
         run = self.runs.get((entity, project, name))
         if run is None:
             return None
-        own = run.fields["config"].get("_wandb", {}).get("value", {})
+        wandb_config = run.fields["config"].get("_wandb", {}).get("value", {})
         return {
             **self._run(run),
             "logLineCount": 0,
             "eventsLineCount": 0,
             "historyTail": json.dumps([json.dumps(row) for row in run.history[-1:]]),
             "eventsTail": "[]",
-            "wandbConfig": lambda keys: json.dumps({key: own[key] for key in keys if key in own}),
+            "wandbConfig": lambda keys: json.dumps({key: wandb_config[key] for key in keys if key in wandb_config}),
         }
 
     def _project(self, entity: str, name: str) -> dict[str, Any] | None:
@@ -278,7 +281,7 @@ class Server:
             "project": _project(run.entity, run.project),
             "latestArtifact": None,
         }
-        held = {"wandb_manifest.json": artifact.manifest}
+        manifest_file = {"wandb_manifest.json": artifact.manifest}
         return {
             "__typename": "Artifact",
             "id": artifact.id,
@@ -300,7 +303,7 @@ class Server:
             "createdAt": CREATED,
             "updatedAt": CREATED,
             "aliases": [],
-            "currentManifest": {"file": {"directUrl": self._place(held, "wandb_manifest.json")}},
+            "currentManifest": {"file": {"directUrl": self._file_url(manifest_file, "wandb_manifest.json")}},
         }
 
     def _mutations(self) -> dict[str, Any]:
@@ -339,7 +342,7 @@ class Server:
 
     def _create_run_files(self, input: Mapping[str, Any]) -> dict[str, Any]:
         run = self.runs[input["entityName"] or ENTITY, input["projectName"], input["runName"]]
-        files = [{"name": name, "uploadUrl": self._place(run.files, name)} for name in input["files"]]
+        files = [{"name": name, "uploadUrl": self._file_url(run.files, name)} for name in input["files"]]
         return {"runID": _identifier("Run", run.name), "uploadHeaders": [], "files": files}
 
     def _create_artifact(self, input: Mapping[str, Any]) -> dict[str, Any]:
@@ -364,8 +367,8 @@ class Server:
 
     def _create_manifest(self, input: Mapping[str, Any]) -> dict[str, Any]:
         artifact = self.artifacts[input["artifactID"]]
-        place = self._place(_Manifest(artifact), input["name"])
-        file = {"id": _identifier("File", artifact.id), "uploadUrl": place, "uploadHeaders": []}
+        file_url = self._file_url(_Manifest(artifact), input["name"])
+        file = {"id": _identifier("File", artifact.id), "uploadUrl": file_url, "uploadHeaders": []}
         return {"artifactManifest": {"id": _identifier("ArtifactManifest", artifact.id), "file": file}}
 
     def _create_artifact_files(self, input: Mapping[str, Any]) -> dict[str, Any]:
@@ -374,7 +377,7 @@ class Server:
             artifact = self.artifacts[each["artifactID"]]
             node = {
                 "storagePath": f"wandb_artifacts/{artifact.id}/{each['name']}",
-                "uploadUrl": self._place(artifact.blobs, each["name"]),
+                "uploadUrl": self._file_url(artifact.blobs, each["name"]),
                 "uploadHeaders": [],
                 "uploadMultipartUrls": None,
                 "artifact": {"id": artifact.id},
@@ -386,13 +389,13 @@ class Server:
         artifact = self.artifacts[input["artifactID"]]
         missing = artifact.entries.keys() - artifact.blobs.keys()
         if missing or not artifact.entries:
-            raise GraphQLError(f"commitArtifact: {sorted(missing)} never came")
+            raise GraphQLError(f"commitArtifact: {sorted(missing)} were not uploaded")
         artifact.state = "COMMITTED"
         return {"artifact": self._artifact(artifact)}
 
 
 class _Manifest(dict[str, bytes]):
-    """A place for a manifest that hands what is written to its artifact."""
+    """A mapping of files that stores a written manifest in its artifact."""
 
     def __init__(self, artifact: Artifact) -> None:
         super().__init__()
@@ -415,7 +418,7 @@ def _project(entity: str, name: str) -> dict[str, Any]:
 
 
 def _passes(run: Run, filters: Mapping[str, Any]) -> bool:
-    """Whether a run has the values that are asked for; a field that is not known is an error."""
+    """Return whether a run has the filtered values; raises ``KeyError`` for an unknown field."""
     return all(run.fields[name] == value for name, value in filters.items())
 
 
@@ -435,7 +438,7 @@ def _identifier(kind: str, name: str) -> str:
 
 @contextmanager
 def serving() -> Iterator[Server]:
-    """A server on a free port of the loopback, gone when the context ends."""
+    """Start a server on a free local port; it is stopped at the end of the context."""
     server = Server()
 
     class Handler(BaseHTTPRequestHandler):
@@ -459,7 +462,7 @@ def serving() -> Iterator[Server]:
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(answer)))
             self.end_headers()
-            with suppress(ConnectionError):  # who asked may no longer wait
+            with suppress(ConnectionError):  # the client may have disconnected
                 self.wfile.write(answer)
 
         do_GET = do_POST = do_PUT = _handle

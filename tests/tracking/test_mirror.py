@@ -1,4 +1,4 @@
-"""The W&B mirror: what it holds offline, and that it never stands in the way."""
+"""The W&B mirror: content of offline runs, and independence of the run from errors of the mirror."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MIRRORING = (
     "import sys; from pathlib import Path; from tests.support.record_factory import make_record\n"
     "from tests.support.mirrored_runs import OFFLINE, PLAIN, mirror_record, tracker, TrackerOptions"
 )
-"""What a child imports that mirrors a record: this module would take seconds more."""
+"""Imports of a subprocess that mirrors a record; importing this module would take seconds longer."""
 
 
 @pytest.fixture(autouse=True)
@@ -52,37 +52,37 @@ def no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None
 
 
 def mirrored(folder: Path, options: dict = OFFLINE, drawn: bool = False, **record_options) -> Path:
-    """A finished mirror of a finished cell under ``folder``, with figures if ``drawn``; its log."""
+    """Mirror a finished cell offline in ``folder``, with figures if ``drawn``, and return the log."""
     if not drawn:
         record_options |= PLAIN
     mirror_record(make_record(accuracy=0.3815, **record_options), folder, options)
     return wandb_log.only_log(folder)
 
 
-def test_an_offline_run_holds_what_the_record_holds(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_offline_run_contains_the_record(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     before = set(psutil.Process().children())
     log = mirrored(tmp_path, drawn=True)
     assert set(psutil.Process().children()) <= before, (
-        "the process that writes the log still runs, so the log may be cut short"
+        "the process that writes the log is still running, so the log may be truncated"
     )
     assert capfd.readouterr() == ("", "")
     record = store.load_all(tmp_path)[0]
-    summary_holds_the_figures(log, record)
-    history_holds_whole_curves(log)
-    tables_figures_and_the_record_itself_are_there(log, record)
+    check_summary(log, record)
+    check_history(log)
+    check_tables_figures_and_artifact(log, record)
 
 
-def summary_holds_the_figures(log: Path, record: Record) -> None:
-    told = wandb_log.summary(log)
-    media = ("tables/", "figures/", "Custom Chart Tables/", "_")  # W&B's own begin with a line
-    assert {name: value for name, value in told.items() if not name.startswith(media)} == summary(record)
-    assert told["metrics/test/accuracy"] == record.metrics["test"]["accuracy"] == 0.3815
+def check_summary(log: Path, record: Record) -> None:
+    logged_summary = wandb_log.summary(log)
+    media = ("tables/", "figures/", "Custom Chart Tables/", "_")  # names of W&B begin with an underscore
+    assert {name: value for name, value in logged_summary.items() if not name.startswith(media)} == summary(record)
+    assert logged_summary["metrics/test/accuracy"] == record.metrics["test"]["accuracy"] == 0.3815
     config = {name: value for name, value in wandb_log.config(log).items() if name != "_wandb"}
     assert config == {**record.config, "key": dataclasses.asdict(record.key)}
 
 
-def history_holds_whole_curves(log: Path) -> None:
-    """Though the run was seen live in part only, as after an interruption."""
+def check_history(log: Path) -> None:
+    """Check that curves are complete although only some steps were logged live, as after an interruption."""
     entries = wandb_log.history(log)
     live = [entry for entry in entries if "live/train_loss" in entry]
     assert [(entry["_step"], entry["live/validation_score"]) for entry in live] == [(25, 0.25), (50, 0.5)]
@@ -94,7 +94,7 @@ def history_holds_whole_curves(log: Path) -> None:
     assert evaluated == curves.dropna().set_index("step")["validation_score"].to_dict()
 
 
-def tables_figures_and_the_record_itself_are_there(log: Path, record: Record) -> None:
+def check_tables_figures_and_artifact(log: Path, record: Record) -> None:
     assert record.path is not None and record.extrapolation is not None
     (artifact,) = [artifact for artifact in wandb_log.artifacts(log) if artifact.type == "record"]
     assert artifact.name == artifact_name(record.key)
@@ -114,7 +114,7 @@ def tables_figures_and_the_record_itself_are_there(log: Path, record: Record) ->
 
 
 @pytest.mark.slow
-def test_only_the_attempt_that_measured_the_cell_is_left_to_be_sent(tmp_path: Path) -> None:
+def test_only_the_offline_run_of_the_finished_attempt_is_kept(tmp_path: Path) -> None:
     for attempt, status, kept in ((1, "interrupted", [1]), (2, "ok", [2]), (3, "failed", [2, 3])):
         if attempt > 1:
             time.sleep(1)  # W&B names folders by the second
@@ -123,12 +123,12 @@ def test_only_the_attempt_that_measured_the_cell_is_left_to_be_sent(tmp_path: Pa
         assert sorted(wandb_log.summary(log)["attempt"] for log in logs) == kept
 
 
-def test_a_failed_cell_is_mirrored_too(tmp_path: Path) -> None:
-    told = wandb_log.summary(mirrored(tmp_path, status="diverged"))
-    assert told["status"] == "diverged" and "metrics/test/accuracy" not in told
+def test_a_failed_cell_is_mirrored(tmp_path: Path) -> None:
+    logged_summary = wandb_log.summary(mirrored(tmp_path, status="diverged"))
+    assert logged_summary["status"] == "diverged" and "metrics/test/accuracy" not in logged_summary
 
 
-def test_without_an_account_a_run_is_offline_and_home_stays_clean(
+def test_without_an_account_a_run_is_offline_and_the_home_folder_is_unchanged(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     home = tmp_path / "home"
@@ -148,7 +148,7 @@ def test_without_an_account_a_run_is_offline_and_home_stays_clean(
 
 
 @pytest.mark.parametrize("mode", [None, "online"])
-def test_a_server_out_of_reach_means_offline(
+def test_an_unreachable_server_means_offline(
     mode: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
@@ -156,18 +156,18 @@ def test_a_server_out_of_reach_means_offline(
     monkeypatch.setattr(mirroring, "QUIET", {**mirroring.QUIET, "init_timeout": 0.5})
     log = mirrored(tmp_path, OFFLINE | {"mode": mode})
     assert wandb_log.summary(log)["metrics/test/accuracy"] == 0.3815
-    said = capfd.readouterr().err
-    assert said.count("\n") == 1 and "tracker.mode=offline" in said and "wandb sync" in said
+    printed = capfd.readouterr().err
+    assert printed.count("\n") == 1 and "tracker.mode=offline" in printed and "wandb sync" in printed
 
 
 @pytest.mark.parametrize("options", [OFFLINE, OFFLINE | {"mode": "online"}, OFFLINE | {"mode": None}])
-def test_without_an_account_nothing_is_updated_or_said(
+def test_without_an_account_nothing_is_updated_or_printed(
     options: dict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     import wandb
 
     for name in ("Api", "init"):
-        monkeypatch.setattr(wandb, name, lambda *_, **__: pytest.fail("W&B was asked"))
+        monkeypatch.setattr(wandb, name, lambda *_, **__: pytest.fail("W&B was contacted"))
     record = make_record(**PLAIN, config={"tracker": options})
     store.write(record, tmp_path, make_curves())
     before = sorted(tmp_path.rglob("*"))
@@ -175,17 +175,17 @@ def test_without_an_account_nothing_is_updated_or_said(
     assert capfd.readouterr() == ("", "") and sorted(tmp_path.rglob("*")) == before
 
 
-def test_an_error_is_told_once_and_the_run_goes_on(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_reported_once_and_the_run_continues(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     mirror, record = WandbTracker("lra-bench", "offline"), make_record()
     mirror.start(record.config, record.key, tmp_path / "file")
     mirror.log(1, {"train_loss": 1.0})
     mirror.finish(record, make_curves())
-    said = capfd.readouterr().err
-    assert said.count("\n") == 1 and "W&B could not start" in said and "tracker=none" in said
+    printed = capfd.readouterr().err
+    assert printed.count("\n") == 1 and "W&B could not start" in printed and "tracker=none" in printed
 
 
-def test_a_mirror_that_breaks_late_still_ends(
+def test_a_run_is_ended_after_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(mirroring, "summary", lambda _: 1 / 0)
@@ -194,7 +194,7 @@ def test_a_mirror_that_breaks_late_still_ends(
     assert wandb_log.records(log)[-1].WhichOneof("record_type") == "exit"
 
 
-def test_none_does_nothing_and_imports_nothing(tmp_path: Path) -> None:
+def test_tracker_none_does_nothing_and_does_not_import_wandb(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path\n"
         "from tests.support.record_factory import *; from lra_bench.tracking.tracker import tracker\n"
@@ -210,12 +210,12 @@ def test_none_does_nothing_and_imports_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"name": "mlflow", "mode": None}, {"name": "wandb", "mode": "offlin"}])
-def test_unknown_trackers_are_refused(options: dict) -> None:
+def test_unknown_trackers_are_user_errors(options: dict) -> None:
     with pytest.raises(UserError, match="choose"):
         tracker(TrackerOptions(project="p", **options))
 
 
-def test_an_account_is_found_where_wandb_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accounts_in_netrc_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not has_account()
     (tmp_path / "no-netrc").write_text("machine example.org login user password secret\n")
     assert not has_account()
@@ -227,7 +227,7 @@ def test_an_account_is_found_where_wandb_looks(tmp_path: Path, monkeypatch: pyte
     assert has_account()
 
 
-def test_long_curves_are_thinned_but_keep_every_evaluation() -> None:
+def test_thinned_curves_keep_every_evaluation() -> None:
     curves = make_curves(10_001, every=97)
     kept = thinned(curves)
     assert 1000 <= len(kept) <= 1000 + 10_001 // 97 + 1
@@ -235,26 +235,26 @@ def test_long_curves_are_thinned_but_keep_every_evaluation() -> None:
     assert len(thinned(make_curves(100))) == 100
 
 
-def test_unknown_figures_stay_out_of_the_summary() -> None:
+def test_unknown_values_are_not_in_the_summary() -> None:
     record = make_record(wall_seconds=None)
     assert "wall_seconds" not in summary(record)
     assert all(isinstance(value, int | float | str) for value in summary(record).values())
 
 
-def test_every_name_of_the_summary_leads_to_its_field_of_the_record() -> None:
+def test_every_name_of_the_summary_is_a_path_in_the_record() -> None:
     knobs = [make_point(0.37, 0.06, ratio, knob=knob) for knob in ("", "position.scaling=yarn") for ratio in RATIOS]
     record = make_record(extrapolation=make_extrapolation(knobs), speed_failures={8192: "out_of_memory"})
-    told = summary(record)
-    for name, value in told.items():
+    logged_summary = summary(record)
+    for name, value in logged_summary.items():
         assert field_of(record.to_dict(), name) == value, name
-    assert told["extrapolation/points/redrawn/position.scaling=yarn/2x/score"] == pytest.approx(0.31)
-    assert told["speed/train/8192/status"] == "out_of_memory"
-    assert len([name for name in told if name.endswith("/score")]) == len(knobs)
-    assert len([name for name in told if name.startswith("speed/")]) > 2 * len(record.speed)
+    assert logged_summary["extrapolation/points/redrawn/position.scaling=yarn/2x/score"] == pytest.approx(0.31)
+    assert logged_summary["speed/train/8192/status"] == "out_of_memory"
+    assert len([name for name in logged_summary if name.endswith("/score")]) == len(knobs)
+    assert len([name for name in logged_summary if name.startswith("speed/")]) > 2 * len(record.speed)
 
 
 def field_of(raw: Any, name: str) -> Any:
-    """The value in a record's JSON to which a name of the summary leads."""
+    """Return the value in a record's JSON that a name of the summary refers to."""
     parts = name.split("/")
     if parts[0] == "speed":
         _, mode, length, entry = parts
@@ -275,7 +275,7 @@ def field_of(raw: Any, name: str) -> Any:
 
 
 @pytest.mark.parametrize("part", ["m" * 100, "a+b", "a.b_c-d"])
-def test_names_are_what_wandb_takes(part: str) -> None:
+def test_artifact_names_are_valid_in_wandb(part: str) -> None:
     from wandb.sdk.artifacts._validators import validate_artifact_name
 
     keys = [make_record(part, seed=seed, hash=part).key for seed in (0, 1)]
@@ -285,8 +285,8 @@ def test_names_are_what_wandb_takes(part: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_cut_short_leaves_no_process_and_no_wait(tmp_path: Path) -> None:
-    """Ctrl-C to the whole group, as a terminal sends it; then a kill."""
+def test_an_interrupted_run_leaves_no_process(tmp_path: Path) -> None:
+    """SIGINT to the process group, as from a terminal; then SIGKILL."""
     program = (
         f"{MIRRORING}; import time\n"
         "record = make_record(**PLAIN, status='interrupted')\n"
@@ -317,10 +317,10 @@ def test_a_run_cut_short_leaves_no_process_and_no_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 3, 8, -1])
-def test_the_reader_notices_damage(cut: int, tmp_path: Path) -> None:
+def test_the_log_reader_detects_damage(cut: int, tmp_path: Path) -> None:
     data = bytearray(mirrored_bytes(tmp_path))
     data[cut] ^= 0xFF
-    with pytest.raises(ValueError, match=r"damaged|no W&B log"):
+    with pytest.raises(ValueError, match=r"damaged|not a W&B log"):
         list(wandb_log.payloads(bytes(data)))
 
 

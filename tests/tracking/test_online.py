@@ -1,4 +1,4 @@
-"""The W&B mirror against a server: what arrives, by upload and by ``wandb sync``, and what is read back from there."""
+"""The W&B mirror with a test server: uploads, ``wandb sync``, and records that are loaded from the server."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def listener() -> Iterator[Server]:
 
 @pytest.fixture
 def server(listener: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """An empty server with an account; it fails the test where it was asked for what it does not know."""
+    """An empty server with an account; the test fails if the server received an unsupported request."""
     listener.clear()
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
@@ -66,16 +66,16 @@ def server(listener: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def mirrored(folder: Path, model: str = "performer", seed: int = 0, **changes: Any) -> Record:
-    """A record with nothing to draw in the results of ``folder``, and on the server."""
+    """Write a record without figures to the results of ``folder`` and mirror it on the server."""
     return mirror_record(make_record(model, seed=seed, **{**PLAIN, **changes}), folder / "results", ONLINE)
 
 
 def record_of(run: Run) -> Artifact:
-    """The latest artifact of a run that holds its record."""
+    """Return the latest artifact of a run that contains its record."""
     return [artifact for artifact in run.artifacts if artifact.kind == "record"][-1]
 
 
-def test_a_run_online_arrives_whole(server: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_online_run_is_complete(server: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     speed = make_speed(1.0, 1e-5, False, {})[:3]
     record = mirrored(tmp_path, speed=speed)
     assert capfd.readouterr() == ("", "")
@@ -94,7 +94,7 @@ def test_a_run_online_arrives_whole(server: Server, tmp_path: Path, capfd: pytes
 
 
 def assert_figures(run: Run, record: Record) -> None:
-    """The summary is the record's, and what wandb itself adds."""
+    """Check that the summary is that of the record, apart from values that wandb adds."""
     figures = {name: value for name, value in run.summary.items() if not isinstance(value, dict)}
     assert {name for name in figures if name.startswith("_")} <= {"_step", "_runtime", "_timestamp"}
     assert {name: value for name, value in figures.items() if not name.startswith("_")} == summary(record)
@@ -126,7 +126,7 @@ def assert_tables(run: Run, record: Record) -> None:
 
 
 def assert_nothing_secret(server: Server) -> None:
-    """Neither the key nor another variable of the environment was sent, but for the header that holds the key."""
+    """Check that neither the API key, apart from its header, nor other environment variables were sent."""
     assert len(server.received) > 20
     for request in server.received:
         headers = {name: value for name, value in request.headers.items() if name != "Authorization"}
@@ -138,7 +138,7 @@ def assert_nothing_secret(server: Server) -> None:
 
 
 def offline(server: Server, folder: Path, record: Record) -> Record:
-    """A record mirrored offline in ``folder``, and then sent by ``wandb sync``."""
+    """Mirror a record offline in ``folder``, and upload it by ``wandb sync``."""
     os.environ["WANDB_MODE"] = "offline"
     seen = len(server.received)
     mirror_record(record, folder, OFFLINE)
@@ -149,14 +149,14 @@ def offline(server: Server, folder: Path, record: Record) -> Record:
 
 
 def synced(folder: Path) -> None:
-    """Send the one run that was kept offline in the results of ``folder``."""
+    """Upload the offline run in the results of ``folder``."""
     (kept,) = (folder / "wandb").glob("offline-run-*")
     command = [sys.executable, "-m", "wandb", "sync", str(kept)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_what_is_synced_later_is_the_same_and_nothing_secret_is_sent(server: Server, tmp_path: Path) -> None:
+def test_a_synced_run_equals_an_online_run_and_contains_no_secrets(server: Server, tmp_path: Path) -> None:
     direct = mirrored(tmp_path)
     (first,) = server.runs.values()
     later = offline(server, tmp_path / "elsewhere", make_record("local", **PLAIN))
@@ -171,7 +171,7 @@ def test_what_is_synced_later_is_the_same_and_nothing_secret_is_sent(server: Ser
     assert_nothing_secret(server)
 
 
-def test_the_leaderboard_from_there_is_that_from_disk(
+def test_the_leaderboard_of_a_project_equals_that_of_the_folder(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for model in ("transformer", "performer"):
@@ -185,19 +185,19 @@ def test_the_leaderboard_from_there_is_that_from_disk(
         assert printed[0] == printed[1] and "erformer" in printed[0]
     frame = load_records(wandb=PATH).drop(columns="path")
     assert frame.equals(load_records(tmp_path / "results").drop(columns="path")) and len(frame) == 2
-    # What was read once comes from the cache, the manifest included.
+    # The second time, records and manifests come from the cache.
     assert downloads == [request for request in server.received if request.operation.startswith("GET /artifactsV2")]
     assert len([request for request in server.received if request.operation == "FetchArtifactManifest"]) == 2
 
 
 def board(capsys: pytest.CaptureFixture[str], layout: str, form: str, *arguments: str) -> str:
-    """What ``lra-bench leaderboard`` prints."""
+    """Return the output of ``lra-bench leaderboard``."""
     command(["leaderboard", "--layout", layout, "--format", form, *arguments])
     return capsys.readouterr().out
 
 
 def command(arguments: list[str]) -> int:
-    """Run ``lra-bench`` in this process; its exit code."""
+    """Run ``lra-bench`` in this process and return its exit code."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["lra-bench", *arguments])
         with pytest.raises(SystemExit) as ended:
@@ -206,7 +206,9 @@ def command(arguments: list[str]) -> int:
 
 
 @pytest.mark.slow
-def test_a_resumed_cell_is_one_row_and_a_lesser_attempt_does_not_hide_it(server: Server, tmp_path: Path) -> None:
+def test_a_resumed_cell_is_one_run_and_an_unfinished_attempt_does_not_replace_it(
+    server: Server, tmp_path: Path
+) -> None:
     mirrored(tmp_path, status="interrupted")
     run = server.only_run(PROJECT)
     assert run.fields["state"] == "failed" and not [row for row in run.history if "curves/step" in row]
@@ -216,17 +218,17 @@ def test_a_resumed_cell_is_one_row_and_a_lesser_attempt_does_not_hide_it(server:
     assert_figures(run, done)
     assert run.fields["state"] == "finished"
     assert load_project(PATH) == [done]
-    # Another machine's attempt at the same cell, cut short: its folder is not the results of this one.
+    # An interrupted attempt at the same cell in another results folder.
     mirrored(tmp_path / "elsewhere", attempt=3, status="interrupted")
     assert [each.summary["status"] for each in server.runs_of(ENTITY, PROJECT)] == ["ok", "interrupted"]
     assert_figures(run, done)
     assert load_project(PATH) == [done]
 
 
-def test_a_record_evaluated_again_brings_its_run_up_to_date(
+def test_evaluating_a_record_again_updates_its_run(
     server: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    # A run of another attempt at the same cell, which is none of this record's.
+    # A run of another attempt at the same cell, which does not belong to this record.
     other = mirrored(tmp_path / "elsewhere", started_at="2026-01-01T00:00:00+00:00")
     unmoved = server.only_run(PROJECT)
     record = mirrored(tmp_path, config=FOLLOWED)
@@ -249,7 +251,7 @@ def test_a_record_evaluated_again_brings_its_run_up_to_date(
     assert load_project(PATH) == [record]
 
 
-def test_a_record_without_a_run_is_left_alone_in_one_line(
+def test_a_record_without_a_run_is_not_updated(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     quick(monkeypatch)
@@ -257,34 +259,38 @@ def test_a_record_without_a_run_is_left_alone_in_one_line(
     record = make_record(**PLAIN, config=FOLLOWED)
     store.write(record, tmp_path, make_curves())
     update(record)
-    said = capfd.readouterr().err
-    assert said.count("\n") == 1 and "no run of this record" in said
+    printed = capfd.readouterr().err
+    assert printed.count("\n") == 1 and "no run of this record" in printed
     assert_figures(server.only_run(PROJECT), other)
     server.trouble = lambda _: Trouble(401)
     update(record)
-    said = capfd.readouterr().err
-    assert said.count("\n") == 1 and "could not take up the run" in said and "the record itself is whole" in said
+    printed = capfd.readouterr().err
+    assert (
+        printed.count("\n") == 1
+        and "could not resume the run" in printed
+        and "the record itself is complete" in printed
+    )
 
 
 @pytest.mark.slow
-def test_a_run_that_was_deleted_there_is_begun_anew(
+def test_a_deleted_run_is_replaced_by_a_new_one(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     quick(monkeypatch)
     name = run_id(make_record().key)
 
-    def gone(request: Request) -> Trouble | None:
+    def deleted(request: Request) -> Trouble | None:
         taken = request.operation == "UpsertBucket" and json.loads(request.body)["variables"]["name"] == name
         return Trouble(409, message=f"run {PATH}/{name} was previously created and deleted") if taken else None
 
-    server.trouble = gone
+    server.trouble = deleted
     record = mirrored(tmp_path)
     assert server.only_run(PROJECT).name != name and capfd.readouterr().err == ""
     assert load_project(PATH) == [record]
 
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing wait for the server longer than two seconds."""
+    """Reduce all timeouts to at most two seconds."""
     import wandb
 
     monkeypatch.setattr(mirroring, "QUIET", {**mirroring.QUIET, "init_timeout": 2, "finish_timeout": 2})
@@ -301,14 +307,14 @@ def uploads(request: Request) -> bool:
 
 
 def slow(*values: Any) -> Any:
-    """Parameters of a case that waits for what does not come."""
+    """Return parameters of a slow case, which waits for a timeout."""
     return pytest.param(*values, marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize(
-    ("when", "trouble", "what", "told"),
+    ("when", "trouble", "what", "message"),
     [
-        slow("start", Trouble(401), everything, "the run is kept offline, and wandb sync sends it later"),
+        slow("start", Trouble(401), everything, "the run is kept offline, wandb sync uploads it later"),
         slow("start", Trouble(seconds=1000), everything, "the run is kept offline"),
         slow("middle", Trouble(500), everything, "could not"),
         ("middle", Trouble(401), everything, "could not mirror the record"),
@@ -317,11 +323,11 @@ def slow(*values: Any) -> Any:
         ("middle", Trouble(403), uploads, "could not end"),
     ],
 )
-def test_a_server_in_trouble_costs_a_line_and_never_the_record(
+def test_a_server_error_prints_one_line_and_keeps_the_record(
     when: str,
     trouble: Trouble,
     what: Callable[[Request], bool],
-    told: str,
+    message: str,
     server: Server,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -337,10 +343,10 @@ def test_a_server_in_trouble_costs_a_line_and_never_the_record(
     mirror.log(25, {"train_loss": 1.0})
     store.write(record, tmp_path, make_curves())
     mirror.finish(record, make_curves())
-    said = capfd.readouterr().err
-    assert said.count("\n") == 1 and told in said
+    printed = capfd.readouterr().err
+    assert printed.count("\n") == 1 and message in printed
     assert store.load_all(tmp_path) == [record]
-    if when == "start":  # what is then promised is kept
+    if when == "start":  # the offline run can be uploaded later, as the message says
         server.trouble = lambda _: None
         synced(tmp_path)
         assert load_project(PATH) == [record]
@@ -352,7 +358,7 @@ def damage(artifact: Artifact, change: Callable[[bytes], bytes]) -> None:
 
 
 def refer(artifact: Artifact, path: Path) -> None:
-    """Let the record be a reference to a file of this machine."""
+    """Replace the record by a reference to a file of this machine."""
     manifest = json.loads(artifact.manifest)
     (name,) = [name for name in manifest["contents"] if name.endswith(".json")]
     manifest["contents"][name]["ref"] = path.as_uri()
@@ -371,17 +377,17 @@ DAMAGES: list[tuple[Callable[[Artifact, Path], None], str]] = [
         lambda artifact, _: damage(
             artifact, lambda c: c.replace(f'"schema_version": {SCHEMA_VERSION}'.encode(), NEWER)
         ),
-        f"has schema version {SCHEMA_VERSION + 1}, this lra-bench reads up to {SCHEMA_VERSION}",
+        f"has schema version {SCHEMA_VERSION + 1}, this lra-bench supports up to {SCHEMA_VERSION}",
     ),
-    (lambda artifact, _: damage(artifact, lambda content: content.replace(b"listops", b"text")), "another cell's"),
+    (lambda artifact, _: damage(artifact, lambda content: content.replace(b"listops", b"text")), "of another cell"),
     (lambda artifact, _: damage(artifact, lambda content: b'{"schema_version": 1, "extrapolation": 3}'), "TypeError"),
-    (lambda artifact, path: refer(artifact, path), "holds no record"),
-    (lambda artifact, _: lose(artifact), "its file is gone"),
+    (lambda artifact, path: refer(artifact, path), "contains no record"),
+    (lambda artifact, _: lose(artifact), "its file does not exist"),
 ]
 
 
 @pytest.mark.slow
-def test_what_is_no_record_is_named_and_left_out(
+def test_invalid_records_are_reported_and_left_out(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good = mirrored(tmp_path, "local")
@@ -393,10 +399,10 @@ def test_what_is_no_record_is_named_and_left_out(
         monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / f"cache{number}"))  # where artifacts never change
         artifact.manifest, artifact.blobs = manifest, dict(blobs)
         change(artifact, bad.path)
-        heard: list[str] = []
-        assert load_project(PATH, broken=heard.append) == [good]
-        assert len(heard) == 1 and reason in heard[0] and heard[0].startswith(f"{PATH}, run {run_id(bad.key)}")
-        assert heard[0].endswith("; left out")
+        messages: list[str] = []
+        assert load_project(PATH, broken=messages.append) == [good]
+        assert len(messages) == 1 and reason in messages[0] and messages[0].startswith(f"{PATH}, run {run_id(bad.key)}")
+        assert messages[0].endswith("; left out")
     artifact.manifest, artifact.blobs = manifest, dict(blobs)
     assert load_project(PATH) == [good, bad]
 
@@ -404,16 +410,16 @@ def test_what_is_no_record_is_named_and_left_out(
 @pytest.mark.parametrize(
     ("path", "reason", "trouble"),
     [
-        ("lra-bench", "name a project of W&B as ENTITY/PROJECT", None),
-        (f"{PATH}/runs", "name a project of W&B as ENTITY/PROJECT", None),
+        ("lra-bench", "is not a W&B project; set it to ENTITY/PROJECT", None),
+        (f"{PATH}/runs", "is not a W&B project; set it to ENTITY/PROJECT", None),
         (f"{ENTITY}/nothing", "W&B has no such project", None),
         (PATH, "run wandb login or set WANDB_API_KEY", "account"),
-        (PATH, "W&B refuses the account", Trouble(401)),
+        (PATH, "W&B rejects the configured account", Trouble(401)),
         (PATH, "W&B cannot be reached", Trouble(seconds=1000)),
         (PATH, "W&B cannot be reached", "network"),
     ],
 )
-def test_an_error_is_one_sentence_that_names_the_option(
+def test_errors_are_one_sentence_with_the_option(
     path: str,
     reason: str,
     trouble: Trouble | str | None,
@@ -429,21 +435,21 @@ def test_an_error_is_one_sentence_that_names_the_option(
     elif trouble == "network":
         monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     assert command(["leaderboard", "--from-wandb", path]) == 2
-    said = capfd.readouterr()
-    assert said.out == "" and KEY not in said.err
-    *before, last = said.err.splitlines()
+    printed = capfd.readouterr()
+    assert printed.out == "" and KEY not in printed.err
+    *before, last = printed.err.splitlines()
     assert last.startswith(f"lra-bench: --from-wandb {path}: ") and reason in last
-    assert before in ([], [f"Asking W&B for the runs of {path}."])
+    assert before in ([], [f"Requesting the runs of {path} from W&B."])
 
 
 @pytest.mark.slow
-def test_a_whole_cell_interrupted_resumed_and_evaluated_again(server: Server, tmp_path: Path) -> None:
+def test_a_cell_that_is_interrupted_resumed_and_evaluated_again(server: Server, tmp_path: Path) -> None:
     folder = Folder(tmp_path / "cell", WANDB_MODE="online")
     arguments = ["bench", "model=bag_of_tokens", *TINY, f"train.steps={STEPS}"]
-    # A checkpoint at every step leaves time enough to interrupt it.
+    # A checkpoint at every step slows the run down, so that it can be interrupted.
     child = folder.start(*arguments, "hardware.checkpoint_seconds=0")
     deadline = time.monotonic() + 300
-    # A checkpoint to resume from, and a run to take up; rows seen live follow only every few seconds.
+    # Wait for a checkpoint and for the run on the server; live metrics are sent only every few seconds.
     while not (server.runs and list(folder.cache.glob("checkpoints/**/last.pt"))):
         assert time.monotonic() < deadline and child.poll() is None, child.communicate()[0]
         time.sleep(0.01)
@@ -457,15 +463,15 @@ def test_a_whole_cell_interrupted_resumed_and_evaluated_again(server: Server, tm
     run = server.only_run(PROJECT)
     steps = [row["curves/step"] for row in run.history if "curves/step" in row]
     assert steps == sorted(set(steps)) and steps[-1] == STEPS
-    assert_same_there(server, folder, record)
+    assert_mirrored(server, folder, record)
     folder.run("evaluate", str(record.path), "--lengths", "70")
     (again,) = store.load_all(folder.results)
     assert again.attempt == 3 and again != record
-    assert_same_there(server, folder, again)
+    assert_mirrored(server, folder, again)
 
 
-def assert_same_there(server: Server, folder: Folder, record: Record) -> None:
-    """The one run of the project shows the record, and its leaderboard is that of the folder."""
+def assert_mirrored(server: Server, folder: Folder, record: Record) -> None:
+    """Check that the only run of the project shows the record and that its leaderboard is that of the folder."""
     assert_figures(server.only_run(PROJECT), record)
     assert load_project(PATH) == [record]
     printed = [folder.run("leaderboard", "--format", "csv", *source).stdout for source in ((), ("--from-wandb", PATH))]
