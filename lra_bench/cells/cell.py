@@ -16,9 +16,10 @@ from lra_bench.records.schema import Record
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of the grid: its key, its configuration, and what of it the user changed.
+    """A cell of the grid: its key, its configuration and the options that the user changed.
 
-    ``position`` is set where the user chose it. ``config_dir`` was on the import path when it was composed.
+    ``position`` is None unless the user chose a position. ``config_dir`` is the folder of ``--config-dir``, which was
+    on the import path when the cell was composed.
     """
 
     key: CellKey
@@ -32,7 +33,7 @@ class Cell:
 
     @property
     def command(self) -> str:
-        """The command that measures this cell again."""
+        """Return the command that measures this cell again."""
         folder = ["--config-dir", self.config_dir] if self.config_dir else []
         return shlex.join(["lra-bench", "bench", *folder, *self.overrides])
 
@@ -42,7 +43,7 @@ class Cell:
 
     @classmethod
     def from_json(cls, text: str) -> Cell:
-        """Restore a cell from ``as_json``."""
+        """Restore a cell from the output of ``as_json``."""
         raw = json.loads(text)
         return cls(
             **{
@@ -56,7 +57,7 @@ class Cell:
 
 
 def blank_record(cell: Cell, attempt: int, machine: Any) -> Record:
-    """The initial record of a cell; ``machine`` is its environment section."""
+    """Return the initial record of a cell, whose environment section is ``machine``."""
     from lra_bench.records.environment import code_version
 
     started = now()
@@ -81,19 +82,19 @@ def blank_record(cell: Cell, attempt: int, machine: Any) -> Record:
 
 
 def now() -> str:
-    """The time in UTC, ISO 8601, to the second."""
+    """Return the current time in UTC in ISO 8601 format, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def already_completed(record: Record | None, attempt: int) -> bool:
-    """Whether another process has already completed this ``attempt``."""
+    """Return whether another process has already completed this ``attempt``."""
     return record is not None and record.attempt >= attempt and record.status != "interrupted"
 
 
 RECORDED = 10
-"""Exit code of a cell's process if its record has a status of failure; a crash of Python exits with 1."""
+"""Exit code of a cell's process if its record has a failure status; 1 is the exit code of a Python crash."""
 
 
 def exit_code(status: str) -> int:
-    """Exit code of a command for a record with this status."""
+    """Return the exit code of a command whose record has this status."""
     return 0 if status in ("ok", "incompatible") else 1

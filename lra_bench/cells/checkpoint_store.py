@@ -1,4 +1,4 @@
-"""List and remove the checkpoints of cells in the cache."""
+"""List and remove checkpoint folders of cells in the cache."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .locks import lock_of, taken_if_free
+from .locks import lock_path, try_lock
 
 BEST = "best.safetensors"
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A cell's checkpoint folder: bytes of its best weights, and of what continuing needs or a kill left behind."""
+class CheckpointFolder:
+    """A cell's checkpoint folder, with the sizes of its files in bytes.
+
+    ``best_bytes`` is the size of the best weights. ``other_bytes`` is the size of all other files: checkpoints for
+    resuming, and temporary files that a killed process left.
+    """
 
     folder: Path
     best_bytes: int
@@ -22,30 +26,33 @@ class Kept:
 
     @property
     def unfinished(self) -> bool:
-        """Whether it holds more than the best weights."""
+        """Return whether the folder contains other files than the best weights."""
         return self.other_bytes > 0
 
 
-def checkpoints(root: Path) -> list[Kept]:
-    """The checkpoint folders under the cache ``root``, by path."""
+def checkpoints(root: Path) -> list[CheckpointFolder]:
+    """Return the checkpoint folders under the cache ``root``, sorted by path."""
     found = []
     for folder in sorted((root / "checkpoints").glob("*/*/*/*/seed*")):
         if folder.is_dir():
             best = sum(_bytes(path) for path in folder.glob(BEST))
-            found.append(Kept(folder, best, sum(map(_bytes, _files(folder))) - best))
+            found.append(CheckpointFolder(folder, best, sum(map(_bytes, _files(folder))) - best))
     return found
 
 
-def totals(found: list[Kept]) -> Iterator[tuple[str, int]]:
-    """What there is, in words, with its bytes."""
+def totals(found: list[CheckpointFolder]) -> Iterator[tuple[str, int]]:
+    """Yield a description and the size in bytes of all best weights, then of all checkpoints of unfinished cells."""
     yield f"best weights of {sum(each.best_bytes > 0 for each in found):,} cells", sum(k.best_bytes for k in found)
     unfinished = [each for each in found if each.unfinished]
     yield f"checkpoints of {len(unfinished):,} unfinished cells", sum(each.other_bytes for each in unfinished)
 
 
-def remove(each: Kept, keep_best: bool) -> bool:
-    """Remove a folder, or all but its best weights; False, and nothing done, where a process measures the cell."""
-    lock = taken_if_free(lock_of(each.folder), "LRA_BENCH_CACHE")
+def remove(each: CheckpointFolder, keep_best: bool) -> bool:
+    """Remove a checkpoint folder, or everything in it except the best weights.
+
+    Returns False, and removes nothing, if a process is measuring the cell.
+    """
+    lock = try_lock(lock_path(each.folder), "LRA_BENCH_CACHE")
     if not lock.is_locked:
         return False
     try:
@@ -60,7 +67,7 @@ def remove(each: Kept, keep_best: bool) -> bool:
 
 
 def folder_bytes(folder: Path) -> int:
-    """The size of all files under a folder."""
+    """Return the total size in bytes of all files under a folder."""
     return sum(map(_bytes, _files(folder)))
 
 
@@ -71,5 +78,5 @@ def _files(folder: Path) -> list[Path]:
 def _bytes(path: Path) -> int:
     try:
         return path.stat().st_size
-    except FileNotFoundError:  # its writer has renamed it meanwhile
+    except FileNotFoundError:  # another process has renamed or removed the file since it was listed
         return 0

@@ -1,4 +1,4 @@
-"""Per-cell file locks: one process at a time measures a cell, on whatever machine."""
+"""Per-cell file locks: at most one process measures a cell at a time, also across machines with shared folders."""
 
 from __future__ import annotations
 
@@ -17,52 +17,54 @@ if TYPE_CHECKING:
 
 
 def checkpoint_folder(key: CellKey) -> Path:
-    """Where a cell keeps its checkpoints: under the cache, by its key."""
+    """Return the checkpoint folder of a cell: a path under the cache that is derived from its key."""
     from lra_bench.data.cache import Cache
 
     return Cache().root / "checkpoints" / key.folder() / f"seed{key.seed}"
 
 
-def lock_of(folder: Path) -> Path:
-    """The file whose lock keeps a checkpoint folder for one process."""
+def lock_path(folder: Path) -> Path:
+    """Return the path of the lock file of a checkpoint folder."""
     return folder.with_suffix(".lock")
 
 
 @contextmanager
 def cell_lock(key: CellKey, results: Path | None = None) -> Iterator[None]:
-    """Keep other processes from the cell's checkpoints until the context ends, and from its place in ``results``.
+    """Lock the cell's checkpoints, and its record in ``results`` if given, until the context exits.
 
-    The kernel ends the hold with the process. Raises ``UserError`` where a folder cannot be written.
+    Waits while another process holds a lock. The operating system releases the locks when the process exits.
+    Raises ``UserError`` if a folder cannot be written.
     """
-    with ExitStack() as held:
-        for path, folder in _locks(key, results):
-            lock = taken_if_free(path, folder)
+    with ExitStack() as stack:
+        for path, option in _locks(key, results):
+            lock = try_lock(path, option)
             if not lock.is_locked:
-                say(f"{key} is being measured by another process; waiting for it to end.")
+                say(f"{key} is being measured by another process; waiting for it to finish.")
                 lock.acquire(poll_interval=0.5)
-            held.callback(lock.release)
+            stack.callback(lock.release)
         yield
 
 
 def held_elsewhere(key: CellKey, results: Path) -> bool:
-    """Whether another process measures the cell just now."""
-    with ExitStack() as held:
-        for path, folder in _locks(key, results):
-            lock = taken_if_free(path, folder)
-            held.callback(lock.release)
+    """Return whether another process is measuring the cell."""
+    with ExitStack() as stack:
+        for path, option in _locks(key, results):
+            lock = try_lock(path, option)
+            stack.callback(lock.release)
             if not lock.is_locked:
                 return True
     return False
 
 
 def reserve(key: CellKey, results: Path) -> BaseFileLock | None:
-    """The right to start the cell, to be released when it has ended; None where another process has it or measures it.
+    """Acquire and return the lock that permits starting the cell, or None if another process holds it or measures it.
 
-    The locks of the cell itself are taken by its own process, seconds later.
+    The caller releases the lock when the cell has ended. It covers the seconds until the process of the cell has
+    acquired the locks of the cell itself.
     """
     from lra_bench.records.store import claim
 
-    reserved = taken_if_free(claim(key, results).with_suffix(".reserved"), "--results")
+    reserved = try_lock(claim(key, results).with_suffix(".reserved"), "--results")
     if reserved.is_locked and not held_elsewhere(key, results):
         return reserved
     reserved.release()
@@ -70,16 +72,22 @@ def reserve(key: CellKey, results: Path) -> BaseFileLock | None:
 
 
 def _locks(key: CellKey, results: Path | None) -> Iterator[tuple[Path, str]]:
-    """The files whose locks keep a cell, each with the option that names where it lies; always in this order."""
+    """Yield the lock files of a cell, each with the option that sets its folder.
+
+    The order is fixed, so that two processes cannot deadlock.
+    """
     from lra_bench.records.store import claim
 
     if results is not None:
         yield claim(key, results), "--results"
-    yield lock_of(checkpoint_folder(key)), "LRA_BENCH_CACHE"
+    yield lock_path(checkpoint_folder(key)), "LRA_BENCH_CACHE"
 
 
-def taken_if_free(path: Path, folder: str) -> BaseFileLock:
-    """The lock of a file, held if no other process holds it."""
+def try_lock(path: Path, option: str) -> BaseFileLock:
+    """Return the lock of a file, acquired if no other process holds it.
+
+    Raises ``Unwritable`` if the folder cannot be written; the error names the given option.
+    """
     from filelock import FileLock, Timeout
 
     lock = FileLock(path)
@@ -89,5 +97,5 @@ def taken_if_free(path: Path, folder: str) -> BaseFileLock:
     except Timeout:
         pass
     except OSError as error:
-        raise Unwritable(f"{folder}: {path.parent} {why(error)}; set {folder} to another folder") from error
+        raise Unwritable(f"{option}: {path.parent} {why(error)}; set {option} to another folder") from error
     return lock

@@ -1,4 +1,4 @@
-"""The kept best checkpoint of a record, evaluated again without training; what is found joins the record."""
+"""Evaluate the best checkpoint of a record again, without training, and add the results to the record."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ ALL_KNOBS = "ALL"
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What to measure: lengths in tokens, knobs by name, and the points of the record that it leaves standing."""
+class _Request:
+    """The evaluations to run: lengths in tokens, names of knobs, and the points of the record that are kept.
+
+    ``longest`` is the largest length of the kept and the new points.
+    """
 
     lengths: list[int]
     knobs: list[str]
@@ -46,17 +49,29 @@ def reevaluate(
     write: bool = True,
     trusted: Sequence[str] = (),
 ) -> tuple[Extrapolation, list[ExtrapolationPoint]]:
-    """Test the best weights of the record at ``path``: its section with what was found, and the points found now.
+    """Test the best weights of a record at other lengths or with knobs, without training.
 
-    At ``lengths``, by default the training length, or with ``knobs`` the longer ones of the record. ``knobs`` are
-    measured beside the plain curve; ``ALL`` are those that the model declares. ``hardware`` names an option of that
-    group, by default the record's own. With ``write`` the points join the record as a new attempt, in one step, after
-    all are measured, and its run of W&B is brought up to date. Raises ``UserError`` where the checkpoint is gone, and
-    where the record names a class that is not lra-bench's, an installed extension's, in ``config_dir``, or in a package
-    among ``trusted``.
+    Args:
+        path: The record file.
+        lengths: Lengths in tokens. Default: the training length, or with ``knobs`` all lengths of the record that
+            exceed it.
+        knobs: Knobs to evaluate in addition to the curve without a knob. ``ALL`` selects every knob that the model
+            declares.
+        hardware: An option of the group ``hardware``. Default: the hardware options of the record.
+        config_dir: Folder of additional configuration and classes.
+        write: Whether to add the points to the record. They are written as a new attempt in one step after all are
+            measured, and the record's W&B run is updated.
+        trusted: Packages whose classes the record may name.
+
+    Returns:
+        The extrapolation section of the record including the new points, and the new points.
+
+    Raises:
+        UserError: If the checkpoint does not exist, the record has no tested weights, or the record names a class
+            that is neither part of lra-bench, of an installed extension, of ``config_dir`` nor of a trusted package.
     """
     from lra_bench.evaluation.extrapolation import extrapolate
-    from lra_bench.evaluation.knobs import chosen
+    from lra_bench.evaluation.knobs import select_knobs
     from lra_bench.records import environment, store
     from lra_bench.runtime.hardware import resolve, single_process
     from lra_bench.tracking.tracker import update
@@ -67,34 +82,39 @@ def reevaluate(
     key = store.load(path).key
     checkpoints = Checkpoints(checkpoint_folder(key), 0)
     checkpoints.check_best()
-    # The record is read again once no other process changes it.
+    # Read the record again under the lock: another process may have changed it.
     with cell_lock(key):
         record = store.load(path)
         if record.status != "ok":
-            raise UserError(f"{path}: is {record.status}, so there are no tested weights; run {record.command} first")
+            raise UserError(
+                f"{path}: has status {record.status}, so it has no tested weights; run {record.command} first"
+            )
         config = _config(record, hardware, config_dir)
         machine = resolve(single_process(config.hardware))
         machine.apply()
         with recorded_classes(path, config_dir, trusted):
             task, model = _restored(record, config, checkpoints, machine)
-        known = chosen(model, None if ALL_KNOBS in knobs else knobs, "--knobs")
-        wanted = _wanted(record, task, lengths, known)
-        ratios = [length / task.spec.train_length for length in wanted.lengths]
-        options = replace(config.measure, extrapolation_ratios=ratios, extrapolation_knobs=wanted.knobs)
+        selected_knobs = select_knobs(model, None if ALL_KNOBS in knobs else knobs, "--knobs")
+        request = _request(record, task, lengths, selected_knobs)
+        ratios = [length / task.spec.train_length for length in request.lengths]
+        options = replace(config.measure, extrapolation_ratios=ratios, extrapolation_knobs=request.knobs)
         number = record.attempt + 1
-        found = extrapolate(model, task, options, machine, attempt=number, longest=wanted.longest)
+        found = extrapolate(model, task, options, machine, attempt=number, longest=request.longest)
         attempt = attempt_now(
             number, machine.slug, environment.environment(machine)["hardware"], environment.code_version()
         )
-        after = joined(wanted.kept, found.points, found.by_position, attempt, task.spec.higher_is_better)
+        after = joined(request.kept, found.points, found.by_position, attempt, task.spec.higher_is_better)
         if write:
             _join(record, after, found, number)
             update(record)
-    return after, _told(after, found.points)
+    return after, _new_points(after, found.points)
 
 
 def _restored(record: Record, config: CellConfig, checkpoints: Any, hardware: Hardware) -> tuple[Task, nn.Module]:
-    """The task with its data and the model with its best weights, as they were when it was tested."""
+    """Return the task with its data and the model with its best weights, in the state in which it was tested.
+
+    Raises ``UserError`` if the data differs from the data of the record.
+    """
     from lra_bench.config.objects import build_model, build_task
     from lra_bench.data.batches import Rows
     from lra_bench.data.cache import Cache
@@ -104,7 +124,7 @@ def _restored(record: Record, config: CellConfig, checkpoints: Any, hardware: Ha
     if record.data is not None and record.data["fingerprint"] != task.fingerprint():
         raise UserError(
             f"{record.path}: was measured on other data (task {task.spec.name}: fingerprint "
-            f"{record.data['fingerprint']}, here {task.fingerprint()}); give the same data or run the cell anew"
+            f"{record.data['fingerprint']}, here {task.fingerprint()}); provide the same data or run the cell again"
         )
     model = hardware.place(build_model(config, task.spec))
     checkpoints.load_best(model)
@@ -116,16 +136,16 @@ def _restored(record: Record, config: CellConfig, checkpoints: Any, hardware: Ha
 
 @contextmanager
 def recorded_classes(path: Path, config_dir: Path | None, trusted: Sequence[str]) -> Iterator[None]:
-    """Build what the configuration of a record says, which may be a stranger's.
+    """Restrict which classes the configuration of a record may build, because the record may be untrusted.
 
-    Classes come from lra-bench, installed extensions, ``config_dir`` and the packages ``trusted``. What a malformed
-    configuration leads to is a ``UserError`` that names the record at ``path``.
+    Classes of lra-bench, installed extensions, ``config_dir`` and the packages ``trusted`` are permitted. Raises
+    ``UserError`` that names the record at ``path`` if its configuration is malformed or names another class.
     """
     from lra_bench.build import classes_of
     from lra_bench.config.groups import extension_packages
 
     packages = {*extension_packages(config_dir), *trusted}
-    remedy = "if you trust whoever made the record, give --config-dir DIR that holds it, or --trust PACKAGE"
+    remedy = "if you trust the source of the record, add --config-dir DIR with the class, or --trust PACKAGE"
     try:
         with classes_of(packages, str(path), remedy):
             yield
@@ -136,9 +156,9 @@ def recorded_classes(path: Path, config_dir: Path | None, trusted: Sequence[str]
 
 
 def _config(record: Record, hardware: str | None, config_dir: Path | None) -> CellConfig:
-    """The configuration of a record, with the hardware options of the file ``hardware`` if given.
+    """Return the configuration of a record, with the hardware options of the file ``hardware`` if given.
 
-    Raises ``UserError`` if the recorded configuration is malformed.
+    Raises ``UserError`` if the recorded configuration is malformed or ``hardware`` does not exist.
     """
     import yaml
 
@@ -159,25 +179,30 @@ def _config(record: Record, hardware: str | None, config_dir: Path | None) -> Ce
     return replace(config, hardware=options)
 
 
-def _wanted(record: Record, task: Task, lengths: Sequence[int], knobs: Sequence[str]) -> Wanted:
+def _request(record: Record, task: Task, lengths: Sequence[int], knobs: Sequence[str]) -> _Request:
+    """Return the evaluations to run for the given lengths and knobs.
+
+    In language modelling a new longest context changes which tokens are scored. Then all points of the record are
+    measured again and none is kept. Raises ``UserError`` if no length remains or a length is below 1.
+    """
     trained, higher = task.spec.train_length, task.spec.higher_is_better
     kept = record.extrapolation or section(trained, [], [], [], higher)
     before = sorted({point["length"] for point in kept["points"]})
-    asked = sorted(set(lengths)) or ([length for length in before if length > trained] if knobs else [trained])
-    if not asked:
+    selected = sorted(set(lengths)) or ([length for length in before if length > trained] if knobs else [trained])
+    if not selected:
         raise UserError(f"--knobs: the record has no length beyond the {trained:,} tokens of training; add --lengths")
-    if asked[0] < 1:
-        raise UserError(f"--lengths {asked[0]}: must be at least 1")
-    longest = max([*before, *asked])
+    if selected[0] < 1:
+        raise UserError(f"--lengths {selected[0]}: must be at least 1")
+    longest = max([*before, *selected])
     if task.spec.kind == "language_modeling" and before and longest > before[-1]:
-        say(f"A context of {longest:,} moves the tokens that all contexts are scored on; all are measured again.")
+        say(f"A context of {longest:,} tokens changes which tokens are scored; all contexts are measured again.")
         knobs = list(dict.fromkeys([*(point["knob"] for point in kept["points"] if point["knob"]), *knobs]))
-        asked, kept = sorted({*before, *asked}), section(trained, [], [], [], higher)
-    return Wanted(asked, list(knobs), longest, kept)
+        selected, kept = sorted({*before, *selected}), section(trained, [], [], [], higher)
+    return _Request(selected, list(knobs), longest, kept)
 
 
 def _join(record: Record, after: Extrapolation, found: Measured, number: int) -> None:
-    """Write the record with its new section, and its predictions with the new ones in place of older."""
+    """Write the record with its new section and its predictions, replacing old predictions that were made again."""
     import pandas as pd
 
     from lra_bench.records import store, tables
@@ -195,7 +220,7 @@ def _join(record: Record, after: Extrapolation, found: Measured, number: int) ->
     store.amend(record, pd.concat(parts, ignore_index=True) if parts else None)
 
 
-def _told(after: Extrapolation, found: Sequence[ExtrapolationPoint]) -> list[ExtrapolationPoint]:
-    """The points found, as they stand in the section where they do."""
-    stands = {(p["variant"], p["knob"], p["length"], p["attempt"]): p for p in after["points"]}
-    return [stands.get((p["variant"], p["knob"], p["length"], p["attempt"]), p) for p in found]
+def _new_points(after: Extrapolation, found: Sequence[ExtrapolationPoint]) -> list[ExtrapolationPoint]:
+    """Return the measured points, each as it is stored in the section ``after`` if it is part of it."""
+    stored = {(p["variant"], p["knob"], p["length"], p["attempt"]): p for p in after["points"]}
+    return [stored.get((p["variant"], p["knob"], p["length"], p["attempt"]), p) for p in found]

@@ -1,4 +1,4 @@
-"""Measure one cell and write its record; run as ``python -m lra_bench.cells.run`` with the request on stdin."""
+"""Measure one cell and write its record. Run as ``python -m lra_bench.cells.run`` with a JSON request on stdin."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a cell ended: status and reason of its record, the last lines of its trace, the exit code of its process."""
+    """Status and reason of the record, last lines of the traceback and exit code of the process of a cell."""
 
     status: str
     reason: str = ""
@@ -47,11 +47,24 @@ class Outcome:
 def run(
     cell: Cell, results: Path, attempt: int, anew: bool = False, report: Callable[[str], None] = lambda stage: None
 ) -> tuple[Record, int]:
-    """Measure a cell and write its record, whatever becomes of it; the record that stands, and the exit code.
+    """Measure a cell and write its record, also if the cell fails.
 
-    The record's status says how the cell ended. Nothing is measured if another process has completed the ``attempt``.
-    With ``anew`` checkpoints of earlier attempts are not used. ``report`` is called with the name of each stage.
-    ``UserError`` is not caught, because nothing was measured then.
+    Nothing is measured if another process has already completed the attempt.
+
+    Args:
+        cell: The cell to measure.
+        results: The results folder.
+        attempt: Number of the attempt, from 1.
+        anew: Whether to ignore the checkpoints of earlier attempts.
+        report: Function that is called with the name of each stage.
+
+    Returns:
+        The record that is now stored for the cell, and the exit code. An unfinished record does not replace a finished
+        one.
+
+    Raises:
+        UserError: If the configuration is wrong. No record is written.
+        KeyboardInterrupt: If a signal arrived while the record was written.
     """
     from lra_bench.records import environment, store
     from lra_bench.runtime.hardware import resolve, single_process
@@ -80,18 +93,18 @@ def run(
             record.finished_at = now()
             record.wall_seconds = time.perf_counter() - began
             with deferred(again=ignore) as interrupted:
-                stands = store.keep_best(record, results, stages.curves, stages.predictions)
+                kept = store.keep_best(record, results, stages.curves, stages.predictions)
                 if record.status != "interrupted":
                     stages.checkpoints.ended(record.status in FINISHED)
             if interrupted():
                 raise KeyboardInterrupt
         finally:
             stages.close()
-    return stands, outcome.code
+    return kept, outcome.code
 
 
 def _guarded(stages: Stages) -> Outcome:
-    """Measure; the outcome, whatever it is."""
+    """Run all stages and return the outcome; convert exceptions, except ``UserError``, to a status and a reason."""
     from lra_bench.training.meter import Diverged
     from lra_bench.training.torchrun import GroupFailed
 
@@ -112,7 +125,7 @@ def _guarded(stages: Stages) -> Outcome:
     except Diverged as error:
         return Outcome("diverged", str(error), code=1)
     except TimeUp:
-        return Outcome("timeout", f"{stages.stage}: hardware.timeout_seconds={seconds} were over", code=1)
+        return Outcome("timeout", f"{stages.stage}: hardware.timeout_seconds={seconds} exceeded", code=1)
     except KeyboardInterrupt:
         return Outcome("interrupted", f"{stages.stage}: stopped by a signal; the same command resumes", code=130)
     except GroupFailed as error:
@@ -128,7 +141,7 @@ def _guarded(stages: Stages) -> Outcome:
 
 
 def main() -> int:
-    """Run the cell given as JSON on standard input; the exit code says how it ended."""
+    """Run the cell given as JSON on standard input and return the exit code of the process."""
     request = json.load(sys.stdin)
     reduce_collections()
     set_affinity(request["cores"])
@@ -136,7 +149,7 @@ def main() -> int:
     end_with_parent(signal.SIGTERM)
     set_kill_preference(500)
     try:
-        # Imported while signals are blocked: an exception from a handler may be taken for an import that failed.
+        # Import while signals are blocked: an exception from a signal handler could look like a failed import.
         import lra_bench.cells.stages  # noqa: F401
 
         unblock()

@@ -1,4 +1,4 @@
-"""What a cell goes through, stage by stage, each filling its part of the record."""
+"""The stages of measuring a cell. Each stage writes its section of the record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import nn
 from lra_bench.config.objects import build_model, build_task
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
-from lra_bench.evaluation.extrapolation import Place, check_asked, extrapolate, interval
+from lra_bench.evaluation.extrapolation import PointKey, check_options, extrapolate, interval
 from lra_bench.profiling.profile import profile
 from lra_bench.records.extrapolation import attempt_now, section
 from lra_bench.records.schema import Record
@@ -35,13 +35,23 @@ if TYPE_CHECKING:
 
 
 class Incompatible(Exception):
-    """Task and model do not go together; the reason is the message."""
+    """Raised if the model does not support the task; the message is the reason."""
 
 
 class Stages:
-    """The stages of one cell. ``measure`` runs all; ``stage`` is the current one, and ``tell`` is called with its name.
+    """The stages of one cell.
 
-    Where several processes share the work they train; everything else is done here, by this process ``alone``.
+    ``measure`` runs all stages. If the cell uses several processes, all of them train; every other stage runs in this
+    process only.
+
+    Args:
+        record: The record to fill.
+        cell: The cell to measure.
+        hardware: Hardware of all processes of the cell.
+        alone: Hardware of this process.
+        results: The results folder.
+        folder: The checkpoint folder of the cell.
+        report: Function that is called with the name of each stage when it starts.
     """
 
     def __init__(
@@ -52,30 +62,30 @@ class Stages:
         alone: Hardware,
         results: Path,
         folder: Path,
-        tell: Callable[[str], None] = lambda stage: None,
+        report: Callable[[str], None] = lambda stage: None,
     ) -> None:
         self.record, self.cell, self.results = record, cell, results
         self.group, self.hardware = hardware, alone
         self.config = cell.config
         self.checkpoints = Checkpoints(folder, self.config.hardware.checkpoint_seconds)
         self.tracker = tracker(self.config.tracker)
-        self.tell = tell
+        self.report = report
         self.stage = "starting"
         self.curves: pd.DataFrame | None = None
         self.predictions: pd.DataFrame | None = None
 
     @property
     def stage(self) -> str:
-        """What is being done."""
+        """Name of the current stage."""
         return self._stage
 
     @stage.setter
     def stage(self, stage: str) -> None:
         self._stage = stage
-        self.tell(stage)
+        self.report(stage)
 
     def measure(self) -> None:
-        """All stages in order."""
+        """Run all stages in order."""
         task, rows = self._prepare()
         model = self._build(task)
         self.tracker.start(self.record.config, self.record.key, self.results)
@@ -86,7 +96,7 @@ class Stages:
         self._extrapolate(model, task, test)
 
     def close(self) -> None:
-        """Mirror the record, however the cell ended."""
+        """Send the record to the tracker, also if the cell failed."""
         self.tracker.finish(self.record, self.curves)
 
     def _prepare(self) -> tuple[Task, dict[str, Rows]]:
@@ -118,7 +128,7 @@ class Stages:
         supports = getattr(model, "supports", None)
         if supports is not None and (reason := supports(task.spec)):
             raise Incompatible(reason)
-        check_asked(model, task, self.config.measure)
+        check_options(model, task, self.config.measure)
         return model
 
     def _train(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> Fit:
@@ -163,10 +173,10 @@ class Stages:
         with torch.inference_mode():
             own = task.score(model.eval())
         if own is not None:
-            # The interval belongs to predictions against targets, so it goes with them.
+            # The interval is computed from predictions and targets, so it does not apply to the task's own score.
             self.record.metrics["test"] = {**self.record.metrics["test"], "low": None, "high": None, **own}  # type: ignore[typeddict-item]
         assert self.record.training is not None
-        # Other codebases have tested weights that no longer were those that did best: show that these are.
+        # Other codebases have tested weights other than the best. A change of 0 shows that the best ones were loaded.
         self.record.training["validation_change_on_reload"] = validation.score - fit.state.best_score
         self.predictions = predictions_table({_whole_test(task): test})
         return test
@@ -191,16 +201,20 @@ class Stages:
 
 
 def largest(peaks: Sequence[Mapping[str, int | None]]) -> dict[str, int | None]:
-    """The largest of each kind of peak over ranks, None where one is unknown."""
+    """Return the largest value over ranks for each kind of peak; None if the value of a rank is unknown."""
     found = {kind: [peak[kind] for peak in peaks] for kind in peaks[0]}
     return {kind: None if None in values else max(filter(None, values), default=0) for kind, values in found.items()}
 
 
 def parameter_parts(model: nn.Module) -> Parameters:
-    """Parameters by part; a model that does not tell them apart has a body and its embedding tables."""
-    tell = getattr(model, "parameter_parts", None)
-    if tell is not None:
-        return cast(Parameters, tell())
+    """Return the number of parameters by part of the model.
+
+    If the model defines no ``parameter_parts``, the tables of its ``nn.Embedding`` modules count as embeddings and all
+    other parameters as body.
+    """
+    count_parts = getattr(model, "parameter_parts", None)
+    if count_parts is not None:
+        return cast(Parameters, count_parts())
     total = sum(parameter.numel() for parameter in model.parameters())
     tables = sum(m.weight.numel() for m in model.modules() if isinstance(m, nn.Embedding))
     body = total - tables
@@ -218,7 +232,7 @@ def _metric(result: Evaluation, task: Task) -> dict[str, Any]:
 
 
 def _curves(fit: Fit) -> pd.DataFrame:
-    """One row per step; validation columns are empty between evaluations."""
+    """Return a table with one row per step; validation columns are empty between evaluations."""
     columns = ["train_loss", "learning_rate", "gradient_norm", "tokens_seen"]
     curve = pd.DataFrame(fit.state.curve, columns=columns)
     curve.insert(0, "step", range(1, len(curve) + 1))
@@ -226,20 +240,20 @@ def _curves(fit: Fit) -> pd.DataFrame:
     return curve.merge(validations, on="step", how="left")
 
 
-def _whole_test(task: Task) -> Place:
-    """Where the whole test split stands among other lengths."""
-    return Place(task.variants[0], "", 1.0, task.spec.train_length)
+def _whole_test(task: Task) -> PointKey:
+    """Return the key of the full test split among the evaluations at other lengths."""
+    return PointKey(task.variants[0], "", 1.0, task.spec.train_length)
 
 
-def predictions_table(evaluations: Mapping[Place, Evaluation]) -> pd.DataFrame:
-    """One row per evaluated example, length, way to make that length and knob: what paired tests need."""
+def predictions_table(evaluations: Mapping[PointKey, Evaluation]) -> pd.DataFrame:
+    """Return a table with one row per example, length, variant of that length and knob, as paired tests need it."""
     return pd.concat(
         [
             pd.DataFrame(
                 {
-                    "variant": place.variant,
-                    "knob": place.knob,
-                    "length": np.int64(place.length),
+                    "variant": key.variant,
+                    "knob": key.knob,
+                    "length": np.int64(key.length),
                     "row": np.arange(len(result.correct)),
                     "prediction": result.prediction,
                     "target": result.target,
@@ -248,7 +262,7 @@ def predictions_table(evaluations: Mapping[Place, Evaluation]) -> pd.DataFrame:
                     "scored": result.scored,
                 }
             )
-            for place, result in evaluations.items()
+            for key, result in evaluations.items()
         ],
         ignore_index=True,
     )

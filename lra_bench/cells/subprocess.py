@@ -1,4 +1,4 @@
-"""Run a cell in a subprocess: pass stderr on, enforce the timeout, record crashes."""
+"""Run a cell in a subprocess: forward its stderr, enforce the timeout, record crashes."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from .locks import cell_lock
 WRONG_INPUT, INTERRUPTED = 2, 130
 
 GRACE_SECONDS = 60.0
-"""How long a cell may take after its time limit to stop by itself and write its record."""
+"""Seconds after its timeout that a cell may take to stop by itself and write its record, before it is killed."""
 
 STARTING = "starting"
-"""The stage before the first one that the process of a cell tells of."""
+"""The stage before the process of a cell reports its first stage."""
 
 TAIL_BYTES = 1 << 14
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -40,19 +40,31 @@ CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 def write_placeholder_record(
     cell: Cell, number: int, results: Path, status: str, reason: str, last_lines: tuple[str, ...] = ()
 ) -> Record:
-    """Record a cell that was not run, or could not speak for itself; the record that stands."""
-    from lra_bench.records.environment import environment as examine
+    """Write a record for a cell that was not run, or whose process ended without a record.
 
-    record = blank_record(cell, number, examine(None))
+    Returns the record that is now stored for the cell. An unfinished record does not replace a finished one.
+    """
+    from lra_bench.records.environment import environment as describe
+
+    record = blank_record(cell, number, describe(None))
     record.status, record.reason, record.last_lines = status, reason, list(last_lines)
     return store.keep_best(record, results)
 
 
 class CellProcess:
-    """The process of one attempt: what it writes to stderr is passed on, its stages and its last lines are kept.
+    """The process of one attempt at a cell.
 
-    ``cores`` are those it may use, ``cards`` its ``CUDA_VISIBLE_DEVICES``; None leaves them all. With ``anew`` no
-    checkpoint is taken up. With a ``log`` it writes there, and the terminal does not tell it of Ctrl-C.
+    Its stderr is forwarded. The last lines of stderr and the name of the current stage are stored.
+
+    Args:
+        cell: The cell to measure.
+        number: Number of the attempt, from 1.
+        results: The results folder.
+        anew: Whether to ignore the checkpoints of earlier attempts.
+        cores: CPU cores that the process may use; None for all.
+        gpus: ``CUDA_VISIBLE_DEVICES`` of the process; None leaves it unchanged.
+        log: File that receives the output instead of this process's stderr. The process then runs in its own process
+            group, so that Ctrl-C in the terminal does not reach it.
     """
 
     def __init__(
@@ -62,103 +74,108 @@ class CellProcess:
         results: Path,
         anew: bool = False,
         cores: Sequence[int] | None = None,
-        cards: str | None = None,
+        gpus: str | None = None,
         log: IO[str] | None = None,
     ) -> None:
         self.cell, self.number, self.results = cell, number, results
         self.limit: float | None = cell.config.hardware.timeout_seconds
-        self.stage, self.late, self.asked = STARTING, False, False
+        self.stage, self.late, self.stop_requested = STARTING, False, False
         self._tail = b""
         self._timer: threading.Timer | None = None
         self._kills = memory_kills()
-        self._passed_on = os.dup((log or sys.stderr).fileno())
-        heard, told = os.pipe()
+        self._output = os.dup((log or sys.stderr).fileno())
+        read_end, write_end = os.pipe()
         stages, stage = os.pipe()
         variables = environment(cell.config_dir)
-        if cards is not None:
-            variables["CUDA_VISIBLE_DEVICES"] = cards
+        if gpus is not None:
+            variables["CUDA_VISIBLE_DEVICES"] = gpus
         if log is None and on_terminal():
             variables[TERMINAL_COLUMNS] = str(shutil.get_terminal_size().columns)
-        with blocked():  # until it has imported what it needs and handles them
+        with blocked():  # the process unblocks signals after its imports, when its handlers are installed
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "lra_bench.cells.run"],
                 stdin=subprocess.PIPE,
                 stdout=log,
-                stderr=told,
+                stderr=write_end,
                 env=variables,
-                # It holds the reading end too: where this process dies, it can still say what it has to say.
-                pass_fds=(stage, heard),
+                # Inherit the reading end too: if this process is killed, writing to stderr must not fail.
+                pass_fds=(stage, read_end),
                 process_group=None if log is None else 0,
                 text=True,
             )
-        os.close(told)
+        os.close(write_end)
         os.close(stage)
-        self._listeners = [
-            threading.Thread(target=self._hear, args=(heard,), daemon=True),
-            threading.Thread(target=self._follow, args=(stages,), daemon=True),
+        self._readers = [
+            threading.Thread(target=self._forward, args=(read_end,), daemon=True),
+            threading.Thread(target=self._follow_stages, args=(stages,), daemon=True),
         ]
-        for listener in self._listeners:
-            listener.start()
+        for reader in self._readers:
+            reader.start()
         request = {"cell": cell.as_json(), "results": str(results), "attempt": number, "anew": anew, "stages": stage}
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it has ended: its exit code says how
+        with suppress(BrokenPipeError):  # the process has already ended; outcome() handles its exit code
             self._process.stdin.write(json.dumps({**request, "cores": cores}))
             self._process.stdin.close()
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The process id."""
         return self._process.pid
 
     def poll(self) -> int | None:
-        """The exit code, None while it runs."""
+        """Return the exit code, or None while the process runs."""
         return self._process.poll()
 
     def stop(self, number: signal.Signals) -> None:
-        """Ask it to stop: by SIGINT after its step, by SIGTERM at once; SIGKILL ends it whatever it does.
+        """Send a signal that stops the process: SIGINT after the current step, SIGTERM immediately, SIGKILL by force.
 
-        One that is still starting is killed, for there is nothing to be kept.
+        A process that is still starting is killed, because it has nothing to save yet.
         """
-        self.asked = True
+        self.stop_requested = True
         self._process.send_signal(signal.SIGKILL if self.stage == STARTING else number)
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """Kill the process and wait for it."""
         self._process.kill()
         self._process.wait()
 
     def outcome(self) -> tuple[Record | None, int]:
-        """Of a process that has ended, the record that stands, None where the input was wrong, and an exit code.
+        """Wait for the process and return the record of the cell and an exit code.
 
-        The code is 0 for a good end, 1 for a bad one, 2 for wrong input, 130 for an interruption.
+        If the process ended without a record, a record with the status of the crash is written. The record is None if
+        the input was wrong. The exit code is 0 for success, 1 for a failure status, 2 for wrong input, 130 for an
+        interruption.
         """
         code = self._process.wait()
         if self._timer is not None:
             self._timer.cancel()
-        for listener in self._listeners:
-            # What it started may live on and keep the pipe open.
-            listener.join(timeout=1)
+        for reader in self._readers:
+            # A subprocess of the cell may still run and keep the pipe open.
+            reader.join(timeout=1)
         key = self.cell.key
         if code in (0, WRONG_INPUT, RECORDED):
             return (None if code == WRONG_INPUT else store.find(key, self.results)), 1 if code == RECORDED else code
-        stopped = code == INTERRUPTED or (self.asked and code == -signal.SIGKILL)
+        stopped = code == INTERRUPTED or (self.stop_requested and code == -signal.SIGKILL)
         with cell_lock(key, self.results):
-            # It may have died after its record was written.
+            # The process may have been killed after its record was written.
             record = store.find(key, self.results)
             if record is not None and (
                 already_completed(record, self.number) or (stopped and record.attempt >= self.number)
             ):
                 return record, INTERRUPTED if stopped else exit_code(record.status)
-            status, reason = self._ending(code, stopped)
+            status, reason = self._crash_status(code, stopped)
             record = write_placeholder_record(self.cell, self.number, self.results, status, reason, self.last_lines)
             return record, INTERRUPTED if stopped else 1
 
-    def _ending(self, code: int, stopped: bool) -> tuple[str, str]:
-        """Status and reason for a process that left no record of its own."""
+    def _crash_status(self, code: int, stopped: bool) -> tuple[str, str]:
+        """Return status and reason for a process that ended without writing a record."""
         if stopped:
             return "interrupted", f"{self.stage}: stopped by a signal; the same command resumes"
         if self.late:
-            return "timeout", f"{self.stage}: hardware.timeout_seconds={self.limit} were over, and it did not stop"
+            return (
+                "timeout",
+                f"{self.stage}: hardware.timeout_seconds={self.limit} exceeded, and the process did not stop",
+            )
         status, reason = status_of_exit(code, self._kills)
         if status == "failed" and any(words in line for line in self.last_lines for words in MEMORY_WORDS):
             status = "out_of_memory"
@@ -166,28 +183,29 @@ class CellProcess:
 
     @property
     def last_lines(self) -> tuple[str, ...]:
-        """What it said last on stderr."""
+        """The last lines that the process wrote to stderr."""
         text = CONTROL.sub("", self._tail.decode(errors="replace"))
         lines = [line.rstrip() for line in re.split(r"[\r\n]+", text)]
         return tuple(without_folders(line) for line in lines if line)[-LAST_LINES:]
 
-    def _hear(self, descriptor: int) -> None:
-        with os.fdopen(descriptor, "rb", buffering=0) as stream, os.fdopen(self._passed_on, "wb", buffering=0) as to:
+    def _forward(self, descriptor: int) -> None:
+        """Forward stderr of the process and store its last bytes."""
+        with os.fdopen(descriptor, "rb", buffering=0) as stream, os.fdopen(self._output, "wb", buffering=0) as to:
             while read := stream.read(1 << 16):
                 self._tail = (self._tail + read)[-TAIL_BYTES:]
                 with suppress(OSError, ValueError):
                     to.write(read)
 
-    def _follow(self, descriptor: int) -> None:
-        """Keep the name of the stage, and the time from the first one on: waiting for another process is no part."""
+    def _follow_stages(self, descriptor: int) -> None:
+        """Store the name of each reported stage; start the timeout at the first, so that lock waits do not count."""
         with os.fdopen(descriptor, encoding="utf-8") as stream:
             for line in stream:
                 self.stage = line.strip()
                 if self.limit and self._timer is None:
-                    self._timer = threading.Timer(self.limit + GRACE_SECONDS, self._end)
+                    self._timer = threading.Timer(self.limit + GRACE_SECONDS, self._kill_late)
                     self._timer.daemon = True
                     self._timer.start()
 
-    def _end(self) -> None:
+    def _kill_late(self) -> None:
         self.late = True
         self._process.send_signal(signal.SIGKILL)

@@ -29,18 +29,23 @@ def bench(
     config_dir: ConfigDir = None,
     source: Source = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the cells with status, cost and reason, run none")
+        bool, typer.Option("--dry-run", help="Print the cells with status, estimated duration and reason; run none")
     ] = False,
-    print_config: Annotated[bool, typer.Option("--print-config", help="Print each composed configuration")] = False,
+    print_config: Annotated[
+        bool, typer.Option("--print-config", help="Print each composed configuration; run none")
+    ] = False,
     rerun: Annotated[
         str,
         typer.Option(
             metavar="never|failed|stale|all",
-            help="Which cells with a record to measure again: that failed, of an older version, all from the start",
+            help="Cells with a record to measure again: failed ones, those of an older version, or all from step 0",
         ),
     ] = "never",
 ) -> None:
-    """Measure cells: train, test, speed, memory, FLOPs, extrapolation; one record each."""
+    """Train and measure cells; write one record per cell.
+
+    A record contains the test score, speed, memory, FLOPs and the scores on shorter and longer inputs.
+    """
     from lra_bench.grid.execute import execute, submits
     from lra_bench.grid.plan import plan
     from lra_bench.grid.status import RERUN
@@ -73,18 +78,18 @@ def bench(
         if record is not None:
             _print_outcome(each, record)
             measured.append((each.cell, record))
-    _print_beside_reference([record for _, record in measured], boards)
-    _print_next(measured)
+    _print_reference_scores([record for _, record in measured], boards)
+    _print_next_steps(measured)
     if worst:
         raise typer.Exit(worst)
 
 
 def _print_plan(planned: Any, root: Path, rerun: str) -> None:
     from lra_bench.grid.cost import estimates, summary
-    from lra_bench.grid.execute import wants_run
+    from lra_bench.grid.execute import must_run
 
-    wanted = [each for each in planned if wants_run(each, rerun)]
-    costs = dict(zip((each.cell.key for each in wanted), found := estimates(wanted, root), strict=True))
+    to_run = [each for each in planned if must_run(each, rerun)]
+    costs = dict(zip((each.cell.key for each in to_run), found := estimates(to_run, root), strict=True))
     print_table(
         [
             {
@@ -96,23 +101,23 @@ def _print_plan(planned: Any, root: Path, rerun: str) -> None:
             for each in planned
         ]
     )
-    if wanted:
-        say(summary(wanted, found))
+    if to_run:
+        say(summary(to_run, found))
 
 
 def _submit(planned: Any, root: Path, config_dir: Path | None, rerun: str) -> None:
     from lra_bench.grid.execute import partition
     from lra_bench.grid.slurm.submit import submit
 
-    left = []
+    to_run = []
     for each, record in partition(planned, root, rerun):
         if record is None:
-            left.append(each)
+            to_run.append(each)
         else:
             _print_outcome(each, record)
-    if left:
-        grid = submit(left, root, config_dir, rerun)
-        say(f"{len(left)} cells submitted; lra-bench grid status {grid.name} says how far they are.")
+    if to_run:
+        grid = submit(to_run, root, config_dir, rerun)
+        say(f"{len(to_run)} cells submitted; lra-bench grid status {grid.name} shows their status.")
 
 
 def _print_outcome(each: Any, record: Any) -> None:
@@ -121,11 +126,11 @@ def _print_outcome(each: Any, record: Any) -> None:
     if each.status in ("done", "failed", "stale") and record is each.record:
         say(f"{each.cell.key}: {each.status}, {each.reason}.")
     print(row_for(record), end="")
-    print(f"Record: {_shortest(record.path)}\n")
+    print(f"Record: {_relative(record.path)}\n")
 
 
-def _print_beside_reference(records: Sequence[Record], boards: Path | None) -> None:
-    """Print the scores just measured beside those of the reference boards, a table for each task."""
+def _print_reference_scores(records: Sequence[Record], boards: Path | None) -> None:
+    """Print the measured scores together with those of the reference boards, in one table per task."""
     from lra_bench.leaderboard.export import score_table
     from lra_bench.records.reference import load_reference
 
@@ -133,18 +138,18 @@ def _print_beside_reference(records: Sequence[Record], boards: Path | None) -> N
     measured = {_ranking(record) for record in scored}
     if not measured:
         return
-    beside = [record for record in load_reference(boards) if _ranking(record) in measured]
-    shared = {_ranking(record) for record in beside}
+    references = [record for record in load_reference(boards) if _ranking(record) in measured]
+    shared = {_ranking(record) for record in references}
     if own := [record for record in scored if _ranking(record) in shared]:
-        print(f"Beside the reference boards ({_shortest(boards)}):\n\n{score_table([*own, *beside])}")
+        print(f"Compared with the reference boards ({_relative(boards)}):\n\n{score_table([*own, *references])}")
 
 
 def _ranking(record: Record) -> tuple[str, str]:
     return record.key.task, record.key.protocol
 
 
-def _print_next(measured: Sequence[tuple[Cell, Record]]) -> None:
-    """Print what may be run next: the record, the tables, more seeds, the next protocol."""
+def _print_next_steps(measured: Sequence[tuple[Cell, Record]]) -> None:
+    """Print suggested next commands: show the record, the leaderboard, more seeds, the next protocol."""
     from lra_bench.leaderboard.naming import UNRANKED
     from lra_bench.statistics.paired import MIN_SEEDS
 
@@ -153,35 +158,37 @@ def _print_next(measured: Sequence[tuple[Cell, Record]]) -> None:
         return
     (last, _), program = done[-1], _program()
     protocol = last.config.protocol
-    lines = [("the whole record", f"{program} show last")]
+    lines = [("show the full record", f"{program} show last")]
     named = [f"--protocol {last.key.protocol}"] if last.key.protocol in UNRANKED else []
-    lines.append(("its row beside all others", " ".join([f"{program} leaderboard --task {last.key.task}", *named])))
+    lines.append(
+        ("compare with all other records", " ".join([f"{program} leaderboard --task {last.key.task}", *named]))
+    )
     if len({cell.key.seed for cell, _ in done}) < MIN_SEEDS:
-        lines.append(("three seeds, so that differences can be tested", f"{program} {_with_seeds(last.command)}"))
+        lines.append(("run three seeds, to test differences", f"{program} {_with_seeds(last.command)}"))
     width = max(len(meaning) for meaning, _ in lines)
-    print("Next:")
+    print("Next steps:")
     for meaning, command in lines:
         print(f"  {meaning:<{width}}  {command}")
     if protocol.next:
-        print(f"Protocol {protocol.name} gives a first look; protocol={protocol.next} is the next step.")
+        print(f"Results of protocol={protocol.name} are preliminary; use protocol={protocol.next} next.")
 
 
 def _with_seeds(command: str) -> str:
-    """The command of a cell for three seeds, without the name of the program."""
+    """Return the command of a cell for three seeds, without the name of the program."""
     words = [word for word in shlex.split(command)[1:] if not word.startswith("seed=")]
     return shlex.join([*words, "seed=0,1,2"])
 
 
 def _program() -> str:
-    """How to call this program: by its name if the shell finds it, else by its path."""
+    """Return how to call this program: by its name if it is on the PATH, otherwise by its path."""
     called = Path(sys.argv[0])
     found = shutil.which(called.name)
     if called.name != "lra-bench" or (found and Path(found).resolve() == called.resolve()):
         return "lra-bench"
-    return _shortest(called.absolute())
+    return _relative(called.absolute())
 
 
-def _shortest(path: Path | None) -> str:
-    """A path relative to the working folder, if it lies in it."""
+def _relative(path: Path | None) -> str:
+    """Return a path relative to the working folder if it is inside it, otherwise unchanged."""
     assert path is not None
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -1,4 +1,4 @@
-"""Completion of ``key=value`` in a shell."""
+"""Shell completion of ``key=value`` overrides."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def override(incomplete: str) -> list[str]:
     group, given, value = incomplete.partition("=")
     if not given:
         found = [name for name in GROUPS if name.startswith(group)]
-        # One group alone would be followed by a space; its options have it in common.
+        # A single completion would be followed by a space; return the options of the group instead.
         return override(f"{found[0]}=") if len(found) == 1 else [f"{name}=" for name in found]
     if group not in GROUPS:
         return []
@@ -29,7 +29,10 @@ def override(incomplete: str) -> list[str]:
 
 
 def in_bash(answer: Callable[[], object]) -> None:
-    """Answer a request of bash, which takes ``key=value`` for three words, and completes the last of them."""
+    """Handle a completion request from bash, which splits ``key=value`` into three words and completes the last.
+
+    ``answer`` prints the completions for the words in the environment. It is called only for words that contain ``=``.
+    """
     if os.environ.get(REQUEST) != BASH:
         return
     try:

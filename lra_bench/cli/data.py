@@ -21,18 +21,19 @@ SPLITS = ("train", "validation", "test")
 
 app = typer.Typer(help="Prepare, verify and find the data of tasks.")
 
-Tasks = Annotated[
-    list[str] | None, typer.Argument(help="Task names, and task.key=value for those; without a name: every task")
-]
-Names = Annotated[list[str] | None, typer.Argument(help="Task names; without one: every task")]
-Protocol = Annotated[str, typer.Option(help="The protocol whose sizes are meant")]
+Tasks = Annotated[list[str] | None, typer.Argument(help="Task names and task.key=value options; default: all tasks")]
+Names = Annotated[list[str] | None, typer.Argument(help="Task names; default: all tasks")]
+Protocol = Annotated[str, typer.Option(help="Protocol that defines the sizes of the data sets")]
 
 
 @app.command("prepare")
 def prepare(
     tasks: Tasks = None, protocol: Protocol = "quick", source: Source = None, config_dir: ConfigDir = None
 ) -> None:
-    """Bring the data of tasks into the cache: read, generated or downloaded, unless it is there."""
+    """Prepare the data of tasks in the cache.
+
+    Data is read from files, generated or downloaded, unless it is already in the cache.
+    """
     from lra_bench.data.cache import Cache
 
     def make(name: str, task: Task) -> None:
@@ -46,7 +47,10 @@ def prepare(
 def verify(
     tasks: Tasks = None, protocol: Protocol = "quick", source: Source = None, config_dir: ConfigDir = None
 ) -> None:
-    """Check cached files against their checksums; of tasks that are named, labels, ranges and duplicates too."""
+    """Verify the checksums of cached data.
+
+    If tasks are named, their labels, value ranges and duplicates are checked too.
+    """
     from lra_bench.data.cache import Cache
 
     cache = Cache()
@@ -55,26 +59,26 @@ def verify(
         task.prepare(cache)
         for split in SPLITS:
             task.check(split)
-        print(f"{name}: labels, ranges and duplicates are right", flush=True)
+        print(f"{name}: labels, ranges and duplicates are correct", flush=True)
 
     names, overrides = _split(tasks)
     if names or overrides or source:
         _for_each(tasks, protocol, source, config_dir, check)
-    entries = list(_of(names, cache.entries()))
+    entries = list(_entries_of(names, cache.entries()))
     wrong = []
-    with bar(len(entries), "comparing checksums") as advance:
+    with bar(len(entries), "Verifying checksums") as advance:
         for entry in entries:
             if files := cache.verify(entry.name, entry.key):
                 wrong.append(f"{entry.path / files[0]}")
             advance(1)
     print(f"{len(entries) - len(wrong)} of {len(entries)} data sets match their checksums")
     if wrong:
-        raise UserError(f"{', '.join(wrong)}: wrong checksum; remove the folder, and the next run makes it again")
+        raise UserError(f"{', '.join(wrong)}: wrong checksum; remove the folder, and the next run creates it again")
 
 
 @app.command("path")
 def path(tasks: Names = None, config_dir: ConfigDir = None) -> None:
-    """Print the cache folder, or the folders in it that belong to tasks."""
+    """Print the cache folder, or the folders of tasks in it."""
     from lra_bench.data.cache import Cache
 
     cache = Cache()
@@ -83,23 +87,23 @@ def path(tasks: Names = None, config_dir: ConfigDir = None) -> None:
         return
     names = _known(tasks, config_dir)
     folders = [folder for name in names if (folder := cache.root / "raw" / name).is_dir()]
-    folders += [entry.path for entry in _of(names, cache.entries())]
+    folders += [entry.path for entry in _entries_of(names, cache.entries())]
     if not folders:
         named = " ".join(names)
-        raise UserError(f"{named}: nothing is in the cache {cache.root}; run lra-bench data prepare {named}")
+        raise UserError(f"{named}: has no data in the cache {cache.root}; run lra-bench data prepare {named}")
     for folder in folders:
         print(folder)
 
 
 @app.command("list")
 def list_entries(tasks: Names = None, config_dir: ConfigDir = None, as_json: Json = False) -> None:
-    """List what lies in the data cache."""
+    """List the data sets in the cache."""
     from lra_bench.data.cache import Cache
 
-    entries = _of(_known(tasks, config_dir), Cache().entries())
+    entries = _entries_of(_known(tasks, config_dir), Cache().entries())
     if as_json:
-        about = [(e.name, e.key, e.rows, e.size_bytes, str(e.path)) for e in entries]
-        print_json([dict(zip(("name", "key", "rows", "bytes", "path"), each, strict=True)) for each in about])
+        values = [(e.name, e.key, e.rows, e.size_bytes, str(e.path)) for e in entries]
+        print_json([dict(zip(("name", "key", "rows", "bytes", "path"), each, strict=True)) for each in values])
         return
     print_table(
         [{"name": e.name, "rows": f"{e.rows:,}", "size": _readable(e.size_bytes), "path": e.path} for e in entries]
@@ -113,9 +117,9 @@ def _for_each(
     config_dir: Path | None,
     act: Callable[[str, Task], None],
 ) -> None:
-    """Build each named task, or every one there is, and act on it; one that fails does not keep the others.
+    """Build each named task, by default all tasks, and call ``act`` with its name and the task.
 
-    Raises ``UserError`` at the end where any failed.
+    If a task fails, the others are still processed; ``UserError`` is raised at the end.
     """
     from lra_bench.config import compose
     from lra_bench.config.groups import option_files
@@ -124,9 +128,9 @@ def _for_each(
 
     names, overrides = _split(tasks)
     if not names and (overrides or source):
-        raise UserError(f"{(overrides or ['--source'])[0]}: name the task that it is for")
+        raise UserError(f"{(overrides or ['--source'])[0]}: needs a task; name the task that it applies to")
     if source and len(names) > 1:
-        raise UserError(f"--source: is for one task, and {' '.join(names)} are {len(names)}; name one")
+        raise UserError(f"--source: applies to one task, {len(names)} are named ({' '.join(names)}); name one")
     names = names or list(option_files("task", config_dir))
     failed = []
     with importable(config_dir), compose.hydra_context():
@@ -141,12 +145,12 @@ def _for_each(
                 failed.append(name)
     if failed:
         raise UserError(
-            f"{', '.join(failed)}: failed, as told above; done: {len(names) - len(failed)} of {len(names)} tasks"
+            f"{', '.join(failed)}: failed, see the messages above; {len(names) - len(failed)} of {len(names)} done"
         )
 
 
 def _split(tasks: list[str] | None) -> tuple[list[str], list[str]]:
-    """Task names (plain or as ``task=NAME``, with commas) and the overrides among the arguments."""
+    """Split the arguments into task names (plain or ``task=NAME``, separated by commas) and overrides."""
     names: list[str] = []
     overrides = []
     for text in tasks or []:
@@ -159,13 +163,16 @@ def _split(tasks: list[str] | None) -> tuple[list[str], list[str]]:
 
 
 def _known(tasks: list[str] | None, config_dir: Path | None) -> list[str]:
-    """Task names, none of them misspelt."""
+    """Return the task names among the arguments.
+
+    Raises ``UserError`` if a task does not exist or an argument is an override.
+    """
     from lra_bench.build import suggest
     from lra_bench.config.groups import listing, option_files
 
     names, overrides = _split(tasks)
     for text in overrides:
-        raise UserError(f"{text}: here only names of tasks are understood")
+        raise UserError(f"{text}: this command accepts only task names")
     known = set(option_files("task", config_dir)) if names else set()
     for name in names:
         if name not in known:
@@ -173,8 +180,8 @@ def _known(tasks: list[str] | None, config_dir: Path | None) -> list[str]:
     return names
 
 
-def _of(names: list[str], entries: Iterable[Entry]) -> list[Entry]:
-    """The entries that belong to tasks, or all where none is named."""
+def _entries_of(names: list[str], entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries of the named tasks, or all entries if no task is named."""
     return [e for e in entries if not names or any(e.name == name or e.name.startswith(f"{name}-") for name in names)]
 
 

@@ -1,4 +1,4 @@
-"""Is this machine fit to measure? Each finding is a line with a verdict and what to do about it."""
+"""Check whether this machine is suitable for measurements; each finding has a verdict and a remedy."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from lra_bench.contracts import UserError
 from lra_bench.runtime.findings import Finding
 
 DISTRIBUTION = "lra-bench"
-SEVERAL = 3  # packages that are named
-BUSY = "busy: timings will be off"
+NAMED_PACKAGES = 3  # extras with more packages are counted instead of listed
+BUSY = "busy: timings will be inaccurate"
 ENOUGH_DISK_BYTES = 5 * 2**30
 
 
 def examine(results: Path) -> Iterator[Finding]:
-    """Look at versions, extras, devices, memory, other load, folders and the mirror, in that order."""
+    """Check versions, extras, devices, memory, system load, folders and tracker, in that order; yield the findings."""
     yield Finding("python", sys.version.split()[0], (3, 11) <= sys.version_info[:2] < (3, 14))
     yield _torch()
     yield from _extras()
     yield _compiler()
-    yield from _cards()
-    for look in (_devices, _free_memory, _resident_memory, _load):
-        yield look()
+    yield from _gpus()
+    for finding in (_devices, _free_memory, _resident_memory, _load):
+        yield finding()
     yield from _folders(results)
-    yield _kept()
+    yield _checkpoints()
     yield _records(results)
-    yield _mirror()
+    yield _tracker()
 
 
 def _torch() -> Finding:
@@ -43,20 +43,20 @@ def _torch() -> Finding:
 
 
 def _extras() -> Iterator[Finding]:
-    """Which packages of each extra are installed; none of them is needed."""
+    """Yield the installed packages of each optional extra; a missing extra is not a problem."""
     for extra, packages in extras().items():
         found = {package: _version(package) for package in packages}
-        there = [f"{package} {number}" for package, number in found.items() if number]
-        lacking = [package for package, number in found.items() if not number]
-        several = len(packages) > SEVERAL
-        told = f"{len(there)} of {len(packages)} packages" if several else ", ".join(there)
-        without = "" if several else f"without {', '.join(lacking)}: "
-        hint = f"{without}pip install 'lra-bench[{extra}]'" if lacking else ""
-        yield Finding(f"extra {extra}", "; ".join(filter(None, (told, hint))))
+        installed = [f"{package} {number}" for package, number in found.items() if number]
+        missing = [package for package, number in found.items() if not number]
+        counted = len(packages) > NAMED_PACKAGES
+        present = f"{len(installed)} of {len(packages)} packages" if counted else ", ".join(installed)
+        without = "" if counted else f"without {', '.join(missing)}: "
+        hint = f"{without}pip install 'lra-bench[{extra}]'" if missing else ""
+        yield Finding(f"extra {extra}", "; ".join(filter(None, (present, hint))))
 
 
 def extras() -> dict[str, list[str]]:
-    """The packages of each extra of the installed distribution but ``dev``."""
+    """Return the packages of each extra of the installed distribution, except ``dev``."""
     found: dict[str, list[str]] = {}
     for requirement in requires(DISTRIBUTION) or []:
         package, extra = re.match(r"[\w.-]+", requirement), re.search(r"extra == ['\"]([\w-]+)", requirement)
@@ -73,44 +73,44 @@ def _version(package: str) -> str | None:
 
 
 def _compiler() -> Finding:
-    """The C++ compiler that ``torch.compile`` calls on a CPU."""
+    """Find the C++ compiler that ``torch.compile`` uses on a CPU."""
     names = filter(None, (os.environ.get("CXX"), "g++", "clang++"))
     found = next((path for name in names if (path := shutil.which(name))), None)
-    return Finding("C++ compiler", found or "none, so hardware.compile=true runs models as they are on a CPU")
+    return Finding("C++ compiler", found or "none, so hardware.compile=true has no effect on a CPU")
 
 
-def _cards() -> Iterator[Finding]:
-    """Each NVIDIA card, and whether torch can use it."""
+def _gpus() -> Iterator[Finding]:
+    """Yield one finding per NVIDIA GPU: whether torch can use it."""
     import torch
 
-    cards = _nvidia_smi()
-    if not cards and torch.cuda.is_available():
-        every = (torch.cuda.get_device_properties(place) for place in range(torch.cuda.device_count()))
-        cards = [f"{each.name}, {each.total_memory / 2**30:.0f} GiB" for each in every]
-    if not cards:
+    gpus = _nvidia_smi()
+    if not gpus and torch.cuda.is_available():
+        devices = (torch.cuda.get_device_properties(index) for index in range(torch.cuda.device_count()))
+        gpus = [f"{each.name}, {each.total_memory / 2**30:.0f} GiB" for each in devices]
+    if not gpus:
         yield Finding("GPU", "none")
         return
-    for card in cards:
+    for gpu in gpus:
         if torch.version.cuda is None:
-            told, usable = (
-                f"torch {torch.__version__} is a CPU build; install one for CUDA (pytorch.org/get-started)",
+            verdict, usable = (
+                f"torch {torch.__version__} is a CPU build; install a CUDA build (pytorch.org/get-started)",
                 False,
             )
         elif torch.cuda.is_available():
-            told, usable = f"torch is built for CUDA {torch.version.cuda}", True
+            verdict, usable = f"torch is built for CUDA {torch.version.cuda}", True
         elif os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-            told, usable = "hidden by CUDA_VISIBLE_DEVICES", None
+            verdict, usable = "hidden by CUDA_VISIBLE_DEVICES", None
         else:
-            told, usable = (
+            verdict, usable = (
                 f"torch cannot use it: it is built for CUDA {torch.version.cuda}; install a newer driver, "
-                "or a torch for an older CUDA (pytorch.org/get-started)",
+                "or a build of torch for an older CUDA version (pytorch.org/get-started)",
                 False,
             )
-        yield Finding("GPU", f"{card}; {told}", usable)
+        yield Finding("GPU", f"{gpu}; {verdict}", usable)
 
 
 def _nvidia_smi() -> list[str]:
-    """Name, memory and driver of each card that the driver knows; none where there is no driver."""
+    """Return name, memory and driver version of each GPU according to nvidia-smi; empty if it is not available."""
     query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=30, check=True)
@@ -145,13 +145,13 @@ def _resident_memory() -> Finding:
     with peak_memory(torch.device("cpu")) as peak:
         pass
     works = peak.peak_resident_growth_bytes is not None
-    return Finding("CPU peak memory", "measured" if works else "cannot be reset here, so it is recorded as null", works)
+    return Finding("CPU peak memory", "measured" if works else "cannot be measured here; recorded as null", works)
 
 
 def _load() -> Finding:
-    busy, cpus = os.getloadavg()[0], os.cpu_count() or 1
-    told = f"{busy:.1f} on {cpus} cores"
-    return Finding("other load", told, True) if busy < 0.5 * cpus else Finding("other load", f"{told} ({BUSY})")
+    load, cpus = os.getloadavg()[0], os.cpu_count() or 1
+    value = f"{load:.1f} on {cpus} cores"
+    return Finding("system load", value, True) if load < 0.5 * cpus else Finding("system load", f"{value} ({BUSY})")
 
 
 def _folders(results: Path) -> Iterator[Finding]:
@@ -161,7 +161,7 @@ def _folders(results: Path) -> Iterator[Finding]:
     def writable(root: Path) -> None:
         root.mkdir(parents=True, exist_ok=True)
         if not os.access(root, os.W_OK):
-            raise UserError("it cannot be written; set LRA_BENCH_CACHE")
+            raise UserError("cannot be written; set LRA_BENCH_CACHE to another folder")
 
     checks: list[tuple[str, Path, Callable[[Path], None]]] = [
         ("results", results, check_writable),
@@ -180,24 +180,24 @@ def _folders(results: Path) -> Iterator[Finding]:
         yield Finding("raw data", raw, Path(raw).is_dir())
 
 
-def _kept() -> Finding:
-    """What cells have left in the cache, which grows with every cell."""
+def _checkpoints() -> Finding:
+    """Report the size of the checkpoints in the cache."""
     from lra_bench.cells.checkpoint_store import checkpoints, totals
     from lra_bench.data.cache import Cache
 
-    told = (f"{what} {size / 2**20:,.1f} MiB" for what, size in totals(checkpoints(Cache().root)))
-    return Finding("checkpoints", f"{', '.join(told)} (lra-bench clean removes them)")
+    sizes = (f"{what} {size / 2**20:,.1f} MiB" for what, size in totals(checkpoints(Cache().root)))
+    return Finding("checkpoints", f"{', '.join(sizes)} (lra-bench clean removes them)")
 
 
 def _records(results: Path) -> Finding:
-    """How many records there are; reading them all is left to a command of its own."""
+    """Count the records without reading them; ``lra-bench results check`` reads them."""
     from lra_bench.records.store import RUNS
 
     count = sum(1 for _ in (results / RUNS).glob("*/*/*/*/seed*.json"))
-    return Finding("records", f"{count:,} (lra-bench results check looks whether they are sound)")
+    return Finding("records", f"{count:,} (lra-bench results check validates them)")
 
 
-def _mirror() -> Finding:
+def _tracker() -> Finding:
     from lra_bench.tracking.account import default_mode
 
     return Finding("W&B", default_mode())

@@ -1,4 +1,4 @@
-"""Examples in the help of each command."""
+"""Examples in the help text of each command."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ EXAMPLES = {
 
 
 def add_examples(app: typer.Typer, before: str = "") -> None:
-    """Put the examples of each command beneath its help."""
+    """Add the examples of each command to its help text."""
     for command in app.registered_commands:
         name = command.name or getattr(command.callback, "__name__", "")
         if found := EXAMPLES.get(f"{before}{name}"):
-            # The first line keeps the lines below it from being joined.
+            # The line with \b prevents click from joining the lines below it.
             command.epilog = "\n".join(["\b", "Examples:", *(f"  {each}" for each in found)])
     for group in app.registered_groups:
         if group.typer_instance is not None:

@@ -12,14 +12,14 @@ from lra_bench.progress import say
 
 from .options import Json, Results, print_json, print_table, root_of
 
-app = typer.Typer(help="Follow, end and continue submitted grids (bench … launcher=slurm).")
+app = typer.Typer(help="Show, cancel and resume grids submitted with launcher=slurm.")
 
-Name = Annotated[str | None, typer.Argument(help="The grid's name; default: the latest")]
+Name = Annotated[str | None, typer.Argument(help="Name of the grid; default: the latest")]
 
 
 @app.command()
 def status(name: Name = None, results: Results = None, as_json: Json = False) -> None:
-    """Say how each cell of a submitted grid fares."""
+    """Show the status of each cell of a submitted grid."""
     from lra_bench.grid.slurm.manifest import read
     from lra_bench.grid.slurm.status import submitted_statuses
 
@@ -42,16 +42,22 @@ def status(name: Name = None, results: Results = None, as_json: Json = False) ->
 
 @app.command()
 def cancel(name: Name = None, results: Results = None) -> None:
-    """End the jobs of a submitted grid that wait or run; running cells leave a checkpoint."""
+    """Cancel the jobs of a submitted grid.
+
+    Pending jobs are removed from the queue; running cells write a checkpoint first.
+    """
     from lra_bench.grid.slurm.status import cancel
 
     grid, count = cancel(root_of(results), name)
-    print(f"{grid}: {count} jobs ended; lra-bench grid resume {grid} continues them")
+    print(f"{grid}: {count} jobs cancelled; lra-bench grid resume {grid} continues them")
 
 
 @app.command()
 def resume(name: Name = None, results: Results = None) -> None:
-    """Submit again the cells of a grid that have neither a result nor a job."""
+    """Submit the unfinished cells of a grid again.
+
+    Cells that have a result or a pending or running job are left out.
+    """
     from lra_bench.grid.slurm.status import resume
 
     grid, count = resume(root_of(results), name)

@@ -1,4 +1,4 @@
-"""The commands, a few lines each; what they do stands in the modules they import when they are called."""
+"""The command-line interface. Commands import the modules that implement them only when they are called."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ NAME = "lra-bench"
 
 app = typer.Typer(
     name=NAME,
-    help="Which sequence model to use on long inputs, measured: score, speed, memory, FLOPs, extrapolation.",
+    help="Measure sequence models on long inputs: score, speed, memory, FLOPs and extrapolation.",
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         print(f"{NAME} {version(NAME)}")
@@ -62,7 +62,7 @@ def common(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit")
     ] = False,
 ) -> None:
-    """Handle the options given before a command."""
+    """Handle the options before a command."""
 
 
 app.command()(bench)
@@ -76,27 +76,34 @@ app.add_typer(cli_results.app, name="results")
 def evaluate(
     record: RecordName,
     lengths: Annotated[
-        str | None, typer.Option(help="Lengths in tokens, as 1000,2000; default: that of training")
+        str | None,
+        typer.Option(
+            help="Lengths in tokens, such as 1000,2000; default: the training length, or with --knobs the longer "
+            "lengths of the record"
+        ),
     ] = None,
     knobs: Annotated[
-        str | None, typer.Option(help="Options to set for evaluation alone, as position.scaling=yarn,… or ALL")
+        str | None,
+        typer.Option(help="Options to change for evaluation only, such as position.scaling=yarn; ALL for every one"),
     ] = None,
     hardware: Annotated[
-        str | None, typer.Option(help="Another hardware than the record's (lra-bench list hardware)")
+        str | None, typer.Option(help="Hardware option (lra-bench list hardware); default: that of the record")
     ] = None,
     write: Annotated[
-        bool, typer.Option("--write/--no-write", help="Let the points join the record, or only print them")
+        bool, typer.Option("--write/--no-write", help="Add the points to the record, or only print them")
     ] = True,
     trust: Annotated[
-        list[str] | None, typer.Option(help="A package whose classes the record may name; lra-bench's own are trusted")
+        list[str] | None,
+        typer.Option(help="Package whose classes the record may name, in addition to lra-bench; can be repeated"),
     ] = None,
     results: Results = None,
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
-    """Test the kept best weights of a record again, at its own or at other lengths, without training.
+    """Test the best weights of a record again without training.
 
-    The points join the record; those measured before stay, unless they are measured again.
+    They are tested at the training length or at other lengths. The new points are added to the record; earlier points
+    are kept unless they are measured again.
     """
     from lra_bench.cells.reevaluate import reevaluate
     from lra_bench.config.import_path import importable
@@ -106,32 +113,37 @@ def evaluate(
 
     path, boards = find_path(record, root_of(results)), reference_root()
     if boards is not None and path.resolve().is_relative_to(boards.resolve()):
-        raise UserError(f"{record}: belongs to a reference board, which stays as it is; measure the cell first")
+        raise UserError(
+            f"{record}: belongs to a reference board, which cannot be changed; run lra-bench bench for its cell first"
+        )
     try:
-        wanted = [int(length) for length in lengths.split(",")] if lengths else []
+        tokens = [int(length) for length in lengths.split(",")] if lengths else []
     except ValueError as error:
-        raise UserError(f"--lengths {lengths}: give whole numbers with commas, as 1000,2000") from error
+        raise UserError(f"--lengths {lengths}: must be integers separated by commas, such as 1000,2000") from error
     with importable(config_dir):
-        asked = knobs.split(",") if knobs else []
-        section, points = reevaluate(path, wanted, asked, hardware, config_dir, write, trust or ())
+        knob_names = knobs.split(",") if knobs else []
+        section, points = reevaluate(path, tokens, knob_names, hardware, config_dir, write, trust or ())
     if as_json:
         print_json(points)
         return
-    shown = ("variant", "knob", "length", "n", "score", "low", "high", "floor_name", "floor", "skill", "retention")
-    print_table([{name: rounded(dict(point)[name]) for name in (*shown, "status", "reason")} for point in points])
+    names = ("variant", "knob", "length", "n", "score", "low", "high", "floor_name", "floor", "skill", "retention")
+    print_table([{name: rounded(dict(point)[name]) for name in (*names, "status", "reason")} for point in points])
     print(lines(curve_summaries(section)), end="")
-    say(f"{len(points)} points joined {path}." if write else "Nothing written.")
+    say(f"Added {len(points)} points to {path}." if write else "Nothing written.")
 
 
 @app.command("list")
 def list_options(
     kind: Annotated[str, typer.Argument(help="models, tasks, positions, protocols, hardware, columns …")] = "models",
-    family: Annotated[str | None, typer.Option(help="Models of one family alone, as linear")] = None,
-    causal: Annotated[bool, typer.Option("--causal", help="Models alone that run in the causal direction")] = False,
+    family: Annotated[str | None, typer.Option(help="Only models of this family, such as linear")] = None,
+    causal: Annotated[bool, typer.Option("--causal", help="Only models with an exact causal form")] = False,
     config_dir: ConfigDir = None,
     as_json: Json = False,
 ) -> None:
-    """List what can be chosen, models by family; or what the columns of tables mean."""
+    """List models, tasks and other options, or table columns.
+
+    Models are grouped by family. The columns are those of leaderboards and other tables, with their meaning.
+    """
     from lra_bench.config.import_path import importable
     from lra_bench.config.listing import by_family, options
 
@@ -166,7 +178,7 @@ for command in (cli_tables.leaderboard, cli_tables.compare, cli_tables.plot, cle
 
 @app.command()
 def show(record: RecordName, results: Results = None, reference: Reference = None, as_json: Json = False) -> None:
-    """Show one record."""
+    """Print one record."""
     from lra_bench.leaderboard.describe import describe
     from lra_bench.records.names import find_path
     from lra_bench.records.reference import reference_root
@@ -181,7 +193,7 @@ def show(record: RecordName, results: Results = None, reference: Reference = Non
 
 @app.command()
 def doctor(results: Results = None) -> None:
-    """Look whether this machine is fit to measure."""
+    """Check whether this machine is suitable for measurements."""
     from .doctor import examine
 
     print_findings(examine(root_of(results)))
@@ -191,19 +203,22 @@ add_examples(app)
 
 
 def _hint(error: Any, arguments: Sequence[str]) -> str:
-    """What is wrong with an unknown option of a command that takes ``key=value``, and what to write; else nothing."""
+    """Return an error message with a suggestion for an unknown option of a command that takes ``key=value``.
+
+    Returns an empty string for other errors and commands.
+    """
     flag, command = getattr(error, "option_name", None), getattr(getattr(error, "ctx", None), "command", None)
     if flag is None or command is None or command.name not in ("bench", "profile"):
         return ""
     from lra_bench.config.compose import option_names
-    from lra_bench.config.hints import for_flag
+    from lra_bench.config.hints import override_for_flag
 
-    meant = for_flag(flag, arguments, option_names())
-    return f"No such option: {flag}; write {meant or 'key=value, for example model=performer'}"
+    suggestion = override_for_flag(flag, arguments, option_names())
+    return f"No such option: {flag}; write {suggestion or 'key=value, for example model=performer'}"
 
 
 def main() -> None:
-    """Run a command; a user's mistake is one sentence and exit code 2, a stack trace comes only with --debug."""
+    """Run a command. Wrong input gives one sentence and exit code 2; a traceback is printed only with --debug."""
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"] or ["--help"]
     if "--debug" in sys.argv[1:]:
         os.environ["LRA_BENCH_DEBUG"] = "1"
@@ -214,7 +229,7 @@ def main() -> None:
     try:
         in_bash(lambda: app(args=arguments, prog_name=NAME))
         code = app(args=arguments, prog_name=NAME, standalone_mode=False)
-        if code == 130:  # what recent releases of typer make of KeyboardInterrupt
+        if code == 130:  # recent releases of typer convert KeyboardInterrupt to this exit code
             raise KeyboardInterrupt
     except UserError as error:
         if debug:
@@ -226,13 +241,14 @@ def main() -> None:
         say("lra-bench: interrupted; the same command continues where it stopped.")
         sys.exit(130)
     except Exception as error:
-        # Wrong arguments: typer brings click along as a package or inside itself, so its errors have no one import.
+        # Wrong arguments. Depending on its version typer depends on click or contains a copy, so that the classes of
+        # its errors cannot be imported from one place.
         if hasattr(error, "format_message"):
             say(f"lra-bench: {_hint(error, arguments) or error.format_message()}")
             sys.exit(2)
         if debug:
             raise
-        say(f"lra-bench: {type(error).__name__}: {error} (--debug shows where)")
+        say(f"lra-bench: {type(error).__name__}: {error} (--debug prints the traceback)")
         sys.exit(1)
     sys.exit(code if isinstance(code, int) else 0)
 

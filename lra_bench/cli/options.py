@@ -1,4 +1,4 @@
-"""Options that several commands share, and how commands print."""
+"""Options shared by several commands, and functions that print their output."""
 
 from __future__ import annotations
 
@@ -22,49 +22,53 @@ if TYPE_CHECKING:
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        help="key=value, as model=performer task=listops train.lr=3e-4; lists as seed=0,1,2; model=ALL",
+        help="key=value, such as model=performer train.lr=3e-4; several values: seed=0,1,2; all options: model=ALL",
         autocompletion=override,
     ),
 ]
-Results = Annotated[Path | None, typer.Option("--results", help="Results folder ($LRA_BENCH_RESULTS, ./results)")]
-ConfigDir = Annotated[Path | None, typer.Option("--config-dir", help="Your folder of model/, task/ … YAML and code")]
+Results = Annotated[
+    Path | None, typer.Option("--results", help="Results folder; default: $LRA_BENCH_RESULTS, or ./results")
+]
+ConfigDir = Annotated[
+    Path | None, typer.Option("--config-dir", help="Folder of your own YAML files (model/, task/ …) and code")
+]
 RecordName = Annotated[
     str,
     typer.Argument(
         metavar="RECORD",
-        help="A record: its cell as printed, the path of its JSON, a folder with one, a hash or its beginning, or last",
+        help="Record: a printed cell name, a JSON file, a folder with one record, a hash or hash prefix, or last",
     ),
 ]
 Reference = Annotated[
     Path | None,
     typer.Option(
         "--reference",
-        help="Folder of reference boards ($LRA_BENCH_REFERENCE, else results/reference of the checkout), or none",
+        help="Folder of reference boards, or none; default: $LRA_BENCH_REFERENCE, or results/reference of the checkout",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON")]
-Source = Annotated[str | None, typer.Option("--source", help="Raw data, instead of task.source=…")]
+Source = Annotated[str | None, typer.Option("--source", help="File or folder of raw data; same as task.source=…")]
 
 
 def root_of(results: Path | None) -> Path:
-    """The results folder that the option, the environment or the default names."""
+    """Return the results folder: that of the option, of the environment variable, or the default."""
     from lra_bench.records.store import results_root
 
     return results_root(results)
 
 
 def read_from(results: Path | None) -> Path:
-    """The results folder to read; raises ``UserError`` where the option names one that does not exist.
+    """Return the results folder to read from. Raises ``UserError`` if the option names a folder that does not exist.
 
-    The default folder is made by the first run, so it may be missing.
+    The default folder is created by the first run, so it may be missing.
     """
     if results is not None and not results.expanduser().is_dir():
-        raise UserError(f"--results {results}: there is no such folder; name the folder that holds runs/")
+        raise UserError(f"--results {results}: there is no such folder; name the folder that contains runs/")
     return root_of(results)
 
 
 def records_of(results: Path | None, reference: Path | None) -> tuple[Path, list[Record]]:
-    """The results folder, and the records in it followed by those of the reference boards."""
+    """Return the results folder, and its records followed by those of the reference boards."""
     from lra_bench.records.reference import load_reference, reference_root
     from lra_bench.records.store import load_all
 
@@ -73,37 +77,37 @@ def records_of(results: Path | None, reference: Path | None) -> tuple[Path, list
 
 
 def with_source(overrides: list[str] | None, source: str | None) -> list[str]:
-    """Overrides with ``--source`` as one of them."""
+    """Return the overrides with ``--source`` appended as ``task.source=…``."""
     return [*(overrides or []), *([f"task.source={source}"] if source else [])]
 
 
 def print_json(value: Any) -> None:
     """Print strict JSON."""
-    # JSON may hold the delete character as it is.
+    # JSON permits an unescaped delete character, so escape it here.
     print(json.dumps(value, indent=1, allow_nan=False).replace("\x7f", r"\u007f"))
 
 
 def print_table(rows: list[dict[str, Any]]) -> None:
-    """Print rows as a table headed by their names; unknown values as a dash."""
+    """Print rows as a table with their keys as headings; None is printed as a dash."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(*rows[0] if rows else ["nothing"], box=None, pad_edge=False)
+    table = Table(*rows[0] if rows else ["no entries"], box=None, pad_edge=False)
     for row in rows:
         table.add_row(*("–" if value is None else printable(str(value)) for value in row.values()))
     Console(width=None if sys.stdout.isatty() else 200, markup=False, emoji=False).print(table)
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
-    """Print findings with their verdicts; exit code 1 where one is a problem."""
+    """Print findings with their verdicts and exit, with code 1 if one is a problem."""
     marks = {True: "ok", False: "PROBLEM", None: ""}
-    bad = False
+    failed = False
     for finding in findings:
-        bad |= finding.ok is False
+        failed |= finding.ok is False
         print(f"{marks[finding.ok]:<8}{finding.what}: {printable(finding.found)}")
-    raise typer.Exit(1 if bad else 0)
+    raise typer.Exit(1 if failed else 0)
 
 
 def rounded(value: Any) -> Any:
-    """Floats to four places, everything else as it is."""
+    """Format a float with four decimal places; return any other value unchanged."""
     return f"{value:.4f}" if isinstance(value, float) else value

@@ -1,4 +1,4 @@
-"""The command ``lra-bench profile``: compare models with exact attention on two back-ends."""
+"""The command ``lra-bench profile``: compare models with exact attention in two back-ends."""
 
 from __future__ import annotations
 
@@ -27,9 +27,12 @@ def profile(
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
     as_json: Json = False,
-    output: Annotated[Path | None, typer.Option(help="Write the rows to this CSV file too")] = None,
+    output: Annotated[Path | None, typer.Option(help="Also write the rows to this CSV file")] = None,
 ) -> None:
-    """Measure speed, memory and FLOPs of untrained models against exact attention, without a record."""
+    """Compare speed, memory and FLOPs of untrained models.
+
+    The baseline is exact attention in two back-ends. No record is written.
+    """
     from lra_bench.config.import_path import importable
     from lra_bench.leaderboard.profile import tables, write_csv
     from lra_bench.profiling.comparison.run import Comparison
@@ -38,14 +41,14 @@ def profile(
     planned = comparison_plans(overrides or [], root_of(None), config_dir)
     profiles: list[Any] = []
     if output is not None:
-        write_csv(profiles, output)  # fails now, not after the measurement, if it cannot be written
+        write_csv(profiles, output)  # raise an error before the measurement if the file cannot be written
     with importable(config_dir):
         for comparison_plan in planned:
             hardware = resolve(comparison_plan.candidates[0].config.hardware)
             if hardware.strategy != "none":
                 raise UserError(
-                    f"hardware.strategy={hardware.strategy}: a profile is of one process; "
-                    f"choose hardware={hardware.device.type}"
+                    f"hardware.strategy={hardware.strategy}: a profile measures one process; "
+                    f"set hardware={hardware.device.type}"
                 )
             comparison = Comparison(
                 comparison_plan.candidates,
@@ -57,7 +60,7 @@ def profile(
             try:
                 found = comparison.run()
             except KeyboardInterrupt:
-                say("lra-bench: interrupted; a profile that is not finished keeps nothing, start it again.")
+                say("lra-bench: interrupted; an unfinished profile is not saved, run it again.")
                 sys.exit(130)
             profiles.append(found)
             if output is not None:
@@ -79,7 +82,10 @@ def _print_profile(found: Any, tables: Iterable[tuple[str, list[dict[str, Any]]]
 
 @dataclass(frozen=True)
 class ComparisonPlan:
-    """Models that share task and training options, the two baselines first; ``refused`` holds names and reasons."""
+    """Models with the same task and training options, the two baselines first.
+
+    ``refused`` contains the names of models that do not support the task, with the reasons.
+    """
 
     candidates: tuple[ComparisonModel, ...]
     refused: tuple[tuple[str, str], ...]
@@ -88,7 +94,7 @@ class ComparisonPlan:
 
 
 def comparison_plans(overrides: Sequence[str], results: Path, config_dir: Path | None = None) -> list[ComparisonPlan]:
-    """Group the planned cells by everything but the model, one ``ComparisonPlan`` each.
+    """Group the planned cells by all options except those of the model; return one ``ComparisonPlan`` per group.
 
     Raises ``UserError`` if no model of a group supports its task.
     """
@@ -96,12 +102,12 @@ def comparison_plans(overrides: Sequence[str], results: Path, config_dir: Path |
     from lra_bench.grid.plan import PlanCache, plan
 
     cache = PlanCache()
-    together: dict[tuple[str, ...], list[Planned]] = {}
+    groups: dict[tuple[str, ...], list[Planned]] = {}
     for each in plan(overrides, results, config_dir, cache=cache):
         shared = tuple(text for text in each.cell.overrides if not _is_model(text))
-        together.setdefault(shared, []).append(each)
+        groups.setdefault(shared, []).append(each)
     with importable(config_dir):
-        return [_comparison_plan(shared, several, results, config_dir, cache) for shared, several in together.items()]
+        return [_comparison_plan(shared, group, results, config_dir, cache) for shared, group in groups.items()]
 
 
 def _comparison_plan(
@@ -138,7 +144,7 @@ def _is_model(override: str) -> bool:
 
 
 def _name(planned: Planned) -> str:
-    """Name of the variant, without the position, which all models of a comparison share."""
+    """Return the name of the variant without the position, which is the same for all models of a comparison."""
     from lra_bench.records.schema import variant_name
 
     return variant_name(planned.cell.key.model, planned.cell.differences, None)

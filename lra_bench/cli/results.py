@@ -11,26 +11,29 @@ from lra_bench.progress import say
 
 from .options import Json, Results, print_findings, print_json, print_table, read_from, root_of, rounded
 
-app = typer.Typer(help="Merge and look through result folders.")
+app = typer.Typer(help="Import, list and check records.")
 
 
 @app.command("import")
 def merge(
-    folder: Annotated[Path, typer.Argument(help="Another results folder, as of another machine")],
+    folder: Annotated[Path, typer.Argument(help="Another results folder, such as that of another machine")],
     results: Results = None,
 ) -> None:
-    """Merge another folder's records into this one; of two records of a cell the better finished one stays."""
+    """Import the records of another results folder.
+
+    If both folders have a record of a cell, one with status ok is preferred, then a finished one, then the later one.
+    """
     from lra_bench.records.imports import import_folder
 
     done = import_folder(folder, root_of(results))
     for problem in done.broken:
         say(problem)
-    print(f"{done.added} added, {done.replaced} replaced, {done.kept} kept as they were, {len(done.broken)} left out")
+    print(f"{done.added} added, {done.replaced} replaced, {done.kept} unchanged, {len(done.broken)} left out")
 
 
 @app.command("list")
 def list_records(results: Results = None, as_json: Json = False) -> None:
-    """List the records with status and score."""
+    """List the records with their status and score."""
     from lra_bench.records.store import load_all
 
     rows = [
@@ -45,7 +48,10 @@ def list_records(results: Results = None, as_json: Json = False) -> None:
 
 @app.command()
 def check(results: Results = None) -> None:
-    """Look whether the results folder is sound: files, names, versions, sizes; and the published numbers."""
+    """Check the results folder and the published numbers.
+
+    The files, names, versions and sizes of all records are checked.
+    """
     from lra_bench.leaderboard.published import check_published
     from lra_bench.records.check import check_store
 

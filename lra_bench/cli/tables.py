@@ -1,4 +1,4 @@
-"""The commands that make tables, comparisons and figures of all records."""
+"""The commands that create tables, comparisons and figures from all records."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from lra_bench.runtime.safe_text import printable
 from .options import Json, Reference, Results, print_json, records_of, root_of
 
 HTML = "html"
-Protocol = Annotated[str | None, typer.Option(help="One protocol alone; smoke is shown only if it is named")]
-Task = Annotated[str | None, typer.Option(help="One task alone")]
+Protocol = Annotated[str | None, typer.Option(help="Only this protocol; smoke is included only if it is named here")]
+Task = Annotated[str | None, typer.Option(help="Only this task")]
 
 
 def leaderboard(
@@ -26,23 +26,29 @@ def leaderboard(
     task: Task = None,
     layout: Annotated[
         str | None,
-        typer.Option(help="long (the default): a row per task; wide: a column per task; published: numbers of others"),
+        typer.Option(help="long (default): a row per task; wide: a column per task; published: numbers from papers"),
     ] = None,
     format: Annotated[
-        str, typer.Option(help="terminal, markdown, latex, csv, json, or html: a page of all layouts")
+        str, typer.Option(help="terminal, markdown, latex, csv, json, or html (a page with all layouts)")
     ] = "terminal",
     columns: Annotated[
-        str | None, typer.Option(help="Columns to show, by their headings: score,ties,parameters; default: all")
+        str | None, typer.Option(help="Headings of the columns to show, such as score,ties,parameters; default: all")
     ] = None,
     as_json: Json = False,
     from_wandb: Annotated[
-        str | None, typer.Option("--from-wandb", metavar="ENTITY/PROJECT", help="Of a project of W&B instead")
+        str | None,
+        typer.Option(
+            "--from-wandb", metavar="ENTITY/PROJECT", help="Read the records from a W&B project instead of the folder"
+        ),
     ] = None,
     write: Annotated[
-        bool, typer.Option("--write", help="Write all layouts to the results: .md, .tex, .csv, .json, .parquet, .html")
+        bool,
+        typer.Option(
+            "--write", help="Write all layouts to the results folder: .md, .tex, .csv, .json, .parquet, .html"
+        ),
     ] = False,
 ) -> None:
-    """Print the leaderboard of all records, or write it to files."""
+    """Print or write the leaderboard of all records."""
     from lra_bench.leaderboard import export
     from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
     from lra_bench.leaderboard.naming import select
@@ -52,16 +58,18 @@ def leaderboard(
     chosen = find_layout(layout or "long")
     text_format = export.check_format("json" if as_json else format, (*export.FORMATS, HTML))
     if text_format == HTML and layout:
-        raise UserError(f"--layout {layout}: an HTML page holds every layout; leave --layout out")
+        raise UserError(f"--layout {layout}: an HTML page contains every layout; leave --layout out")
     if columns and text_format not in export.READ:
-        raise UserError(f"--columns {columns}: {text_format} holds every column; choose {', '.join(export.READ)}")
+        raise UserError(
+            f"--columns {columns}: {text_format} always contains every column; choose {', '.join(export.READ)}"
+        )
     if from_wandb is None:
         root, found = records_of(results, reference)
     else:
         root, found = root_of(results), load_project(from_wandb)
     records = select(found, task, protocol)
-    whole = write or text_format == HTML
-    frames = {name: each.make(records) for name, each in LAYOUTS.items() if whole or each is chosen}
+    all_layouts = write or text_format == HTML
+    frames = {name: each.make(records) for name, each in LAYOUTS.items() if all_layouts or each is chosen}
     if write:
         for name, frame in frames.items():
             for path in export.write(frame, root, name):
@@ -80,17 +88,21 @@ def compare(
         str,
         typer.Argument(
             metavar="A",
-            help='A variant, as performer or "performer features=64 rope", or a record of it: cell, hash, folder, last',
+            help='Variant, such as performer or "performer features=64 rope", or one of its records: cell, hash, '
+            "folder, last",
         ),
     ],
-    b: Annotated[str, typer.Argument(metavar="B", help="Another one")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Variant to compare with, in the same form")],
     results: Results = None,
     reference: Reference = None,
     task: Task = None,
     protocol: Protocol = None,
     as_json: Json = False,
 ) -> None:
-    """Compare two variants: paired over seeds and over test examples, and what their records allow to claim."""
+    """Compare two variants, paired over seeds and test examples.
+
+    The report states which differences are significant according to their records.
+    """
     from lra_bench.leaderboard import comparison
     from lra_bench.leaderboard.verdicts import report
     from lra_bench.records.names import find_paths
@@ -98,7 +110,7 @@ def compare(
 
     root, records = records_of(results, reference)
     if not records:
-        raise UserError(f"--results {root}: holds no records yet; run lra-bench bench first")
+        raise UserError(f"--results {root}: contains no records yet; run lra-bench bench first")
     models = {record.key.model for record in records}
 
     def paths(text: str) -> list[Path]:
@@ -112,15 +124,15 @@ def compare(
 
 
 def plot(
-    name: Annotated[str, typer.Argument(help="One figure, as ranks or speed_vs_length; all draws each")] = "all",
+    name: Annotated[str, typer.Argument(help="Figure, such as ranks or speed_vs_length, or all")] = "all",
     results: Results = None,
     reference: Reference = None,
     task: Task = None,
     protocol: Protocol = None,
-    width: Annotated[str, typer.Option(help="Columns of a paper: one or two")] = "two",
-    output: Annotated[Path | None, typer.Option(help="Folder; default: figures/ in the results")] = None,
+    width: Annotated[str, typer.Option(help="Width in columns of a paper: one or two")] = "two",
+    output: Annotated[Path | None, typer.Option(help="Output folder; default: figures/ in the results folder")] = None,
 ) -> None:
-    """Draw the figures from the records: PDF, PNG and the data as CSV."""
+    """Draw figures of the records, as PDF, PNG and CSV."""
     from lra_bench.figures import draw
     from lra_bench.figures.pool import draw_all
     from lra_bench.leaderboard.naming import select
@@ -128,7 +140,7 @@ def plot(
     root, found = records_of(results, reference)
     records = select(found, task, protocol)
     if not records:
-        raise UserError(f"--results {root}: holds no records to draw; run lra-bench bench first")
+        raise UserError(f"--results {root}: contains no records to draw; run lra-bench bench first")
     folder = output or root / "figures"
     if name != "all":
         for path in draw(name, records, folder, width):
@@ -144,4 +156,6 @@ def plot(
                 for path in outcome:
                     print(printable(str(path)))
     if failed:
-        raise UserError(f"plot: {', '.join(failed)} could not be drawn, as told above; the other figures are")
+        raise UserError(
+            f"plot: {', '.join(failed)} could not be drawn, see the messages above; all other figures were written"
+        )

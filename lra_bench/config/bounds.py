@@ -47,14 +47,14 @@ BOUNDS: dict[str, Rule] = {
     "launcher.gpus": NOT_NEGATIVE,
     "launcher.memory_gigabytes": POSITIVE,
 }
-"""Options of numbers, or of lists of numbers, and what holds of each number; null and words are left to others."""
+"""Numeric options, or lists of numbers, with the rule for each number. Null and strings are not checked here."""
 
 CHOICES: dict[str, Collection[str]] = {"train.optimizer": OPTIMIZERS, "train.schedule": SCHEDULES}
-"""Options that take one of several names."""
+"""Options whose value is one of several names."""
 
 
 def check_bounds(config: CellConfig) -> None:
-    """Raise ``UserError`` if a value of a configuration breaks the rule of its option."""
+    """Raise ``UserError`` if a value of a configuration violates the rule of its option."""
     for option in BOUNDS:
         _check(option, attrgetter(option)(config))
     for option, names in CHOICES.items():
@@ -62,14 +62,14 @@ def check_bounds(config: CellConfig) -> None:
             raise UserError(f"{option}={value}: choose one of {', '.join(names)}")
     betas = config.train.betas
     if len(betas) != 2:
-        raise UserError(f"train.betas={_shown(betas)}: must be two numbers, as [0.9,0.999]")
+        raise UserError(f"train.betas={_shown(betas)}: must be two numbers, such as [0.9,0.999]")
 
 
 def _check(option: str, value: Any) -> None:
-    sentence, holds = BOUNDS[option]
+    requirement, is_valid = BOUNDS[option]
     for number in value if isinstance(value, list) else [value]:
-        if isinstance(number, int | float) and not holds(number):
-            raise UserError(f"{option}={_shown(value)}: {sentence}")
+        if isinstance(number, int | float) and not is_valid(number):
+            raise UserError(f"{option}={_shown(value)}: {requirement}")
 
 
 def _shown(value: Any) -> str:

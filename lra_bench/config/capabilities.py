@@ -1,4 +1,4 @@
-"""What a class declares of itself, read from its source where that suffices: planning a grid need not load torch."""
+"""Declared capabilities of classes, parsed from their source code if possible, so that planning does not load torch."""
 
 from __future__ import annotations
 
@@ -14,29 +14,35 @@ from lra_bench.contracts import Capability, UserError
 
 
 def mixer_capability(target: str) -> Capability:
-    """The declared capabilities of a mixer class; ``UserError`` where it is none."""
-    if (written := _written(target, "spec")) is not None:
-        return written
+    """Return the declared capabilities of a mixer class.
+
+    Raises ``UserError`` if the class is not a mixer.
+    """
+    if (parsed := _parsed_capability(target, "spec")) is not None:
+        return parsed
     capability = getattr(_module_class(target, "model.mixer"), "spec", None)
     if not isinstance(capability, Capability):
         raise UserError(
-            f"model.mixer._target_={target}: is no mixer (its class has no MixerSpec); "
-            "name a class that derives from lra_bench.models.mixer.Mixer"
+            f"model.mixer._target_={target}: is not a mixer (the class has no MixerSpec); "
+            "name a subclass of lra_bench.models.mixer.Mixer"
         )
     return capability
 
 
 def network_capability(target: str) -> Capability | None:
-    """The declared capabilities of a whole network; None where its class declares none."""
-    if (written := _written(target, "capability")) is not None:
-        return written
+    """Return the declared capabilities of a network, or None if its class declares none."""
+    if (parsed := _parsed_capability(target, "capability")) is not None:
+        return parsed
     capability = getattr(_module_class(target, "model.network"), "capability", None)
     return capability if isinstance(capability, Capability) else None
 
 
 def position_hooks(target: str) -> frozenset[str]:
-    """The hooks that a position class defines."""
-    call = _declared(target, "hooks")
+    """Return the names of the hooks that a position class defines.
+
+    Raises ``UserError`` if the class is not a position.
+    """
+    call = _declaration(target, "hooks")
     if call is not None and isinstance(call.func, ast.Name) and call.func.id == "frozenset":
         try:
             return frozenset(ast.literal_eval(call.args[0])) if call.args else frozenset()
@@ -44,7 +50,7 @@ def position_hooks(target: str) -> frozenset[str]:
             pass
     hooks = getattr(_module_class(target, "position"), "hooks", None)
     if not isinstance(hooks, frozenset):
-        raise UserError(f"position._target_={target}: is no position (its class names no hooks)")
+        raise UserError(f"position._target_={target}: is not a position (the class has no hooks)")
     return hooks
 
 
@@ -54,8 +60,11 @@ def _module_class(target: str, option: str) -> type[Any]:
     return load_class(target, nn.Module, option)
 
 
-def _written(target: str, attribute: str) -> Capability | None:
-    """The capabilities as a class or its bases write them down; None where they are computed, or without a source."""
+def _parsed_capability(target: str, attribute: str) -> Capability | None:
+    """Parse the capabilities from the source of a class or its bases.
+
+    Returns None if they are computed or the source is not available.
+    """
     keywords = _keywords(target, attribute)
     if keywords is None:
         return None
@@ -67,7 +76,7 @@ def _written(target: str, attribute: str) -> Capability | None:
 
 
 def _keywords(target: str, attribute: str) -> dict[str, ast.expr] | None:
-    """The arguments of the declaration, with those of the one that it replaces or inherits."""
+    """Return the keyword arguments of a declaration, with those of the declaration that it replaces or inherits."""
     if (found := _class(target)) is None:
         return None
     tree, body = found
@@ -89,7 +98,7 @@ def _keywords(target: str, attribute: str) -> dict[str, ast.expr] | None:
 
 
 def _assigned(body: ast.ClassDef, attribute: str) -> ast.Call | None:
-    """The call that a class body assigns to ``attribute``."""
+    """Return the call that a class body assigns to ``attribute``, or None."""
     for statement in body.body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=assigned)], value=ast.Call() as call) if assigned == attribute:
@@ -98,7 +107,7 @@ def _assigned(body: ast.ClassDef, attribute: str) -> ast.Call | None:
 
 
 def _imported(tree: ast.Module, module: str) -> dict[str, str]:
-    """The dotted name of each class that a module defines or imports by ``from``."""
+    """Return the dotted path of each class that a module defines, and of each name that it imports with ``from``."""
     places = {each.name: f"{module}.{each.name}" for each in tree.body if isinstance(each, ast.ClassDef)}
     for statement in tree.body:
         if isinstance(statement, ast.ImportFrom):
@@ -108,18 +117,18 @@ def _imported(tree: ast.Module, module: str) -> dict[str, str]:
     return places
 
 
-def _declared(target: str, attribute: str) -> ast.Call | None:
-    """The call that a class body assigns to ``attribute``; None where there is none or no source at hand."""
+def _declaration(target: str, attribute: str) -> ast.Call | None:
+    """Return the call that a class assigns to ``attribute``; None if there is none or the source is not available."""
     found = _class(target)
     return None if found is None else _assigned(found[1], attribute)
 
 
 def _class(target: str) -> tuple[ast.Module, ast.ClassDef] | None:
-    """The source of a class and of its module; None where there is none at hand."""
-    check_trusted(target)  # looking for a module imports the packages it is in
+    """Return the syntax trees of the module of a class and of the class; None if the source is not available."""
+    check_trusted(target)  # find_spec imports the parent packages of a module
     module, _, name = target.rpartition(".")
     if module.partition(".")[0] == "torch":
-        return None  # finding one of its modules would load it
+        return None  # find_spec would import torch
     try:
         found = importlib.util.find_spec(module)
     except (ImportError, ValueError):
@@ -133,5 +142,5 @@ def _class(target: str) -> tuple[ast.Module, ast.ClassDef] | None:
 
 @cache
 def _parsed(path: Path, changed_at: int) -> ast.Module:
-    """The source of a module, parsed once for each time that it was changed."""
+    """Parse the source of a module, once per modification time."""
     return ast.parse(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""From overrides to one composed configuration: composition, the choice of position, what was modified."""
+"""Compose the configuration of one cell from overrides, choose its position, and find the modified options."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
 from .capabilities import mixer_capability, position_hooks
-from .groups import GROUPS, PACKAGE, chooses, listing, option_files
-from .hints import check_words, meant_by
+from .groups import GROUPS, PACKAGE, is_group_choice, listing, option_files
+from .hints import check_bare_words, suggest_options
 from .loading import by_hydra
 from .schema import CellConfig
 from .serialization import from_dict
 
 OPEN_GROUPS = ("task", "model", "position")
 PROTOCOL_SECTIONS = ("task", "backbone", "train")
-# What the data lacks stands in its fingerprint, and parts rankings by itself.
+# Missing data changes the fingerprint of the task, which already separates the rankings.
 FREE_KEYS = ("task.source", "task.allow_partial", "backbone.position")
-# A choice of system, not of the rules: part of a variant's name.
+# These options describe the system, not the rules of the protocol; they are part of the name of a variant.
 VARIANT_SECTIONS, VARIANT_KEYS = ("model", "position"), ("backbone.causal",)
 DERIVED_GROUPS = ("recipe", "tuned")
 
@@ -32,10 +32,10 @@ Load = Callable[[Sequence[str]], tuple[dict[str, Any], dict[str, str]]]
 
 @dataclass(frozen=True)
 class Composed:
-    """A composed cell: its configuration, the group choices, and what the user changed of them.
+    """A composed cell: its configuration, the chosen option of each group, and the options that the user changed.
 
-    ``differences`` are options of model and position that differ from the chosen files, and the direction;
-    ``modified`` the protocol's own keys that do.
+    ``differences`` contains the options of model and position, and the direction, that differ from the chosen files.
+    ``modified`` contains the keys of the protocol that differ.
     """
 
     config: CellConfig
@@ -58,32 +58,37 @@ def _schema_keys() -> frozenset[str]:
 
 
 def option_names() -> frozenset[str]:
-    """Every group, and every option that is not a task's, a model's or a position's own."""
+    """Return the names of all groups and of all options that do not belong to a single task, model or position."""
     return _schema_keys() | set(GROUPS)
 
 
 def check_override(override: str, config_dir: Path | None) -> str:
-    """One override of the user's as Hydra wants it; ``UserError`` naming the right key where it is misspelt."""
-    check_words([override], config_dir)
+    """Check an override of the user and return it in the form that Hydra requires.
+
+    Raises ``UserError`` with a suggestion if the key or the name of an option file does not exist.
+    """
+    check_bare_words([override], config_dir)
     key, _, value = override.partition("=")
-    bare = key.lstrip("+~")
-    section, _, inner = bare.partition(".")
-    if bare in DERIVED_GROUPS:
+    option = key.lstrip("+~")
+    section, _, inner = option.partition(".")
+    if option in DERIVED_GROUPS:
         raise UserError(
-            f"{bare}=: is chosen by protocol, task and model; choose protocol=… or set train.… and backbone.…"
+            f"{option}=: is derived from protocol, task and model; choose protocol=… or set train.… and backbone.…"
         )
-    if bare in GROUPS:
-        known = option_files(bare, config_dir)
+    if option in GROUPS:
+        known = option_files(option, config_dir)
         for name in value.split(","):
-            if name and name not in known and not (bare == "experiment" and name == "null"):
-                raise UserError(f"{bare}={name}: there is no such {bare}{suggest(name, set(known), listing(bare))}")
+            if name and name not in known and not (option == "experiment" and name == "null"):
+                raise UserError(
+                    f"{option}={name}: there is no such {option}{suggest(name, set(known), listing(option))}"
+                )
         return override
     if section in OPEN_GROUPS and inner:
-        return override if key != bare else f"++{override}"
-    if section != "hydra" and bare not in _schema_keys():
-        if meant := meant_by(bare, value, option_names()):
-            raise UserError(f"{bare}: there is no such option; did you mean {meant}?")
-        raise UserError(f"{bare}: there is no such option{_nearest(bare, option_names())}")
+        return override if key != option else f"++{override}"
+    if section != "hydra" and option not in _schema_keys():
+        if suggestion := suggest_options(option, value, option_names()):
+            raise UserError(f"{option}: there is no such option; did you mean {suggestion}?")
+        raise UserError(f"{option}: there is no such option{_nearest(option, option_names())}")
     return override
 
 
@@ -94,7 +99,10 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def hydra_context() -> Iterator[None]:
-    """Hydra initialised for composing, our schema stored; the one place that names ``version_base``."""
+    """Initialise Hydra and register the schema; configurations are composed inside this context.
+
+    No other code sets ``version_base``.
+    """
     from hydra import initialize_config_module
     from hydra.core.config_store import ConfigStore
 
@@ -104,15 +112,15 @@ def hydra_context() -> Iterator[None]:
 
 
 def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load | None = None) -> Composed:
-    """Compose one cell from the user's overrides (no comma lists), inside ``hydra_context``.
+    """Compose one cell from overrides without comma lists. Call it inside ``hydra_context``.
 
-    ``load`` makes a configuration of checked overrides, by default ``by_hydra``. Raises ``UserError`` in one sentence
-    if a key, an option or a value is wrong. The options of task, model and position are checked by their classes, when
-    these are built.
+    ``load`` returns the configuration and the choices for checked overrides; by default it is ``by_hydra``. The options
+    of task, model and position are checked later, by the constructors of their classes. Raises ``UserError`` if a key,
+    an option or a value is wrong.
     """
     load = load or partial(by_hydra, config_dir=config_dir)
     checked = [check_override(override, config_dir) for override in overrides]
-    groups = [override for override in checked if chooses(override)]
+    groups = [override for override in checked if is_group_choice(override)]
     config, choices = load(checked)
     if choices["position"] == "auto":
         position = _automatic_position(config, choices, config_dir)
@@ -121,11 +129,11 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
         config, choices = load(checked)
     base = load(groups)[0] if len(groups) < len(checked) else config
     changed = _changed(base, config)
-    made = from_dict(config)
-    if not made.model.get("mixer") and not made.model.get("network"):
-        raise UserError("model: the model file gives neither model.mixer nor model.network")
+    cell_config = from_dict(config)
+    if not cell_config.model.get("mixer") and not cell_config.model.get("network"):
+        raise UserError("model: the model file defines neither model.mixer nor model.network")
     return Composed(
-        config=made,
+        config=cell_config,
         choices=choices,
         overrides=tuple(overrides),
         differences={
@@ -142,7 +150,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
 
 
 def check_tuned(composed: Composed, config_dir: Path | None) -> None:
-    """Raise ``UserError`` where a protocol in which each system has its own recipe has none for this cell."""
+    """Raise ``UserError`` if the protocol requires a recipe per task and model and the cell has none."""
     protocol, choices = composed.config.protocol.name, composed.choices
     start = f"{protocol}_{choices['task']}_"
     files = option_files("tuned", config_dir)
@@ -150,36 +158,40 @@ def check_tuned(composed: Composed, config_dir: Path | None) -> None:
         return
     others = ",".join(name.removeprefix(start) for name in files if name.startswith(start))
     raise UserError(
-        f"protocol={protocol}: trains each system as its own paper does, and tuned/{start}{choices['model']}.yaml is "
-        f"missing; write it, or choose {f'model={others}' if others else 'another task'}"
+        f"protocol={protocol}: trains each system as in its paper, and tuned/{start}{choices['model']}.yaml "
+        f"does not exist; create it, or choose {f'model={others}' if others else 'another task'}"
     )
 
 
 def _automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], config_dir: Path | None) -> str:
-    """The position where the user names none: the model's own, else the recipe's if the mixer honours it, else none."""
+    """Return the name of the position if the user chose none.
+
+    This is the position of the model file; otherwise the position of the recipe if the mixer supports it; otherwise
+    ``none``.
+    """
     import yaml
 
-    wanted = config["backbone"]["position"]
-    if not wanted:
+    name = config["backbone"]["position"]
+    if not name:
         return "none"
     files = option_files("position", config_dir)
-    if wanted not in files:
+    if name not in files:
         raise UserError(
-            f"backbone.position={wanted}: there is no such position{suggest(wanted, set(files), listing('position'))}"
+            f"backbone.position={name}: there is no such position{suggest(name, set(files), listing('position'))}"
         )
     model_file = yaml.safe_load(option_files("model", config_dir)[choices["model"]].read_text(encoding="utf-8")) or {}
     if (model_file.get("backbone") or {}).get("position"):
-        return str(wanted)
+        return str(name)
     node = config["model"].get("mixer")
     if not node:
         return "none"
-    position = yaml.safe_load(files[wanted].read_text(encoding="utf-8"))
-    honoured = {"embed", *mixer_capability(str(node.get("_target_"))).positions}
-    return str(wanted) if position_hooks(position["_target_"]) <= honoured else "none"
+    position = yaml.safe_load(files[name].read_text(encoding="utf-8"))
+    supported = {"embed", *mixer_capability(str(node.get("_target_"))).positions}
+    return str(name) if position_hooks(position["_target_"]) <= supported else "none"
 
 
 def _changed(base: Mapping[str, Any], config: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Dotted keys whose value differs from the base's."""
+    """Return the dotted keys whose values differ from those of ``base``, with the new values."""
     found: dict[str, Any] = {}
     for key in {**base, **config}:
         name, old, new = f"{before}{key}", base.get(key), config.get(key)

@@ -1,4 +1,4 @@
-"""The cells of a grid composed, or recalled from an earlier time."""
+"""Compose the cells of a grid, or read them from the cache."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from . import compose as configuration
 from . import disk_cache
 from .group_cache import Loader
 
-WORTH_KEEPING = 20
-"""Cells from which on composing them takes longer than to see whether a file has changed."""
+CACHE_FROM_CELLS = 20
+"""Number of cells from which composing takes longer than checking whether a configuration file has changed."""
 
 
 def composed(cells: Sequence[Sequence[str]], config_dir: Path | None) -> Iterator[configuration.Composed]:
-    """Each list of single values composed, inside ``hydra_context``."""
-    place = disk_cache.place_of(cells, config_dir) if len(cells) >= WORTH_KEEPING else None
-    known = disk_cache.recall(place) if place else None
-    if known is not None:
-        yield from known
+    """Yield the composed configuration of each list of single-valued overrides. Call it inside ``hydra_context``."""
+    cache_file = disk_cache.cache_path(cells, config_dir) if len(cells) >= CACHE_FROM_CELLS else None
+    cached = disk_cache.read(cache_file) if cache_file else None
+    if cached is not None:
+        yield from cached
         return
-    load, made = Loader(config_dir), []
-    for single in cells:
-        made.append(configuration.compose(single, config_dir, load))
-        yield made[-1]
-    if place:
-        disk_cache.keep(place, made, config_dir)
+    load, collected = Loader(config_dir), []
+    for overrides in cells:
+        collected.append(configuration.compose(overrides, config_dir, load))
+        yield collected[-1]
+    if cache_file:
+        disk_cache.write(cache_file, collected, config_dir)

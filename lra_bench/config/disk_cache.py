@@ -1,4 +1,4 @@
-"""Composed grids kept in the cache, under a digest of everything that composing reads."""
+"""Store composed grids in the cache, under a hash of all files that composition reads."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ from .serialization import as_dict, from_dict
 PACKAGES = ("lra_bench", "lra_bench.conf", "lra_bench.models", "lra_bench.tasks")
 LIBRARIES = ("lra-bench", "hydra-core", "omegaconf")
 MOST_FILES = 20_000
-"""A folder of the user's that holds more is not read for the sake of a digest."""
+"""Maximum number of files in a folder; grids with a larger folder on the search path are not cached."""
+
 KEPT = 32
-"""Grids that are kept; the oldest go."""
+"""Maximum number of cached grids; the oldest are removed."""
+
 RESOLVER = re.compile(r"\$\{[^}]*:")
-"""``${oc.env:HOME}``: what it stands for is not in any file."""
+"""Pattern of a resolver such as ``${oc.env:HOME}``, whose value does not depend on the hashed files alone."""
 
 
-def place_of(cells: Sequence[Sequence[str]], config_dir: Path | None) -> Path | None:
-    """Where the composed ``cells`` are kept; None where something beside files decides them."""
+def cache_path(cells: Sequence[Sequence[str]], config_dir: Path | None) -> Path | None:
+    """Return the cache path of the composed ``cells``, or None if they do not depend on the hashed files alone."""
     digest = _digest(config_dir)
     if digest is None or any(RESOLVER.search(text) for cell in cells for text in cell):
         return None
@@ -41,34 +43,37 @@ def place_of(cells: Sequence[Sequence[str]], config_dir: Path | None) -> Path | 
     return Cache().root / "plans" / f"{key}.json"
 
 
-def recall(place: Path) -> list[Composed] | None:
-    """The composed cells that were kept, None where there are none."""
+def read(cache_file: Path) -> list[Composed] | None:
+    """Return the cached cells, or None if there are none or the file is invalid."""
     try:
-        return [_composed(raw) for raw in json.loads(place.read_text(encoding="utf-8"))]
+        return [_composed(raw) for raw in json.loads(cache_file.read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError, KeyError, UserError):
         return None
 
 
-def keep(place: Path, composed: Sequence[Composed], config_dir: Path | None) -> None:
-    """Keep composed cells for the next time, where the files of the digest alone decide them; if it can be written."""
+def write(cache_file: Path, composed: Sequence[Composed], config_dir: Path | None) -> None:
+    """Write composed cells to the cache, if they depend on the hashed files alone and the cache can be written."""
     if not writes_cache():
         return
     if not all(_is_digested(target, config_dir) for each in composed for target in _targets(as_dict(each.config))):
         return
     text = json.dumps([asdict(each) for each in composed], separators=(",", ":"))
     if [_composed(raw) for raw in json.loads(text)] != list(composed):
-        return  # JSON has no words for something in it
-    if place_of([each.overrides for each in composed], config_dir) != place:
-        return  # a file changed meanwhile
+        return  # a value cannot be represented in JSON
+    if cache_path([each.overrides for each in composed], config_dir) != cache_file:
+        return  # a file changed in the meantime
     with suppress(OSError):
-        with replacing(place) as aside:
-            aside.write_text(text, encoding="utf-8")
-        for old in sorted(place.parent.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
+        with replacing(cache_file) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+        for old in sorted(cache_file.parent.glob("*.json"), key=lambda path: path.stat().st_mtime)[:-KEPT]:
             old.unlink(missing_ok=True)
 
 
 def _digest(config_dir: Path | None) -> str | None:
-    """A digest of all configuration files, of the code that composes and checks them, and of its libraries."""
+    """Return a hash of all configuration files, of the code that composes and checks them, and of library versions.
+
+    Returns None if a folder has more than ``MOST_FILES`` files or a file uses a resolver.
+    """
     found = hashlib.sha256(json.dumps([[name, metadata.version(name)] for name in LIBRARIES]).encode())
     for root in _roots(config_dir):
         files = list(islice(root.rglob("*"), MOST_FILES + 1))
@@ -93,7 +98,7 @@ def _roots(config_dir: Path | None) -> Iterator[Path]:
 
 
 def _targets(node: Any) -> Iterator[str]:
-    """Every ``_target_`` in a part of a configuration."""
+    """Yield every ``_target_`` in a part of a configuration."""
     if isinstance(node, dict):
         if "_target_" in node:
             yield str(node["_target_"])
@@ -104,7 +109,7 @@ def _targets(node: Any) -> Iterator[str]:
 
 
 def _is_digested(target: str, config_dir: Path | None) -> bool:
-    """Whether the source of a class is among the files of the digest."""
+    """Return whether the source of a class is among the hashed files."""
     top = target.partition(".")[0]
     return top == "lra_bench" or (
         config_dir is not None and any((config_dir / name).exists() for name in (top, f"{top}.py"))
@@ -112,5 +117,9 @@ def _is_digested(target: str, config_dir: Path | None) -> bool:
 
 
 def _composed(raw: dict[str, Any]) -> Composed:
-    own = {"config": from_dict(raw["config"]), "overrides": tuple(raw["overrides"]), "modified": tuple(raw["modified"])}
-    return Composed(**{**raw, **own})
+    converted = {
+        "config": from_dict(raw["config"]),
+        "overrides": tuple(raw["overrides"]),
+        "modified": tuple(raw["modified"]),
+    }
+    return Composed(**{**raw, **converted})

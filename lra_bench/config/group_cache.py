@@ -1,4 +1,4 @@
-"""Configurations of many cells, composed by Hydra once for each distinct choice of groups."""
+"""Compose the configurations of many cells; Hydra composes each distinct choice of groups only once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from . import loading
-from .groups import chooses
+from .groups import is_group_choice
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Groups:
-    """What Hydra composed of a choice of groups; ``plain`` is the same followed through, if nothing in it refers."""
+    """The configuration that Hydra composed for a choice of groups.
+
+    ``plain`` is the same configuration as dictionaries, or None if it contains interpolations.
+    """
 
     unresolved: DictConfig
     choices: dict[str, str]
@@ -26,11 +29,11 @@ class _Groups:
 
 
 class Loader:
-    """Compose the configurations of many cells as ``loading.by_hydra`` does, inside ``hydra_context``.
+    """Compose the configurations of many cells with the results of ``loading.by_hydra``, inside ``hydra_context``.
 
-    Single values are set on a copy of what Hydra composed for the groups, by the calls with which Hydra sets them, or
-    straight away where they take the place of one of their own type. A list of overrides that has more than that, or a
-    mistake, is left to Hydra whole.
+    Hydra composes each choice of groups once. The values of a cell are set on a copy of that configuration: directly
+    if they replace a value of the same type, otherwise by the OmegaConf call that Hydra uses. Overrides of other kinds
+    and invalid overrides are passed to ``loading.by_hydra``.
     """
 
     def __init__(self, config_dir: Path | None) -> None:
@@ -39,17 +42,17 @@ class Loader:
         self._parsed: dict[str, Override] = {}
 
     def __call__(self, overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
-        """The plain configuration of checked overrides, and the choice of each group."""
+        """Return the configuration for checked overrides as dictionaries, and the chosen option of each group."""
         from hydra.errors import HydraException
         from omegaconf.errors import OmegaConfBaseException
 
-        own = [text for text in overrides if not chooses(text)]
-        if all(map(_sets_a_value, own)):
-            groups = self._of_groups(tuple(text for text in overrides if chooses(text)))
+        values = [text for text in overrides if not is_group_choice(text)]
+        if all(map(_sets_a_value, values)):
+            groups = self._of_groups(tuple(text for text in overrides if is_group_choice(text)))
             try:
-                return _with_values(groups, [self._parse(text) for text in own]), dict(groups.choices)
+                return _with_values(groups, [self._parse(text) for text in values]), dict(groups.choices)
             except (_NotAValue, HydraException, OmegaConfBaseException, OverflowError):
-                pass  # Hydra knows what it is, or how to say what is wrong with it
+                pass  # by_hydra below handles the override or raises the error message
         return loading.by_hydra(overrides, self.config_dir)
 
     def _of_groups(self, groups: tuple[str, ...]) -> _Groups:
@@ -57,8 +60,10 @@ class Loader:
 
         if groups not in self._groups:
             unresolved, choices = loading.load_unresolved(groups, self.config_dir)
-            refers = "${" in str(OmegaConf.to_container(unresolved, resolve=False))
-            self._groups[groups] = _Groups(unresolved, choices, None if refers else loading.plain(unresolved))
+            has_interpolation = "${" in str(OmegaConf.to_container(unresolved, resolve=False))
+            self._groups[groups] = _Groups(
+                unresolved, choices, None if has_interpolation else loading.plain(unresolved)
+            )
         return self._groups[groups]
 
     def _parse(self, text: str) -> Override:
@@ -72,26 +77,27 @@ class Loader:
         return self._parsed[text]
 
 
-def _with_values(groups: _Groups, own: Sequence[Override]) -> dict[str, Any]:
+def _with_values(groups: _Groups, values: Sequence[Override]) -> dict[str, Any]:
+    """Return a copy of a composed configuration in which the values of the overrides are set."""
     from omegaconf import OmegaConf
 
     if groups.plain is not None:
         config = copy.deepcopy(groups.plain)
-        if all(_replaced(config, override.key_or_group, override.value()) for override in own):
+        if all(_replace_value(config, override.key_or_group, override.value()) for override in values):
             return config
     unresolved = copy.deepcopy(groups.unresolved)
-    for override in own:
+    for override in values:
         OmegaConf.update(
             unresolved, override.key_or_group, override.value(), merge=True, force_add=override.is_force_add()
         )
     return loading.plain(unresolved)
 
 
-def _replaced(config: dict[str, Any], key: str, value: Any) -> bool:
-    """Whether ``value`` could take the place of one that needs neither a check nor a conversion to become it."""
-    *way, last = key.split(".")
+def _replace_value(config: dict[str, Any], key: str, value: Any) -> bool:
+    """Set ``value`` and return True if ``key`` has a number or boolean of the same type; otherwise return False."""
+    *parents, last = key.split(".")
     node: Any = config
-    for name in way:
+    for name in parents:
         node = node.get(name) if isinstance(node, dict) else None
     fits = isinstance(node, dict) and last in node and type(node[last]) is type(value)
     if not fits or type(value) not in (bool, int, float):
@@ -101,11 +107,11 @@ def _replaced(config: dict[str, Any], key: str, value: Any) -> bool:
 
 
 class _NotAValue(Exception):
-    """An override that does more than to set one value."""
+    """Raised for an override that does more than set one value."""
 
 
 def _sets_a_value(override: str) -> bool:
-    """Whether an override sets an option that no group of files can be called, or adds one (``++``)."""
+    """Return whether an override sets, or adds with ``++``, an option that cannot be the name of a group."""
     key = override.partition("=")[0]
     bare = key.removeprefix("++")
     return key[:1] != "~" and bare[:1] != "+" and (bare == "seed" or "." in bare) and not bare.startswith("hydra")

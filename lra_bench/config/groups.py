@@ -1,4 +1,4 @@
-"""The groups of the configuration, and the file of each of their options: ours and the extensions'."""
+"""The groups of the configuration and the files of their options, from lra-bench and from extensions."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ GROUPS = ("task", "model", "position", "hardware", "launcher", "tracker", "proto
 
 
 def listing(group: str) -> str:
-    """The command that lists the options of a group."""
+    """Return the command that lists the options of a group."""
     return f"lra-bench list {group if group == 'hardware' else f'{group}s'}"
 
 
-def chooses(override: str) -> bool:
-    """Whether an override chooses an option of a group, as ``model=performer``."""
+def is_group_choice(override: str) -> bool:
+    """Return whether an override is_group_choice an option of a group, such as ``model=performer``."""
     return override.partition("=")[0] in GROUPS
 
 
 def extension_sources(config_dir: Path | None) -> list[str]:
-    """Hydra search paths beside our own: installed extensions, then the user's folder."""
+    """Return the Hydra search paths in addition to lra-bench's: installed extensions, then ``config_dir``."""
     packages = sorted(f"pkg://{package}" for package in _installed_extensions())
     return [*packages, *([f"file://{config_dir.resolve()}"] if config_dir else [])]
 
 
 @cache
 def _installed_extensions() -> frozenset[str]:
-    """Packages of configuration files that other distributions name as theirs."""
+    """Return the packages of configuration files that other distributions register as entry points."""
     from importlib.metadata import entry_points
 
     groups = ("lra_bench.models", "lra_bench.tasks")
@@ -36,14 +36,17 @@ def _installed_extensions() -> frozenset[str]:
 
 
 def extension_packages(config_dir: Path | None) -> set[str]:
-    """The packages whose classes belong to extensions: those installed as such, and what the user's folder holds."""
+    """Return the packages whose classes belong to extensions: installed ones, and those in ``config_dir``."""
     installed = {package.partition(".")[0] for package in _installed_extensions()}
-    held = config_dir.iterdir() if config_dir else ()
-    return installed | {path.stem for path in held if path.suffix == ".py" or path.is_dir()}
+    entries = config_dir.iterdir() if config_dir else ()
+    return installed | {path.stem for path in entries if path.suffix == ".py" or path.is_dir()}
 
 
 def option_files(group: str, config_dir: Path | None = None) -> dict[str, Path]:
-    """Every option of a group, by name, ours and the extensions'; helper files begin with ``_`` and stay out."""
+    """Return the option files of a group by name, from lra-bench and from extensions.
+
+    Helper files, whose names begin with ``_``, are left out.
+    """
     folders = [Path(str(importlib.import_module(PACKAGE).__path__[0])) / group]
     for source in extension_sources(config_dir):
         kind, _, place = source.partition("://")

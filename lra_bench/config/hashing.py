@@ -1,4 +1,4 @@
-"""The hash of what decides a cell's numbers."""
+"""Hash of the options that determine a cell's results."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ def _defaults() -> dict[str, Any]:
 
 
 def config_hash(config: CellConfig, fingerprint: str) -> str:
-    """Eight hex digits of what decides a cell's numbers, and of its data.
+    """Return eight hexadecimal digits of a hash of the options that determine a cell's results, and of its data.
 
-    Covers task, model, position, backbone and train; keys at the schema's default do not count, so that a new key
-    leaves old hashes alone; neither do seed, labels, paths, tracker, launcher and hardware.
+    The hash covers the sections task, model, position, backbone and train. Options with the default of the schema are
+    left out, so that adding an option does not change existing hashes. Seed, labels, paths, tracker, launcher and
+    hardware are not covered either. ``fingerprint`` is the fingerprint of the task's data.
     """
     defaults, values = _defaults(), as_dict(config)
     covered = {
@@ -33,7 +34,7 @@ def config_hash(config: CellConfig, fingerprint: str) -> str:
         }
         for section in ("task", "model", "position", "backbone", "train")
     }
-    # The position itself is covered; by which name it was chosen does not matter.
+    # The section ``position`` is covered, so the name by which it was chosen is left out.
     covered["backbone"].pop("position", None)
     text = json.dumps([covered, fingerprint], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -38,34 +38,34 @@ WORDS = {
     "seed": "randomseed",
     "measure.extrapolation_ratios": "ratios",
 }
-"""Options, and what they are called elsewhere."""
+"""Options, each with its names in other libraries, separated by spaces."""
 
 SYNONYMS = {word: option for option, words in WORDS.items() for word in words.split()}
 
 
-def check_words(overrides: Sequence[str], config_dir: Path | None) -> None:
-    """Raise ``UserError`` where an argument is a word and no ``key=value``, with the spelling that was meant."""
+def check_bare_words(overrides: Sequence[str], config_dir: Path | None) -> None:
+    """Raise ``UserError`` with a suggestion if an argument is a single word instead of ``key=value``."""
     words = [text for text in overrides if "=" not in text and not text.startswith("~")]
     if not words:
         return
     options = {name: group for group in reversed(GROUPS) for name in option_files(group, config_dir)}
-    meant = [_choice(word, options) for word in words]
-    if all(meant):
-        raise UserError(f"{' '.join(words)}: write {' '.join(map(str, meant))}")
-    word = words[meant.index(None)]
+    suggestions = [_choice(word, options) for word in words]
+    if all(suggestions):
+        raise UserError(f"{' '.join(words)}: write {' '.join(map(str, suggestions))}")
+    word = words[suggestions.index(None)]
     near = difflib.get_close_matches(word, options, n=1)
     hint = f"did you mean {options[near[0]]}={near[0]}?" if near else "write key=value, for example model=performer"
-    raise UserError(f"{word}: is no override; {hint}")
+    raise UserError(f"{word}: is not an override; {hint}")
 
 
 def _choice(word: str, options: Mapping[str, str]) -> str | None:
-    """Write ``performer,local`` as ``model=performer,local``; None where no one group has all the names."""
+    """Rewrite ``performer,local`` as ``model=performer,local``; return None if no single group has all the names."""
     groups = {options.get(name) for name in word.split(",")}
     return f"{group}={word}" if len(groups) == 1 and (group := groups.pop()) else None
 
 
-def meant_by(key: str, value: str, known: Iterable[str]) -> str:
-    """Suggest known options for an unknown one: ``train.lr=3e-4``, several joined by "or", or an empty string."""
+def suggest_options(key: str, value: str, known: Iterable[str]) -> str:
+    """Return known options similar to an unknown one: ``train.lr=3e-4``, several joined by "or", or an empty string."""
     same = [option for option in known if _plain(option) == _plain(key)]
     last = _plain(key.rpartition(".")[2])
     same = same or sorted(option for option in known if "." in option and _plain(option.rpartition(".")[2]) == last)
@@ -81,15 +81,15 @@ def meant_by(key: str, value: str, known: Iterable[str]) -> str:
     return " or ".join(same)
 
 
-def for_flag(flag: str, arguments: Sequence[str], known: Iterable[str]) -> str:
-    """The override to write instead of an unknown ``flag`` among a command's arguments."""
+def override_for_flag(flag: str, arguments: Sequence[str], known: Iterable[str]) -> str:
+    """Return the override to use instead of an unknown ``flag`` among a command's arguments, or an empty string."""
     key, value = flag.lstrip("-"), ""
     for place, text in enumerate(arguments):
         if text.partition("=")[0] == flag:
             value = text.partition("=")[2] or next(iter(arguments[place + 1 :]), "")
     value = "" if value.startswith("-") or "=" in value else value
     known = list(known)
-    return f"{key}={value}" if key in known and value else meant_by(key, value, known)
+    return f"{key}={value}" if key in known and value else suggest_options(key, value, known)
 
 
 def _plain(name: str) -> str:

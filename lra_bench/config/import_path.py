@@ -1,4 +1,4 @@
-"""The user's own code, found by imports while it is needed."""
+"""Make the code in the folder of ``--config-dir`` importable."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from lra_bench.contracts import UserError
 
 @contextmanager
 def importable(folder: Path | None) -> Iterator[None]:
-    """The user's folder on the import path while cells are composed."""
+    """Add the folder to the import path inside the context; do nothing if it is None.
+
+    Raises ``UserError`` if the folder does not exist.
+    """
     if folder is None:
         yield
         return

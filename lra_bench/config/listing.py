@@ -1,4 +1,4 @@
-"""What can be chosen, read from the YAML files alone, without composing them."""
+"""List the available options of each group, read from the YAML files without composing them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lra_bench.contracts import UserError
 from .capabilities import mixer_capability, network_capability
 from .groups import GROUPS, option_files
 
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # a hundred files are read
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # faster, as about a hundred files are read
 LISTED = (*GROUPS, "grid")
 PLURALS = {**{f"{group}s": group for group in LISTED}, "hardware": "hardware"}
 
 
 def describe(file: Path) -> str:
-    """The first comment of an option's file that is no directive: its one-line description."""
+    """Return the one-line description of an option: the first comment of its file that is not a directive."""
     for line in file.read_text(encoding="utf-8").splitlines():
         if line.startswith("#") and not line.startswith("# @"):
             return line.lstrip("# ").strip()
@@ -36,18 +36,30 @@ def options(
     family: str | None = None,
     causal: bool = False,
 ) -> list[dict[str, Any]]:
-    """Name and description of each option of a group; ``kind`` in the singular or the plural.
+    """Return name and description of each option of a group.
 
-    With ``declared``, ``family`` or ``causal`` models have their capabilities too, for which a class is loaded if its
-    source does not state them; a model that cannot be loaded has none. ``family`` keeps the models of one family,
-    and ``causal`` those with an exact causal form.
-    Raises ``UserError`` where there is no such group or family, or where the group has none.
+    With ``declared``, ``family`` or ``causal`` each model also has its declared capabilities. A class is imported only
+    if its capabilities cannot be parsed from its source. Models that cannot be loaded have no capabilities.
+
+    Args:
+        kind: Name of the group, in the singular or plural.
+        config_dir: Folder of additional configuration and classes.
+        declared: Whether to add the declared capabilities of models.
+        family: If given, only models of this family are returned.
+        causal: Whether to return only models with an exact causal form.
+
+    Returns:
+        One mapping per option, with the keys ``name``, ``description`` and the capabilities.
+
+    Raises:
+        UserError: If the group or the family does not exist, or ``family`` or ``causal`` is given for another group
+            than models.
     """
     group = PLURALS.get(kind, kind)
     if group not in LISTED:
-        raise UserError(f"list {kind}: there is no such kind of thing{suggest(kind, set(PLURALS))}")
+        raise UserError(f"list {kind}: there is no such group{suggest(kind, set(PLURALS))}")
     if group != "model" and (family is not None or causal):
-        raise UserError(f"{'--causal' if family is None else '--family'}: is for lra-bench list models")
+        raise UserError(f"{'--causal' if family is None else '--family'}: only applies to lra-bench list models")
     files = option_files(group, config_dir)
     rows = [{"name": name, "description": describe(file)} for name, file in files.items()]
     if group != "model" or not (declared or causal or family is not None):
@@ -64,7 +76,7 @@ def options(
 
 
 def by_family(rows: list[dict[str, Any]], config_dir: Path | None = None) -> dict[str, list[dict[str, Any]]]:
-    """Models by their family; those that declare none come last."""
+    """Group models by family, in alphabetical order; models without a family come last."""
     files = option_files("model", config_dir)
     found = {row["name"]: _family(files[row["name"]]) for row in rows}
     names = sorted(set(found.values()), key=lambda name: (not name, name))
@@ -72,7 +84,7 @@ def by_family(rows: list[dict[str, Any]], config_dir: Path | None = None) -> dic
 
 
 def _family(model: Path) -> str:
-    """The family of a model: as its file says, the folder of a class of ours, or as its class declares."""
+    """Return the family of a model: that of its file, the folder of a class of lra-bench, or that of its class."""
     try:
         node, target = _read(model)
     except UserError:
@@ -91,10 +103,10 @@ def _declared(model: Path) -> dict[str, Any]:
 
 
 def capabilities(model: Path) -> dict[str, Any]:
-    """What the system of a model file declares of itself: family, paper, direction, growth and the rest.
+    """Return the declared capabilities of the system of a model file: family, paper, direction, growth and others.
 
-    A file whose options make a system of their own names its ``source``: family, paper and arXiv id. Raises
-    ``UserError`` where the file or its class cannot be loaded.
+    A file whose options define a separate system has a section ``source`` with its family, paper and arXiv id, which
+    replace those of the class. Raises ``UserError`` if the file or its class cannot be loaded.
     """
     node, target = _read(model)
     if "mixer" in node:
@@ -104,7 +116,10 @@ def capabilities(model: Path) -> dict[str, Any]:
 
 
 def _read(model: Path) -> tuple[dict[str, Any], str]:
-    """Read the model section of a model file and the class that it names."""
+    """Return the model section of a model file and the dotted path of its class.
+
+    Raises ``UserError`` if the file names no class.
+    """
     try:
         node = yaml.load(model.read_text(encoding="utf-8"), LOADER)["model"]
         return node, str((node["mixer"] if "mixer" in node else node["network"])["_target_"])

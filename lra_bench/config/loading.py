@@ -1,4 +1,4 @@
-"""Load configurations with Hydra: the files of the chosen groups, and the overrides, as plain dictionaries."""
+"""Load configurations with Hydra from the files of the chosen groups and overrides, as dictionaries."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import UserError
 
-from .groups import chooses, extension_sources
+from .groups import extension_sources, is_group_choice
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
 def by_hydra(overrides: Sequence[str], config_dir: Path | None) -> tuple[dict[str, Any], dict[str, str]]:
-    """The plain configuration of checked overrides, and the choice of each group."""
+    """Return the configuration for checked overrides as dictionaries, and the chosen option of each group.
+
+    Raises ``UserError`` if Hydra or OmegaConf rejects an override or a file cannot be read.
+    """
     from omegaconf.errors import OmegaConfBaseException
 
     unresolved, choices = load_unresolved(overrides, config_dir)
@@ -27,14 +30,17 @@ def by_hydra(overrides: Sequence[str], config_dir: Path | None) -> tuple[dict[st
 
 
 def load_unresolved(overrides: Sequence[str], config_dir: Path | None) -> tuple[DictConfig, dict[str, str]]:
-    """Hydra's configuration of checked overrides, closed to new keys, and the choice of each group."""
+    """Return Hydra's configuration for checked overrides before interpolation, and the chosen option of each group.
+
+    The configuration accepts no new keys. Raises ``UserError`` as ``by_hydra``.
+    """
     from hydra import compose as hydra_compose
     from hydra.errors import HydraException
     from omegaconf import open_dict
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    # Quoted, for a folder's name need not obey Hydra's grammar.
+    # Quote the folders, because their names need not follow Hydra's override grammar.
     sources = ",".join(json.dumps(source, ensure_ascii=False) for source in extension_sources(config_dir))
     search = [f"hydra.searchpath=[{sources}]"] if sources else []
     try:
@@ -45,14 +51,14 @@ def load_unresolved(overrides: Sequence[str], config_dir: Path | None) -> tuple[
     except (HydraException, OmegaConfBaseException, OverflowError) as error:
         raise _mistake(overrides, error) from error
     except (YAMLError, UnicodeDecodeError, OSError, RecursionError) as error:
-        chosen = ", ".join(filter(chooses, overrides))
-        fault = " ".join(str(error).split())  # with file and line, each on a line of its own
+        chosen = ", ".join(filter(is_group_choice, overrides))
+        fault = " ".join(str(error).split())  # the message has several lines, with file and line number
         raise UserError(f"{chosen}: a configuration file cannot be read ({fault})") from error
     return composed, choices
 
 
 def plain(unresolved: DictConfig) -> dict[str, Any]:
-    """A configuration as dictionaries and lists, references followed."""
+    """Return a configuration as dictionaries and lists, with interpolations resolved."""
     from omegaconf import OmegaConf
 
     config = OmegaConf.to_container(unresolved, resolve=True)
@@ -70,5 +76,5 @@ def _first_line(error: BaseException) -> str:
 
 
 def _find_override(overrides: Sequence[str], message: str) -> str:
-    blamed = [text for text in overrides if text.partition("=")[0].lstrip("+") in message]
-    return f"{blamed[0].lstrip('+')}: " if blamed else ""
+    matching = [text for text in overrides if text.partition("=")[0].lstrip("+") in message]
+    return f"{matching[0].lstrip('+')}: " if matching else ""

@@ -1,4 +1,4 @@
-"""The task and the model that a configuration describes."""
+"""Build the task and the model of a configuration."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from .schema import CellConfig
 
 
 def build_task(config: CellConfig) -> Task:
-    """The task of ``config.task``; raises ``UserError`` if an option is unknown or wrong."""
+    """Build the task of ``config.task``. Raises ``UserError`` if an option is unknown or wrong."""
     return build(config.task, Task, "task")  # type: ignore[type-abstract]
 
 
 def build_model(config: CellConfig, spec: TaskSpec) -> Any:
-    """The model of a configuration for a task's ``spec``, seeded by ``config.seed``.
+    """Build the model of a configuration for a task's ``spec``, with parameters initialised from ``config.seed``.
 
-    A model file gives either ``model.mixer``, hosted by the backbone, or ``model.network``, a module of its own.
+    A model file defines either ``model.mixer``, which the backbone contains, or ``model.network``, a complete network
+    that replaces the backbone. Raises ``UserError`` if an option is unknown or wrong.
     """
     import torch
 
     torch.manual_seed(config.seed)
     if config.model.get("network"):
         return build(config.model["network"], torch.nn.Module, "model.network", spec=spec)
-    # The name of a position only steers composition; by now it has become the node ``position``.
+    # The name of a position is only used for composition; its options are in the section ``position``.
     backbone = {name: value for name, value in asdict(config.backbone).items() if name != "position"}
     return build(
         backbone,

@@ -1,6 +1,6 @@
-"""The shape of a configuration: every key that is not a task's, a model's or a position's own, with its default.
+"""The schema of a configuration: all options except those of single tasks, models and positions, with defaults.
 
-A key at its default does not count in a cell's hash, so a new key with a default leaves old hashes alone.
+An option with its default value is not part of a cell's hash, so adding an option does not change existing hashes.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from lra_bench.runtime.hardware import HardwareOptions
 
 @dataclass
 class Backbone:
-    """The sequence model around a mixer; ``_target_`` is its class, ``causal: null`` the task's direction.
+    """Options of the sequence model that contains a mixer; ``_target_`` is its class.
 
-    ``norm`` is ``layer``, ``rms`` or ``batch``; the last is over the real tokens of a batch, which then is computed at
-    once. ``feed_forward: false`` leaves the feed-forward networks out of the blocks.
+    ``causal: null`` means the direction of the task. ``norm`` is ``layer``, ``rms`` or ``batch``. Batch normalisation
+    uses the unpadded tokens of the batch, which is therefore not split into micro-batches. ``feed_forward: false``
+    removes the feed-forward networks from the blocks.
     """
 
     _target_: str | None = None
@@ -41,12 +42,12 @@ class Backbone:
 
 @dataclass
 class Train:
-    """How a model is trained.
+    """Options of training.
 
-    ``optimizer`` and ``schedule`` are names in ``optimization.py``.
-    ``state_lr`` takes the place of the rate that systems allow what decides their states' time (``max_lr`` of their
-    ``optimizer_hints``). In language modelling ``window`` is the length of training windows, by default the task's
-    training length, and validation reads the first ``validation_tokens`` of its split, by default all.
+    ``optimizer`` and ``schedule`` are names in ``optimization.py``. ``state_lr`` replaces the maximum learning rate
+    that models set for the parameters of their state dynamics (``max_lr`` in their ``optimizer_hints``). In language
+    modelling ``window`` is the length of training windows in tokens, by default the training length of the task, and
+    validation uses the first ``validation_tokens`` of its split, by default all.
     """
 
     steps: int = 1000
@@ -68,17 +69,17 @@ class Train:
 
 @dataclass
 class Measure:
-    """What is measured beside the test score.
+    """Options of the measurements in addition to the test score.
 
-    ``speed_lengths: null`` means the device's default lengths, ``extrapolation_variants: null`` all ways to lengthen
-    that the task has, ``extrapolation_knobs: null`` all options that the model declares to be set for evaluation alone
-    (``position.scaling=yarn``), none with ``[]``. In language modelling contexts are compared on the same
-    ``extrapolation_tokens`` of the test split, rounded to whole multiples of the longest context. FLOPs are counted on
-    rows of ``flops_length`` tokens, by default the training length. ``speed_batches`` are
-    the batches of a profile, sizes or ``largest``; null means ``speed_batch_size`` where that is given, else those of
-    the device. A cell's steps are warmed up for ``speed_seconds``, by default two, or ten steps, and timed for at
-    least as long. What a step may take is ``memory_limit_gigabytes``: by default most of a machine's free memory, and
-    all of a card's.
+    ``speed_lengths: null`` means the default lengths of the device. ``extrapolation_variants: null`` means all variants
+    of longer inputs that the task defines. ``extrapolation_knobs: null`` means all options that the model declares as
+    changeable for evaluation only (such as ``position.scaling=yarn``); ``[]`` means none. In language modelling all
+    contexts are scored on the same ``extrapolation_tokens`` tokens of the test split, rounded to multiples of the
+    longest context. FLOPs are counted for sequences of ``flops_length`` tokens, by default the training length.
+    ``speed_batches`` are the batch sizes of a profile, or ``largest``; null means ``speed_batch_size`` if it is set,
+    otherwise the defaults of the device. The step benchmark of a cell is warmed up for ``speed_seconds`` (by default
+    2 s), or ten steps, and timed for at least as long. ``memory_limit_gigabytes`` is the memory limit of a step, by
+    default most of the free memory of the machine, or all memory of a GPU.
     """
 
     speed_lengths: list[int] | None = None
@@ -98,9 +99,10 @@ class Measure:
 
 @dataclass
 class ProtocolOptions:
-    """The rules under which numbers compare; ``next`` is the track to go on to.
+    """Options of the protocol, which defines the rules under which results are comparable.
 
-    With ``tuned`` every cell needs a file of its own under ``tuned``, for task and model.
+    ``next`` is the protocol to use after this one. With ``tuned`` every cell requires a file under ``tuned`` for its
+    task and model.
     """
 
     name: str = "quick"
@@ -110,7 +112,10 @@ class ProtocolOptions:
 
 @dataclass
 class TrackerOptions:
-    """Where runs are mirrored; ``mode: null`` means online with an account, offline without."""
+    """Options of the tracker that receives a copy of each run.
+
+    ``mode: null`` means online if an account is configured, otherwise offline.
+    """
 
     name: str = "wandb"
     project: str = "lra-bench"
@@ -119,11 +124,12 @@ class TrackerOptions:
 
 @dataclass
 class LauncherOptions:
-    """Who starts the cells: ``local``, on this machine, or ``slurm``, on a cluster.
+    """Options of the launcher: ``local`` runs cells on this machine, ``slurm`` submits them to a cluster.
 
-    ``workers`` cells run at once on this machine, each with cores, and cards, of its own. The others are of Slurm: what
-    ``sbatch`` is asked for, for each cell; ``cpus`` and ``gpus`` are by default those that the hardware needs, and at
-    most ``at_once`` cells run at a time. ``cluster: local`` runs the same jobs on this machine, without Slurm.
+    ``workers`` is the number of cells that run at the same time on this machine, each with its own cores and GPUs. The
+    other options apply to ``slurm`` and are requested from ``sbatch`` for each cell. ``cpus`` and ``gpus`` default to
+    the needs of the hardware options. At most ``at_once`` cells run at the same time. ``cluster: local`` runs the same
+    jobs on this machine, without Slurm.
     """
 
     name: str = "local"
@@ -141,7 +147,7 @@ class LauncherOptions:
 
 @dataclass
 class CellConfig:
-    """The configuration of one cell; ``task``, ``model`` and ``position`` hold the options of their classes."""
+    """The configuration of one cell; ``task``, ``model`` and ``position`` contain the options of their classes."""
 
     seed: int = 0
     task: dict[str, Any] = field(default_factory=dict)

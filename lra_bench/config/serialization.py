@@ -1,4 +1,4 @@
-"""Configurations as plain dictionaries, for records, child processes and hashes, and back."""
+"""Convert configurations to dictionaries, for records, subprocesses and hashes, and back."""
 
 from __future__ import annotations
 
@@ -18,21 +18,23 @@ Options = TypeVar("Options")
 
 REQUIRED = ("seed", "task", "model", "position", "backbone", "train", "measure", "hardware")
 CLOSED = ("backbone", "hardware")
-"""Sections that decide what is built and where it runs: an option that they do not have is refused, not ignored."""
+"""Sections in which an unknown option is an error, because they determine what is built and where it runs."""
+
 SCALARS = (bool, int, float, str)
 SHOWN_CHARACTERS = 60
 
 
 def as_dict(config: CellConfig) -> dict[str, Any]:
-    """The configuration as dictionaries and lists, in the order of the schema."""
+    """Return the configuration as dictionaries and lists, in the order of the schema."""
     return asdict(config)
 
 
 def from_dict(raw: Mapping[str, Any]) -> CellConfig:
-    """The configuration of ``as_dict``, also of an older version: missing options have their defaults.
+    """Build a configuration from the output of ``as_dict``, also from that of an older version of lra-bench.
 
-    Raises ``UserError`` if a section among ``REQUIRED`` is missing, if a value is of another type or out of bounds, and
-    if a section among ``CLOSED`` has an unknown option. Unknown options of other sections are ignored.
+    Missing options get their defaults. Unknown options are ignored, except in the sections of ``CLOSED``. Raises
+    ``UserError`` if a section of ``REQUIRED`` is missing, a value has a wrong type or is out of bounds, or a section
+    of ``CLOSED`` has an unknown option.
     """
     if missing := [name for name in REQUIRED if name not in raw]:
         raise UserError(f"the configuration has no section {missing[0]}")
@@ -46,7 +48,7 @@ def from_dict(raw: Mapping[str, Any]) -> CellConfig:
 
 
 def options_from(cls: Callable[..., Options], raw: Any, section: str) -> Options:
-    """One section of a configuration; raises ``UserError`` as ``from_dict``, which alone checks bounds."""
+    """Build one section of a configuration. Raises ``UserError`` as ``from_dict``, but does not check bounds."""
     _checked(dict[str, Any], raw, section)
     hints = _hints(cls)
     if section in CLOSED and (unknown := [name for name in raw if name not in hints]):
@@ -60,10 +62,10 @@ def _hints(cls: Any) -> dict[str, Any]:
 
 
 def _checked(hint: Any, value: Any, option: str) -> Any:
-    """``value``, which must be of the type ``hint``."""
+    """Return ``value``; raise ``UserError`` if it does not have the type ``hint``."""
     if not _fits(value, hint):
-        wanted = hint.__name__ if hint in SCALARS else str(hint).replace("typing.", "")
-        raise UserError(f"{option}={str(value)[:SHOWN_CHARACTERS]!r}: must be {wanted}")
+        expected = hint.__name__ if hint in SCALARS else str(hint).replace("typing.", "")
+        raise UserError(f"{option}={str(value)[:SHOWN_CHARACTERS]!r}: must be {expected}")
     return value
 
 

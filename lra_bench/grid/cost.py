@@ -1,4 +1,4 @@
-"""What cells will cost, by what earlier ones have taken."""
+"""Estimate the duration of cells from earlier records."""
 
 from __future__ import annotations
 
@@ -19,27 +19,28 @@ from .status import UNRESOLVED, Planned, measured_here, place_of
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of a cell, None where no record tells, and what they were taken from."""
+    """Estimated duration of a cell in seconds (None without a suitable record) and the source of the estimate."""
 
     seconds: float | None
     source: str
 
     def __str__(self) -> str:
-        """In few words, for a table."""
-        return "unknown" if self.seconds is None else f"{told(self.seconds)} ({self.source})"
+        """Return a short text for a table."""
+        return "unknown" if self.seconds is None else f"{format_duration(self.seconds)} ({self.source})"
 
 
 def estimates(planned: Sequence[Planned], results: Path) -> list[Estimate]:
-    """The cost of each cell, from finished records of its task on its hardware under ``results``."""
-    known = {task: list(_finished(results, task)) for task in {each.cell.key.task for each in planned}}
-    return [estimate(each.cell, known[each.cell.key.task]) for each in planned]
+    """Return the estimated duration of each cell, from finished records of its task on its hardware in ``results``."""
+    by_task = {task: list(_finished(results, task)) for task in {each.cell.key.task for each in planned}}
+    return [estimate(each.cell, by_task[each.cell.key.task]) for each in planned]
 
 
 def estimate(cell: Cell, records: Iterable[Record]) -> Estimate:
-    """The median over the nearest of ``records``: of the same settings, else model, else of any model.
+    """Return the median duration over the most similar of ``records``.
 
-    Only records of the cell's own task and protocol on this machine count. Steps and batch size scale the time of
-    training, the rest stays.
+    Records of the same settings are preferred, then records of the same model, then those of any model. Only records
+    of the cell's task and protocol on this machine count. The training time is scaled to the cell's steps and batch
+    size; the rest of the duration is not scaled.
     """
     key = cell.key
     here = [
@@ -60,35 +61,36 @@ def estimate(cell: Cell, records: Iterable[Record]) -> Estimate:
 
 
 def summary(planned: Sequence[Planned], found: Sequence[Estimate]) -> str:
-    """One sentence on what all of them will take together."""
+    """Return one sentence with the estimated duration of all cells together."""
     known = [each.seconds for each in found if each.seconds is not None]
     missing = f"; unknown for {len(found) - len(known)}" if len(known) < len(found) else ""
     if not known:
         return (
-            f"{len(found)} cells to run; their cost is unknown, since this machine has no record of their tasks under "
-            "their protocol."
+            f"{len(found)} cells to run; their duration is unknown, because there is no record of their tasks and "
+            "protocol on this machine."
         )
     launcher = planned[0].cell.config.launcher
     workers = launcher.workers or 1
     total = sum(known) / min(workers, len(found))
-    together = "added up" if launcher.name == "slurm" else "one after the other"
-    at_once = f"{workers} at once" if workers > 1 else together
-    return f"{len(found)} cells to run: about {told(total)}, {at_once}{missing}."
+    one_worker = "in total" if launcher.name == "slurm" else "sequentially"
+    mode = f"{workers} at a time" if workers > 1 else one_worker
+    return f"{len(found)} cells to run: about {format_duration(total)}, {mode}{missing}."
 
 
-def told(seconds: float) -> str:
-    """A duration as it is said: ``40 s``, ``12 min``, ``3.4 h``."""
+def format_duration(seconds: float) -> str:
+    """Format a duration in its unit: ``40 s``, ``12 min``, ``3.4 h``."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
 
 
 def _finished(results: Path, task: str) -> Iterable[Record]:
+    """Yield the records of a task with status ok and a duration; unreadable records are left out."""
     for path in sorted((results / store.RUNS / task).glob("*/*/*/seed*.json")):
         try:
             record = store.load(path)
         except UserError:
-            continue  # results check says what is wrong with it
+            continue  # lra-bench results check reports the error
         if record.status == "ok" and record.wall_seconds is not None:
             yield record
 
@@ -104,6 +106,7 @@ def _settings(key: CellKey) -> tuple[str, str, str]:
 
 
 def _scaled(record: Record, cell: Cell) -> float:
+    """Return the duration of a record in seconds, its training time scaled to the steps and batch size of a cell."""
     assert record.wall_seconds is not None
     training = (record.training or {}).get("train_seconds") or 0.0
     before, now = record.config.get("train", {}), cell.config.train

@@ -1,4 +1,4 @@
-"""Run the cells of a plan that must run; record those that cannot."""
+"""Run the cells of a plan that must run, and write a record for incompatible ones."""
 
 from __future__ import annotations
 
@@ -17,39 +17,42 @@ from .status import RERUN, UNRESOLVED, Planned
 
 
 def execute(planned: Sequence[Planned], results: Path, rerun: str = "never") -> Iterator[Outcome]:
-    """Run the cells that want it on this machine; yields each with its record and its exit code.
+    """Run the cells that must run on this machine and yield every cell with its record and its exit code.
 
-    ``rerun`` is one of ``RERUN``. A cell whose input is wrong yields code 2 and no record; the others go on. Ctrl-C
-    ends the iteration after running cells have written their checkpoints.
+    ``rerun`` is one of ``RERUN``. A cell with wrong input is yielded with exit code 2 and without a record; the other
+    cells still run. Ctrl-C ends the iteration after running cells have written their checkpoints.
     """
-    wanted = []
+    to_run = []
     for each, record in partition(planned, results, rerun):
         if record is None:
-            wanted.append(each)
+            to_run.append(each)
         else:
             yield each, record, exit_code(record.status)
-    if wanted:
-        yield from local_pool.run(wanted, results, rerun)
+    if to_run:
+        yield from local_pool.run(to_run, results, rerun)
 
 
 def partition(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[tuple[Planned, Record | None]]:
-    """Each cell with the record that stands, or None where it wants to be run; incompatible ones are recorded."""
+    """Yield each cell with its existing record, or with None if it must run; write a record for incompatible cells."""
     store.check_writable(results)
     for each in planned:
         if each.status == "incompatible" and each.cell.key.hardware != UNRESOLVED:
             yield each, write_placeholder_record(each.cell, each.attempt, results, "incompatible", each.reason)
         else:
-            yield each, None if wants_run(each, rerun) or each.record is None else each.record
+            yield each, None if must_run(each, rerun) or each.record is None else each.record
 
 
-def wants_run(planned: Planned, rerun: str) -> bool:
-    """Whether a cell is to be run."""
+def must_run(planned: Planned, rerun: str) -> bool:
+    """Return whether a cell must run."""
     return planned.status == "to run" or planned.status in RERUN[rerun]
 
 
 def submits(planned: Sequence[Planned]) -> bool:
-    """Whether the cells are for Slurm; ``UserError`` where only some are."""
+    """Return whether the cells are to be submitted to Slurm.
+
+    Raises ``UserError`` if the cells use different launchers.
+    """
     launchers = {each.cell.config.launcher.name for each in planned}
     if len(launchers) > 1:
-        raise UserError("launcher: is one for all cells of a grid")
+        raise UserError("launcher: the cells of a grid use different launchers; choose one for all")
     return launchers == {"slurm"}

@@ -1,4 +1,4 @@
-"""From overrides with lists to one list of single values per cell."""
+"""Expand overrides with lists of values to one list of overrides per cell."""
 
 from __future__ import annotations
 
@@ -10,32 +10,33 @@ from typing import Any
 
 from lra_bench.build import suggest
 from lra_bench.config.groups import GROUPS, option_files
-from lra_bench.config.hints import check_words
+from lra_bench.config.hints import check_bare_words
 from lra_bench.contracts import UserError
 
 
 def expand(overrides: Sequence[str], config_dir: Path | None = None) -> list[list[str]]:
-    """Overrides with comma lists, ranges, ``model=ALL`` and ``grid=NAME`` as one list of single values per cell.
+    """Expand comma lists, ranges, ``model=ALL`` and ``grid=NAME`` to one list of single-valued overrides per cell.
 
-    A grid's file has ``parts``, each a grid of its own: a mapping of options to values, or to lists of values. ``all``
-    holds in every part. What the user says beside it takes the place of what the file says of the same option.
+    The file of a grid contains ``parts``. Each part is a separate grid: a mapping of options to values or lists of
+    values. Options under ``all`` apply to every part. Overrides on the command line replace those of the file.
+    Raises ``UserError`` if an override or the file of a grid cannot be parsed.
     """
-    check_words(overrides, config_dir)
+    check_bare_words(overrides, config_dir)
     named = [text for text in overrides if text.partition("=")[0] == "grid"]
     if not named:
         return _expanded(overrides, config_dir)
     own = [text for text in overrides if text not in named]
-    said = {text.partition("=")[0].lstrip("+") for text in own}
+    overridden = {text.partition("=")[0].lstrip("+") for text in own}
     cells = []
     for name in (each for text in named for each in text.partition("=")[2].split(",")):
         for part in _parts(name, config_dir):
-            kept = [text for key, text in part.items() if key not in said]
+            kept = [text for key, text in part.items() if key not in overridden]
             cells += _expanded([*kept, *own], config_dir)
     return cells
 
 
 def _parts(name: str, config_dir: Path | None) -> Iterator[dict[str, str]]:
-    """Of each part of a grid's file its overrides by their options."""
+    """Yield the overrides of each part of a grid's file, by option."""
     import yaml
 
     files = option_files("grid", config_dir)
@@ -48,19 +49,22 @@ def _parts(name: str, config_dir: Path | None) -> Iterator[dict[str, str]]:
         raise UserError(f"grid={name}: {files[name]} cannot be read ({fault})") from error
     common, parts = (node.get("all") or {}, node.get("parts")) if isinstance(node, Mapping) else ({}, None)
     if not isinstance(parts, list) or not all(isinstance(part, Mapping) for part in (common, *parts)):
-        raise UserError(f"grid={name}: {files[name]} has no parts, a list of mappings of options to values")
+        raise UserError(
+            f"grid={name}: {files[name]} has no parts; they must be a list of mappings from options to values"
+        )
     for part in parts:
-        yield {str(key): f"{key}={_spelt(value)}" for key, value in {**common, **part}.items()}
+        yield {str(key): f"{key}={_as_text(value)}" for key, value in {**common, **part}.items()}
 
 
-def _spelt(value: Any) -> str:
-    """A value of a grid's file as on the command line; of a list, one value after the other."""
+def _as_text(value: Any) -> str:
+    """Return a value of a grid's file as command-line text; the values of a list are joined with commas."""
     if isinstance(value, list):
-        return ",".join(map(_spelt, value))
+        return ",".join(map(_as_text, value))
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def _expanded(overrides: Sequence[str], config_dir: Path | None) -> list[list[str]]:
+    """Return the Cartesian product of the values of all overrides. Raises ``UserError`` if one cannot be parsed."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 

@@ -1,4 +1,4 @@
-"""Run cells on this machine, in turn or several at once, each on cores of its own."""
+"""Run cells on this machine, sequentially or several at a time, each with its own CPU cores and GPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lra_bench.cells.cell import already_completed, exit_code
 from lra_bench.cells.locks import reserve
 from lra_bench.cells.subprocess import INTERRUPTED, CellProcess
 from lra_bench.contracts import UserError
-from lra_bench.progress import Tell, bar, say
+from lra_bench.progress import ProgressCallback, bar, say
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import Record
@@ -28,9 +28,11 @@ from .status import Planned
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-LOOK_SECONDS = 0.1
-OTHERS_SECONDS = 2.0
-"""How often to look whether a cell that another process measures is free."""
+POLL_SECONDS = 0.1
+"""Interval in seconds between two checks whether a running cell has ended."""
+
+LOCKED_POLL_SECONDS = 2.0
+"""Interval in seconds between two checks whether a cell that another process measures has become free."""
 
 Outcome = tuple[Planned, Record | None, int]
 """A cell, its record, and the exit code of its process."""
@@ -38,6 +40,8 @@ Outcome = tuple[Planned, Record | None, int]
 
 @dataclass
 class _Running:
+    """A running cell, with its allocation, its process and the lock that reserves it."""
+
     planned: Planned
     allocation: Allocation
     process: CellProcess
@@ -45,53 +49,55 @@ class _Running:
 
 
 def run(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[Outcome]:
-    """Run cells and yield each as it ends, also those that another process has measured meanwhile.
+    """Run cells and yield each as it ends, including cells that another process has measured in the meantime.
 
-    A cell that another process is measuring is left for the end. SIGINT and SIGTERM let running cells end their step
-    and write a checkpoint, then raise ``KeyboardInterrupt``. A later SIGTERM has them stop without ending their step, a
-    second SIGINT kills them; either way their records are written first. A third SIGINT raises at once.
+    A cell that another process is measuring is moved to the end of the queue. After a first SIGINT or SIGTERM, running
+    cells finish their step and write a checkpoint, then ``KeyboardInterrupt`` is raised. A later SIGTERM stops them
+    without finishing the step; a second SIGINT kills them. In both cases their records are written first. A third
+    SIGINT raises ``KeyboardInterrupt`` immediately.
     """
     waiting, free, running = deque(planned), deque(_allocations(planned)), list[_Running]()
-    alone, asked, patient = free[0].alone, signal.SIGINT, False
+    single, stop_signal, wait_reported = free[0].whole_machine, signal.SIGINT, False
 
     def stop(number: int) -> None:
-        """Pass the request on as SIGINT, which a cell that the terminal has told already takes for the same one."""
+        """Forward the request as SIGINT; a cell that already received Ctrl-C from the terminal counts it only once."""
         waiting.clear()
         for each in running:
             each.process.stop(signal.SIGINT)
-        if running and not alone:
-            say("Cells end their step and write a checkpoint; Ctrl-C again kills them.")
+        if running and not single:
+            say("Running cells finish their step and write a checkpoint; press Ctrl-C again to kill them.")
 
     def stop_now(number: int) -> None:
-        nonlocal asked
-        if asked == signal.SIGKILL and number == signal.SIGINT:
+        """Handle a second or later signal: SIGTERM stops the cells without finishing the step, SIGINT kills them."""
+        nonlocal stop_signal
+        if stop_signal == signal.SIGKILL and number == signal.SIGINT:
             raise KeyboardInterrupt
-        if asked != signal.SIGKILL:
-            asked = signal.SIGKILL if number == signal.SIGINT else signal.SIGTERM
+        if stop_signal != signal.SIGKILL:
+            stop_signal = signal.SIGKILL if number == signal.SIGINT else signal.SIGTERM
         for each in running:
-            each.process.stop(asked)
+            each.process.stop(stop_signal)
 
-    with deferred(stop, stop_now) as stopped, _bar(len(planned), alone) as advance:
+    with deferred(stop, stop_now) as stopped, _bar(len(planned), single) as advance:
         try:
             while waiting or running:
-                while free and (taken := _next(waiting, results)) is not None:
-                    each, reserved = taken
+                while free and (acquired := _take_next(waiting, results)) is not None:
+                    each, reserved = acquired
                     record = store.find(each.cell.key, results)
                     if record is not None and already_completed(record, each.attempt):
                         reserved.release()
                         advance(1)
                         yield each, record, exit_code(record.status)
                         continue
-                    if alone and len(planned) > 1:
+                    if single and len(planned) > 1:
                         say(f"[{len(planned) - len(waiting)}/{len(planned)}] {each.cell.key}")
                     allocation = free.popleft()
                     process = start(each, results, allocation, each.restarts(rerun))
                     running.append(_Running(each, allocation, process, reserved))
-                    if stopped() and not process.asked:
-                        process.stop(asked)
-                if waiting and not running and not patient:
+                    if stopped() and not process.stop_requested:
+                        process.stop(stop_signal)
+                if waiting and not running and not wait_reported:
                     say(f"{len(waiting)} cells are being measured by another process; waiting for them.")
-                    patient = True
+                    wait_reported = True
                 advance(0, ", ".join(_name(each.planned) for each in running))
                 ended = [each for each in running if each.process.poll() is not None]
                 for done in ended:
@@ -100,31 +106,34 @@ def run(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[Outco
                     free.append(done.allocation)
                     advance(1)
                     yield (outcome := _outcome(done))
-                    if alone and outcome[2] == INTERRUPTED:
+                    if single and outcome[2] == INTERRUPTED:
                         raise KeyboardInterrupt
                 if not ended:
-                    time.sleep(LOOK_SECONDS if running else OTHERS_SECONDS)
+                    time.sleep(POLL_SECONDS if running else LOCKED_POLL_SECONDS)
         finally:
-            for each_left in running:
-                each_left.process.kill()
+            for each_running in running:
+                each_running.process.kill()
         if stopped():
             raise KeyboardInterrupt
 
 
 def _allocations(planned: Sequence[Planned]) -> list[Allocation]:
-    """The share of each worker, which cells of one hardware alone have in common."""
+    """Return the allocation of each worker.
+
+    Raises ``UserError`` if the cells use different hardware or numbers of workers.
+    """
     first, *others = {tuple(allocations(each.cell.config)): None for each in planned}
     if others:
         workers = planned[0].cell.config.launcher.workers
         raise UserError(
-            f"launcher.workers={workers}: cells of different hardware or workers cannot share a machine; "
-            "run them one after the other"
+            f"launcher.workers={workers}: cells with different hardware or numbers of workers cannot run in one pool; "
+            "run them with separate commands"
         )
     return list(first)
 
 
-def _next(waiting: deque[Planned], results: Path) -> tuple[Planned, BaseFileLock] | None:
-    """The first cell that no other process has, taken out of ``waiting``, and the right to it; None without one."""
+def _take_next(waiting: deque[Planned], results: Path) -> tuple[Planned, BaseFileLock] | None:
+    """Remove the first cell that no other process measures from ``waiting``; return it with its lock, or None."""
     for _ in range(len(waiting)):
         each = waiting.popleft()
         if (reserved := reserve(each.cell.key, results)) is not None:
@@ -133,12 +142,12 @@ def _next(waiting: deque[Planned], results: Path) -> tuple[Planned, BaseFileLock
     return None
 
 
-def _bar(total: int, alone: bool) -> AbstractContextManager[Tell]:
-    """A bar over cells; none where one cell at a time shows bars of its own."""
-    return nullcontext(_quiet) if alone else bar(total, "Measuring", unit="cells")
+def _bar(total: int, single: bool) -> AbstractContextManager[ProgressCallback]:
+    """Return a progress bar over cells, or no bar if cells run sequentially, because each cell shows its own bars."""
+    return nullcontext(_no_bar) if single else bar(total, "Measuring", unit="cells")
 
 
-def _quiet(n: int, doing: str = "", /) -> None:
+def _no_bar(n: int, doing: str = "", /) -> None:
     pass
 
 
@@ -148,25 +157,27 @@ def _name(planned: Planned) -> str:
 
 
 def _outcome(ended: _Running) -> Outcome:
+    """Return the outcome of a cell that has ended; report a failure if its output went to a log."""
     key = ended.planned.cell.key
     record, code = ended.process.outcome()
-    if code not in (0, INTERRUPTED) and not ended.allocation.alone:
+    if code not in (0, INTERRUPTED) and not ended.allocation.whole_machine:
         reason = record.reason if record is not None else next(reversed(ended.process.last_lines), "")
         say(f"{key}: {reason} ({log_file(key)})")
     return ended.planned, record, code
 
 
 def start(planned: Planned, results: Path, allocation: Allocation, anew: bool) -> CellProcess:
-    """Start a cell in a fresh process, with the user's folder on its import path.
+    """Start a cell in a new process, with the folder of ``--config-dir`` on its import path.
 
-    One that is ``alone`` has the terminal; of several each writes to its own log, and Ctrl-C reaches it through us.
+    With an allocation of the whole machine the process writes to the terminal. Otherwise it writes to its own log, and
+    this process forwards Ctrl-C to it. With ``anew`` checkpoints of earlier attempts are ignored.
     """
-    with nullcontext() if allocation.alone else _log(planned) as log:
-        return CellProcess(planned.cell, planned.attempt, results, anew, allocation.cores, allocation.cards, log)
+    with nullcontext() if allocation.whole_machine else _log(planned) as log:
+        return CellProcess(planned.cell, planned.attempt, results, anew, allocation.cores, allocation.visible_gpus, log)
 
 
 def _log(planned: Planned) -> IO[str]:
-    """The cell's log, emptied."""
+    """Open the cell's log for writing; its previous content is discarded."""
     path = log_file(planned.cell.key)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -176,7 +187,7 @@ def _log(planned: Planned) -> IO[str]:
 
 
 def log_file(key: CellKey) -> Path:
-    """Where a cell says what it does when others run beside it: under the cache, by its key."""
+    """Return the path, under the cache, of the log that a cell writes when several cells run at the same time."""
     from lra_bench.data.cache import Cache
 
     return Cache().root / "logs" / key.file("log")

@@ -1,4 +1,4 @@
-"""From overrides to cells, each with its status."""
+"""Plan cells: compose each cell that the overrides name and determine its status."""
 
 from __future__ import annotations
 
@@ -31,10 +31,18 @@ def plan(
     arrived: bool = False,
     cache: PlanCache | None = None,
 ) -> list[Planned]:
-    """Every cell that the overrides name, once, with its status against what lies under ``results``.
+    """Compose the cells that the overrides name and determine their status.
 
-    A cell that is submitted has its hardware in its key only if it has ``arrived``. Plans that share a ``cache`` build
-    each task once between them.
+    Args:
+        overrides: Overrides of the command line, which may contain lists of values and grids.
+        results: The results folder, in which records of the cells are looked up.
+        config_dir: Folder of additional configuration and classes.
+        arrived: Whether this process is the job of a submitted cell. Only then does the key of a submitted cell
+            contain its hardware.
+        cache: Cache of tasks. Calls that share a cache build each task once.
+
+    Returns:
+        The cells without duplicates, each with its status and its record.
     """
     planned: dict[CellKey, Planned] = {}
     with importable(config_dir), configuration.hydra_context():
@@ -51,14 +59,14 @@ def plan(
 
 
 class PlanCache:
-    """Tasks, with the fingerprints of their data, and hardware names of planned cells, each found once."""
+    """Cache of task specifications, data fingerprints and hardware names of planned cells."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, tuple[TaskSpec, str]] = {}
         self._slugs: dict[str, str] = {}
 
     def task(self, config: CellConfig) -> tuple[TaskSpec, str]:
-        """The task's spec and the fingerprint of its data."""
+        """Return the specification of the task and the fingerprint of its data."""
         name = json.dumps(config.task, sort_keys=True)
         if name not in self._tasks:
             task = build_task(config)
@@ -66,7 +74,7 @@ class PlanCache:
         return self._tasks[name]
 
     def slug(self, config: CellConfig) -> str:
-        """The hardware's short name."""
+        """Return the short name of the hardware."""
         name = json.dumps(asdict(config.hardware))
         if name not in self._slugs:
             self._slugs[name] = slug(config.hardware)
@@ -74,6 +82,7 @@ class PlanCache:
 
 
 def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path | None, arrived: bool) -> Cell:
+    """Check a composed configuration and return its cell, with its key."""
     config, hardware = composed.config, UNRESOLVED
     check_launcher(config.launcher)
     configuration.check_tuned(composed, config_dir)

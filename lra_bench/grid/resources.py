@@ -1,4 +1,4 @@
-"""CPU cores and GPUs of each cell, and of each worker when several cells run at once."""
+"""CPU and GPU allocation per cell, and per worker if several cells run at the same time."""
 
 from __future__ import annotations
 
@@ -19,91 +19,92 @@ OPTIONS_OF = {
 
 @dataclass(frozen=True)
 class Allocation:
-    """The cores that a cell may use, None for all, and its cards as ``CUDA_VISIBLE_DEVICES`` has them, None for all.
+    """The CPU cores and GPUs that a cell may use.
 
-    ``alone`` tells the one share that is the whole machine.
+    ``visible_gpus`` is a value of ``CUDA_VISIBLE_DEVICES``. None means all cores or all GPUs. ``whole_machine`` is True
+    if only one cell runs at a time.
     """
 
     cores: tuple[int, ...] | None = None
-    cards: str | None = None
-    alone: bool = True
+    visible_gpus: str | None = None
+    whole_machine: bool = True
 
 
 def with_own_threads(config: CellConfig) -> CellConfig:
-    """A configuration whose threads are those of the share of the cores that the launcher gives a cell.
+    """Return the configuration with the number of threads that fits the cores that the launcher allocates to a cell.
 
-    Raises ``UserError`` where cells at once would have more threads, or cards, than there are.
+    Raises ``UserError`` if all workers together need more cores, threads or GPUs than are available.
     """
     launcher, hardware = config.launcher, config.hardware
     if launcher.name == "slurm":
-        return _of_cores(config, cores_of(config))
+        return _with_threads_for(config, cores_of(config))
     workers = launcher.workers or 1
     if workers == 1:
         return config
     cores = usable_cpus()
     if workers > cores:
-        raise UserError(f"launcher.workers={workers}: this machine has {cores} usable cores; lower it")
+        raise UserError(f"launcher.workers={workers}: this machine has {cores} usable cores; lower launcher.workers")
     if on_cpu(hardware):
-        return _of_cores(config, cores // workers)
+        return _with_threads_for(config, cores // workers)
     if hardware.strategy != "none" and hardware.processes is None:
-        raise UserError(f"launcher.workers={workers}: say how many cards each cell gets; set hardware.processes")
-    cards = len(_visible_cards())
-    if workers * processes_of(hardware) > cards:
+        raise UserError(f"launcher.workers={workers}: the number of GPUs per cell is not set; set hardware.processes")
+    available = len(_visible_gpus())
+    if workers * processes_of(hardware) > available:
         raise UserError(
-            f"launcher.workers={workers}: cells on one card would slow each other, and {workers} cells of "
-            f"{processes_of(hardware)} want more than the {cards} there are; lower it"
+            f"launcher.workers={workers}: {workers} cells need {workers * processes_of(hardware)} GPUs, "
+            f"{available} are available; lower launcher.workers"
         )
     return config
 
 
 def allocations(config: CellConfig) -> list[Allocation]:
-    """The share of each worker of the local launcher."""
+    """Return the allocation of each worker of the local launcher."""
     workers = config.launcher.workers or 1
     if workers == 1:
         return [Allocation()]
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    cards = [] if on_cpu(config.hardware) else _visible_cards()
-    own, each = len(cores) // workers, 0 if not cards else processes_of(config.hardware)
+    visible = [] if on_cpu(config.hardware) else _visible_gpus()
+    cores_each, gpus_each = len(cores) // workers, 0 if not visible else processes_of(config.hardware)
     return [
         Allocation(
-            cores=tuple(cores[number * own : (number + 1) * own]) or None,
-            cards=",".join(cards[number * each : (number + 1) * each]) if cards else None,
-            alone=False,
+            cores=tuple(cores[number * cores_each : (number + 1) * cores_each]) or None,
+            visible_gpus=",".join(visible[number * gpus_each : (number + 1) * gpus_each]) if visible else None,
+            whole_machine=False,
         )
         for number in range(workers)
     ]
 
 
 def cores_of(config: CellConfig) -> int:
-    """The cores that a submitted cell gets: those asked for, else one for each thread."""
+    """Return the number of cores of a submitted cell: ``launcher.cpus`` if set, otherwise one per thread."""
     hardware = config.hardware
     return int(config.launcher.cpus or (hardware.threads or 1) * _processes(hardware))
 
 
-def cards_of(config: CellConfig) -> int:
-    """The cards that a submitted cell gets: those asked for, else one for each process.
+def gpus_of(config: CellConfig) -> int:
+    """Return the number of GPUs of a submitted cell: ``launcher.gpus`` if set, otherwise one per process.
 
-    Raises ``UserError`` where the options leave it open.
+    Raises ``UserError`` if the options do not determine the number.
     """
-    hardware, asked = config.hardware, config.launcher.gpus
+    hardware, requested = config.hardware, config.launcher.gpus
     if hardware.device == "auto":
-        raise UserError("hardware=auto: a submitted cell must say what it needs; choose hardware=cpu or hardware=cuda")
+        raise UserError("hardware=auto: a submitted cell needs an explicit device; set hardware=cpu or hardware=cuda")
     if hardware.device == "cpu":
-        return int(asked or 0)
-    if hardware.strategy != "none" and not (asked or hardware.processes):
-        raise UserError(f"hardware.strategy={hardware.strategy}: say how many cards; set hardware.processes")
-    return int(asked or _processes(hardware))
+        return int(requested or 0)
+    if hardware.strategy != "none" and not (requested or hardware.processes):
+        raise UserError(f"hardware.strategy={hardware.strategy}: the number of GPUs is not set; set hardware.processes")
+    return int(requested or _processes(hardware))
 
 
 def _processes(hardware: HardwareOptions) -> int:
-    """The processes of a cell as far as options tell, without a look at this machine."""
+    """Return the number of processes of a cell according to its options, independent of this machine."""
     if hardware.strategy == "none":
         return 1
     return int(hardware.processes or CPU_PROCESSES)
 
 
 def check_launcher(launcher: LauncherOptions) -> None:
-    """Raise ``UserError`` where an option is set that the chosen launcher has no use for."""
+    """Raise ``UserError`` if the launcher is unknown or an option of another launcher is set."""
     if launcher.name not in LAUNCHERS:
         raise UserError(f"launcher.name={launcher.name}: choose {' or '.join(LAUNCHERS)}")
     for other, names in OPTIONS_OF.items():
@@ -114,21 +115,24 @@ def check_launcher(launcher: LauncherOptions) -> None:
                 )
 
 
-def _of_cores(config: CellConfig, cores: int) -> CellConfig:
-    """The configuration with threads for so many cores, unless it says how many."""
+def _with_threads_for(config: CellConfig, cores: int) -> CellConfig:
+    """Return the configuration with one thread per core and process, unless ``hardware.threads`` is set.
+
+    Raises ``UserError`` if the processes have more threads than ``cores``.
+    """
     hardware = config.hardware
     processes = processes_of(hardware)
     threads = hardware.threads or max(1, cores // processes)
     if threads * processes > cores:
         raise UserError(
-            f"hardware.threads={threads}: {processes} x {threads} threads are more than the {cores} cores of a cell; "
-            f"lower it, or launcher.workers, or raise launcher.cpus"
+            f"hardware.threads={threads}: {processes} x {threads} threads exceed the {cores} cores of a cell; "
+            f"lower hardware.threads or launcher.workers, or raise launcher.cpus"
         )
     return replace(config, hardware=replace(hardware, threads=threads))
 
 
-def _visible_cards() -> Sequence[str]:
-    """The cards as ``CUDA_VISIBLE_DEVICES`` names them."""
+def _visible_gpus() -> Sequence[str]:
+    """Return the visible GPUs by the names that ``CUDA_VISIBLE_DEVICES`` uses for them."""
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named:
         return named.split(",")

@@ -1,4 +1,4 @@
-"""Whole cells of two processes: their record, and how they end when something goes wrong."""
+"""Cells of two processes: their records, and their status after a failure."""
 
 import os
 import signal
@@ -42,7 +42,7 @@ class Breaking(BagOfTokens):
 
 
 def ranks(folder: Folder) -> dict[int, int]:
-    """The processes of the group that runs in ``folder``, by rank."""
+    """Return the process ids of the process group that runs in ``folder``, by rank."""
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -55,7 +55,7 @@ def ranks(folder: Folder) -> dict[int, int]:
 
 
 @pytest.mark.slow
-def test_a_cell_of_two_processes(tmp_path):
+def test_a_cell_of_two_processes_writes_a_complete_record(tmp_path):
     folder = Folder(tmp_path)
     printed = folder.run(*TOGETHER, "model=routing").stderr
     assert "Traceback" not in printed and "Warning" not in printed
@@ -75,7 +75,7 @@ def test_a_cell_of_two_processes(tmp_path):
 @pytest.mark.slow
 def test_a_killed_rank_ends_its_cell_within_a_minute_and_the_next_one_runs(tmp_path):
     folder = Folder(tmp_path)
-    # The second cell is of few steps: the first has a long way to go when its rank is killed.
+    # A rank of the first cell is killed long before the end of its training.
     process = folder.start(*TOGETHER, *LONG, "train.steps=2000,100000", "train.lr=1e-3")
     wait_for_step(folder, alive(process), 3)
     os.kill(ranks(folder)[1], signal.SIGKILL)
@@ -113,7 +113,7 @@ def test_an_interrupted_cell_of_two_resumes_to_the_same_record(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_goes_wrong_on_one_rank_is_the_status_of_the_cell(tmp_path):
+def test_a_failure_on_one_rank_is_the_status_of_the_cell(tmp_path):
     folder = Folder(tmp_path)
     (tmp_path / "own" / "model").mkdir(parents=True)
     (tmp_path / "own" / "breaking.py").write_text(BREAKING)

@@ -1,4 +1,4 @@
-"""A record's best weights tested again: the points join the record, and nothing that was there is lost."""
+"""Evaluating a record's best weights again adds points to the record and loses none."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ RATIOS = ["measure.extrapolation_ratios=[0.5,1,2]", "measure.extrapolation_knobs
 
 @pytest.fixture(scope="module")
 def measured(forks, tmp_path_factory):
-    """A folder with one small cell, measured at 50, 100 and 200 tokens."""
+    """Return a folder with one small cell, measured at 50, 100 and 200 tokens."""
     folder = Folder(tmp_path_factory.mktemp("evaluate"))
     forks.command(folder, "bench", *CELL, *RATIOS)
     return folder
@@ -31,7 +31,7 @@ def measured(forks, tmp_path_factory):
 
 @pytest.fixture
 def cell(measured, monkeypatch):
-    """The record's path, with the files of its folder as they were after training."""
+    """Yield the record's path; afterwards restore the files of its folder to their state after training."""
     monkeypatch.setenv("LRA_BENCH_CACHE", str(measured.cache))
     (path,) = measured.results.glob("runs/*/*/*/*/seed*.json")
     files = {file: file.read_bytes() for file in path.parent.iterdir()}
@@ -49,12 +49,12 @@ def best_weights(measured):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_new_lengths_and_knobs_join_the_record_as_an_attempt(measured, cell):
+def test_new_lengths_and_knobs_are_added_to_the_record_as_an_attempt(measured, cell):
     before, files, weights = json.loads(cell.read_text()), digests(cell), best_weights(measured)
     section, points = reevaluate(cell, [50, 120], ["position.scaling=yarn"], "cpu")
     after = json.loads(cell.read_text())
-    told = [(p["knob"], p["length"], p["attempt"], p["status"]) for p in after["extrapolation"]["points"]]
-    assert told == [("", 50, 2, "ok"), ("", 100, 1, "ok"), ("", 120, 2, "ok"), ("", 200, 1, "ok"),
+    found = [(p["knob"], p["length"], p["attempt"], p["status"]) for p in after["extrapolation"]["points"]]
+    assert found == [("", 50, 2, "ok"), ("", 100, 1, "ok"), ("", 120, 2, "ok"), ("", 200, 1, "ok"),
                     ("position.scaling=yarn", 120, 2, "ok")]  # fmt: skip
     assert json.loads(json.dumps(section)) == after["extrapolation"]
     assert [(p["knob"], p["length"]) for p in points] == [("", 50), ("", 120), ("position.scaling=yarn", 120)]
@@ -69,13 +69,13 @@ def test_new_lengths_and_knobs_join_the_record_as_an_attempt(measured, cell):
     changed = {"attempt", "extrapolation", "artifacts"}
     assert {name for name in after if after[name] != before[name]} == changed
     now = digests(cell)
-    gone = before["artifacts"]["predictions"]
-    assert {name for name in files if files[name] != now.get(name)} == {"seed0.json", gone}
-    assert set(now) - set(files) == {after["artifacts"]["predictions"]} and gone not in now
+    old_table = before["artifacts"]["predictions"]
+    assert {name for name in files if files[name] != now.get(name)} == {"seed0.json", old_table}
+    assert set(now) - set(files) == {after["artifacts"]["predictions"]} and old_table not in now
     assert best_weights(measured) == weights
 
 
-def test_predictions_of_the_new_points_stand_beside_the_old_ones(cell):
+def test_predictions_of_new_points_are_added_to_the_old_ones(cell):
     before = tables.predictions(store.load(cell))
     reevaluate(cell, [50, 120], ["position.scaling=yarn"])
     after = tables.predictions(store.load(cell))
@@ -85,7 +85,7 @@ def test_predictions_of_the_new_points_stand_beside_the_old_ones(cell):
     pd.testing.assert_frame_equal(kept, before.sort_values(["length", "row"], ignore_index=True))
 
 
-def test_predictions_without_a_column_for_knobs_are_taken_as_plain(cell):
+def test_predictions_without_a_knob_column_are_read_as_having_no_knob(cell):
     record = store.load(cell)
     table = cell.with_name(record.artifacts["predictions"])
     tables.predictions(record).drop(columns="knob").to_parquet(table)
@@ -94,8 +94,8 @@ def test_predictions_without_a_column_for_knobs_are_taken_as_plain(cell):
 
 
 @pytest.mark.parametrize("levels", range(6))
-def test_a_record_is_named_from_any_folder(cell, monkeypatch, levels):
-    """From the folder of the record up to that of the results, with ``..`` in the path too."""
+def test_a_record_can_be_named_relative_to_any_folder(cell, monkeypatch, levels):
+    """Test every folder from that of the record up to the results folder, also with ``..`` in the path."""
     folder = cell.parents[levels]
     monkeypatch.chdir(folder)
     for path in (cell.relative_to(folder), Path("..", folder.name, cell.relative_to(folder))):
@@ -107,7 +107,7 @@ def test_a_record_is_named_from_any_folder(cell, monkeypatch, levels):
 
 
 @pytest.mark.parametrize("where", ["record.json", "seed0.json", "a/b/c/record.json"])
-def test_a_copy_of_a_record_elsewhere_is_changed_alone(cell, tmp_path, monkeypatch, where):
+def test_amending_a_copy_of_a_record_changes_only_the_copy(cell, tmp_path, monkeypatch, where):
     before = digests(cell)
     monkeypatch.chdir(tmp_path)
     Path(where).parent.mkdir(parents=True, exist_ok=True)
@@ -117,16 +117,16 @@ def test_a_copy_of_a_record_elsewhere_is_changed_alone(cell, tmp_path, monkeypat
     assert store.load(tmp_path / where).attempt == 9 and digests(cell) == before
 
 
-def test_the_command_works_inside_the_folder_of_records(measured, cell, monkeypatch):
+def test_the_command_works_in_the_folder_of_the_record(measured, cell, monkeypatch):
     monkeypatch.chdir(cell.parent)
     for name, value in measured.environment.items():
         monkeypatch.setenv(name, value)
     code, errors = command("evaluate", cell.name, "--lengths", "120")
-    assert code == 0 and "1 points joined" in errors, errors
+    assert code == 0 and "Added 1 points to" in errors, errors
     assert [point["length"] for point in json.loads(cell.read_text())["extrapolation"]["points"]].count(120) == 1
 
 
-def test_only_printing_writes_nothing(cell):
+def test_without_write_no_file_changes(cell):
     files = digests(cell)
     section, points = reevaluate(cell, [120], write=False)
     assert digests(cell) == files
@@ -134,7 +134,7 @@ def test_only_printing_writes_nothing(cell):
     assert 120 in [p["length"] for p in section["points"]]
 
 
-def test_without_lengths_the_training_length_or_with_knobs_the_longer_ones_are_tested(cell):
+def test_default_lengths_are_the_training_length_or_with_knobs_the_longer_lengths(cell):
     _, points = reevaluate(cell, write=False)
     test = json.loads(cell.read_text())["metrics"]["test"]
     assert [(p["length"], p["score"]) for p in points] == [(100, test["accuracy"])]
@@ -145,16 +145,16 @@ def test_without_lengths_the_training_length_or_with_knobs_the_longer_ones_are_t
     ]  # fmt: skip
 
 
-def test_a_length_that_cannot_be_is_a_point_with_its_reason(cell):
+def test_an_impossible_length_gives_a_point_with_a_reason(cell):
     _, points = reevaluate(cell, [100_000])
     (point,) = points
     assert point["status"] == "undefined" and "random trees" in point["reason"]
     assert json.loads(cell.read_text())["extrapolation"]["summary"][0]["failures"] == {"undefined": [1000.0]}
 
 
-def test_ctrl_c_in_the_middle_leaves_what_was_there(cell, monkeypatch):
+def test_an_interrupted_evaluation_changes_no_file(cell, monkeypatch):
     files = digests(cell)
-    evaluate = module_of_lengths().evaluate
+    evaluate = extrapolation_module().evaluate
     calls = []
 
     def interrupted(*arguments):
@@ -163,21 +163,21 @@ def test_ctrl_c_in_the_middle_leaves_what_was_there(cell, monkeypatch):
             raise KeyboardInterrupt
         return evaluate(*arguments)
 
-    monkeypatch.setattr(module_of_lengths(), "evaluate", interrupted)
+    monkeypatch.setattr(extrapolation_module(), "evaluate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         reevaluate(cell, [50, 120, 150])
     assert digests(cell) == files and len(calls) == 2
     monkeypatch.undo()
 
 
-def module_of_lengths():
+def extrapolation_module():
     from lra_bench.evaluation import extrapolation
 
     return extrapolation
 
 
-def test_what_another_process_wrote_meanwhile_stays(cell, monkeypatch):
-    """The record is read under the lock, after whoever held it has written."""
+def test_a_concurrent_change_of_the_record_is_kept(cell, monkeypatch):
+    """Check that the record is read again under the lock."""
     from lra_bench.cells import locks
 
     cell_lock = locks.cell_lock
@@ -201,16 +201,16 @@ def test_what_another_process_wrote_meanwhile_stays(cell, monkeypatch):
         ({"hardware": "gpu"}, r"--hardware gpu: there is no such hardware.*cuda"),
     ],
 )
-def test_what_is_asked_wrongly_is_named(cell, options, message):
+def test_an_invalid_option_is_named(cell, options, message):
     files = digests(cell)
     with pytest.raises(UserError, match=message):
         reevaluate(cell, **options)
     assert digests(cell) == files
 
 
-def test_a_record_that_did_not_end_well_has_no_tested_weights(cell):
+def test_a_failed_record_has_no_tested_weights(cell):
     cell.write_text(json.dumps({**json.loads(cell.read_text()), "status": "diverged"}))
-    with pytest.raises(UserError, match=r"is diverged, so there are no tested weights; run lra-bench bench"):
+    with pytest.raises(UserError, match=r"has status diverged, so it has no tested weights; run lra-bench bench"):
         reevaluate(cell, [120])
 
 
@@ -222,7 +222,7 @@ def test_other_data_is_refused(cell):
         reevaluate(cell, [120])
 
 
-def test_the_command_prints_the_points_and_a_missing_checkpoint_is_one_sentence(measured, cell, forks, tmp_path):
+def test_the_command_prints_the_points_and_reports_a_missing_checkpoint_in_one_line(measured, cell, forks, tmp_path):
     done = measured.run("evaluate", str(cell), "--lengths", "120", "--no-write")
     assert "root_operator" in done.stdout and "120" in done.stdout and "Nothing written" in done.stderr
     elsewhere = Folder(tmp_path)
@@ -232,17 +232,17 @@ def test_the_command_prints_the_points_and_a_missing_checkpoint_is_one_sentence(
     assert line.endswith("no kept checkpoint of this cell; run lra-bench bench for it first")
 
 
-def test_a_longer_context_moves_the_scored_tokens_so_all_are_measured_again(capsys):
+def test_a_longer_context_changes_the_scored_tokens_so_all_contexts_are_measured_again(capsys):
     record = make_record()
     spec = SimpleNamespace(train_length=500, higher_is_better=False, kind="language_modeling")
     task = SimpleNamespace(spec=spec)
-    wanted = module._wanted(record, task, [3000], [])
-    assert (wanted.lengths, wanted.longest) == ([3000], 4000) and len(wanted.kept["points"]) == 5
+    request = module._request(record, task, [3000], [])
+    assert (request.lengths, request.longest) == ([3000], 4000) and len(request.kept["points"]) == 5
     assert capsys.readouterr().err == ""
-    wanted = module._wanted(record, task, [8000], ["a=b"])
-    assert (wanted.lengths, wanted.longest, wanted.knobs) == ([250, 500, 1000, 2000, 4000, 8000], 8000, ["a=b"])
-    assert wanted.kept["points"] == []
-    assert "all are measured again" in capsys.readouterr().err
+    request = module._request(record, task, [8000], ["a=b"])
+    assert (request.lengths, request.longest, request.knobs) == ([250, 500, 1000, 2000, 4000, 8000], 8000, ["a=b"])
+    assert request.kept["points"] == []
+    assert "all contexts are measured again" in capsys.readouterr().err
     with pytest.raises(UserError, match=r"--knobs: the record has no length beyond the 5,000 tokens"):
         spec.train_length = 5000
-        module._wanted(record, task, [], ["a=b"])
+        module._request(record, task, [], ["a=b"])

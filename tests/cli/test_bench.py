@@ -1,4 +1,4 @@
-"""The main job, end to end, at its smallest: from a command to record, row, leaderboard, figures and mirror."""
+"""The smallest end-to-end runs of ``lra-bench bench``: record, printed row, leaderboard, figures and W&B run."""
 
 import json
 import shlex
@@ -21,7 +21,7 @@ FIELDS = {
 
 @pytest.fixture(scope="module")
 def bench(tmp_path_factory):
-    """A smoke cell with everything on, and what it printed."""
+    """Return the folder and the finished process of a smoke cell with all measurements enabled."""
     folder = Folder(tmp_path_factory.mktemp("bench"))
     done = folder.run("bench", *SMOKE)
     return folder, done
@@ -81,10 +81,10 @@ def test_curves_and_predictions_agree_with_the_record(bench):
     assert curves["validation_score"].max() == record["metrics"]["validation"]["accuracy"]
     predictions = pd.read_parquet(path.with_name(record["artifacts"]["predictions"]))
     for point in record["extrapolation"]["points"]:
-        there = predictions[predictions["length"] == point["length"]]
-        assert len(there) == point["n"]
-        assert there["correct"].mean() == pytest.approx(point["score"])
-        assert ((there["prediction"] == there["target"]) == there["correct"]).all()
+        of_length = predictions[predictions["length"] == point["length"]]
+        assert len(of_length) == point["n"]
+        assert of_length["correct"].mean() == pytest.approx(point["score"])
+        assert ((of_length["prediction"] == of_length["target"]) == of_length["correct"]).all()
 
 
 def test_a_row_is_printed_with_interval_and_floor(bench):
@@ -96,7 +96,7 @@ def test_a_row_is_printed_with_interval_and_floor(bench):
     assert done.stdout.count("protocol=quick") == 1
 
 
-def test_the_path_of_the_record_and_what_to_run_next_are_printed(bench, forks):
+def test_the_path_of_the_record_and_the_next_steps_are_printed(bench, forks):
     folder, done = bench
     (path,) = folder.results.glob("runs/*/*/*/*/seed*.json")
     assert f"Record: {path.relative_to(folder.root)}\n" in done.stdout
@@ -108,7 +108,7 @@ def test_the_path_of_the_record_and_what_to_run_next_are_printed(bench, forks):
         forks.command(folder, *shlex.split(command), *(["--dry-run"] if command.startswith("bench") else []))
 
 
-def test_leaderboard_show_list_and_plot_read_it(bench, forks):
+def test_leaderboard_show_list_and_plot_read_the_record(bench, forks):
     folder, _ = bench
     assert json.loads(forks.command(folder, "leaderboard", "--json").stdout) == []  # smoke is shown only if it is named
     rows = json.loads(forks.command(folder, "leaderboard", "--protocol", "smoke", "--json").stdout)
@@ -121,11 +121,11 @@ def test_leaderboard_show_list_and_plot_read_it(bench, forks):
         assert "performer" in (folder.results / f"leaderboard.{suffix}").read_text().lower()
     plotted = folder.run("plot", "--protocol", "smoke")
     drawn = {Path(path).name for path in plotted.stdout.split()}
-    alone = {f"{figure}-smoke.{suffix}" for figure in ("extrapolation", "heat_map") for suffix in ("pdf", "png", "csv")}
-    assert alone <= drawn
+    files = {f"{figure}-smoke.{suffix}" for figure in ("extrapolation", "heat_map") for suffix in ("pdf", "png", "csv")}
+    assert files <= drawn
     assert "plot efficiency_length" in plotted.stderr and "model=transformer" in plotted.stderr
-    asked = forks.command(folder, "plot", "efficiency_length", "--protocol", "smoke", check=False)
-    assert (asked.returncode, asked.stdout) == (2, "") and "model=transformer" in asked.stderr
+    failed = forks.command(folder, "plot", "efficiency_length", "--protocol", "smoke", check=False)
+    assert (failed.returncode, failed.stdout) == (2, "") and "model=transformer" in failed.stderr
     assert len(json.loads(folder.run("results", "list", "--json").stdout)) == 1
 
 
@@ -139,7 +139,7 @@ def test_the_kept_checkpoint_scores_the_same_again(bench, forks):
     assert {p["length"]: p["score"] for p in longer} == {50: known[50], 200: known[200]}
 
 
-def test_the_mirror_is_offline_and_whole(bench):
+def test_the_wandb_run_is_offline_and_complete(bench):
     from tests.support.wandb_log import records as read_log
 
     folder, _ = bench
@@ -152,17 +152,17 @@ def test_the_mirror_is_offline_and_whole(bench):
     assert summary["metrics/test/accuracy"] == folder.record()["metrics"]["test"]["accuracy"]
 
 
-def test_a_cut_cache_file_is_rebuilt_and_said(bench, forks):
+def test_a_truncated_cache_file_is_rebuilt_and_reported(bench, forks):
     folder, _ = bench
     arrow = max(folder.cache.glob("data/*/*.arrow"), key=lambda path: path.stat().st_size)
-    whole = arrow.read_bytes()
-    arrow.write_bytes(whole[: len(whole) // 2])
+    content = arrow.read_bytes()
+    arrow.write_bytes(content[: len(content) // 2])
     done = forks.command(folder, "bench", *SMOKE[:2], *TINY, "tracker=none", "seed=7")
-    assert "rebuilt" in done.stderr
-    assert arrow.read_bytes() == whole
+    assert "rebuilding" in done.stderr
+    assert arrow.read_bytes() == content
 
 
-def test_lists_become_cells_each_with_its_own_record(tmp_path, forks):
+def test_lists_of_values_expand_to_cells_with_separate_records(tmp_path, forks):
     folder = Folder(tmp_path)
     command = ["bench", "model=bag_of_tokens,transformer", "seed=0,1", *TINY, "tracker=none", "train.steps=4"]
     planned = forks.command(folder, *command, "--dry-run").stdout
@@ -177,7 +177,7 @@ def test_lists_become_cells_each_with_its_own_record(tmp_path, forks):
     assert len({record["training"]["final_weights_sha256"] for record in records}) == 2
 
 
-def test_what_does_not_go_together_is_a_record_with_the_reason(tmp_path, forks):
+def test_an_incompatible_cell_has_a_record_with_the_reason(tmp_path, forks):
     folder = Folder(tmp_path)
     (tmp_path / "ideas" / "model").mkdir(parents=True)
     body = 'spec = MixerSpec(family="test", paper="none", bidirectional=False, causal="exact")'
@@ -203,7 +203,7 @@ def test_what_does_not_go_together_is_a_record_with_the_reason(tmp_path, forks):
     assert record["reason"] in done.stdout
 
 
-def test_a_task_may_score_a_model_by_itself(tmp_path, forks):
+def test_a_task_may_define_its_own_score(tmp_path, forks):
     folder = Folder(tmp_path)
     (tmp_path / "ideas" / "task").mkdir(parents=True)
     (tmp_path / "ideas" / "task" / "judged.yaml").write_text("# Judged.\n_target_: judged.Judged\n")
@@ -222,7 +222,7 @@ def test_a_task_may_score_a_model_by_itself(tmp_path, forks):
     assert (test["accuracy"], test["low"], test["high"]) == (0.625, 0.5, None)
 
 
-def test_a_stale_record_is_named(tmp_path, forks):
+def test_a_record_of_an_older_version_is_reported_as_stale(tmp_path, forks):
     folder = Folder(tmp_path)
     command = ["bench", "model=bag_of_tokens", *TINY, "tracker=none", "train.steps=4"]
     forks.command(folder, *command)
@@ -235,7 +235,7 @@ def test_a_stale_record_is_named(tmp_path, forks):
     assert "0.0.1" in planned
 
 
-def test_a_cell_that_diverges_is_a_record_and_the_next_goes_on(tmp_path, forks):
+def test_a_cell_that_diverges_has_a_record_and_the_next_cell_runs(tmp_path, forks):
     folder = Folder(tmp_path)
     done = forks.command(
         folder,

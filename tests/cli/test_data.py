@@ -1,4 +1,4 @@
-"""The commands of ``lra-bench data``: which tasks they take, what they print, and that tasks fail one by one."""
+"""The commands of ``lra-bench data``: accepted tasks, output, and independent failure of each task."""
 
 import json
 import time
@@ -14,7 +14,7 @@ from tests.support.command import Folder
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """A cache of its own, and two tasks: one that can always be made, and one whose source is not there."""
+    """Return an empty cache, with two tasks: one that can be generated and one whose source files do not exist."""
     monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
     (tmp_path / "mine" / "task").mkdir(parents=True)
@@ -41,7 +41,7 @@ def names(command, *arguments, cache, **options):
     return getattr(data, command)(list(arguments), config_dir=cache.root.parent / "mine", **options)
 
 
-def test_a_task_by_name_and_again_at_once(cache, capsys):
+def test_a_prepared_task_is_not_prepared_again(cache, capsys):
     run("prepare", "listops", cache=cache)
     assert capsys.readouterr().out == "listops: 400 train, 64 validation, 64 test rows\n"
     began = time.monotonic()
@@ -50,8 +50,8 @@ def test_a_task_by_name_and_again_at_once(cache, capsys):
     assert len(cache.entries()) == 3
 
 
-def test_without_a_name_every_task_has_its_line(cache, capsys):
-    with pytest.raises(UserError, match=r"^lacking: failed, as told above; done: 1 of 2 tasks$"):
+def test_without_a_name_every_task_is_prepared(cache, capsys):
+    with pytest.raises(UserError, match=r"^lacking: failed, see the messages above; 1 of 2 done$"):
         run("prepare", cache=cache)
     printed = capsys.readouterr()
     assert printed.out == "listops: 400 train, 64 validation, 64 test rows\n"
@@ -60,15 +60,15 @@ def test_without_a_name_every_task_has_its_line(cache, capsys):
         run("prepare", "lacking", cache=cache)
 
 
-def test_overrides_and_sources_are_for_a_named_task(cache, tmp_path, capsys):
+def test_overrides_and_sources_need_a_named_task(cache, tmp_path, capsys):
     run("prepare", "task=listops", "task.rows.train=40", "task.seed=5", cache=cache)
     assert capsys.readouterr().out.startswith("listops: 40 train")
     for arguments, source in ((["task.seed=5"], None), ([], "here")):
-        with pytest.raises(UserError, match="name the task that it is for"):
+        with pytest.raises(UserError, match="name the task that it applies to"):
             run("prepare", *arguments, cache=cache, source=source)
-    with pytest.raises(UserError, match=r"--source: is for one task, and listops lacking are 2"):
+    with pytest.raises(UserError, match=r"--source: applies to one task, 2 are named \(listops lacking\)"):
         run("prepare", "listops,lacking", cache=cache, source="here")
-    with pytest.raises(UserError, match=r"task.source=.*: is not there"):
+    with pytest.raises(UserError, match=r"task.source=.*: does not exist"):
         run("prepare", "listops", cache=cache, source=str(tmp_path / "here"))
 
 
@@ -89,12 +89,12 @@ def test_list_and_path(cache, capsys):
     names("path", "listops", cache=cache)
     folders = [str(cache.root / "raw" / "listops"), *(entry["path"] for entry in listed)]
     assert capsys.readouterr().out.splitlines() == folders
-    with pytest.raises(UserError, match=r"^lacking: nothing is in the cache .* run lra-bench data prepare lacking"):
+    with pytest.raises(UserError, match=r"^lacking: has no data in the cache .* run lra-bench data prepare lacking"):
         names("path", "lacking", cache=cache)
     for command in ("path", "list_entries"):
         with pytest.raises(UserError, match="lisops: there is no such task; did you mean listops"):
             names(command, "lisops", cache=cache)
-        with pytest.raises(UserError, match=r"task.seed=1: here only names of tasks"):
+        with pytest.raises(UserError, match=r"task.seed=1: this command accepts only task names"):
             names(command, "task.seed=1", cache=cache)
 
 
@@ -103,7 +103,7 @@ def test_verify(cache, capsys):
     capsys.readouterr()
     run("verify", "listops", cache=cache)
     labels, checksums = capsys.readouterr().out.splitlines()
-    assert labels == "listops: labels, ranges and duplicates are right"
+    assert labels == "listops: labels, ranges and duplicates are correct"
     assert checksums == "3 of 3 data sets match their checksums"
     damaged = cache.entries()[1].path
     table = next(damaged.glob("*.arrow"))
@@ -123,10 +123,10 @@ def test_sizes_are_readable(size_bytes, shown):
     assert data._readable(size_bytes) == shown
 
 
-def test_the_command_fails_with_code_two_and_does_the_rest(tmp_path):
+def test_a_failed_task_gives_exit_code_2_after_the_other_tasks_are_prepared(tmp_path):
     folder = Folder(tmp_path)
     folder.environment.pop("LRA_BENCH_DATA", None)
     done = folder.run("data", "prepare", "listops", "nope", "--protocol", "smoke", check=False)
     assert done.returncode == 2 and done.stdout == "listops: 400 train, 64 validation, 64 test rows\n"
-    first, last = done.stderr.splitlines()[-2:]  # what took long said so before
+    first, last = done.stderr.splitlines()[-2:]  # progress of slow steps is printed before
     assert first.startswith("nope: ") and last.startswith("lra-bench: nope: failed")

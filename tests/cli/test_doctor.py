@@ -1,4 +1,4 @@
-"""What the doctor finds, and when it says that something is wrong."""
+"""Findings of ``lra-bench doctor``, and which of them are problems."""
 
 import os
 import sys
@@ -12,38 +12,38 @@ from lra_bench.runtime.findings import Finding
 
 @pytest.fixture
 def smi(tmp_path, monkeypatch):
-    """A driver that knows one card."""
+    """Install a fake nvidia-smi that reports one GPU."""
     (tmp_path / "nvidia-smi").write_text("#!/bin/sh\necho 'NVIDIA H200, 143771, 570.86.15'\n")
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def cards(monkeypatch, cuda: str | None, available: bool) -> Finding:
+def gpu_finding(monkeypatch, cuda: str | None, available: bool) -> Finding:
     monkeypatch.setattr(torch.version, "cuda", cuda)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: available)
-    (found,) = doctor._cards()
+    (found,) = doctor._gpus()
     return found
 
 
-def test_a_card_that_torch_cannot_use_is_a_problem(smi, monkeypatch):
-    found = cards(monkeypatch, None, False)
+def test_a_gpu_that_torch_cannot_use_is_a_problem(smi, monkeypatch):
+    found = gpu_finding(monkeypatch, None, False)
     assert found.ok is False
     assert found.found.startswith("NVIDIA H200, 140 GiB, driver 570.86.15; torch")
-    assert "is a CPU build; install one for CUDA" in found.found
-    found = cards(monkeypatch, "12.8", False)
+    assert "is a CPU build; install a CUDA build" in found.found
+    found = gpu_finding(monkeypatch, "12.8", False)
     assert found.ok is False and "built for CUDA 12.8; install a newer driver" in found.found
-    assert cards(monkeypatch, "12.8", True).ok is True
+    assert gpu_finding(monkeypatch, "12.8", True).ok is True
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert cards(monkeypatch, "12.8", False).ok is None
+    assert gpu_finding(monkeypatch, "12.8", False).ok is None
 
 
-def test_no_card_is_no_problem(monkeypatch, tmp_path):
+def test_a_missing_gpu_is_not_a_problem(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert cards(monkeypatch, None, False) == Finding("GPU", "none")
+    assert gpu_finding(monkeypatch, None, False) == Finding("GPU", "none")
 
 
-def test_extras_are_told_with_what_installs_them(monkeypatch):
+def test_extras_are_listed_with_the_command_that_installs_them(monkeypatch):
     installed = {"submitit": "1.5.4", "linformer": "0.2.3"}
     monkeypatch.setattr(doctor, "_version", installed.get)
     found = {finding.what: finding for finding in doctor._extras()}
@@ -54,7 +54,7 @@ def test_extras_are_told_with_what_installs_them(monkeypatch):
     assert found["extra peers"].found == "1 of 13 packages; pip install 'lra-bench[peers]'"
 
 
-def test_the_compiler_may_be_missing(monkeypatch, tmp_path):
+def test_a_missing_compiler_is_reported(monkeypatch, tmp_path):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert doctor._compiler().found.startswith("none, so hardware.compile=true")
@@ -63,18 +63,18 @@ def test_the_compiler_may_be_missing(monkeypatch, tmp_path):
     assert doctor._compiler().found == str(tmp_path / "clang++")
 
 
-@pytest.mark.parametrize(("load", "told"), [(99.0, "busy: timings will be off"), (0.0, "ok")])
-def test_load_alone_is_no_problem(load, told, monkeypatch, tmp_path, capsys):
+@pytest.mark.parametrize(("load", "verdict"), [(99.0, "busy: timings will be inaccurate"), (0.0, "ok")])
+def test_a_high_system_load_is_reported_and_not_a_problem(load, verdict, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(os, "getloadavg", lambda: (load, load, load))
     monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(doctor, "ENOUGH_DISK_BYTES", 0)
     monkeypatch.setattr(doctor, "_resident_memory", lambda: Finding("CPU peak memory", "measured", True))
-    monkeypatch.setattr(doctor, "_cards", lambda: iter(()))
+    monkeypatch.setattr(doctor, "_gpus", lambda: iter(()))
     monkeypatch.setattr(sys, "argv", ["lra-bench", "doctor", "--results", str(tmp_path / "results")])
     with pytest.raises(SystemExit) as end:
         main.main()
     lines = capsys.readouterr().out.splitlines()
-    (line,) = (line for line in lines if "other load" in line)
-    assert told in line and "PROBLEM" not in line
+    (line,) = (line for line in lines if "system load" in line)
+    assert verdict in line and "PROBLEM" not in line
     assert any("free memory: " in line and line.endswith(" GiB") for line in lines)
     assert end.value.code == 0

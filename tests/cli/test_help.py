@@ -1,4 +1,4 @@
-"""What the command line tells of itself: help, version, completion, lists."""
+"""Help, version, completion and lists of the command line."""
 
 import json
 import re
@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(monkeypatch, capsys, *arguments: str) -> tuple[int, str]:
-    """The exit code of a command, and what it printed."""
+    """Return the exit code and the output of a command."""
     monkeypatch.setattr(sys, "argv", ["lra-bench", *arguments])
     with pytest.raises(SystemExit) as end:
         main.main()
@@ -36,7 +36,7 @@ def run(monkeypatch, capsys, *arguments: str) -> tuple[int, str]:
 
 
 def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Each command with the words that call it."""
+    """Yield each command with the words that call it."""
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
             yield from commands(command, (*before, name))
@@ -63,7 +63,7 @@ def test_each_help_has_examples_whose_options_parse(words, monkeypatch, capsys, 
             assert find_paths(record, tmp_path, ROOT / "results" / "reference"), example
 
 
-def test_no_example_is_of_a_command_that_is_gone():
+def test_every_command_has_examples_and_every_example_a_command():
     assert set(EXAMPLES) == {" ".join(words) for words in COMMANDS}
 
 
@@ -73,13 +73,13 @@ def test_the_version(monkeypatch, capsys):
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
 @pytest.mark.parametrize("words", [[], ["data"], ["results"]])
-def test_help_has_a_short_name(flag, words, monkeypatch, capsys):
+def test_help_has_a_short_option(flag, words, monkeypatch, capsys):
     code, text = run(monkeypatch, capsys, *words, flag)
     assert code == 0 and "Usage: lra-bench" in text and "-h, --help" in text
 
 
 @pytest.mark.parametrize(
-    ("begun", "completions"),
+    ("incomplete", "completions"),
     [
         ("mod", ["model=performer", "model=ALL"]),
         ("model=perf", ["model=performer", "model=performer_relu"]),
@@ -89,13 +89,13 @@ def test_help_has_a_short_name(flag, words, monkeypatch, capsys):
         ("train.lr=", []),
     ],
 )
-def test_an_override_is_completed(begun, completions):
-    found = completion.override(begun)
-    assert set(completions) <= set(found) and all(each.startswith(begun) for each in found)
+def test_an_override_is_completed(incomplete, completions):
+    found = completion.override(incomplete)
+    assert set(completions) <= set(found) and all(each.startswith(incomplete) for each in found)
     assert bool(found) == bool(completions)
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize(
     ("words", "completions"),
     [
@@ -138,17 +138,17 @@ def test_models_are_listed_by_family(monkeypatch, capsys):
 def test_models_are_filtered_by_family_and_direction(monkeypatch, capsys):
     _, text = run(monkeypatch, capsys, "list", "models", "--family", "low_rank", "--causal", "--json")
     rows = json.loads(text)
-    whole = [row for row in options("models", declared=True) if row["family"] == "low_rank"]
-    assert [row["name"] for row in rows] == [row["name"] for row in whole if row["causal"] == "exact"]
-    assert 0 < len(rows) < len(whole) and "growth" in rows[0]
+    family = [row for row in options("models", declared=True) if row["family"] == "low_rank"]
+    assert [row["name"] for row in rows] == [row["name"] for row in family if row["causal"] == "exact"]
+    assert 0 < len(rows) < len(family) and "growth" in rows[0]
     assert run(monkeypatch, capsys, "list", "--family", "liner")[0] == 2
     with pytest.raises(UserError, match="--family liner: there is no such family; did you mean linear"):
         options("models", family="liner")
-    with pytest.raises(UserError, match="--causal: is for lra-bench list models"):
+    with pytest.raises(UserError, match="--causal: only applies to lra-bench list models"):
         options("tasks", causal=True)
 
 
-def test_columns_of_tables_are_listed_with_what_they_mean(monkeypatch, capsys):
+def test_columns_of_tables_are_listed_with_their_meaning(monkeypatch, capsys):
     code, text = run(monkeypatch, capsys, "list", "columns")
     assert code == 0
     headings = [line for line in text.splitlines() if not line.startswith(" ")]
@@ -168,7 +168,7 @@ def test_a_model_that_cannot_be_loaded_is_listed_without_a_family(tmp_path):
     ]
 
 
-def test_abilities_are_those_of_the_classes_and_read_without_loading_them(monkeypatch):
+def test_capabilities_equal_those_of_the_classes_and_are_read_without_importing_them(monkeypatch):
     code = (
         "import sys; from lra_bench.config.listing import options; "
         "options('models', declared=True); print(*sys.modules)"
@@ -176,7 +176,7 @@ def test_abilities_are_those_of_the_classes_and_read_without_loading_them(monkey
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"torch", "numpy", "pandas"} & set(loaded)
     read = options("models", declared=True)
-    monkeypatch.setattr(capabilities, "_written", lambda target, attribute: None)
+    monkeypatch.setattr(capabilities, "_parsed_capability", lambda target, attribute: None)
     assert options("models", declared=True) == read
     assert mixer_capability("lra_bench.models.full.softmax_attention.SoftmaxAttention").family == "full"
     assert network_capability("lra_bench.models.bag_of_tokens.BagOfTokens").family == "control"

@@ -1,4 +1,4 @@
-"""Each mistake of a user's gets one sentence that names what to change, exit code 2, and loses nothing."""
+"""Each mistake of a user gives one sentence that names the option to change, exit code 2 and no record."""
 
 import os
 import re
@@ -38,17 +38,20 @@ CASES = {
     "misspelt model option": (["model=performer", "model.mixer.feature=3"], ["model.mixer.feature", "features"]),
     "broken line in a TSV": (["--source", "broken"], ["basic_val.tsv", "line 3"]),
     "results in a file": (["--results", "a_file/results"], ["--results", "a_file/results"]),
-    "recipe by hand": (["recipe=quick_listops"], ["recipe", "protocol"]),
-    "target that is no mixer": (["++model.mixer._target_=torch.nn.Linear"], ["torch.nn.Linear", "no mixer"]),
-    "target that is not there": (["++model.mixer._target_=no.such.Thing"], ["no.such.Thing"]),
+    "recipe chosen by the user": (["recipe=quick_listops"], ["recipe", "protocol"]),
+    "target that is not a mixer": (["++model.mixer._target_=torch.nn.Linear"], ["torch.nn.Linear", "not a mixer"]),
+    "target that does not exist": (["++model.mixer._target_=no.such.Thing"], ["no.such.Thing"]),
     "unknown command": (None, ["nope"]),
     "no device": (["hardware=cuda"], ["hardware.device=cuda"]),
-    "heads that do not divide": (["backbone.heads=3"], ["backbone.heads=3"]),
-    "no width": (["backbone.width=-1"], ["backbone.width=-1"]),
-    "an override of two lines": (["train.lr=\n"], ["train.lr= : cannot be read as key=value"]),
+    "heads that do not divide the width": (["backbone.heads=3"], ["backbone.heads=3"]),
+    "negative width": (["backbone.width=-1"], ["backbone.width=-1"]),
+    "an override with a line break": (["train.lr=\n"], ["train.lr= : cannot be read as key=value"]),
     "unknown order": (["train.order=sorted", "tracker=none"], ["train.order=sorted", "shuffled or stream"]),
-    "a name alone": (["performer", "text"], ["performer text: write model=performer task=text"]),
-    "a misspelt name alone": (["perfomer"], ["perfomer: is no override; did you mean model=performer?"]),
+    "a name without its group": (["performer", "text"], ["performer text: write model=performer task=text"]),
+    "a misspelt name without its group": (
+        ["perfomer"],
+        ["perfomer: is not an override; did you mean model=performer?"],
+    ),
     "an option as a flag": (["--model", "performer"], ["No such option: --model; write model=performer"]),
     "an option as a flag with a value": (["--lr=3e-4"], ["No such option: --lr; write train.lr=3e-4"]),
     "an unknown flag": (["--nothing"], ["No such option: --nothing; write key=value"]),
@@ -58,24 +61,24 @@ CASES = {
         ["memory_limit_gigabytes=2"],
         ["did you mean hardware.memory_limit_gigabytes or measure.memory_limit_gigabytes?"],
     ),
-    "another word for an option": (["train.learning_rate=1e-3"], ["did you mean train.lr?"]),
-    "another word, in the plural": (["models=performer"], ["did you mean model=performer?"]),
-    "an option as a variable of make": (["MODEL=performer"], ["did you mean model=performer?"]),
+    "a synonym of an option": (["train.learning_rate=1e-3"], ["did you mean train.lr?"]),
+    "a group in the plural": (["models=performer"], ["did you mean model=performer?"]),
+    "an option as a make variable": (["MODEL=performer"], ["did you mean model=performer?"]),
     "a misspelt option without its section": (["stepz=3"], ["did you mean train.steps?"]),
     "unknown schedule": (["train.schedule=steep"], ["train.schedule=steep", "cosine"]),
     "unknown optimizer": (["train.optimizer=lion"], ["train.optimizer=lion", "adamw, adam, sgd"]),
 }
 
 NOT_FORKED = "misspelt model option"
-"""The case in which command and cell start new interpreters."""
+"""The case that runs the installed command in a new interpreter; all other cases use a forked one."""
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_one_sentence_and_code_two(folder, case, forks):
+def test_a_mistake_gives_one_sentence_and_exit_code_2(folder, case, forks):
     import torch
 
     if case == "no device" and torch.cuda.is_available():
-        pytest.skip("a CUDA device is there")
+        pytest.skip("a CUDA device is available")
     arguments, named = CASES[case]
     command = (
         ["nope"]
@@ -96,7 +99,7 @@ def test_one_sentence_and_code_two(folder, case, forks):
     "command",
     ["leaderboard", "leaderboard --format csv", "compare local performer", "plot", "results list", "results check"],
 )
-def test_a_results_folder_that_is_not_there(folder, command, monkeypatch, capfd):
+def test_a_missing_results_folder_is_refused(folder, command, monkeypatch, capfd):
     monkeypatch.chdir(folder.root)
     monkeypatch.delenv("LRA_BENCH_RESULTS", raising=False)
     monkeypatch.setattr(sys, "argv", ["lra-bench", *command.split(), "--results", "not/there"])
@@ -107,20 +110,20 @@ def test_a_results_folder_that_is_not_there(folder, command, monkeypatch, capfd)
     assert not (folder.root / "not").exists()
 
 
-@pytest.mark.parametrize("made", [False, True])
-def test_the_default_results_folder_may_be_missing_or_empty(made, tmp_path, monkeypatch, capfd):
+@pytest.mark.parametrize("exists", [False, True])
+def test_the_default_results_folder_may_be_missing_or_empty(exists, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LRA_BENCH_RESULTS", raising=False)
-    if made:
+    if exists:
         (tmp_path / "results").mkdir()
     monkeypatch.setattr(sys, "argv", ["lra-bench", "leaderboard"])
     with pytest.raises(SystemExit) as end:
         main.main()
     assert end.value.code == 0
-    assert capfd.readouterr().out == "No records yet: lra-bench bench makes one.\n"
+    assert capfd.readouterr().out == "No records yet; create one with lra-bench bench.\n"
 
 
-def test_a_misspelt_name_is_answered_with_ten_names_and_where_all_are():
+def test_the_error_for_a_misspelt_name_lists_ten_names_and_the_command_that_lists_all():
     with pytest.raises(UserError) as caught:
         check_override("model=perfomer", None)
     listed = re.search(r"\(known: (.*), and (\d+) more: lra-bench list models\)", str(caught.value))
@@ -131,12 +134,12 @@ def test_a_misspelt_name_is_answered_with_ten_names_and_where_all_are():
         raise UserError(suggest("slrm", ["slurm", "cpu"], "lra-bench list launchers"))
 
 
-def test_other_words_for_options_lead_to_options_that_exist():
+def test_synonyms_refer_to_existing_options():
     assert set(WORDS) <= option_names()
     assert not set(SYNONYMS) & option_names()
 
 
-def test_a_position_that_the_mixer_does_not_honour(folder, forks):
+def test_a_position_that_the_mixer_does_not_support_is_refused(folder, forks):
     (folder.root / "own" / "position").mkdir(parents=True)
     (folder.root / "own" / "position" / "spun.yaml").write_text("# Rotates.\n_target_: spun.Spun\n")
     (folder.root / "own" / "spun.py").write_text(
@@ -161,8 +164,8 @@ def test_a_position_that_the_mixer_does_not_honour(folder, forks):
     assert "Deaf" in last
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_an_unwritable_results_folder(folder):
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can write to every folder")
+def test_an_unwritable_results_folder_is_refused(folder):
     locked = folder.root / "locked"
     locked.mkdir()
     locked.chmod(0o500)
@@ -171,7 +174,7 @@ def test_an_unwritable_results_folder(folder):
     assert "--results" in done.stderr.strip().splitlines()[-1]
 
 
-def test_debug_shows_the_trace(folder):
+def test_debug_prints_the_traceback(folder):
     done = folder.run("bench", "model=perfomer", "--debug", check=False)
     assert done.returncode == 1
     assert "Traceback" in done.stderr

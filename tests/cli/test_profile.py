@@ -1,4 +1,4 @@
-"""``lra-bench profile`` as a user runs it: what it refuses, what it leaves behind when it is stopped."""
+"""The command ``lra-bench profile``: compared models, refused input, and processes after an interrupt."""
 
 import signal
 import sys
@@ -35,20 +35,20 @@ def names(*overrides: str, **options: Path) -> list[list[tuple[str, str | None]]
 BASELINES = [("transformer", None), ("transformer (math)", "math")]
 
 
-def test_exact_attention_by_two_kernels_is_always_there_and_once() -> None:
+def test_every_comparison_contains_both_baselines_once() -> None:
     assert names("model=performer,local") == [[*BASELINES, ("performer", None), ("local", None)]]
     assert names("model=transformer,local") == [[*BASELINES, ("local", None)]]
     assert names() == [BASELINES]
 
 
-def test_variants_have_names_of_their_own_and_an_altered_transformer_is_no_baseline() -> None:
+def test_variants_have_distinct_names_and_a_changed_transformer_is_not_a_baseline() -> None:
     assert names("model=performer", "model.mixer.features=8,16") == [
         [*BASELINES, ("performer · features=8", None), ("performer · features=16", None)]
     ]
     assert names("model=transformer", "model.mixer.score=dot") == [[*BASELINES, ("transformer · score=dot", None)]]
 
 
-def test_what_is_chosen_beside_the_model_makes_a_comparison_of_its_own() -> None:
+def test_options_other_than_the_model_give_separate_comparisons() -> None:
     assert names("model=local", "position=none,rope", "seed=0,1") == [[*BASELINES, ("local", None)]] * 4
     (comparison_plan,) = comparison_plans([*SMALL, "model=local", "position=rope"], Path("results"))
     assert {candidate.config.position["_target_"] for candidate in comparison_plan.candidates} == {
@@ -56,7 +56,7 @@ def test_what_is_chosen_beside_the_model_makes_a_comparison_of_its_own() -> None
     }
 
 
-def test_models_that_do_not_run_the_task_are_named_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_that_do_not_support_the_task_are_listed_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(config: CellConfig, spec: TaskSpec) -> str | None:
         return "has no causal form" if "FNet" in config.model["mixer"]["_target_"] else None
 
@@ -76,7 +76,7 @@ def test_models_that_do_not_run_the_task_are_named_or_refused(monkeypatch: pytes
     ("arguments", "named"),
     [
         (["model=perfomer"], ["perfomer", "did you mean performer"]),
-        (["measure.speed_lengths=[]"], ["measure.speed_lengths=[]", "at least one length"]),
+        (["measure.speed_lengths=[]"], ["measure.speed_lengths=[]", "set at least one"]),
         (["measure.speed_lengths=[0,1024]"], ["measure.speed_lengths=[0,1024]", "at least 1"]),
         (["measure.speed_batches=[1,big]"], ["measure.speed_batches=big", LARGEST]),
         (["measure.memory_limit_gigabytes=-1"], ["measure.memory_limit_gigabytes=-1", "above 0"]),
@@ -84,7 +84,7 @@ def test_models_that_do_not_run_the_task_are_named_or_refused(monkeypatch: pytes
         (["performer"], ["performer: write model=performer"]),
     ],
 )
-def test_a_mistake_is_one_sentence_before_anything_is_measured(
+def test_a_mistake_gives_one_sentence_before_the_measurement(
     folder: Folder,
     arguments: list[str],
     named: list[str],
@@ -106,9 +106,9 @@ def test_a_mistake_is_one_sentence_before_anything_is_measured(
     assert "Profile:" not in errors and time.monotonic() - began < 100
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processes end with their parent on Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="subprocesses end with their parent only on Linux")
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)])
-def test_no_process_is_left_when_a_profile_is_stopped(folder: Folder, number: signal.Signals) -> None:
+def test_no_process_remains_after_a_profile_is_stopped(folder: Folder, number: signal.Signals) -> None:
     running = folder.start("profile", *SMALL, "model=local", "measure.speed_lengths=[1024]")
     try:
         parent = psutil.Process(running.pid)
@@ -125,11 +125,11 @@ def test_no_process_is_left_when_a_profile_is_stopped(folder: Folder, number: si
     assert alive == []
     if number == signal.SIGINT:
         assert running.returncode == 130
-        assert "a profile that is not finished keeps nothing" in output and "Traceback" not in output
+        assert "an unfinished profile is not saved" in output and "Traceback" not in output
 
 
 def timed_processes(parent: psutil.Process) -> list[psutil.Process]:
-    """Processes of a profile that have set themselves up to end with it."""
+    """Return the worker processes of a profile that have finished their setup, so that they end with their parent."""
     return [
         child
         for child in parent.children()

@@ -1,4 +1,4 @@
-"""Composition: what wins over what, what is named when it is wrong, what the hash covers."""
+"""Composition of configurations: precedence, error messages, and the options that the hash covers."""
 
 import copy
 import itertools
@@ -31,7 +31,7 @@ def hydra():
 
 
 LOADER = Loader(None)
-"""Composes each choice of groups once, as the planning of a grid does."""
+"""Loader that composes each choice of groups once, as the planning of a grid does."""
 
 
 def compose(*overrides, config_dir=None, load=None):
@@ -41,7 +41,7 @@ def compose(*overrides, config_dir=None, load=None):
 
 
 def tasks_of(protocol):
-    """The tasks that a protocol has: those of its tuned files where it needs them, else all."""
+    """Return the tasks of a protocol: those with tuned files if it requires them, otherwise all."""
     node = yaml.safe_load((CONF / "protocol" / f"{protocol}.yaml").read_text())
     files = [path.stem for path in (CONF / "tuned").glob(f"{protocol}_*.yaml")]
     every = [entry["name"] for entry in options("tasks")]
@@ -55,12 +55,12 @@ def test_every_built_in_pair_of_protocol_and_task_has_a_recipe_that_cites():
             recipe = CONF / "recipe" / f"{protocol['name']}_{task}.yaml"
             assert recipe.exists(), recipe.name
             text = recipe.read_text()
-            assert text.startswith("# @package _global_\n#"), f"{recipe.name} says not where its numbers come from"
-            assert "allow_partial" not in text, f"{recipe.name} takes less than the whole data without being asked"
+            assert text.startswith("# @package _global_\n#"), f"{recipe.name} does not cite the source of its values"
+            assert "allow_partial" not in text, f"{recipe.name} allows partial data by default"
 
 
 def form_of(model):
-    """The sections of a model's file, and the options in them."""
+    """Return the sections of a model's file, with their options."""
     sections = yaml.safe_load(option_files("model")[model].read_text())
     return sorted((section, sorted(node)) for section, node in sections.items())
 
@@ -70,7 +70,10 @@ OF_EACH_FORM = {repr(form_of(model)): model for model in reversed(MODELS)}.value
 
 
 def every_model_under_every_protocol():
-    """The fast tests take every protocol once and a model of each form of file, the slow ones every pair."""
+    """Yield every pair of model and protocol.
+
+    The fast tests cover every protocol once and one model of each file form. All other pairs are marked slow.
+    """
     for model, protocol in itertools.product(MODELS, sorted(option_files("protocol"))):
         first = model == "transformer" or (protocol == "quick" and model in OF_EACH_FORM)
         yield pytest.param(model, protocol, marks=() if first else pytest.mark.slow)
@@ -90,7 +93,7 @@ def test_every_model_composes_under_every_protocol(model, protocol):
 
 @pytest.fixture(scope="module")
 def merge_files():
-    """Load a model by merging its file, and that of its position, into what Hydra composed for the protocol quick."""
+    """Return a function that merges the files of a model and its position into the configuration of protocol quick."""
     composed, composed_choices = loading.load_unresolved(["protocol=quick", "hardware=cpu"], None)
     OmegaConf.set_struct(composed, False)
     composed.model = {}
@@ -101,7 +104,9 @@ def merge_files():
         config = copy.deepcopy(composed)
         config.merge_with({"position": OmegaConf.load(files["position"][choices["position"]])})
         config.merge_with(OmegaConf.load(files["model"][choices["model"]]))
-        config.merge_with({"backbone": OmegaConf.load(CONF / "config.yaml").backbone})  # its _self_ is after the model
+        config.merge_with(
+            {"backbone": OmegaConf.load(CONF / "config.yaml").backbone}
+        )  # _self_ follows the model in config.yaml
         return loading.plain(config), choices
 
     return load
@@ -109,7 +114,7 @@ def merge_files():
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_composes(model, merge_files):
-    """Where Hydra merges only files without defaults lists into one package, the merge here gives the same."""
+    """Compose every model by merging files, which equals Hydra for files without a defaults list in one package."""
     text = option_files("model")[model].read_text()
     assert text.startswith("# @package _global_\n") and "defaults" not in yaml.safe_load(text)
     composed = compose(f"model={model}", "protocol=quick", "hardware=cpu", load=merge_files)
@@ -126,7 +131,7 @@ def test_options_are_listed_with_a_description():
             assert entry["description"], f"{kind}: {entry['name']}"
 
 
-def test_later_wins_recipe_over_protocol_and_the_user_over_all():
+def test_a_recipe_overrides_its_protocol_and_the_user_overrides_both():
     protocol = yaml.safe_load((CONF / "protocol" / "small.yaml").read_text())
     recipe = yaml.safe_load((CONF / "recipe" / "small_listops.yaml").read_text())
     assert protocol["train"]["steps"] != recipe["train"]["steps"]
@@ -134,21 +139,21 @@ def test_later_wins_recipe_over_protocol_and_the_user_over_all():
     assert compose("protocol=small", "train.steps=7").config.train.steps == 7
 
 
-def test_what_the_user_changed_is_named():
+def test_options_changed_by_the_user_are_listed():
     composed = compose("model=performer", "model.mixer.features=32", "train.lr=2e-3", "backbone.depth=3", "seed=4")
     assert set(composed.modified) == {"train.lr", "backbone.depth"}
     assert composed.differences == {"model.mixer.features": 32}
 
 
 def test_knobs_are_written_in_quotes():
-    """As the documentation has it: an equals sign needs them, in Hydra's grammar."""
+    """Parse knobs as the documentation writes them: Hydra's grammar requires quotes around an equals sign."""
     text = 'measure.extrapolation_knobs=["position.scaling=yarn","model.mixer.log_n=true"]'
     assert [text] in expand([text])
     measure = compose("task=recall", text).config.measure
     assert measure.extrapolation_knobs == ["position.scaling=yarn", "model.mixer.log_n=true"]
 
 
-def test_the_direction_makes_a_variant_and_changes_no_rules():
+def test_the_direction_is_part_of_the_variant_and_not_of_the_protocol():
     composed = compose("task=recall", "backbone.causal=true")
     assert composed.modified == () and composed.differences == {"backbone.causal": True}
     plain = compose("task=recall")
@@ -165,13 +170,13 @@ def test_the_direction_makes_a_variant_and_changes_no_rules():
         ("rfa_gated", "false", "has no bidirectional form, which backbone.causal=false needs"),
     ],
 )
-def test_a_direction_that_a_system_lacks_is_told_before_it_runs(model, causal, reason):
+def test_an_unsupported_direction_is_reported_before_the_cell_runs(model, causal, reason):
     composed = compose("task=recall", f"model={model}", f"backbone.causal={causal}").config
-    told = incompatible(composed, build_task(composed).spec)
-    assert told is None if reason is None else told.endswith(reason)
+    found = incompatible(composed, build_task(composed).spec)
+    assert found is None if reason is None else found.endswith(reason)
 
 
-def test_the_automatic_position_is_the_recipes_where_the_mixer_honours_it():
+def test_the_automatic_position_is_that_of_the_recipe_if_the_mixer_supports_it():
     assert compose("protocol=small").choices["position"] == "learned"
     assert compose("protocol=small", "position=none").choices["position"] == "none"
     assert compose("protocol=smoke").choices["position"] == "none"
@@ -211,21 +216,21 @@ def test_the_automatic_position_is_the_recipes_where_the_mixer_honours_it():
         ("launcher.gpus=-1", "launcher.gpus=-1: must be at least 0"),
         ("seed=-1", "seed=-1: must be at least 0 and below 2^63"),
         ("seed=9223372036854775808", "seed=9223372036854775808: must be at least 0 and below 2^63"),
-        ("recipe=quick_listops", "recipe=: is chosen by protocol, task and model"),
-        ("tuned=x", "tuned=: is chosen by protocol, task and model"),
+        ("recipe=quick_listops", "recipe=: is derived from protocol, task and model"),
+        ("tuned=x", "tuned=: is derived from protocol, task and model"),
         ("backbone.position=rotten", "backbone.position=rotten: there is no such position"),
         ("performer", "performer: write model=performer"),
         ("experiment=none_such", "experiment=none_such: there is no such experiment"),
     ],
 )
-def test_mistakes_are_named_in_one_sentence(override, sentence):
+def test_invalid_overrides_give_one_sentence(override, sentence):
     with pytest.raises(UserError) as caught:
         compose(override)
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_misspelt_option_of_a_task_is_named_when_the_task_is_built():
+def test_a_misspelt_task_option_is_named_when_the_task_is_built():
     composed = compose("task.windov=[1,2]").config
     with pytest.raises(UserError, match=r"task\.windov: ListOps has no such option; did you mean window\?"):
         build_task(composed)
@@ -235,7 +240,7 @@ def key(*overrides, fingerprint="data"):
     return config_hash(compose(*overrides).config, fingerprint)
 
 
-def test_the_hash_covers_what_decides_numbers_and_nothing_else():
+def test_the_hash_covers_exactly_the_options_that_determine_results():
     base = key("model=performer")
     assert len(base) == 8
     same = ["seed=3", "tracker=none", "hardware=cpu", "model.label=Other", "hardware.threads=1"]
@@ -250,10 +255,10 @@ def test_the_hash_covers_what_decides_numbers_and_nothing_else():
     ]:
         assert key("model=performer", override) != base, override
     assert key("model=performer", fingerprint="other data") != base
-    assert key("model=performer", "position=sinusoidal") == base, "a choice that says what holds anyway is no change"
+    assert key("model=performer", "position=sinusoidal") == base, "naming the default position must not change the hash"
 
 
-def test_a_key_at_its_default_leaves_the_hash_alone():
+def test_an_option_with_its_default_does_not_change_the_hash():
     composed = compose("model=performer").config
     raw = as_dict(composed)
     del raw["train"]["order"]
@@ -262,7 +267,7 @@ def test_a_key_at_its_default_leaves_the_hash_alone():
 
 
 @pytest.mark.parametrize("name", ["ideas", "my ideas, (2nd) = über"])
-def test_a_folder_of_the_users_own_adds_options(tmp_path, name):
+def test_config_dir_adds_options(tmp_path, name):
     tmp_path = tmp_path / name
     (tmp_path / "model").mkdir(parents=True)
     (tmp_path / "model" / "mine.yaml").write_text(
@@ -274,7 +279,7 @@ def test_a_folder_of_the_users_own_adds_options(tmp_path, name):
     assert {"name": "mine", "description": "Mine."} in options("models", tmp_path)
 
 
-def test_models_tell_what_they_declare():
+def test_listed_models_have_their_declared_capabilities():
     without = ("bag_of_tokens", "csalr", "gaussian_transformer", "lowrank_band", "lstm")  # no paper on arXiv
     rows = {row["name"]: row for row in options("models", declared=True)}
     for row in rows.values():

@@ -1,4 +1,4 @@
-"""Planning many cells: each as Hydra would compose it, groups composed once, recalled while no file changes."""
+"""Planning many cells: equal to Hydra's composition, groups composed once, read from the cache if no file changed."""
 
 import json
 import multiprocessing
@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lra_bench.config import compose, disk_cache, loading
-from lra_bench.config.compose_many import WORTH_KEEPING
+from lra_bench.config.compose_many import CACHE_FROM_CELLS
 from lra_bench.config.group_cache import Loader
 from lra_bench.contracts import UserError
 from lra_bench.grid.plan import plan
@@ -46,37 +46,37 @@ def outcome(overrides, load=None):
 
 @pytest.fixture(scope="module")
 def load():
-    """One loader for all examples, so that nothing of one may stay behind in another."""
+    """Return one loader for all examples, so that an example which modifies the loader's state affects later ones."""
     return Loader(None)
 
 
 def same_as_hydra(overrides, load):
-    """Compare composed cells, or the sentences where they are mistakes."""
+    """Compare the composed cells, or the error messages if the overrides are invalid."""
     with compose.hydra_context():
         assert outcome(overrides, load) == outcome(overrides)
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(overrides=override_lists())
-def test_a_cell_is_what_hydra_alone_would_make_of_it(load, overrides):
+def test_a_cell_equals_that_of_hydra(load, overrides):
     same_as_hydra(overrides, load)
 
 
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(overrides=override_lists())
-def test_cells_are_what_hydra_alone_would_make_of_them(load, overrides):
+def test_many_cells_equal_those_of_hydra(load, overrides):
     same_as_hydra(overrides, load)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("value", VALUES)
-def test_every_kind_of_value_is_what_hydra_alone_would_make_of_it(load, value):
+def test_every_kind_of_value_gives_the_cell_of_hydra(load, value):
     same_as_hydra(["model=performer", "protocol=smoke", value, "seed=1"], load)
 
 
 GRID = ["task=recall", "protocol=smoke", "hardware=cpu", "hardware.threads=1", "model=performer,local"]
-SEEDS = f"seed=range(0,{WORTH_KEEPING // 2})"
+SEEDS = f"seed=range(0,{CACHE_FROM_CELLS // 2})"
 
 
 def count_composing(monkeypatch):
@@ -93,7 +93,7 @@ def count_composing(monkeypatch):
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """A cache of its own and a folder with a model, whose file may change."""
+    """Return a folder with a model file that tests may change, with a separate cache."""
     monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "mine"
     (folder / "model").mkdir(parents=True)
@@ -102,14 +102,14 @@ def own(tmp_path, monkeypatch):
     return folder
 
 
-def test_groups_are_composed_once_whatever_the_number_of_seeds(own, monkeypatch, tmp_path):
+def test_groups_are_composed_once_for_any_number_of_seeds(own, monkeypatch, tmp_path):
     calls = count_composing(monkeypatch)
-    assert len(plan([*GRID, SEEDS, "train.lr=1e-3,1e-4"], tmp_path)) == 2 * WORTH_KEEPING
-    # Each of two models, with its position to be found and with the one that was found.
+    assert len(plan([*GRID, SEEDS, "train.lr=1e-3,1e-4"], tmp_path)) == 2 * CACHE_FROM_CELLS
+    # Two models, each composed once to determine the automatic position and once with that position.
     assert len(calls) == 4
 
 
-def test_a_kept_plan_is_the_plan_and_composes_nothing(own, monkeypatch, tmp_path):
+def test_a_cached_plan_is_equal_and_composes_nothing(own, monkeypatch, tmp_path):
     first = plan([*GRID, SEEDS], tmp_path)
     calls = count_composing(monkeypatch)
     assert plan([*GRID, SEEDS], tmp_path) == first
@@ -127,8 +127,8 @@ def test_a_kept_plan_is_the_plan_and_composes_nothing(own, monkeypatch, tmp_path
     ],
     ids=["content", "new file", "code"],
 )
-def test_a_changed_file_has_the_grid_composed_anew(own, monkeypatch, tmp_path, change):
-    arguments = ["model=mine", *GRID[:4], f"seed=range(0,{WORTH_KEEPING})"]
+def test_a_grid_is_composed_again_after_a_file_has_changed(own, monkeypatch, tmp_path, change):
+    arguments = ["model=mine", *GRID[:4], f"seed=range(0,{CACHE_FROM_CELLS})"]
     plan(arguments, tmp_path, own)
     calls = count_composing(monkeypatch)
     plan(arguments, tmp_path, own)
@@ -138,44 +138,44 @@ def test_a_changed_file_has_the_grid_composed_anew(own, monkeypatch, tmp_path, c
     assert calls and labels == {"Else" if "Else" in (own / "model" / "mine.yaml").read_text() else "Mine"}
 
 
-def test_what_no_file_decides_is_not_kept(own, tmp_path, monkeypatch):
+def test_configurations_with_resolvers_are_not_cached(own, tmp_path, monkeypatch):
     monkeypatch.setenv("MY_LABEL", "one")
     (own / "model" / "mine.yaml").write_text(
         (own / "model" / "mine.yaml").read_text().replace("label: Mine", 'label: "${oc.env:MY_LABEL}"')
     )
-    arguments = ["model=mine", *GRID[:4], f"seed=range(0,{WORTH_KEEPING})"]
+    arguments = ["model=mine", *GRID[:4], f"seed=range(0,{CACHE_FROM_CELLS})"]
     plan(arguments, tmp_path, own)
     monkeypatch.setenv("MY_LABEL", "two")
     assert {each.cell.config.model["label"] for each in plan(arguments, tmp_path, own)} == {"two"}
 
 
-def test_a_torn_kept_plan_is_made_again(own, tmp_path):
+def test_a_truncated_cache_file_is_replaced(own, tmp_path):
     first = plan([*GRID, SEEDS], tmp_path)
-    (kept,) = (tmp_path / "cache" / "plans").glob("*.json")
-    whole = kept.read_text()
-    kept.write_text(whole[: len(whole) // 2])
+    (cached,) = (tmp_path / "cache" / "plans").glob("*.json")
+    content = cached.read_text()
+    cached.write_text(content[: len(content) // 2])
     assert plan([*GRID, SEEDS], tmp_path) == first
-    assert json.loads(kept.read_text())
+    assert json.loads(cached.read_text())
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(own, tmp_path):
+def test_planning_works_without_a_writable_cache(own, tmp_path):
     (tmp_path / "cache").mkdir(exist_ok=True)
     (tmp_path / "cache" / "plans").write_text("in the way")
-    assert len(plan([*GRID, SEEDS], tmp_path)) == WORTH_KEEPING
+    assert len(plan([*GRID, SEEDS], tmp_path)) == CACHE_FROM_CELLS
 
 
-def test_many_at_once_read_and_write_one_kept_plan(own, tmp_path):
+def test_several_processes_read_and_write_one_cache_file(own, tmp_path):
     with compose.hydra_context():
-        cells = [["model=performer", *GRID[:4], f"seed={seed}"] for seed in range(WORTH_KEEPING)]
+        cells = [["model=performer", *GRID[:4], f"seed={seed}"] for seed in range(CACHE_FROM_CELLS)]
         load = Loader(None)
         made = [compose.compose(cell, None, load) for cell in cells]
-    place = disk_cache.place_of(cells, None)
-    assert place is not None
+    cache_file = disk_cache.cache_path(cells, None)
+    assert cache_file is not None
 
     def work() -> None:
         for _ in range(5):
-            disk_cache.keep(place, made, None)
-            assert disk_cache.recall(place) == made
+            disk_cache.write(cache_file, made, None)
+            assert disk_cache.read(cache_file) == made
 
     processes = [multiprocessing.get_context("fork").Process(target=work) for _ in range(3)]
     for each in processes:
@@ -183,11 +183,11 @@ def test_many_at_once_read_and_write_one_kept_plan(own, tmp_path):
     for each in processes:
         each.join()
     assert [each.exitcode for each in processes] == [0, 0, 0]
-    assert [path.name for path in Path(place.parent).iterdir()] == [place.name]
+    assert [path.name for path in Path(cache_file.parent).iterdir()] == [cache_file.name]
 
 
-def test_old_plans_go(own, tmp_path, monkeypatch):
+def test_old_cache_files_are_removed(own, tmp_path, monkeypatch):
     monkeypatch.setattr(disk_cache, "KEPT", 1)
     for model in ("performer", "local"):
-        plan([f"model={model}", *GRID[:4], f"seed=range(0,{WORTH_KEEPING})"], tmp_path)
+        plan([f"model={model}", *GRID[:4], f"seed=range(0,{CACHE_FROM_CELLS})"], tmp_path)
     assert len(list((tmp_path / "cache" / "plans").iterdir())) == 1

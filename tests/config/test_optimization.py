@@ -1,4 +1,4 @@
-"""Learning-rate schedules against their formulas, optimizers against their papers' updates."""
+"""Learning-rate schedules compared with their formulas, optimizers with the updates of their papers."""
 
 import math
 
@@ -28,8 +28,8 @@ def test_decay_after_warm_up():
     assert [SCHEDULES[name](100, 100, 10) for name in ("linear", "cosine")] == [0.0, 0.0]
 
 
-def test_rsqrt_is_the_one_of_the_long_range_arena():
-    """Base 0.05 and warm-up 8,000 peak at 0.05 / sqrt(8000)."""
+def test_rsqrt_is_the_schedule_of_long_range_arena():
+    """Check the peak of 0.05 / sqrt(8000) for base rate 0.05 and 8,000 warm-up steps."""
     factors = [SCHEDULES["rsqrt"](step, 20_000, 8000) for step in range(20_000)]
     assert factors.index(max(factors)) == 7999
     assert 0.05 * max(factors) == pytest.approx(0.05 / math.sqrt(8000))
@@ -37,7 +37,7 @@ def test_rsqrt_is_the_one_of_the_long_range_arena():
 
 
 @pytest.mark.parametrize("option", ["train.schedule=steep", "train.optimizer=lion"])
-def test_an_unknown_name_ends_composition_with_the_known_ones(option):
+def test_the_error_for_an_unknown_name_lists_the_known_ones(option):
     known = SCHEDULES if "schedule" in option else OPTIMIZERS
     with hydra_context(), pytest.raises(UserError) as raised:
         compose(["task=listops", option])
@@ -45,7 +45,7 @@ def test_an_unknown_name_ends_composition_with_the_known_ones(option):
 
 
 def update(name, weight, gradient, state, decay):
-    """One step as the papers write it, in place of ``state``."""
+    """Return the weight after one step as the papers define it, and update ``state`` in place."""
     if name != "adamw":
         gradient = gradient + decay * weight
     if name == "sgd":
@@ -60,7 +60,7 @@ def update(name, weight, gradient, state, decay):
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_updates_are_those_of_the_papers_in_every_group(name):
+def test_updates_equal_those_of_the_papers_in_every_group(name):
     torch.manual_seed(0)
     decays = (0.0, 0.3)
     parameters = [torch.randn(3, 4, dtype=torch.float64, requires_grad=True) for _ in decays]

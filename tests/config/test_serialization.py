@@ -1,4 +1,4 @@
-"""Configurations as dictionaries and back: equal after a round trip, of older versions too, malformed ones refused."""
+"""Conversion of configurations to dictionaries and back: round trips, older versions, malformed configurations."""
 
 import json
 from pathlib import Path
@@ -22,11 +22,11 @@ def composed():
         ).config
 
 
-def test_a_configuration_survives_json(composed):
+def test_a_configuration_is_equal_after_a_json_round_trip(composed):
     assert from_dict(json.loads(json.dumps(as_dict(composed)))) == composed
 
 
-def test_a_changed_copy_leaves_the_original_alone(composed):
+def test_changing_the_dictionary_does_not_change_the_configuration(composed):
     raw = as_dict(composed)
     raw["train"]["betas"].append(1.0)
     raw["model"]["mixer"]["features"] = 3
@@ -43,7 +43,7 @@ def test_committed_records_keep_every_option():
             assert kept == section, (record.path, name)
 
 
-def test_options_that_are_missing_have_their_defaults(composed):
+def test_missing_options_get_their_defaults(composed):
     raw = as_dict(composed)
     for name in ("protocol", "tracker", "launcher"):
         del raw[name]
@@ -62,7 +62,7 @@ def test_unknown_options_are_ignored(composed, section):
 
 
 @pytest.mark.parametrize("section", ["backbone", "hardware"])
-def test_unknown_options_of_what_is_built_are_refused(composed, section):
+def test_unknown_options_of_closed_sections_are_refused(composed, section):
     raw = as_dict(composed)
     raw[section]["surprise"] = None
     with pytest.raises(UserError, match=rf"^{section}\.surprise: there is no such option$"):
@@ -70,7 +70,7 @@ def test_unknown_options_of_what_is_built_are_refused(composed, section):
 
 
 @pytest.mark.parametrize("section", ["seed", "task", "model", "position", "backbone", "train", "measure", "hardware"])
-def test_a_section_that_is_missing_is_named(composed, section):
+def test_a_missing_section_is_named(composed, section):
     raw = as_dict(composed)
     del raw[section]
     with pytest.raises(UserError, match=f"no section {section}$"):
@@ -96,19 +96,19 @@ def test_a_section_that_is_missing_is_named(composed, section):
         ("seed", None, "seed='None': must be int"),
     ],
 )
-def test_a_value_that_cannot_be_is_named(composed, option, value, words):
+def test_an_invalid_value_is_named(composed, option, value, words):
     raw = as_dict(composed)
-    *way, last = option.split(".")
-    (raw[way[0]] if way else raw)[last] = value
+    *sections, last = option.split(".")
+    (raw[sections[0]] if sections else raw)[last] = value
     with pytest.raises(UserError, match=words):
         from_dict(raw)
 
 
-def test_whole_numbers_are_numbers():
+def test_integers_are_valid_for_float_options():
     assert from_dict({**as_dict(CellConfig()), "train": {"lr": 1, "betas": [0, 0.5]}}).train.lr == 1
 
 
-def test_one_section_is_read_by_itself():
+def test_a_single_section_can_be_read():
     assert options_from(TrackerOptions, {"mode": "offline"}, "tracker") == TrackerOptions(mode="offline")
     with pytest.raises(UserError, match=r"tracker\.name='3': must be str"):
         options_from(TrackerOptions, {"name": 3}, "tracker")

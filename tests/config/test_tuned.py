@@ -1,4 +1,4 @@
-"""The track in which systems are trained as their own papers do: its files, what it refuses, what it records."""
+"""The protocol that trains systems with the recipes of their papers: its files, refused cells, records."""
 
 import re
 from pathlib import Path
@@ -20,7 +20,7 @@ FILES = sorted(path.stem for path in (CONF / "tuned").glob("*.yaml"))
 
 
 def cell(name):
-    """Task and model of a file's name."""
+    """Return protocol, task and model of a file name."""
     protocol, rest = name.split("_", 1)
     task = max((t["name"] for t in options("tasks") if rest.startswith(f"{t['name']}_")), key=len)
     return protocol, task, rest.removeprefix(f"{task}_")
@@ -44,7 +44,7 @@ def composed():
         return {name: compose.compose([*chosen(name), "hardware=cpu"]) for name in FILES}
 
 
-def test_there_are_recipes_of_every_task_of_long_range_arena():
+def test_recipes_exist_for_every_task_of_long_range_arena():
     for model in ("s4", "s4d", "s5", "mega", "mega_chunk"):
         tasks = {cell(name)[1] for name in FILES if cell(name)[2] == model}
         assert tasks == {"listops", "text", "retrieval", "image", "pathfinder", "pathfinder128"}
@@ -52,7 +52,7 @@ def test_there_are_recipes_of_every_task_of_long_range_arena():
 
 @pytest.mark.parametrize("name", FILES)
 class TestFile:
-    def test_names_what_there_is_and_where_its_values_are_from(self, name):
+    def test_names_an_existing_cell_and_cites_the_source_of_its_values(self, name):
         protocol, _, model = cell(name)
         assert yaml.safe_load((CONF / "protocol" / f"{protocol}.yaml").read_text())["protocol"]["tuned"]
         assert model in {entry["name"] for entry in options("models")}
@@ -61,7 +61,7 @@ class TestFile:
             r"arXiv \d{4}\.\d{5}: \S+/\S+ at \w{7}, \S+\.", text
         )
 
-    def test_its_values_are_the_cells(self, name, composed):
+    def test_its_values_are_those_of_the_composed_cell(self, name, composed):
         from omegaconf import OmegaConf
 
         written: Any = OmegaConf.load(CONF / "tuned" / f"{name}.yaml")
@@ -83,7 +83,7 @@ class TestFile:
         assert any("feed_forward" in key for key in inside) == made.backbone.feed_forward
 
 
-def test_what_a_user_changes_is_a_change_of_the_protocol(tmp_path):
+def test_a_changed_option_is_recorded_as_a_change_of_the_protocol(tmp_path):
     (planned,) = plan(["protocol=published", "task=listops", "model=s5", "train.steps=2", "hardware=cpu"], tmp_path)
     assert planned.cell.modified == ("train.steps",)
     assert planned.cell.key.protocol == "published"
@@ -92,8 +92,8 @@ def test_what_a_user_changes_is_a_change_of_the_protocol(tmp_path):
 @pytest.mark.parametrize(
     ("task", "words"),
     [
-        ("listops", r"tuned/published_listops_performer\.yaml is missing; write it, or choose model=.*s5"),
-        ("recall", r"tuned/published_recall_performer\.yaml is missing; write it, or choose another task"),
+        ("listops", r"tuned/published_listops_performer\.yaml does not exist; create it, or choose model=.*s5"),
+        ("recall", r"tuned/published_recall_performer\.yaml does not exist; create it, or choose another task"),
     ],
 )
 def test_a_cell_without_a_file_names_it(task, words, tmp_path):
@@ -101,7 +101,7 @@ def test_a_cell_without_a_file_names_it(task, words, tmp_path):
         plan(["protocol=published", f"task={task}", "model=performer", "hardware=cpu"], tmp_path)
 
 
-def test_a_users_own_file_is_found(tmp_path):
+def test_a_file_in_config_dir_is_found(tmp_path):
     (tmp_path / "tuned").mkdir()
     text = "# @package _global_\nbackbone: {depth: 3}\ntrain: {steps: 7}\n"
     (tmp_path / "tuned" / "published_listops_performer.yaml").write_text(text)
@@ -110,7 +110,7 @@ def test_a_users_own_file_is_found(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_cell_runs_from_end_to_end_and_is_marked(tmp_path):
+def test_a_cell_runs_end_to_end_and_its_changes_are_recorded(tmp_path):
     folder = Folder(tmp_path)
     few = ["train.steps=2", "train.batch_size=4", "train.evaluate_every=1", "measure.speed_lengths=[64]"]
     rows = ["task.rows={train: 8, validation: 4, test: 4}", "task.window=[20,100]", "task.extrapolation_rows=4"]

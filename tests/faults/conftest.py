@@ -1,10 +1,10 @@
-"""Fixtures of the fault tests: one run that nothing interrupts."""
+"""Fixtures of the fault tests: one uninterrupted run."""
 
 import time
 
 import pytest
 
-from tests.faults.outcome import ALONE, Calm, assert_same, assert_tidy, beside, outcome
+from tests.faults.outcome import ALONE, Calm, assert_same, assert_tidy, outcome, with_data_of
 from tests.support.command import Folder
 from tests.support.forks import Forks, planned
 
@@ -15,7 +15,7 @@ def calm(forks: Forks, tmp_path_factory) -> Calm:
     (cell,) = planned(ALONE, folder)
     assert forks.run(cell, folder) == 0, forks.output.read_text()
     expected = outcome(folder)
-    again = beside(folder, tmp_path_factory.mktemp("again"))
+    again = with_data_of(folder, tmp_path_factory.mktemp("again"))
     began = time.monotonic()
     assert forks.run(cell, again) == 0
     seconds = time.monotonic() - began

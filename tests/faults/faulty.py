@@ -1,4 +1,4 @@
-"""A model of a user's own that goes wrong in one way in training: ``python`` finds it as ``faulty``."""
+"""A user-defined model that fails in a chosen way in training; configurations refer to it as ``faulty.Faulty``."""
 
 import datetime
 import os
@@ -18,12 +18,12 @@ BLOCK_NUMBERS = 1 << 25  # 128 MiB
 
 
 class Faulty(BagOfTokens):
-    """Trains as the control does until step ``at``, then does ``how``."""
+    """A bag-of-tokens model that calls the method ``how`` at training step ``at``."""
 
     def __init__(self, *, how: str, at: int = 3, **options) -> None:
         super().__init__(**options)
         self.how, self.at, self.steps = how, at, 0
-        if how == "deaf":
+        if how == "ignores_timeout":
             signal.signal(signal.SIGALRM, signal.SIG_IGN)
 
     def forward(self, batch, memory=None):
@@ -38,30 +38,30 @@ class Faulty(BagOfTokens):
             file.write(f"{os.getpid()}\n")
 
     def memory(self, output):
-        """Take memory and write into it until there is no more."""
-        taken = []
-        while len(taken) < 64:  # an end, in case nothing refuses it
-            taken.append(torch.ones(BLOCK_NUMBERS))
+        """Allocate and write memory until an allocation fails."""
+        blocks = []
+        while len(blocks) < 64:  # at most 8 GiB, in case no limit is enforced
+            blocks.append(torch.ones(BLOCK_NUMBERS))
 
     def error(self, output):
         raise IndexError("one too far")
 
     def mistake(self, output):
-        raise UserError("model.mixer: no such luck")
+        raise UserError("model.mixer: invalid on purpose")
 
     def not_a_number(self, output):
         return output._replace(logits=output.logits * float("nan"))
 
     def gradient(self, output):
-        """The loss is finite, its gradient is not."""
+        """Return a finite loss whose gradient is not finite."""
         zero = output.logits.flatten()[0] * 0
         return output._replace(losses={"root": torch.sqrt(zero)})
 
     def slow(self, output):
         time.sleep(600)
 
-    def deaf(self, output):
-        """Neither ends nor hears that its time is up."""
+    def ignores_timeout(self, output):
+        """Sleep and ignore SIGALRM, by which the timeout is enforced."""
         time.sleep(600)
 
     def killed(self, output):
@@ -74,11 +74,11 @@ class Faulty(BagOfTokens):
         os.kill(os.getpid(), signal.SIGSEGV)
 
     def aborted(self, output):
-        """As C++ ends where nothing catches that there is no memory."""
+        """Abort like a C++ program in which std::bad_alloc is not caught."""
         os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n")
         os.abort()
 
-    def ctrl_c_while_the_record_is_written(self, output):
+    def sigint_while_the_record_is_written(self, output):
         put = store._put
 
         def interrupted(*arguments, **options):
@@ -87,22 +87,22 @@ class Faulty(BagOfTokens):
 
         store._put = interrupted
 
-    def told_to_stop_again_while_the_record_is_written(self, output):
-        self.ctrl_c_while_the_record_is_written(output)
+    def two_signals_while_the_record_is_written(self, output):
+        self.sigint_while_the_record_is_written(output)
         os.kill(os.getpid(), signal.SIGTERM)
 
     def a_long_step(self, output):
-        """Wait for ten minutes, once a file tells that the step has begun."""
+        """Create a file when the step begins, then sleep for ten minutes."""
         Path("begun.txt").touch()
         time.sleep(600)
 
     def a_slow_step(self, output):
-        """As a long step, but of one second."""
+        """Create a file when the step begins, then sleep for one second."""
         Path("begun.txt").touch()
         time.sleep(1)
 
     def a_long_record(self, output):
-        """Take two seconds to write the record, and tell by a file that it has begun."""
+        """Make writing the record take two seconds, and create a file when it begins."""
         put = store._put
 
         def slowly(*arguments, **options):
@@ -113,7 +113,7 @@ class Faulty(BagOfTokens):
         store._put = slowly
 
     def clock(self, output):
-        """The clock of the wall falls back to another century."""
+        """Set the system clock of this process back to 1970."""
         past = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
         time.time = lambda: 0.0
         run.now = lambda: past.isoformat(timespec="seconds")

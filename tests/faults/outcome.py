@@ -1,4 +1,4 @@
-"""What a run leaves, to be compared with that of a run that was left alone, and whether a folder is sound."""
+"""Collect the results of a run, compare them with those of an uninterrupted run, and check folders and processes."""
 
 import shutil
 import time
@@ -26,7 +26,7 @@ TIMED_TRAINING = ("_seconds", "_per_second", "_share", "_bytes", "_by_rank")
 
 
 class Calm(NamedTuple):
-    """A run left alone: its folder, its outcome, and the seconds that it takes when its data are there."""
+    """An uninterrupted run: its folder, its outcome, and its duration in seconds with prepared data."""
 
     folder: Folder
     expected: dict
@@ -34,7 +34,7 @@ class Calm(NamedTuple):
 
 
 def outcome(folder: Folder) -> dict:
-    """Everything a run leaves that is not a time: record, curves, predictions, weights."""
+    """Return all results of a run except times and memory: record, curves, predictions, weights."""
     (path,) = folder.results.glob("runs/*/*/*/*/seed*.json")
     record = folder.record()
     assert record["status"] == "ok", record["reason"]
@@ -58,7 +58,7 @@ def assert_same(found: dict, expected: dict) -> None:
 
 
 def assert_sound(folder: Folder) -> None:
-    """No record is torn, none names a table that is not there, and what a kill left aside takes no name."""
+    """Check that all records are valid, their tables exist, and other files are only temporary ones."""
     if not (folder.results / "runs").exists():
         return
     problems = {finding.what: finding.found for finding in check.check_store(folder.results) if finding.ok is False}
@@ -70,28 +70,28 @@ def assert_sound(folder: Folder) -> None:
 
 
 def assert_tidy(folder: Folder) -> None:
-    """Of a finished cell nothing is kept but its record, its tables, its best weights, and empty files of locks."""
+    """Check that a finished cell has no files except its record, its tables, its best weights and empty lock files."""
     files = [path for root in (folder.results, folder.cache / "checkpoints") for path in root.rglob("*")]
     left = [path.name for path in files if path.is_file() and path.stat().st_size]
     kinds = {name if name == "best.safetensors" else name.partition(".")[2].partition("-")[0] for name in left}
     assert kinds == {"json", "curves", "predictions", "best.safetensors"} and len(left) == 4, left
 
 
-def beside(calm: Folder, root: Path) -> Folder:
-    """A folder of its own with the data that another run has prepared."""
+def with_data_of(calm: Folder, root: Path) -> Folder:
+    """Return a new folder with the prepared data of another run."""
     folder = Folder(root)
     shutil.copytree(calm.cache / "data", folder.cache / "data", dirs_exist_ok=True)
     return folder
 
 
 def wait_for_step(folder: Folder, alive: Callable[[], bool], wanted: int, seconds: float = 600) -> None:
-    """Wait until at least ``wanted`` checkpoints of any cell were seen to be written; quick ones may be missed.
+    """Wait until at least ``wanted`` checkpoints of any cell were observed; some may be missed between two checks.
 
-    One that an earlier attempt left does not count: it says nothing of how far the process that was just started is.
+    A checkpoint of an earlier attempt does not count, because it was not written by the process that was just started.
     """
     last = _checkpoints(folder)
-    seen, patience = 0, time.monotonic() + seconds
-    while seen < wanted and alive() and time.monotonic() < patience:
+    seen, deadline = 0, time.monotonic() + seconds
+    while seen < wanted and alive() and time.monotonic() < deadline:
         time.sleep(0.003)
         now = _checkpoints(folder)
         seen += sum(last.get(path) != stamp for path, stamp in now.items())
@@ -100,7 +100,7 @@ def wait_for_step(folder: Folder, alive: Callable[[], bool], wanted: int, second
 
 
 def _checkpoints(folder: Folder) -> dict[Path, tuple[int, int]]:
-    """The last checkpoint of each cell, and what changes when it is written anew."""
+    """Return the last checkpoint of each cell, with inode and modification time, which change with every write."""
     found = {}
     for path in folder.cache.glob("checkpoints/**/last.pt"):
         with suppress(FileNotFoundError):
@@ -110,29 +110,32 @@ def _checkpoints(folder: Folder) -> dict[Path, tuple[int, int]]:
 
 
 def wait_for(found: Callable[[], object], process, seconds: float = 120) -> None:
-    """Wait until something is found, as long as the command runs."""
-    patience = time.monotonic() + seconds
+    """Wait until ``found`` returns a true value; fail if the command ends first."""
+    deadline = time.monotonic() + seconds
     while not found():
-        assert process.poll() is None and time.monotonic() < patience
+        assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.005)
 
 
 def left_behind(folder: Folder) -> list[str]:
-    """The processes that were started for the folder, or work in it, and are still there after a few seconds."""
-    mark, patience = f"LRA_BENCH_RESULTS={folder.results}", time.monotonic() + 5
+    """Return the processes that were started for the folder, or work in it, and still run after five seconds."""
+    mark, deadline = f"LRA_BENCH_RESULTS={folder.results}", time.monotonic() + 5
     while found := [
         path.name
         for path in Path("/proc").glob("[0-9]*")
         if mark in variables(path / "environ") or inside(path, folder)
     ]:
-        if time.monotonic() > patience:
+        if time.monotonic() > deadline:
             return found
         time.sleep(0.1)
     return []
 
 
 def inside(process: Path, folder: Folder) -> bool:
-    """Whether a process works in the folder, as forks do: the system keeps the variables that their server had."""
+    """Return whether the working folder of a process is ``folder``.
+
+    This finds forked processes, for which /proc shows the environment variables of the fork server.
+    """
     try:
         return (process / "cwd").samefile(folder.root)
     except OSError:
@@ -140,7 +143,7 @@ def inside(process: Path, folder: Folder) -> bool:
 
 
 def variables(path: Path) -> list[str]:
-    """The environment variables of a process, none where it has ended."""
+    """Return the environment variables of a process, or an empty list if it has ended."""
     try:
         return path.read_text().split("\0")
     except OSError:

@@ -1,4 +1,4 @@
-"""Checkpoints that are damaged, left half-written, or of another time: training ends in the same weights."""
+"""Training resumed from damaged, half-written or wrongly dated checkpoints ends with the same weights."""
 
 import os
 import shutil
@@ -14,14 +14,14 @@ from tests.training.test_loop import equal, fit, toy, weights
 STEPS = 24
 
 
-def cut_short(folder: Path) -> None:
+def interrupt(folder: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         fit(toy(), folder, stop_after=12, every_seconds=0, steps=STEPS, evaluate_every=3)
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    """The folder of a run that was left alone, its model, and what it found."""
+    """Return the folder of an uninterrupted run, its model and its result."""
     folder, model = tmp_path_factory.mktemp("whole"), toy()
     found, _ = fit(model, folder, steps=STEPS, evaluate_every=3)
     return folder, model, found
@@ -29,9 +29,9 @@ def uninterrupted(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory) -> Path:
-    """The folder that a run left which was cut short."""
+    """Return the folder of an interrupted run."""
     folder = tmp_path_factory.mktemp("cut")
-    cut_short(folder)
+    interrupt(folder)
     return folder
 
 
@@ -41,7 +41,7 @@ def truncated(folder: Path) -> None:
 
 
 def with_zeros(folder: Path) -> None:
-    """As a file system leaves a file whose blocks never reached the disk."""
+    """Overwrite one block with zeros, as after a crash before the block was written to disk."""
     content = bytearray((folder / LAST).read_bytes())
     middle = len(content) // 2
     content[middle : middle + 512] = bytes(512)
@@ -64,7 +64,7 @@ def with_the_best_not_yet_renamed(folder: Path) -> None:
 
 
 def with_a_later_best(folder: Path) -> None:
-    """Evaluated after the last checkpoint, which is what resuming begins from."""
+    """Replace the best weights by later ones than those of the last checkpoint, from which training resumes."""
     Checkpoints(folder, 0).keep_best(toy(seed=7))
 
 
@@ -73,13 +73,13 @@ def with_leftovers(folder: Path) -> None:
     (folder / f".123-{BEST}").write_bytes(b"half")
 
 
-def of_another_time(folder: Path) -> None:
+def with_wrong_dates(folder: Path) -> None:
     for path in folder.iterdir():
         os.utime(path, (0, 0) if path.name == LAST else (2**32, 2**32))
 
 
 @pytest.mark.parametrize(
-    ("harm", "begins_anew"),
+    ("damage", "restarts"),
     [
         (truncated, True),
         (with_zeros, True),
@@ -88,71 +88,71 @@ def of_another_time(folder: Path) -> None:
         (with_the_best_not_yet_renamed, False),
         (with_a_later_best, False),
         (with_leftovers, False),
-        (of_another_time, False),
+        (with_wrong_dates, False),
     ],
 )
-def test_whatever_became_of_a_checkpoint_the_run_ends_the_same(
-    uninterrupted, interrupted, tmp_path, capsys, harm, begins_anew
+def test_a_run_with_a_damaged_checkpoint_gives_the_same_result(
+    uninterrupted, interrupted, tmp_path, capsys, damage, restarts
 ):
-    folder, expected, whole = uninterrupted
+    folder, expected, complete = uninterrupted
     shutil.copytree(interrupted, tmp_path / "cut")
-    harm(tmp_path / "cut")
-    model = toy(seed=3) if not begins_anew else toy()
+    damage(tmp_path / "cut")
+    model = toy(seed=3) if not restarts else toy()
     found, _ = fit(model, tmp_path / "cut", every_seconds=0, steps=STEPS, evaluate_every=3)
     assert equal(weights(model), weights(expected))
-    assert found.state.curve == whole.state.curve and found.state.validations == whole.state.validations
-    assert (found.state.best_step, found.state.best_score) == (whole.state.best_step, whole.state.best_score)
+    assert found.state.curve == complete.state.curve and found.state.validations == complete.state.validations
+    assert (found.state.best_step, found.state.best_score) == (complete.state.best_step, complete.state.best_score)
     assert (tmp_path / "cut" / BEST).read_bytes() == (folder / BEST).read_bytes()
-    assert ("training starts again from step 0" in capsys.readouterr().err) == begins_anew
+    assert ("training starts again from step 0" in capsys.readouterr().err) == restarts
     assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == [BEST, LAST]
 
 
 @pytest.mark.parametrize("error", [MemoryError("no more"), OSError(5, "Input/output error")])
-def test_what_hinders_reading_costs_no_checkpoint(tmp_path, monkeypatch, error):
-    cut_short(tmp_path)
+def test_a_read_error_does_not_remove_a_checkpoint(tmp_path, monkeypatch, error):
+    interrupt(tmp_path)
     before = sorted(path.name for path in tmp_path.iterdir())
 
-    def hindered(*arguments, **options):
+    def failing_load(*arguments, **options):
         raise error
 
     with monkeypatch.context() as patch, pytest.raises(type(error)):
-        patch.setattr(torch, "load", hindered)
+        patch.setattr(torch, "load", failing_load)
         fit(toy(), tmp_path, every_seconds=0, steps=STEPS, evaluate_every=3)
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
 def test_at_any_time_the_best_weights_are_those_of_the_last_checkpoint(tmp_path, monkeypatch):
-    """Looked at after every rename, which is all that another process can see."""
-    seen = []
+    """Check the files after every rename, which are the only states that another process can observe."""
+    consistent = []
     rename = Path.replace
 
-    def then_look(self, target):
+    def rename_and_check(self, target):
         rename(self, target)
         if (tmp_path / LAST).exists():
             state = torch.load(tmp_path / LAST, weights_only=True)["state"]
-            there = {checksum(tmp_path / name) for name in (BEST, NEXT)}
-            seen.append(state["best_digest"] in there)
+            digests = {checksum(tmp_path / name) for name in (BEST, NEXT)}
+            consistent.append(state["best_digest"] in digests)
         return target
 
-    monkeypatch.setattr(Path, "replace", then_look)
+    monkeypatch.setattr(Path, "replace", rename_and_check)
     fit(toy(), tmp_path, every_seconds=0, steps=STEPS, evaluate_every=3, lr=0.05)
-    assert len(seen) > STEPS and all(seen)
+    assert len(consistent) > STEPS and all(consistent)
 
 
-def test_a_cell_that_begins_anew_goes_on_where_it_was_cut_short(tmp_path):
+def test_a_new_attempt_resumes_only_from_its_own_checkpoint(tmp_path):
     checkpoints = Checkpoints(tmp_path / "cell", 0)
-    cut_short(tmp_path / "cell")
+    interrupt(tmp_path / "cell")
     checkpoints.reset(2)
-    assert not (tmp_path / "cell" / LAST).exists(), "what the first attempt left is dropped"
-    cut_short(tmp_path / "cell")
+    assert not (tmp_path / "cell" / LAST).exists(), "the checkpoint of the first attempt must be removed"
+    interrupt(tmp_path / "cell")
     checkpoints.reset(2)
-    assert (tmp_path / "cell" / LAST).exists(), "what the second left is not"
+    assert (tmp_path / "cell" / LAST).exists(), "the checkpoint of the second attempt must be kept"
     checkpoints.ended(finished=True)
     assert [path.name for path in (tmp_path / "cell").iterdir()] == [BEST]
     checkpoints.reset(3)
     assert not (tmp_path / "cell" / BEST).exists()
 
 
-def test_a_stray_name_is_no_leftover():
+def test_only_names_of_temporary_files_match_their_pattern():
     assert not ASIDE.fullmatch(LAST) and not ASIDE.fullmatch(f".{LAST}.lock")
     assert ASIDE.fullmatch(f".{'a' * 32}-{LAST}")[1] == LAST

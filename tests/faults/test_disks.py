@@ -1,4 +1,4 @@
-"""Full and read-only disks: one sentence, nothing lost, and the same command goes on when there is room."""
+"""Full and read-only disks: one error message, no lost data, and the same command resumes when there is space."""
 
 import os
 import subprocess
@@ -13,20 +13,20 @@ from lra_bench.grid.execute import execute
 from lra_bench.grid.plan import plan
 from lra_bench.records import store
 from lra_bench.runtime.files import system_error
-from tests.faults.outcome import ALONE, assert_same, assert_tidy, beside, outcome
+from tests.faults.outcome import ALONE, assert_same, assert_tidy, outcome, with_data_of
 from tests.support.forks import planned
 from tests.support.record_factory import make_curves, make_record
 
 
 @contextmanager
 def small_disk(place: Path, kibibytes: int) -> Iterator[Path]:
-    """A file system of that size in memory; the test is skipped where mounting is not allowed."""
+    """Mount a file system of ``kibibytes`` in memory; skip the test if mounting is not permitted."""
     place.mkdir(parents=True, exist_ok=True)
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={kibibytes}k", "tmpfs", str(place)], capture_output=True, text=True
     )
     if mounted.returncode:
-        pytest.skip(f"mounting is not allowed here: {mounted.stderr.strip()}")
+        pytest.skip(f"mounting is not permitted here: {mounted.stderr.strip()}")
     try:
         yield place
     finally:
@@ -38,7 +38,7 @@ def remount(place: Path, option: str) -> None:
 
 
 def test_a_disk_that_fills_with_checkpoints_interrupts_the_cell(calm, forks, tmp_path):
-    folder = beside(calm.folder, tmp_path)
+    folder = with_data_of(calm.folder, tmp_path)
     (cell,) = planned(ALONE, folder)
     with small_disk(folder.cache / "checkpoints", 150) as disk:
         ballast = disk / "ballast"
@@ -54,8 +54,8 @@ def test_a_disk_that_fills_with_checkpoints_interrupts_the_cell(calm, forks, tmp
         assert_tidy(folder)
 
 
-def test_results_that_are_full_or_read_only_cost_no_training(calm, forks, tmp_path):
-    folder = beside(calm.folder, tmp_path)
+def test_training_is_not_repeated_after_the_results_folder_was_full_or_read_only(calm, forks, tmp_path):
+    folder = with_data_of(calm.folder, tmp_path)
     (cell,) = planned(ALONE, folder)
     with small_disk(folder.results, 12) as disk:
         assert forks.run(cell, folder) == 2
@@ -69,7 +69,9 @@ def test_results_that_are_full_or_read_only_cost_no_training(calm, forks, tmp_pa
         assert "Read-only" in forks.output.read_text().splitlines()[-1]
         remount(disk, "rw")
         assert forks.run(cell, folder) == 0, forks.output.read_text()
-        assert next(folder.cache.glob("checkpoints/**/best.safetensors")).stat().st_ino == best, "nothing was trained"
+        assert next(folder.cache.glob("checkpoints/**/best.safetensors")).stat().st_ino == best, (
+            "the cell must not be trained again"
+        )
         assert_same(outcome(folder), calm.expected)
         assert_tidy(folder)
 
@@ -87,10 +89,10 @@ def test_a_full_disk_leaves_the_earlier_record_and_its_tables(tmp_path):
         assert len(store.load_all(root)) >= 1
 
 
-def test_what_libraries_say_of_a_full_disk_is_understood(tmp_path):
-    hidden = RuntimeError("PytorchStreamWriter failed")
-    hidden.__context__ = OSError(28, "No space left on device")
-    assert system_error(hidden).errno == 28
+def test_errors_of_libraries_on_a_full_disk_are_recognised(tmp_path):
+    wrapper = RuntimeError("PytorchStreamWriter failed")
+    wrapper.__context__ = OSError(28, "No space left on device")
+    assert system_error(wrapper).errno == 28
     assert system_error(ValueError("I/O error: No space left on device (os error 28)")).errno == 28
     assert system_error(ValueError("shapes do not match")) is None
     assert os.strerror(28) in str(system_error(ValueError("(os error 28)")))

@@ -1,4 +1,4 @@
-"""Whatever ends a cell, its record says so, the grid goes on, and the exit code tells."""
+"""Every way in which a cell can end: status and reason of its record, exit code, and the next cell of the grid."""
 
 import os
 import shutil
@@ -20,14 +20,14 @@ from tests.support.forks import Forks, planned
 OPTIONS = [*TINY, "tracker=none", "measure.extrapolation_ratios=[]"]
 
 
-def own_models(folder: Folder, *ways: str) -> Path:
-    """A folder of configurations, one for each way to go wrong."""
+def own_models(folder: Folder, *failures: str) -> Path:
+    """Create and return a folder of model files, one for each way to fail."""
     own = folder.root / "own"
     (own / "model").mkdir(parents=True, exist_ok=True)
     shutil.copyfile(Path(__file__).with_name("faulty.py"), own / "faulty.py")
-    for how in ways:
+    for how in failures:
         (own / "model" / f"{how}.yaml").write_text(
-            "# @package _global_\n# Goes wrong.\n"
+            "# @package _global_\n# Fails.\n"
             f"model: {{label: Faulty, network: {{_target_: faulty.Faulty, how: {how}}}}}\n"
         )
     return own
@@ -38,13 +38,13 @@ def folder(tmp_path_factory) -> Folder:
     return Folder(tmp_path_factory.mktemp("endings"))
 
 
-WITHIN = {
+DETECTED_BY_THE_CELL = {
     "not_a_number": ("diverged", "the loss became nan at step 3", []),
     "gradient": ("diverged", "the gradient became nan at step 3", []),
     "error": ("failed", "training at 100 tokens, batch 8: IndexError: one too far", []),
     "slow": (
         "timeout",
-        "training at 100 tokens, batch 8: hardware.timeout_seconds=3 were over",
+        "training at 100 tokens, batch 8: hardware.timeout_seconds=3 exceeded",
         ["hardware.timeout_seconds=3"],
     ),
     "memory": (
@@ -55,9 +55,9 @@ WITHIN = {
 }
 
 
-@pytest.mark.parametrize("how", WITHIN)
-def test_what_a_cell_sees_of_its_own_end(folder, forks: Forks, how):
-    status, reason, options = WITHIN[how]
+@pytest.mark.parametrize("how", DETECTED_BY_THE_CELL)
+def test_a_failure_that_the_cell_detects_is_in_its_record(folder, forks: Forks, how):
+    status, reason, options = DETECTED_BY_THE_CELL[how]
     own = own_models(folder, how)
     (cell,) = planned([*OPTIONS, *options, f"model={how}"], folder, own)
     assert forks.run(cell, folder) == 10, forks.output.read_text()
@@ -72,81 +72,86 @@ def test_what_a_cell_sees_of_its_own_end(folder, forks: Forks, how):
 
 @pytest.mark.parametrize(
     ("how", "status"),
-    [("ctrl_c_while_the_record_is_written", "ok"), ("told_to_stop_again_while_the_record_is_written", "interrupted")],
+    [("sigint_while_the_record_is_written", "ok"), ("two_signals_while_the_record_is_written", "interrupted")],
 )
-def test_a_record_is_written_to_its_end(folder, forks: Forks, how, status):
+def test_a_signal_does_not_interrupt_writing_a_record(folder, forks: Forks, how, status):
     (cell,) = planned([*OPTIONS, f"model={how}"], folder, own_models(folder, how))
     assert forks.run(cell, folder) == 130, forks.output.read_text()
     assert store.find(cell.key, folder.results).status == status
 
 
-def test_a_mistake_is_no_record(folder, forks: Forks):
+def test_wrong_input_gives_no_record(folder, forks: Forks):
     (cell,) = planned([*OPTIONS, "model=mistake"], folder, own_models(folder, "mistake"))
     assert forks.run(cell, folder) == 2
-    assert "lra-bench: model.mixer: no such luck" in forks.output.read_text()
+    assert "lra-bench: model.mixer: invalid on purpose" in forks.output.read_text()
     assert store.find(cell.key, folder.results) is None
 
 
-OUTSIDE = {
+DETECTED_BY_THE_COMMAND = {
     "killed": ("interrupted", "ended by signal 9, from outside"),
     "aborted": ("out_of_memory", "ended by signal 6"),
-    "deaf": ("timeout", "hardware.timeout_seconds=3 were over, and it did not stop"),
+    "ignores_timeout": ("timeout", "hardware.timeout_seconds=3 exceeded, and the process did not stop"),
 }
 
 
-def assert_ended_outside(folder: Folder, how: str, status: str, reason: str) -> None:
+def assert_recorded_by_the_command(folder: Folder, how: str, status: str, reason: str) -> None:
     (record,) = [record for record in folder.records() if record["key"]["model"] == how]
     assert record["status"] == status and reason in record["reason"], record["reason"]
     assert record["reason"].startswith("training at 100 tokens, batch 8: ")
 
 
-def test_who_cannot_speak_any_more_is_spoken_for_and_the_grid_goes_on(folder, forks: Forks):
-    own = own_models(folder, *OUTSIDE)
-    options = ["--config-dir", str(own), *OPTIONS, "hardware.timeout_seconds=3", f"model={','.join(OUTSIDE)}"]
+def test_the_command_records_killed_cells_and_runs_the_next_ones(folder, forks: Forks):
+    own = own_models(folder, *DETECTED_BY_THE_COMMAND)
+    options = [
+        *("--config-dir", str(own), *OPTIONS, "hardware.timeout_seconds=3"),
+        f"model={','.join(DETECTED_BY_THE_COMMAND)}",
+    ]
     done = forks.command(folder, "bench", *options, check=False, grace=0.5)
     assert done.returncode == 1, done.stderr
-    for how, ending in OUTSIDE.items():
-        assert_ended_outside(folder, how, *ending)
+    for how, expected in DETECTED_BY_THE_COMMAND.items():
+        assert_recorded_by_the_command(folder, how, *expected)
     (killed,) = plan([*OPTIONS, "hardware.timeout_seconds=3", "model=killed"], folder.results, own)
     assert killed.status == "to run"
 
 
-def test_a_crash_of_a_process_that_was_started_leaves_a_record_and_its_last_words(folder, monkeypatch, capfd):
+def test_a_crash_is_recorded_with_the_last_lines_of_stderr(folder, monkeypatch, capfd):
     for name, value in folder.environment.items():
         monkeypatch.setenv(name, value)
     own = own_models(folder, "crash")
     cells = plan([*OPTIONS, "model=crash"], folder.results, own)
     ((_, record, code),) = execute(cells, folder.results)
     assert code == 1
-    assert_ended_outside(folder, "crash", "failed", "ended by signal 11")
+    assert_recorded_by_the_command(folder, "crash", "failed", "ended by signal 11")
     assert record.last_lines[-1] == "my last words"
-    assert "my last words" in capfd.readouterr().err, "what a cell writes to stderr is passed on"
+    assert "my last words" in capfd.readouterr().err, "stderr of a cell must be forwarded"
     (again,) = plan([*OPTIONS, "model=crash"], folder.results, own)
     assert again.status == "failed" and "--rerun failed" in again.reason
     skipped = list(execute([again], folder.results))
-    assert [(record.attempt, code) for _, record, code in skipped] == [(1, 1)], "not again without being asked"
+    assert [(record.attempt, code) for _, record, code in skipped] == [(1, 1)], (
+        "a failed cell must not run again without --rerun"
+    )
 
 
-def test_a_clock_that_falls_back_changes_dates_alone(folder, forks: Forks):
-    """Durations and the order of attempts do not come from it."""
+def test_a_clock_that_is_set_back_changes_only_dates(folder, forks: Forks):
+    """Check that durations and the order of attempts do not depend on the system clock."""
     own = own_models(folder, "clock", "counted")
     records = []
     for how in ("counted", "clock"):
         (cell,) = planned([*OPTIONS, f"model={how}"], folder, own)
         assert forks.run(cell, folder) == 0, forks.output.read_text()
         records.append(store.find(cell.key, folder.results))
-    usual, odd = records
-    assert odd.finished_at < "1971" < odd.started_at
-    assert 0 < odd.wall_seconds < 600 and 0 < odd.training["train_seconds"] < 600
-    assert odd.training["final_weights_sha256"] == usual.training["final_weights_sha256"]
-    assert odd.metrics == usual.metrics
-    assert forks.run(cell, folder, attempt=2, anew=True) == 0, "measured again, it is the later attempt all the same"
+    correct, set_back = records
+    assert set_back.finished_at < "1971" < set_back.started_at
+    assert 0 < set_back.wall_seconds < 600 and 0 < set_back.training["train_seconds"] < 600
+    assert set_back.training["final_weights_sha256"] == correct.training["final_weights_sha256"]
+    assert set_back.metrics == correct.metrics
+    assert forks.run(cell, folder, attempt=2, anew=True) == 0, forks.output.read_text()
     assert store.find(cell.key, folder.results).attempt == 2
     (found,) = plan([*OPTIONS, "model=clock"], folder.results, own)
     assert found.status == "done"
 
 
-def test_only_what_is_asked_for_is_measured_again():
+def test_rerun_selects_cells_by_status():
     assert RERUN == {
         "never": (),
         "failed": ("failed",),
@@ -166,14 +171,16 @@ def test_only_what_is_asked_for_is_measured_again():
         (77, 3, 3, "failed"),
     ],
 )
-def test_a_death_is_told_by_its_signal_and_by_what_the_kernel_counts(monkeypatch, code, before, after, status):
+def test_status_of_a_killed_process_depends_on_the_signal_and_the_out_of_memory_count(
+    monkeypatch, code, before, after, status
+):
     monkeypatch.setattr(subprocesses, "memory_kills", lambda: after)
     found, reason = subprocesses.status_of_exit(code, before)
     assert found == status
     assert f"signal {-code}" in reason or f"exit code {code}" in reason
 
 
-def test_a_limit_that_the_system_does_not_allow_is_refused(monkeypatch):
+def test_a_memory_limit_above_that_of_the_system_is_refused(monkeypatch):
     import resource
 
     import torch
@@ -184,10 +191,10 @@ def test_a_limit_that_the_system_does_not_allow_is_refused(monkeypatch):
         raise AssertionError
 
 
-def test_a_child_that_outlived_its_parent_before_it_could_tell_ends(monkeypatch):
-    heard = []
-    monkeypatch.setattr(os, "kill", lambda *arguments: heard.append(arguments))
+def test_a_subprocess_whose_parent_ended_before_the_setup_ends(monkeypatch):
+    sent = []
+    monkeypatch.setattr(os, "kill", lambda *arguments: sent.append(arguments))
     monkeypatch.setenv(subprocesses.PARENT, str(os.getpid()))
     monkeypatch.setattr(subprocesses.ctypes, "CDLL", lambda name: (_ for _ in ()).throw(OSError))
     subprocesses.end_with_parent(signal.SIGTERM)
-    assert heard == [(os.getpid(), signal.SIGTERM)]
+    assert sent == [(os.getpid(), signal.SIGTERM)]

@@ -1,6 +1,6 @@
-"""Killed at any moment, the same command again: nothing may differ from the run that was left alone.
+"""Runs that are killed at random times and started again must give the results of an uninterrupted run.
 
-Moments are drawn from a seed that is printed; $LRA_BENCH_FAULT_SEED repeats it.
+The times are generated from a seed, which is printed. Set $LRA_BENCH_FAULT_SEED to repeat a test with the same seed.
 """
 
 import os
@@ -23,11 +23,11 @@ from tests.faults.outcome import (
     assert_same,
     assert_sound,
     assert_tidy,
-    beside,
     left_behind,
     outcome,
     wait_for,
     wait_for_step,
+    with_data_of,
 )
 from tests.support.command import Folder, alive
 from tests.support.forks import Forks, planned
@@ -43,10 +43,10 @@ def moments() -> random.Random:
 
 
 def kill_children(forks: Forks, calm: Calm, root: Path, moments: random.Random, wanted: int) -> list[str]:
-    """Kill the process of a cell that often, at random steps and at random times; where it was each time."""
+    """Kill the process of a cell ``wanted`` times at random steps or times; return the files present at each kill."""
     killed: list[str] = []
     while len(killed) < wanted:
-        folder = beside(calm.folder, root / f"series{len(killed)}")
+        folder = with_data_of(calm.folder, root / f"series{len(killed)}")
         (cell,) = planned(ALONE, folder)
         for _ in range(min(KILLS_IN_A_ROW, wanted - len(killed))):
             fork = forks.start(cell, folder)
@@ -69,7 +69,7 @@ def kill_children(forks: Forks, calm: Calm, root: Path, moments: random.Random, 
 
 
 def cell_processes(command: psutil.Process, module: str) -> list[psutil.Process]:
-    """The processes under a command that run a module."""
+    """Return the descendants of a command that run a module."""
     found = []
     for process in command.children(recursive=True):
         try:
@@ -81,24 +81,24 @@ def cell_processes(command: psutil.Process, module: str) -> list[psutil.Process]
 
 
 def kill_command(process, moments: random.Random) -> None:
-    """Kill the command alone; the kernel tells its cell."""
+    """Kill the command only; the kernel sends a signal to its cell."""
     process.kill()
 
 
 def kill_machine(process, moments: random.Random) -> None:
-    """Kill the command and all that it started, at once."""
-    family = [*psutil.Process(process.pid).children(recursive=True), process]
-    for each in family:
+    """Kill the command and all its descendants, as when the machine fails."""
+    processes = [*psutil.Process(process.pid).children(recursive=True), process]
+    for each in processes:
         each.kill()
 
 
 def press_ctrl_c(process, moments: random.Random) -> None:
-    """Interrupt the command and its cell, as a terminal does."""
+    """Send SIGINT to the command and its cell, as a terminal does."""
     os.killpg(process.pid, signal.SIGINT)
 
 
 def kill_rank(process, moments: random.Random) -> None:
-    """Kill one of the processes that train together."""
+    """Kill one of the processes of a distributed training."""
     ranks = cell_processes(psutil.Process(process.pid), "lra_bench.training.rank")
     if ranks:
         moments.choice(ranks).kill()
@@ -107,10 +107,10 @@ def kill_rank(process, moments: random.Random) -> None:
 def kill_commands(
     kill: Callable, options: list[str], calm_folder: Folder, expected: dict, root: Path, moments, wanted: int
 ) -> int:
-    """Start the command, ``kill``, and start it again, in rows, until it was killed that often; how often it was."""
+    """Start the command, ``kill`` it and start it again until it was killed ``wanted`` times; return the number."""
     killed = 0
     while killed < wanted:
-        folder = beside(calm_folder, root / f"series{killed}")
+        folder = with_data_of(calm_folder, root / f"series{killed}")
         for _ in range(min(KILLS_IN_A_ROW, wanted - killed)):
             process = folder.start("bench", *options)
             wait_for_step(folder, alive(process), moments.randint(1, STEPS // 2))
@@ -132,8 +132,8 @@ def test_three_kills_of_the_process_of_a_cell(forks, calm, tmp_path, moments):
 
 
 def test_a_kill_of_the_command_and_ctrl_c(forks, calm, tmp_path, moments):
-    """Another kill. Ctrl-C leaves a record that says so, and is no end of the row."""
-    folder = beside(calm.folder, tmp_path)
+    """Kill the command once, interrupt it once, then let it finish; each time its record is ``interrupted``."""
+    folder = with_data_of(calm.folder, tmp_path)
     for stop, start in ((kill_command, Folder.start), (press_ctrl_c, forks.start_command)):
         process = start(folder, "bench", *ALONE)
         wait_for_step(folder, alive(process), moments.randint(1, STEPS // 3))
@@ -161,7 +161,7 @@ def test_sixty_kills_of_the_process_of_a_cell(forks, calm, tmp_path, moments, pa
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(2))
 @pytest.mark.parametrize("kill", [kill_command, kill_machine])
-def test_twelve_kills_of_the_command_and_of_all_at_once(calm, tmp_path, moments, kill, part):
+def test_twelve_kills_of_the_command_and_of_all_processes(calm, tmp_path, moments, kill, part):
     assert kill_commands(kill, ALONE, calm.folder, calm.expected, tmp_path, moments, 6) == 6
 
 
@@ -176,7 +176,7 @@ def test_sixteen_kills_of_a_rank(tmp_path, moments):
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["before the ranks exist", "while the ranks import", "in training"])
 def test_a_killed_torchrun_ends_its_cell_and_the_next_one_runs(calm, tmp_path, moment):
-    folder = beside(calm.folder, tmp_path)
+    folder = with_data_of(calm.folder, tmp_path)
     cells = ["train.steps=3000,40", "train.evaluate_every=3000", "hardware.checkpoint_seconds=0"]
     process = folder.start("bench", *TOGETHER, *cells)
     command = psutil.Process(process.pid)
@@ -196,7 +196,7 @@ def test_a_killed_torchrun_ends_its_cell_and_the_next_one_runs(calm, tmp_path, m
 
 
 def test_a_finished_cell_is_skipped_and_measured_again_on_request(calm, forks, tmp_path):
-    folder = beside(calm.folder, tmp_path)
+    folder = with_data_of(calm.folder, tmp_path)
     (cell,) = planned(ALONE, folder)
     assert forks.run(cell, folder) == 0
     (path,) = folder.results.glob("runs/*/*/*/*/seed*.json")
@@ -206,7 +206,7 @@ def test_a_finished_cell_is_skipped_and_measured_again_on_request(calm, forks, t
     ((_, record, code),) = execute([found], folder.results)
     assert (record, code) == (found.record, 0) and path.read_bytes() == before
     assert forks.run(cell, folder, attempt=1) == 0
-    assert path.read_bytes() == before, "another process had made that attempt"
+    assert path.read_bytes() == before, "the attempt was already completed"
     assert forks.run(cell, folder, attempt=2, anew=True) == 0
     assert folder.record()["attempt"] == 2
     assert_same(outcome(folder), calm.expected)

@@ -1,4 +1,4 @@
-"""Several processes and machines over one results folder: no record lost, doubled or torn."""
+"""Several processes and machines with one results folder: no record is lost, duplicated or half-written."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from lra_bench.grid import local_pool
 from lra_bench.grid.status import Planned
 from lra_bench.records import store, tables
 from lra_bench.runtime import files
-from tests.faults.outcome import assert_sound, beside
+from tests.faults.outcome import assert_sound, with_data_of
 from tests.faults.test_endings import own_models
 from tests.support.command import TINY, Folder
 from tests.support.record_factory import make_curves, make_record
@@ -58,8 +58,8 @@ def python(program: str, *arguments: str) -> subprocess.Popen[str]:
     return started
 
 
-def test_a_reader_sees_whole_records_while_two_write_and_both_are_killed(tmp_path):
-    """Of a record and its table, the table is of the same attempt or, where the record was replaced, of a later one."""
+def test_a_reader_finds_complete_records_while_two_processes_write(tmp_path):
+    """Read a record and its table during writes: the table is of the same attempt, or of a later one if replaced."""
     key = make_record().key
     store.write(make_record(attempt=0), tmp_path, make_curves().assign(attempt=0))
     writers = [python(WRITER, str(tmp_path), str(first)) for first in (1, 2)]
@@ -85,10 +85,10 @@ def test_a_reader_sees_whole_records_while_two_write_and_both_are_killed(tmp_pat
     assert set(tables.curves(record)["attempt"]) == {record.attempt}
     store.write(make_record(attempt=9**9), tmp_path)
     folder = tmp_path / "runs" / key.folder()
-    assert [path.name for path in folder.iterdir()] == ["seed0.json"], "what was left aside goes with the next write"
+    assert [path.name for path in folder.iterdir()] == ["seed0.json"], "the next write must remove old temporary files"
 
 
-def test_a_lock_ends_with_its_holder_however_that_dies(tmp_path):
+def test_a_lock_is_released_when_its_process_is_killed(tmp_path):
     key = make_record().key
     holder = python(HOLDER, str(tmp_path))
     assert held_elsewhere(key, tmp_path)
@@ -99,54 +99,54 @@ def test_a_lock_ends_with_its_holder_however_that_dies(tmp_path):
         pass
 
 
-def test_cells_that_another_process_has_come_last(tmp_path):
+def test_cells_that_another_process_measures_are_moved_to_the_end(tmp_path):
     busy, free = (Planned(SimpleNamespace(key=make_record(seed=seed).key), "to run", "", None) for seed in (0, 1))
     with cell_lock(busy.cell.key, tmp_path):
         waiting = deque([busy, free])
-        taken, reserved = local_pool._next(waiting, tmp_path)
-        assert taken is free and list(waiting) == [busy]
-        assert local_pool._next(waiting, tmp_path) is None and list(waiting) == [busy]
-    assert local_pool._next(deque([free]), tmp_path) is None, "reserved"
+        selected, reserved = local_pool._take_next(waiting, tmp_path)
+        assert selected is free and list(waiting) == [busy]
+        assert local_pool._take_next(waiting, tmp_path) is None and list(waiting) == [busy]
+    assert local_pool._take_next(deque([free]), tmp_path) is None, "the cell is reserved"
     reserved.release()
-    assert local_pool._next(waiting, tmp_path)[0] is busy
+    assert local_pool._take_next(waiting, tmp_path)[0] is busy
 
 
-def test_a_rename_whose_answer_was_lost_on_the_network_is_a_rename(tmp_path, monkeypatch):
+def test_a_rename_that_succeeded_but_reported_an_error_is_accepted(tmp_path, monkeypatch):
     rename = Path.replace
 
-    def done_but_denied(self, target):
+    def rename_and_fail(self, target):
         rename(self, target)
         raise FileNotFoundError(2, "No such file or directory")
 
-    monkeypatch.setattr(Path, "replace", done_but_denied)
+    monkeypatch.setattr(Path, "replace", rename_and_fail)
     with files.replacing(tmp_path / "file") as path:
         path.write_text("whole")
     assert (tmp_path / "file").read_text() == "whole"
 
-    def not_done(self, target):
+    def fail(self, target):
         raise FileNotFoundError(2, "No such file or directory")
 
-    monkeypatch.setattr(Path, "replace", not_done)
+    monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(FileNotFoundError), files.replacing(tmp_path / "file") as path:
         path.write_text("other")
     assert (tmp_path / "file").read_text() == "whole" and len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_file_that_was_replaced_under_a_network_reader_is_read_again(tmp_path, monkeypatch):
+def test_a_file_is_read_again_after_a_stale_file_handle(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"whole")
-    look, stale = os.fstat, iter([True, True, False])
+    fstat, stale = os.fstat, iter([True, True, False])
 
-    def sometimes(handle):
+    def stale_twice(handle):
         if next(stale, False):
             raise OSError(116, "Stale file handle")
-        return look(handle)
+        return fstat(handle)
 
-    monkeypatch.setattr(os, "fstat", sometimes)
+    monkeypatch.setattr(os, "fstat", stale_twice)
     assert files.read_whole(tmp_path / "file", 5) == b"whole"
 
 
 @pytest.mark.slow
-def test_the_same_cell_twice_at_once_is_measured_once(tmp_path):
+def test_two_parallel_commands_measure_the_same_cell_once(tmp_path):
     folder = Folder(tmp_path)
     command = ["bench", "model=bag_of_tokens", *TINY, "tracker=none", "train.steps=600"]
     both = [folder.start(*command) for _ in range(2)]
@@ -156,8 +156,8 @@ def test_the_same_cell_twice_at_once_is_measured_once(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_machines_over_twelve_cells_run_each_once(tmp_path):
-    """They share the results and nothing else; a third process reads all the while."""
+def test_two_machines_measure_each_of_twelve_cells_once(tmp_path):
+    """Run two commands that share only the results folder, while a third process reads the records."""
     one = Folder(tmp_path / "one", LRA_BENCH_RESULTS=str(tmp_path / "results"))
     own = own_models(one, "counted")
     options = [*TINY, "tracker=none", "measure.extrapolation_ratios=[]"]
@@ -166,7 +166,7 @@ def test_two_machines_over_twelve_cells_run_each_once(tmp_path):
     shutil.rmtree(tmp_path / "results")
     (one.root / "counted.txt").unlink()
     two = Folder(tmp_path / "two", LRA_BENCH_RESULTS=str(tmp_path / "results"))
-    two = beside(one, two.root)
+    two = with_data_of(one, two.root)
     two.results, two.environment["LRA_BENCH_RESULTS"] = tmp_path / "results", str(tmp_path / "results")
     both = [folder.start(*command, "seed=0,1,2,3,4,5,6,7,8,9,10,11") for folder in (one, two)]
     broken: list[str] = []
@@ -180,5 +180,5 @@ def test_two_machines_over_twelve_cells_run_each_once(tmp_path):
     assert {(record.status, record.attempt) for record in records} == {("ok", 1)}
     started = [(folder.root / "counted.txt").read_text().split() for folder in (one, two)]
     assert len(started[0]) + len(started[1]) == 12, "no cell was measured twice"
-    assert min(map(len, started)) >= 3, "both had their share"
+    assert min(map(len, started)) >= 3, "each machine must measure at least three cells"
     assert json.loads(next((tmp_path / "results").rglob("seed3.json")).read_text())["key"]["seed"] == 3

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM at each stage of a cell, to the command alone and to its process group: always a record."""
+"""SIGINT and SIGTERM at each stage of a cell, sent to the command or to its process group, always leave a record."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.outcome import beside, left_behind, wait_for, wait_for_step
+from tests.faults.outcome import left_behind, wait_for, wait_for_step, with_data_of
 from tests.faults.test_endings import OPTIONS, own_models
 from tests.faults.test_kills import cell_processes
 from tests.support.command import TINY, Folder, alive
@@ -24,12 +24,12 @@ MEASURED = [each for each in TINY if not each.startswith("measure.speed_lengths"
 INT, TERM = signal.SIGINT, signal.SIGTERM
 SEQUENCES = [[INT], [INT, 0.05, TERM], [INT, 0.6, TERM], [INT, 2, TERM], [INT, 5, TERM], [TERM]]
 TARGETS = {"command": os.kill, "group": os.killpg}
-EITHER = pytest.mark.parametrize("target", ["command", pytest.param("group", marks=pytest.mark.slow)])
+BOTH_TARGETS = pytest.mark.parametrize("target", ["command", pytest.param("group", marks=pytest.mark.slow)])
 
 
 @pytest.fixture(scope="module")
 def prepared(forks: Forks, tmp_path_factory) -> Folder:
-    """A folder whose cache holds the data of the task."""
+    """Return a folder whose cache contains the data of the task."""
     folder = Folder(tmp_path_factory.mktemp("prepared"))
     forks.command(folder, "data", "prepare", "listops", "--protocol", "smoke")
     return folder
@@ -66,7 +66,7 @@ def send(process, sequence: Iterable[float], target: str) -> None:
 
 
 def assert_interrupted(process, folder: Folder, stage: str, seconds: float = 60) -> None:
-    """The command ends by itself with code 130, a record, and nothing that still runs."""
+    """Check that the command ends with exit code 130 and a record, and that no process remains."""
     try:
         printed, _ = process.communicate(timeout=seconds)
     finally:
@@ -81,7 +81,7 @@ def assert_interrupted(process, folder: Folder, stage: str, seconds: float = 60)
 
 def stop(prepared: Folder, root: Path, stage: str, sequence: list, target: str, start: Callable = Folder.start) -> None:
     wait, options, reason = STAGES[stage]
-    folder = beside(prepared, root)
+    folder = with_data_of(prepared, root)
     process = start(folder, "bench", "model=bag_of_tokens", "tracker=none", *options)
     wait(process, folder)
     send(process, sequence, target)
@@ -104,7 +104,7 @@ main.main()
 
 
 @pytest.mark.parametrize("sequence", [[INT], [TERM], [INT, 0.05, TERM]], ids=str)
-def test_a_signal_before_the_first_cell_is_started(tmp_path, sequence):
+def test_a_signal_during_planning_ends_the_command(tmp_path, sequence):
     process = subprocess.Popen(
         [sys.executable, "-c", PLANNING],
         cwd=tmp_path,
@@ -120,7 +120,7 @@ def test_a_signal_before_the_first_cell_is_started(tmp_path, sequence):
     assert "interrupted; the same command continues" in printed
 
 
-def named(sequence: list) -> str:
+def sequence_id(sequence: list) -> str:
     return " ".join(str(getattr(each, "name", each)) for each in sequence)
 
 
@@ -142,15 +142,15 @@ def test_two_signals_in_training_leave_a_record(prepared, forks, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("sequence", SEQUENCES, ids=named)
+@pytest.mark.parametrize("sequence", SEQUENCES, ids=sequence_id)
 @pytest.mark.parametrize("stage", STAGES)
 def test_signals_in_any_order_leave_a_record(prepared, tmp_path, stage, sequence, target):
     stop(prepared, tmp_path, stage, sequence, target)
 
 
 def faulty(prepared: Folder, root: Path, how: str, forks: Forks):
-    """Start a cell that goes wrong in one way, and wait until it does."""
-    folder = beside(prepared, root)
+    """Start a cell that fails in the way ``how``, and wait until it begins to."""
+    folder = with_data_of(prepared, root)
     process = forks.start_command(
         folder, "bench", "--config-dir", str(own_models(folder, how)), *OPTIONS, f"model={how}"
     )
@@ -158,7 +158,7 @@ def faulty(prepared: Folder, root: Path, how: str, forks: Forks):
     return process, folder
 
 
-@EITHER
+@BOTH_TARGETS
 @pytest.mark.parametrize(
     "pause", [0.6, pytest.param(2, marks=pytest.mark.slow), pytest.param(5, marks=pytest.mark.slow)]
 )
@@ -168,9 +168,9 @@ def test_sigterm_after_sigint_does_not_wait_for_the_end_of_a_step(prepared, fork
     assert_interrupted(process, folder, "training at ")
 
 
-@EITHER
-def test_a_record_is_written_to_its_end_whatever_signals_come(prepared, forks, tmp_path, target):
-    folder = beside(prepared, tmp_path)
+@BOTH_TARGETS
+def test_signals_do_not_interrupt_writing_a_record(prepared, forks, tmp_path, target):
+    folder = with_data_of(prepared, tmp_path)
     own = str(own_models(folder, "a_long_record"))
     process = forks.start_command(folder, "bench", "--config-dir", own, *OPTIONS, *LONG, "model=a_long_record")
     in_training(process, folder)
@@ -181,17 +181,17 @@ def test_a_record_is_written_to_its_end_whatever_signals_come(prepared, forks, t
 
 
 @pytest.mark.parametrize("target", [pytest.param("command", marks=pytest.mark.slow), "group"])
-def test_a_second_ctrl_c_kills_at_once_and_leaves_a_record(prepared, forks, tmp_path, target):
+def test_a_second_ctrl_c_kills_the_cell_immediately_and_leaves_a_record(prepared, forks, tmp_path, target):
     process, folder = faulty(prepared, tmp_path, "a_long_step", forks)
     send(process, [INT, 0.8], target)
-    assert process.poll() is None, "the first one waits for the end of the step"
+    assert process.poll() is None, "the first signal must wait for the end of the step"
     send(process, [INT], target)
     assert_interrupted(process, folder, "training at ", seconds=30)
 
 
-@EITHER
+@BOTH_TARGETS
 def test_ctrl_c_ends_the_step_and_the_same_command_resumes(prepared, forks, tmp_path, target):
-    """Only the end of the step writes a checkpoint here: a signal that counted twice would leave none."""
+    """Check that one Ctrl-C counts once: a second request would end the cell before the step writes its checkpoint."""
     process, folder = faulty(prepared, tmp_path, "a_slow_step", forks)
     assert not list(folder.cache.glob("checkpoints/**/last.pt"))
     send(process, [INT], target)
@@ -218,7 +218,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT, None, signal.SIGINT
 """
 
 
-def test_sigint_is_heeded_once_and_sigterm_again_after_the_echo():
+def test_repeated_signals_count_once_and_a_later_sigterm_counts_again():
     done = subprocess.run([sys.executable, "-c", SUPERVISED], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["raised", *["nothing"] * 4, "raised", "nothing"]
 
@@ -235,7 +235,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_the_exit_code_stands_if_an_executed_string_was_interrupted(tmp_path):
+def test_the_exit_code_is_kept_if_an_executed_string_was_interrupted(tmp_path):
     (tmp_path / "ending.py").write_text(ENDING)
     done = subprocess.run([sys.executable, "-m", "ending"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 130, done.stderr

@@ -1,4 +1,4 @@
-"""What a grid will cost: from the nearest records, scaled by steps, saying from what, or unknown."""
+"""Estimated duration of a grid: from the most similar records, scaled by steps, with the source, or unknown."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ import pytest
 
 from lra_bench.cells.cell import Cell
 from lra_bench.config.schema import CellConfig, LauncherOptions, Train
-from lra_bench.grid.cost import Estimate, estimate, estimates, summary, told
+from lra_bench.grid.cost import Estimate, estimate, estimates, format_duration, summary
 from lra_bench.grid.status import Planned
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
@@ -26,12 +26,12 @@ def record(seconds, **changes):
 
 @pytest.fixture(autouse=True)
 def any_machine(monkeypatch):
-    """Let records of the factory count as measured on the machine that runs the tests."""
+    """Make records of the factory count as measured on the machine that runs the tests."""
     monkeypatch.setattr("lra_bench.grid.status.host", dict)
 
 
-def test_the_nearest_records_count_and_are_named():
-    far = [
+def test_the_most_similar_records_are_used_and_named():
+    unrelated = [
         record(9000, protocol="small"),
         record(8000, task="text"),
         record(7000, model="local", protocol="small"),
@@ -40,16 +40,16 @@ def test_the_nearest_records_count_and_are_named():
     others = record(500, model="local")
     changed = record(300, hash="ffffffff")
     seeds = [record(100, seed=1), record(120, seed=2), record(200, seed=3)]
-    nearest = [
+    tiers = [
         (seeds, 120, "3 records of the same cell of other seeds"),
         ([changed], 300, "1 record of performer"),
         ([others], 500, "1 record of other models"),
         ([], None, "no record of this task and protocol on this machine"),
     ]
-    for number, (_, seconds, source) in enumerate(nearest):
-        at_hand = [*far, *(each for found, _, _ in nearest[number:] for each in found)]
-        assert estimate(cell(), at_hand) == Estimate(seconds, source)
-    assert str(estimate(cell(), far)) == "unknown"
+    for number, (_, seconds, source) in enumerate(tiers):
+        records = [*unrelated, *(each for found, _, _ in tiers[number:] for each in found)]
+        assert estimate(cell(), records) == Estimate(seconds, source)
+    assert str(estimate(cell(), unrelated)) == "unknown"
 
 
 def test_records_of_another_machine_do_not_count(monkeypatch):
@@ -59,11 +59,11 @@ def test_records_of_another_machine_do_not_count(monkeypatch):
     assert estimate(cell(), [record(500)]).seconds is None
 
 
-def test_steps_scale_the_time_of_training_alone():
+def test_steps_scale_only_the_training_time():
     assert estimate(cell(steps=1500), [record(100)]).seconds == pytest.approx(50 + 3 * 50)
 
 
-def test_what_failed_tells_nothing(tmp_path):
+def test_failed_records_are_ignored(tmp_path):
     store.write(make_record(status="failed"), tmp_path)
     planned = [Planned(cell(), "to run", "", None)]
     (found,) = estimates(planned, tmp_path)
@@ -74,14 +74,14 @@ def test_what_failed_tells_nothing(tmp_path):
     assert found.seconds == 301.5
 
 
-def test_all_together_are_divided_by_those_at_once():
+def test_the_total_is_divided_by_the_number_of_workers():
     found = [Estimate(3600.0, "one"), Estimate(3600.0, "one"), Estimate(None, "")]
-    alone = [Planned(cell(), "to run", "", None)] * 3
-    assert summary(alone, found) == "3 cells to run: about 2.0 h, one after the other; unknown for 1."
+    sequential = [Planned(cell(), "to run", "", None)] * 3
+    assert summary(sequential, found) == "3 cells to run: about 2.0 h, sequentially; unknown for 1."
     paired = [Planned(cell(workers=2), "to run", "", None)] * 3
-    assert summary(paired, found) == "3 cells to run: about 60 min, 2 at once; unknown for 1."
+    assert summary(paired, found) == "3 cells to run: about 60 min, 2 at a time; unknown for 1."
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(4.4, "4 s"), (89, "89 s"), (720, "12 min"), (12_240, "3.4 h")])
-def test_durations_are_said_in_their_unit(seconds, words):
-    assert told(seconds) == words
+def test_durations_are_formatted_in_their_unit(seconds, words):
+    assert format_duration(seconds) == words

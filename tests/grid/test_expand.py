@@ -1,4 +1,4 @@
-"""Grids kept in files: one override that stands for many cells."""
+"""Grids in files: one override expands to many cells."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def configurations(cells):
         return [compose.compose(cell, None, load).config for cell in cells]
 
 
-def test_a_grid_is_what_its_parts_are(own):
+def test_a_grid_expands_to_the_cells_of_its_parts(own):
     cells = expand(["grid=own"], own)
     assert len(cells) == 9 and len({tuple(cell) for cell in cells}) == 9
     assert cells[0] == ["protocol=smoke", "train.steps=3", "task=copy", "model=local", "seed=0"]
@@ -40,7 +40,7 @@ def test_a_grid_is_what_its_parts_are(own):
     }
 
 
-def test_what_is_said_beside_a_grid_takes_the_place_of_what_it_says(own):
+def test_other_overrides_replace_those_of_the_grid(own):
     cells = expand(["seed=4", "grid=own", "model=linear,fnet", "tracker=none"], own)
     assert len(cells) == 6
     for cell in cells:
@@ -48,7 +48,7 @@ def test_what_is_said_beside_a_grid_takes_the_place_of_what_it_says(own):
         assert [text for text in cell if text.startswith("model=")] in (["model=linear"], ["model=fnet"])
 
 
-def test_several_grids_follow_each_other(own):
+def test_several_grids_are_concatenated(own):
     (own / "grid" / "more.yaml").write_text("parts: [{task: copy}]\n")
     assert expand(["grid=more,own"], own) == [["task=copy"], *expand(["grid=own"], own)]
 
@@ -56,7 +56,7 @@ def test_several_grids_follow_each_other(own):
 @pytest.mark.parametrize(
     "text", ["- {task: copy}\n", "parts: {task: copy}\n", "all: 3\nparts: []\n", "parts: [copy]\n"]
 )
-def test_a_file_that_is_no_grid_is_named(own, text):
+def test_a_file_without_parts_is_named(own, text):
     (own / "grid" / "own.yaml").write_text(text)
     with pytest.raises(UserError, match=r"grid=own: .*own\.yaml has no parts"):
         expand(["grid=own"], own)
@@ -68,14 +68,14 @@ def test_a_file_that_cannot_be_read_is_named(own):
         expand(["grid=own"], own)
 
 
-def test_an_unknown_grid_names_the_known():
+def test_for_an_unknown_grid_a_known_one_is_suggested():
     with pytest.raises(UserError, match=r"grid=bord: there is no such grid; did you mean board"):
         expand(["grid=bord"])
 
 
 @pytest.mark.parametrize("name", [entry["name"] for entry in options("grids")])
-def test_cells_of_a_built_in_grid_are_what_there_is(name):
-    """Every choice is there, no cell comes twice, and of seven cells one composes."""
+def test_cells_of_a_built_in_grid_are_valid(name):
+    """Check that every choice exists, no cell occurs twice, and every seventh cell composes."""
     cells = expand([f"grid={name}"])
     assert len({tuple(sorted(cell)) for cell in cells}) == len(cells)
     for group, _, value in (text.partition("=") for cell in cells for text in cell):
@@ -83,14 +83,14 @@ def test_cells_of_a_built_in_grid_are_what_there_is(name):
     assert all(each.model["mixer"] for each in configurations(cells[::7]))
 
 
-def test_the_grid_of_delays_trains_all_systems_alike():
-    """All but the system, its position and the task is the same, and a figure joins its lengths."""
+def test_the_delay_grid_trains_all_systems_with_the_same_options():
+    """Check that only system, position and task differ, and that no two cells have the same task, model and length."""
     made = configurations(expand(["grid=delay"]))
     assert len(made) == 7 * 2 * 6
     for task in ("copy", "recall"):
-        alike = [each for each in made if each.task["_target_"].startswith(f"lra_bench.tasks.{task}.")]
+        of_task = [each for each in made if each.task["_target_"].startswith(f"lra_bench.tasks.{task}.")]
         for part in ("train", "measure"):
-            assert all(getattr(each, part) == getattr(alike[0], part) for each in alike), (task, part)
+            assert all(getattr(each, part) == getattr(of_task[0], part) for each in of_task), (task, part)
     for key in ("depth", "width", "ff_width", "heads", "dropout", "causal"):
         assert len({getattr(each.backbone, key) for each in made}) == 1, key
     cells = {(each.task["_target_"], each.model["label"], each.task["length"]) for each in made}

@@ -1,4 +1,4 @@
-"""Several cells at once on one machine: shares of it, records that tell them, interrupts, two grids at once."""
+"""Running several cells at a time on one machine: allocations, their records, interrupts, two grids in parallel."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ from tests.support.command import TINY, Folder
 
 SHORT = [*(each for each in TINY if not each.startswith("hardware.threads")), "train.steps=10", "tracker.mode=offline"]
 
-needs_two_cores = pytest.mark.skipif(usable_cpus() < 2, reason="cells at once need two cores")
+needs_two_cores = pytest.mark.skipif(usable_cpus() < 2, reason="parallel cells need two cores")
 
 
 def composed(*overrides):
@@ -30,7 +30,7 @@ def eight_cores(monkeypatch):
 
 
 @pytest.fixture
-def four_cards(monkeypatch):
+def four_gpus(monkeypatch):
     monkeypatch.setattr("lra_bench.runtime.hardware._has_cuda", lambda: True)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
@@ -38,24 +38,24 @@ def four_cards(monkeypatch):
 
 @pytest.mark.parametrize(("workers", "hardware", "threads"), [(1, "cpu", None), (2, "cpu", 4), (3, "cpu", 2)])
 def test_threads_of_all_workers_fit_the_cores(eight_cores, workers, hardware, threads):
-    own = resources.with_own_threads(composed(f"hardware={hardware}", f"launcher.workers={workers}"))
-    assert own.hardware.threads == threads
-    cores = [each.cores for each in resources.allocations(own)]
+    config = resources.with_own_threads(composed(f"hardware={hardware}", f"launcher.workers={workers}"))
+    assert config.hardware.threads == threads
+    cores = [each.cores for each in resources.allocations(config)]
     if threads:
         assert all(len(each) >= threads for each in cores)
         assert len({core for each in cores for core in each}) == sum(map(len, cores)) <= 8
 
 
 def test_processes_of_a_cell_share_its_cores(eight_cores):
-    own = resources.with_own_threads(composed("hardware=cpu_ddp", "launcher.workers=2"))
-    assert own.hardware.threads == 2
+    config = resources.with_own_threads(composed("hardware=cpu_ddp", "launcher.workers=2"))
+    assert config.hardware.threads == 2
 
 
-def test_each_worker_has_cards_of_its_own(eight_cores, four_cards):
-    alone = resources.with_own_threads(composed("hardware=cuda", "launcher.workers=4"))
-    assert [each.cards for each in resources.allocations(alone)] == ["4", "5", "6", "7"]
+def test_each_worker_has_its_own_gpus(eight_cores, four_gpus):
+    single = resources.with_own_threads(composed("hardware=cuda", "launcher.workers=4"))
+    assert [each.visible_gpus for each in resources.allocations(single)] == ["4", "5", "6", "7"]
     pairs = resources.with_own_threads(composed("hardware=cuda_ddp", "hardware.processes=2", "launcher.workers=2"))
-    assert [each.cards for each in resources.allocations(pairs)] == ["4,5", "6,7"]
+    assert [each.visible_gpus for each in resources.allocations(pairs)] == ["4,5", "6,7"]
     assert [len(each.cores) for each in resources.allocations(pairs)] == [4, 4]
 
 
@@ -64,16 +64,16 @@ def test_each_worker_has_cards_of_its_own(eight_cores, four_cards):
     [
         (["hardware=cpu", "launcher.workers=9"], "launcher.workers=9: this machine has 8 usable cores"),
         (["hardware=cpu", "launcher.workers=4", "hardware.threads=3"], "hardware.threads=3"),
-        (["hardware=cuda", "launcher.workers=5"], "launcher.workers=5: cells on one card"),
+        (["hardware=cuda", "launcher.workers=5"], "launcher.workers=5: 5 cells need 5 GPUs, 4 are available"),
         (["hardware=cuda_ddp", "launcher.workers=2"], "set hardware.processes"),
     ],
 )
-def test_more_than_there_is_is_refused(eight_cores, four_cards, overrides, named):
+def test_more_than_is_available_is_refused(eight_cores, four_gpus, overrides, named):
     with pytest.raises(UserError, match=named):
         resources.with_own_threads(composed(*overrides))
 
 
-def test_the_right_to_start_a_cell_is_had_by_one_alone(tmp_path, monkeypatch):
+def test_a_cell_can_be_reserved_only_once(tmp_path, monkeypatch):
     monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
     key = CellKey("copy", "local", "cpu-1t", "smoke", "0" * 8, 0)
     first = locks.reserve(key, tmp_path)
@@ -87,13 +87,13 @@ def test_the_right_to_start_a_cell_is_had_by_one_alone(tmp_path, monkeypatch):
 
 
 def cells_measured(printed: str) -> list[str]:
-    """The cells that a command with one worker has started, by key."""
+    """Return the keys of the cells that a command with one worker has started."""
     return [line.split("] ")[1] for line in printed.splitlines() if line.startswith("[")]
 
 
 @pytest.mark.slow
 @needs_two_cores
-def test_two_at_once_each_on_a_core_of_its_own_as_their_records_tell(tmp_path):
+def test_parallel_cells_record_that_each_used_one_core(tmp_path):
     folder = Folder(tmp_path)
     done = folder.run("bench", *SHORT, "model=performer,local", "seed=0,1", f"launcher.workers={usable_cpus()}")
     records = folder.records()
@@ -111,7 +111,7 @@ def test_two_at_once_each_on_a_core_of_its_own_as_their_records_tell(tmp_path):
 @pytest.mark.slow
 @needs_two_cores
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_lets_every_cell_write_its_checkpoint_and_a_second_kills(tmp_path, number):
+def test_an_interrupt_lets_every_cell_write_its_checkpoint_and_a_second_kills_them(tmp_path, number):
     folder = Folder(tmp_path)
     command = ["bench", *SHORT, "model=performer", "seed=0,1,2", "launcher.workers=2", "train.steps=100000"]
     process = folder.start(*command, "hardware.checkpoint_seconds=0")
@@ -124,14 +124,14 @@ def test_an_interrupt_lets_every_cell_write_its_checkpoint_and_a_second_kills(tm
     process = folder.start(*command, "hardware.checkpoint_seconds=0")
     time.sleep(5)
     process.send_signal(number)
-    time.sleep(1)  # what follows at once is an echo
+    time.sleep(1)  # a signal within 0.5 s counts as a repetition of the first
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode == 130
 
 
 @pytest.mark.slow
-def test_two_grids_at_once_measure_each_of_twelve_cells_once(tmp_path):
+def test_two_parallel_grids_measure_each_of_twelve_cells_once(tmp_path):
     folder = Folder(tmp_path)
     command = ["bench", *SHORT, "hardware.threads=1", "model=performer,local", "seed=range(0,6)"]
     both = [folder.start(*command) for _ in range(2)]
@@ -142,4 +142,4 @@ def test_two_grids_at_once_measure_each_of_twelve_cells_once(tmp_path):
     assert [record["status"] for record in records] == ["ok"] * 12
     assert {record["attempt"] for record in records} == {1}
     assert len(started[0] + started[1]) == 12 == len(set(started[0] + started[1]))
-    assert started[0] and started[1], "a grid that finds a cell taken goes on with the next"
+    assert started[0] and started[1], "a grid that finds a cell reserved must continue with the next"

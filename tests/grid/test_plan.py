@@ -1,4 +1,4 @@
-"""Each process builds a task once: planning for the fingerprint, the process of a cell for the data."""
+"""Each process builds a task only once: planning for its fingerprint, the process of a cell for its data."""
 
 import functools
 from pathlib import Path
@@ -18,7 +18,7 @@ CELL = [*TINY, "tracker=none", "train.steps=2", "measure.extrapolation_ratios=[1
 
 @pytest.fixture
 def built(monkeypatch, tmp_path):
-    """The options of each ListOps that is built."""
+    """Return a list that collects the options of every ListOps object that is built."""
     calls = []
     construct = ListOps.__init__
 

@@ -1,4 +1,4 @@
-"""Files that an older layout left in a working copy do no harm: byte code, numba's caches, folders without modules."""
+"""Files of an older layout in a working copy are ignored: byte code, numba caches, folders without modules."""
 
 import os
 import py_compile
@@ -14,7 +14,8 @@ MOVED = (
     "lra_bench/tasks/text",
     "lra_bench/tasks/listops",
 )
-"""Modules of the older layout; of most of them a package now has the name."""
+"""Modules of the older layout. Most of their names are now names of packages."""
+
 PROGRAM = """
 import lra_bench.cli.main, lra_bench.config.compose, lra_bench.profiling.timing
 from lra_bench.tasks.listops import ListOps
@@ -25,7 +26,7 @@ print(ListOps.__module__, Text.__module__)
 
 
 def working_copy(folder: Path) -> Path:
-    """The package as it is installed, made of links, beside what an older layout left."""
+    """Create the installed package from symbolic links, together with leftover files of an older layout."""
     for name in ("lra_bench", "tasks", "models", "conf"):
         package = folder / "lra_bench" if name == "lra_bench" else folder / "lra_bench" / name
         package.mkdir()
@@ -46,9 +47,9 @@ def working_copy(folder: Path) -> Path:
 def test_caches_of_an_older_layout_are_not_used(tmp_path: Path) -> None:
     copy = working_copy(tmp_path)
     used = subprocess.run([sys.executable, "-c", "import stale"], cwd=copy, capture_output=True, check=False)
-    assert b"byte code of an older layout was imported" in used.stderr, "importing it would be noticed"
+    assert b"byte code of an older layout was imported" in used.stderr, "importing stale byte code must raise an error"
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    # An editable install would find the checkout first.
+    # Without this the finder of an editable install would find the checkout first.
     code = "import sys; sys.meta_path = [finder for finder in sys.meta_path if 'editable' not in repr(finder).lower()]"
     done = subprocess.run(
         [sys.executable, "-c", f"{code}\n{PROGRAM}\nimport lra_bench; print(lra_bench.__file__)"],
@@ -59,6 +60,6 @@ def test_caches_of_an_older_layout_are_not_used(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    classes, place = done.stdout.splitlines()
-    assert classes == "lra_bench.tasks.listops.task lra_bench.tasks.text.task"
-    assert place == str(copy / "lra_bench" / "__init__.py")
+    modules, location = done.stdout.splitlines()
+    assert modules == "lra_bench.tasks.listops.task lra_bench.tasks.text.task"
+    assert location == str(copy / "lra_bench" / "__init__.py")

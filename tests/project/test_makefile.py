@@ -1,4 +1,4 @@
-"""The Makefile hands choices on whole, sets up when it must and only then, and says what Python it needs."""
+"""The Makefile passes options on unchanged, installs only when necessary, and reports an unsupported Python version."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
-    """A folder with a space in its name, the Makefile, and an environment whose programs note how they were called."""
+    """Create a folder with a space in its name, the Makefile, and an environment whose programs log their calls."""
     folder = tmp_path / "a clone"
     (folder / ".venv" / "bin").mkdir(parents=True)
     for name in ("Makefile", "pyproject.toml", "constraints.txt"):
@@ -29,7 +29,7 @@ def script(path: Path, body: str) -> None:
 
 
 def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    # Variables of a surrounding make, as in `make test`, are none of this one's business.
+    # Remove the variables of an outer make, such as `make test`.
     outside = (
         "MAKEFLAGS",
         "MAKELEVEL",
@@ -52,7 +52,7 @@ def make(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def called(folder: Path) -> list[str]:
-    """The program that ran last, and its arguments."""
+    """Return the program that ran last and its arguments."""
     return (folder / "called").read_text().splitlines()
 
 
@@ -79,7 +79,7 @@ def called(folder: Path) -> list[str]:
         ),
     ],
 )
-def test_choices_arrive_whole(clone: Path, arguments: list[str], expected: list[str]) -> None:
+def test_options_are_passed_on_unchanged(clone: Path, arguments: list[str], expected: list[str]) -> None:
     (clone / ".venv" / ".installed").touch()
     done = make(clone, *arguments)
     assert done.returncode == 0, done.stderr
@@ -91,31 +91,31 @@ def test_choices_arrive_whole(clone: Path, arguments: list[str], expected: list[
     [
         (
             ["bench", "model=performer", "ARGS=--dry-run"],
-            'model: make takes MODEL=…; everything else goes in ARGS="train.lr=3e-4"',
+            'model: make accepts MODEL=…; write other options as ARGS="train.lr=3e-4"',
         ),
-        (["bench", "Model=performer"], "Model: make takes MODEL=…"),
+        (["bench", "Model=performer"], "Model: make accepts MODEL=…"),
         (["bench", "MODEL=performer", "train.lr=3e-4"], 'train.lr: write ARGS="train.lr=3e-4"'),
         (["bench", "ARGS=seed=1 --dry-run", "model.name=a b"], 'model.name: write ARGS="model.name=a b"'),
         (
             ["bench", "MODLE=performer"],
-            "MODLE: make bench takes TASK MODEL POSITION PROTOCOL HARDWARE SEED ARGS PYTHON VENV; "
-            'everything else goes in ARGS="train.lr=3e-4"',
+            "MODLE: make bench accepts TASK MODEL POSITION PROTOCOL HARDWARE SEED ARGS PYTHON VENV; "
+            'write other options as ARGS="train.lr=3e-4"',
         ),
-        (["profile", "task=listops"], "task: make takes TASK=…"),
-        (["leaderboard", "MODEL=performer"], "MODEL: make leaderboard takes TASK PROTOCOL ARGS PYTHON VENV;"),
-        (["compare", "A=performer", "B=local", "C=full"], "C: make compare takes A B TASK PROTOCOL ARGS"),
-        (["evaluate", "record=a.json"], "record: make takes RECORD=…"),
-        (["data", "MODEL=performer"], "MODEL: make data takes TASK PROTOCOL ARGS"),
-        (["plots", "MODEL=local"], "MODEL: make plots takes TASK PROTOCOL ARGS"),
-        (["grid", "TASK=listops"], "TASK: make grid takes ARGS"),
-        (["test", "k=circle"], "k: make test takes ARGS"),
-        (["test-slow", "k=circle"], "k: make test-slow takes ARGS"),
-        (["setup", "python=python3.12"], "python: make takes PYTHON=…"),
-        (["check", "train.lr=3e-4"], "train.lr: make check takes PYTHON VENV"),
-        (["MODEL=performer"], "MODEL: make help takes PYTHON VENV"),
+        (["profile", "task=listops"], "task: make accepts TASK=…"),
+        (["leaderboard", "MODEL=performer"], "MODEL: make leaderboard accepts TASK PROTOCOL ARGS PYTHON VENV;"),
+        (["compare", "A=performer", "B=local", "C=full"], "C: make compare accepts A B TASK PROTOCOL ARGS"),
+        (["evaluate", "record=a.json"], "record: make accepts RECORD=…"),
+        (["data", "MODEL=performer"], "MODEL: make data accepts TASK PROTOCOL ARGS"),
+        (["plots", "MODEL=local"], "MODEL: make plots accepts TASK PROTOCOL ARGS"),
+        (["grid", "TASK=listops"], "TASK: make grid accepts ARGS"),
+        (["test", "k=circle"], "k: make test accepts ARGS"),
+        (["test-slow", "k=circle"], "k: make test-slow accepts ARGS"),
+        (["setup", "python=python3.12"], "python: make accepts PYTHON=…"),
+        (["check", "train.lr=3e-4"], "train.lr: make check accepts PYTHON VENV"),
+        (["MODEL=performer"], "MODEL: make help accepts PYTHON VENV"),
     ],
 )
-def test_a_variable_that_a_target_does_not_read_stops_make(clone: Path, arguments: list[str], sentence: str) -> None:
+def test_a_variable_that_a_target_does_not_read_is_an_error(clone: Path, arguments: list[str], sentence: str) -> None:
     done = make(clone, *arguments)
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
@@ -123,7 +123,7 @@ def test_a_variable_that_a_target_does_not_read_stops_make(clone: Path, argument
     assert not (clone / "called").exists() and not done.stdout
 
 
-def test_variables_of_make_and_of_the_environment_are_taken(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_of_make_and_of_the_environment_are_accepted(clone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (clone / ".venv" / ".installed").touch()
     monkeypatch.setenv("train.lr", "3e-4")
     monkeypatch.setenv("model", "local")
@@ -132,7 +132,7 @@ def test_variables_of_make_and_of_the_environment_are_taken(clone: Path, monkeyp
     assert make(clone, "grid", "data", "TASK=listops").returncode == 0, "one of the targets reads it"
 
 
-def test_variables_of_a_surrounding_make_do_not_stop_it(clone: Path) -> None:
+def test_variables_of_an_outer_make_are_accepted(clone: Path) -> None:
     (clone / ".venv" / ".installed").touch()
     (clone / "outer.mk").write_text("all:\n\t+$(MAKE) -f Makefile bench MODEL=performer\n")
     done = make(clone, "-f", "outer.mk", "OUTER=1")
@@ -140,14 +140,14 @@ def test_variables_of_a_surrounding_make_do_not_stop_it(clone: Path) -> None:
     assert called(clone) == ["lra-bench", "bench", "model=performer"]
 
 
-def test_compare_wants_two_names(clone: Path) -> None:
+def test_compare_requires_two_variants(clone: Path) -> None:
     (clone / ".venv" / ".installed").touch()
     done = make(clone, "compare", "A=performer")
     assert done.returncode != 0 and "name two variants" in done.stderr
     assert not (clone / "called").exists()
 
 
-def test_set_up_runs_once_and_again_where_requirements_changed(clone: Path) -> None:
+def test_setup_runs_once_and_again_after_the_requirements_changed(clone: Path) -> None:
     assert make(clone, "setup").returncode == 0
     assert called(clone) == ["pip", "install", "-c", "constraints.txt", "-e", ".[dev]"]
     (clone / "called").unlink()
@@ -159,14 +159,14 @@ def test_set_up_runs_once_and_again_where_requirements_changed(clone: Path) -> N
     assert called(clone)[0] == "pip"
 
 
-def test_a_set_up_that_failed_is_tried_again(clone: Path) -> None:
+def test_a_failed_setup_is_repeated(clone: Path) -> None:
     script(clone / ".venv" / "bin" / "pip", "exit 1")
     assert make(clone, "bench").returncode != 0
     assert not (clone / ".venv" / ".installed").exists()
     assert not (clone / "called").exists()
 
 
-def test_a_python_of_the_wrong_age_is_refused_by_its_version(clone: Path, tmp_path: Path) -> None:
+def test_an_unsupported_python_version_is_reported(clone: Path, tmp_path: Path) -> None:
     script(tmp_path / "old", 'case "$1" in -V) echo "Python 3.9.2";; *) exit 1;; esac')
     done = make(clone, "setup", f"PYTHON={tmp_path / 'old'}")
     assert done.returncode != 0

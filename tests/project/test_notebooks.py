@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom on records alone, and are kept without what they printed."""
+"""The notebooks run from top to bottom on any results folder, and are stored without their output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.record_factory import make_curves, make_record
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 READERS = [path for path in NOTEBOOKS if not path.stem.startswith("04")]
 
-# Cells run as in a fresh kernel: one after the other, in one namespace. A picture is looked for and not shown.
+# Runs the cells sequentially in one namespace, as a new kernel does. Images are checked and not displayed.
 RUNNER = """
 import json, sys, types
 from pathlib import Path
@@ -30,7 +30,7 @@ def image(filename, width):
 display = types.ModuleType("IPython.display")
 display.Image = image
 sys.modules["IPython"] = types.ModuleType("IPython")
-sys.modules["IPython"].version_info = (8, 24)  # matplotlib asks whether it must do something for older ones
+sys.modules["IPython"].version_info = (8, 24)  # matplotlib checks for older versions
 sys.modules["IPython.display"] = display
 space = {"__name__": "__main__"}
 for cell in json.loads(Path(sys.argv[1]).read_text())["cells"]:
@@ -49,7 +49,7 @@ def code_of(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Records of three systems on two tasks, two seeds each, one of them without scores."""
+    """Return a folder with records of three systems on two tasks, two seeds each, and one record without scores."""
     root = tmp_path_factory.mktemp("results")
     for model in ("transformer", "performer", "local"):
         for task in ("listops", "text"):
@@ -72,14 +72,14 @@ def run(path: Path, folder: Path, **environment: str) -> str:
     return done.stdout
 
 
-def test_there_are_notebooks_and_they_are_named_in_the_readme() -> None:
+def test_every_notebook_is_named_in_the_readme() -> None:
     assert [path.stem[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04"]
     readme = (ROOT / "README.md").read_text()
     assert [path.name for path in NOTEBOOKS if f"notebooks/{path.name}" not in readme] == []
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_what_they_printed_is_left_out(path: Path) -> None:
+def test_notebooks_are_stored_without_output(path: Path) -> None:
     for cell in notebook(path)["cells"]:
         if cell["cell_type"] == "code":
             assert (cell["outputs"], cell["execution_count"]) == ([], None), "clear all outputs before you commit"
@@ -87,7 +87,7 @@ def test_what_they_printed_is_left_out(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", READERS, ids=lambda path: path.stem)
-def test_they_run_on_any_folder_of_records(path: Path, results: Path, tmp_path: Path) -> None:
+def test_notebooks_run_on_any_results_folder(path: Path, results: Path, tmp_path: Path) -> None:
     printed = run(path, tmp_path, LRA_BENCH_RESULTS=str(results))
     assert f"13 records under {results}" in printed
     drawn = {file.name.split("-")[0] for file in (results / "figures").iterdir()}
@@ -97,7 +97,7 @@ def test_they_run_on_any_folder_of_records(path: Path, results: Path, tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_mixer_of_ones_own_is_measured(tmp_path: Path) -> None:
+def test_the_notebook_with_a_new_mixer_measures_it(tmp_path: Path) -> None:
     [path] = set(NOTEBOOKS) - set(READERS)
     printed = run(path, tmp_path, TMPDIR=str(tmp_path), LRA_BENCH_CACHE=str(tmp_path / "cache"))
     assert "my_mixer" in printed
@@ -105,7 +105,7 @@ def test_a_mixer_of_ones_own_is_measured(tmp_path: Path) -> None:
     assert json.loads(record.read_text())["status"] == "ok"
 
 
-def test_the_mixer_is_that_of_the_guide() -> None:
+def test_the_mixer_of_the_notebook_is_that_of_the_guide() -> None:
     [path] = set(NOTEBOOKS) - set(READERS)
     code = code_of(path).replace('\\"', '"')
     for text in files_of(ROOT / "docs" / "adding-a-model.md").values():

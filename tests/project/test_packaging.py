@@ -1,4 +1,4 @@
-"""The wheel holds every file of the package, under one name, and runs without the clone."""
+"""The wheel contains every file of the package under one top-level name and runs without the checkout."""
 
 import os
 import shutil
@@ -20,9 +20,9 @@ INSTALLED_AS = {
 
 
 def project_files() -> list[str]:
-    """Files that belong to the project: what git tracks, and what it would if it were added."""
+    """Return the files of the project: tracked files, and untracked files that git does not ignore."""
     if not (ROOT / ".git").exists():
-        pytest.skip("not a git checkout, so nothing says which files belong to the project")
+        pytest.skip("not a git checkout, so the files of the project are unknown")
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -34,7 +34,7 @@ def project_files() -> list[str]:
 
 
 def installed_name(name: str) -> str | None:
-    """Where a file of the project lies in the wheel; None where it stays outside."""
+    """Return the path of a project file in the wheel, or None if the wheel does not contain it."""
     for folder, package in INSTALLED_AS.items():
         if name.startswith(folder):
             return package + name.removeprefix(folder)
@@ -43,7 +43,7 @@ def installed_name(name: str) -> str | None:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built offline from a clean copy, so that no stale build folder fills its gaps."""
+    """Build a wheel offline from a clean copy, so that files of old builds cannot get into it."""
     copy = tmp_path_factory.mktemp("copy")
     for name in project_files():
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
@@ -55,19 +55,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(built.glob("*.whl"))
 
 
-def test_the_wheel_holds_exactly_the_files_of_the_package(wheel: Path) -> None:
+def test_the_wheel_contains_exactly_the_files_of_the_package(wheel: Path) -> None:
     expected = {installed for name in project_files() if (installed := installed_name(name))}
     found = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert sorted(expected - found) == [], "missing: add the folder to packages, or the suffix to package-data"
     assert sorted(found - expected) == []
 
 
-def test_the_wheel_claims_no_generic_name(wheel: Path) -> None:
+def test_the_wheel_has_one_top_level_package(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"lra_bench"}
 
 
-def test_the_wheel_brings_its_licence_and_its_types(wheel: Path) -> None:
+def test_the_wheel_contains_its_licence_and_the_typing_marker(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "lra_bench/py.typed" in names
     licence = next(name for name in names if name.endswith(".dist-info/licenses/LICENSE"))
@@ -94,15 +94,15 @@ def test_the_wheel_runs_in_an_empty_environment_from_another_folder(wheel: Path,
 
 
 def environment_with(wheel: Path, folder: Path) -> Path:
-    """The interpreter of a new environment that holds the wheel, and this one's libraries.
+    """Create an environment with the wheel and the libraries of this environment; return its interpreter.
 
-    The libraries are borrowed through a path file, so nothing is downloaded. Path files inside the borrowed
-    folder are not read, so an editable install of the clone stays out.
+    A path file adds the libraries, so that nothing is downloaded. Path files inside the added folders are not read, so
+    an editable install of the checkout is not included.
     """
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     python = folder / "bin" / "python"
     subprocess.run([str(python), "-m", "pip", "install", "-q", "--no-deps", "--no-index", str(wheel)], check=True)
-    own = next(folder.glob("lib/python*/site-packages"))
-    borrowed = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
-    (own / "borrowed.pth").write_text("".join(f"{entry}\n" for entry in borrowed))
+    site_packages = next(folder.glob("lib/python*/site-packages"))
+    libraries = [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
+    (site_packages / "libraries.pth").write_text("".join(f"{entry}\n" for entry in libraries))
     return python

@@ -1,7 +1,7 @@
-"""Hashes of cells and fingerprints of tasks equal those stored in ``stored_identity.json`` beside this file.
+"""Hashes of cells and fingerprints of tasks equal those stored in ``stored_identity.json`` next to this file.
 
-Records are found by these values, so a change of layout must not change them. A wanted change (a corrected task, a
-corrected model) is stored by ``python -m tests.project.test_stored_identity`` and named in the changelog.
+Records are found by these values, so refactoring must not change them. After an intended change (a corrected task or
+model) run ``python -m tests.project.test_stored_identity`` to store the new values, and mention it in the changelog.
 """
 
 import json
@@ -29,7 +29,10 @@ def names(group: str) -> list[str]:
 
 
 def choices() -> list[str]:
-    """Every model on one task, every task under every protocol, every position; without what needs downloaded files."""
+    """Return every model on one task, every task under every protocol, and every position, as overrides.
+
+    The task retrieval is left out, because it needs downloaded files.
+    """
     tasks = [task for task in names("task") if task != "retrieval"]
     chosen = [f"task={tasks[n % len(tasks)]} model={model} protocol=quick" for n, model in enumerate(names("model"))]
     protocols = [name for name in names("protocol") if name != "published"]
@@ -40,7 +43,7 @@ def choices() -> list[str]:
 
 
 def identity(choice: str, results: Path) -> dict[str, str] | None:
-    """Hash and fingerprint of the cell that ``choice`` names; None if it is refused."""
+    """Return hash and fingerprint of the cell with the overrides ``choice``, or None if it is refused."""
     try:
         (planned,) = plan(choice.split(), results)
     except UserError:
@@ -53,19 +56,19 @@ FAST = [choice for choice in CELLS if "model=transformer" in choice and "protoco
 
 @pytest.fixture(autouse=True)
 def no_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Without files of the user's: the fingerprint of a task that reads some is another."""
+    """Unset the folder of raw data, because the fingerprint of a task depends on the files that it reads."""
     monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
     monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.mark.parametrize("choice", FAST)
-def test_hash_and_fingerprint_are_the_stored_ones(choice: str, tmp_path: Path) -> None:
+def test_hash_and_fingerprint_equal_the_stored_ones(choice: str, tmp_path: Path) -> None:
     assert identity(choice, tmp_path) == CELLS[choice]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("choice", [choice for choice in CELLS if choice not in FAST])
-def test_hash_and_fingerprint_are_the_stored_ones_for_every_model_and_protocol(choice: str, tmp_path: Path) -> None:
+def test_hash_and_fingerprint_equal_the_stored_ones_for_every_model_and_protocol(choice: str, tmp_path: Path) -> None:
     assert identity(choice, tmp_path) == CELLS[choice]
 
 
@@ -80,14 +83,14 @@ def test_committed_records_build_their_task_and_have_the_hash_of_their_configura
 
 
 def targets(node: Any) -> set[str]:
-    """Every ``_target_`` in a configuration."""
+    """Return every ``_target_`` in a configuration."""
     if isinstance(node, dict):
         found = {node["_target_"]} if "_target_" in node else set()
         return found.union(*(targets(value) for value in node.values()))
     return set().union(*map(targets, node)) if isinstance(node, list) else set()
 
 
-def test_every_class_that_a_committed_record_names_loads() -> None:
+def test_every_class_named_in_a_committed_record_can_be_imported() -> None:
     named = set().union(*(targets(record.config) for record in load_all(BOARD)))
     assert len(named) > 20
     for target in sorted(named):
@@ -95,7 +98,7 @@ def test_every_class_that_a_committed_record_names_loads() -> None:
 
 
 def write() -> None:
-    """Store the identities of today."""
+    """Store the current hashes and fingerprints."""
     found = {choice: each for choice in choices() if (each := identity(choice, Path("/nonexistent")))}
     STORED.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     print(f"{len(found)} of {len(choices())} cells in {STORED}")

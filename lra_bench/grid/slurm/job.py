@@ -1,4 +1,4 @@
-"""What a job of Slurm does: plan its one cell on the machine it got, run it, and leave a checkpoint when told to go."""
+"""A Slurm job: plan one cell on the allocated machine, run it, and write a checkpoint before the job is requeued."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from lra_bench.cells.subprocess import WRONG_INPUT, CellProcess, write_placeholder_record
 from lra_bench.contracts import UserError
-from lra_bench.grid.execute import wants_run
-from lra_bench.grid.local_pool import LOOK_SECONDS, start
+from lra_bench.grid.execute import must_run
+from lra_bench.grid.local_pool import POLL_SECONDS, start
 from lra_bench.grid.plan import plan
 from lra_bench.grid.resources import Allocation
 from lra_bench.grid.status import Planned
@@ -24,7 +24,18 @@ if TYPE_CHECKING:
 
 
 class CellJob:
-    """Runs one cell of a submitted grid; submitit calls it, and ``checkpoint`` before the job is put back in line."""
+    """Run one cell of a submitted grid.
+
+    submitit pickles the object and calls it in the job. It calls ``checkpoint`` before the job is requeued.
+
+    Args:
+        overrides: Overrides of the cell.
+        results: The results folder.
+        config_dir: Folder of additional configuration and classes.
+        folder: Folder of the submitted grid.
+        number: Index of the cell in the grid, from 0.
+        rerun: Value of ``--rerun``.
+    """
 
     def __init__(
         self, overrides: list[str], results: Path, config_dir: str | None, folder: Path, number: int, rerun: str
@@ -33,7 +44,7 @@ class CellJob:
         self._process: CellProcess | None = None
 
     def __call__(self) -> int:
-        """Run the cell to its end; the exit code of its process."""
+        """Run the cell and return the exit code of its process."""
         *_, folder, number, _ = self._arguments
         path = arrival_file(folder, number)
         now = Arrival(job_id())
@@ -46,18 +57,19 @@ class CellJob:
         return now.code
 
     def checkpoint(self) -> DelayedSubmission:
-        """Have the cell end its step and write a checkpoint; the same job, which continues from there."""
+        """Stop the cell after it has written a checkpoint, and return a job that continues from it."""
         from submitit.helpers import DelayedSubmission
 
         if self._process is not None:
             with suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGTERM)
-            # Not Popen.wait: what this interrupts may be asking the same object.
+            # Do not use Popen.wait: the code that this handler interrupts may be in a method of the same Popen object.
             with suppress(ChildProcessError):
                 os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT)
         return DelayedSubmission(CellJob(*self._arguments))
 
     def _run(self, now: Arrival, path: Path) -> int:
+        """Plan the cell on this machine, run it if it must run, and return the exit code."""
         overrides, results, config_dir, _, _, rerun = self._arguments
         (planned,) = plan(overrides, results, Path(config_dir) if config_dir else None, arrived=True)
         now.key = str(planned.cell.key)
@@ -65,30 +77,31 @@ class CellJob:
         if planned.status == "incompatible":
             write_placeholder_record(planned.cell, planned.attempt, results, "incompatible", planned.reason)
             return 0
-        if not wants_run(planned, rerun):
+        if not must_run(planned, rerun):
             return 0
         return self._wait(planned, results, planned.restarts(rerun)).outcome()[1]
 
     def _wait(self, planned: Planned, results: Path, anew: bool) -> CellProcess:
-        # Slurm sends its signals to all processes of a job; that for us would end the cell, which listens to SIGTERM.
-        ours = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
+        """Start the cell, wait until it has ended and return its process."""
+        # Slurm sends SIGUSR2 to all processes of a job. The cell inherits that it is ignored; otherwise it would end.
+        previous = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         try:
             process = self._process = start(planned, results, Allocation(), anew)
         finally:
-            signal.signal(signal.SIGUSR2, ours)
+            signal.signal(signal.SIGUSR2, previous)
 
-        def hand_on(number: int, frame: object) -> None:
+        def forward(number: int, frame: object) -> None:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGTERM)
 
-        signal.signal(signal.SIGTERM, hand_on)
+        signal.signal(signal.SIGTERM, forward)
         while process.poll() is None:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
         return process
 
 
 def job_id() -> str:
-    """The id of the job that this process is, as submitit names it."""
+    """Return the id of the job that this process runs, as submitit reports it."""
     from submitit import JobEnvironment
 
     return str(JobEnvironment().job_id)

@@ -1,4 +1,4 @@
-"""A submitted grid on disk: which cells, as which jobs, and how far each has come."""
+"""Files of a submitted grid: its cells and their jobs (``grid.json``) and the state that each job reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ CLUSTERS = ("slurm", "local")
 LARGEST_BYTES = 64 * 2**20
 REQUEUE = {"requeue": True}
 LAYOUT = 2
-"""Raised when the module or the arguments of ``CellJob`` change: jobs that were queued before cannot run any more."""
+"""Version of the job format. Increase it if the module or the arguments of ``CellJob`` change.
+
+Jobs that were queued with an older layout cannot run.
+"""
 
 T = TypeVar("T")
 
@@ -33,7 +36,7 @@ _KEY = re.compile(r"([A-Za-z0-9][A-Za-z0-9._+-]{0,199}/){4}seed[0-9]+")
 
 
 class Resources(TypedDict, total=False):
-    """The parameters of submitit that a cell may set, none of which is a command."""
+    """The submitit parameters that a cell may set. None of them is a command."""
 
     timeout_min: int
     cpus_per_task: int
@@ -48,7 +51,10 @@ class Resources(TypedDict, total=False):
 
 @dataclass
 class SubmittedCell:
-    """A cell, its job's id, and what is asked of Slurm for it; ``key`` names no hardware, for that is known there."""
+    """A cell of a submitted grid, with the id of its job and the resources requested from Slurm.
+
+    ``key`` contains no hardware, because the hardware is determined on the machine that runs the job.
+    """
 
     key: dict[str, Any]
     overrides: list[str]
@@ -59,9 +65,9 @@ class SubmittedCell:
 
 @dataclass
 class SubmittedGrid:
-    """What ``grid.json`` in ``<results>/grids/<name>`` holds; logs of jobs are beside it.
+    """Content of ``<results>/grids/<name>/grid.json``. The folder also contains the logs of the jobs.
 
-    ``layout`` is the ``LAYOUT`` of the version that submitted its jobs last; files without one are of layout 1.
+    ``layout`` is the ``LAYOUT`` of the version that last submitted the jobs. Files without it have layout 1.
     """
 
     name: str
@@ -73,11 +79,11 @@ class SubmittedGrid:
     layout: int = LAYOUT
 
     def folder(self, results: Path) -> Path:
-        """Where the grid is kept."""
+        """Return the folder of the grid."""
         return results / GRIDS / self.name
 
     def write(self, results: Path) -> None:
-        """Write the grid, whole or not at all; ``UserError`` where the folder cannot be written."""
+        """Write the grid atomically. Raises ``UserError`` if the folder cannot be written."""
         try:
             with replacing(self.folder(results) / "grid.json") as path:
                 path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
@@ -86,7 +92,10 @@ class SubmittedGrid:
 
 
 def new_name(results: Path) -> str:
-    """A name that no other grid has, by the time; its folder is made."""
+    """Create the folder of a new grid and return its name, which is the current UTC time and unique.
+
+    Raises ``UserError`` if the folder cannot be written.
+    """
     for number in range(1000):
         name = f"{datetime.now(UTC):%Y%m%d-%H%M%S}{f'-{number}' if number else ''}"
         try:
@@ -96,22 +105,27 @@ def new_name(results: Path) -> str:
         except OSError as error:
             raise UserError(f"--results {results}: {why(error)}; choose another folder with --results") from error
         return name
-    raise UserError(f"--results {results}: has a thousand grids of this second; wait for the next")
+    raise UserError(f"--results {results}: contains 1000 grids created in this second; try again")
 
 
 def read(results: Path, name: str | None) -> SubmittedGrid:
-    """The grid of a name, the latest by default; ``UserError`` where there is none, or a damaged one."""
+    """Read a grid by name, by default the latest.
+
+    Raises ``UserError`` if it does not exist or its file is malformed.
+    """
     known = sorted(path.parent.name for path in (results / GRIDS).glob("*/grid.json"))
     if not known:
-        raise UserError(f"--results {results}: holds no submitted grid; submit one with bench … launcher=slurm")
+        raise UserError(
+            f"--results {results}: contains no submitted grid; submit one with lra-bench bench … launcher=slurm"
+        )
     if name is not None and name not in known:
         raise UserError(f"{name}: there is no such grid (known: {', '.join(known[-10:])})")
     path = results / GRIDS / (name or known[-1]) / "grid.json"
     try:
         return _grid(_content(path), path.parent.name)
     except (OSError, ValueError, RecursionError) as error:
-        told = error.strerror if isinstance(error, OSError) else error
-        raise UserError(f"{path}: cannot be read as a grid ({told})") from error
+        cause = error.strerror if isinstance(error, OSError) else error
+        raise UserError(f"{path}: cannot be read as a grid ({cause})") from error
     except UserError as error:
         raise UserError(f"{path}: cannot be read as a grid ({str(error).removeprefix('record: ')})") from error
 
@@ -121,17 +135,20 @@ def _content(path: Path) -> Any:
 
 
 def _refuse(name: str) -> None:
-    raise ValueError(f"it holds {name}, which is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def _grid(raw: Any, name: str) -> SubmittedGrid:
-    """The grid in ``raw``, from the folder ``name``; ``UserError`` names the first part that cannot be."""
+    """Validate ``raw``, read from the folder ``name``, and return the grid.
+
+    Raises ``UserError`` that names the first invalid entry.
+    """
     check(raw, dict[str, Any], "grid")
-    grid = _made(SubmittedGrid, {"layout": 1, **raw}, "grid")
+    grid = _from_raw(SubmittedGrid, {"layout": 1, **raw}, "grid")
     if not 1 <= grid.layout <= LAYOUT:
         raise UserError(f"layout should be 1 to {LAYOUT}, is {shown(grid.layout)}; update lra-bench")
     if grid.name != name:
-        raise UserError(f"name should be that of its folder, is {shown(grid.name)}")
+        raise UserError(f"name should be the name of its folder, is {shown(grid.name)}")
     if grid.cluster not in CLUSTERS:
         raise UserError(f"cluster should be {' or '.join(CLUSTERS)}, is {shown(grid.cluster)}")
     if grid.rerun not in RERUN:
@@ -143,20 +160,21 @@ def _grid(raw: Any, name: str) -> SubmittedGrid:
 
 
 def _cell(raw: Any, where: str) -> SubmittedCell:
-    cell = _made(SubmittedCell, raw, where)
+    """Validate the entry of a cell and return it. Raises ``UserError`` that names the first invalid entry."""
+    cell = _from_raw(SubmittedCell, raw, where)
     if set(cell.key) != {part.name for part in fields(CellKey)}:
-        raise UserError(f"{where}.key should have the parts of a cell, has {shown(sorted(cell.key))}")
+        raise UserError(f"{where}.key should have the fields of a cell key, has {shown(sorted(cell.key))}")
     CellKey(**cell.key)
     if cell.job and not _JOB.fullmatch(cell.job):
-        raise UserError(f"{where}.job should be the number of a job, is {shown(cell.job)}")
+        raise UserError(f"{where}.job should be a job id, is {shown(cell.job)}")
     for override in cell.overrides:
         if not override or override.startswith("-") or not override.isprintable():
-            raise UserError(f"{where}.overrides should hold key=value, holds {shown(override)}")
-    for word in cell.place:
-        if not isinstance(word, str | int | float | None):
-            raise UserError(f"{where}.place should hold words, holds {shown(word)}")
+            raise UserError(f"{where}.overrides should contain key=value, contains {shown(override)}")
+    for entry in cell.place:
+        if not isinstance(entry, str | int | float | None):
+            raise UserError(f"{where}.place should contain strings, numbers or null, contains {shown(entry)}")
     if unknown := sorted(set(cell.resources) - set(Resources.__annotations__)):
-        raise UserError(f"{where}.resources.{unknown[0]} is nothing that is asked of Slurm")
+        raise UserError(f"{where}.resources.{unknown[0]} is not a supported Slurm resource")
     check(cell.resources, Resources, f"{where}.resources")
     for name, value in cell.resources.items():
         if isinstance(value, str) and not _WORD.fullmatch(value):
@@ -166,8 +184,8 @@ def _cell(raw: Any, where: str) -> SubmittedCell:
     return cell
 
 
-def _made(cls: type[T], raw: Any, where: str) -> T:
-    """The dataclass from ``raw``; ``UserError`` if a field is missing, unknown or of another type."""
+def _from_raw(cls: type[T], raw: Any, where: str) -> T:
+    """Build the dataclass from ``raw``. Raises ``UserError`` if a field is missing, unknown or of a wrong type."""
     check(raw, cls, where)
     if unknown := sorted(set(raw) - set(stored_fields(cls))):
         raise UserError(f"{where}.{unknown[0]} is unknown")
@@ -176,7 +194,7 @@ def _made(cls: type[T], raw: Any, where: str) -> T:
 
 @contextmanager
 def changing(results: Path, name: str | None) -> Iterator[SubmittedGrid]:
-    """A grid that no other process changes meanwhile; it is written where the context ends well."""
+    """Lock a grid and yield it; write it if the context exits without an exception."""
     from filelock import FileLock
 
     with FileLock(read(results, name).folder(results) / "grid.lock"):
@@ -187,7 +205,11 @@ def changing(results: Path, name: str | None) -> Iterator[SubmittedGrid]:
 
 @dataclass
 class Arrival:
-    """What a job says of its cell: its true ``key``, where it began, and how it ended (``code``)."""
+    """State of a cell as reported by its job.
+
+    ``key`` is the key of the cell including its hardware, ``host`` the machine on which the job started, ``code`` the
+    exit code. ``key`` and ``code`` are None until they are determined.
+    """
 
     job: str
     key: str | None = None
@@ -196,20 +218,20 @@ class Arrival:
     reason: str = ""
 
     def write(self, path: Path) -> None:
-        """Write it, whole or not at all."""
-        with replacing(path) as aside:
-            aside.write_text(json.dumps(asdict(self)), encoding="utf-8")
+        """Write the state atomically."""
+        with replacing(path) as temporary:
+            temporary.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
 
 def arrival_file(folder: Path, number: int) -> Path:
-    """Where the job of a grid's cell says how it fares."""
+    """Return the path of the file in which the job of a cell reports its state."""
     return folder / "cells" / f"{number}.json"
 
 
 def arrival(folder: Path, number: int) -> Arrival | None:
-    """What the job of a cell has said, None before it has begun, and where it cannot be read."""
+    """Return the state that the job of a cell has reported, or None if it has not started or the file is invalid."""
     with suppress(OSError, ValueError, RecursionError, UserError):
-        said = _made(Arrival, _content(arrival_file(folder, number)), "arrival")
-        if _JOB.fullmatch(said.job) and (said.key is None or _KEY.fullmatch(said.key)):
-            return said
+        reported = _from_raw(Arrival, _content(arrival_file(folder, number)), "arrival")
+        if _JOB.fullmatch(reported.job) and (reported.key is None or _KEY.fullmatch(reported.key)):
+            return reported
     return None

@@ -1,4 +1,4 @@
-"""Which jobs still wait or run."""
+"""Query which jobs are pending or running."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ if TYPE_CHECKING:
 
 
 def states(cluster: str, jobs: list[str]) -> dict[str, str] | None:
-    """The state of each job that waits or runs, as ``pending`` or ``running``; None where it cannot be asked."""
+    """Return the state of each job that has not ended, such as ``pending`` or ``running``.
+
+    Returns None if the queue cannot be queried.
+    """
     if cluster == "local":
         return {job: "running" for job in jobs if local_job(job) is not None}
     try:
-        # Every task of an array on a line of its own; jobs that have ended are not known any more, which is no error.
+        # Print one line per task of an array. Request all jobs: naming a job that has ended would be an error.
         command = ["squeue", "--noheader", "--array", "--states=all", "--format=%F_%K %i %T"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -29,12 +32,12 @@ def states(cluster: str, jobs: list[str]) -> dict[str, str] | None:
 
 
 def local_job(job: str) -> psutil.Process | None:
-    """The process that runs a job of submitit's local executor, None where it has ended."""
+    """Return the process that runs a job of submitit's local executor, or None if it has ended."""
     import psutil
 
     try:
         process = psutil.Process(int(job))
-        ours = any("submitit" in word for word in process.cmdline())
-        return process if ours and process.status() != psutil.STATUS_ZOMBIE else None
+        is_executor = any("submitit" in word for word in process.cmdline())
+        return process if is_executor and process.status() != psutil.STATUS_ZOMBIE else None
     except (psutil.Error, ValueError, OverflowError):
         return None

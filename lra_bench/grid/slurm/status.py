@@ -1,4 +1,4 @@
-"""Status of submitted cells, from the files of the grid and the queue."""
+"""Determine the status of submitted cells from the files of the grid and from the queue."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ LIVE = ("pending", "running", "submitted", "requeued", "completing", "configurin
 class SubmittedStatus:
     """Status of a cell of a submitted grid.
 
-    ``state`` is the record's status where its job has ended, else the queue's word; ``submitted`` where the queue
-    cannot be asked, ``lost`` where a job has ended without a word, ``refused`` where its input was wrong.
+    ``state`` is the state in the queue while the job waits or runs, and the status of the record afterwards. It is
+    ``submitted`` if the queue cannot be queried, ``lost`` if the job ended without a record, and ``refused`` if the
+    input was wrong. ``live`` is True while the job waits or runs.
     """
 
     cell: str
@@ -35,13 +36,13 @@ class SubmittedStatus:
 
 
 def submitted_statuses(grid: SubmittedGrid, results: Path) -> list[SubmittedStatus]:
-    """The status of each cell of a grid."""
+    """Return the status of each cell of a grid."""
     queue = states(grid.cluster, [cell.job for cell in grid.cells])
     return [_submitted_status(grid, number, queue, results) for number in range(len(grid.cells))]
 
 
 def cancel(results: Path, name: str | None) -> tuple[str, int]:
-    """End every job of a grid that waits or runs; the grid's name and how many those were."""
+    """Cancel every pending or running job of a grid; return the name of the grid and the number of cancelled jobs."""
     with changing(results, name) as grid:
         jobs = [cell_status.job for cell_status in submitted_statuses(grid, results) if cell_status.live]
         if jobs:
@@ -50,7 +51,11 @@ def cancel(results: Path, name: str | None) -> tuple[str, int]:
 
 
 def resume(results: Path, name: str | None) -> tuple[str, int]:
-    """Submit every cell again that has no result and no job; the grid's name and how many those were."""
+    """Submit again every cell without a result and without a job; return the name of the grid and their number.
+
+    Raises ``UserError`` if jobs cannot be submitted from this machine, the folder of ``--config-dir`` no longer
+    exists, or jobs of an older version of lra-bench are still queued.
+    """
     with changing(results, name) as grid:
         check_here(grid.cluster)
         if grid.config_dir is not None and not Path(grid.config_dir).is_dir():
@@ -59,35 +64,45 @@ def resume(results: Path, name: str | None) -> tuple[str, int]:
         if grid.layout < LAYOUT and (waiting := sum(each.live for each in statuses)):
             raise UserError(
                 f"{grid.name}: {waiting} of its jobs were queued by an older version of lra-bench and cannot run; "
-                f"end them with lra-bench grid cancel {grid.name}, then resume"
+                f"cancel them with lra-bench grid cancel {grid.name}, then resume"
             )
-        left = [
+        unfinished = [
             number
             for number, cell_status in enumerate(statuses)
             if not cell_status.live and cell_status.state not in FINISHED
         ]
         grid.layout = LAYOUT
-        for _ in submit_cells(grid, left, results):
+        for _ in submit_cells(grid, unfinished, results):
             grid.write(results)
-        return grid.name, len(left)
+        return grid.name, len(unfinished)
 
 
 def _submitted_status(grid: SubmittedGrid, number: int, queue: dict[str, str] | None, results: Path) -> SubmittedStatus:
+    """Return the status of the cell with index ``number``, given the states of the jobs in the queue."""
     cell = grid.cells[number]
-    said = arrival(grid.folder(results), number)
-    said = said if said is not None and said.job == cell.job else None
-    key = replace(CellKey(**cell.key), hardware=said.key.split("/")[2]) if said and said.key else CellKey(**cell.key)
+    reported = arrival(grid.folder(results), number)
+    reported = reported if reported is not None and reported.job == cell.job else None
+    key = (
+        replace(CellKey(**cell.key), hardware=reported.key.split("/")[2])
+        if reported and reported.key
+        else CellKey(**cell.key)
+    )
     record = store.find(key, results) if key.hardware != UNRESOLVED else record_at(key, cell.place, results)
-    state, reason, live = _state(cell.job, said.code if said else None, queue, record)
+    state, reason, live = _state(cell.job, reported.code if reported else None, queue, record)
     if grid.layout < LAYOUT and (live or state == "lost"):
         reason = "queued by an older version of lra-bench, so it cannot run; lra-bench grid resume submits it again"
     return SubmittedStatus(
-        str(key), cell.job, said.host if said else None, state, reason or (said.reason if said else ""), live
+        str(key),
+        cell.job,
+        reported.host if reported else None,
+        state,
+        reason or (reported.reason if reported else ""),
+        live,
     )
 
 
 def _state(job: str, code: int | None, queue: dict[str, str] | None, record: Record | None) -> tuple[str, str, bool]:
-    """State, reason, and whether the job still waits or runs."""
+    """Return the state, the reason, and whether the job is pending or running."""
     if queue and job in queue and code is None:
         return queue[job], "", True
     if code == 2:
@@ -95,5 +110,5 @@ def _state(job: str, code: int | None, queue: dict[str, str] | None, record: Rec
     if record is not None and (code is not None or queue is not None or record.status in FINISHED):
         return record.status, record.reason, False
     if queue is None and code is None:
-        return "submitted", "the queue cannot be asked from here", True
-    return "lost", "its job ended without a word; lra-bench grid resume submits it again", False
+        return "submitted", "the queue cannot be queried from this machine", True
+    return "lost", "the job ended without a record; lra-bench grid resume submits the cell again", False

@@ -1,4 +1,4 @@
-"""The cells of a grid as jobs of Slurm, through submitit; its local executor runs the same jobs without Slurm."""
+"""Submit the cells of a grid as Slurm jobs through submitit, whose local executor runs the same jobs without Slurm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import UserError
-from lra_bench.grid.resources import cards_of, cores_of
+from lra_bench.grid.resources import cores_of, gpus_of
 from lra_bench.grid.status import Planned, place_of
 from lra_bench.runtime.subprocesses import environment
 
@@ -23,14 +23,17 @@ from .job import CellJob
 from .manifest import CLUSTERS, REQUEUE, SubmittedCell, SubmittedGrid, new_name
 
 MOST_REQUEUES = 100
-"""How often a cell whose time was over is put back in line; each time it has come further."""
+"""Maximum number of times that a job which reaches its time limit is requeued; it resumes from its checkpoint."""
 
 
 def submit(planned: Sequence[Planned], results: Path, config_dir: Path | None, rerun: str) -> SubmittedGrid:
-    """Submit cells as job arrays, one for each kind of machine they want, and return at once."""
+    """Submit cells as job arrays, one per set of requested resources, and return without waiting for them.
+
+    Raises ``UserError`` if the cells name different clusters or cannot be submitted from this machine.
+    """
     launchers = {each.cell.config.launcher.cluster for each in planned}
     if len(launchers) > 1:
-        raise UserError("launcher.cluster: is one for all cells of a grid")
+        raise UserError("launcher.cluster: the cells of a grid name different clusters; choose one for all")
     cluster = planned[0].cell.config.launcher.cluster
     if cluster not in CLUSTERS:
         raise UserError(f"launcher.cluster={cluster}: choose {' or '.join(CLUSTERS)}")
@@ -58,37 +61,43 @@ def submit(planned: Sequence[Planned], results: Path, config_dir: Path | None, r
 
 
 def submit_cells(grid: SubmittedGrid, numbers: Sequence[int], results: Path) -> Iterator[None]:
-    """Submit some cells of a grid and note their jobs; yields after each array, so that it can be written down."""
+    """Submit the cells with the given indices and store the ids of their jobs in ``grid``.
+
+    Yields after each job array, so that the caller can write the grid. Raises ``UserError`` if sbatch fails.
+    """
     import submitit
 
     folder = grid.folder(results)
     arrays: dict[str, list[int]] = {}
     for number in numbers:
         arrays.setdefault(json.dumps(grid.cells[number].resources, sort_keys=True), []).append(number)
-    for together in arrays.values():
+    for array in arrays.values():
         executor = submitit.AutoExecutor(folder / "logs", cluster=grid.cluster, slurm_max_num_timeout=MOST_REQUEUES)
-        executor.update_parameters(name="lra-bench", **grid.cells[together[0]].resources)
+        executor.update_parameters(name="lra-bench", **grid.cells[array[0]].resources)
         jobs = [
             CellJob(grid.cells[number].overrides, results, grid.config_dir, folder, number, grid.rerun)
-            for number in together
+            for number in array
         ]
-        with _exported(grid.config_dir), _unheard() if grid.cluster == "local" else nullcontext():
+        with _job_environment(grid.config_dir), _output_discarded() if grid.cluster == "local" else nullcontext():
             try:
                 submitted = executor.submit_array(jobs)
             except (OSError, submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
-                raise UserError(f"launcher=slurm: sbatch refused the jobs ({_last_line(error)})") from error
-        for number, job in zip(together, submitted, strict=True):
+                raise UserError(f"launcher=slurm: sbatch rejected the jobs ({_last_line(error)})") from error
+        for number, job in zip(array, submitted, strict=True):
             grid.cells[number].job = str(job.job_id)
         yield
 
 
 def resources(config: CellConfig) -> dict[str, Any]:
-    """What submitit is to ask Slurm for, for one cell; ``UserError`` where the options do not say it."""
+    """Return the resources to request from Slurm for one cell, as parameters of submitit.
+
+    Raises ``UserError`` if the options do not determine them.
+    """
     launcher = config.launcher
-    wanted = {
+    parameters = {
         "timeout_min": launcher.minutes,
         "cpus_per_task": cores_of(config),
-        "gpus_per_node": cards_of(config) or None,
+        "gpus_per_node": gpus_of(config) or None,
         "mem_gb": launcher.memory_gigabytes,
         "slurm_partition": launcher.partition,
         "slurm_account": launcher.account,
@@ -96,25 +105,25 @@ def resources(config: CellConfig) -> dict[str, Any]:
         "slurm_signal_delay_s": launcher.signal_seconds,
         "slurm_additional_parameters": REQUEUE,
     }
-    return {name: value for name, value in wanted.items() if value is not None}
+    return {name: value for name, value in parameters.items() if value is not None}
 
 
 def check_here(cluster: str) -> None:
-    """Raise ``UserError`` where nothing can be submitted from this machine."""
+    """Raise ``UserError`` if jobs cannot be submitted from this machine."""
     import importlib.util
     import shutil
 
     if importlib.util.find_spec("submitit") is None:
-        raise UserError("launcher=slurm: needs submitit; pip install 'lra-bench[slurm]'")
+        raise UserError("launcher=slurm: needs submitit; install it with pip install 'lra-bench[slurm]'")
     if cluster == "slurm" and shutil.which("sbatch") is None:
         raise UserError(
-            "launcher=slurm: there is no sbatch here; submit from a login node or set launcher.cluster=local"
+            "launcher=slurm: sbatch is not available here; submit from a login node or set launcher.cluster=local"
         )
 
 
 @contextmanager
-def _exported(config_dir: str | None) -> Iterator[None]:
-    """The environment that jobs are to have, which Slurm takes over from the process that submits them."""
+def _job_environment(config_dir: str | None) -> Iterator[None]:
+    """Set the environment variables of the jobs in this process; sbatch copies them to the jobs."""
     before = dict(os.environ)
     os.environ.update(environment(config_dir))
     try:
@@ -125,25 +134,29 @@ def _exported(config_dir: str | None) -> Iterator[None]:
 
 
 @contextmanager
-def _unheard() -> Iterator[None]:
-    """Keep processes that are started from our output, or who reads it would wait until they end."""
-    with ExitStack() as undone:
-        nothing = os.open(os.devnull, os.O_WRONLY)
-        undone.callback(os.close, nothing)
+def _output_discarded() -> Iterator[None]:
+    """Redirect stdout and stderr of this process to the null device.
+
+    Otherwise the jobs of the local executor would inherit them, and a process that reads the output of this command
+    would wait until the jobs end.
+    """
+    with ExitStack() as stack:
+        null = os.open(os.devnull, os.O_WRONLY)
+        stack.callback(os.close, null)
         for number in (1, 2):
-            kept = os.dup(number)
-            undone.callback(os.close, kept)
-            undone.callback(os.dup2, kept, number)
-            os.dup2(nothing, number)
+            saved = os.dup(number)
+            stack.callback(os.close, saved)
+            stack.callback(os.dup2, saved, number)
+            os.dup2(null, number)
         yield
 
 
 def cancel_jobs(cluster: str, jobs: Sequence[str]) -> None:
-    """End jobs; cells that run leave a checkpoint."""
+    """Cancel jobs; running cells write a checkpoint first. Raises ``UserError`` if scancel fails."""
     if cluster == "slurm":
         done = subprocess.run(["scancel", *jobs], capture_output=True, text=True, check=False)
         if done.returncode:
-            raise UserError(f"grid cancel: scancel refused ({done.stderr.strip()})")
+            raise UserError(f"grid cancel: scancel failed ({done.stderr.strip()})")
         return
     from .queue import local_job
 

@@ -1,4 +1,4 @@
-"""Six cells through a real Slurm: arrays by sbatch, cells told to go and put back in line, all records there."""
+"""Six cells on a real Slurm: job arrays by sbatch, requeued jobs, complete records."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.support.command import TINY, Folder
-from tests.support.one_node_slurm import lacking, slurm
+from tests.support.one_node_slurm import reason_to_skip, slurm
 
 SUBMIT = [
     *("bench", *TINY, "tracker=none", "model=performer,local", "seed=0,1,2", "train.steps=600"),
@@ -19,21 +19,21 @@ def wait_for_checkpoint(folder: Folder, number: int) -> None:
     """Wait until the cell of a job has written a checkpoint."""
     until = time.monotonic() + 600
     while time.monotonic() < until:
-        for said in folder.results.glob(f"grids/*/cells/{number}.json"):
-            key = json.loads(said.read_text())["key"]
+        for path in folder.results.glob(f"grids/*/cells/{number}.json"):
+            key = json.loads(path.read_text())["key"]
             if key and (folder.cache / "checkpoints" / key / "last.pt").exists():
                 return
         time.sleep(0.05)
-    raise AssertionError(f"job {number} has written no checkpoint")
+    raise AssertionError(f"job {number} did not write a checkpoint")
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(lacking()), reason=lacking())
-def test_six_cells_two_of_them_sent_away_while_they_run(tmp_path):
+@pytest.mark.skipif(bool(reason_to_skip()), reason=reason_to_skip())
+def test_six_cells_of_which_two_are_requeued(tmp_path):
     with slurm(cpus=2) as variables:
         folder = Folder(tmp_path, **variables)
 
-        def ask(*command: str) -> str:
+        def run_command(*command: str) -> str:
             return subprocess.run(command, env=folder.environment, capture_output=True, text=True, check=False).stdout
 
         def state() -> dict:
@@ -45,14 +45,14 @@ def test_six_cells_two_of_them_sent_away_while_they_run(tmp_path):
         assert jobs == [f"{array}_{number}" for number in range(6)]
         for number in range(2):
             wait_for_checkpoint(folder, number)
-        # One is taken away at once; the other is told that it must go, as before its time is over.
-        ask("scontrol", "requeue", jobs[1])
-        ask("scancel", "--signal=USR2", jobs[0])
+        # Requeue one job immediately. Send the other the signal that precedes the time limit.
+        run_command("scontrol", "requeue", jobs[1])
+        run_command("scancel", "--signal=USR2", jobs[0])
         until = time.monotonic() + 1500
         while any(cell["live"] for cell in state()["cells"]):
             assert time.monotonic() < until, state()
             for job in jobs[:2]:
-                ask("scontrol", "update", f"jobid={job}", "starttime=now")  # Slurm lets them wait two minutes
+                run_command("scontrol", "update", f"jobid={job}", "starttime=now")  # Slurm delays them by two minutes
             time.sleep(2)
         now = state()
         folder_of_logs = folder.results / "grids" / now["grid"] / "logs"
@@ -61,8 +61,8 @@ def test_six_cells_two_of_them_sent_away_while_they_run(tmp_path):
         records = folder.records()
         assert [record["status"] for record in records] == ["ok"] * 6
         assert {record["environment"]["hardware"]["threads"] for record in records} == {1}
-        told = "".join(text for name, text in logs.items() if name.startswith(f"{jobs[0]}_"))
-        assert "Requeued job" in told and "checkpoint" in told
-        assert [record["attempt"] for record in records].count(2) == 2, "both left a record of how far they were"
+        log = "".join(text for name, text in logs.items() if name.startswith(f"{jobs[0]}_"))
+        assert "Requeued job" in log and "checkpoint" in log
+        assert [record["attempt"] for record in records].count(2) == 2, "both requeued jobs wrote a record first"
         assert folder.run(*SUBMIT).stderr.count("done") == 6
-        assert "0 jobs ended" in folder.run("grid", "cancel").stdout
+        assert "0 jobs cancelled" in folder.run("grid", "cancel").stdout

@@ -1,4 +1,4 @@
-"""Grids submitted through submitit: what is asked of Slurm, what lies on disk, real jobs of its local executor."""
+"""Grids submitted through submitit: resources requested from Slurm, files on disk, jobs of the local executor."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def composed(*overrides):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "wanted"),
+    ("overrides", "expected"),
     [
         (["hardware=cpu"], {"cpus_per_task": 1}),
         (["hardware=cpu", "hardware.threads=4"], {"cpus_per_task": 4}),
@@ -48,10 +48,10 @@ def composed(*overrides):
         ),
     ],
 )
-def test_what_is_asked_of_slurm(overrides, wanted):
-    asked = submit.resources(composed(*overrides))
-    assert asked == {**asked, "timeout_min": 240, "slurm_signal_delay_s": 90, **wanted}
-    assert ("gpus_per_node" in asked) == ("gpus_per_node" in wanted)
+def test_resources_requested_from_slurm(overrides, expected):
+    requested = submit.resources(composed(*overrides))
+    assert requested == {**requested, "timeout_min": 240, "slurm_signal_delay_s": 90, **expected}
+    assert ("gpus_per_node" in requested) == ("gpus_per_node" in expected)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_is_asked_of_slurm(overrides, wanted):
         (["hardware=cpu", "launcher.cluster=moon"], "launcher.cluster=moon: choose slurm or local"),
     ],
 )
-def test_what_options_leave_open_is_asked_for(tmp_path, overrides, named):
+def test_options_that_do_not_determine_the_resources_are_refused(tmp_path, overrides, named):
     planned = plan(["protocol=smoke", "task=copy", "launcher=slurm", *overrides], tmp_path)
     with pytest.raises(UserError, match=named):
         submit.submit(planned, tmp_path, None, rerun="never")
@@ -82,15 +82,15 @@ def test_options_of_another_launcher_are_refused(launcher, named):
         resources.check_launcher(LauncherOptions(**launcher))
 
 
-def test_a_submitted_cell_names_its_hardware_only_where_it_has_arrived(tmp_path):
+def test_a_submitted_cell_names_its_hardware_only_in_its_job(tmp_path):
     overrides = ["protocol=smoke", "task=copy", "launcher=slurm", "hardware=cpu", "launcher.cpus=1"]
-    (there,), (here,) = plan(overrides, tmp_path), plan(overrides, tmp_path, arrived=True)
-    assert there.cell.key.hardware == UNRESOLVED and here.cell.key.hardware.endswith("-1t")
-    assert here.cell.config.hardware.threads == 1
-    assert here.cell.key.hash == there.cell.key.hash
+    (submitted,), (in_job,) = plan(overrides, tmp_path), plan(overrides, tmp_path, arrived=True)
+    assert submitted.cell.key.hardware == UNRESOLVED and in_job.cell.key.hardware.endswith("-1t")
+    assert in_job.cell.config.hardware.threads == 1
+    assert in_job.cell.key.hash == submitted.cell.key.hash
 
 
-def test_a_card_that_is_not_here_can_be_submitted_for(tmp_path, monkeypatch):
+def test_a_job_can_request_a_gpu_that_this_machine_lacks(tmp_path, monkeypatch):
     monkeypatch.setattr("lra_bench.runtime.hardware._has_cuda", lambda: False)
     overrides = ["protocol=smoke", "task=copy", "hardware=cuda"]
     (planned,) = plan([*overrides, "launcher=slurm"], tmp_path)
@@ -107,7 +107,7 @@ def grid_of(name, tmp_path, **cell):
     return grid
 
 
-def test_a_grid_on_disk_is_the_grid(tmp_path):
+def test_a_grid_is_read_as_it_was_written(tmp_path):
     first, second = manifest.new_name(tmp_path), manifest.new_name(tmp_path)
     assert first < second
     grid = grid_of(second, tmp_path, job="12_0")
@@ -120,14 +120,14 @@ def test_a_grid_on_disk_is_the_grid(tmp_path):
 
 
 def of_older_layout(grid, results):
-    """The file of a grid as versions without ``layout`` wrote it."""
+    """Rewrite the file of a grid as versions without ``layout`` wrote it."""
     path = grid.folder(results) / "grid.json"
     raw = json.loads(path.read_text())
     del raw["layout"]
     path.write_text(json.dumps(raw))
 
 
-def test_jobs_of_an_older_layout_are_named_and_block_resume_until_they_are_cancelled(tmp_path, monkeypatch):
+def test_jobs_of_an_older_layout_are_reported_and_prevent_resume_until_cancelled(tmp_path, monkeypatch):
     grid = grid_of(manifest.new_name(tmp_path), tmp_path, job="12_0")
     of_older_layout(grid, tmp_path)
     monkeypatch.setattr(status, "states", lambda cluster, jobs: {"12_0": "pending"})
@@ -144,7 +144,7 @@ def test_jobs_of_an_older_layout_are_named_and_block_resume_until_they_are_cance
 
 
 def test_a_job_of_an_older_layout_ends_with_one_sentence(tmp_path):
-    """The pickle is what the module ``lra_bench.grid.job`` of the older layout wrote."""
+    """Unpickle a job that the module ``lra_bench.grid.job`` of the older layout wrote."""
     pickled = (
         b"\x80\x02clra_bench.grid.job\nCellJob\nq\x00)\x81q\x01}q\x02(X\n\x00\x00\x00_argumentsq\x03(]q\x04X\t\x00\x00\x00"
         b"task=copyq\x05acpathlib\nPosixPath\nq\x06X\x07\x00\x00\x00resultsq\x07\x85q\x08Rq\tNh\x06h\x07X\x05\x00\x00\x00"
@@ -159,38 +159,38 @@ def test_a_job_of_an_older_layout_ends_with_one_sentence(tmp_path):
 
 
 DAMAGE = {
-    "a layout of the future": (("layout",), 99, "update lra-bench"),
+    "a layout of a later version": (("layout",), 99, "update lra-bench"),
     "another name": (("name",), "../../elsewhere", "name"),
     "no name": (("name",), None, "name"),
-    "a cluster of commands": (("cluster",), "local; rm", "cluster"),
-    "a rerun of another kind": (("rerun",), False, "rerun"),
+    "a shell command as cluster": (("cluster",), "local; rm", "cluster"),
+    "a rerun of another type": (("rerun",), False, "rerun"),
     "an unknown rerun": (("rerun",), "always", "rerun"),
     "a relative folder": (("config_dir",), "own", "config_dir"),
     "no cells": (("cells",), {"a": 1}, "cells"),
-    "a cell that is none": (("cells", 0), 3, "cells.0"),
+    "a cell that is a number": (("cells", 0), 3, "cells.0"),
     "a job that is an option": (("cells", 0, "job"), "--user=root", "cells.0.job"),
     "a job that is a list": (("cells", 0, "job"), ["12"], "cells.0.job"),
-    "a key that leads out": (("cells", 0, "key", "task"), "../../etc", "task="),
-    "a key without a part": (("cells", 0, "key"), {"task": "copy"}, "cells.0.key"),
-    "a key with more parts": (("cells", 0, "key", "path"), "x", "cells.0.key"),
-    "a seed in letters": (("cells", 0, "key", "seed"), "0", "seed="),
+    "a key that leaves the folder": (("cells", 0, "key", "task"), "../../etc", "task="),
+    "a key without a field": (("cells", 0, "key"), {"task": "copy"}, "cells.0.key"),
+    "a key with an extra field": (("cells", 0, "key", "path"), "x", "cells.0.key"),
+    "a seed that is text": (("cells", 0, "key", "seed"), "0", "seed="),
     "an override that is an option": (("cells", 0, "overrides", 0), "--config-dir=/tmp", "cells.0.overrides"),
     "an override that is a number": (("cells", 0, "overrides", 0), 3, "cells.0.overrides"),
     "a place that is a mapping": (("cells", 0, "place"), [{}], "cells.0.place"),
-    "a command of the batch script": (("cells", 0, "resources", "slurm_setup"), ["rm"], "resources.slurm_setup"),
-    "a line of the batch script": (("cells", 0, "resources", "slurm_partition"), "a\nrm", "cells.0.resources"),
+    "a command for the batch script": (("cells", 0, "resources", "slurm_setup"), ["rm"], "resources.slurm_setup"),
+    "a line for the batch script": (("cells", 0, "resources", "slurm_partition"), "a\nrm", "cells.0.resources"),
     "another parameter": (
         ("cells", 0, "resources", "slurm_additional_parameters"), {"wrap": True}, "cells.0.resources",
     ),
-    "minutes in letters": (("cells", 0, "resources", "timeout_min"), "5", "cells.0.resources.timeout_min"),
-    "something more": (("surprise",), 1, "surprise"),
+    "minutes that are text": (("cells", 0, "resources", "timeout_min"), "5", "cells.0.resources.timeout_min"),
+    "an unknown field": (("surprise",), 1, "surprise"),
     "deep nesting": (("cells", 0, "place"), json.loads("[" * 900 + "]" * 900), "nested"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
 @pytest.mark.parametrize("action", ["status", "cancel", "resume"])
-def test_a_damaged_grid_is_one_sentence_and_asks_nothing_of_slurm(tmp_path, monkeypatch, kind, action):
+def test_a_damaged_grid_gives_one_sentence_and_runs_no_slurm_command(tmp_path, monkeypatch, kind, action):
     place, value, named = DAMAGE[kind]
     grid_of("a", tmp_path, job="12_0")
     path = tmp_path / "grids" / "a" / "grid.json"
@@ -200,14 +200,14 @@ def test_a_damaged_grid_is_one_sentence_and_asks_nothing_of_slurm(tmp_path, monk
         node = node[step]
     node[place[-1]] = value
     path.write_text(json.dumps(raw))
-    monkeypatch.setattr(subprocess, "run", lambda *command, **_: pytest.fail(f"it ran {command}"))
+    monkeypatch.setattr(subprocess, "run", lambda *command, **_: pytest.fail(f"command run: {command}"))
     code, errors = command("grid", action, "a", "--results", tmp_path)
     assert is_refused(code, errors) and code == 2
     assert str(path) in errors and "cannot be read as a grid" in errors and named in errors, errors
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "too large", "no JSON", "bytes"])
-def test_what_is_no_grid_is_one_sentence(tmp_path, monkeypatch, kind):
+def test_an_unreadable_grid_file_gives_one_sentence(tmp_path, monkeypatch, kind):
     grid_of("a", tmp_path)
     path = tmp_path / "grids" / "a" / "grid.json"
     if kind == "too large":
@@ -220,22 +220,22 @@ def test_what_is_no_grid_is_one_sentence(tmp_path, monkeypatch, kind):
     assert is_refused(code, errors) and code == 2 and "cannot be read as a grid" in errors, errors
 
 
-def test_all_that_is_asked_of_slurm_is_read_again(tmp_path):
+def test_requested_resources_are_read_as_they_were_written(tmp_path):
     launcher = ["launcher.partition=long", "launcher.account=us-2", "launcher.memory_gigabytes=6", "launcher.at_once=2"]
-    asked = submit.resources(composed("hardware=cuda_ddp", "hardware.processes=4", *launcher))
+    requested = submit.resources(composed("hardware=cuda_ddp", "hardware.processes=4", *launcher))
     grid = grid_of("a", tmp_path)
-    grid.config_dir, grid.cells[0].resources = str(tmp_path), asked
+    grid.config_dir, grid.cells[0].resources = str(tmp_path), requested
     grid.cells[0].place = ["slurm", None, 4, True, 0.5]
     grid.write(tmp_path)
     assert manifest.read(tmp_path, "a") == grid
 
 
-def test_a_grid_whose_config_dir_is_gone_can_be_followed_but_not_resumed(tmp_path):
+def test_a_grid_whose_config_dir_was_removed_has_a_status_but_cannot_be_resumed(tmp_path):
     grid = grid_of("a", tmp_path)
-    grid.cluster, grid.config_dir = "local", str(tmp_path / "gone")
+    grid.cluster, grid.config_dir = "local", str(tmp_path / "removed")
     grid.write(tmp_path)
     assert status.submitted_statuses(manifest.read(tmp_path, "a"), tmp_path)
-    with pytest.raises(UserError, match=r"--config-dir .*gone, which no longer exists"):
+    with pytest.raises(UserError, match=r"--config-dir .*removed, which no longer exists"):
         status.resume(tmp_path, "a")
 
 
@@ -252,44 +252,44 @@ def test_a_grid_whose_config_dir_is_gone_can_be_followed_but_not_resumed(tmp_pat
         {"surprise": 1},
     ],
 )
-def test_an_arrival_that_cannot_be_is_none(tmp_path, monkeypatch, damage):
+def test_an_invalid_arrival_file_is_ignored(tmp_path, monkeypatch, damage):
     grid = grid_of("a", tmp_path, job="12_0")
     monkeypatch.setattr(status, "states", lambda cluster, jobs: {})
     path = manifest.arrival_file(grid.folder(tmp_path), 0)
-    manifest.Arrival("12_0", code=2, reason="no card").write(path)
+    manifest.Arrival("12_0", code=2, reason="no GPU").write(path)
     assert status.submitted_statuses(grid, tmp_path)[0].state == "refused"
     path.write_text(json.dumps({**json.loads(path.read_text()), **damage}))
     assert status.submitted_statuses(grid, tmp_path)[0].state == "lost"
 
 
-def test_no_grid_is_said(tmp_path):
-    with pytest.raises(UserError, match="holds no submitted grid"):
+def test_a_results_folder_without_grids_is_reported(tmp_path):
+    with pytest.raises(UserError, match="contains no submitted grid"):
         manifest.read(tmp_path, None)
 
 
 @pytest.mark.parametrize(
-    ("queue_says", "said", "state", "live"),
+    ("queue_states", "reported", "state", "live"),
     [
         ({"12_0": "pending"}, None, "pending", True),
         ({"12_0": "running"}, {"code": None}, "running", True),
         ({}, None, "lost", False),
         ({}, {"code": None}, "lost", False),
-        ({}, {"code": 2, "reason": "no card"}, "refused", False),
+        ({}, {"code": 2, "reason": "no GPU"}, "refused", False),
         (None, None, "submitted", True),
         ({}, {"code": None, "job": "11_0"}, "lost", False),
     ],
 )
-def test_how_a_cell_fares(tmp_path, monkeypatch, queue_says, said, state, live):
+def test_state_of_a_submitted_cell(tmp_path, monkeypatch, queue_states, reported, state, live):
     grid = grid_of("a", tmp_path, job="12_0")
-    monkeypatch.setattr(status, "states", lambda cluster, jobs: queue_says)
-    if said:
-        manifest.Arrival(**{"job": "12_0", **said}).write(manifest.arrival_file(grid.folder(tmp_path), 0))
+    monkeypatch.setattr(status, "states", lambda cluster, jobs: queue_states)
+    if reported:
+        manifest.Arrival(**{"job": "12_0", **reported}).write(manifest.arrival_file(grid.folder(tmp_path), 0))
     (found,) = status.submitted_statuses(grid, tmp_path)
     assert (found.state, found.live) == (state, live)
-    assert found.reason == said["reason"] if said and "reason" in said else True
+    assert found.reason == reported["reason"] if reported and "reason" in reported else True
 
 
-def test_the_queue_is_read_by_task(monkeypatch):
+def test_the_queue_is_read_per_array_task(monkeypatch):
     printed = "12_0 13 RUNNING\n12_1 14 COMPLETED\n12_2 12 PENDING\nN/A_N/A 20 RUNNING\n"
     done = subprocess.CompletedProcess([], 0, stdout=printed)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: done)
@@ -322,7 +322,7 @@ def none_live(state: dict) -> bool:
 
 @pytest.fixture
 def folder(tmp_path):
-    """A working folder whose jobs do not outlive the test."""
+    """Yield a working folder; kill its remaining jobs afterwards."""
     own = Folder(tmp_path / "own")
     yield own
     for path in own.results.glob("grids/*/grid.json"):
@@ -334,11 +334,11 @@ def folder(tmp_path):
 
 
 @pytest.mark.slow
-def test_six_cells_one_of_them_killed_and_put_back_in_line(folder):
+def test_six_cells_of_which_one_is_requeued(folder):
     began = time.monotonic()
     printed = folder.run(*SUBMIT, "seed=0,1,2", "train.steps=300", "hardware.checkpoint_seconds=0").stderr
     assert "6 cells submitted" in printed
-    assert not folder.records(), f"submitting took {time.monotonic() - began:.0f} s and waited for a cell"
+    assert not folder.records(), f"submitting took {time.monotonic() - began:.0f} s: it waited for a cell"
     first = jobs_of(folder)
     assert len(set(first)) == 6
     while not list(folder.cache.glob("checkpoints/**/last.pt")):
@@ -359,7 +359,7 @@ def test_a_cancelled_grid_is_resumed(folder):
     folder.run(*SUBMIT, "train.steps=600", "hardware.checkpoint_seconds=0")
     while len(list(folder.cache.glob("checkpoints/**/last.pt"))) < 2:
         time.sleep(0.1)
-    assert "2 jobs ended" in folder.run("grid", "cancel").stdout
+    assert "2 jobs cancelled" in folder.run("grid", "cancel").stdout
     state = wait_for(folder, none_live)
     assert {cell["state"] for cell in state["cells"]} <= {"interrupted", "lost"}
     assert "2 cells submitted again" in folder.run("grid", "resume").stdout
