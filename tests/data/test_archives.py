@@ -99,13 +99,19 @@ def test_members_that_are_not_selected_are_not_read(tmp_path, monkeypatch):
 
 def test_reading_an_archive_of_many_members_takes_little_memory(tmp_path):
     path = write(tmp_path / "many.tar", "w:", {f"{number}": b"" for number in range(5_000)})
+    # Python's table of interned strings may be resized during one of the readings, which allocates megabytes.
+    assert min(_peak_of_reading(path), _peak_of_reading(path)) < 2 << 20
+
+
+def _peak_of_reading(path):
+    """Return the peak in bytes of the memory allocated while 5,000 members are read."""
     import tracemalloc
 
     tracemalloc.start()
     assert sum(1 for _ in read_files(path, everything)) == 5_000
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < 2 << 20
+    return peak
 
 
 @pytest.mark.parametrize("name", ["../out", "a/../../out", "/etc/out", "..\\out", "C:\\out", "C:/out"])
