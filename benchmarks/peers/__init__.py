@@ -1,5 +1,5 @@
-"""One layer of ours against the like of other packages: time and memory of a step, forward and backward.
+"""Compare layers of lra-bench with those of other packages: time and memory of a step, forward and backward pass.
 
-A pair is data (``pair.py``, ``packages.py``, ``hugging_face.py``); ``worker.py`` measures one in a process of its own,
-``table.py`` and ``figure.py`` tell what was found, ``__main__.py`` is the command.
+Pairs of layers are defined in ``pair.py``, ``packages.py`` and ``hugging_face.py``. ``worker.py`` measures a pair in a
+separate process, ``table.py`` and ``figure.py`` show the results, and ``__main__.py`` is the command.
 """

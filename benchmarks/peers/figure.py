@@ -1,4 +1,4 @@
-"""The figure: time and peak memory of each pair, ours and the peer's, beside the floor."""
+"""The figure: time and peak memory of each pair and of the floor (projections only)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 ROW_INCHES = 0.15
 NAME_INCHES = 2.8
 MARGIN_INCHES = 0.2
-WIDE = 50.0  # scales over this factor are labelled at decades alone
+WIDE = 50.0  # axes that span more than this factor have labels only at powers of ten
 LOOKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "floor": ("projections alone", {"marker": "|", "color": GREY}),
+    "floor": ("projections only", {"marker": "|", "color": GREY}),
     "ours": ("lra-bench", {"marker": "o", "color": BLACK}),
     "theirs": ("peer", {"marker": "s", "color": COLOURS[0]}),
 }
@@ -26,7 +26,7 @@ AXES = {"ms": "time of a step (ms)", "mib": "peak memory (MiB)"}
 
 
 def draw(data: pd.DataFrame) -> Figure:
-    """For each length a panel of times and one of memory, a line for each pair; a peer that failed has no mark."""
+    """Draw one panel of times and one of memory per length, with a line per pair; a failed peer has no marker."""
     groups = list(data.groupby("length"))
     heights = [0.65 + ROW_INCHES * len(group) for _, group in groups]
     entries = [Entry(name, {**look, "linestyle": "none"}) for name, look in LOOKS.values()]
@@ -42,21 +42,22 @@ def draw(data: pd.DataFrame) -> Figure:
 
 
 def _draw_length(figure: Figure, below: float, title: str, group: pd.DataFrame) -> None:
+    """Draw both panels of one length, at ``below`` inches above the bottom of the figure."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     height, gap = ROW_INCHES * len(group), 0.15
     width = (PAGE_INCHES - NAME_INCHES - gap - MARGIN_INCHES) / 2
-    places = range(len(group))
+    positions = range(len(group))
     for column, (unit, label) in enumerate(AXES.items()):
         ax = panel(figure, NAME_INCHES + column * (width + gap), below + 0.4, width, height)
-        for whose, (_, look) in LOOKS.items():
-            ax.plot(group[f"{whose}_{unit}"], places, linestyle="none", **look)
+        for contender, (_, look) in LOOKS.items():
+            ax.plot(group[f"{contender}_{unit}"], positions, linestyle="none", **look)
         ax.set_xscale("log")
         low, high = ax.get_xlim()
         ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < WIDE else (1,)))
         ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         ax.xaxis.set_minor_formatter(NullFormatter())
         ax.set_ylim(len(group) - 0.5, -0.5)
-        ax.set_yticks(places, group["pair"] if column == 0 else [""] * len(group))
+        ax.set_yticks(positions, group["pair"] if column == 0 else [""] * len(group))
         ax.set_xlabel(label)
         ax.set_title(title)

@@ -1,4 +1,4 @@
-"""Layers of Hugging Face's transformers, each with the output projection that follows it there."""
+"""Layers of Hugging Face's transformers, each followed by an output projection as in its model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BLOCK = 64
 
 
 def common(sizes: Sizes) -> dict[str, Any]:
-    """Sizes as transformers' configurations name them, without dropout."""
+    """Return the sizes under the names of transformers' configurations, with dropout disabled."""
     return {
         "hidden_size": sizes.width,
         "num_attention_heads": sizes.heads,
@@ -25,7 +25,7 @@ def common(sizes: Sizes) -> dict[str, Any]:
 
 
 class BigBird(nn.Module):
-    """Block-sparse attention with the masks that the model makes for rows without padding."""
+    """Block-sparse attention with the masks of the full model for rows without padding."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
@@ -40,13 +40,13 @@ class BigBird(nn.Module):
         self.blocks = blocks
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows (B, N, E) to rows."""
+        """Map rows (B, N, E) to rows (B, N, E)."""
         y: Tensor = self.output(self.layer(x, self.band, self.rows, self.columns, self.blocks, self.blocks)[0])
         return y
 
 
 def longformer(sizes: Sizes) -> nn.Module:
-    """A sliding window and one global token."""
+    """Return Longformer's attention with a sliding window and one global token."""
     from transformers import LongformerConfig
     from transformers.models.longformer.modeling_longformer import LongformerSelfAttention
 
@@ -63,7 +63,7 @@ def longformer(sizes: Sizes) -> nn.Module:
 
 
 def nystromformer(sizes: Sizes) -> nn.Module:
-    """64 landmarks, six iterations, a convolution of 33."""
+    """Return Nyströmformer's attention with 64 landmarks, six iterations, and a convolution of width 33."""
     from transformers import NystromformerConfig
     from transformers.models.nystromformer.modeling_nystromformer import NystromformerSelfAttention
 
@@ -78,7 +78,7 @@ def nystromformer(sizes: Sizes) -> nn.Module:
 
 
 def fnet(sizes: Sizes) -> nn.Module:
-    """The Fourier transform of rows and channels."""
+    """Return FNet's Fourier transform over positions and channels."""
     from transformers import FNetConfig
     from transformers.models.fnet.modeling_fnet import FNetBasicFourierTransform
 
@@ -86,7 +86,7 @@ def fnet(sizes: Sizes) -> nn.Module:
 
 
 def reformer(sizes: Sizes) -> nn.Module:
-    """LSH attention of two rounds, with as many buckets as chunks."""
+    """Return LSH attention with two rounds and as many buckets as chunks."""
     from transformers import ReformerConfig
     from transformers.models.reformer.modeling_reformer import LSHSelfAttention
 
@@ -110,7 +110,7 @@ HUGGING_FACE = (
         "bigbird",
         BigBird,
         lambda _: {"block": BLOCK, "random_blocks": 3},
-        differs="draws its blocks at every step; makes a square matrix of weights to return",
+        differs="samples random blocks at every step; computes an N x N matrix of weights to return",
     ),
     Pair("transformers", "longformer", longformer, lambda _: {"window": WINDOW, "global_tokens": 1}),
     Pair(
@@ -118,7 +118,7 @@ HUGGING_FACE = (
         "nystrom",
         nystromformer,
         lambda _: {"landmarks": 64},
-        differs="the inverse begins from one norm for the batch",
+        differs="initialises the inverse with one norm for the entire batch",
     ),
     Pair("transformers", "fnet", fnet, lambda _: {"norm": "backward"}),
     Pair(
@@ -126,6 +126,6 @@ HUGGING_FACE = (
         "reformer",
         reformer,
         lambda _: {"chunk": 64, "rounds": 2},
-        differs="scores are not divided by the root of D; pairs that meet in both rounds count twice",
+        differs="does not divide scores by sqrt(D); counts pairs twice that are in one bucket in both rounds",
     ),
 )

@@ -1,4 +1,4 @@
-"""Time and peak memory of a pair at one length, each in a fresh process, and what went wrong."""
+"""Measure time and peak memory of a pair at one length, each in a fresh process, and report failures."""
 
 from __future__ import annotations
 
@@ -10,41 +10,44 @@ from lra_bench.profiling.worker_pool import run_worker
 from lra_bench.runtime.memory import KEEPING_NOTHING
 
 from .pair import Pair, Sizes
-from .table import WHOSE, Row
+from .table import CONTENDERS, Row
 
-PATIENCE_SECONDS = 300.0
+TIMEOUT_SECONDS = 300.0
 
 
 def measure(pair: Pair, sizes: Sizes, blocks: int, threads: int) -> Row:
-    """The row of ``pair``; where its peer fails, ours is measured all the same."""
-    seconds, failure = times(pair, sizes, WHOSE, blocks, threads)
+    """Measure the row of ``pair``; if the peer fails, the layer of lra-bench and the floor are still measured."""
+    seconds, failure = times(pair, sizes, CONTENDERS, blocks, threads)
     if failure:
-        seconds, again = times(pair, sizes, ("ours", "floor"), blocks, threads)
-        failure = again or failure
-    peaks = {whose: peak(pair, sizes, whose, threads) for whose in seconds}
+        seconds, second_failure = times(pair, sizes, ("ours", "floor"), blocks, threads)
+        failure = second_failure or failure
+    peaks = {contender: peak(pair, sizes, contender, threads) for contender in seconds}
     return Row(pair, sizes, seconds, peaks, failure)
 
 
 def times(
     pair: Pair, sizes: Sizes, contenders: Sequence[str], blocks: int, threads: int
 ) -> tuple[dict[str, list[float]], str]:
-    """Seconds of a step in each block of each contender, or who failed and why."""
-    answers, ending = _ask(pair, sizes, contenders, blocks, threads)
+    """Measure the seconds of a step in each block of each contender.
+
+    Returns the seconds and ``""``, or an empty mapping and the contender that failed with the reason.
+    """
+    answers, ending = _run(pair, sizes, contenders, blocks, threads)
     for answer in answers:
         if "seconds" in answer:
             return answer["seconds"], ""
-        whose, reason = answer["failed"]
-        return {}, f"{whose}: {reason}"
+        contender, reason = answer["failed"]
+        return {}, f"{contender}: {reason}"
     return {}, ": ".join(ending)
 
 
-def peak(pair: Pair, sizes: Sizes, whose: str, threads: int) -> int | None:
-    """Bytes by which a step makes resident memory grow, with an allocator that keeps nothing that was freed."""
-    answers, _ = _ask(pair, sizes, [whose], 0, threads, KEEPING_NOTHING)
+def peak(pair: Pair, sizes: Sizes, contender: str, threads: int) -> int | None:
+    """Measure the growth of resident memory by a step, in bytes, with an allocator that returns freed memory."""
+    answers, _ = _run(pair, sizes, [contender], 0, threads, KEEPING_NOTHING)
     return next((answer["peak"] for answer in answers if "peak" in answer), None)
 
 
-def _ask(
+def _run(
     pair: Pair,
     sizes: Sizes,
     contenders: Sequence[str],
@@ -52,6 +55,7 @@ def _ask(
     threads: int,
     variables: dict[str, str] | None = None,
 ) -> tuple[list[dict[str, Any]], tuple[str, str]]:
+    """Run a job in a fresh process and return its results, and status and reason for missing results."""
     job = {
         "pair": pair.name,
         "sizes": asdict(sizes),
@@ -59,4 +63,4 @@ def _ask(
         "blocks": blocks,
         "threads": threads,
     }
-    return run_worker(job, PATIENCE_SECONDS, variables, "benchmarks.peers.worker")
+    return run_worker(job, TIMEOUT_SECONDS, variables, "benchmarks.peers.worker")

@@ -1,4 +1,4 @@
-"""What is compared: a mixer of ours and the layer of another package that computes the like, of one size."""
+"""Pairs of a mixer of lra-bench and a corresponding layer of another package with the same sizes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lra_bench.models.mixer import Context, Mixer, name_modules
 
 @dataclass(frozen=True)
 class Sizes:
-    """What both layers of a pair have in common."""
+    """The sizes that both layers of a pair have in common."""
 
     length: int
     width: int = 256
@@ -27,15 +27,16 @@ class Sizes:
 
     @property
     def head_dim(self) -> int:
-        """Channels of a head."""
+        """Number of channels per head."""
         return self.width // self.heads
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A layer of another package, made by ``theirs``, and ours, by the ``key`` of its model file and ``options``.
+    """A layer of another package, built by ``theirs``, and a mixer of lra-bench.
 
-    ``differs`` says in a phrase where the peer computes something else.
+    The mixer is given by the ``key`` of its model file and ``options`` that depend on the sizes. ``differs`` states in
+    a phrase how the function of the peer differs.
     """
 
     package: str
@@ -47,37 +48,41 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """The peer's package and what it is compared with, unique among pairs."""
+        """Name of the peer's package, model key and direction, unique among pairs."""
         return f"{self.package}/{self.key}{'-causal' if self.causal else ''}"
 
     @property
     def version(self) -> str:
-        """The version of the peer's package, empty where it is not installed."""
+        """Version of the peer's package, empty if it is not installed."""
         try:
             return version(self.package)
         except PackageNotFoundError:
             return ""
 
-    def layer(self, whose: str, sizes: Sizes) -> nn.Module:
-        """The layer of ``ours``, of ``theirs``, or their common ``floor``, from rows (1, N, E) to rows."""
-        if whose == "floor":
+    def layer(self, contender: str, sizes: Sizes) -> nn.Module:
+        """Build the layer of a contender, which maps rows (1, N, E) to rows (1, N, E).
+
+        ``contender`` is ``ours`` (lra-bench), ``theirs`` (the peer) or ``floor`` (projections only). Raises
+        ``UserError`` if the package of the peer is not installed.
+        """
+        if contender == "floor":
             return Projections(sizes.width)
-        if whose == "ours":
-            return Ours(self.mixer(sizes), sizes.length)
+        if contender == "ours":
+            return MixerWithContext(self.mixer(sizes), sizes.length)
         if not self.version:
             raise UserError(f"{self.package} is not installed: pip install '.[peers]'")
         return self.theirs(sizes)
 
     def mixer(self, sizes: Sizes) -> Mixer:
-        """Our mixer as the model file has it, with the pair's options."""
+        """Build the mixer of the model file with the options of the pair."""
         file = files("lra_bench.conf.model") / f"{self.key}.yaml"
         node = {**yaml.safe_load(file.read_text(encoding="utf-8"))["model"]["mixer"], **self.options(sizes)}
         given = {"width": sizes.width, "heads": sizes.heads, "max_length": sizes.length, "causal": self.causal}
         return build(node, Mixer, "model.mixer", **given)
 
 
-class Ours(nn.Module):
-    """A mixer without the context that only a stack knows."""
+class MixerWithContext(nn.Module):
+    """A mixer with a fixed context, which is otherwise provided by the backbone."""
 
     def __init__(self, mixer: Mixer, length: int) -> None:
         super().__init__()
@@ -85,26 +90,26 @@ class Ours(nn.Module):
         name_modules(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows (B, N, E) to rows."""
+        """Map rows (B, N, E) to rows (B, N, E)."""
         y, _ = self.mixer(x, self.context)
         return y
 
 
 class Projections(nn.Module):
-    """The floor: queries, keys, values and the output are projected, and nothing is attended to."""
+    """The floor: projections of queries, keys, values and output, without attention."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.query, self.key, self.value, self.output = (nn.Linear(width, width) for _ in range(4))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows (B, N, E) to rows."""
+        """Map rows (B, N, E) to rows (B, N, E)."""
         y: Tensor = self.output(self.query(x) + self.key(x) + self.value(x))
         return y
 
 
 class First(nn.Module):
-    """A layer that returns more than rows, with an output projection where it has none."""
+    """A layer of which only the first output is used, with an output projection of width ``project`` if not zero."""
 
     def __init__(self, layer: nn.Module, *, project: int = 0, **given: Any) -> None:
         super().__init__()
@@ -112,6 +117,6 @@ class First(nn.Module):
         self.output = nn.Linear(project, project) if project else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Rows (B, N, E) to rows."""
+        """Map rows (B, N, E) to rows (B, N, E)."""
         y: Tensor = self.output(self.layer(x, **self.given)[0])
         return y

@@ -1,4 +1,4 @@
-"""All pairs."""
+"""The list of all pairs."""
 
 from .hugging_face import HUGGING_FACE
 from .packages import PACKAGES

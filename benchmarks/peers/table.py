@@ -1,4 +1,4 @@
-"""What was found, as a table: a row for each pair and length, and geometric means over the bidirectional pairs."""
+"""The table of results: one row per pair and length, and geometric means over the bidirectional pairs."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ from lra_bench.profiling.comparison.ratios import median_interval
 from .pair import Pair, Sizes
 
 MEBIBYTE = 2**20
-WHOSE = ("ours", "theirs", "floor")
+CONTENDERS = ("ours", "theirs", "floor")
+"""The layer of lra-bench, the layer of the peer, and projections only."""
 NUMBERS = [
-    *[f"{whose}_{unit}" for unit in ("ms", "mib") for whose in WHOSE],
+    *[f"{contender}_{unit}" for unit in ("ms", "mib") for contender in CONTENDERS],
     "time_ratio", "time_ratio_low", "time_ratio_high", "memory_ratio",
 ]  # fmt: skip
 SHOWN = {
     "pair": "pair",
     "length": "length",
-    "ours_ms": "ours (ms)",
+    "ours_ms": "lra-bench (ms)",
     "theirs_ms": "peer (ms)",
     "floor_ms": "floor (ms)",
-    "time": "time, peer/ours",
-    "ours_mib": "ours (MiB)",
+    "time": "time, peer/lra-bench",
+    "ours_mib": "lra-bench (MiB)",
     "theirs_mib": "peer (MiB)",
     "floor_mib": "floor (MiB)",
-    "memory_ratio": "memory, peer/ours",
+    "memory_ratio": "memory, peer/lra-bench",
     "note": "note",
 }
 
 
 @dataclass(frozen=True)
 class Row:
-    """A pair at one length: seconds of each block and peak bytes of ours, theirs and the floor, or what failed."""
+    """The results of a pair at one length: seconds of each block and peak bytes by contender, and a failure."""
 
     pair: Pair
     sizes: Sizes
@@ -44,15 +45,15 @@ class Row:
     failure: str = ""
 
     def ratios(self) -> list[float]:
-        """Their time over ours, of neighbouring blocks."""
-        ours, theirs = self.seconds.get("ours", ()), self.seconds.get("theirs", ())
-        return [their / our for our, their in zip(ours, theirs, strict=False)]
+        """Return the ratios of times, peer over lra-bench, of neighbouring blocks."""
+        own, peer = self.seconds.get("ours", ()), self.seconds.get("theirs", ())
+        return [peer_seconds / own_seconds for own_seconds, peer_seconds in zip(own, peer, strict=False)]
 
     def as_dict(self) -> dict[str, object]:
-        """The row by columns; what is not known is None."""
+        """Return the row by columns; unknown values are None."""
         ratios = self.ratios()
-        mib = {whose: None if peak is None else peak / MEBIBYTE for whose, peak in self.peaks.items()}
-        ours, theirs = mib.get("ours"), mib.get("theirs")
+        mib = {contender: None if peak is None else peak / MEBIBYTE for contender, peak in self.peaks.items()}
+        own, peer = mib.get("ours"), mib.get("theirs")
         return {
             "pair": self.pair.name,
             "package": self.pair.package,
@@ -61,13 +62,15 @@ class Row:
             "causal": self.pair.causal,
             "length": self.sizes.length,
             **{
-                f"{whose}_ms": 1e3 * statistics.median(self.seconds[whose]) if self.seconds.get(whose) else None
-                for whose in WHOSE
+                f"{contender}_ms": 1e3 * statistics.median(self.seconds[contender])
+                if self.seconds.get(contender)
+                else None
+                for contender in CONTENDERS
             },
             "time_ratio": statistics.median(ratios) if ratios else None,
             **dict(zip(("time_ratio_low", "time_ratio_high"), median_interval(ratios), strict=True)),
-            **{f"{whose}_mib": mib.get(whose) for whose in WHOSE},
-            "memory_ratio": theirs / ours if ours and theirs else None,
+            **{f"{contender}_mib": mib.get(contender) for contender in CONTENDERS},
+            "memory_ratio": peer / own if own and peer else None,
             "blocks": len(ratios),
             "failure": self.failure,
             "differs": self.pair.differs,
@@ -75,14 +78,14 @@ class Row:
 
 
 def as_table(rows: Sequence[Row]) -> pd.DataFrame:
-    """All rows, numbers as numbers."""
+    """Return all rows as a data frame with numeric columns."""
     data = pd.DataFrame([row.as_dict() for row in rows])
     data[NUMBERS] = data[NUMBERS].apply(pd.to_numeric)
     return data
 
 
 def as_text(data: pd.DataFrame) -> str:
-    """The table for readers, in Markdown."""
+    """Return the table as Markdown."""
     shown = data.copy()
     for name in NUMBERS:
         shown[name] = ["" if pd.isna(number) else _short(number) for number in data[name]]
@@ -93,18 +96,20 @@ def as_text(data: pd.DataFrame) -> str:
 
 
 def _short(number: float) -> str:
-    """Three digits, or all before the point."""
+    """Format a number with three significant digits, or without decimals from 1000 on."""
     return f"{number:.3g}" if abs(number) < 1000 else f"{number:.0f}"
 
 
 def geometric_means(data: pd.DataFrame) -> list[str]:
-    """A line for each length: the geometric means of both ratios over the bidirectional pairs that have them."""
+    """Return one line per length: geometric means of both ratios over the bidirectional pairs that have them."""
     lines = []
     for length, group in data[~data["causal"]].groupby("length"):
         parts = [
-            f"{what} {statistics.geometric_mean(known):.2f} ({len(known)} of {len(group)} pairs)"
-            for what in ("time", "memory")
-            if len(known := group[f"{what}_ratio"].dropna())
+            f"{quantity} {statistics.geometric_mean(known):.2f} ({len(known)} of {len(group)} pairs)"
+            for quantity in ("time", "memory")
+            if len(known := group[f"{quantity}_ratio"].dropna())
         ]
-        lines.append(f"length {length}, bidirectional, geometric mean of peer/ours: {', '.join(parts) or 'unknown'}")
+        lines.append(
+            f"length {length}, bidirectional, geometric mean of peer/lra-bench: {', '.join(parts) or 'unknown'}"
+        )
     return lines

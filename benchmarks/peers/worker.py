@@ -1,4 +1,4 @@
-"""The process that measures a pair at one length: ``python -m benchmarks.peers.worker``, with a job on stdin."""
+"""Measure a pair at one length in a separate process: ``python -m benchmarks.peers.worker``, with a job on stdin."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from lra_bench.runtime.memory import peak_memory
 from .pair import Sizes
 from .pairs import PAIRS
 
-BLOCK_SECONDS = 0.2  # what else runs changes within a second: neighbours must be neighbours
+BLOCK_SECONDS = 0.2  # the load of the machine changes within a second, so neighbouring blocks must be short
 MEMORY_STEPS = 2
 CPU = torch.device("cpu")
 
 
-def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Seconds of each contender's blocks, or the peak of the only one; or what went wrong, and with whom."""
-    torch.set_flush_denormal(True)  # as in every process that the product measures in
+def results(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the seconds of each contender's blocks, the peak of a single contender, or the failed contender."""
+    torch.set_flush_denormal(True)  # as in every process of lra-bench
     torch.set_num_threads(job["threads"])
     (pair,) = (pair for pair in PAIRS if pair.name == job["pair"])
     sizes = Sizes(**job["sizes"])
     steps: dict[str, Step] = {}
-    for whose in job["contenders"]:
+    for contender in job["contenders"]:
         try:
             torch.manual_seed(0)
-            steps[whose] = training_step(pair.layer(whose, sizes), sizes)
-            steps[whose]()
+            steps[contender] = training_step(pair.layer(contender, sizes), sizes)
+            steps[contender]()
         except Exception as error:
-            yield {"failed": [whose, ": ".join(status_of(error))]}
+            yield {"failed": [contender, ": ".join(status_of(error))]}
             return
     if job["blocks"]:
         yield {"seconds": alternate(steps, job["blocks"])}
@@ -44,7 +44,7 @@ def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def training_step(layer: nn.Module, sizes: Sizes) -> Step:
-    """Forward and backward pass of ``layer`` on fixed rows, which leaves no gradient."""
+    """Return a step that runs the forward and backward pass of ``layer`` on fixed rows and clears the gradients."""
     generator = torch.Generator().manual_seed(1)
     x, gradient = (torch.randn(1, sizes.length, sizes.width, generator=generator) for _ in range(2))
     x.requires_grad_()
@@ -61,23 +61,23 @@ def training_step(layer: nn.Module, sizes: Sizes) -> Step:
 def alternate(
     steps: Mapping[str, Step], blocks: int, clock: Callable[[], float] = time.perf_counter
 ) -> dict[str, list[float]]:
-    """Seconds of a step in each of ``blocks`` blocks; all take turns, in an order that turns round."""
+    """Return the seconds of a step in each of ``blocks`` interleaved blocks; the order is reversed after each round."""
     sizes = {name: max(1, round(BLOCK_SECONDS / warm_up(step, CPU).step_seconds)) for name, step in steps.items()}
     found: dict[str, list[float]] = {name: [] for name in steps}
     order = list(steps)
     with collector_off():
         for _ in range(blocks):
             for name in order:
-                began = clock()
+                started = clock()
                 for _ in range(sizes[name]):
                     steps[name]()
-                found[name].append((clock() - began) / sizes[name])
+                found[name].append((clock() - started) / sizes[name])
             order.reverse()
     return found
 
 
 def peak(step: Step) -> int | None:
-    """How far a step makes resident memory grow, in bytes."""
+    """Return the growth of resident memory by a step, in bytes."""
     with peak_memory(CPU) as found:
         for _ in range(MEMORY_STEPS):
             step()
@@ -85,4 +85,4 @@ def peak(step: Step) -> int | None:
 
 
 if __name__ == "__main__":
-    run_job(findings)
+    run_job(results)

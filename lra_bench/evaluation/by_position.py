@@ -1,4 +1,4 @@
-"""Where in a context a language model loses: its loss by how many tokens it has read."""
+"""The loss of a language model as a function of the number of tokens read."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PER_DOUBLING = 2
 
 
 def bins(context: int, train_length: int) -> list[tuple[int, int]]:
-    """Bins (first, last) of 1 … ``context`` tokens read, two for every doubling, of which one ends at ``train_length``.
+    """Return bins (first, last) of the numbers of tokens read, from 1 to ``context``, two per doubling.
 
-    Bins near 1 that hold no whole number are left out.
+    One bin ends at ``train_length``. Bins near 1 that contain no integer are left out.
     """
     low = math.floor(-PER_DOUBLING * math.log2(train_length)) if train_length > 1 else 0
     high = math.ceil(PER_DOUBLING * math.log2(context / train_length))
@@ -25,7 +25,10 @@ def bins(context: int, train_length: int) -> list[tuple[int, int]]:
 def loss_by_position(
     losses: NDArray[np.float64], seen: NDArray[np.int64], context: int, train_length: int
 ) -> list[tuple[int, int, int, float]]:
-    """(first, last, tokens scored, mean bits) of each bin that holds any, from losses in nats after ``seen`` tokens."""
+    """Compute the mean loss per bin from ``losses`` (P,) in nats of tokens predicted after ``seen`` (P,) tokens.
+
+    Returns first, last, number of scored tokens and mean loss in bits of each bin that is not empty.
+    """
     found = []
     for first, last in bins(context, train_length):
         inside = losses[(seen >= first) & (seen <= last)]

@@ -1,4 +1,7 @@
-"""Language modelling with more and less context, always scored on the same tokens."""
+"""Evaluate a language model with contexts of different lengths, always scored on the same tokens.
+
+A position is the index of a token in its document; the model predicts the token after it.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,20 @@ from lra_bench.runtime.hardware import Hardware
 from lra_bench.training.evaluation import Evaluation, evaluating, summarise, target_figures
 
 CONTEXT_VARIANTS = ("context", "sliding", "stateful")
-"""How a context is given: in windows that do not overlap; in windows that advance by half of themselves, of which the
-second half is scored; in segments that follow each other, between which the model's memory is handed on."""
+"""Ways to provide the context.
+
+``context``: windows that do not overlap. ``sliding``: windows that overlap by half and whose second half is scored.
+``stateful``: consecutive segments between which the model's memory is passed on.
+"""
 
 
 @dataclass(frozen=True)
 class Region:
-    """The places that every context is scored on: ``runs`` of (document, begin, end).
+    """The positions on which every context is scored: ``runs`` of (document, begin, end).
 
-    Before each run lie at least ``piece`` places, so that the longest context can be given to all. A run is a multiple
-    of ``piece``, and that of ``unit``: the places whose figures are summed as one row, whatever the context.
+    At least ``piece`` positions precede each run, so that the longest context is available for all scored positions.
+    The length of a run is a multiple of ``piece``, and ``piece`` is a multiple of ``unit``. The results of ``unit``
+    consecutive positions are summed as one row, for every context.
     """
 
     runs: tuple[tuple[int, int, int], ...]
@@ -34,36 +41,37 @@ class Region:
     unit: int
 
     @property
-    def places(self) -> int:
-        """Places in all runs."""
+    def positions(self) -> int:
+        """Number of positions in all runs."""
         return sum(end - begin for _, begin, end in self.runs)
 
-    def places_in_windows(self, context: int) -> NDArray[np.int64]:
-        """Where each place (P,) stands in its window, where each run is cut into windows that do not overlap."""
+    def offsets_in_windows(self, context: int) -> NDArray[np.int64]:
+        """Return the offset (P,) of each position in its window, for windows of ``context`` that do not overlap."""
         return np.concatenate([np.arange(end - begin) % context for _, begin, end in self.runs])
 
     @property
     def spans(self) -> list[tuple[int, int, int]]:
-        """The tokens that are predicted, as (document, start, stop): each place predicts the token after its own."""
+        """The predicted tokens as (document, start, stop); the token after each position is predicted."""
         return [(document, begin + 1, end + 1) for document, begin, end in self.runs]
 
 
 def region_of(rows: Rows, longest: int, tokens: int) -> Region:
-    """The region of about ``tokens`` places for contexts of up to ``longest`` tokens.
+    """Choose a region of about ``tokens`` positions for contexts of up to ``longest`` tokens.
 
-    Documents give what they have behind their first ``longest`` places, in order, until that is enough. Where none is
-    twice as long, half of the longest document stands for ``longest``. Raises ``UserError`` where that is nothing.
+    Documents contribute the positions after their first ``longest`` positions, in order, until there are enough. If no
+    document is twice as long as ``longest``, half of the longest document is used instead of ``longest``. Raises
+    ``UserError`` if every document has fewer than three tokens.
     """
-    places = rows.lengths - 1
-    half = int(places.max()) // 2
+    positions = rows.lengths - 1
+    half = int(positions.max()) // 2
     if half < 1:
         raise UserError(f"task={rows.spec.name}: the test text is too short to compare contexts on it")
     unit = min(rows.spec.train_length, longest, half)
     piece = min(-(-longest // unit), half // unit) * unit
     missing = max(1, round(tokens / piece))
     runs = []
-    for document in np.flatnonzero(places >= 2 * piece).tolist():
-        pieces = min(missing, int(places[document]) // piece - 1)
+    for document in np.flatnonzero(positions >= 2 * piece).tolist():
+        pieces = min(missing, int(positions[document]) // piece - 1)
         runs.append((document, piece, piece + pieces * piece))
         missing -= pieces
         if not missing:
@@ -72,9 +80,11 @@ def region_of(rows: Rows, longest: int, tokens: int) -> Region:
 
 
 @dataclass(frozen=True)
-class ContextRead:
-    """The score with one context, the losses (P,) in nats of the places of the region, and after how many tokens of
-    their window these were predicted (P,): None where places are read in several ways.
+class ContextResult:
+    """The evaluation with one context.
+
+    ``losses`` (P,) are the losses in nats at the positions of the region. ``seen`` (P,) is the number of tokens of its
+    window that the model has read at each position, None for other variants than ``context``.
     """
 
     evaluation: Evaluation
@@ -91,54 +101,70 @@ def evaluate_context(
     hardware: Hardware,
     batch_size: int,
     description: str = "Context",
-) -> ContextRead:
-    """The score on ``region`` where ``model`` reads ``context`` tokens at once, in the way that ``variant`` names.
+) -> ContextResult:
+    """Evaluate ``model`` on ``region`` with a context of ``context`` tokens.
 
-    As many tokens are read at once as are in ``batch_size`` windows of the training length. A row of the result is one
-    unit of the region; ``mean_tokens`` is the mean length of the windows. ``stateful`` reads each piece of the region
-    after the piece before it, so that the memory has seen at least as much as the longest context. What is scored, and
-    after what, does not depend on ``batch_size``. Raises ``UserError`` where the text is too short for the context, or
-    the model keeps no memory to hand on.
+    Args:
+        model: The model; it is switched to evaluation mode during the evaluation.
+        rows: The documents of the test split.
+        region: The scored positions.
+        variant: How the context is provided, one of ``CONTEXT_VARIANTS``. ``stateful`` reads each piece of the region
+            after the piece before it, so that the memory covers at least as many tokens as the longest context.
+        context: The number of tokens of a window or segment.
+        hardware: The device and precision.
+        batch_size: A batch has as many tokens as ``batch_size`` windows of the training length. The scored tokens and
+            their contexts do not depend on it.
+        description: The label of the progress bar.
+
+    Returns:
+        The evaluation, in which a row is one unit of the region and ``mean_tokens`` the mean length of the windows,
+        with the losses by position.
+
+    Raises:
+        UserError: If the text is too short for the context, or the model has no memory for ``stateful``.
     """
     if context > region.piece:
         raise UserError(
-            f"the test text has no places behind {context:,} others that all contexts could be scored on "
-            f"(at most {region.piece:,})"
+            f"the test text is too short for a context of {context:,} tokens; "
+            f"at most {region.piece:,} tokens are possible"
         )
-    at_once = max(1, round(batch_size * rows.spec.train_length / context))
-    sheet = _Sheet(region)
-    with evaluating(model), bar(region.places, description, unit="tokens") as advance:
+    windows_per_batch = max(1, round(batch_size * rows.spec.train_length / context))
+    results = _PositionResults(region)
+    with evaluating(model), bar(region.positions, description, unit="tokens") as advance:
         if variant == "stateful":
-            _read_on(model, rows, sheet, context, hardware, at_once, advance)
+            _evaluate_stateful(model, rows, results, context, hardware, windows_per_batch, advance)
             lengths = np.diff([*range(0, region.piece, context), region.piece])
         else:
             stride = context if variant == "context" else max(1, context // 2)
             windows = join([cut(document, begin, end, context, stride) for document, begin, end in region.runs])
-            for indices, batch in windows.batches(rows, at_once):
+            for indices, batch in windows.batches(rows, windows_per_batch):
                 batch = batch.to(hardware.device)
                 with hardware.autocast():
                     output = model(batch)
-                advance(sheet.write(windows.select(indices), *target_figures(output, batch)))
+                advance(results.write(windows.select(indices), *target_figures(output, batch)))
             lengths = windows.lengths
-    evaluation = summarise(sheet.rows(), rows.spec, float(lengths.mean()))
-    seen = region.places_in_windows(context) + 1 if variant == "context" else None
-    return ContextRead(evaluation, sheet.losses, seen)
+    evaluation = summarise(results.rows(), rows.spec, float(lengths.mean()))
+    seen = region.offsets_in_windows(context) + 1 if variant == "context" else None
+    return ContextResult(evaluation, results.losses, seen)
 
 
-def _read_on(
+def _evaluate_stateful(
     model: nn.Module,
     rows: Rows,
-    sheet: _Sheet,
+    results: _PositionResults,
     context: int,
     hardware: Hardware,
-    at_once: int,
+    pieces_per_batch: int,
     advance: Callable[[int], None],
 ) -> None:
-    """Read every piece of the region in segments of ``context`` tokens with memory, after whole segments before it."""
-    piece = sheet.region.piece
-    places = [(document, place) for document, begin, end in sheet.region.runs for place in range(begin, end, piece)]
-    for some in range(0, len(places), at_once):
-        documents, begins = np.array(places[some : some + at_once]).T
+    """Evaluate every piece of the region in segments of ``context`` tokens, and pass memory from segment to segment.
+
+    As many full segments as fit into a piece are read before each piece and not scored.
+    """
+    piece = results.region.piece
+    pieces = [(document, start) for document, begin, end in results.region.runs for start in range(begin, end, piece)]
+    for first in range(0, len(pieces), pieces_per_batch):
+        documents, begins = np.array(pieces[first : first + pieces_per_batch]).T
         memory = None
         for offset in range(-(piece // context) * context, piece, context):
             starts = begins + offset
@@ -148,36 +174,36 @@ def _read_on(
                 output = model(batch, memory)
             memory = output.memory
             if memory is None:
-                raise UserError("the model keeps no memory that could be handed from one segment to the next")
+                raise UserError("the model has no memory to pass from one segment to the next")
             if offset >= 0:
-                advance(sheet.write(segment, *target_figures(output, batch)))
+                advance(results.write(segment, *target_figures(output, batch)))
 
 
-class _Sheet:
-    """Loss and correctness of every place of a region; ``losses`` (P,) in nats."""
+class _PositionResults:
+    """Loss and correctness at every position of a region; ``losses`` (P,) in nats."""
 
     def __init__(self, region: Region) -> None:
         self.region = region
-        self.losses, self._correct = np.full((2, region.places), np.nan)
-        # What to add to a place of a document for its place on the sheet.
+        self.losses, self._correct = np.full((2, region.positions), np.nan)
+        # By document, the difference between the index in ``losses`` and the position in the document.
         self._shift, before = {}, 0
         for document, begin, end in region.runs:
             self._shift[document] = before - begin
             before += end - begin
 
     def write(self, windows: Windows, losses: Tensor, correct: Tensor) -> int:
-        """Note figures (W, N) of windows at the places that they score; how many these are."""
+        """Store losses and correctness (W, N) of the positions that the windows score; return their number."""
         figures = zip(losses.double().cpu().numpy(), correct.cpu().numpy(), strict=True)
         columns = (windows.documents, windows.starts, windows.firsts, windows.stops)
         spans = zip(*(column.tolist() for column in columns), strict=True)
-        for (loss, right), (document, start, first, stop) in zip(figures, spans, strict=True):
+        for (loss, is_correct), (document, start, first, stop) in zip(figures, spans, strict=True):
             inside = slice(first - start, stop - start)
-            place = slice(first + self._shift[document], stop + self._shift[document])
-            self.losses[place], self._correct[place] = loss[inside], right[inside]
+            target = slice(first + self._shift[document], stop + self._shift[document])
+            self.losses[target], self._correct[target] = loss[inside], is_correct[inside]
         return int((windows.stops - windows.firsts).sum())
 
     def rows(self) -> np.ndarray:
-        """Figures (5, R) of the region's units, as ``summarise`` wants them."""
+        """Return the figures (5, R) of the region's units, as input of ``summarise``."""
         losses, correct = (column.reshape(-1, self.region.unit).sum(1) for column in (self.losses, self._correct))
         none = np.full(len(losses), -1)
         return np.stack([none, none, correct, losses, np.full(len(losses), self.region.unit)])

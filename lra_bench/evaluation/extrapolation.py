@@ -1,4 +1,4 @@
-"""How a trained model's score holds on sequences shorter and longer than those it was trained on."""
+"""Length extrapolation: evaluate a trained model on sequences shorter and longer than those of its training."""
 
 from __future__ import annotations
 
@@ -21,11 +21,14 @@ from lra_bench.training.evaluation import Evaluation, evaluate
 
 from .by_position import loss_by_position
 from .contexts import CONTEXT_VARIANTS, Region, evaluate_context, region_of
-from .knobs import chosen, turned
+from .knobs import select_knobs, with_knob
 
 
-class Place(NamedTuple):
-    """Where a point stands: how its rows were made, what was set for it, its length as ratio and in tokens."""
+class PointKey(NamedTuple):
+    """Identifies a point: the variant of its rows, the knob, and its length as ratio and in tokens.
+
+    ``knob`` is empty if no knob is set. ``ratio`` is the length divided by the training length.
+    """
 
     variant: str
     knob: str
@@ -35,15 +38,15 @@ class Place(NamedTuple):
 
 @dataclass
 class Measured:
-    """Points of length curves, as in the record, the evaluations behind them by place, and losses by position."""
+    """Points of length curves, as in the record, with their evaluations, and losses by position."""
 
     points: list[ExtrapolationPoint] = field(default_factory=list)
-    evaluations: dict[Place, Evaluation] = field(default_factory=dict)
+    evaluations: dict[PointKey, Evaluation] = field(default_factory=dict)
     by_position: list[PositionBin] = field(default_factory=list)
 
 
 def interval(result: Evaluation, spec: TaskSpec) -> tuple[float, float]:
-    """The 95 % interval of a score over its rows: Wilson for accuracy, bootstrap otherwise."""
+    """Compute the 95 % confidence interval of a score over its rows: Wilson for accuracy, bootstrap otherwise."""
     if spec.metric != "accuracy":
         return bootstrap(result.row_loss / np.log(2), result.scored, seed=0)
     if spec.per_token:
@@ -51,10 +54,10 @@ def interval(result: Evaluation, spec: TaskSpec) -> tuple[float, float]:
     return wilson(round(float(result.correct.sum())), result.n)
 
 
-def check_asked(model: nn.Module, task: Task, options: Measure) -> None:
-    """Raise ``UserError`` where variants or knobs are asked for that task or model has not, before anything is run."""
+def check_options(model: nn.Module, task: Task, options: Measure) -> None:
+    """Raise ``UserError`` if requested variants or knobs do not exist, before anything is run."""
     _variants(task, options)
-    chosen(model, options.extrapolation_knobs)
+    select_knobs(model, options.extrapolation_knobs)
 
 
 def extrapolate(
@@ -67,29 +70,42 @@ def extrapolate(
     attempt: int = 1,
     longest: int | None = None,
 ) -> Measured:
-    """Evaluate frozen weights at every ratio of the training length, in every way that the task has to vary it.
+    """Evaluate trained weights at every ratio of the training length, in every variant of the task.
 
-    Knobs are tried in the first variant and beyond the training length, where alone they matter. ``known`` is the test
-    at the training length itself, which is the same in every variant and stands in the first. In language modelling it
-    is the context that varies, every point has the same scored tokens, and ``longest`` is the longest context to find
-    them for, by default that of the ratios.
-    A point that cannot be measured carries its status and reason. Raises ``UserError`` where a variant or knob is asked
-    for that there is not.
+    In language modelling the length of the context varies, and every point has the same scored tokens. A point that
+    cannot be measured has status and reason. Knobs have an effect only beyond the training length and are measured only
+    there and in the first variant.
+
+    Args:
+        model: The trained model, on the device.
+        task: The task.
+        options: Ratios, variants, knobs and batch size of the evaluation.
+        hardware: The device and precision.
+        known: The test result at the training length. It is the same in every variant, and its point is in the first.
+        attempt: The number of the attempt, stored in every point.
+        longest: In language modelling, the longest context for which scored tokens are chosen; by default that of the
+            ratios.
+
+    Returns:
+        The points, their evaluations, and losses by position.
+
+    Raises:
+        UserError: If a requested variant or knob does not exist.
     """
     ratios = options.extrapolation_ratios
     language = task.spec.kind == "language_modeling"
     measuring = _Measuring(model, task, options, hardware, known, attempt, longest)
     for number, variant in enumerate(_variants(task, options)):
-        for knob in ["", *(chosen(model, options.extrapolation_knobs) if number == 0 else [])]:
+        for knob in ["", *(select_knobs(model, options.extrapolation_knobs) if number == 0 else [])]:
             for ratio in ratios:
                 if (knob and ratio <= 1) or (ratio == 1 and number and not language):
                     continue
-                measuring.measure(Place(variant, knob, ratio, round(task.spec.train_length * ratio)))
+                measuring.measure(PointKey(variant, knob, ratio, round(task.spec.train_length * ratio)))
     return measuring.found
 
 
 class _Measuring:
-    """Measures place after place and gathers what it finds."""
+    """Measures points and collects the results in ``found``."""
 
     def __init__(
         self,
@@ -106,51 +122,52 @@ class _Measuring:
         self.longest = longest or round(task.spec.train_length * max(self.options.extrapolation_ratios, default=1))
         self.found = Measured()
         self._region: Region | None = None
-        self._rows_known: dict[tuple[str, int], dict[str, Any]] = {}
+        self._row_details: dict[tuple[str, int], dict[str, Any]] = {}
 
-    def measure(self, place: Place) -> None:
-        """The point at one place, whatever becomes of it."""
+    def measure(self, key: PointKey) -> None:
+        """Measure one point and add it; errors are stored as status and reason."""
         try:
-            with turned(self.model, place.knob):
-                result = self._evaluated(place)
+            with with_knob(self.model, key.knob):
+                result = self._evaluate(key)
         except UserError as error:
-            self._leave(place, "undefined", error)
+            self._add_failure(key, "undefined", error)
         except (torch.cuda.OutOfMemoryError, MemoryError) as error:
-            self._leave(place, "out_of_memory", error)
+            self._add_failure(key, "out_of_memory", error)
             if self.hardware.device.type == "cuda":
                 torch.cuda.empty_cache()
         except (RuntimeError, IndexError, ValueError) as error:
-            # torch raises a plain RuntimeError where the CPU's allocator finds no memory.
-            self._leave(place, "out_of_memory" if "allocate memory" in str(error) else "failed", error)
+            # torch raises a plain RuntimeError if the CPU allocator runs out of memory.
+            self._add_failure(key, "out_of_memory" if "allocate memory" in str(error) else "failed", error)
         else:
-            self._take(place, result)
+            self._add_result(key, result)
 
-    def _take(self, place: Place, result: Evaluation) -> None:
+    def _add_result(self, key: PointKey, result: Evaluation) -> None:
+        """Add the point of an evaluation; a loss that is not finite is a failure."""
         spec = self.task.spec
         if not np.isfinite(result.loss):
             bad = int((~np.isfinite(result.row_loss)).sum())
-            self._leave(place, "not_finite", f"the loss of {bad:,} of {len(result.row_loss):,} rows is not finite")
+            self._add_failure(key, "not_finite", f"the loss of {bad:,} of {len(result.row_loss):,} rows is not finite")
             return
         low, high = interval(result, spec)
-        about = self._about_rows(place)
-        self.found.evaluations[place] = result
+        details = self._details_of_rows(key)
+        self.found.evaluations[key] = result
         self.found.points.append(
             {
-                "variant": place.variant,
-                "knob": place.knob,
-                "ratio": place.ratio,
-                "length": place.length,
+                "variant": key.variant,
+                "knob": key.knob,
+                "ratio": key.ratio,
+                "length": key.length,
                 "mean_tokens": result.mean_tokens,
                 "n": result.n,
                 "score": result.score,
                 "loss": result.loss,
                 "low": low,
                 "high": high,
-                "floor": about["floor"],
-                "floor_name": about["floor_name"],
-                "floors": about["floors"],
-                "drift": about["drift"],
-                "skill": skill(result.score, about["floor"], spec.higher_is_better),
+                "floor": details["floor"],
+                "floor_name": details["floor_name"],
+                "floors": details["floors"],
+                "drift": details["drift"],
+                "skill": skill(result.score, details["floor"], spec.higher_is_better),
                 "retention": None,
                 "attempt": self.attempt,
                 "status": "ok",
@@ -158,14 +175,15 @@ class _Measuring:
             }
         )
 
-    def _leave(self, place: Place, status: str, reason: object) -> None:
+    def _add_failure(self, key: PointKey, status: str, reason: object) -> None:
+        """Add a point without a score, with its status and the first line of the reason."""
         first_line = (str(reason).strip() or type(reason).__name__).splitlines()[0]
         self.found.points.append(
             {
-                "variant": place.variant,
-                "knob": place.knob,
-                "ratio": place.ratio,
-                "length": place.length,
+                "variant": key.variant,
+                "knob": key.knob,
+                "ratio": key.ratio,
+                "length": key.length,
                 "mean_tokens": None,
                 "n": 0,
                 "score": None,
@@ -184,60 +202,64 @@ class _Measuring:
             }
         )
 
-    def _about_rows(self, place: Place) -> dict[str, Any]:
-        """Floors and drift of the rows at a place, the same for every knob."""
-        at = place.variant, place.length
-        if at not in self._rows_known:
-            task, length = self.task, None if place.ratio == 1 else place.length
+    def _details_of_rows(self, key: PointKey) -> dict[str, Any]:
+        """Return floors (baselines without a model) and drift of the rows of a point, the same for all knobs."""
+        at = key.variant, key.length
+        if at not in self._row_details:
+            task, length = self.task, None if key.ratio == 1 else key.length
             if self._region is not None:
                 floors, drift = dict(task.floors_between("test", self._region.spans)), {}
             else:
-                floors = dict(task.floors("test", length, place.variant))
-                drift = dict(task.drift("test", length, place.variant))
+                floors = dict(task.floors("test", length, key.variant))
+                drift = dict(task.drift("test", length, key.variant))
             floor = floors.get(task.headline_floor)
-            self._rows_known[at] = {
+            self._row_details[at] = {
                 "floor": floor,
                 "floor_name": task.headline_floor if floor is not None else None,
                 "floors": floors,
                 "drift": drift,
             }
-        return self._rows_known[at]
+        return self._row_details[at]
 
-    def _evaluated(self, place: Place) -> Evaluation:
+    def _evaluate(self, key: PointKey) -> Evaluation:
+        """Evaluate the model at one point."""
         if self.task.spec.kind == "language_modeling":
-            return self._evaluated_context(place)
-        return self.known if place.ratio == 1 and self.known is not None else self._evaluated_rows(place)
+            return self._evaluate_context(key)
+        return self.known if key.ratio == 1 and self.known is not None else self._evaluate_rows(key)
 
-    def _evaluated_rows(self, place: Place) -> Evaluation:
-        task, length = self.task, place.length
-        if refused := task.supports_length(length, place.variant) or _refuses(self.model, length):
-            raise UserError(refused)
-        rows = Rows(task.split("test", None if place.ratio == 1 else length, place.variant), task.spec)
-        # As many tokens at once as at the training length, so that memory does not decide what can be measured.
+    def _evaluate_rows(self, key: PointKey) -> Evaluation:
+        """Evaluate the model on rows of another length; raises ``UserError`` if task or model do not support it."""
+        task, length = self.task, key.length
+        if reason := task.supports_length(length, key.variant) or _unsupported(self.model, length):
+            raise UserError(reason)
+        rows = Rows(task.split("test", None if key.ratio == 1 else length, key.variant), task.spec)
+        # Batches of longer rows have as many tokens as at the training length, to limit memory.
         batch_size = max(1, round(self.options.evaluation_batch_size * min(1.0, task.spec.train_length / length)))
-        return evaluate(self.model, rows, task.spec, self.hardware, batch_size, _told(f"Length {length:,}", place))
+        return evaluate(self.model, rows, task.spec, self.hardware, batch_size, _label(f"Length {length:,}", key))
 
-    def _evaluated_context(self, place: Place) -> Evaluation:
+    def _evaluate_context(self, key: PointKey) -> Evaluation:
+        """Evaluate a language model with another context; raises ``UserError`` if it is not supported."""
         rows, batch_size = Rows(self.task.split("test"), self.task.spec), self.options.evaluation_batch_size
         if self._region is None:
             self._region = region_of(rows, self.longest, self.options.extrapolation_tokens)
-        if refused := _refuses(self.model, place.length):
-            raise UserError(refused)
-        read = evaluate_context(
-            *(self.model, rows, self._region, place.variant, place.length, self.hardware, batch_size),
-            _told(f"Context {place.length:,}", place),
+        if reason := _unsupported(self.model, key.length):
+            raise UserError(reason)
+        result = evaluate_context(
+            *(self.model, rows, self._region, key.variant, key.length, self.hardware, batch_size),
+            _label(f"Context {key.length:,}", key),
         )
-        if read.seen is not None and place.ratio >= 1:
-            self._bin_losses(place, read.losses, read.seen)
-        return read.evaluation
+        if result.seen is not None and key.ratio >= 1:
+            self._bin_losses(key, result.losses, result.seen)
+        return result.evaluation
 
-    def _bin_losses(self, place: Place, losses: Any, seen: Any) -> None:
-        for first, last, n, bits in loss_by_position(losses, seen, place.length, self.task.spec.train_length):
+    def _bin_losses(self, key: PointKey, losses: Any, seen: Any) -> None:
+        """Add the mean loss per bin of tokens read."""
+        for first, last, n, bits in loss_by_position(losses, seen, key.length, self.task.spec.train_length):
             self.found.by_position.append(
                 {
-                    "knob": place.knob,
-                    "ratio": place.ratio,
-                    "length": place.length,
+                    "knob": key.knob,
+                    "ratio": key.ratio,
+                    "length": key.length,
                     "first": first,
                     "last": last,
                     "n": n,
@@ -247,21 +269,24 @@ class _Measuring:
 
 
 def _variants(task: Task, options: Measure) -> Sequence[str]:
-    asked: Sequence[str] | None = options.extrapolation_variants
+    """Return the requested variants, by default all of the task; raises ``UserError`` if one does not exist."""
+    requested: Sequence[str] | None = options.extrapolation_variants
     known = CONTEXT_VARIANTS if task.spec.kind == "language_modeling" else task.variants
-    for name in asked or ():
+    for name in requested or ():
         if name not in known:
             raise UserError(
-                f"measure.extrapolation_variants={name}: {task.spec.name} can be varied by {', '.join(known)}"
+                f"measure.extrapolation_variants={name}: not a variant of {task.spec.name}; "
+                f"choose from {', '.join(known)}"
             )
-    return known if asked is None else asked
+    return known if requested is None else requested
 
 
-def _refuses(model: nn.Module, length: int) -> str | None:
-    ask = getattr(model, "supports_length", None)
-    return ask(length) if ask else None
+def _unsupported(model: nn.Module, length: int) -> str | None:
+    """Return the reason why the model does not support rows of ``length`` tokens, None if it does."""
+    check = getattr(model, "supports_length", None)
+    return check(length) if check else None
 
 
-def _told(what: str, place: Place) -> str:
-    """What a bar says of a place."""
-    return ", ".join(filter(None, (what, place.variant, place.knob)))
+def _label(description: str, key: PointKey) -> str:
+    """Return the label of the progress bar of a point."""
+    return ", ".join(filter(None, (description, key.variant, key.knob)))

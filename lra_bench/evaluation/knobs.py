@@ -1,4 +1,4 @@
-"""Options of a trained model that may be set for evaluation on longer rows, by name, and are put back afterwards."""
+"""Knobs: options of a trained model that can be changed temporarily for evaluation on longer rows."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ from torch import nn
 from lra_bench.contracts import Adjustable, UserError
 
 
-def declared(model: nn.Module) -> list[str]:
-    """The knobs that the modules of ``model`` declare, as ``option=value``, in the order of its modules."""
-    return list(_found(model))
+def declared_knobs(model: nn.Module) -> list[str]:
+    """Return the knobs that the modules of ``model`` declare, as ``option=value``, in the order of its modules."""
+    return list(_values_by_knob(model))
 
 
-def chosen(model: nn.Module, asked: Sequence[str] | None, option: str = "measure.extrapolation_knobs") -> list[str]:
-    """The knobs to measure: those asked for by ``option``, or with None all that ``model`` declares.
+def select_knobs(
+    model: nn.Module, requested: Sequence[str] | None, option: str = "measure.extrapolation_knobs"
+) -> list[str]:
+    """Return the knobs to measure: the requested ones without duplicates, by default all that ``model`` declares.
 
-    Raises ``UserError`` where it declares no such knob.
+    Raises ``UserError``, which names ``option``, if the model does not declare a requested knob.
     """
-    known = declared(model)
-    for knob in asked or ():
+    known = declared_knobs(model)
+    for knob in requested or ():
         if knob not in known:
-            has = f"it has {', '.join(known)}" if known else "it has none"
-            raise UserError(f"{option}: the model has no knob {knob}; {has}")
-    return known if asked is None else list(dict.fromkeys(asked))
+            available = f"it has {', '.join(known)}" if known else "it has none"
+            raise UserError(f"{option}: the model has no knob {knob}; {available}")
+    return known if requested is None else list(dict.fromkeys(requested))
 
 
 @contextmanager
-def turned(model: nn.Module, knob: str) -> Iterator[None]:
-    """Every module of ``model`` that declares ``knob`` with its option so set, until the context ends.
+def with_knob(model: nn.Module, knob: str) -> Iterator[None]:
+    """Set the option of ``knob`` in every module of ``model`` that declares it; restore it when the context exits.
 
     An empty ``knob`` sets nothing.
     """
-    option, value = _found(model)[knob] if knob else ("", None)
+    option, value = _values_by_knob(model)[knob] if knob else ("", None)
     name = option.rpartition(".")[2]
     before = [(module, getattr(module, name)) for module in _adjustable(model) if option in module.evaluation_knobs()]
     try:
@@ -47,19 +49,21 @@ def turned(model: nn.Module, knob: str) -> Iterator[None]:
             setattr(module, name, old)
 
 
-def _found(model: nn.Module) -> dict[str, tuple[str, Any]]:
+def _values_by_knob(model: nn.Module) -> dict[str, tuple[str, Any]]:
+    """Return option and value of each declared knob, by its name ``option=value``."""
     return {
-        f"{option}={spelled(value)}": (option, value)
+        f"{option}={_as_override(value)}": (option, value)
         for module in _adjustable(model)
         for option, values in module.evaluation_knobs().items()
         for value in values
     }
 
 
-def spelled(value: Any) -> str:
-    """A value as it is written on the command line."""
+def _as_override(value: Any) -> str:
+    """Return a value as it is written in an override on the command line."""
     return str(value).lower() if isinstance(value, bool) or value is None else str(value)
 
 
 def _adjustable(model: nn.Module) -> list[Any]:
+    """Return the modules of ``model`` that declare knobs."""
     return [module for module in model.modules() if isinstance(module, Adjustable)]

@@ -1,4 +1,4 @@
-"""Which kernels of attention a step runs, found by watching one forward pass."""
+"""Detect the attention kernels that a step runs, by tracing one forward pass."""
 
 from __future__ import annotations
 
@@ -26,43 +26,46 @@ KERNELS = {
 
 
 def forced(backend: str | None) -> AbstractContextManager[Any]:
-    """Everything inside runs torch's attention by its plain matrix form where ``backend`` is ``math``."""
+    """Return a context manager that selects torch's math backend for attention if ``backend`` is ``math``."""
     return sdpa_kernel(SDPBackend.MATH) if backend == MATH else nullcontext()
 
 
 def attention_backend(model: nn.Module, batch: Batch, hardware: Hardware) -> str | None:
-    """The back-ends that attention goes through in a forward pass of ``model``, in the mode that it is in.
+    """Return the attention backends that a forward pass of ``model`` uses, in its current mode.
 
-    ``fused`` or ``math`` on a CPU, ``flash``, ``efficient``, ``cudnn`` or ``math`` on CUDA; a kernel of another name
-    where a function says so by its attribute ``attention_backend``, be it of exact attention or of another package.
-    Several are joined by a plus. None where nothing was seen: the model has attention of its own kind, or none.
+    Names are ``fused`` or ``math`` on a CPU, ``flash``, ``efficient``, ``cudnn`` or ``math`` on CUDA, and
+    ``overrideable`` on other devices. A called function with an attribute ``attention_backend`` contributes the value
+    of that attribute, whether it computes exact attention or belongs to another package. Several names are joined by a
+    plus sign. None if no known kernel ran: the model has another kind of attention, or none.
     """
-    with _Watch() as watch, hardware.autocast(), torch.set_grad_enabled(model.training):
+    with _BackendTracer() as tracer, hardware.autocast(), torch.set_grad_enabled(model.training):
         model(batch)
-    return " + ".join(sorted(watch.names)) or None
+    return " + ".join(sorted(tracer.names)) or None
 
 
-class _Watch(TorchFunctionMode):
-    """Names of the kernels behind each call of torch's attention."""
+class _BackendTracer(TorchFunctionMode):
+    """Collect the names of the kernels behind each call of torch's attention."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names: set[str] = set()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run ``func``, and note what it was."""
+        """Run ``func`` and record the name of its attention backend, if it has one."""
         if name := getattr(func, "attention_backend", None):
             self.names.add(name)
         if func is not F.scaled_dot_product_attention:
             return func(*args, **(kwargs or {}))
-        with _Kernels() as kernels:
+        with _KernelTracer() as kernels:
             result = func(*args, **(kwargs or {}))
-        # The plain form is no operator of its own: it falls into products that no kernel of the list stands for.
+        # The math backend has no separate operator: it consists of matrix products, which are not in KERNELS.
         self.names |= kernels.names or {MATH}
         return result
 
 
-class _Kernels(TorchDispatchMode):
+class _KernelTracer(TorchDispatchMode):
+    """Collect the names in ``KERNELS`` of the operators that run."""
+
     def __init__(self) -> None:
         super().__init__()
         self.names: set[str] = set()

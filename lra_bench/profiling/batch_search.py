@@ -1,4 +1,4 @@
-"""The largest batch, a power of two, of which a step fits into memory."""
+"""Find the largest batch size, a power of two, with which a step fits into memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST_STEP_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Fit:
-    """The batch, and what keeps it from doubling: ``memory``, or ``time`` where steps would take too long."""
+    """A batch size and the limit that prevents doubling it: ``memory``, or ``time`` if steps would take too long."""
 
     size: int
     stopped_by: str
@@ -24,12 +24,20 @@ def largest_batch(
     memory_limit_bytes: int | None = None,
     longest_step_seconds: float = LONGEST_STEP_SECONDS,
 ) -> Fit:
-    """Double the batch as long as a step of it fits.
+    """Double the batch size, starting from 1, as long as a step fits into memory and time.
 
-    ``attempt`` runs steps of a size and returns its peak in bytes and its seconds, or raises torch's error of memory
-    that ran out, which ends the search. With ``memory_limit_bytes`` a size is not tried whose peak, twice that of the
-    size before, would exceed it. Nor is one whose step would take more than ``longest_step_seconds``, at which a window
-    is no longer to be had. Raises the error of memory where one row does not fit.
+    Args:
+        attempt: Runs steps with a batch size; returns the peak memory in bytes, None if unknown, and the seconds of a
+            step. An out-of-memory error ends the search.
+        memory_limit_bytes: A size is not tried if its estimated peak, twice that of the previous size, exceeds this.
+        longest_step_seconds: A size is not tried if the estimated duration of its step, twice that of the previous
+            size, exceeds this, because too few steps would fit into a timing window.
+
+    Returns:
+        The largest size that was run, at most ``LARGEST_SIZE``, and the limit that ended the search.
+
+    Raises:
+        Exception: The out-of-memory error if a single row does not fit, and any other error of ``attempt``.
     """
     size = 1
     peak, seconds = attempt(size)

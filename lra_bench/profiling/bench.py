@@ -1,4 +1,4 @@
-"""A model with a batch on the device: warm up a step of either mode, time it, and measure its memory."""
+"""Benchmark the inference and training steps of one model: time, memory, energy and FLOPs."""
 
 from __future__ import annotations
 
@@ -29,32 +29,36 @@ from .timing import Step, Timing, warm_up
 
 FEW_BYTES = 32 << 20
 WINDOWS = 5
-LONGEST_ON_CPU = 4096  # beyond it the scores of a model that has to be counted on the CPU might fill the memory
+LONGEST_ON_CPU = 4096
+"""Longest sequence whose FLOPs are counted on the CPU; the attention scores of longer ones could fill the memory."""
 
 
 def model_at(config: CellConfig, spec: TaskSpec, length: int) -> nn.Module:
-    """The model built as for rows of ``length``: what a step costs does not depend on what was trained.
+    """Build an untrained model for rows of ``length`` tokens; the cost of a step does not depend on the weights.
 
-    Raises ``UserError`` where task or model has no such length.
+    Raises ``UserError`` if the model does not support the task or the length.
     """
     at = spec_at(spec, length)
     backbone = replace(config.backbone, max_length=config.backbone.max_length and length)
     model: nn.Module = build_model(replace(config, backbone=backbone), at)
-    for question, subject in (("supports", at), ("supports_length", length)):
-        ask = getattr(model, question, None)
-        if ask is not None and (reason := ask(subject)):
+    for name, argument in (("supports", at), ("supports_length", length)):
+        check = getattr(model, name, None)
+        if check is not None and (reason := check(argument)):
             raise UserError(reason)
     return model
 
 
 def spec_of(job: Mapping[str, Any]) -> TaskSpec:
-    """The task's spec as a job carries it, through JSON."""
+    """Return the task specification of a job that was read from JSON."""
     return TaskSpec(**{**job["spec"], "grid": tuple(job["spec"]["grid"]) if job["spec"]["grid"] else None})
 
 
 @dataclass
 class Bench:
-    """A model, compiled or not, a batch, and the step of the mode that was asked for last."""
+    """A model, its compilation, and a batch, for steps of one mode at a time.
+
+    ``optimizer`` is that of the last requested mode, None for inference.
+    """
 
     model: nn.Module
     compilation: Compilation
@@ -65,13 +69,13 @@ class Bench:
 
     @classmethod
     def build(cls, config: CellConfig, spec: TaskSpec, length: int, batch_size: int, hardware: Hardware) -> Bench:
-        """The model of a configuration with a synthetic batch, both on the device."""
+        """Build the model of a configuration and a synthetic batch, both on the device."""
         model = hardware.place(model_at(config, spec, length))
         batch = synthetic_batch(spec_at(spec, length), batch_size, length, hardware.device, config.seed)
         return cls(model, Compilation(model, hardware.compile), batch, config.train, hardware)
 
     def step(self, mode: str) -> Step:
-        """A step of ``inference`` or ``train``; one mode at a time, for the model is switched to it."""
+        """Return a step of mode ``inference`` or ``train`` and switch the model to it; earlier steps become invalid."""
         self.optimizer, run = None, self.compilation.run
         self.compilation.begin()
         if mode == "inference":
@@ -79,11 +83,11 @@ class Bench:
         else:
             self.optimizer = Optimizer(self.model, self.train, self.hardware)
             step = train_step(run, self.batch, self.optimizer, self.hardware, self.model)
-        again = partial(self.model.zero_grad, set_to_none=True)
-        return partial(self.compilation.guarded, step, again) if self.compilation.requested else step
+        undo = partial(self.model.zero_grad, set_to_none=True)
+        return partial(self.compilation.guarded, step, undo) if self.compilation.requested else step
 
     def entry(self, mode: str, length: int, timing: Timing, peak: PeakMemory, policy: str = FIXED) -> SpeedPoint:
-        """The speed entry of the mode that was timed last, on CUDA with its memory; without FLOPs."""
+        """Return the speed entry of the mode that was timed last, with its memory on CUDA and without FLOPs."""
         return {
             **entry_of(mode, length, self.batch.size, tokens_in(self.batch), timing, peak, policy),
             "compile": self.compilation.report(),
@@ -92,25 +96,29 @@ class Bench:
         }
 
     def backend(self) -> str | None:
-        """By which kernels exact attention runs in the present mode, None where none was seen or it cannot be told."""
+        """Return the kernels of exact attention in the current mode, None if there are none or tracing fails."""
         try:
             return attention_backend(self.model, self.batch, self.hardware)
-        except Exception:  # a model that does not stand being watched can still be timed
+        except Exception:  # a model that cannot be traced can still be timed
             return None
 
     def memory(self, peak: PeakMemory) -> dict[str, int | None]:
-        """Static and activation bytes of the present mode, whose peak is ``peak``; call after a step."""
+        """Return static and activation bytes of the current mode, given its ``peak``; call it after a step."""
         static = static_bytes(self.model, self.optimizer.wrapped if self.optimizer else None)
         gradients = gradient_bytes(self.model) if self.optimizer is not None else 0
         return {"static_bytes": static, "activation_bytes": activation_bytes(peak, static, gradients)}
 
     def measure_peak_memory(self, mode: str) -> dict[str, int | None]:
-        """The peak of resident memory in ``mode``, after a step that makes lasting buffers, and activations in it."""
+        """Measure the peak growth of resident memory and the activation bytes of a step in ``mode``.
+
+        A first step allocates persistent buffers and is not measured. For small peaks the median of ``WINDOWS`` steps
+        is reported.
+        """
         step = self.step(mode)
         step()
         peak = self.peak(step)
         if (peak.peak_resident_growth_bytes or FEW_BYTES) < FEW_BYTES:
-            # Of each core the kernel counts resident pages by the dozen, so the middle of several counts is nearer.
+            # The kernel updates the count of resident pages in batches per core; the median of several is closer.
             several = [peak, *(self.peak(step) for _ in range(WINDOWS - 1))]
             peak = sorted(several, key=lambda each: each.peak_resident_growth_bytes or 0)[WINDOWS // 2]
         return {
@@ -119,18 +127,21 @@ class Bench:
         }
 
     def peak(self, step: Step) -> PeakMemory:
-        """The peak memory of a step that has run before."""
+        """Measure the peak memory of a step that has already run once."""
         with peak_memory(self.hardware.device) as peak:
             step()
         return peak
 
-    def rest(self) -> None:
-        """Let go what the mode just measured held on to."""
+    def release(self) -> None:
+        """Release the optimizer and the gradients of the mode measured last."""
         self.optimizer = None
         self.model.zero_grad(set_to_none=True)
 
     def energy(self) -> dict[str, Any]:
-        """The record's ``energy`` section: a training step, with the batch named in the route."""
+        """Measure the energy of a training step; return the record's ``energy`` section.
+
+        The route states the source of the measurement and the tokens per step, or why there is none.
+        """
         if isinstance(counter := counter_of(self.hardware.device), str):
             return asdict(Energy(None, f"none: {counter}"))
         try:
@@ -139,16 +150,17 @@ class Bench:
             found = measure_energy(step, self.hardware.device, counter)
         except Exception as error:
             return asdict(Energy(None, f"none: {status_of(error)[1]}"))
-        of = f" of training on {tokens_in(self.batch)} tokens" if found.joules_per_step is not None else ""
-        return asdict(replace(found, route=found.route + of))
+        suffix = f" of training on {tokens_in(self.batch)} tokens" if found.joules_per_step is not None else ""
+        return asdict(replace(found, route=found.route + suffix))
 
 
 def step_flops(config: CellConfig, spec: TaskSpec, length: int) -> dict[str, Any]:
-    """FLOPs of a step on one row of ``length``, by mode; None where they cannot be counted there. ``route`` says how.
+    """Count the FLOPs of a step on one row of ``length`` tokens, by mode; None if they cannot be counted.
 
-    Raises ``UserError`` where the model cannot be built so.
+    ``route`` states how they were counted, ``uncounted`` the operators without a formula. Raises ``UserError`` if the
+    model does not support the length.
     """
     batch = synthetic_batch(spec_at(spec, length), 1, length, "cpu", config.seed)
     found = count_flops(model_at(config, spec, length), batch, ROUTES if length <= LONGEST_ON_CPU else (META,))
-    known = {"route": found.route, "uncounted": list(found.uncounted)}
-    return {"inference": found.forward, "train": found.training, **known}
+    details = {"route": found.route, "uncounted": list(found.uncounted)}
+    return {"inference": found.forward, "train": found.training, **details}

@@ -1,4 +1,4 @@
-"""Energy of a step, from the counters that NVIDIA cards and some kernels keep; unknown everywhere else."""
+"""Energy per step, from NVML on NVIDIA GPUs and from RAPL on CPUs; unknown on other systems."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ PACKAGES = "intel-rapl:[0-9]*"
 
 
 def joule_counter(root: Path = ROOT) -> Callable[[], float] | str:
-    """A function that returns the joules of all packages since its first call, or the reason why there is none.
+    """Return a function that reads the joules of all processor packages since now, or the reason why it cannot.
 
-    Zones of packages are ``intel-rapl:<n>``, on AMD too; those with a second number are parts of one and not counted
-    again, nor is the zone of a whole platform. A counter that wraps round is followed, if it is read more often than
-    that: at 200 W the usual 2^18 J last for twenty minutes.
+    Package zones are named ``intel-rapl:<n>``, on AMD processors as well. Zones with a second number are part of a
+    package, and the zone of the platform contains the packages; neither is counted. Wrap-around of a counter is handled
+    if it is read at least once per wrap: with the usual range of 2^18 J, every twenty minutes at 200 W.
     """
     packages = sorted(zone for zone in root.glob(PACKAGES) if zone.name.count(":") == 1 and _is_package(zone))
     if not packages:
-        return f"the kernel shows no energy of processor packages in {root}"
+        return f"there is no energy counter of processor packages in {root}"
     try:
         before = [_microjoules(zone, "energy_uj") for zone in packages]
         ranges = [_microjoules(zone, "max_energy_range_uj") for zone in packages]
     except PermissionError as error:
-        return f"{error.filename} may not be read by this user"
+        return f"{error.filename} is not readable by this user"
     except (OSError, ValueError) as error:
-        return f"the energy of processor packages cannot be read ({error})"
+        return f"the energy counters of processor packages cannot be read ({error})"
     total = 0
 
     def read() -> float:
@@ -47,6 +47,7 @@ def joule_counter(root: Path = ROOT) -> Callable[[], float] | str:
 
 
 def _is_package(zone: Path) -> bool:
+    """Return whether a powercap zone is a processor package."""
     try:
         return (zone / "name").read_text(encoding="ascii").startswith("package")
     except OSError:
@@ -54,6 +55,7 @@ def _is_package(zone: Path) -> bool:
 
 
 def _microjoules(zone: Path, name: str) -> int:
+    """Return the value in µJ of a file of a powercap zone."""
     return int((zone / name).read_text(encoding="ascii"))
 
 
@@ -63,7 +65,7 @@ PAUSE_STEPS = 10
 
 @dataclass(frozen=True)
 class Energy:
-    """Joules per step, None where unknown; ``route`` says how it was found or why not."""
+    """Joules per step, None if unknown; ``route`` states how they were measured, or why not."""
 
     joules_per_step: float | None
     route: str
@@ -71,16 +73,16 @@ class Energy:
 
 @dataclass(frozen=True)
 class Counter:
-    """A counter of energy: ``read`` returns joules drawn since some moment, ``name`` says whose they are."""
+    """An energy counter: ``read`` returns joules since an arbitrary start, ``name`` names the source."""
 
     name: str
     read: Callable[[], float]
 
 
 def measure_energy(step: Step, device: torch.device, counter: Counter, seconds: float = ENERGY_SECONDS) -> Energy:
-    """Joules that the whole card, or all processors, drew per step over at least ``seconds`` of steps.
+    """Measure the joules per step of the entire GPU, or of all processors, over at least ``seconds`` of steps.
 
-    Idle power is included, and so is whatever else computed there meanwhile. ``step`` must be warmed up.
+    Idle power and the power of other processes on the device are included. ``step`` must be warmed up.
     """
     steps = 0
     _wait(device)
@@ -89,18 +91,18 @@ def measure_energy(step: Step, device: torch.device, counter: Counter, seconds: 
         step()
         steps += 1
         if steps % PAUSE_STEPS == 0:
-            # Without this the host would queue far more steps than the window holds.
+            # Without this the host would enqueue many more steps than fit into the window.
             _wait(device)
     _wait(device)
     elapsed = time.perf_counter() - began
     joules = counter.read() - before
     if joules <= 0:
-        return Energy(None, "none: the energy counter did not move")
+        return Energy(None, "none: the energy counter did not increase")
     return Energy(joules / steps, f"{counter.name} over {elapsed:.1f} s and {steps} steps")
 
 
 def counter_of(device: torch.device) -> Counter | str:
-    """The counter of a device's energy, or the reason why there is none."""
+    """Return the energy counter of a device, or the reason why there is none."""
     if device.type == "cpu":
         read = joule_counter()
         return read if isinstance(read, str) else Counter("RAPL energy of all processor packages", read)
@@ -115,16 +117,17 @@ def counter_of(device: torch.device) -> Counter | str:
         handle = _handle(pynvml, device)
         pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
     except pynvml.NVMLError as error:
-        return f"NVML says: {error}"
+        return f"NVML: {error}"
     return Counter("NVML total energy", lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3)
 
 
 def _handle(nvml: Any, device: torch.device) -> Any:
-    """The card by its UUID: CUDA's numbering is not NVML's."""
+    """Return the NVML handle of a GPU, found by UUID, because CUDA and NVML number GPUs differently."""
     uuid = str(torch.cuda.get_device_properties(device).uuid)
     return nvml.nvmlDeviceGetHandleByUUID(uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}")
 
 
 def _wait(device: torch.device) -> None:
+    """Wait until the device has finished all enqueued work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

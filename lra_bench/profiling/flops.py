@@ -1,8 +1,9 @@
-"""Floating-point operations of a model per token, counted from its operators; a multiplication and an addition are two.
+"""Floating-point operations of a model per token, counted from its operators.
 
-Counted are matrix products, convolutions and attention. Elementwise work, norms, softmax, reductions, look-ups and
-copies are not, by convention. What else costs more than a pass over its input but has no formula is named.
-Causal attention counts as its full square, and nothing is added for recomputation in the backward pass.
+A multiplication and an addition count as two operations. Matrix products, convolutions and attention are counted.
+By convention, elementwise operations, norms, softmax, reductions, look-ups and copies are not. Other operators that
+cost more than a pass over their input but have no formula are listed as uncounted. Causal attention counts as the full
+N × N matrix, and recomputation in the backward pass is not counted.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from .synthetic import tokens_in
 META = ("meta", "meta")
 ROUTES = (META, ("CPU math path", "cpu"))
 
-# Operators of torch that do more than pass over their input a fixed number of times.
+# Operators of torch that cost more than a fixed number of passes over their input.
 COSTLY = re.compile(
     r"_*(fft_|linalg_(?!vector_norm)|cholesky|lu_|triangular_solve|inverse|svd|qr|geqrf|orgqr|ormqr|matrix_exp"
     r"|cumsum|cumprod|cummax|cummin|logcumsumexp|sort|argsort|msort|topk|kthvalue|median|nanmedian|mode|unique"
@@ -39,10 +40,10 @@ COSTLY = re.compile(
 
 @dataclass(frozen=True)
 class Flops:
-    """FLOPs of one batch of ``tokens`` tokens in rows of ``length``; None where no route led to a count.
+    """FLOPs of one batch of ``tokens`` tokens in rows of ``length``, None if no route succeeded.
 
-    ``training`` is forward and backward, without the optimizer. ``route`` says how they were counted or why not;
-    ``uncounted`` are operators that ran and have no formula.
+    ``training`` includes the forward and backward passes, not the optimizer. ``route`` states how FLOPs were counted,
+    or why not. ``uncounted`` lists operators that ran and have no formula.
     """
 
     forward: int | None
@@ -53,7 +54,7 @@ class Flops:
     uncounted: tuple[str, ...] = ()
 
     def as_record(self) -> dict[str, Any]:
-        """The record's ``flops`` section, without the device's peak of matrix products."""
+        """Return the record's ``flops`` section, without the matrix-product throughput of the device."""
         return {
             "per_token_forward": None if self.forward is None else self.forward / self.tokens,
             "per_token_training": None if self.training is None else self.training / self.tokens,
@@ -64,48 +65,50 @@ class Flops:
 
 
 def count_flops(model: nn.Module, batch: Batch, routes: Sequence[tuple[str, str]] = ROUTES) -> Flops:
-    """Count a forward and a backward pass of ``model`` on ``batch``, on copies; the model stays as it is.
+    """Count the FLOPs of a forward and a backward pass of ``model`` on ``batch``, using copies of both.
 
-    On ``meta`` tensors, which compute nothing; where the model looks at numbers, on the CPU. Attention takes its
-    plain matrix form on both, because fused kernels hide their products. Mixers with ``extra_flops`` add what the
-    counter cannot see, three times for training: the backward pass of a product is two.
+    ``routes`` are pairs of a name and a device, tried in order: first ``meta`` tensors, which compute nothing, then the
+    CPU for models whose control flow depends on values. Attention uses the math backend, because the operations of
+    fused kernels are not visible to the counter. Mixers with ``extra_flops`` add operations that the counter cannot
+    see; for training these count three times, because the backward pass of a product consists of two products.
     """
     tokens, length, reasons = tokens_in(batch), batch.width, []
     for route, device in routes:
         try:
-            forward, training, uncounted, by_hand = _count(copy.deepcopy(model).to(device), batch.to(device))
+            forward, training, uncounted, has_extra = _count(copy.deepcopy(model).to(device), batch.to(device))
         except Exception as error:
             reasons.append(f"{route}: {(str(error).strip() or type(error).__name__).splitlines()[0]}")
         else:
-            named = f"{route} plus hand counts" if by_hand else route
-            return Flops(forward, training, tokens, length, named, uncounted)
+            description = f"{route} plus hand counts" if has_extra else route
+            return Flops(forward, training, tokens, length, description, uncounted)
     return Flops(None, None, tokens, length, f"none ({'; '.join(reasons)})")
 
 
 def _count(model: nn.Module, batch: Batch) -> tuple[int, int, tuple[str, ...], bool]:
+    """Return forward FLOPs, training FLOPs, uncounted operators, and whether mixers added ``extra_flops``."""
     with sdpa_kernel(SDPBackend.MATH), Uncounted() as uncounted:
-        with _hand_counts(model.train()) as training_by_hand, FlopCounterMode(display=False) as training:
+        with _extra_flops(model.train()) as training_extra, FlopCounterMode(display=False) as training:
             _scalar(model(batch)).backward()
-        # Not by no_grad alone, under which the counter takes a view of a parameter for something to differentiate.
+        # no_grad alone is not sufficient: the counter would treat a view of a parameter as differentiable.
         model.eval().requires_grad_(False)
-        with torch.no_grad(), _hand_counts(model) as forward_by_hand, FlopCounterMode(display=False) as forward:
+        with torch.no_grad(), _extra_flops(model) as forward_extra, FlopCounterMode(display=False) as forward:
             model(batch)
     return (
-        forward.get_total_flops() + sum(forward_by_hand),
-        training.get_total_flops() + 3 * sum(training_by_hand),
+        forward.get_total_flops() + sum(forward_extra),
+        training.get_total_flops() + 3 * sum(training_extra),
         tuple(sorted(uncounted.names)),
-        bool(forward_by_hand),
+        bool(forward_extra),
     )
 
 
 def _scalar(output: Output) -> Tensor:
-    """A scalar that depends on all that is trained; which loss it is decides no matrix product."""
+    """Return a scalar that depends on all trained parameters; the choice of the loss does not affect the FLOPs."""
     return torch.stack([output.logits.sum(), *(loss.sum() for loss in output.losses.values())]).sum()
 
 
 @contextmanager
-def _hand_counts(model: nn.Module) -> Iterator[list[int]]:
-    """Forward FLOPs that mixers count themselves, one entry for every call of one."""
+def _extra_flops(model: nn.Module) -> Iterator[list[int]]:
+    """Yield a list to which every call of a mixer with ``extra_flops`` appends its additional forward FLOPs."""
     counts: list[int] = []
 
     def counter(extra_flops: Callable[[int, int, int], int]) -> Callable[[Any, Any, Any], None]:
@@ -128,14 +131,14 @@ def _hand_counts(model: nn.Module) -> Iterator[list[int]]:
 
 
 class Uncounted(TorchDispatchMode):
-    """Names of operators that ran, cost more than a pass over their input, and have no formula."""
+    """Collect the names of operators that run, cost more than a pass over their input, and have no formula."""
 
     def __init__(self) -> None:
         super().__init__()
         self.names: set[str] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Note the operator and run it."""
+        """Run the operator and record its name if it is costly and has no formula."""
         packet = func.overloadpacket
         if packet not in flop_registry and _is_costly(func):
             self.names.add(str(packet).removeprefix("aten."))
@@ -143,7 +146,7 @@ class Uncounted(TorchDispatchMode):
 
 
 def _is_costly(func: Any) -> bool:
-    """Kernels from outside torch are unknown, so they are named whatever they do."""
+    """Return whether an operator is costly; kernels from outside torch are unknown and always count as costly."""
     namespace, _, name = func.name().partition("::")
     if namespace not in ("aten", "prim", "prims"):
         return True

@@ -1,4 +1,4 @@
-"""The fastest matrix product of a device, which no step can be much faster than: measured, never from a data sheet."""
+"""Measure the matrix-product throughput of a device, a practical upper bound on the throughput of any step."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from .timing import block, collector_off
 
 SIDES = {"cpu": (512, 1024, 2048), "cuda": (4096, 8192, 16384)}
 SECONDS = 0.5
-FEWEST = 3
+MIN_PRODUCTS = 3
 TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def peak_matmul_flops(hardware: Hardware, seconds: float = SECONDS) -> float:
-    """FLOPs per second of the fastest product of two square matrices, in the precision and threads of ``hardware``.
+    """Measure the highest FLOPs per second of a product of two square matrices, in the precision of ``hardware``.
 
-    Of three sizes the best one, each by the median of at least ``seconds`` of products. Set the threads and the
-    precision of matrix products by ``hardware.apply`` before.
+    The highest rate of three sizes is returned; each is the median over at least ``seconds`` of products. Call
+    ``hardware.apply`` before, which sets the number of threads and the precision of matrix products.
     """
     kind = TYPES.get(hardware.precision, torch.float32)
     with torch.inference_mode(), collector_off():
@@ -28,14 +28,15 @@ def peak_matmul_flops(hardware: Hardware, seconds: float = SECONDS) -> float:
 
 
 def _rate(side: int, kind: torch.dtype, device: torch.device, seconds: float) -> float:
+    """Return the FLOPs per second of products of two matrices (side, side)."""
     a, b = (torch.randn(side, side, device=device).to(kind) for _ in range(2))
     out = torch.empty_like(a)
 
     def product() -> None:
         torch.mm(a, b, out=out)
 
-    block(product, device, FEWEST)
+    block(product, device, MIN_PRODUCTS)
     durations: list[float] = []
-    while len(durations) < FEWEST or sum(durations) < seconds:
-        durations += block(product, device, FEWEST)
+    while len(durations) < MIN_PRODUCTS or sum(durations) < seconds:
+        durations += block(product, device, MIN_PRODUCTS)
     return 2 * side**3 / statistics.median(durations)

@@ -1,4 +1,4 @@
-"""What a model costs at growing lengths: speed, memory, FLOPs and energy, each length in a fresh process."""
+"""The step benchmark: speed, memory, FLOPs and energy of a model at increasing lengths, each in a fresh process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BATCH_SIZE = {"cpu": 1, "cuda": 32}
 LIMIT_SECONDS = 25.0
 START_SECONDS = 60.0
 COMPILE_SECONDS = 600.0
-TOGETHER = "the step benchmark is of one process, so measure it with hardware.strategy=none"
+NOT_DISTRIBUTED = "the step benchmark measures a single process; set hardware.strategy=none to run it"
 
 
 def profile(
@@ -35,17 +35,18 @@ def profile(
     hardware: Hardware,
     limit_seconds: float = LIMIT_SECONDS,
 ) -> dict[str, Any]:
-    """The record's ``speed``, ``growth``, ``flops`` and ``energy`` sections of a composed configuration.
+    """Measure the record's ``speed``, ``growth``, ``flops`` and ``energy`` sections of a composed configuration.
 
-    Lengths and batch size come from ``config.measure``, or are those of the device. Each length runs in a process of
-    its own, inference and training one after the other. A mode ends at the first length that it cannot do, with
-    status and reason; ``timeout`` where the fewest steps to be timed take more than ``limit_seconds``, measured, or
-    predicted from how the step grew over the two lengths before. Nothing is measured, and why is said, where
-    ``hardware`` has several processes train together: a step of one of them says nothing about theirs.
+    Lengths and batch size come from ``config.measure``; by default they depend on the device. Each length runs in a
+    separate process, inference and training sequentially. If a mode fails at a length, its entry has status and reason,
+    and longer lengths are not measured. The status is ``timeout`` if the minimum number of steps takes more than
+    ``limit_seconds``, measured or predicted from the growth between the two previous lengths. If ``hardware`` uses
+    several training processes, nothing is measured and a message gives the reason: a step of a single process does not
+    represent their joint step.
     """
     if hardware.strategy != "none":
-        say(f"Speed at growing lengths is left out: {TOGETHER}.")
-        ending = ("incompatible", TOGETHER)
+        say(f"Speed at increasing lengths is not measured: {NOT_DISTRIBUTED}.")
+        ending = ("incompatible", NOT_DISTRIBUTED)
         return {
             "speed": [],
             "growth": {},
@@ -79,7 +80,7 @@ def profile(
                 "energy": measure.energy and length == lengths[0],
             }
             if job["modes"]:
-                answers, ending = run_worker(job, _patience(job, hardware), KEEPING_ALL)
+                answers, ending = run_worker(job, _timeout(job, hardware), KEEPING_ALL)
                 entries += _completed([answer["speed"] for answer in answers if "speed" in answer], job, ending)
                 for section, unknown in (("flops", _unknown_flops), ("energy", _unknown_energy)):
                     if job[section]:
@@ -97,19 +98,19 @@ def profile(
 
 
 def _fill_in_memory(entries: list[SpeedPoint], job: Mapping[str, Any], hardware: Hardware) -> None:
-    """Measure the resident memory of what was timed, in a process whose allocator keeps nothing that was freed.
+    """Measure the peak resident memory of the timed modes, in a process whose allocator returns freed memory.
 
-    glibc keeps freed blocks and splits them, so that resident memory grows with the number of allocations to many
-    times what is alive at once. With a fixed low threshold from the start every large block goes back to the system
-    when it is freed: the peak is what is alive, as allocated bytes are on CUDA. Steps are slower so, which is why the
-    process that times them keeps what it frees. A peak that cannot be had stays None.
+    By default glibc keeps and splits freed blocks, so that resident memory grows with the number of allocations to many
+    times the size of the live tensors. With a fixed low threshold every large block is returned to the system when it
+    is freed, so that the peak is the size of the live tensors, comparable to allocated bytes on CUDA. Steps are then
+    slower; therefore the process that times them keeps freed memory. A peak that cannot be measured stays None.
     """
     timed = {entry["mode"]: entry for entry in entries if entry["status"] == "ok"}
     if not timed:
         return
     extras = dict.fromkeys(("flops", "step_flops", "energy"), False)
     request = {**job, **extras, "modes": list(timed), "memory_only": True}
-    answers, _ = run_worker(request, _patience(request, hardware), KEEPING_NOTHING)
+    answers, _ = run_worker(request, _timeout(request, hardware), KEEPING_NOTHING)
     for answer in answers:
         if "memory" in answer:
             mode, measured = answer["memory"]
@@ -119,7 +120,7 @@ def _fill_in_memory(entries: list[SpeedPoint], job: Mapping[str, Any], hardware:
 def _fill_in_flops(
     entries: list[SpeedPoint], answers: Sequence[Mapping[str, Any]], flops: Mapping[str, Any] | None
 ) -> None:
-    """Add FLOPs and utilisation to the speed entries of timed steps."""
+    """Add FLOPs and utilisation to the speed entries of one length."""
     counted: Mapping[str, Any] = next((answer["step_flops"] for answer in answers if "step_flops" in answer), {})
     peak_matmul_flops = flops["ceiling_per_second"] if flops is not None else None
     for entry in entries:
@@ -128,12 +129,19 @@ def _fill_in_flops(
 
 
 def lengths_of(measure: Measure, device: str) -> list[int]:
-    """The lengths to measure at, in tokens: those of the configuration, an empty list meaning none, or the device's."""
+    """Return the lengths to measure, in tokens: those of ``measure``, by default those of the device type.
+
+    An empty list in ``measure`` means none.
+    """
     return sorted(LENGTHS[device] if measure.speed_lengths is None else measure.speed_lengths)
 
 
 def _completed(entries: list[SpeedPoint], job: Mapping[str, Any], ending: tuple[str, str]) -> list[SpeedPoint]:
-    """Entries for all modes of the job: the first without one is the one that ended the process."""
+    """Return entries for all modes of the job.
+
+    The first mode without an entry was running when the process ended and has the status of ``ending``; the modes after
+    it were not tried.
+    """
     missing = [mode for mode in job["modes"] if mode not in [entry["mode"] for entry in entries]]
     status, reason = ending
     for mode in missing:
@@ -143,6 +151,7 @@ def _completed(entries: list[SpeedPoint], job: Mapping[str, Any], ending: tuple[
 
 
 def _unknown_flops(spec: TaskSpec, ending: tuple[str, str]) -> Flops:
+    """Return a ``flops`` section without counts, with the reason of ``ending``."""
     return Flops(
         per_token_forward=None,
         per_token_training=None,
@@ -154,11 +163,12 @@ def _unknown_flops(spec: TaskSpec, ending: tuple[str, str]) -> Flops:
 
 
 def _unknown_energy(_: TaskSpec, ending: tuple[str, str]) -> Energy:
+    """Return an ``energy`` section without a measurement, with the reason of ``ending``."""
     return Energy(joules_per_step=None, route=f"none: {ending[1]}")
 
 
-def _patience(job: Mapping[str, Any], hardware: Hardware) -> float:
-    """Seconds after which a worker is given up: more than all that its own limits let it take."""
+def _timeout(job: Mapping[str, Any], hardware: Hardware) -> float:
+    """Return the timeout of a worker in seconds; it exceeds the sum of the limits within the worker."""
     measuring = len(job["modes"]) * 3 * job["limit_seconds"]
     extras = START_SECONDS * (bool(job["flops"]) + bool(job["energy"]))
     return START_SECONDS + measuring + extras + (COMPILE_SECONDS if hardware.compile else 0.0)

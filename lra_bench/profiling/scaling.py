@@ -1,4 +1,4 @@
-"""How time and memory grow with length: fitted exponents, and what a longer length will cost."""
+"""Growth of time and memory with length: fitted exponents, and predictions for longer lengths."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from lra_bench.records.sections import SpeedPoint
 
 from .timing import fewest_seconds
 
-FEWEST_POINTS = 3
+MIN_POINTS = 3
 MEMORY_FIELDS = ("peak_allocated_bytes", "peak_resident_growth_bytes")
 
 
 @dataclass(frozen=True)
 class Exponent:
-    """The exponent of a power law in the length, with its 95 % interval."""
+    """The exponent of a power law in the length, with its 95 % confidence interval."""
 
     exponent: float
     low: float
@@ -27,12 +27,12 @@ class Exponent:
 
 
 def exponent(lengths: Sequence[float], values: Sequence[float]) -> Exponent | None:
-    """Slope of log ``values`` over log ``lengths`` by least squares, with the t-interval of the residuals.
+    """Fit the slope of log ``values`` over log ``lengths`` by least squares, with its t-interval.
 
-    None with fewer than three points, or where a value has no logarithm. The interval holds if the power law does:
-    a constant share at short lengths bends the line, and shows as a wide interval.
+    Returns None with fewer than three points, or if a value is not positive. The interval is valid if the values follow
+    a power law. A constant cost at short lengths violates this and results in a wide interval.
     """
-    if len(lengths) < FEWEST_POINTS or min(values) <= 0:
+    if len(lengths) < MIN_POINTS or min(values) <= 0:
         return None
     from scipy.special import stdtrit
 
@@ -48,45 +48,53 @@ def exponent(lengths: Sequence[float], values: Sequence[float]) -> Exponent | No
 
 
 def growth(speed: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The record's ``growth`` section from the entries of its ``speed`` section, by mode."""
+    """Compute the record's ``growth`` section, by mode, from the entries of its ``speed`` section."""
     modes = dict.fromkeys(entry["mode"] for entry in speed)
     return {mode: _growth([entry for entry in speed if entry["mode"] == mode]) for mode in modes}
 
 
 def _growth(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return exponents of time and memory, and the measured lengths, from the speed entries of one mode."""
     measured = [entry for entry in entries if entry["status"] == "ok"]
     lengths = [entry["length"] for entry in measured]
     times = exponent(lengths, [entry["median_seconds"] for entry in measured])
     known = [(entry["length"], peak) for entry in measured if (peak := peak_bytes(entry))]
     memory = exponent([length for length, _ in known], [peak for _, peak in known])
-    return {**_named("time", times), **_named("memory", memory), "lengths": lengths}
+    return {**_fields("time", times), **_fields("memory", memory), "lengths": lengths}
 
 
 def peak_bytes(entry: Mapping[str, Any]) -> int | None:
-    """The peak memory of a speed entry, of whichever kind its device has; None where unknown."""
+    """Return the peak memory of a speed entry: allocated bytes on CUDA, otherwise resident growth; None if unknown."""
     return next((entry[field] for field in MEMORY_FIELDS if entry.get(field) is not None), None)
 
 
-def _named(quantity: str, found: Exponent | None) -> dict[str, float | None]:
+def _fields(quantity: str, fit: Exponent | None) -> dict[str, float | None]:
+    """Return an exponent and its interval as the record's fields of ``quantity``, None without a fit."""
     return {
-        f"{quantity}_exponent": found.exponent if found else None,
-        f"{quantity}_low": found.low if found else None,
-        f"{quantity}_high": found.high if found else None,
+        f"{quantity}_exponent": fit.exponent if fit else None,
+        f"{quantity}_low": fit.low if fit else None,
+        f"{quantity}_high": fit.high if fit else None,
     }
 
 
-STEEPEST = 2.5
-"""Time that grew faster is taken for that of a disturbed length; where it is not, a step is tried in vain."""
+MAX_TIME_EXPONENT = 2.5
+"""Upper bound on the exponent with which times are predicted.
+
+A higher exponent is attributed to a disturbed measurement. If time really grows faster, one step is run needlessly.
+"""
 
 
 def too_slow(
     entries: Sequence[SpeedPoint], mode: str, length: int, device: torch.device, limit_seconds: float
 ) -> str | None:
-    """Why ``mode`` at ``length`` would take too long; None to try. Fast steps foretell it: others were disturbed."""
+    """Return the reason if ``mode`` at ``length`` is predicted to take too long, otherwise None.
+
+    The prediction uses the 10th percentile of step times, which disturbances of the machine affect least.
+    """
     known = [(entry["length"], entry["p10_seconds"]) for entry in entries if entry["mode"] == mode]
-    if (found := _predict(known, length, STEEPEST)) is None:
+    if (prediction := _predict(known, length, MAX_TIME_EXPONENT)) is None:
         return None
-    predicted, between = found
+    predicted, between = prediction
     needed = fewest_seconds(predicted, device)
     if needed <= limit_seconds:
         return None
@@ -97,24 +105,27 @@ def too_slow(
 
 
 def too_large(entries: Sequence[SpeedPoint], mode: str, length: int, limit_bytes: int | None) -> str | None:
-    """Why ``mode`` at ``length`` would not fit into memory; None to try."""
+    """Return the reason if ``mode`` at ``length`` is predicted not to fit into memory, otherwise None."""
     known = [(entry["length"], peak_bytes(entry)) for entry in entries if entry["mode"] == mode]
-    if limit_bytes is None or (found := _predict(known, length)) is None or found[0] <= limit_bytes:
+    if limit_bytes is None or (prediction := _predict(known, length)) is None or prediction[0] <= limit_bytes:
         return None
-    predicted, between = found
+    predicted, between = prediction
     return (
-        f"a step is predicted to hold {predicted / 1e9:.3g} GB, from the growth between lengths {between}; "
-        f"{limit_bytes / 1e9:.3g} GB are to be had (measure.memory_limit_gigabytes)"
+        f"a step is predicted to need {predicted / 1e9:.3g} GB, from the growth between lengths {between}; "
+        f"{limit_bytes / 1e9:.3g} GB are available (measure.memory_limit_gigabytes)"
     )
 
 
 def _predict(
-    points: Sequence[tuple[int, float | None]], length: int, steepest: float = math.inf
+    points: Sequence[tuple[int, float | None]], length: int, max_exponent: float = math.inf
 ) -> tuple[float, str] | None:
-    """The value at ``length`` by the power law through the last two known ones, and their lengths."""
+    """Extrapolate to ``length`` by the power law through the last two known points; also return their two lengths.
+
+    Returns None with fewer than two known points.
+    """
     known = [(at, value) for at, value in points if value][-2:]
     if len(known) < 2:
         return None
-    (before, less), (last, more) = known
-    power = min(steepest, math.log(more / less) / math.log(last / before))
-    return more * (length / last) ** power, f"{before} and {last}"
+    (before, value_before), (last, value_last) = known
+    power = min(max_exponent, math.log(value_last / value_before) / math.log(last / before))
+    return value_last * (length / last) ** power, f"{before} and {last}"

@@ -1,4 +1,4 @@
-"""One entry of the record's ``speed`` section, measured or not."""
+"""Build entries of the record's ``speed`` section, measured or not."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from .timing import Timing
 
 FIXED, LARGEST, FALLBACK = "fixed", "largest", "fallback"
-"""Batch policies: a size that was asked for, the largest power of two that fits, one row where the former did not."""
+"""Batch policies: the requested size, the largest power of two that fits, or one row if the requested size does not."""
 
 
 def entry_of(
     mode: str, length: int, batch_size: int, tokens: int, timing: Timing, peak: PeakMemory, policy: str = FIXED
 ) -> SpeedPoint:
-    """The entry of a step on ``tokens`` tokens that was measured."""
+    """Build the entry of a measured step on ``tokens`` tokens."""
     entry: SpeedPoint = {
         **unmeasured(mode, length, batch_size, "ok", "", policy),
         "peak_allocated_bytes": peak.peak_allocated_bytes,
@@ -29,12 +29,13 @@ def entry_of(
 
 
 def retimed(entry: SpeedPoint, timing: Timing) -> SpeedPoint:
-    """The entry of a step that was measured, with the figures of another ``timing`` of the same step."""
+    """Return the entry of a measured step with the times of another ``timing`` of the same step."""
     assert entry["tokens_per_second"] is not None and entry["median_seconds"] is not None
     return _timed(entry, round(entry["tokens_per_second"] * entry["median_seconds"]), timing)
 
 
 def _timed(entry: SpeedPoint, tokens: int, timing: Timing) -> SpeedPoint:
+    """Return the entry with the times of ``timing`` for a step on ``tokens`` tokens."""
     return {
         **entry,
         "n": timing.n,
@@ -48,7 +49,7 @@ def _timed(entry: SpeedPoint, tokens: int, timing: Timing) -> SpeedPoint:
 
 
 def unmeasured(mode: str, length: int, batch_size: int, status: str, reason: str, policy: str = FIXED) -> SpeedPoint:
-    """The entry of a step that could not be measured, and why."""
+    """Build the entry of a step that was not measured, with status and reason."""
     return SpeedPoint(
         mode=mode,
         length=length,
@@ -77,7 +78,7 @@ def unmeasured(mode: str, length: int, batch_size: int, status: str, reason: str
 
 
 def add_flops(entry: SpeedPoint, flops: int | None, peak_matmul_flops: float | None) -> None:
-    """Fill in the FLOPs of a step, those per second, and their share of ``peak_matmul_flops`` per second."""
+    """Add the FLOPs of a step, FLOPs per second, and the utilisation relative to ``peak_matmul_flops`` per second."""
     seconds = entry["median_seconds"]
     entry["flops"] = flops
     if flops is not None and seconds is not None:

@@ -1,4 +1,4 @@
-"""One step as it is timed: a training step as in the training loop, an inference step without gradient."""
+"""The steps to time: a training step as in the training loop, and an inference step without gradients."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from .timing import Step
 
 
 def train_step(run: nn.Module, batch: Batch, optimizer: Optimizer, hardware: Hardware, model: nn.Module) -> Step:
-    """Forward, backward, clip and optimizer step on ``batch``, in training mode with dropout.
+    """Return a step that runs the forward and backward passes, clipping and the optimizer on ``batch``, with dropout.
 
-    ``run`` is ``model`` or its compiled form. Memory goes from step to step as in a stream. The learning rate stays
-    at that of the first step: thousands of steps on one batch would else drive numbers where CPUs are slow.
+    ``run`` is ``model`` or its compiled form. Memory is passed from step to step as in a stream. The learning rate
+    stays at that of the first step; otherwise thousands of steps on one batch could drive weights and activations into
+    ranges of numbers in which CPUs are slow.
     """
     model.train()
     memory: Any = None
@@ -38,7 +39,10 @@ def train_step(run: nn.Module, batch: Batch, optimizer: Optimizer, hardware: Har
 
 
 def inference_step(run: nn.Module, batch: Batch, hardware: Hardware, model: nn.Module) -> Step:
-    """Forward on ``batch`` in evaluation mode, without gradient; memory goes from step to step."""
+    """Return a step that runs the forward pass on ``batch`` in evaluation mode, without gradients.
+
+    ``run`` is ``model`` or its compiled form. Memory is passed from step to step.
+    """
     model.eval()
     memory: Any = None
 

@@ -1,4 +1,4 @@
-"""A fixed batch of a task's shape at any length, for measuring what a step costs."""
+"""Generate a fixed batch with the shape of a task's batches at any length, for measurements of steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from lra_bench.contracts import Batch, TaskSpec
 
 
 def spec_at(spec: TaskSpec, length: int) -> TaskSpec:
-    """The task as if its rows were ``length`` long; images stay square where they can, else they lose their grid."""
+    """Return the specification with rows of ``length`` tokens.
+
+    The grid of images becomes square if ``length`` is a square number, otherwise None.
+    """
     if spec.grid is None or length == math.prod(spec.grid):
         return replace(spec, train_length=length)
     side = math.isqrt(length)
@@ -19,11 +22,11 @@ def spec_at(spec: TaskSpec, length: int) -> TaskSpec:
 
 
 def synthetic_batch(spec: TaskSpec, batch_size: int, length: int, device: torch.device | str, seed: int = 0) -> Batch:
-    """Random tokens or values, full lengths and random targets for ``spec``, on ``device``.
+    """Generate a batch of random tokens or values and random targets for ``spec``, on ``device``, without padding.
 
-    Tokens (B, N), or (B, 2, N) for matching, avoid id 0, which some models treat as padding; values (B, N, C) are
-    standard normal. Targets (B,), or (B, N) where every token is scored. A stream goes on: no row begins a document,
-    so that memory is used.
+    Tokens (B, N), or (B, 2, N) for matching, avoid id 0, which some models treat as padding. Values (B, N, C) are
+    standard normal. Targets are (B,), or (B, N) if every token is scored. In language modelling no row begins a
+    document, so that memory is used.
     """
     generator = torch.Generator().manual_seed(seed)
     shape = (batch_size, 2, length) if spec.kind == "matching" else (batch_size, length)
@@ -45,5 +48,5 @@ def synthetic_batch(spec: TaskSpec, batch_size: int, length: int, device: torch.
 
 
 def tokens_in(batch: Batch) -> int:
-    """Tokens that the batch holds, padding not counted."""
+    """Return the number of tokens in the batch, without padding."""
     return int(batch.lengths.sum())

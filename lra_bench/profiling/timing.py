@@ -1,4 +1,4 @@
-"""How long one step takes: one rule for warm-up and window, on CUDA by events, elsewhere by the host's clock."""
+"""Time a step: rules for warm-up and timing window; CUDA events on CUDA, the host's clock on other devices."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SECONDS = 2.0
 SLOW_STEP_SECONDS = 0.5
 SLOW_STEPS = 5
 ROUNDS = 28
-SLOW_ROUNDS = 10  # of slow steps, where others take turns: the fast one of five is chance
+SLOW_ROUNDS = 10  # rounds of slow steps if models are interleaved: the minimum of only five steps would be too noisy
 ROUND_SECONDS = 0.075
 
 
 @dataclass(frozen=True)
 class WarmUp:
-    """What the warm-up took, and the duration of its later steps: compiled, with optimizer state in place."""
+    """Seconds of the warm-up, and the median step time of its second half, with compiled code and optimizer state."""
 
     seconds: float
     step_seconds: float
@@ -41,7 +41,7 @@ class WarmUp:
 
 @dataclass(frozen=True)
 class Timing:
-    """Durations of ``n`` steps; ``short_run`` where a slow CPU step made do with fewer than the rule's twenty."""
+    """Durations of ``n`` steps; ``short_run`` is true if ``n`` is less than 20, which only slow CPU steps allow."""
 
     n: int
     median_seconds: float
@@ -52,11 +52,11 @@ class Timing:
 
 
 def measure(step: Step, device: torch.device, limit_seconds: float | None = None) -> Timing:
-    """Warm ``step`` up and time it.
+    """Warm up ``step`` and time it.
 
-    Warm-up: ten steps or two seconds, whichever ends first. Window: at least twenty steps and two seconds; on a
-    CPU five steps do where one takes more than half a second. Raises ``TooSlow`` after the warm-up where the fewest
-    steps would exceed ``limit_seconds``.
+    The warm-up ends after ten steps or two seconds, whichever comes first. The timing window has at least twenty steps
+    and two seconds; on a CPU, five steps suffice if one takes more than half a second. Raises ``TooSlow`` after the
+    warm-up if the minimum number of steps would exceed ``limit_seconds``.
     """
     return time_steps(step, device, warm_up(step, device, limit_seconds=limit_seconds), limit_seconds)
 
@@ -70,8 +70,9 @@ def warm_up(
 ) -> WarmUp:
     """Run ``step`` ten times or for ``seconds``, by default two, whichever ends first.
 
-    At least as often as ``first_steps`` says; and a second time where the window would exceed ``limit_seconds``, for a
-    first step that fetches gigabytes of memory takes three times as long as those after it.
+    At least ``first_steps(device, compiled)`` steps are run. If there was only one step and the timing window would
+    exceed ``limit_seconds`` at its duration, a second step is run, because a first step that allocates gigabytes of
+    memory takes three times as long as later ones.
     """
     durations: list[float] = []
     while len(durations) < first_steps(device, compiled) or (
@@ -84,16 +85,16 @@ def warm_up(
 
 
 def first_steps(device: torch.device, compiled: bool) -> int:
-    """How many steps at least go before those that count: more where one may compile or start the device."""
+    """Return the minimum number of warm-up steps: more if a step may be compiled or initialise the device."""
     return FIRST_STEPS if compiled or device.type == "cuda" else 1
 
 
 def time_steps(
     step: Step, device: torch.device, warm: WarmUp, limit_seconds: float | None = None, seconds: float | None = None
 ) -> Timing:
-    """Time ``step``, warmed up before, in a window of at least ``seconds``, by default two.
+    """Time ``step``, which is warmed up, in a window of at least ``seconds``, by default two.
 
-    Raises ``TooSlow`` as ``measure`` does.
+    Raises ``TooSlow`` if the minimum number of steps would exceed ``limit_seconds``.
     """
     planned = _planned_steps(warm.step_seconds, device, seconds)
     if limit_seconds is not None and fewest_seconds(warm.step_seconds, device) > limit_seconds:
@@ -115,50 +116,60 @@ def alternate(
     share: float = 1.0,
     earlier: Mapping[str, Sequence[list[float]]] = MappingProxyType({}),
 ) -> dict[str, list[list[float]]]:
-    """Durations of steps by name and round, those of ``earlier`` first, until there is ``share`` of what the rule asks.
+    """Time several steps interleaved, in many short rounds, such that disturbances of the machine affect all alike.
 
-    ``blocks`` run so many steps and return their durations; an empty list means that this one has ended, and it is left
-    out from then on. A window is cut into many short rounds, of a single step where it is long, and all are spread over
-    the same time: what disturbs the machine for seconds meets all alike. The order turns round from round to round.
+    A round has a duration of about ``ROUND_SECONDS``, or a single step if a step takes longer. Rounds of all names are
+    spread evenly over the same period, and their order is reversed from round to round.
+
+    Args:
+        blocks: By name, a function that runs n steps and returns their durations in seconds; an empty list means that
+            it failed, after which it is not called again.
+        warm: The warm-ups, by name.
+        device: The device of the steps.
+        share: The fraction of the timing window to reach, if there are several visits.
+        earlier: Rounds of earlier visits, by name.
+
+    Returns:
+        By name, the durations of steps in each round, those of ``earlier`` first.
     """
     rounds = {name: [*earlier.get(name, ())] for name in blocks}
     slow = {name: is_slow(warm[name].step_seconds, device) for name in blocks}
-    whole = {name: math.ceil(share * (SLOW_ROUNDS if slow[name] else ROUNDS)) for name in blocks}
-    turns = {name: max(1, whole[name] - len(rounds[name])) for name in blocks}
-    most = max(turns.values(), default=1)
+    required = {name: math.ceil(share * (SLOW_ROUNDS if slow[name] else ROUNDS)) for name in blocks}
+    missing = {name: max(1, required[name] - len(rounds[name])) for name in blocks}
+    most_missing = max(missing.values(), default=1)
     sizes = {name: max(1, round(ROUND_SECONDS / max(warm[name].step_seconds, 1e-6))) for name in blocks}
-    lacking = list(blocks)
+    incomplete = list(blocks)
     for number in itertools.count():
-        lacking = [
+        incomplete = [
             name
-            for name in lacking
-            if len(rounds[name]) < whole[name] or not _enough(list(itertools.chain(*rounds[name])), device, share)
+            for name in incomplete
+            if len(rounds[name]) < required[name] or not _enough(list(itertools.chain(*rounds[name])), device, share)
         ]
-        if not lacking:
+        if not incomplete:
             break
-        for name in lacking[:: -1 if number % 2 else 1]:
-            if (number + 1) * turns[name] // most == number * turns[name] // most:
+        for name in incomplete[:: -1 if number % 2 else 1]:
+            if (number + 1) * missing[name] // most_missing == number * missing[name] // most_missing:
                 continue
             if durations := blocks[name](sizes[name]):
                 rounds[name].append(durations)
             else:
-                lacking.remove(name)
+                incomplete.remove(name)
     return rounds
 
 
 def is_slow(step_seconds: float, device: torch.device) -> bool:
-    """Whether steps are so slow that few of them do, as on a CPU alone."""
+    """Return whether steps are so slow that ``SLOW_STEPS`` of them suffice; never on CUDA."""
     return device.type != "cuda" and step_seconds > SLOW_STEP_SECONDS
 
 
 def fewest_seconds(step_seconds: float, device: torch.device) -> float:
-    """Seconds that the shortest window takes which the rule permits for steps of ``step_seconds``."""
+    """Return the duration in seconds of the shortest permitted timing window for steps of ``step_seconds``."""
     return _planned_steps(step_seconds, device) * step_seconds
 
 
 @contextmanager
 def collector_off() -> Iterator[None]:
-    """Collect garbage now and not again inside the context, where it would fall into single steps."""
+    """Collect garbage now and disable collection inside the context, in which it would delay single steps."""
     gc.collect()
     enabled = gc.isenabled()
     gc.disable()
@@ -170,12 +181,14 @@ def collector_off() -> Iterator[None]:
 
 
 def _planned_steps(step_seconds: float, device: torch.device, seconds: float | None = None) -> int:
+    """Return the number of steps that a timing window needs."""
     if is_slow(step_seconds, device):
         return SLOW_STEPS
     return max(STEPS, math.ceil(1.05 * (seconds or SECONDS) / max(step_seconds, 1e-6)))
 
 
 def _enough(durations: list[float], device: torch.device, share: float = 1.0, seconds: float | None = None) -> bool:
+    """Return whether ``durations`` fill ``share`` of a timing window."""
     n = len(durations)
     if n >= share * STEPS and sum(durations) >= share * (seconds or SECONDS):
         return True
@@ -183,11 +196,12 @@ def _enough(durations: list[float], device: torch.device, share: float = 1.0, se
 
 
 def block(step: Step, device: torch.device, n: int) -> list[float]:
-    """Seconds of each of ``n`` steps that follow one another."""
+    """Run ``n`` steps and return the seconds of each."""
     return _event_block(step, device, n) if device.type == "cuda" else _host_block(step, device, n)
 
 
 def _host_block(step: Step, device: torch.device, n: int = 1) -> list[float]:
+    """Run ``n`` steps and return the seconds of each by the host's clock, with a synchronisation after each step."""
     marks = [time.perf_counter()]
     for _ in range(n):
         step()
@@ -198,7 +212,10 @@ def _host_block(step: Step, device: torch.device, n: int = 1) -> list[float]:
 
 
 def _event_block(step: Step, device: torch.device, n: int) -> list[float]:
-    """From event to event, so that a host slower than its device is part of the duration; one wait at the end."""
+    """Run ``n`` steps and return the seconds of each between CUDA events, with one synchronisation at the end.
+
+    Durations include the time of the host if it is slower than the device.
+    """
     stream = torch.cuda.current_stream(device)
     events = [torch.cuda.Event(enable_timing=True) for _ in range(n + 1)]
     events[0].record(stream)
@@ -210,7 +227,7 @@ def _event_block(step: Step, device: torch.device, n: int) -> list[float]:
 
 
 def summary(rounds: Iterable[Sequence[float]], warm: WarmUp) -> Timing:
-    """The figures of all steps of all rounds."""
+    """Compute the median and percentiles over the steps of all rounds."""
     durations = list(itertools.chain(*rounds))
     p10, median, p90 = (float(value) for value in numpy.percentile(durations, [10, 50, 90]))
     return Timing(len(durations), median, p10, p90, warm.seconds, short_run=len(durations) < STEPS)

@@ -1,7 +1,7 @@
-"""Measure one model at one length, in a process of its own: ``python -m lra_bench.profiling.worker``.
+"""Measure one model at one length in a separate process: ``python -m lra_bench.profiling.worker``.
 
-Reads one job as JSON from stdin and appends one line of JSON per finding to the file that the job names, so that
-what was found stays when the kernel ends this process for its memory.
+Reads a job as JSON from stdin and appends one JSON line per result to the file that the job names, so that results are
+preserved if the kernel kills this process because memory runs out.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .synthetic import spec_at, synthetic_batch
 from .timing import time_steps, warm_up
 
 
-def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Speed entries of the job's modes, then what else it asks for, each under the name of the record's section."""
+def results(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the speed entries of the job's modes, then the other requested results, each by the record's section."""
     config, length, batch_size = from_dict(job["config"]), job["length"], job["batch_size"]
     spec = spec_of(job)
     hardware = resolve(config.hardware)
@@ -57,9 +57,9 @@ def findings(job: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _entry(bench: Bench, mode: str, length: int, limit_seconds: float, seconds: float | None) -> SpeedPoint:
-    """The speed entry of ``mode``, whatever goes wrong.
+    """Measure the speed entry of ``mode``; errors are reported in its status and reason.
 
-    On CUDA with its memory; a CPU's memory wants another allocator, so a process of its own.
+    On CUDA it contains the peak memory. Memory on a CPU requires other allocator settings and thus a separate process.
     """
     device = bench.hardware.device
     try:
@@ -70,10 +70,11 @@ def _entry(bench: Bench, mode: str, length: int, limit_seconds: float, seconds: 
     except Exception as error:
         return unmeasured(mode, length, bench.batch.size, *status_of(error))
     finally:
-        bench.rest()
+        bench.release()
 
 
 def _flops(config: CellConfig, spec: TaskSpec) -> Flops:
+    """Count the FLOPs of the model at ``measure.flops_length``, by default the training length."""
     length = config.measure.flops_length or spec.train_length
     try:
         at = spec_at(spec, length)
@@ -83,20 +84,20 @@ def _flops(config: CellConfig, spec: TaskSpec) -> Flops:
 
 
 def prepare_process() -> None:
-    """Make this process end with its parent, and be the first that the kernel takes when memory runs out."""
+    """Make this process end with its parent, and be the first that the kernel kills when memory runs out."""
     end_with_parent(signal.SIGKILL)
     set_kill_preference(1000)
 
 
-def run_job(findings: Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]) -> None:
-    """Read a job from stdin and append each result of ``findings(job)`` to ``job["answers"]``, as JSON lines."""
+def run_job(results: Callable[[Mapping[str, Any]], Iterator[dict[str, Any]]]) -> None:
+    """Read a job from stdin and append each of ``results(job)`` to the file ``job["answers"]``, as JSON lines."""
     prepare_process()
     skip_final_collection()
     job = json.load(sys.stdin)
     with Path(job["answers"]).open("a", encoding="utf-8") as answers:
-        for finding in findings(job):
-            print(json.dumps(finding), file=answers, flush=True)
+        for result in results(job):
+            print(json.dumps(result), file=answers, flush=True)
 
 
 if __name__ == "__main__":
-    run_job(findings)
+    run_job(results)

@@ -1,4 +1,4 @@
-"""Processes that measure: one that runs one job and ends, one that answers commands, and a pool of these."""
+"""Worker processes for measurements: one that runs a single job, one that answers commands, and a pool of these."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from typing import IO, Any
 from lra_bench.runtime.subprocesses import environment
 
 
-class Ended(Exception):
-    """A process ended, or was ended for its silence; ``status`` and ``reason`` as in a record."""
+class WorkerEnded(Exception):
+    """Raised when a worker has ended, or was killed after a timeout; ``status`` and ``reason`` are as in a record."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -28,43 +28,47 @@ class Ended(Exception):
 
 
 class WorkerProcess:
-    """A process that answers commands, a line of JSON each, until it is ended; it does not outlive this one.
+    """A process that receives commands and sends answers, one JSON object per line; it does not outlive this process.
 
-    ``module`` is run with ``variables`` added to its environment, and told ``job`` first.
+    ``module`` is run with ``variables`` added to its environment and first receives ``job``.
     """
 
     def __init__(self, module: str, job: Mapping[str, Any], variables: Mapping[str, str] | None = None) -> None:
         self._errors = tempfile.TemporaryFile(mode="w+", encoding="utf-8", prefix="lra-bench-")  # noqa: SIM115
         self._process = _start(module, variables, stdout=subprocess.PIPE, stderr=self._errors)
-        self._rest = b""
+        self._buffer = b""
         self._write(job)
 
-    def tell(self, command: str, **arguments: Any) -> None:
-        """Give a command and do not wait for its answer."""
+    def send(self, command: str, **arguments: Any) -> None:
+        """Send a command without waiting for its answer."""
         self._write({"command": command, **arguments})
 
-    def hear(self, seconds: float) -> dict[str, Any]:
-        """The answer to the oldest command without one; ``Ended`` where none comes within ``seconds``."""
+    def receive(self, timeout: float) -> dict[str, Any]:
+        """Wait for the answer to the oldest unanswered command.
+
+        Raises ``WorkerEnded`` if the process has ended or there is no answer within ``timeout`` seconds; the process is
+        then killed.
+        """
         assert self._process.stdout is not None
-        deadline, stream = time.monotonic() + seconds, self._process.stdout.fileno()
-        while b"\n" not in self._rest:
+        deadline, stream = time.monotonic() + timeout, self._process.stdout.fileno()
+        while b"\n" not in self._buffer:
             left = deadline - time.monotonic()
             late = left <= 0 or not select.select([stream], [], [], left)[0]
             read = b"" if late else os.read(stream, 1 << 16)
             if not read:
-                raise self._ended(late, seconds)
-            self._rest += read
-        line, _, self._rest = self._rest.partition(b"\n")
+                raise self._ended(late, timeout)
+            self._buffer += read
+        line, _, self._buffer = self._buffer.partition(b"\n")
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def ask(self, seconds: float, command: str, **arguments: Any) -> dict[str, Any]:
-        """Give a command and wait for its answer; ``Ended`` where none comes within ``seconds``."""
-        self.tell(command, **arguments)
-        return self.hear(seconds)
+    def request(self, timeout: float, command: str, **arguments: Any) -> dict[str, Any]:
+        """Send a command and wait for its answer; raises ``WorkerEnded`` as ``receive`` does."""
+        self.send(command, **arguments)
+        return self.receive(timeout)
 
     def end(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process and close its streams."""
         self._process.kill()
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
@@ -72,16 +76,18 @@ class WorkerProcess:
                 stream.close()
 
     def _write(self, message: Mapping[str, Any]) -> None:
+        """Send a message as one JSON line; does nothing if the process has ended."""
         assert self._process.stdin is not None
-        with suppress(OSError):  # it has ended: whoever waits for the answer learns why
+        with suppress(OSError):  # the process has ended; ``receive`` reports the reason
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
 
-    def _ended(self, late: bool, seconds: float) -> Ended:
+    def _ended(self, late: bool, timeout: float) -> WorkerEnded:
+        """Return the exception for a process that has ended or, if ``late``, is killed now."""
         if late:
             self._process.kill()
         self._process.wait()
         self._errors.seek(0)
-        return Ended(*ending(self._process.returncode, late, seconds, self._errors.read()))
+        return WorkerEnded(*exit_status(self._process.returncode, late, timeout, self._errors.read()))
 
 
 def run_worker(
@@ -90,9 +96,10 @@ def run_worker(
     variables: Mapping[str, str] | None = None,
     module: str = "lra_bench.profiling.worker",
 ) -> tuple[list[dict[str, Any]], tuple[str, str]]:
-    """Run one job in a fresh process: its findings, and status and reason for what it did not find.
+    """Run one job in a fresh process; return its results, and status and reason for missing results.
 
-    ``module`` is run, with ``variables`` added to its environment. The process is ended with this one's, on Ctrl-C too.
+    ``module`` is run with ``variables`` added to its environment. The process is killed after ``timeout_seconds``, and
+    when this function exits with an exception, such as ``KeyboardInterrupt``.
     """
     with tempfile.TemporaryDirectory(prefix="lra-bench-") as folder:
         answers, errors = Path(folder, "answers.jsonl"), Path(folder, "errors.txt")
@@ -108,24 +115,27 @@ def run_worker(
                 process.kill()
                 process.wait()
         found = [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
-        return found, ending(process.returncode, late, timeout_seconds, errors.read_text(encoding="utf-8"))
+        return found, exit_status(process.returncode, late, timeout_seconds, errors.read_text(encoding="utf-8"))
 
 
-def ending(returncode: int, late: bool, timeout_seconds: float, output: str) -> tuple[str, str]:
-    """Status and reason for a process that ended without an answer, from its exit code and its ``output``."""
+def exit_status(returncode: int, late: bool, timeout_seconds: float, output: str) -> tuple[str, str]:
+    """Return status and reason for a process that ended without an answer, from its exit code and its ``output``.
+
+    ``late`` is whether it was killed after a timeout.
+    """
     if late:
         return "timeout", f"no result within {timeout_seconds:.0f} s"
     if returncode == -signal.SIGKILL:
-        return "out_of_memory", "the kernel killed the process, as it does when memory runs out"
+        return "out_of_memory", "the process was killed (SIGKILL), which happens when memory runs out"
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     return "failed", lines[-1] if lines else f"the process ended with code {returncode}"
 
 
 @dataclass
 class WorkerPool:
-    """Worker processes by the name of the model, those that measure memory by the mode too; use as a context.
+    """Worker processes: ``timing`` by model, ``memory`` by model and mode. Use it as a context manager.
 
-    Starting one takes longer than most turns, so they are kept from length to length and from visit to visit.
+    Starting a process takes longer than most timing rounds, so processes are reused for all lengths and visits.
     """
 
     timing: dict[str, WorkerProcess] = field(default_factory=dict)
@@ -136,16 +146,17 @@ class WorkerPool:
 
     def __exit__(self, *_: object) -> None:
         self.end_memory_processes()
-        for live in reversed(self.timing.values()):
-            live.end()
+        for worker in reversed(self.timing.values()):
+            worker.end()
 
     def end_memory_processes(self) -> None:
-        """End the processes that measure memory, once no length is new."""
+        """End the processes that measure memory, after the last length."""
         while self.memory:
             self.memory.popitem()[1].end()
 
 
 def _start(module: str, variables: Mapping[str, str] | None, stdout: Any, stderr: IO[str]) -> subprocess.Popen[bytes]:
+    """Start a module with ``variables`` added to its environment and a pipe as its stdin."""
     return subprocess.Popen(
         [sys.executable, "-m", module],
         stdin=subprocess.PIPE,
@@ -153,6 +164,6 @@ def _start(module: str, variables: Mapping[str, str] | None, stdout: Any, stderr
         stderr=stderr,
         env={**environment(), **(variables or {})},
         bufsize=0,
-        # Ctrl-C reaches this process alone, which then ends the other: no trace of the child's is printed.
+        # Ctrl-C reaches only this process, which then ends the child, so that the child prints no traceback.
         start_new_session=True,
     )

@@ -1,7 +1,7 @@
-"""torchrun for the ranks of one cell: ``python -m lra_bench.training.agent`` with the options of torchrun.
+"""Run torchrun for the ranks of one cell: ``python -m lra_bench.training.agent`` with the options of torchrun.
 
-It starts and watches the ranks, and ends all of them when one dies. What it found is the last line on stdout, as JSON:
-the ranks that failed, in the order in which they did, with their exit codes.
+torchrun starts and monitors the ranks, and terminates all of them when one exits with an error. The last line on stdout
+is a JSON object with the exit codes of the failed ranks, in the order in which they failed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lra_bench.runtime.subprocesses import PARENT, end_with_parent
 
 
 def main() -> None:
-    """Run the group to its end."""
+    """Run the ranks until all have exited, then print the failed ranks."""
     end_with_parent(signal.SIGTERM)
     skip_final_collection()
     os.environ[PARENT] = str(os.getpid())
@@ -25,7 +25,7 @@ def main() -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
-    # Who started the group says in one sentence what torchrun would say in a page.
+    # The process that started the group reports a failure in one sentence, so torchrun's own log is not needed.
     logging.disable(logging.CRITICAL)
     failures: dict[int, int] = {}
     try:
@@ -35,7 +35,7 @@ def main() -> None:
         failures = {rank: failure.exitcode for rank, failure in ordered}
     except SignalException:
         pass
-    # torchrun's handlers, which raise, are still there, and whoever hears the last line ends this process.
+    # torchrun's signal handlers raise and are still installed. The parent terminates this process after the last line.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print(json.dumps({"failures": failures}), flush=True)  # noqa: T201
 

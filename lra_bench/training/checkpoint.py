@@ -1,4 +1,4 @@
-"""What an interrupted run continues from, and the best weights of a finished one."""
+"""Checkpoints from which an interrupted run resumes, and the best weights of a finished run."""
 
 from __future__ import annotations
 
@@ -27,42 +27,48 @@ from .parallel import ALONE, Group, gather_full, named_once, shard_like
 
 LAST, BEST = "last.pt", "best.safetensors"
 NEXT = "next.safetensors"
-"""Weights that did better than those of the last checkpoint; they become the best with the next one."""
+"""File of weights with a better validation score than ``BEST``; the next checkpoint renames it to ``BEST``."""
 
 ATTEMPT = "attempt"
+"""File that contains the number of the attempt that wrote the folder."""
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """A path to write in place of ``path``; ``Unwritable`` where the checkpoint folder does not take it."""
+    """Yield the path of a temporary file that replaces ``path`` when the context exits.
+
+    Raises ``Unwritable`` if the checkpoint folder cannot be written.
+    """
     try:
-        with replacing(path) as aside:
-            yield aside
+        with replacing(path) as temporary:
+            yield temporary
     except Exception as error:
-        refused = system_error(error)  # torch and safetensors have errors of their own for a full disk
-        if refused is None:
+        cause = system_error(error)  # torch and safetensors raise their own errors if the disk is full
+        if cause is None:
             raise
         raise Unwritable(
-            f"LRA_BENCH_CACHE: the checkpoint {path} {why(refused)}; "
+            f"LRA_BENCH_CACHE: the checkpoint {path} {why(cause)}; "
             "free space there or set LRA_BENCH_CACHE to another folder"
         ) from error
 
 
 def writer(folder: Path) -> AbstractContextManager[Any]:
-    """The right of ranks to write into a checkpoint folder, held until the last of them that writes has ended.
+    """Acquire the lock that ranks hold while they may write to a checkpoint folder.
 
-    They may outlive the process that started them by the time that a step takes.
+    The ranks of a previous attempt can outlive the process that started them by up to one training step.
     """
     return hold(folder.with_name(f"{folder.name}-ranks"), f"{folder}: the ranks of an earlier attempt are ending")
 
 
 @dataclass
 class State:
-    """How far training has come, beside weights and optimizer; everything that a resumed run must know.
+    """Training state that a resumed run needs in addition to weights and optimizer state.
 
-    ``curve`` has one row per step: loss, learning rate, gradient norm, tokens seen. ``validations`` has one per
-    evaluation: step, loss, score. ``best_digest`` names the content of the best weights. ``seconds`` are those already
-    spent, by phase, so that a resumed run reports the time of the whole run.
+    ``step`` is the number of completed steps. ``curve`` has one entry per step: loss, learning rate, gradient norm,
+    tokens seen. ``validations`` has one entry per evaluation: step, loss, score. ``best_digest`` is the checksum of the
+    file with the best weights. ``memory`` is the recurrent memory after the last batch of a stream. ``seconds`` is the
+    time already spent, by phase, and ``timed`` the totals of the timed steps, so that a resumed run reports the
+    time and throughput of the entire run.
     """
 
     step: int = 0
@@ -77,10 +83,11 @@ class State:
 
 
 class Checkpoints:
-    """The checkpoint folder of one cell: ``last.pt`` to continue from, ``best.safetensors`` to test and keep.
+    """The checkpoint folder of one cell: ``last.pt`` to resume from, ``best.safetensors`` to test and keep.
 
-    The best weights are those of the last checkpoint's state at any time: better ones wait for the next. Files hold
-    whole tensors, whatever the ``group`` that trains, and its first rank alone writes them.
+    ``best.safetensors`` always matches the state in ``last.pt``: weights that score better are written to
+    ``next.safetensors`` and renamed at the next checkpoint. Files contain full tensors for every training strategy, and
+    only the first rank of ``group`` writes them. A checkpoint is due every ``every_seconds`` seconds.
     """
 
     def __init__(self, folder: Path, every_seconds: float, group: Group = ALONE) -> None:
@@ -90,18 +97,18 @@ class Checkpoints:
         self._saved = time.monotonic()
 
     def due(self) -> bool:
-        """Whether the last checkpoint is old enough for a new one."""
+        """Return whether ``every_seconds`` have passed since the last checkpoint."""
         return time.monotonic() - self._saved >= self.every_seconds
 
     def save(self, state: State, model: nn.Module, optimizer: Optimizer) -> None:
-        """Write everything that continuing needs."""
+        """Write everything that a resumed run needs, and make pending best weights the best ones."""
         content = {
             "state": {**vars(state), "memory": self.group.join(state.memory)},
             "model": gather_full(model.state_dict()),
             "optimizer": optimizer.state_dict(),
         }
         if self.group.first:
-            # Through a file of Python's: its errors say what the disk objects to, those of torch's own do not.
+            # A Python file object raises OSError with the cause of a write error; torch's own writer does not.
             with writing(self.folder / LAST) as path, path.open("wb") as stream:
                 torch.save(content, stream)
             if (self.folder / NEXT).exists():
@@ -109,7 +116,7 @@ class Checkpoints:
         self._saved = time.monotonic()
 
     def resume(self, model: nn.Module, optimizer: Optimizer) -> State:
-        """The state to continue from, with weights and optimizer loaded; a fresh one where there is none."""
+        """Load weights and optimizer state, and return the training state; without a checkpoint, an initial state."""
         path = self.folder / LAST
         content = self._read(path)
         if content is None:
@@ -120,46 +127,56 @@ class Checkpoints:
         return State(**{**content["state"], "memory": self.group.own(content["state"]["memory"])})
 
     def last_state(self) -> State:
-        """The state of the last checkpoint, which must be there; its weights are not read."""
+        """Return the training state of the last checkpoint, which must exist, without reading its weights."""
         return State(**torch.load(self.folder / LAST, map_location="cpu", weights_only=True, mmap=True)["state"])
 
     def _read(self, path: Path) -> dict[str, Any] | None:
-        """The content of a checkpoint; None, and the files removed, where it is not there or broken."""
-        content, broken = None, ""
+        """Return the content of a checkpoint, None if it does not exist or is damaged.
+
+        If it is damaged on any rank, all files of the checkpoint are removed. Errors of the process or the disk, such
+        as ``MemoryError``, do not prove damage and are raised.
+        """
+        content, damage = None, ""
         if self.group.first:
             sweep(self.folder)
         if path.exists():
             try:
                 if self.group.first:
-                    with ZipFile(path) as archive:  # torch writes checksums, and does not look at them
+                    with ZipFile(path) as archive:  # torch writes checksums but does not verify them
                         if damaged := archive.testzip():
-                            raise BadZipFile(f"{damaged} has another checksum")
+                            raise BadZipFile(f"{damaged} has a wrong checksum")
                 content = torch.load(path, map_location="cpu", weights_only=True)
                 if self.group.first:
-                    self._settle_best(content["state"].get("best_digest", ""))
+                    self._restore_best(content["state"].get("best_digest", ""))
             except Exception as error:
-                # Of this process or its disk, which says nothing of the checkpoint; a wrong place to read from does.
+                # Memory and disk errors do not prove damage. EINVAL does: the file contains an invalid offset.
                 if isinstance(error, OSError | MemoryError) and getattr(error, "errno", None) != errno.EINVAL:
                     raise
-                broken = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else path.name}"
-        if found := next(filter(None, self.group.gather(broken)), ""):
-            say(f"The checkpoint {path} cannot be read ({found}); training starts again from step 0.")
+                damage = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else path.name}"
+        if reason := next(filter(None, self.group.gather(damage)), ""):
+            say(f"The checkpoint {path} cannot be read ({reason}); training starts again from step 0.")
             for name in (LAST, BEST, NEXT):
                 (self.folder / name).unlink(missing_ok=True)
             return None
         return content
 
-    def _settle_best(self, digest: str) -> None:
-        """Let the best weights be those that the checkpoint names; ``ValueError`` where they are not there whole."""
+    def _restore_best(self, digest: str) -> None:
+        """Rename the weights with checksum ``digest`` to ``best.safetensors`` and remove ``next.safetensors``.
+
+        Raises ``ValueError`` if no file has that checksum.
+        """
         if digest:
-            whole_ones = (self.folder / name for name in (BEST, NEXT) if checksum(self.folder / name) == digest)
-            if (best := next(whole_ones, None)) is None:
-                raise ValueError("its best weights are damaged or gone")
+            matching = (self.folder / name for name in (BEST, NEXT) if checksum(self.folder / name) == digest)
+            if (best := next(matching, None)) is None:
+                raise ValueError("its best weights are damaged or missing")
             best.replace(self.folder / BEST)
         (self.folder / NEXT).unlink(missing_ok=True)
 
     def keep_best(self, model: nn.Module) -> str:
-        """Write the weights that did best on validation so far; their digest on the rank that writes, else empty."""
+        """Write the weights as the best so far; return the checksum of the file, on other ranks than the first ``""``.
+
+        All ranks must call it.
+        """
         from safetensors.torch import save_file, save_model
 
         tensors = named_once(model) if self.group.sharded else {}
@@ -173,12 +190,15 @@ class Checkpoints:
             return checksum(path)
 
     def check_best(self) -> None:
-        """Raise ``UserError`` where no best weights are kept."""
+        """Raise ``UserError`` if there are no best weights."""
         if not (self.folder / BEST).exists():
             raise UserError(f"{self.folder / BEST}: no kept checkpoint of this cell; run lra-bench bench for it first")
 
     def load_best(self, model: nn.Module) -> None:
-        """Load the best weights back, from the file; ``UserError`` where there are none."""
+        """Load the best weights into ``model``.
+
+        Raises ``UserError`` if the file does not exist or does not contain the weights of this model.
+        """
         from safetensors import SafetensorError
         from safetensors.torch import load_model
 
@@ -192,22 +212,25 @@ class Checkpoints:
             ) from error
 
     def reset(self, attempt: int) -> None:
-        """Drop what earlier attempts left; what this one left stays, so that it goes on where it was cut short."""
-        mark = self.folder / ATTEMPT
-        if mark.exists() and mark.read_text(encoding="utf-8") == str(attempt):
+        """Remove files of earlier attempts. Files of the same attempt stay, so that it resumes from its checkpoint."""
+        marker = self.folder / ATTEMPT
+        if marker.exists() and marker.read_text(encoding="utf-8") == str(attempt):
             return
         shutil.rmtree(self.folder, ignore_errors=True)
-        with writing(mark) as path:
+        with writing(marker) as path:
             path.write_text(str(attempt), encoding="utf-8")
 
     def ended(self, finished: bool) -> None:
-        """Drop what only continuing needs, once the record is written: all but the best weights if ``finished``."""
+        """Clean up after the record is written: remove all files but the best weights if the run is ``finished``.
+
+        After an unfinished run only the number of the attempt is removed, so that the run can be resumed.
+        """
         for name in (ATTEMPT, LAST, NEXT) if finished else (ATTEMPT,):
             (self.folder / name).unlink(missing_ok=True)
 
 
 def checksum(path: Path) -> str:
-    """A checksum of a file, to find damage and not deceit; empty where there is no such file."""
+    """Return the CRC-32 of a file as hexadecimal digits, ``""`` if there is no file; it does not detect tampering."""
     if not path.exists():
         return ""
     value = 0

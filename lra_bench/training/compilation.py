@@ -1,4 +1,4 @@
-"""A model run through ``torch.compile``; where that fails it runs as it is, and what became of it is known."""
+"""Run a model through ``torch.compile``, with a fallback to eager mode and a report of graphs and graph breaks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ T = TypeVar("T")
 
 
 class Compilation:
-    """``run`` is what to call in place of ``model``: the model, or its compiled form where that is ``requested``.
+    """A model and, if ``requested``, its compiled form.
 
-    A function that breaks the graph is compiled in parts, with what breaks it run as it is. Where compiling fails, the
-    whole model runs as it is from then on, which stderr and ``report`` say. ``backend`` is that of ``torch.compile``.
+    Call the attribute ``run`` in place of ``model``: it is the model itself or its compiled form. Graph breaks are
+    allowed: the code between them is compiled, the code that causes them runs in eager mode. If compilation fails, the
+    entire model runs in eager mode from then on; a message on stderr and ``report`` state the reason. ``backend`` is
+    the backend of ``torch.compile``.
     """
 
     def __init__(self, model: nn.Module, requested: bool, backend: Any = "inductor") -> None:
@@ -32,27 +34,27 @@ class Compilation:
         self.failure = ""
         self.run = model
         if requested:
-            # What an earlier model has left counts toward the number of times that the same code may be compiled.
+            # Compilations of an earlier model would count towards torch's recompilation limit for the same code.
             torch.compiler.reset()
             _clock().listen()
             if "TORCH_LOGS" not in os.environ:
-                logging.getLogger("torch._dynamo").setLevel(logging.ERROR)  # pages on what ``report`` tells
-            # torch looks at gradients of what has none when it goes on after a break.
+                logging.getLogger("torch._dynamo").setLevel(logging.ERROR)  # ``report`` replaces its long logs
+            # torch reads .grad of tensors that are not leaves when it resumes after a graph break.
             warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
-            self.run = _Switch(model, backend, self)
+            self.run = _CompiledUntilFailure(model, backend, self)
         self.begin()
 
     def begin(self) -> None:
-        """Count from here on."""
-        self._began = self._taken = _clock().seconds
+        """Reset the counters and times that ``report`` returns."""
+        self._began = self._popped = _clock().seconds
         if self.requested:
             _counters().clear()
 
-    def guarded(self, work: Callable[[], T], again: Callable[[], object]) -> T:
-        """What ``work``, which calls ``run``, returns.
+    def guarded(self, work: Callable[[], T], undo: Callable[[], object]) -> T:
+        """Return the result of ``work``, which calls ``run``; if it raises, retry once in eager mode.
 
-        Where it fails it is done once more with the model as it is, after ``again`` has undone what was done; what
-        fails then too is the model's own fault, and passes through. So does a want of memory at once.
+        ``undo`` is called before the retry to discard the partial effects of the first call. Exceptions of the retry
+        are errors of the model and are raised. Out-of-memory errors are raised without a retry.
         """
         if not self.requested or self.failure:
             return work()
@@ -61,19 +63,19 @@ class Compilation:
         except (torch.OutOfMemoryError, MemoryError):
             raise
         except Exception as error:
-            self.failure = f"{type(error).__name__}: {_sentence(str(error), 2)}"
-        again()
-        done = work()
-        say(f"torch.compile failed, so the model runs as it is ({self.failure}).")
-        return done
+            self.failure = f"{type(error).__name__}: {_first_lines(str(error), 2)}"
+        undo()
+        result = work()
+        say(f"torch.compile failed, so the model runs in eager mode ({self.failure}).")
+        return result
 
-    def taken_seconds(self) -> float:
-        """Seconds spent on compiling since this was asked last."""
-        before, self._taken = self._taken, _clock().seconds
-        return self._taken - before
+    def pop_seconds(self) -> float:
+        """Return the seconds of compilation since the previous call."""
+        before, self._popped = self._popped, _clock().seconds
+        return self._popped - before
 
     def report(self) -> Compile | None:
-        """What was compiled since ``begin``; None where nothing was to be."""
+        """Return the record's ``compile`` section for the time since ``begin``, None if not ``requested``."""
         if not self.requested:
             return None
         found = _counters()
@@ -81,40 +83,40 @@ class Compilation:
         return Compile(
             used=not self.failure and graphs > 0,
             graphs=graphs,
-            # By place in the code: torch counts a break again each time that it comes upon it.
+            # The number of break locations in the code: torch's counter of breaks counts each time one is reached.
             graph_breaks=len(found["resumes"]),
             uncompiled_functions=frames["total"] - frames["ok"],
             cache_hits=found["aot_autograd"]["autograd_cache_hit"] + found["inductor"]["fxgraph_cache_hit"],
             seconds=_clock().seconds - self._began,
-            reason=self.failure or next((_sentence(reason, 1) for reason in found["graph_break"]), ""),
+            reason=self.failure or next((_first_lines(reason, 1) for reason in found["graph_break"]), ""),
         )
 
 
-class _Switch(nn.Module):
-    """Calls a model in compiled form, until that has failed."""
+class _CompiledUntilFailure(nn.Module):
+    """A module that calls the compiled model until compilation fails, then the eager model."""
 
     def __init__(self, model: nn.Module, backend: Any, compilation: Compilation) -> None:
         super().__init__()
         self.model = model
         self._compilation = compilation
-        # A function and not the module, whose compiled form would be a second module over the same weights.
-        self._compiled = torch.compile(self._plain, backend=backend)
+        # Compile a function: a compiled module would be a second module with the same weights.
+        self._compiled = torch.compile(self._eager, backend=backend)
 
-    def _plain(self, *arguments: Any) -> Any:
+    def _eager(self, *arguments: Any) -> Any:
         return self.model(*arguments)
 
     def forward(self, *arguments: Any) -> Any:
-        return (self._plain if self._compilation.failure else self._compiled)(*arguments)
+        return (self._eager if self._compilation.failure else self._compiled)(*arguments)
 
 
 class _Clock:
-    """Seconds that this process has spent on compiling, by torch's own word of when it begins and ends."""
+    """Seconds of compilation in this process, measured between torch's start and end callbacks."""
 
     def __init__(self) -> None:
         self.seconds, self._began = 0.0, 0.0
 
     def listen(self) -> None:
-        """Be told of what is compiled from now on; a reset of the compiler forgets who is to be told."""
+        """Register the callbacks; needed again after each ``torch.compiler.reset``, which removes them."""
         from torch._dynamo.callback import callback_handler
 
         if self._begin not in callback_handler.start_callbacks:
@@ -130,15 +132,17 @@ class _Clock:
 
 @functools.cache
 def _clock() -> _Clock:
+    """Return the clock of this process."""
     return _Clock()
 
 
 def _counters() -> dict[str, Counter[str]]:
-    """What torch has counted in this process, by kind."""
+    """Return the counters of ``torch._dynamo`` in this process, by category."""
     from torch._dynamo.utils import counters
 
     return counters
 
 
-def _sentence(text: str, lines: int) -> str:
+def _first_lines(text: str, lines: int) -> str:
+    """Return the first ``lines`` lines of ``text``, joined by spaces."""
     return " ".join(line.strip() for line in text.strip().splitlines()[:lines])

@@ -1,4 +1,4 @@
-"""Scores of a model over rows, with what paired tests need of every row."""
+"""Evaluate a model on rows, with the per-row results that paired significance tests need."""
 
 from __future__ import annotations
 
@@ -23,10 +23,13 @@ from .parallel import ALONE, Group
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Score and loss over ``n`` scored targets, and per row: prediction, target, targets correct, loss in nats.
+    """Score and loss over ``n`` scored targets, with arrays (R,) of per-row results.
 
-    ``loss`` is the mean in nats; ``score`` follows the task's metric. ``mean_tokens`` is the mean length of the rows.
-    In language modelling a row is a window, or whatever equal part of the text its figures are summed over.
+    ``loss`` is the mean in nats; ``score`` is the task's metric: accuracy, otherwise bits per scored target.
+    ``mean_tokens`` is the mean length of the rows. Per row, ``prediction`` and ``target`` are classes, or −1 if each
+    token has its own target; ``correct`` is the number of correct targets, ``row_loss`` the sum of the losses in nats,
+    ``scored`` the number of scored targets. In language modelling a row is a window, or another part of the text of
+    fixed size over which results are summed.
     """
 
     score: float
@@ -42,9 +45,10 @@ class Evaluation:
 
 @contextmanager
 def evaluating(model: nn.Module, sharded: bool = False) -> Iterator[None]:
-    """Evaluation mode without gradients; the mode of ``model`` is put back afterwards.
+    """Switch ``model`` to evaluation mode and disable gradients; the previous mode is restored when the context exits.
 
-    What FSDP2 gathers of a ``sharded`` model stays for training, so it must not be made in inference mode.
+    A ``sharded`` model runs under ``no_grad`` instead of ``inference_mode``: tensors that FSDP2 gathers are used again
+    in training and must not be inference tensors.
     """
     was_training = model.training
     model.eval()
@@ -65,23 +69,36 @@ def evaluate(
     places: int | None = None,
     group: Group = ALONE,
 ) -> Evaluation:
-    """Evaluate every row once, in batches that do not depend on how many ranks of ``group`` share them.
+    """Evaluate every row once.
 
-    In language modelling documents are cut into windows of the training length that do not overlap, each read without
-    memory: every token but a document's first is scored once. ``places`` stops after as many scored tokens, or up to a
-    window more.
+    In language modelling documents are cut into windows of the training length that do not overlap, each evaluated
+    without memory: every token except the first of each document is scored once.
+
+    Args:
+        model: The model; it is switched to evaluation mode during the evaluation.
+        rows: The rows of a split.
+        spec: The specification of the task.
+        hardware: The device and precision.
+        batch_size: Rows or windows per batch. Batches do not depend on the number of ranks.
+        description: The label of the progress bar.
+        places: In language modelling, the number of scored tokens after which to stop, rounded up to entire windows;
+            by default all.
+        group: The ranks that share the batches. All ranks must call this function, and each returns the same result.
+
+    Returns:
+        The score and loss, with per-row results.
     """
     language = spec.kind == "language_modeling"
     windows = cut_all(rows.lengths, spec.train_length, places) if language else None
     lengths, unit = (rows.lengths, "rows") if windows is None else (windows.lengths, "windows")
     turns = group.turns(-(-len(lengths) // batch_size))
-    own = sum(min(batch_size, len(lengths) - turn * batch_size) for turn in turns)
+    total = sum(min(batch_size, len(lengths) - turn * batch_size) for turn in turns)
     if windows is None:
         batches = evaluation_batches(rows, batch_size, turns=turns)
     else:
         batches = windows.batches(rows, batch_size, turns)
     gathered: list[tuple[np.ndarray, Tensor]] = []
-    with evaluating(model, group.sharded), bar(own, description, unit=unit) as advance:
+    with evaluating(model, group.sharded), bar(total, description, unit=unit) as advance:
         for indices, batch in batches:
             batch = batch.to(hardware.device)
             with hardware.autocast():
@@ -97,7 +114,10 @@ def evaluate(
 
 
 def target_figures(output: Output, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Of every target, (B,) or (B, N): its loss in nats, 0 where it is not scored, and whether it was predicted."""
+    """Return the loss in nats of every target, (B,) or (B, N), and whether its prediction is correct.
+
+    The loss of a target that is not scored is 0.
+    """
     logits = output.logits.float() if output.logits.dtype.itemsize < 4 else output.logits
     targets = batch.targets
     losses = F.cross_entropy(
@@ -107,7 +127,10 @@ def target_figures(output: Output, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def _row_figures(output: Output, batch: Batch) -> Tensor:
-    """Per row: prediction, target (both −1 where tokens have their own), correct targets, loss sum, scored targets."""
+    """Return figures (5, B): per row prediction, target, correct targets, sum of losses in nats, scored targets.
+
+    Prediction and target are −1 if each token has its own target.
+    """
     losses, correct = target_figures(output, batch)
     targets, scored = batch.targets, batch.targets != NOT_SCORED
     if targets.dim() == 1:
@@ -119,10 +142,10 @@ def _row_figures(output: Output, batch: Batch) -> Tensor:
 
 
 def summarise(figures: np.ndarray, spec: TaskSpec, mean_tokens: float) -> Evaluation:
-    """The evaluation of (5, R) figures: per row prediction, target, correct targets, loss sum and scored targets."""
+    """Compute the evaluation of figures (5, R): prediction, target, correct targets, sum of losses, scored targets."""
     prediction, target, correct, losses, scored = figures
     n = int(scored.sum())
-    # Summed in row order, so that the figure does not depend on how rows were batched.
+    # Sum in row order, so that the result does not depend on the batches.
     loss = float(losses.sum() / n)
     score = float(correct.sum() / n) if spec.metric == "accuracy" else loss / math.log(2)
     return Evaluation(

@@ -1,4 +1,4 @@
-"""The training loop. It reads from top to bottom, and a resumed run equals an uninterrupted one."""
+"""The training loop. A resumed run gives the same result as an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ ORDERS = ("shuffled", "stream")
 
 @dataclass(frozen=True)
 class Fit:
-    """What training leaves beside the weights: its state and the figures of the record's ``training`` section."""
+    """The result of training besides the weights: its state and the values of the record's ``training`` section."""
 
     state: State
     figures: dict[str, Any]
 
 
 def seed_everything(seed: int, step: int, rank: int = 0) -> None:
-    """Seed every random draw of one step, so that no generator state need be saved.
+    """Seed torch's generators for one step, so that checkpoints need not store generator states.
 
-    The three numbers are hashed: seeds of neighbouring steps would share streams otherwise.
+    The three numbers are hashed into one seed, because neighbouring seeds could give correlated random numbers.
     """
     digest = hashlib.blake2b(f"{seed}/{step}/{rank}".encode(), digest_size=8).digest()
     number = int.from_bytes(digest, "little") >> 1
@@ -55,14 +55,17 @@ def seed_everything(seed: int, step: int, rank: int = 0) -> None:
 
 
 def training_batches(rows: Rows, train: Train, seed: int) -> Callable[[int], Batch]:
-    """Batches by step, in the order that ``train.order`` names."""
+    """Return a function from the step to its training batch, in the order ``train.order``.
+
+    Raises ``UserError`` if the order is unknown or does not suit the task.
+    """
     if train.order not in ORDERS:
         raise UserError(f"train.order={train.order}: choose {' or '.join(ORDERS)}")
     window = train.window or rows.spec.train_length
     if rows.spec.kind == "language_modeling" and train.order == "stream":
         return StreamBatches(rows, train.batch_size, window, seed)
     if train.order == "stream":
-        raise UserError(f"train.order=stream: {rows.spec.name} models no language; set train.order=shuffled")
+        raise UserError(f"train.order=stream: {rows.spec.name} is not language modelling; set train.order=shuffled")
     if rows.spec.kind == "language_modeling" and int(rows.lengths.max()) > window:
         return RandomWindows(rows, train.batch_size, window, seed)
     return ShuffledBatches(rows, train.batch_size, seed)
@@ -78,10 +81,27 @@ def train(
     log: Callable[[int, dict[str, float]], None],
     group: Group = ALONE,
 ) -> Fit:
-    """Train ``model`` on ``rows["train"]`` by ``config.train``, keeping the weights best on ``rows["validation"]``.
+    """Train ``model`` on ``rows["train"]`` and keep the weights with the best score on ``rows["validation"]``.
 
-    ``log(step, values)`` hears of every evaluation. Raises ``Diverged`` on a loss that is not finite. In a ``group``
-    each rank calls it with the same, and does its share of every batch; steps and what they lead to are the same.
+    Training resumes from the last checkpoint, if there is one.
+
+    Args:
+        model: The model, on the device.
+        rows: The rows of the splits ``train`` and ``validation``.
+        spec: The specification of the task.
+        config: The configuration of the cell; ``config.train`` is the recipe.
+        hardware: The device, precision and size of micro-batches.
+        checkpoints: The checkpoint folder.
+        log: Called as ``log(step, values)`` after every evaluation.
+        group: The ranks that train together. Each rank calls this function with the same arguments and processes its
+            part of every batch; the result is the same on all ranks.
+
+    Returns:
+        The final training state and the values of the record's ``training`` section.
+
+    Raises:
+        Diverged: If a loss, or without a gradient scaler a gradient norm, is not finite.
+        Stopped: If the process was interrupted; a checkpoint has been written.
     """
     recipe, seed = config.train, config.seed
     batches = training_batches(rows["train"], recipe, seed)
@@ -90,7 +110,7 @@ def train(
     optimizer = Optimizer(model, recipe, hardware)
     state = checkpoints.resume(model, optimizer)
     state.memory = tree_map_only(Tensor, lambda tensor: tensor.to(hardware.device), state.memory)
-    meter = Meter(state, optimizer, hardware, group, compilation.taken_seconds)
+    meter = Meter(state, optimizer, hardware, group, compilation.pop_seconds)
     stepped = stepped_modules(model)
 
     model.train()
@@ -124,7 +144,7 @@ def train(
             if stopped:
                 raise Stopped
     if interrupted() and not group.connected:
-        # It came while the last checkpoint was written. Of a group, the process that listens to it raises.
+        # The interrupt arrived while the last checkpoint was written. For a group, the parent process raises instead.
         raise Stopped
     return Fit(state, {**meter.figures(), "compile": compilation.report(), **_outcome(model, state)})
 
@@ -137,14 +157,24 @@ def forward_backward(
     memory: Any = None,
     group: Group = ALONE,
 ) -> tuple[Tensor, Any, dict[str, dict[str, Tensor]]]:
-    """Forward and backward over the batch in micro-batches: its loss, the memory after it, summed statistics.
+    """Run the forward and backward passes of a batch, in micro-batches; gradients are accumulated in the parameters.
 
-    Only rows of a stream, which say where documents begin, are read with the ``memory`` of the batch before. A rank of
-    a ``group`` reads its own rows: loss and memory are theirs, gradients and statistics those of all rows.
+    Args:
+        model: The model to call.
+        batch: The batch of all ranks.
+        optimizer: The optimizer, which scales the loss if the precision is fp16.
+        hardware: The device, precision and size of micro-batches.
+        memory: The memory after the previous batch: a pytree of tensors, batch first. It is used only by batches of a
+            stream, which have the entry ``reset`` in ``extra``, and set to zero in rows that begin a document.
+        group: The ranks that share the batch. Each rank processes its own rows.
+
+    Returns:
+        The loss as a scalar tensor, the memory after the batch, and the statistics of modules summed over
+        micro-batches. Loss and memory are those of the rank's rows; gradients and statistics are those of all rows.
     """
     parts = micro_batches(batch.size, hardware.micro_batch, group.rank, group.world)
     begin, end = parts[0][0], parts[-1][1]
-    whole_batch = batch
+    full_batch = batch
     batch = (batch if end - begin == batch.size else batch.rows(begin, end)).to(hardware.device)
     if "reset" not in batch.extra:
         memory = None
@@ -152,16 +182,16 @@ def forward_backward(
     if group.world == len(parts) == 1:
         loss, memory, reported = _micro_step(model, batch, optimizer, hardware, memory)
         return loss, memory, {name: dict(values) for name, values in reported.items()}
-    scored = scored_targets(whole_batch).clamp(min=1).to(hardware.device, non_blocking=True)
+    scored = scored_targets(full_batch).clamp(min=1).to(hardware.device, non_blocking=True)
     losses: list[Tensor] = []
     memories: list[Any] = []
     statistics: dict[str, dict[str, Tensor]] = {}
     for start, stop in parts:
         part = batch.rows(start - begin, stop - begin)
-        own = tree_map_only(Tensor, lambda tensor: tensor[start - begin : stop - begin], memory)  # noqa: B023
-        share = part.size / whole_batch.size
+        part_memory = tree_map_only(Tensor, lambda tensor: tensor[start - begin : stop - begin], memory)  # noqa: B023
+        share = part.size / full_batch.size
         with group.reducing(model, last=stop == end):
-            loss, after, reported = _micro_step(model, part, optimizer, hardware, own, scored, share, group)
+            loss, after, reported = _micro_step(model, part, optimizer, hardware, part_memory, scored, share, group)
         losses.append(loss)
         memories.append(after)
         for name, values in reported.items():
@@ -182,6 +212,7 @@ def _micro_step(
     share: float = 1.0,
     group: Group = ALONE,
 ) -> tuple[Tensor, Any, Mapping[str, Mapping[str, Tensor]]]:
+    """Run the forward and backward passes of one micro-batch; return its loss, memory and statistics, all detached."""
     with hardware.autocast():
         output: Output = model(batch, memory)
     loss = objective(output, batch, scored, share)
@@ -191,23 +222,23 @@ def _micro_step(
 
 
 def _reset_step(optimizer: Optimizer, seed: int, step: int, rank: int) -> None:
-    """Be as before the forward pass of ``step``."""
+    """Clear the gradients and restore the generators, as before the forward pass of ``step``."""
     optimizer.clear()
     seed_everything(seed, step, rank)
 
 
 def _reset_rows(tensor: Tensor, reset: Tensor) -> Tensor:
-    """``tensor`` with zeros, which are the empty memory, in the rows that begin a new document."""
+    """Return ``tensor`` (B, ...) with zeros, the initial memory, in the rows (B,) that begin a new document."""
     return tensor.masked_fill(reset.view(-1, *[1] * (tensor.dim() - 1)), 0)
 
 
 def stepped_modules(model: nn.Module) -> list[Stepped]:
-    """The modules of ``model`` whose buffers change between steps."""
+    """Return the modules of ``model`` that update their buffers after each step."""
     return [module for module in model.modules() if isinstance(module, Stepped)]
 
 
 def after_step(modules: Sequence[Stepped], step: int, statistics: Mapping[str, Mapping[str, Tensor]]) -> None:
-    """Let modules change their buffers, outside forward and without gradient."""
+    """Call ``after_step`` of each module, with the statistics that it reported, without gradients."""
     with torch.no_grad():
         for module in modules:
             module.after_step(step, statistics.get(str(getattr(module, "statistics_name", "")), {}))
@@ -223,7 +254,7 @@ def _validate_and_save_best(
     state: State,
     group: Group,
 ) -> None:
-    """Evaluate on validation and keep the weights if they are the best so far; the earlier of two equals stays."""
+    """Evaluate on the validation split and keep the weights if their score is better than all before."""
     batch_size, places = config.measure.evaluation_batch_size, config.train.validation_tokens
     result = evaluate(model, rows, spec, hardware, batch_size, "Validation", places, group)
     state.validations.append((state.step, result.loss, result.score))
@@ -234,11 +265,13 @@ def _validate_and_save_best(
 
 
 def _latest_validation(state: State) -> dict[str, float]:
+    """Return loss and score of the latest validation, for logging."""
     _, loss, score = state.validations[-1]
     return {"validation_loss": loss, "validation_score": score}
 
 
 def _outcome(model: nn.Module, state: State) -> dict[str, Any]:
+    """Return the record's values for the steps done and the SHA-256 of the final weights."""
     digest = hashlib.sha256()
     for name, tensor in sorted(gather_full(model.state_dict()).items()):
         digest.update(name.encode())

@@ -1,4 +1,4 @@
-"""What training minimises, for every kind of task."""
+"""The training loss, for every kind of task."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from lra_bench.contracts import NOT_SCORED, Batch, Output
 
 
 def scored_targets(batch: Batch) -> Tensor:
-    """How many targets of the batch are scored, as a scalar tensor on its device."""
+    """Return the number of scored targets of the batch, as a scalar tensor on its device."""
     return (batch.targets != NOT_SCORED).sum()
 
 
 def objective(output: Output, batch: Batch, scored: Tensor | int | None = None, share: float = 1.0) -> Tensor:
-    """Mean cross-entropy over scored targets plus the auxiliary losses, a scalar.
+    """Compute the mean cross-entropy over scored targets plus the auxiliary losses, a scalar.
 
-    For a micro-batch, ``scored`` is the count of the whole batch and ``share`` the micro-batch's part of its rows,
-    so that the losses of all micro-batches add up to the loss of the batch.
+    For a micro-batch, ``scored`` is the number of scored targets of the full batch and ``share`` the micro-batch's
+    fraction of its rows, so that the losses of all micro-batches add up to the loss of the batch.
     """
     total = scored if scored is not None else scored_targets(batch).clamp(min=1)
     logits = output.logits.float() if output.logits.dtype.itemsize < 4 else output.logits

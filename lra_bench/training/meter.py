@@ -1,4 +1,4 @@
-"""Losses and times of a training run, gathered without waiting for the device."""
+"""Record losses and times of a training run without synchronising with the device at every step."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ CHECK_EVERY_STEPS = 25
 
 
 class Diverged(Exception):
-    """The loss or a gradient became infinite or not a number."""
+    """Raised when the loss or a gradient norm is infinite or NaN."""
 
 
 class Meter:
-    """Losses and times of a run, gathered without waiting for the device except where figures are looked at.
+    """Losses and times of a training run.
 
-    Seconds of evaluation, checkpoints, the first steps and ``compiling`` (those spent so since it was asked last) are
-    kept apart from those of training. Losses are those of
-    a rank's share and are summed over the ``group``; rows and tokens are those of the whole batch.
+    Losses stay on the device and are copied to the host every ``CHECK_EVERY_STEPS`` steps, before evaluations and
+    before checkpoints. Each rank adds the loss of its rows; losses are summed over the ``group``. Rows and tokens are
+    those of the full batch. The first ``WARMUP_STEPS`` steps do not count for the throughput. Times of evaluations,
+    checkpoints and compilation do not count as training; ``compile_seconds`` returns the seconds of compilation since
+    its previous call.
     """
 
     def __init__(
@@ -40,12 +42,12 @@ class Meter:
         optimizer: Optimizer,
         hardware: Hardware,
         group: Group = ALONE,
-        compiling: Callable[[], float] = float,
+        compile_seconds: Callable[[], float] = float,
     ) -> None:
         self.state, self.optimizer, self.hardware, self.group = state, optimizer, hardware, group
-        self.compiling = compiling
+        self.compile_seconds = compile_seconds
         self.pending: list[tuple[int, int]] = []
-        # One place for all: scalars kept alive one by one would cut up the memory that steps take and give back.
+        # One tensor for all steps: individual scalars that stay alive would fragment the allocator's memory.
         self.figures_pending = torch.zeros(CHECK_EVERY_STEPS, 2, dtype=torch.float64, device=hardware.device)
         self.tokens = state.curve[-1][3] if state.curve else 0
         self.steps_here = 0
@@ -54,14 +56,14 @@ class Meter:
         self.window = {"steps": 0.0, "rows": 0.0, "tokens": 0.0, "padded_tokens": 0.0}
 
     def wait(self, batches: Callable[[int], Batch], step: int) -> Batch:
-        """The batch of ``step``, counting the time it takes to come."""
+        """Return the batch of ``step`` and add the time spent waiting for it."""
         began = time.perf_counter()
         batch = batches(step)
         self.waited += time.perf_counter() - began
         return batch
 
     def update(self, step: int, loss: Tensor, norm: Tensor, batch: Batch) -> None:
-        """Take note of a step; figures stay on the device until ``check``."""
+        """Record a step; its loss and gradient norm stay on the device until ``check``."""
         real = int(batch.lengths.sum())
         self.tokens += real
         torch.stack((loss.double(), norm.double()), out=self.figures_pending[len(self.pending)])
@@ -77,7 +79,10 @@ class Meter:
             self.check()
 
     def check(self) -> None:
-        """Bring pending figures to the host, once for all; ``Diverged`` where one is not finite."""
+        """Copy all pending losses and norms to the host in one transfer and append them to the curve.
+
+        Raises ``Diverged`` if a loss is not finite, or a gradient norm without a gradient scaler.
+        """
         if not self.pending:
             return
         losses, norms = self.figures_pending[: len(self.pending)].unbind(1)
@@ -85,7 +90,7 @@ class Meter:
         for (step, tokens), (loss, norm) in zip(self.pending, values, strict=True):
             if not math.isfinite(loss):
                 raise Diverged(f"the loss became {loss} at step {step + 1}")
-            # In fp16 a gradient may overflow: the scaler skips that step.
+            # A gradient may overflow in fp16; the gradient scaler skips that step.
             if not (math.isfinite(norm) or self.optimizer.scaler.is_enabled()):
                 raise Diverged(f"the gradient became {norm} at step {step + 1}")
             rate = self.optimizer.train.lr * self.optimizer.factor(step)
@@ -93,17 +98,18 @@ class Meter:
         self.pending.clear()
 
     def latest(self) -> dict[str, float]:
-        """The newest row of the curve, by name."""
+        """Return the last entry of the curve, by name."""
         loss, rate, norm, tokens = self.state.curve[-1]
         return {"train_loss": loss, "learning_rate": rate, "gradient_norm": norm, "tokens_seen": tokens}
 
     def phase(self, name: str) -> _Phase:
-        """A context whose seconds count as ``name`` and not as training."""
+        """Return a context manager that counts its time as phase ``name`` and not as training."""
         return _Phase(self, name)
 
     def _close_window(self, counted: bool = True) -> None:
+        """Add the time since the last mark to the training time, and if ``counted`` to the throughput as well."""
         self.hardware.synchronize()
-        compiling, spent = self.compiling(), self.state.seconds
+        compiling, spent = self.compile_seconds(), self.state.seconds
         seconds = time.perf_counter() - self.mark - compiling
         counted = counted and self.steps_here > WARMUP_STEPS
         if counted:
@@ -117,7 +123,7 @@ class Meter:
         self.mark = time.perf_counter()
 
     def figures(self) -> dict[str, Any]:
-        """Throughput and times for the record; None where too few steps were timed."""
+        """Return throughput and times for the record; a throughput is None if too few steps were timed."""
         self._close_window()
         timed, spent = self.state.timed, self.state.seconds
         seconds = timed.get("seconds", 0.0)
@@ -138,7 +144,7 @@ class Meter:
         }
 
     def _gradients(self) -> dict[str, float | None]:
-        """The last learning rate, and the norms of the gradients before clipping; None where no step was made."""
+        """Return the last learning rate and statistics of the gradient norms before clipping, None without steps."""
         curve, clip = self.state.curve, self.optimizer.train.clip
         norms = [norm for _, _, norm, _ in curve]
         clipped = sum(norm > clip for norm in norms) if clip else 0
@@ -151,6 +157,8 @@ class Meter:
 
 
 class _Phase:
+    """Context manager that adds its duration to a phase of the meter."""
+
     def __init__(self, meter: Meter, name: str) -> None:
         self.meter, self.name = meter, name
 

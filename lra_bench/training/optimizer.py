@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch._dynamo  # otherwise torch.optim imports its 70 MiB while the memory of training is measured
+import torch._dynamo  # otherwise torch.optim imports it (70 MiB) while the memory of training is measured
 from torch import Tensor, nn
 
 from lra_bench.config.optimization import OPTIMIZERS, SCHEDULES
@@ -20,11 +20,12 @@ from .parallel import gather_full, shard_like
 def parameter_groups(
     model: nn.Module, lr: float, weight_decay: float, state_lr: float | None = None
 ) -> list[dict[str, Any]]:
-    """Groups of equal learning rate and weight decay.
+    """Return the parameter groups of ``model``: parameters with equal learning rate and weight decay form a group.
 
-    Biases, norm scales and embeddings do not decay. A module's ``optimizer_hints`` (parameter name to ``lr``, or to
-    ``max_lr``, which only lowers the rate, and ``weight_decay``) come before that rule; ``state_lr`` is in place of
-    every ``max_lr``.
+    ``weight_decay`` applies to parameters of at least two dimensions that are not embeddings; biases, norm scales and
+    embeddings are not decayed. A module overrides these defaults by its attribute ``optimizer_hints``, a mapping from
+    parameter names to ``lr``, ``max_lr`` (an upper bound on ``lr``) and ``weight_decay``. ``state_lr``, if given,
+    replaces every ``max_lr``.
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     seen: set[int] = set()
@@ -47,9 +48,9 @@ def parameter_groups(
 
 
 class Optimizer:
-    """One optimizer step: unscale, clip, schedule, update, clear gradients.
+    """The optimizer, gradient clipping and learning-rate schedule of the recipe ``config.train``.
 
-    Built from ``config.train``; fp16 scales the loss, everything else does not.
+    The loss is scaled if the precision is fp16, and not otherwise.
     """
 
     def __init__(self, model: nn.Module, train: Train, hardware: Hardware) -> None:
@@ -60,11 +61,14 @@ class Optimizer:
         self.scaler = torch.amp.GradScaler(hardware.device.type, enabled=hardware.precision == "fp16")
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradients of ``loss``."""
+        """Run the backward pass of ``loss``, scaled if the precision is fp16; gradients accumulate."""
         self.scaler.scale(loss).backward()
 
     def step(self, step: int) -> Tensor:
-        """Apply the gathered gradients as step ``step`` and clear them; the norm before clipping, a scalar tensor."""
+        """Unscale and clip the gradients, update the parameters at the rate of step ``step``, clear the gradients.
+
+        Returns the gradient norm before clipping, a scalar tensor.
+        """
         self.scaler.unscale_(self.wrapped)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.train.clip or math.inf)
         factor = self.factor(step)
@@ -76,27 +80,26 @@ class Optimizer:
         return gather_full(norm)
 
     def clear(self) -> None:
-        """Forget the gathered gradients."""
+        """Clear the gradients."""
         self.wrapped.zero_grad(set_to_none=True)
 
     def factor(self, step: int) -> float:
-        """The schedule's factor at ``step``."""
+        """Return the factor by which the schedule multiplies the peak learning rate at ``step``."""
         return SCHEDULES[self.train.schedule](step, self.train.steps, self.train.warmup_steps)
 
     def state_dict(self) -> dict[str, Any]:
-        """State for a checkpoint, its tensors whole."""
+        """Return the state of optimizer and gradient scaler for a checkpoint, with full tensors."""
         return {self.train.optimizer: gather_full(self.wrapped.state_dict()), "scaler": self.scaler.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take up a checkpoint's state."""
+        """Load the state of a checkpoint, in which tensors are full, and shard it like the parameters."""
         saved = state[self.train.optimizer]
         numbers = [number for group in saved["param_groups"] for number in group["params"]]
         own = [parameter for group in self.wrapped.param_groups for parameter in group["params"]]
-        # Checkpoints hold whole tensors, whatever is sharded here.
-        cut = {
+        sharded = {
             number: {name: shard_like(value, parameter) for name, value in saved["state"][number].items()}
             for number, parameter in zip(numbers, own, strict=True)
             if number in saved["state"]
         }
-        self.wrapped.load_state_dict({**saved, "state": cut})
+        self.wrapped.load_state_dict({**saved, "state": sharded})
         self.scaler.load_state_dict(state["scaler"])

@@ -1,7 +1,8 @@
-"""What the processes that train one model share: rows, sums, weights, and when to stop.
+"""Training of one model by several processes: collective operations and the distribution of rows and weights.
 
-A model is wrapped by torch's own DDP or FSDP2. Losses are sums over a rank's rows divided by the count of the whole
-batch, so sums over ranks are those of one process; DDP and FSDP2 take means, hence the factor ``world`` in ``scaled``.
+A model is wrapped by torch's DDP or FSDP2. The loss of a rank is a sum over its rows divided by the count of the full
+batch, so the sum over ranks equals the loss of a single process. DDP and FSDP2 average gradients over ranks, hence the
+factor ``world`` in ``scaled``.
 """
 
 from __future__ import annotations
@@ -25,17 +26,21 @@ Statistics = dict[str, dict[str, Tensor]]
 
 
 def share(count: int, part: int, parts: int) -> tuple[int, int]:
-    """Where the ``part``-th of ``parts`` nearly equal shares of ``count`` begins and ends; the first are larger."""
+    """Return start and end of part ``part`` when ``count`` items are split into ``parts`` nearly equal parts.
+
+    Sizes differ by at most one; the first parts are the larger ones.
+    """
     least, more = divmod(count, parts)
     start = part * least + min(part, more)
     return start, start + least + (part < more)
 
 
 def micro_batches(size: int, cap: int | None, rank: int = 0, world: int = 1) -> list[tuple[int, int]]:
-    """A rank's rows of a batch in parts of at most ``cap``, as many parts on every rank.
+    """Split a rank's rows of a batch of ``size`` rows into micro-batches of at most ``cap`` rows.
 
-    FSDP gathers weights at each part, so a rank must not have one less; where ``cap`` is 1 and shares are uneven it
-    does have.
+    Returns start and end of each. Every rank has the same number of micro-batches, because FSDP2 gathers weights in
+    each of them. The exception is a rank with fewer rows than micro-batches, for example with ``cap`` 1 and uneven
+    shares.
     """
     start, stop = share(size, rank, world)
     largest = -(-size // world)
@@ -45,10 +50,11 @@ def micro_batches(size: int, cap: int | None, rank: int = 0, world: int = 1) -> 
 
 @dataclass(frozen=True)
 class Group:
-    """The processes that train one model, seen from ``rank`` of ``world``; by default one that is alone.
+    """The processes that train one model, from the view of ``rank`` out of ``world``; by default a single process.
 
-    ``sharded`` tells FSDP2, where weights are spread over ranks, from DDP, where each has all. What is called on one
-    rank must be called on all, but for ``first``, ``scaled``, ``turns`` and ``own``.
+    ``connected`` is whether a process group is initialised. ``sharded`` is true for FSDP2, which distributes weights
+    over ranks, and false for DDP, which replicates them. All methods but ``first``, ``scaled``, ``turns`` and ``own``
+    are collective: all ranks must call them.
     """
 
     rank: int = 0
@@ -58,26 +64,29 @@ class Group:
 
     @property
     def first(self) -> bool:
-        """Whether this rank is the one that writes."""
+        """Whether this is rank 0, the only rank that writes files."""
         return self.rank == 0
 
     def wrap(self, model: nn.Module, run: nn.Module) -> nn.Module:
-        """What to call in training in place of ``run``, which calls ``model``; FSDP2 replaces its weights by shards."""
+        """Return the module to call in training in place of ``run``, which calls ``model``.
+
+        DDP wraps ``run``. FSDP2 replaces the weights of ``model`` by shards in place.
+        """
         if self.sharded:
             shard(model)
         if not self.connected or self.sharded:
             return run
-        # Buffers change between steps alone and alike on all ranks. Looking for parameters without a gradient keeps
-        # the order of sums fixed too, so that a resumed run adds up as the uninterrupted one did.
+        # Buffers change only between steps and identically on all ranks, so they need no broadcast.
+        # find_unused_parameters also fixes the order of sums, so that a resumed run gives the same sums.
         with warnings.catch_warnings():
-            # Newer releases have another name for broadcast_buffers, which older ones do not know.
+            # Newer releases of torch rename broadcast_buffers; older ones have only this name.
             warnings.simplefilter("ignore", FutureWarning)
             return nn.parallel.DistributedDataParallel(
-                _Memoryless(run), broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True
+                _DetachedMemory(run), broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True
             )
 
     def reducing(self, run: nn.Module, last: bool) -> AbstractContextManager[Any]:
-        """The context of a micro-batch: gradients are summed over ranks with those of the ``last`` alone."""
+        """Return the context manager of a micro-batch; gradients are summed over ranks only in the ``last`` one."""
         if self.sharded:
             sharded = next(module for module in run.modules() if hasattr(module, "set_requires_gradient_sync"))
             sharded.set_requires_gradient_sync(last)  # type: ignore[operator]
@@ -86,20 +95,21 @@ class Group:
         return nullcontext()
 
     def scaled(self, loss: Tensor) -> Tensor:
-        """The loss whose gradients, averaged over ranks, are the sum of those of ``loss``."""
+        """Scale ``loss`` such that the average of its gradients over ranks is the sum of those of ``loss``."""
         return loss * self.world if self.world > 1 else loss
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """``tensor``, of any shape, summed over ranks."""
+        """Return the sum of ``tensor``, of any shape, over ranks."""
         if self.connected:
             tensor = tensor.clone()
             dist.all_reduce(tensor)
         return tensor
 
     def sum_in_order(self, tensor: Tensor) -> Tensor:
-        """``tensor``, of any shape, summed over ranks by their order.
+        """Return the sum of ``tensor``, of any shape, over ranks, added in the order of ranks.
 
-        In ``sum`` the order depends on where in the tensor a number stands, which is not the same after a resumption.
+        In ``sum`` the order of additions depends on the index of a number in the tensor, which can differ in a resumed
+        run.
         """
         if not self.connected:
             return tensor
@@ -110,23 +120,23 @@ class Group:
         return parts[0]
 
     def sum_statistics(self, statistics: Statistics) -> Statistics:
-        """Statistics of modules summed over ranks, each of which must report the same."""
+        """Return the statistics of modules summed over ranks; all ranks must report the same names."""
         return {
             name: {key: self.sum(value) for key, value in sorted(values.items())}
             for name, values in sorted(statistics.items())
         }
 
     def any(self, *flags: bool) -> tuple[bool, ...]:
-        """Each flag, true where it is on any rank."""
+        """Return for each flag whether it is true on any rank."""
         if not self.connected:
             return flags
-        # On the host, so that a device that still computes is not waited for.
+        # On the host, to avoid a synchronisation with the device.
         raised = torch.tensor(flags, dtype=torch.uint8)
         dist.all_reduce(raised, dist.ReduceOp.MAX)
         return tuple(map(bool, raised.tolist()))
 
     def gather(self, value: T) -> list[T]:
-        """The picklable ``value`` of every rank, by rank."""
+        """Return the values of all ranks, in the order of ranks; ``value`` must be picklable."""
         if not self.connected:
             return [value]
         found: list[Any] = [None] * self.world
@@ -134,18 +144,19 @@ class Group:
         return found
 
     def turns(self, count: int) -> list[int]:
-        """Which of ``count`` batches this rank evaluates: as many on every rank, so that FSDP2 can gather weights.
+        """Return the indices of the batches, out of ``count``, that this rank evaluates.
 
-        Ranks without a batch left do the last one again.
+        Every rank evaluates the same number of batches, because FSDP2 gathers weights in each of them. Ranks without a
+        batch of their own repeat the last one.
         """
         return [min(first + self.rank, count - 1) for first in range(0, count, self.world)]
 
     def own(self, memory: Any) -> Any:
-        """The rows of this rank of a pytree of tensors, batch first."""
+        """Return the rows of this rank of a pytree of tensors, batch first."""
         return tree_map_only(Tensor, lambda tensor: tensor[slice(*share(len(tensor), self.rank, self.world))], memory)
 
     def join(self, memory: Any) -> Any:
-        """The rows of all ranks in a pytree of tensors, batch first, on the host; the inverse of ``own``."""
+        """Concatenate all ranks' rows of a pytree of tensors, batch first, on the host; the inverse of ``own``."""
         if not self.connected or memory is None:
             return memory
         return tree_map(lambda *parts: torch.cat(parts), *self.gather(tree_map(lambda each: each.cpu(), memory)))
@@ -154,8 +165,11 @@ class Group:
 ALONE = Group()
 
 
-class _Memoryless(nn.Module):
-    """A model whose memory carries no gradient: what leads to the memory alone has none, and DDP would wait for it."""
+class _DetachedMemory(nn.Module):
+    """A model whose memory is detached.
+
+    Parameters that contribute to the memory alone receive no gradient, and DDP would wait for their gradients.
+    """
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -167,9 +181,10 @@ class _Memoryless(nn.Module):
 
 
 def shard(model: nn.Module) -> None:
-    """Spread the weights of ``model`` over all ranks: its ``shards`` each by itself, where it has any, then the rest.
+    """Shard the weights of ``model`` over all ranks, in place.
 
-    Raises ``UserError`` where a weight cannot be cut.
+    Each module of ``model.shards`` that shares no weight with others is sharded separately, then the rest. Raises
+    ``UserError`` if a parameter has no dimension.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -177,12 +192,12 @@ def shard(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         if not parameter.dim():
             raise UserError(
-                f"hardware.strategy=fsdp: the parameter {name} is a single number without a dimension to cut; give it "
+                f"hardware.strategy=fsdp: the parameter {name} is a scalar and cannot be sharded; give it "
                 "the shape (1,) or set hardware.strategy=ddp"
             )
-        # Initialisers leave transposed matrices behind, which FSDP2 refuses.
+        # Some initialisers leave transposed matrices; FSDP2 requires contiguous parameters.
         parameter.data = parameter.data.contiguous()
-    # Blocks may end in a view of their sum; nothing changes it in place.
+    # The output of a block may be a view, of which FSDP2 warns; it is not modified in place.
     warnings.filterwarnings("ignore", "FSDP2-wrapped module")
     mesh = init_device_mesh(next(model.parameters()).device.type, (dist.get_world_size(),))
     for part in separable(model, getattr(model, "shards", ())):
@@ -191,13 +206,13 @@ def shard(model: nn.Module) -> None:
 
 
 def separable(model: nn.Module, parts: Iterable[nn.Module]) -> list[nn.Module]:
-    """Those of ``parts`` that share no weight with the rest of ``model``."""
+    """Return the modules of ``parts`` that share no parameter with the rest of ``model``."""
     uses = _uses(model)
     return [part for part in parts if all(uses[each] == count for each, count in _uses(part).items())]
 
 
 def _uses(module: nn.Module) -> dict[nn.Parameter, int]:
-    """In how many places each parameter stands."""
+    """Return the number of occurrences of each parameter in ``module``."""
     uses: dict[nn.Parameter, int] = {}
     for _, parameter in module.named_parameters(remove_duplicate=False):
         uses[parameter] = uses.get(parameter, 0) + 1
@@ -205,27 +220,27 @@ def _uses(module: nn.Module) -> dict[nn.Parameter, int]:
 
 
 def gather_full(tree: Any) -> Any:
-    """A pytree whose sharded tensors are whole; all ranks must ask at once."""
+    """Return a pytree with its sharded tensors gathered to full tensors; all ranks must call it."""
     return tree_map_only(Tensor, lambda tensor: tensor.full_tensor() if _sharded(tensor) else tensor, tree)
 
 
-def shard_like(tensor: Any, mine: Tensor) -> Any:
-    """The part of a whole ``tensor`` that this rank has of ``mine``, where that is sharded and of the same shape."""
-    if not _sharded(mine) or tensor.shape != mine.shape:
+def shard_like(tensor: Any, like: Tensor) -> Any:
+    """Shard a full ``tensor`` as ``like`` is sharded; return it unchanged if ``like`` is not, or the shapes differ."""
+    if not _sharded(like) or tensor.shape != like.shape:
         return tensor
     from torch.distributed.tensor import DTensor, distribute_tensor
 
-    mine = cast(DTensor, mine)
-    return distribute_tensor(tensor.to(mine.device), mine.device_mesh, mine.placements)
+    like = cast(DTensor, like)
+    return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements)
 
 
 def _sharded(tensor: Tensor) -> bool:
-    """Whether it is a DTensor, found without importing what training in one process needs not."""
+    """Return whether it is a DTensor, without importing modules that training in a single process does not need."""
     return hasattr(tensor, "full_tensor")
 
 
 def named_once(model: nn.Module) -> Mapping[str, Tensor]:
-    """The saved tensors of ``model``, whole, each under one name although modules may share it."""
+    """Return the tensors of the state dictionary of ``model``, gathered; a shared tensor has one name only."""
     state = model.state_dict(keep_vars=True)
     once = {id(tensor): name for name, tensor in reversed(state.items())}
     return {name: gather_full(state[name].detach()) for name in once.values()}

@@ -1,7 +1,7 @@
 """One of the processes that train a cell together: ``python -m lra_bench.training.rank REQUEST``, under torchrun.
 
-Trains and writes checkpoints, no more. What there is to say goes to stdout, a line of JSON each: rank 0's process and
-its evaluations, and of every rank how it ended.
+It trains and writes checkpoints. It reports on stdout, one JSON object per line: rank 0 its process id and its
+evaluations, every rank its final status.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
     from .parallel import Group
 
-PATIENCE = timedelta(minutes=30)
-"""How long ranks wait for one that lives; torchrun sees at once that one does not."""
+GROUP_TIMEOUT = timedelta(minutes=30)
+"""Timeout of collective operations if a rank is alive but does not answer; torchrun detects dead ranks immediately."""
 
 
 @contextmanager
 def connected(hardware: Hardware) -> Iterator[tuple[Group, Hardware]]:
-    """The group, as torchrun's environment variables tell of it, and the hardware that is this process's own.
+    """Join the process group that torchrun's environment variables describe; yield it and this process's hardware.
 
-    The group is left in order where the context ends without an exception, which must be so on all ranks.
+    The process group is destroyed if the context exits without an exception; it must then do so on all ranks.
     """
     import torch
     import torch.distributed as dist
@@ -50,30 +50,33 @@ def connected(hardware: Hardware) -> Iterator[tuple[Group, Hardware]]:
         hardware = replace(hardware, device=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
         torch.cuda.set_device(hardware.device)
     hardware.apply()
-    # What is agreed upon on the host must not wait for a device.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=PATIENCE)
+    # gloo for tensors on the host, so that these operations do not synchronise with the device.
+    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=GROUP_TIMEOUT)
     yield Group(rank, world, connected=True, sharded=hardware.strategy == "fsdp"), hardware
     dist.barrier()
     dist.destroy_process_group()
 
 
 class StatusPipe:
-    """What a rank tells the process that started the group: lines of JSON on what was its stdout."""
+    """The pipe on which a rank sends JSON lines to the process that started the group: the original stdout."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self._stream: IO[str] = os.fdopen(os.dup(1), "w", encoding="utf-8")
-        # What else is printed, by models or libraries, is for people.
+        # Redirect other output, of models or libraries, to stderr.
         os.dup2(2, 1)
 
-    def report(self, **what: Any) -> None:
-        """Say it in one write, so that lines of ranks do not mix."""
-        self._stream.write(json.dumps({"rank": self.rank, **what}) + "\n")
+    def report(self, **message: Any) -> None:
+        """Send a message in a single write, so that lines of several ranks do not mix."""
+        self._stream.write(json.dumps({"rank": self.rank, **message}) + "\n")
         self._stream.flush()
 
 
 def work(request: dict[str, Any], pipe: StatusPipe) -> None:
-    """Train the requested cell as one rank of the group and tell how it ended; exceptions that are its own pass."""
+    """Train the requested cell as one rank of the group and report the status.
+
+    Exceptions other than ``Diverged`` and ``Stopped`` are raised.
+    """
     from lra_bench.config.objects import build_model, build_task
     from lra_bench.config.serialization import from_dict
     from lra_bench.data.batches import Rows
@@ -104,17 +107,17 @@ def work(request: dict[str, Any], pipe: StatusPipe) -> None:
                 fit = train(model, rows, task.spec, config, hardware, checkpoints, log, group)
             pipe.report(status="ok", figures=fit.figures, peak=peak.as_dict())
         except Diverged as error:
-            # Every rank has seen the same loss.
+            # The loss is the same on every rank.
             pipe.report(status="diverged", reason=str(error))
         except Stopped:
             pipe.report(status="interrupted", reason="")
 
 
 def main() -> None:
-    """Be one rank. Where this rank alone ends badly, the others are not waited for: torchrun ends them."""
+    """Run one rank. If only this rank fails, it exits without waiting for the others; torchrun terminates them."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     raise_once(signal.SIGTERM)
-    # Where torchrun is killed nobody watches the ranks, and one may wait for its store without hearing SIGTERM.
+    # If torchrun is killed, no process monitors the ranks, and a rank that waits for the store ignores SIGTERM.
     end_with_parent(signal.SIGKILL)
     set_kill_preference(600)
     pipe = StatusPipe(int(os.environ["RANK"]))
@@ -125,19 +128,19 @@ def main() -> None:
     try:
         work(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), pipe)
     except BaseException as error:
-        # torchrun ends all ranks when one has died; this one still has to tell what it knows.
+        # torchrun terminates all ranks when one has failed; this rank must still report its error.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         pipe.report(**_ending(error))
         sys.stderr.flush()
-        # Leaving the group would wait for ranks that do not come.
+        # Destroying the process group would wait for other ranks.
         os._exit(1)
     sys.stderr.flush()
-    # The group is left. What threads of gloo do while Python takes itself down may abort the process.
+    # Skip the shutdown of the interpreter, during which threads of gloo can abort the process.
     os._exit(0)
 
 
 def _ending(error: BaseException) -> dict[str, Any]:
-    """Status, reason and last lines of a rank that ended alone."""
+    """Return status, reason and last lines of the traceback for a rank that failed with ``error``."""
     from lra_bench.records.status import status_of
 
     if isinstance(error, Unwritable):

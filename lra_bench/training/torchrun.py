@@ -1,4 +1,4 @@
-"""Training by several processes: started through torchrun, listened to, stopped, and their end understood."""
+"""Start training processes through torchrun, receive their messages, stop them, and interpret how they ended."""
 
 from __future__ import annotations
 
@@ -27,11 +27,17 @@ from .loop import Fit
 from .meter import Diverged
 
 LAST_SECONDS = 45.0
-"""How long ranks have to write a checkpoint when the group is ended; torchrun kills them after 30."""
+"""Seconds before torchrun is killed after it was terminated; it kills ranks itself after 30 s.
+
+Ranks use this time to write a checkpoint.
+"""
 
 
 class GroupFailed(Exception):
-    """A rank died or met an error; the message says which. With the status of the record and the rank's last lines."""
+    """Raised when a rank failed; the message names the rank and the reason.
+
+    ``status`` is the status of the record, ``last_lines`` the end of the rank's traceback.
+    """
 
     def __init__(self, reason: str, status: str = "failed", last_lines: Iterable[str] = ()) -> None:
         super().__init__(reason)
@@ -40,10 +46,11 @@ class GroupFailed(Exception):
 
 @dataclass
 class GroupResult:
-    """How each rank says it ended, and the exit codes of those that failed, both in the order of events.
+    """Final messages of the ranks, and exit codes of the failed ranks.
 
-    ``kills_before`` is how many processes the kernel had killed for memory when the group was started, ``agent_code``
-    the exit code of torchrun.
+    ``ends`` maps ranks to their final messages and ``failures`` ranks to exit codes, both in the order of events.
+    ``kills_before`` is the number of processes that the kernel had killed for lack of memory before the group started,
+    ``agent_code`` the exit code of torchrun.
     """
 
     ends: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -52,21 +59,21 @@ class GroupResult:
     agent_code: int | None = None
 
     def finished(self, processes: int) -> bool:
-        """Whether every rank ended well; one that crashes afterwards, on its way out, has lost nothing."""
+        """Return whether every rank reported success; a rank that crashes afterwards, during shutdown, still counts."""
         return len(self.ends) == processes and all(end["status"] == "ok" for end in self.ends.values())
 
     def error(self) -> BaseException:
-        """The exception that the group's end amounts to.
+        """Return the exception that describes why the group did not finish.
 
-        A rank that died without a word drags others down, which then speak of it; so it is named first. Else whoever
-        spoke first knows best.
+        A rank that exited without a message takes precedence, because the errors of the other ranks are then
+        consequences. Otherwise the first reported error is used.
         """
         silent = [rank for rank in self.failures if rank not in self.ends]
         if silent:
             status, how = status_of_exit(self.failures[silent[0]], self.kills_before)
             return GroupFailed(f"rank {silent[0]} {how}", status)
         if not self.failures and self.agent_code is not None and self.agent_code < 0:
-            # It tells of failures before it ends, unless it is killed.
+            # torchrun reports failures before it exits, unless it is killed.
             status, how = status_of_exit(self.agent_code, self.kills_before)
             return GroupFailed(f"torchrun {how}", status)
         rank, end = next(((r, e) for r, e in self.ends.items() if e["status"] != "ok"), (0, {"status": "lost"}))
@@ -81,8 +88,8 @@ class GroupResult:
             return KeyboardInterrupt()
         if status == "out_of_memory":
             return MemoryError(f"rank {rank}: {reason}")
-        told = f"rank {rank}: {reason}" if reason else "torchrun ended without a word from the ranks"
-        return GroupFailed(told, last_lines=end.get("last_lines", ()))
+        text = f"rank {rank}: {reason}" if reason else "torchrun ended without a report from the ranks"
+        return GroupFailed(text, last_lines=end.get("last_lines", ()))
 
 
 def train_in_group(
@@ -91,10 +98,13 @@ def train_in_group(
     checkpoints: Checkpoints,
     log: Callable[[int, dict[str, float]], None],
 ) -> tuple[Fit, list[dict[str, int | None]]]:
-    """Train a cell by ``hardware.processes`` ranks: what training leaves, and the peak memory of each rank.
+    """Train a cell with ``hardware.processes`` ranks; return the result of training and the peak memory of each rank.
 
-    Weights lie in the folder of ``checkpoints``. Ctrl-C and SIGTERM let ranks end their step and write a checkpoint.
-    Raises what a rank raised, and ``GroupFailed`` where one died; none is left then.
+    Weights are written to the folder of ``checkpoints``; ``log(step, values)`` is called after every evaluation. On
+    Ctrl-C and SIGTERM, ranks finish their step and write a checkpoint.
+
+    Raises the equivalent of a rank's exception (``UserError``, ``Unwritable``, ``Diverged``, ``MemoryError``,
+    ``KeyboardInterrupt``) or ``GroupFailed``. All ranks have ended then.
     """
     request = {"config": as_dict(config), "folder": str(checkpoints.folder)}
     kills = memory_kills()
@@ -110,22 +120,23 @@ def train_in_group(
 
 @contextmanager
 def running(module: str, request: Mapping[str, Any], hardware: Hardware) -> Iterator[subprocess.Popen[str]]:
-    """Run a module in ``hardware.processes`` ranks, told the path of the ``request``; yields torchrun, whose stdout is
-    theirs.
+    """Run a module in ``hardware.processes`` ranks and yield the process of torchrun; ranks share its stdout.
 
-    They share no terminal with this process, so that Ctrl-C does not reach them twice. All are ended with the context.
+    The argument of the module is the path of a file with the ``request`` as JSON. The processes run in a separate
+    session, so that Ctrl-C does not reach them twice. All are terminated when the context exits.
     """
     with tempfile.TemporaryDirectory(prefix="lra-bench-") as folder:
-        told = Path(folder, "request.json")
-        told.write_text(json.dumps(request), encoding="utf-8")
-        with _agent(["--log-dir", folder, "-m", module, str(told)], hardware) as agent:
+        path = Path(folder, "request.json")
+        path.write_text(json.dumps(request), encoding="utf-8")
+        with _agent(["--log-dir", folder, "-m", module, str(path)], hardware) as agent:
             yield agent
 
 
 @contextmanager
 def _agent(program: Iterable[str], hardware: Hardware) -> Iterator[subprocess.Popen[str]]:
+    """Start torchrun with the arguments ``program``; terminate it when the context exits."""
     agent = subprocess.Popen(
-        # With --standalone the group meets on a port that is free.
+        # --standalone uses a free port for the rendezvous.
         [
             *(sys.executable, "-m", "lra_bench.training.agent", "--standalone", "--nnodes=1", "--max-restarts=0"),
             *(f"--nproc-per-node={hardware.processes}", "--local-addr=localhost", *program),
@@ -152,10 +163,10 @@ def _agent(program: Iterable[str], hardware: Hardware) -> Iterator[subprocess.Po
 
 
 def listen(lines: IO[str], log: Callable[[int, dict[str, float]], None]) -> GroupResult:
-    """Hear the group to its end, handing evaluations on to ``log``.
+    """Read the messages of the group until it ends, and pass evaluations to ``log``.
 
-    The first interrupt stops rank 0 after its step, and the others with it; a second acts at once. Both become
-    ``KeyboardInterrupt``.
+    After a first interrupt all ranks stop at the end of their step; a second one takes effect immediately. Either
+    raises ``KeyboardInterrupt``.
     """
     result, process = GroupResult(), 0
 
@@ -183,7 +194,7 @@ def listen(lines: IO[str], log: Callable[[int, dict[str, float]], None]) -> Grou
 
 
 def _messages(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The lines that are ours; what else a process of the group prints there is nobody's."""
+    """Yield the lines that are JSON objects; other output of the processes is ignored."""
     for line in lines:
         with suppress(ValueError):
             message = json.loads(line)
@@ -192,10 +203,10 @@ def _messages(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def _variables(hardware: Hardware) -> dict[str, str]:
-    """Environment variables of the ranks, where the user has not set them."""
-    # torch warns of each model in which DDP finds every parameter used.
-    wanted = {"OMP_NUM_THREADS": str(hardware.threads), "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    """Return environment variables of the ranks; the user's values take precedence."""
+    # DDP warns if find_unused_parameters finds no unused parameter.
+    defaults = {"OMP_NUM_THREADS": str(hardware.threads), "TORCH_CPP_LOG_LEVEL": "ERROR"}
     if "lo" in (name for _, name in socket.if_nameindex()):
-        # Ranks of one machine need not find each other by its name, which may lead elsewhere.
-        wanted["GLOO_SOCKET_IFNAME"] = "lo"
-    return {name: os.environ.get(name, value) for name, value in wanted.items()}
+        # The host name may resolve to another address; ranks of one machine can use the loopback interface.
+        defaults["GLOO_SOCKET_IFNAME"] = "lo"
+    return {name: os.environ.get(name, value) for name, value in defaults.items()}

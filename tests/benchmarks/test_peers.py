@@ -1,4 +1,4 @@
-"""The benchmark against other packages: its turns, its table, its files, with a peer that lives here."""
+"""The comparison with other packages: interleaved timing, table and files, tested with fake peers."""
 
 import sys
 
@@ -23,7 +23,7 @@ SIZES = Sizes(32, 16, 2)
 
 
 class Identity(nn.Module):
-    """A peer that does nothing but to tell whether it ran."""
+    """A peer that scales its input and counts its calls."""
 
     def __init__(self, sizes):
         super().__init__()
@@ -55,36 +55,36 @@ def failed(pair, length=1024):
 
 
 @pytest.mark.parametrize("pair", [FAKE, CAUSAL])
-def test_all_contenders_map_rows_to_rows(pair):
+def test_all_contenders_keep_the_shape_of_rows(pair):
     x = torch.randn(1, SIZES.length, SIZES.width)
-    for whose in ("ours", "theirs", "floor"):
-        assert pair.layer(whose, SIZES)(x).shape == x.shape
+    for contender in ("ours", "theirs", "floor"):
+        assert pair.layer(contender, SIZES)(x).shape == x.shape
     assert pair.layer("ours", SIZES).mixer.causal == pair.causal
 
 
-def test_our_mixers_have_the_sizes_and_options_of_the_pair():
+def test_mixers_have_the_sizes_and_options_of_the_pair():
     (pair,) = (pair for pair in PAIRS if pair.name == "linformer/linformer")
     mixer = pair.mixer(SIZES)
     assert (mixer.width, mixer.heads, mixer.max_length) == (SIZES.width, SIZES.heads, SIZES.length)
     assert mixer.weights.shape == (2, 1, 128, SIZES.length)
 
 
-def test_pairs_have_names_of_their_own():
+def test_names_of_pairs_are_unique():
     assert len({pair.name for pair in PAIRS}) == len(PAIRS)
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
-def test_our_options_are_those_of_the_mixer(pair):
+def test_mixer_of_every_pair_can_be_built(pair):
     assert pair.mixer(Sizes(1024)).causal == pair.causal
 
 
-def test_a_step_leaves_no_gradient():
+def test_step_clears_gradients():
     layer = Identity(SIZES)
     worker.training_step(layer, SIZES)()
     assert layer.runs == 1 and layer.scale.grad is None
 
 
-def test_contenders_take_turns_in_an_order_that_turns_round(monkeypatch):
+def test_blocks_are_interleaved_in_alternating_order(monkeypatch):
     monkeypatch.setattr(worker, "BLOCK_SECONDS", 0.0)
     ran, now = [], iter(range(100))
     steps = {name: lambda name=name: ran.append(name) for name in ("ours", "theirs", "floor")}
@@ -93,36 +93,36 @@ def test_contenders_take_turns_in_an_order_that_turns_round(monkeypatch):
     assert found == {name: [1.0, 1.0] for name in steps}
 
 
-def test_who_fails_is_named(monkeypatch):
+def test_failed_contender_is_named(monkeypatch):
     job = {"contenders": ["ours", "theirs"], "blocks": 1, "threads": torch.get_num_threads()}
     job["sizes"] = {"length": 32, "width": 16, "heads": 2}
     monkeypatch.setattr(worker, "PAIRS", (BROKEN, ABSENT))
-    (found,) = worker.findings({**job, "pair": BROKEN.name})
+    (found,) = worker.results({**job, "pair": BROKEN.name})
     assert found == {"failed": ["theirs", "out_of_memory: 16384 tokens are too many"]}
-    (found,) = worker.findings({**job, "pair": ABSENT.name})
+    (found,) = worker.results({**job, "pair": ABSENT.name})
     assert found["failed"][0] == "theirs" and "pip install" in found["failed"][1]
 
 
-def test_a_peer_that_is_not_installed_is_told_in_one_sentence():
+def test_peer_that_is_not_installed_raises_user_error():
     with pytest.raises(UserError, match="no-such-package is not installed"):
         ABSENT.layer("theirs", SIZES)
 
 
-def test_the_worker_answers_from_its_own_process():
+def test_worker_process_returns_seconds():
     (pair,) = (pair for pair in PAIRS if pair.name == "transformers/fnet")
     seconds, failure = times(pair, SIZES, ("ours", "floor"), 1, 1)
     assert not failure
     assert set(seconds) == {"ours", "floor"} and all(len(found) == 1 and found[0] > 0 for found in seconds.values())
 
 
-def test_ratios_are_those_of_neighbouring_blocks():
+def test_ratios_are_computed_from_neighbouring_blocks():
     line = as_table([row(FAKE)]).iloc[0]
     assert (line["time_ratio"], line["time_ratio_low"], line["time_ratio_high"]) == (3, 2, 4)
     assert (line["ours_ms"], line["theirs_ms"], line["floor_ms"], line["blocks"]) == (1000, 3000, 500, 3)
     assert (line["ours_mib"], line["theirs_mib"], line["floor_mib"], line["memory_ratio"]) == (1, 4, 0.5, 4)
 
 
-def test_a_failure_is_said_and_the_rest_is_kept():
+def test_table_contains_failures_and_the_other_results():
     data = as_table([row(FAKE), failed(BROKEN)])
     assert data["ours_ms"].tolist() == [1000, 1000] and np.isnan(data["time_ratio"][1])
     lines = as_text(data).splitlines()
@@ -131,17 +131,18 @@ def test_a_failure_is_said_and_the_rest_is_kept():
     assert "theirs: no" in lines[3] and "nan" not in lines[3].lower()
 
 
-def test_geometric_means_leave_out_causal_pairs_and_count_what_is_missing():
-    twice, eight = row(FAKE, theirs=(2.0,)), row(FAKE, theirs=(8.0,), peaks=(2**20, 2**20, 2**20))
-    data = as_table([twice, eight, row(CAUSAL, theirs=(100.0,)), failed(BROKEN), failed(BROKEN, 4096)])
+def test_geometric_means_exclude_causal_pairs_and_report_the_number_of_pairs():
+    double, eightfold = row(FAKE, theirs=(2.0,)), row(FAKE, theirs=(8.0,), peaks=(2**20, 2**20, 2**20))
+    data = as_table([double, eightfold, row(CAUSAL, theirs=(100.0,)), failed(BROKEN), failed(BROKEN, 4096)])
     first, second = geometric_means(data)
     assert first == (
-        "length 1024, bidirectional, geometric mean of peer/ours: time 4.00 (2 of 3 pairs), memory 2.00 (2 of 3 pairs)"
+        "length 1024, bidirectional, geometric mean of peer/lra-bench: "
+        "time 4.00 (2 of 3 pairs), memory 2.00 (2 of 3 pairs)"
     )
     assert second.endswith("unknown")
 
 
-def test_the_command_prints_and_writes(monkeypatch, capsys, tmp_path):
+def test_command_prints_the_table_and_writes_files(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(command, "PAIRS", (FAKE, BROKEN))
     monkeypatch.setattr(command, "measure", lambda pair, sizes, blocks, threads: row(pair, sizes.length, 1 / blocks))
     arguments = ["--lengths", "1024", "4096", "--pairs", "linear", "--blocks", "2", "--output", str(tmp_path)]
@@ -154,14 +155,14 @@ def test_the_command_prints_and_writes(monkeypatch, capsys, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"peers.csv", "peers.png", "peers.pdf"}
 
 
-def test_nothing_measured_is_no_success(monkeypatch):
+def test_command_fails_if_no_peer_was_measured(monkeypatch):
     monkeypatch.setattr(command, "PAIRS", (BROKEN,))
     monkeypatch.setattr(command, "measure", lambda pair, sizes, *_: failed(pair, sizes.length))
     monkeypatch.setattr(sys, "argv", ["peers", "--lengths", "1024"])
     assert command.main() == 1
 
 
-def test_the_figure_shows_every_contender_within_the_page():
+def test_figure_shows_every_contender_and_fits_the_page():
     figure = draw(as_table([row(pair, length) for length in (1024, 4096) for pair in PAIRS]))
     with style():
         figure.draw_without_rendering()

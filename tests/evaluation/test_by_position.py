@@ -1,4 +1,4 @@
-"""Losses by how much was read: bins that cover every place once, against counting place by place."""
+"""Losses by number of tokens read: bins that contain every position once, compared with counting by position."""
 
 import math
 from itertools import pairwise
@@ -13,7 +13,7 @@ from lra_bench.evaluation.by_position import bins, loss_by_position
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(1, 5000), st.integers(1, 3000))
-def test_bins_follow_each_other_and_one_ends_at_the_training_length(context, train_length):
+def test_bins_are_consecutive_and_one_ends_at_the_training_length(context, train_length):
     found = bins(context, train_length)
     assert found[0][0] == 1 and found[-1][1] == context
     assert all(first <= last for first, last in found)
@@ -32,10 +32,10 @@ def test_every_loss_is_counted_once():
     table = loss_by_position(losses, seen, 64, 32)
     assert sum(n for _, _, n, _ in table) == 3000
     for first, last, n, bits in table:
-        inside = [loss for loss, place in zip(losses, seen, strict=True) if first <= place <= last]
+        inside = [loss for loss, count in zip(losses, seen, strict=True) if first <= count <= last]
         assert n == len(inside)
         assert bits == pytest.approx(sum(inside) / n / math.log(2))
 
 
-def test_a_bin_without_a_loss_is_left_out():
+def test_empty_bin_is_left_out():
     assert loss_by_position(np.array([1.0]), np.array([4]), 8, 8) == [(4, 4, 1, pytest.approx(1 / math.log(2)))]

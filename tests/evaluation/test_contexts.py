@@ -1,4 +1,4 @@
-"""Contexts are compared on the same tokens, and a model that tells how much it sees shows which were given."""
+"""Contexts are compared on the same tokens; a model whose loss depends on the number of tokens read verifies them."""
 
 import datasets
 import numpy as np
@@ -35,13 +35,13 @@ def spec(train_length=8):
 
 
 def rows_of(lengths, train_length=8):
-    """Documents that count on, modulo the classes."""
-    documents = [[(number + place) % CLASSES for place in range(length)] for number, length in enumerate(lengths)]
+    """Return documents whose tokens are consecutive numbers modulo the number of classes."""
+    documents = [[(number + position) % CLASSES for position in range(length)] for number, length in enumerate(lengths)]
     return toy_text.rows_of(documents, spec(train_length))
 
 
-class CountsWhatItSees(nn.Module):
-    """Knows the next token the better, the more tokens it has read: a hundredth of a logit for each."""
+class TokenCounter(nn.Module):
+    """A model whose logit of the next token increases by 0.01 with each token that it has read."""
 
     def __init__(self, remembers=False):
         super().__init__()
@@ -55,42 +55,42 @@ class CountsWhatItSees(nn.Module):
 
 
 def loss(seen):
-    """Of the model above after ``seen`` tokens, in nats."""
+    """Return the loss in nats of ``TokenCounter`` after ``seen`` tokens."""
     return np.log(1 + (CLASSES - 1) * np.exp(-seen / 100))
 
 
-def seen_by(variant, context, region):
-    """Tokens that the model reads for every place of the region, counted place by place."""
+def tokens_read(variant, context, region):
+    """Return the number of tokens that the model reads for each position of the region, counted one by one."""
     counts = []
     for _, begin, end in region.runs:
-        for place in range(end - begin):
+        for position in range(end - begin):
             if variant == "context":
-                counts.append(place % context + 1)
+                counts.append(position % context + 1)
             elif variant == "sliding":
                 stride = context // 2
-                counts.append(context - stride + place % stride + 1)
+                counts.append(context - stride + position % stride + 1)
             else:
-                counts.append(region.piece // context * context + place % region.piece + 1)
+                counts.append(region.piece // context * context + position % region.piece + 1)
     return np.array(counts)
 
 
 @pytest.mark.parametrize("variant", CONTEXT_VARIANTS)
 @pytest.mark.parametrize("context", [2, 4, 6, 8, 16, 32])
-def test_every_place_sees_what_the_variant_says(variant, context):
+def test_every_position_has_the_context_of_the_variant(variant, context):
     rows = rows_of([500, 40, 30, 300])
     region = region_of(rows, longest=32, tokens=10_000)
     result = evaluate_context(
-        CountsWhatItSees(remembers=True), rows, region, variant, context, CPU, batch_size=4
+        TokenCounter(remembers=True), rows, region, variant, context, CPU, batch_size=4
     ).evaluation
-    expected = loss(seen_by(variant, context, region))
+    expected = loss(tokens_read(variant, context, region))
     np.testing.assert_allclose(result.row_loss, expected.reshape(-1, region.unit).sum(1))
     assert result.score == pytest.approx(expected.mean() / np.log(2))
-    assert result.n == region.places and (result.scored == 8).all() and (result.correct == 8).all()
+    assert result.n == region.positions and (result.scored == 8).all() and (result.correct == 8).all()
 
 
 @pytest.mark.parametrize("variant", CONTEXT_VARIANTS)
-def test_how_many_are_read_at_once_changes_nothing(variant):
-    rows, model = rows_of([700, 333]), CountsWhatItSees(remembers=True)
+def test_result_does_not_depend_on_the_batch_size(variant):
+    rows, model = rows_of([700, 333]), TokenCounter(remembers=True)
     region = region_of(rows, 24, 500)
     one, many = (
         evaluate_context(model, rows, region, variant, 12, CPU, batch_size=size).evaluation for size in (1, 64)
@@ -102,7 +102,7 @@ def test_how_many_are_read_at_once_changes_nothing(variant):
     st.lists(st.integers(0, 90), min_size=1, max_size=4), st.integers(1, 40), st.integers(1, 20), st.integers(1, 300)
 )
 @settings(max_examples=200, deadline=None)
-def test_a_region_lies_behind_the_longest_context_and_has_about_the_wanted_size(lengths, longest, unit, tokens):
+def test_region_starts_after_the_longest_context_and_has_about_the_requested_size(lengths, longest, unit, tokens):
     rows = rows_of(lengths, unit)
     if max(lengths) < 3:
         with pytest.raises(UserError, match="too short"):
@@ -114,27 +114,27 @@ def test_a_region_lies_behind_the_longest_context_and_has_about_the_wanted_size(
         assert region.piece <= begin < end <= lengths[document] - 1
         assert (end - begin) % region.piece == 0
     assert len({document for document, _, _ in region.runs}) == len(region.runs)
-    room = sum((length - 1) // region.piece - 1 for length in lengths if length - 1 >= 2 * region.piece)
-    assert region.places == min(room, max(1, round(tokens / region.piece))) * region.piece
+    available = sum((length - 1) // region.piece - 1 for length in lengths if length - 1 >= 2 * region.piece)
+    assert region.positions == min(available, max(1, round(tokens / region.piece))) * region.piece
     if max(lengths) - 1 >= 2 * (longest + unit):
         assert longest <= region.piece < longest + unit
     assert region.spans == [(document, begin + 1, end + 1) for document, begin, end in region.runs]
 
 
-def test_a_context_that_the_text_is_too_short_for_is_refused():
+def test_context_longer_than_the_text_allows_raises_user_error():
     rows = rows_of([60])
     region = region_of(rows, longest=64, tokens=100)
     assert region.piece == 24
-    with pytest.raises(UserError, match=r"no places behind 32 others.*at most 24"):
-        evaluate_context(CountsWhatItSees(), rows, region, "context", 32, CPU, 4)
+    with pytest.raises(UserError, match=r"too short for a context of 32 tokens; at most 24"):
+        evaluate_context(TokenCounter(), rows, region, "context", 32, CPU, 4)
 
 
-class Counting(Task):
+class CountingTask(Task):
     def __init__(self):
         self.spec = spec()
 
     def split(self, name, length=None, variant=None):
-        return datasets.Dataset.from_dict({"tokens": [[place % CLASSES for place in range(400)]]})
+        return datasets.Dataset.from_dict({"tokens": [[position % CLASSES for position in range(400)]]})
 
     def floors(self, split, length=None, variant=None):
         return {"majority": 6.0}
@@ -146,17 +146,17 @@ class Counting(Task):
         return "counting"
 
     def prepare(self, cache):
-        """Made in no time."""
+        """Nothing to prepare."""
 
     def check(self, split):
-        """Nothing can be wrong."""
+        """Nothing to check."""
 
     def provenance(self):
-        return Provenance("counted", "none", "none")
+        return Provenance("generated", "none", "none")
 
 
 def curve(model, ratios, variants=None):
-    task = Counting()
+    task = CountingTask()
     measure = Measure(
         extrapolation_ratios=ratios,
         extrapolation_variants=variants,
@@ -168,8 +168,8 @@ def curve(model, ratios, variants=None):
     return extrapolate(model, task, measure, CPU, known)
 
 
-def test_every_point_of_a_curve_has_the_same_tokens_and_their_floor():
-    points = curve(CountsWhatItSees(remembers=True), [0.5, 1, 2]).points
+def test_all_points_of_a_curve_have_the_same_scored_tokens_and_their_floor():
+    points = curve(TokenCounter(remembers=True), [0.5, 1, 2]).points
     assert [(p["variant"], p["length"]) for p in points] == [(v, n) for v in CONTEXT_VARIANTS for n in (4, 8, 16)]
     assert {p["n"] for p in points} == {64} and {p["floor"] for p in points} == {64.0}
     score = {(p["variant"], p["length"]): p["score"] for p in points}
@@ -179,33 +179,33 @@ def test_every_point_of_a_curve_has_the_same_tokens_and_their_floor():
         assert score["context", length] > score["sliding", length] > score["stateful", length]
 
 
-def test_a_model_without_memory_has_no_stateful_points_and_says_why():
-    points = {(p["variant"], p["length"]): p for p in curve(CountsWhatItSees(), [1, 64]).points}
+def test_stateful_points_of_a_model_without_memory_are_undefined_with_a_reason():
+    points = {(p["variant"], p["length"]): p for p in curve(TokenCounter(), [1, 64]).points}
     assert points["context", 8]["status"] == points["sliding", 8]["status"] == "ok"
-    assert points["stateful", 8]["status"] == "undefined" and "keeps no memory" in points["stateful", 8]["reason"]
+    assert points["stateful", 8]["status"] == "undefined" and "has no memory" in points["stateful", 8]["reason"]
     assert points["context", 512]["status"] == "undefined" and "at most" in points["context", 512]["reason"]
 
 
-def test_variants_of_contexts_can_be_chosen():
-    assert [p["variant"] for p in curve(CountsWhatItSees(), [1, 2], ["sliding"]).points] == ["sliding", "sliding"]
-    with pytest.raises(UserError, match=r"extrapolation_variants=redrawn.*context, sliding, stateful"):
-        curve(CountsWhatItSees(), [1], ["redrawn"])
+def test_variants_of_contexts_can_be_selected():
+    assert [p["variant"] for p in curve(TokenCounter(), [1, 2], ["sliding"]).points] == ["sliding", "sliding"]
+    with pytest.raises(UserError, match=r"extrapolation_variants=unknown.*context, sliding, stateful"):
+        curve(TokenCounter(), [1], ["unknown"])
 
 
-def test_a_whole_split_is_scored_in_windows_of_the_training_length():
+def test_entire_split_is_scored_in_windows_of_the_training_length():
     rows = rows_of([30, 1, 11])
-    result = evaluate(CountsWhatItSees().train(), rows, rows.spec, CPU, 2, "Test")
-    seen = [place % 8 + 1 for length in (30, 1, 11) for place in range(length - 1)]
+    result = evaluate(TokenCounter().train(), rows, rows.spec, CPU, 2, "Test")
+    seen = [position % 8 + 1 for length in (30, 1, 11) for position in range(length - 1)]
     assert result.n == len(seen) == 39
     assert result.loss == pytest.approx(loss(np.array(seen)).mean())
     assert result.scored.tolist() == [8, 8, 8, 5, 8, 2]
     assert result.row_loss[3] == pytest.approx(loss(np.arange(1, 6)).sum())
-    first = evaluate(CountsWhatItSees(), rows, rows.spec, CPU, 2, "Validation", 9)
+    first = evaluate(TokenCounter(), rows, rows.spec, CPU, 2, "Validation", 9)
     assert first.n == 16 and first.row_loss.tolist() == result.row_loss[:2].tolist()
 
 
-def test_losses_by_position_tell_what_was_read_at_the_training_length_and_beyond():
-    found = curve(CountsWhatItSees(remembers=True), [0.5, 1, 2])
+def test_losses_by_position_are_reported_at_the_training_length_and_beyond():
+    found = curve(TokenCounter(remembers=True), [0.5, 1, 2])
     assert {(row["knob"], row["length"]) for row in found.by_position} == {("", 8), ("", 16)}
     for context in (8, 16):
         rows = [row for row in found.by_position if row["length"] == context]
@@ -220,8 +220,8 @@ def test_losses_by_position_tell_what_was_read_at_the_training_length_and_beyond
         assert mean == pytest.approx(point["score"])
 
 
-def test_a_text_that_is_too_short_leaves_points_that_say_so():
-    class Short(Counting):
+def test_points_of_a_text_that_is_too_short_are_undefined_with_a_reason():
+    class ShortTask(CountingTask):
         def split(self, name, length=None, variant=None):
             return datasets.Dataset.from_dict({"tokens": [[1, 2]]})
 
@@ -232,6 +232,6 @@ def test_a_text_that_is_too_short_leaves_points_that_say_so():
         extrapolation_tokens=64,
         evaluation_batch_size=4,
     )
-    found = extrapolate(CountsWhatItSees(), Short(), measure, CPU)
+    found = extrapolate(TokenCounter(), ShortTask(), measure, CPU)
     assert [p["status"] for p in found.points] == ["undefined", "undefined"]
     assert all("too short" in p["reason"] for p in found.points)

@@ -1,4 +1,4 @@
-"""The length curve: every variant at every ratio, with the floor of the same rows, and reasons where there is none."""
+"""Length curves: every variant at every ratio, with the floor of the same rows, or the reason of a missing point."""
 
 from dataclasses import replace
 
@@ -11,21 +11,21 @@ from torch import nn
 from lra_bench.config.schema import Measure
 from lra_bench.contracts import Output, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.batches import Rows
-from lra_bench.evaluation.extrapolation import check_asked, extrapolate, interval
+from lra_bench.evaluation.extrapolation import check_options, extrapolate, interval
 from lra_bench.records.points import POINT_STATUSES
 from lra_bench.runtime.hardware import HardwareOptions, resolve
 from lra_bench.training.evaluation import evaluate
 
 HARDWARE = resolve(HardwareOptions(device="cpu", precision="fp32", threads=1))
 VARIANTS = {"shown": 1.0, "hidden": 0.25}
-"""The share of rows whose first token is the target, by variant."""
+"""Fraction of rows whose first token is the target, by variant."""
 
 
-class Doubtful(Task):
+class TaskWithVariants(Task):
     variants = tuple(VARIANTS)
 
     def __init__(self):
-        self.spec = TaskSpec("doubtful", "1", "classification", "either", 4, train_length=8, vocabulary_size=4)
+        self.spec = TaskSpec("variants", "1", "classification", "either", 4, train_length=8, vocabulary_size=4)
 
     def split(self, name, length=None, variant=None):
         generator = np.random.default_rng(length)
@@ -42,16 +42,16 @@ class Doubtful(Task):
         return "hidden rows are never that long" if (variant, length) == ("hidden", 32) else None
 
     def fingerprint(self):
-        return "doubtful"
+        return "variants"
 
     def prepare(self, cache):
-        """Drawn in no time."""
+        """Nothing to prepare."""
 
     def check(self, split):
-        """Nothing can be wrong."""
+        """Nothing to check."""
 
     def provenance(self):
-        return Provenance("drawn", "none", "none")
+        return Provenance("generated", "none", "none")
 
 
 class FirstToken(nn.Module):
@@ -62,8 +62,8 @@ class FirstToken(nn.Module):
         return "no more than 16 tokens" if length > 32 else None
 
 
-class Breaks(FirstToken):
-    """Does at 16 tokens what ``how`` names; ``odd`` is an option for evaluation on longer rows."""
+class Failing(FirstToken):
+    """A model that fails at 16 tokens as ``how`` states; ``odd`` is a knob."""
 
     odd = False
 
@@ -81,19 +81,19 @@ class Breaks(FirstToken):
                 logits[0] = torch.nan
             elif self.how:
                 raise {"allocator": RuntimeError("DefaultCPUAllocator: can't allocate memory"),
-                       "memory": MemoryError("no more"), "bug": RuntimeError("a bug\nof mine"),
+                       "memory": MemoryError("no more"), "bug": RuntimeError("a bug\nwith two lines"),
                        "index": IndexError("index out of range in self")}[self.how]  # fmt: skip
         return Output(logits.roll(1, -1) if self.odd else logits)
 
 
-def evaluated():
-    task, model = Doubtful(), FirstToken()
+def task_model_and_test_result():
+    task, model = TaskWithVariants(), FirstToken()
     return task, model, evaluate(model, Rows(task.split("test"), task.spec), task.spec, HARDWARE, 64, "Test")
 
 
-def measured(ratios, variants=None, knobs=None, model=None):
-    task, plain, known = evaluated()
-    model = model or plain
+def length_curve(ratios, variants=None, knobs=None, model=None):
+    task, default_model, known = task_model_and_test_result()
+    model = model or default_model
     measure = Measure(
         extrapolation_ratios=ratios,
         extrapolation_variants=variants,
@@ -103,8 +103,8 @@ def measured(ratios, variants=None, knobs=None, model=None):
     return extrapolate(model, task, measure, HARDWARE, known)
 
 
-def test_every_variant_has_its_own_rows_and_floors_and_the_training_length_stands_once():
-    curve = measured([0.5, 1, 2])
+def test_every_variant_has_its_own_rows_and_floors_and_the_training_length_has_one_point():
+    curve = length_curve([0.5, 1, 2])
     assert [(p["variant"], p["length"], p["score"], p["floor"]) for p in curve.points] == [
         ("shown", 4, 1.0, 0.5),
         ("shown", 8, 1.0, 0.5),
@@ -116,18 +116,18 @@ def test_every_variant_has_its_own_rows_and_floors_and_the_training_length_stand
     assert curve.points[-1]["skill"] == pytest.approx((0.25 - 0.125) / 0.875)
 
 
-def test_lengths_that_task_or_model_do_not_have_say_why():
-    points = measured([4, 8]).points
-    told = {(p["variant"], p["length"]): (p["status"], p["reason"], p["score"]) for p in points}
-    assert told["shown", 32][0] == "ok"
-    assert told["hidden", 32] == ("undefined", "hidden rows are never that long", None)
-    assert told["hidden", 64] == told["shown", 64] == ("undefined", "no more than 16 tokens", None)
+def test_lengths_that_task_or_model_do_not_support_have_a_reason():
+    points = length_curve([4, 8]).points
+    found = {(p["variant"], p["length"]): (p["status"], p["reason"], p["score"]) for p in points}
+    assert found["shown", 32][0] == "ok"
+    assert found["hidden", 32] == ("undefined", "hidden rows are never that long", None)
+    assert found["hidden", 64] == found["shown", 64] == ("undefined", "no more than 16 tokens", None)
 
 
-def test_variants_can_be_chosen_and_unknown_ones_are_named():
-    assert [p["variant"] for p in measured([1, 2], ["hidden"]).points] == ["hidden", "hidden"]
-    with pytest.raises(UserError, match=r"measure\.extrapolation_variants=turned.*shown, hidden"):
-        measured([1], ["turned"])
+def test_variants_can_be_selected_and_unknown_ones_raise_user_error():
+    assert [p["variant"] for p in length_curve([1, 2], ["hidden"]).points] == ["hidden", "hidden"]
+    with pytest.raises(UserError, match=r"measure\.extrapolation_variants=unknown.*shown, hidden"):
+        length_curve([1], ["unknown"])
 
 
 @pytest.mark.parametrize(
@@ -140,18 +140,18 @@ def test_variants_can_be_chosen_and_unknown_ones_are_named():
         ("index", "failed", "index out of range in self"),
     ],
 )
-def test_what_goes_wrong_at_one_length_is_told_there_and_the_others_stand(how, status, reason):
-    found = measured([1, 2, 4], ["shown"], [], Breaks(how))
-    told = {p["length"]: (p["status"], p["score"]) for p in found.points}
-    assert told == {8: ("ok", 1.0), 16: (status, None), 32: ("ok", 1.0)}
+def test_failure_at_one_length_is_reported_and_does_not_affect_others(how, status, reason):
+    found = length_curve([1, 2, 4], ["shown"], [], Failing(how))
+    points = {p["length"]: (p["status"], p["score"]) for p in found.points}
+    assert points == {8: ("ok", 1.0), 16: (status, None), 32: ("ok", 1.0)}
     assert found.points[1]["reason"] == reason
-    assert [place.length for place in found.evaluations] == [8, 32]
+    assert [key.length for key in found.evaluations] == [8, 32]
     assert all(p["status"] in POINT_STATUSES for p in found.points)
 
 
-def test_knobs_have_curves_of_their_own_beyond_the_training_length_in_the_first_variant():
-    model = Breaks()
-    points = measured([0.5, 1, 2], model=model).points
+def test_knobs_have_separate_points_beyond_the_training_length_in_the_first_variant():
+    model = Failing()
+    points = length_curve([0.5, 1, 2], model=model).points
     assert [(p["variant"], p["knob"], p["length"], p["score"]) for p in points] == [
         ("shown", "", 4, 1.0),
         ("shown", "", 8, 1.0),
@@ -161,23 +161,23 @@ def test_knobs_have_curves_of_their_own_beyond_the_training_length_in_the_first_
         ("hidden", "", 16, 0.25),
     ]
     assert model.odd is False
-    assert not any(p["knob"] for p in measured([2], knobs=[], model=model).points)
+    assert not any(p["knob"] for p in length_curve([2], knobs=[], model=model).points)
     with pytest.raises(UserError, match=r"has no knob a=b; it has model\.odd=true"):
-        measured([2], knobs=["a=b"], model=model)
+        length_curve([2], knobs=["a=b"], model=model)
 
 
-def test_what_is_asked_for_is_checked_before_anything_runs():
-    task, model, _ = evaluated()
-    check_asked(model, task, Measure())
-    for wrong in ({"extrapolation_variants": ["turned"]}, {"extrapolation_knobs": ["a=b"]}):
+def test_requested_variants_and_knobs_are_checked_before_anything_runs():
+    task, model, _ = task_model_and_test_result()
+    check_options(model, task, Measure())
+    for wrong in ({"extrapolation_variants": ["unknown"]}, {"extrapolation_knobs": ["a=b"]}):
         with pytest.raises(UserError, match=next(iter(wrong))):
-            check_asked(model, task, Measure(**wrong))
+            check_options(model, task, Measure(**wrong))
 
 
-def test_places_of_one_row_do_not_pass_for_independent_examples():
+def test_tokens_of_one_row_do_not_count_as_independent_examples():
     generator = np.random.default_rng(0)
-    right = generator.integers(0, 2, 200)
+    correct = generator.integers(0, 2, 200)
     tagging = TaskSpec("toy", "1", "tagging", "either", 2, train_length=8, vocabulary_size=2)
-    rows = replace(evaluated()[2], correct=8 * right, scored=np.full(200, 8), n=1600)
+    rows = replace(task_model_and_test_result()[2], correct=8 * correct, scored=np.full(200, 8), n=1600)
     low, high = interval(rows, tagging)
     assert high - low == pytest.approx(2 * 1.96 * 0.5 / 200**0.5, rel=0.05)

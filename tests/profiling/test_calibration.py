@@ -1,4 +1,4 @@
-"""What the profile says of mixers whose cost is known: a tensor, a pause, and a hidden matrix of N x N."""
+"""The profile of mixers with known additional cost: a tensor of fixed size, a pause, and an N x N matrix."""
 
 import json
 import sys
@@ -92,8 +92,8 @@ def found(folder: Folder) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def paused(folder: Folder) -> dict[str, Any]:
-    # Two processes of one model differ by some percent of a step: a step that is short tells a pause exactly. And after
-    # a sleep caches are cold, which costs the more the more a step has in them: 0.7 ms where it takes 5.
+    # Step times of two processes with the same model differ by some percent, so a short step shows the pause exactly.
+    # After a sleep caches are cold, which costs more for larger steps: 0.7 ms for a step of 5 ms.
     options = ("backbone.width=8", "backbone.heads=1", "backbone.ff_width=8")
     return profiled(folder, "model=plain,pausing,spinning", *options)
 
@@ -106,7 +106,7 @@ def column(found: dict[str, Any], variant: str, mode: str, field: str) -> list[A
 
 
 @pytest.mark.parametrize("mode", ["inference", "train"])
-def test_a_tensor_of_256_megabytes_shows_in_the_peak(found: dict[str, Any], mode: str) -> None:
+def test_peak_contains_a_tensor_of_256_megabytes(found: dict[str, Any], mode: str) -> None:
     heavy, plain = (column(found, name, mode, "peak_resident_growth_bytes") for name in ("heavy", "plain"))
     for own, other in zip(heavy, plain, strict=True):
         assert own - other == pytest.approx(256e6, abs=13e6)
@@ -114,15 +114,17 @@ def test_a_tensor_of_256_megabytes_shows_in_the_peak(found: dict[str, Any], mode
 
 @pytest.mark.parametrize("mode", ["inference", "train"])
 @pytest.mark.parametrize(("name", "within"), [("pausing", 1e-3), ("spinning", 0.5e-3)])
-def test_five_milliseconds_show_in_the_step(paused: dict[str, Any], name: str, within: float, mode: str) -> None:
-    """A sleep, and as long a busy wait, after which no cache is colder."""
+def test_step_time_contains_a_pause_of_five_milliseconds(
+    paused: dict[str, Any], name: str, within: float, mode: str
+) -> None:
+    """The pause is a sleep or a busy wait; after the latter, caches are not colder than without it."""
     seconds = (column(paused, variant, mode, "fast_seconds") for variant in (name, "plain"))
     for length, own, other in zip(LENGTHS, *seconds, strict=True):
         assert own - other == pytest.approx(5e-3, abs=within), f"{length} tokens"
 
 
 @pytest.mark.parametrize("mode", ["inference", "train"])
-def test_a_hidden_matrix_shows_in_the_growth_of_memory(found: dict[str, Any], mode: str) -> None:
+def test_growth_of_memory_reveals_an_n_by_n_matrix(found: dict[str, Any], mode: str) -> None:
     exponents = {
         summary["variant"]: summary["memory_exponent"] for summary in found["summaries"] if summary["mode"] == mode
     }
@@ -133,7 +135,7 @@ def test_a_hidden_matrix_shows_in_the_growth_of_memory(found: dict[str, Any], mo
 
 
 @pytest.mark.parametrize(("mode", "kernel"), [("inference", "fused"), ("train", "slices")])
-def test_ratios_stand_under_the_name_of_a_kernel(found: dict[str, Any], mode: str, kernel: str) -> None:
+def test_rows_contain_the_attention_kernel_of_each_baseline(found: dict[str, Any], mode: str, kernel: str) -> None:
     assert set(column(found, "plain", mode, "default_backend")) == {kernel}
     assert set(column(found, "plain", mode, "math_backend")) == {"math"}
     assert set(column(found, "transformer", mode, "speed_ratio_default")) == {1}

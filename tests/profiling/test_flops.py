@@ -1,4 +1,4 @@
-"""FLOPs against hand formulas, exactly; routes, hand counts and names of what is not counted."""
+"""FLOPs compared with exact formulas, counting routes, ``extra_flops`` of mixers, and names of uncounted operators."""
 
 import copy
 
@@ -22,7 +22,7 @@ def count(
 
 
 def layer(rows: int, length: int = N) -> int:
-    """Projections and feed-forward: q, k, v and output of E x E, two products of E x FF."""
+    """Return the FLOPs of projections and feed-forward layer: four products with E x E, two with E x FF matrices."""
     return rows * length * 2 * (4 * E * E + 2 * E * FF)
 
 
@@ -31,72 +31,72 @@ def head(rows: int) -> int:
 
 
 def attention(rows: int, length: int = N) -> int:
-    """Scores and their product with the values, over all heads together E wide."""
+    """Return the FLOPs of the scores and their product with the values; all heads together have width E."""
     return rows * 2 * 2 * length * length * E
 
 
 def linear_attention(rows: int, heads: int = 2) -> int:
-    """Per head a D x D state from keys and values, then queries times the state."""
+    """Return the FLOPs of a D x D state from keys and values, and of queries times the state, for all heads."""
     return rows * 2 * 2 * N * (E // heads) * E
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_a_transformer_layer_is_counted_exactly(rows: int) -> None:
+def test_flops_of_a_transformer_layer_are_exact(rows: int) -> None:
     found = count(toy.Attention, rows)
     forward = layer(rows) + attention(rows) + head(rows)
     assert (found.forward, found.training, found.route) == (forward, 3 * forward, "meta")
     assert (found.tokens, found.uncounted) == (rows * N, ())
 
 
-def test_linear_attention_is_counted_exactly() -> None:
+def test_flops_of_linear_attention_are_exact() -> None:
     found = count(toy.LinearAttention)
     forward = layer(3) + linear_attention(3) + head(3)
     assert (found.forward, found.training, found.route) == (forward, 3 * forward, "meta")
 
 
-def test_values_as_input_have_a_product_without_gradient_for_the_input() -> None:
+def test_input_values_need_no_gradient_product() -> None:
     spec = toy.spec(channels=4, length=N)
     found = count(toy.LinearAttention, 1, spec)
-    rest, first = layer(1) + linear_attention(1) + head(1), N * 2 * 4 * E
-    assert (found.forward, found.training) == (rest + first, 3 * rest + 2 * first)
+    others, first = layer(1) + linear_attention(1) + head(1), N * 2 * 4 * E
+    assert (found.forward, found.training) == (others + first, 3 * others + 2 * first)
 
 
 @pytest.mark.parametrize("network", [toy.Attention, toy.LinearAttention, toy.LooksAtNumbers, toy.TwiceByHand])
-def test_twice_the_batch_is_twice_the_work(network: type[toy.Network]) -> None:
+def test_flops_are_proportional_to_the_batch_size(network: type[toy.Network]) -> None:
     one, two = count(network, 2), count(network, 4)
     assert one.forward and one.training
     assert (two.forward, two.training) == (2 * one.forward, 2 * one.training)
     assert one.as_record()["per_token_forward"] == two.as_record()["per_token_forward"]
 
 
-def test_what_looks_at_numbers_is_counted_on_the_cpu_with_its_attention() -> None:
+def test_model_with_control_flow_on_values_is_counted_on_the_cpu() -> None:
     found, oracle = count(toy.LooksAtNumbers), count(toy.Attention)
     assert (found.forward, found.training) == (oracle.forward, oracle.training)
     assert (found.route, oracle.route) == ("CPU math path", "meta")
 
 
-def test_both_documents_of_a_pair_are_tokens() -> None:
+def test_tokens_of_both_documents_of_a_pair_count() -> None:
     found = count(toy.Attention, 3, toy.spec("matching", N))
     assert found.tokens == 6 * N
     assert found.forward == layer(6) + attention(6) + head(3)
     assert found.length == N
 
 
-def test_operators_without_a_formula_are_named_and_the_rest_still_counts() -> None:
+def test_operators_without_a_formula_are_named_and_the_others_counted() -> None:
     found = count(toy.Cumulative)
     assert found.uncounted == ("_fft_c2c", "_fft_r2c", "cumsum")
     assert found.forward == 3 * N * 2 * (E * E + 2 * E * FF) + head(3)
 
 
-def test_hand_counts_add_up_over_calls_and_are_said() -> None:
+def test_extra_flops_are_summed_over_calls_and_stated_in_the_route() -> None:
     found = count(toy.TwiceByHand)
-    seen, by_hand = 3 * N * 2 * 2 * E * FF + head(3), 2 * 3 * 7 * N * E
-    assert (found.forward, found.training) == (seen + by_hand, 3 * (seen + by_hand))
+    counted, extra = 3 * N * 2 * 2 * E * FF + head(3), 2 * 3 * 7 * N * E
+    assert (found.forward, found.training) == (counted + extra, 3 * (counted + extra))
     assert found.route == "meta plus hand counts"
     assert found.uncounted == ("cumsum",)
 
 
-def test_no_route_gives_none_and_says_why() -> None:
+def test_flops_are_none_with_reasons_if_no_route_succeeds() -> None:
     found = count(toy.Failing, how="error", limit=8)
     assert (found.forward, found.training) == (None, None)
     assert found.as_record() == {
@@ -108,7 +108,7 @@ def test_no_route_gives_none_and_says_why() -> None:
     }
 
 
-def test_the_model_stays_as_it_was() -> None:
+def test_counting_does_not_change_the_model() -> None:
     spec = toy.spec(length=N)
     model = toy.Attention(spec=spec).eval()
     before = copy.deepcopy(model.state_dict())
@@ -129,7 +129,7 @@ def test_the_model_stays_as_it_was() -> None:
         (lambda x: torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist"), "_cdist_forward"),
     ],
 )
-def test_costly_operators_are_seen(work, name: str) -> None:
+def test_costly_operators_are_named(work, name: str) -> None:
     with flops.Uncounted() as uncounted:
         work(torch.eye(4))
     assert name in uncounted.names
@@ -143,7 +143,7 @@ def test_cheap_and_counted_operators_are_not_named() -> None:
     assert uncounted.names == set()
 
 
-def test_a_kernel_from_outside_torch_is_named() -> None:
+def test_custom_operator_is_named() -> None:
     @torch.library.custom_op("lra_bench_test::double", mutates_args=())
     def double(x: torch.Tensor) -> torch.Tensor:
         return x * 2

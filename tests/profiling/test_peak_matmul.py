@@ -1,4 +1,4 @@
-"""The fastest matrix product: the best of the sizes, in the precision that is asked for."""
+"""The matrix-product throughput: the highest of several sizes, in the configured precision."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from lra_bench.runtime.hardware import resolve
 from tests.profiling.test_profile import config, hardware
 
 
-def test_it_is_the_best_of_the_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_throughput_is_the_highest_of_the_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "SIDES", {"cpu": (10, 100, 50)})
     called: list[torch.dtype] = []
 
@@ -26,7 +26,7 @@ def test_it_is_the_best_of_the_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert called[-1] == torch.bfloat16
 
 
-def test_a_real_one_bears_comparison_with_a_product_timed_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_throughput_is_close_to_a_product_timed_independently(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "SIDES", {"cpu": (256,)})
     threads = torch.get_num_threads()
     hardware().apply()

@@ -1,4 +1,4 @@
-"""Profiles of toy networks: what a worker finds, what its end means, when longer lengths are given up."""
+"""The step benchmark of toy networks: results of workers, handling of failed workers, and skipped lengths."""
 
 import dataclasses
 import json
@@ -69,7 +69,7 @@ def job(network: str = "LinearAttention", length: int = 32, spec: TaskSpec | Non
 
 @pytest.fixture
 def short_windows(monkeypatch: pytest.MonkeyPatch):
-    """The rule in small, so that a worker's job takes no seconds; threads are put back."""
+    """Shorten the warm-up and the timing window, so that jobs are fast; the number of threads is restored."""
     monkeypatch.setattr(timing, "SECONDS", 0.01)
     monkeypatch.setattr(timing, "WARM_UP_STEPS", 2)
     monkeypatch.setattr(timing, "WARM_UP_SECONDS", 0.5)
@@ -82,42 +82,42 @@ def short_windows(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("kind", ["classification", "matching", "tagging", "language_modeling"])
-def test_a_synthetic_batch_has_the_shape_of_its_task(kind: str) -> None:
+def test_synthetic_batch_has_the_shape_of_its_task(kind: str) -> None:
     spec = toy.spec(kind)
     batch = synthetic_batch(spec, 3, 50, CPU)
     assert batch.tokens is not None and batch.values is None
     assert batch.tokens.shape == ((3, 2, 50) if kind == "matching" else (3, 50))
     assert batch.targets.shape == ((3, 50) if spec.per_token else (3,))
     assert batch.full and tokens_in(batch) == batch.tokens.numel()
-    assert set(batch.tokens.unique().tolist()) == set(range(1, 12)), "random over the vocabulary, without 0"
+    assert set(batch.tokens.unique().tolist()) == set(range(1, 12)), "tokens must cover the vocabulary except id 0"
     assert batch.targets.min() >= 0 and batch.targets.max() < spec.classes
     again, other = synthetic_batch(spec, 3, 50, CPU), synthetic_batch(spec, 3, 50, CPU, seed=1)
     assert torch.equal(batch.tokens, again.inputs) and not torch.equal(batch.tokens, other.inputs)
 
 
-def test_a_synthetic_batch_of_values() -> None:
+def test_synthetic_batch_of_values_is_standard_normal() -> None:
     batch = synthetic_batch(toy.spec(channels=4), 3, 500, CPU)
     assert batch.tokens is None and batch.values is not None
     assert batch.values.shape == (3, 500, 4)
     assert batch.values.std() == pytest.approx(1, abs=0.1)
 
 
-def test_a_smallest_vocabulary_still_gives_tokens() -> None:
+def test_synthetic_batch_supports_a_vocabulary_of_one_token() -> None:
     assert synthetic_batch(toy.spec(vocabulary_size=1), 1, 4, CPU).inputs.tolist() == [[0] * 4]
 
 
 @pytest.mark.parametrize(("length", "grid"), [(64, (4, 16)), (256, (16, 16)), (128, None)])
-def test_images_stay_images_where_they_can(length: int, grid: tuple[int, int] | None) -> None:
+def test_grid_is_kept_or_square_or_none_at_another_length(length: int, grid: tuple[int, int] | None) -> None:
     spec = spec_at(toy.spec(grid=(4, 16)), length)
     assert (spec.train_length, spec.grid) == (length, grid)
 
 
-# ---- what a worker finds
+# ---- results of a worker
 
 
 @pytest.mark.parametrize("kind", ["classification", "matching", "tagging", "language_modeling"])
 def test_both_modes_are_measured_for_every_kind_of_task(short_windows: None, kind: str) -> None:
-    found = [finding["speed"] for finding in worker.findings(job(spec=toy.spec(kind)))]
+    found = [result["speed"] for result in worker.results(job(spec=toy.spec(kind)))]
     assert [entry["mode"] for entry in found] == ["inference", "train"]
     for entry in found:
         assert set(entry) == set(get_type_hints(SpeedPoint))
@@ -126,14 +126,14 @@ def test_both_modes_are_measured_for_every_kind_of_task(short_windows: None, kin
         tokens = 2 * 32 * (2 if kind == "matching" else 1)
         assert entry["tokens_per_second"] == pytest.approx(tokens / entry["median_seconds"])
         assert entry["peak_allocated_bytes"] is None and entry["peak_reserved_bytes"] is None
-    weighed = [finding["memory"] for finding in worker.findings({**job(spec=toy.spec(kind)), "memory_only": True})]
-    assert [mode for mode, _ in weighed] == ["inference", "train"]
+    memory_results = [result["memory"] for result in worker.results({**job(spec=toy.spec(kind)), "memory_only": True})]
+    assert [mode for mode, _ in memory_results] == ["inference", "train"]
     assert {(entry["batch_policy"], entry["attention_backend"]) for entry in found} == {("fixed", None)}
-    # Weights alone, then with gradients, two moments and the count of steps for each tensor.
-    own = sum(parameter.numel() for parameter in bench.model_at(config(), toy.spec(kind), 32).parameters())
+    # For inference the weights; for training also gradients, two moments, and a step counter per tensor.
+    weights = sum(parameter.numel() for parameter in bench.model_at(config(), toy.spec(kind), 32).parameters())
     tensors = len(list(bench.model_at(config(), toy.spec(kind), 32).parameters()))
-    assert [entry["static_bytes"] for entry in found] == [4 * own, 4 * (4 * own + tensors)]
-    peaks = [memory["peak_resident_growth_bytes"] for _, memory in weighed]
+    assert [entry["static_bytes"] for entry in found] == [4 * weights, 4 * (4 * weights + tensors)]
+    peaks = [memory["peak_resident_growth_bytes"] for _, memory in memory_results]
     assert None not in peaks or sys.platform != "linux"
 
 
@@ -148,11 +148,11 @@ def test_both_modes_are_measured_for_every_kind_of_task(short_windows: None, kin
         ("slow", True, ["ok", "timeout"], "exceed the limit of 2 s"),
     ],
 )
-def test_what_goes_wrong_has_status_and_reason(
+def test_failures_have_status_and_reason(
     short_windows: None, how: str, training_only: bool, statuses: list[str], reason: str
 ) -> None:
     request = {**job("Failing", how=how, limit=32, training_only=training_only), "limit_seconds": 2.0}
-    found = [finding["speed"] for finding in worker.findings(request)]
+    found = [result["speed"] for result in worker.results(request)]
     assert [entry["status"] for entry in found] == statuses
     for entry in found:
         if entry["status"] != "ok":
@@ -160,48 +160,53 @@ def test_what_goes_wrong_has_status_and_reason(
             assert entry["median_seconds"] is None and entry["n"] == 0
 
 
-def test_a_job_may_ask_for_flops_and_energy(short_windows: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "counter_of", lambda device: "not here")
+def test_job_can_request_flops_and_energy(short_windows: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "counter_of", lambda device: "no counter")
     monkeypatch.setattr(worker, "peak_matmul_flops", lambda hardware: 1e9)
-    *found, steps, counted = worker.findings({**job(length=32), "flops": True, "step_flops": True, "energy": True})
+    *found, steps, counted = worker.results({**job(length=32), "flops": True, "step_flops": True, "energy": True})
     found.append(counted)
-    assert [next(iter(finding)) for finding in found] == ["speed", "speed", "energy", "flops"]
+    assert [next(iter(result)) for result in found] == ["speed", "speed", "energy", "flops"]
     assert found[3]["flops"]["ceiling_per_second"] == 1e9
-    # The head is counted once a row, everything else once a token.
+    # The FLOPs of the head are per row, all others are per token.
     head, per_token = 2 * 8 * 5, found[3]["flops"]["per_token_forward"] - 2 * 8 * 5 / 64
     assert steps["step_flops"]["inference"] == pytest.approx(32 * per_token + head)
     assert steps["step_flops"]["train"] == 3 * steps["step_flops"]["inference"]
     assert set(found[2]["energy"]) == set(get_type_hints(Energy))
-    assert found[2]["energy"] == {"joules_per_step": None, "route": "none: not here"}
+    assert found[2]["energy"] == {"joules_per_step": None, "route": "none: no counter"}
     assert set(found[3]["flops"]) == set(get_type_hints(Flops))
-    assert found[3]["flops"]["length"] == 64, "FLOPs are those at the training length"
+    assert found[3]["flops"]["length"] == 64, "FLOPs must be counted at the training length"
     assert found[3]["flops"]["per_token_training"] == 3 * found[3]["flops"]["per_token_forward"]
 
 
-def test_flops_are_counted_on_rows_of_the_length_that_is_asked_for(short_windows: None, monkeypatch) -> None:
+def test_flops_are_counted_at_the_requested_length(short_windows: None, monkeypatch) -> None:
     monkeypatch.setattr(worker, "peak_matmul_flops", lambda hardware: 1e9)
     request = {**job(length=32), "modes": [], "flops": True}
-    for asked, length in ((None, toy.spec().train_length), (16, 16)):
-        request["config"]["measure"]["flops_length"] = asked
-        (found,) = (finding["flops"] for finding in worker.findings(request))
+    for requested, length in ((None, toy.spec().train_length), (16, 16)):
+        request["config"]["measure"]["flops_length"] = requested
+        (found,) = (result["flops"] for result in worker.results(request))
         assert found["length"] == length and found["per_token_forward"] > 0
 
 
-def test_flops_of_a_model_that_cannot_be_built_say_so(short_windows: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flops_of_a_model_that_cannot_be_built_report_the_reason(
+    short_windows: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(worker, "peak_matmul_flops", lambda hardware: 1e9)
-    *_, last = worker.findings({**job("Failing", how="build", limit=40), "flops": True})
+    *_, last = worker.results({**job("Failing", how="build", limit=40), "flops": True})
     assert last["flops"]["per_token_forward"] is None
     assert "fixed to 39 positions" in last["flops"]["route"]
 
 
-A_FEW = {"transformer", "linear", "local", "reformer", "sinkhorn", "luna", "nystrom", "fnet", "gmlp"}
+FAST_MODELS = {"transformer", "linear", "local", "reformer", "sinkhorn", "luna", "nystrom", "fnet", "gmlp"}
 
 
 @pytest.mark.parametrize(
     "model",
-    [name if name in A_FEW else pytest.param(name, marks=pytest.mark.slow) for name in sorted(option_files("model"))],
+    [
+        name if name in FAST_MODELS else pytest.param(name, marks=pytest.mark.slow)
+        for name in sorted(option_files("model"))
+    ],
 )
-def test_every_model_of_the_house_is_measured(short_windows: None, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_model_can_be_measured(short_windows: None, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "peak_matmul_flops", lambda hardware: 1e9)
     with configuration.hydra_context():
         composed = configuration.compose(
@@ -210,12 +215,12 @@ def test_every_model_of_the_house_is_measured(short_windows: None, model: str, m
     spec = build_task(composed).spec
     length = 2 * spec.train_length
     request = {"config": as_dict(composed), "spec": dataclasses.asdict(spec), "length": length, "flops": True}
-    found = list(worker.findings({**job(), **request}))
+    found = list(worker.results({**job(), **request}))
     assert [(entry["speed"]["status"], entry["speed"]["length"]) for entry in found[:2]] == [("ok", length)] * 2
     assert found[2]["flops"]["per_token_training"] > found[2]["flops"]["per_token_forward"] > 0
 
 
-def test_a_training_step_trains_and_an_inference_step_does_not() -> None:
+def test_training_step_updates_parameters_and_inference_step_does_not() -> None:
     spec = toy.spec()
     model = bench.model_at(config(), spec, 32)
     batch = synthetic_batch(spec, 2, 32, CPU)
@@ -223,16 +228,16 @@ def test_a_training_step_trains_and_an_inference_step_does_not() -> None:
     graphs = []
     model.register_forward_hook(lambda *call: graphs.append(call[2].logits.requires_grad))
     inference_step(model, batch, hardware(), model)()
-    assert graphs == [False], "no graph is built for inference"
+    assert graphs == [False], "inference must not build an autograd graph"
     assert not model.training and all(parameter.grad is None for parameter in model.parameters())
     step = train_step(model, batch, Optimizer(model, config().train, hardware()), hardware(), model)
     step()
     assert model.training
     assert not all(torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True))
-    assert all(parameter.grad is None for parameter in model.parameters()), "gradients are not held between steps"
+    assert all(parameter.grad is None for parameter in model.parameters()), "gradients must be cleared between steps"
 
 
-def test_the_model_is_built_for_the_length_that_is_measured() -> None:
+def test_model_is_built_for_the_measured_length() -> None:
     built = bench.model_at(config(), toy.spec(length=64), 4096)
     assert built.task.train_length == 4096
 
@@ -240,7 +245,7 @@ def test_the_model_is_built_for_the_length_that_is_measured() -> None:
 # ---- energy
 
 
-def test_energy_is_the_difference_of_the_counter_by_steps() -> None:
+def test_energy_is_the_counter_difference_divided_by_steps() -> None:
     steps = 0
 
     def step() -> None:
@@ -254,24 +259,27 @@ def test_energy_is_the_difference_of_the_counter_by_steps() -> None:
     assert energy.measure_energy(step, CPU, energy.Counter("stuck", lambda: 5), 0.01).joules_per_step is None
 
 
-# ---- what the parent makes of it
+# ---- evaluation of worker results
 
 
 class Workers:
-    """In place of real processes: seconds per step by mode and length, or an ending."""
+    """Replacement for ``run_worker``: returns seconds per step by mode and length, or an exit status.
+
+    ``jobs`` collects the timing jobs, ``memory_jobs`` lengths and modes of jobs that measure memory.
+    """
 
     def __init__(self, seconds: Any, endings: dict[tuple[str, int], tuple[str, str]] | None = None) -> None:
         self.seconds, self.endings, self.jobs = seconds, endings or {}, []
-        self.weighed: list[tuple[int, list[str]]] = []
+        self.memory_jobs: list[tuple[int, list[str]]] = []
 
     def __call__(
         self, request: dict, timeout_seconds: float, variables: dict[str, str] | None = None
     ) -> tuple[list[dict], tuple[str, str]]:
         if request["memory_only"]:
             assert variables == KEEPING_NOTHING
-            self.weighed.append((request["length"], request["modes"]))
-            weighed = {"peak_resident_growth_bytes": 1000 * request["length"], "activation_bytes": None}
-            return [{"memory": [mode, weighed]} for mode in request["modes"]], ("failed", "no more")
+            self.memory_jobs.append((request["length"], request["modes"]))
+            memory = {"peak_resident_growth_bytes": 1000 * request["length"], "activation_bytes": None}
+            return [{"memory": [mode, memory]} for mode in request["modes"]], ("failed", "no more")
         assert variables == KEEPING_ALL
         self.jobs.append(request)
         found = []
@@ -287,6 +295,7 @@ class Workers:
 
 
 def tried(workers: Workers) -> list[tuple[int, list[str]]]:
+    """Return lengths and modes of the timing jobs."""
     return [(request["length"], request["modes"]) for request in workers.jobs]
 
 
@@ -295,23 +304,23 @@ def run_profile(workers: Workers, monkeypatch: pytest.MonkeyPatch, lengths: list
     return profile(config(lengths=lengths), toy.spec(), hardware(), **options)
 
 
-def test_lengths_go_up_and_progress_follows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lengths_are_measured_in_increasing_order_with_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(lambda mode, length: length / 1e5)
-    seen: list[int] = []
+    advances: list[int] = []
 
     @contextmanager
     def counting(total: int, *_: Any, **__: Any) -> Iterator[Callable[[int], None]]:
         assert total == 3
-        yield seen.append
+        yield advances.append
 
     monkeypatch.setattr(profiling, "bar", counting)
     found = run_profile(workers, monkeypatch, [4096, 1024, 2048])
     assert tried(workers) == [(length, ["inference", "train"]) for length in (1024, 2048, 4096)]
-    assert workers.weighed == tried(workers), "memory is taken of what was timed, in a process of its own"
+    assert workers.memory_jobs == tried(workers), "memory must be measured for all timed modes, in separate processes"
     assert {(entry["length"], entry["peak_resident_growth_bytes"]) for entry in found["speed"]} == {
         (length, 1000 * length) for length in (1024, 2048, 4096)
     }
-    assert seen == [1, 1, 1]
+    assert advances == [1, 1, 1]
     assert [(entry["mode"], entry["length"]) for entry in found["speed"]] == [
         (mode, length) for mode in ("inference", "train") for length in (1024, 2048, 4096)
     ]
@@ -319,7 +328,7 @@ def test_lengths_go_up_and_progress_follows(monkeypatch: pytest.MonkeyPatch) -> 
     assert found["flops"] is None
 
 
-def test_the_first_length_counts_flops_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flops_are_counted_only_at_the_first_length(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(lambda mode, length: 1e-3)
     monkeypatch.setattr(profiling, "run_worker", workers)
     options = config(lengths=[1024, 2048])
@@ -328,7 +337,7 @@ def test_the_first_length_counts_flops_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert [request["flops"] for request in workers.jobs] == [True, False]
 
 
-def test_sections_that_a_dying_process_owes_say_why_they_are_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sections_missing_after_a_killed_process_report_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(lambda mode, length: 1e-3, {("train", 1024): ("out_of_memory", "killed")})
     monkeypatch.setattr(profiling, "run_worker", workers)
     options = config(lengths=[1024])
@@ -339,7 +348,7 @@ def test_sections_that_a_dying_process_owes_say_why_they_are_empty(monkeypatch: 
     assert set(found["flops"]) == set(get_type_hints(Flops)) and set(found["energy"]) == set(get_type_hints(Energy))
 
 
-def test_lengths_and_batch_size_of_the_device_where_none_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lengths_and_batch_size_default_to_those_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(lambda mode, length: 1e-3)
     monkeypatch.setattr(profiling, "run_worker", workers)
     options = config()
@@ -350,7 +359,7 @@ def test_lengths_and_batch_size_of_the_device_where_none_are_given(monkeypatch: 
     ]
 
 
-def test_a_mode_ends_at_its_first_failure_and_the_other_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mode_is_not_measured_after_its_first_failure_and_the_other_is(monkeypatch: pytest.MonkeyPatch) -> None:
     killed = ("out_of_memory", "killed")
     workers = Workers(lambda mode, length: 1e-3, {("train", 2048): killed, ("inference", 4096): killed})
     found = run_profile(workers, monkeypatch, [1024, 2048, 4096, 8192])
@@ -361,7 +370,7 @@ def test_a_mode_ends_at_its_first_failure_and_the_other_goes_on(monkeypatch: pyt
     ]
 
 
-def test_a_mode_that_takes_the_process_down_takes_the_next_one_along(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mode_after_one_that_ended_the_process_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(lambda mode, length: 1e-3, {("inference", 2048): ("out_of_memory", "killed")})
     found = run_profile(workers, monkeypatch, [1024, 2048, 4096])
     assert len(workers.jobs) == 2
@@ -370,8 +379,8 @@ def test_a_mode_that_takes_the_process_down_takes_the_next_one_along(monkeypatch
     assert last[1]["reason"] == "not tried, because inference ended the process: killed"
 
 
-def test_a_length_that_is_predicted_too_slow_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Training doubles its length at fourfold cost: 0.5, 2 and then 8 s a step, of which five are 40 s.
+def test_length_predicted_to_be_too_slow_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The time of a training step quadruples when the length doubles: 0.5, 2 and 8 s. Five steps of 8 s are 40 s.
     workers = Workers(lambda mode, length: (0.5 if mode == "train" else 0.001) * (length / 1024) ** 2)
     found = run_profile(workers, monkeypatch, [1024, 2048, 4096, 8192], limit_seconds=30)
     assert tried(workers)[2:] == [(4096, ["inference"]), (8192, ["inference"])]
@@ -383,23 +392,23 @@ def test_a_length_that_is_predicted_too_slow_is_not_tried(monkeypatch: pytest.Mo
 # ---- real processes
 
 
-def test_a_fresh_process_measures_and_ends() -> None:
+def test_worker_process_measures_one_job() -> None:
     request = {**job(length=64), "modes": ["train"], "step_flops": True}
     request["config"]["measure"]["speed_seconds"] = 0.05
     found, _ = run_worker(request, timeout_seconds=60)
-    assert [next(iter(finding)) for finding in found] == ["speed", "step_flops"]
+    assert [next(iter(result)) for result in found] == ["speed", "step_flops"]
     assert found[0]["speed"]["status"] == "ok"
     assert found[0]["speed"]["n"] >= timing.STEPS
 
 
 @pytest.fixture
 def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
-    """A function that writes a module which a worker process can run and which imports nothing slow; its name."""
+    """Return a function that writes a module for a worker process, without slow imports, and returns its name."""
 
     def write(text: str) -> str:
-        (tmp_path / "stand_in_worker.py").write_text(text)
+        (tmp_path / "fake_worker.py").write_text(text)
         monkeypatch.syspath_prepend(tmp_path)
-        return "stand_in_worker"
+        return "fake_worker"
 
     return write
 
@@ -412,7 +421,7 @@ def write_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[s
     ],
     ids=["killed", "hangs"],
 )
-def test_how_a_process_ends_is_told(
+def test_killed_and_hanging_processes_are_reported(
     write_module: Callable[[str], str], program: str, seconds: float, status: str, reason: str
 ) -> None:
     found, ending = run_worker(job(), timeout_seconds=seconds, module=write_module(program))
@@ -420,13 +429,13 @@ def test_how_a_process_ends_is_told(
     assert ending[0] == status and reason in ending[1]
 
 
-def test_a_process_that_cannot_start_tells_its_last_line() -> None:
+def test_process_that_cannot_start_reports_its_last_error_line() -> None:
     _, (status, reason) = run_worker({**job(), "spec": {"grid": None, "nonsense": 1}}, timeout_seconds=60)
     assert status == "failed"
     assert reason.startswith("TypeError: ") and "nonsense" in reason
 
 
-def test_a_child_finds_what_its_parent_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_child_process_has_the_import_path_of_its_parent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "only_here.py").write_text("")
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "elsewhere").mkdir()
@@ -447,8 +456,8 @@ run_worker(json.loads(sys.argv[1]), 600, module=sys.argv[2])
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_worker_does_not_outlive_its_parent(number: signal.Signals, write_module: Callable[[str], str]) -> None:
-    """On SIGINT the parent ends any process; on SIGKILL the worker ends itself."""
+def test_worker_does_not_outlive_its_parent(number: signal.Signals, write_module: Callable[[str], str]) -> None:
+    """On SIGINT the parent kills the worker; if the parent is killed, the worker is killed by its death signal."""
     request = job("Failing", how="hangs", limit=32)
     hangs = write_module("import time\nopen('/proc/self/oom_score_adj', 'w').write('1000')\ntime.sleep(60)")
     module = hangs if number == signal.SIGINT else "lra_bench.profiling.worker"
@@ -463,8 +472,8 @@ def test_a_worker_does_not_outlive_its_parent(number: signal.Signals, write_modu
         assert parent.stdout is not None and parent.stdout.readline() == "ready\n"
         children = Path(f"/proc/{parent.pid}/task/{parent.pid}/children")
         child = wait_for(lambda: next(iter(children.read_text().split()), None))
-        comm = Path(f"/proc/{child}/oom_score_adj")
-        wait_for(lambda: comm.read_text().strip() == "1000")  # it has set itself up
+        score = Path(f"/proc/{child}/oom_score_adj")
+        wait_for(lambda: score.read_text().strip() == "1000")  # the worker is prepared
         parent.send_signal(number)
         _, errors = parent.communicate(timeout=20)
     wait_for(lambda: not is_running(int(child)))
@@ -473,12 +482,13 @@ def test_a_worker_does_not_outlive_its_parent(number: signal.Signals, write_modu
 
 
 def wait_for(condition: Any, seconds: float = 20.0) -> Any:
+    """Wait until ``condition()`` is true and return its value."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if value := condition():
             return value
         time.sleep(0.05)
-    raise AssertionError("waited in vain")
+    raise AssertionError(f"the condition is not met after {seconds} s")
 
 
 def is_running(pid: int) -> bool:
@@ -495,25 +505,25 @@ def test_prediction_follows_a_power_law() -> None:
         assert reason is not None and f"take {8**power:.3g} s" in reason
 
 
-def test_a_length_that_was_disturbed_foretells_no_cube() -> None:
+def test_exponent_of_predicted_times_is_bounded() -> None:
     entries = [{**unmeasured("train", n, 1, "ok", ""), "p10_seconds": (n / 1024) ** 3} for n in (1024, 2048)]
     assert f"take {8 * 2**2.5:.3g} s" in str(scaling.too_slow(entries, "train", 4096, CPU, limit_seconds=30))
 
 
-def test_memory_is_foreseen_in_the_same_way() -> None:
+def test_memory_is_predicted_by_a_power_law() -> None:
     entries = [
         {**unmeasured("train", n, 1, "ok", ""), "peak_resident_growth_bytes": 1e9 * (n / 1024) ** 2}
         for n in (1024, 2048)
     ]
     assert scaling.too_large(entries, "train", 4096, int(17e9)) is None
-    assert "hold 16 GB" in scaling.too_large(entries, "train", 4096, int(15e9))
+    assert "need 16 GB" in scaling.too_large(entries, "train", 4096, int(15e9))
     assert "memory_limit_gigabytes" in scaling.too_large(entries, "train", 4096, int(15e9))
-    assert scaling.too_large(entries[:1], "train", 4096, 1) is None, "one length foretells nothing"
+    assert scaling.too_large(entries[:1], "train", 4096, 1) is None, "one length must not give a prediction"
     assert scaling.too_large(entries, "inference", 4096, 1) is None
     assert scaling.too_large(entries, "train", 4096, None) is None
 
 
-def test_the_steps_of_a_cell_have_their_flops_and_their_share_of_the_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_speed_entries_contain_flops_and_utilisation(monkeypatch: pytest.MonkeyPatch) -> None:
     workers = Workers(lambda mode, length: 0.5)
     answer = workers.__call__
 
@@ -526,15 +536,15 @@ def test_the_steps_of_a_cell_have_their_flops_and_their_share_of_the_ceiling(mon
     options.measure.flops = True
     found = profile(options, toy.spec(), hardware())["speed"]
     inference, train = ([entry for entry in found if entry["mode"] == mode] for mode in ("inference", "train"))
-    assert [entry["flops"] for entry in inference] == [2 * 1024, 2 * 2048], "two rows in the batch"
+    assert [entry["flops"] for entry in inference] == [2 * 1024, 2 * 2048], "the batch has two rows"
     assert [entry["flops_per_second"] for entry in inference] == [4 * 1024, 4 * 2048]
     assert [entry["utilisation"] for entry in inference] == [4 * 1024 / 1e9, 4 * 2048 / 1e9]
     assert {(entry["flops"], entry["flops_per_second"], entry["utilisation"]) for entry in train} == {(None,) * 3}
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory is read from /proc")
-def test_memory_is_what_is_alive_and_not_what_the_allocator_keeps() -> None:
-    """Attention by slices holds O(N) at once, in hundreds of blocks: glibc would keep hundreds of megabytes."""
+def test_peak_memory_does_not_contain_memory_kept_by_the_allocator() -> None:
+    """Attention in slices needs O(N) memory at a time, in hundreds of blocks of which glibc would keep most."""
     with configuration.hydra_context():
         composed = configuration.compose(
             ["model=transformer", "protocol=smoke", "hardware=cpu", "hardware.threads=1", "train.clip=null"]
@@ -550,7 +560,7 @@ def test_memory_is_what_is_alive_and_not_what_the_allocator_keeps() -> None:
             "modes": ["train"],
         }
         answers, _ = run_worker({**request, "batch_size": 1}, 120, KEEPING_NOTHING)
-        weighed = next(answer["memory"][1] for answer in answers if "memory" in answer)
-        peaks.append(weighed["peak_resident_growth_bytes"])
+        memory = next(answer["memory"][1] for answer in answers if "memory" in answer)
+        peaks.append(memory["peak_resident_growth_bytes"])
     shorter, longer = peaks
     assert longer < 6 * shorter, peaks

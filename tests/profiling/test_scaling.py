@@ -1,4 +1,4 @@
-"""Exponents of known power laws, and their intervals against the normal equations."""
+"""Exponents of known power laws, and their intervals compared with the normal equations."""
 
 import math
 
@@ -15,7 +15,7 @@ LENGTHS = [1024, 2048, 4096, 8192, 16384]
 
 
 @given(power=st.floats(-3, 3), factor=st.floats(1e-6, 1e6), points=st.integers(3, 5))
-def test_a_pure_power_is_found(power: float, factor: float, points: int) -> None:
+def test_exponent_of_an_exact_power_law_is_found(power: float, factor: float, points: int) -> None:
     lengths = LENGTHS[:points]
     found = exponent(lengths, [factor * (length / 1000) ** power for length in lengths])
     assert found is not None
@@ -24,7 +24,7 @@ def test_a_pure_power_is_found(power: float, factor: float, points: int) -> None
 
 
 @given(st.lists(st.floats(1e-3, 1e3), min_size=5, max_size=5))
-def test_slope_and_interval_are_those_of_the_normal_equations(values: list[float]) -> None:
+def test_slope_and_interval_equal_those_of_the_normal_equations(values: list[float]) -> None:
     found = exponent(LENGTHS, values)
     design = np.stack([np.ones(5), np.log(LENGTHS)], axis=1)
     inverse = np.linalg.inv(design.T @ design)
@@ -37,7 +37,7 @@ def test_slope_and_interval_are_those_of_the_normal_equations(values: list[float
     )
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+def test_interval_has_the_stated_coverage() -> None:
     random = np.random.default_rng(0)
     covered = 0
     for _ in range(1000):
@@ -51,7 +51,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
     ("lengths", "values"),
     [([], []), ([1024, 2048], [1.0, 2.0]), ([1024, 2048, 4096], [1.0, 0.0, 2.0]), ([1024] * 3, [1.0, 2.0, 3.0])],
 )
-def test_too_little_gives_none(lengths: list[int], values: list[float]) -> None:
+def test_exponent_is_none_for_insufficient_data(lengths: list[int], values: list[float]) -> None:
     assert exponent(lengths, values) is None
 
 
@@ -59,7 +59,7 @@ def entry(mode: str, length: int, seconds: float, **peaks: int | None) -> dict:
     return {**unmeasured(mode, length, 1, "ok", ""), "median_seconds": seconds, **peaks}
 
 
-def test_the_section_has_every_mode_and_skips_what_was_not_measured() -> None:
+def test_growth_contains_every_mode_and_skips_unmeasured_lengths() -> None:
     speed = [entry("train", n, n**2 / 1e6, peak_resident_growth_bytes=n * 100) for n in LENGTHS]
     speed += [unmeasured("train", 32768, 1, "out_of_memory", "no")]
     speed += [entry("inference", n, n / 1e6, peak_allocated_bytes=n**2, peak_reserved_bytes=1) for n in LENGTHS[:3]]
@@ -72,7 +72,7 @@ def test_the_section_has_every_mode_and_skips_what_was_not_measured() -> None:
     assert found["inference"]["memory_exponent"] == pytest.approx(2)
 
 
-def test_unknown_memory_leaves_time_alone() -> None:
+def test_unknown_memory_does_not_affect_the_time_exponent() -> None:
     speed = [entry("train", n, n / 1e6, peak_resident_growth_bytes=None if n > 2048 else 5) for n in LENGTHS]
     found = growth(speed)["train"]
     assert found["memory_exponent"] is None and found["memory_low"] is None

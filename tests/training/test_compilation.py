@@ -1,4 +1,4 @@
-"""torch.compile: what it did is told, what it cannot do runs as it is, and its seconds are not those of training."""
+"""torch.compile: the report of compiled graphs, the fallback to eager mode, and the separate time of compilation."""
 
 import math
 
@@ -19,7 +19,7 @@ COMPILED = Hardware(torch.device("cpu"), "fp32", 1, True, None, "cpu-compiled")
 
 
 class Doubling(nn.Module):
-    """Twice what goes in; a layer that asks for a value in between breaks the graph."""
+    """A layer that doubles its input; with ``breaks`` it reads a value on the host, which breaks the graph."""
 
     def __init__(self, breaks=False):
         super().__init__()
@@ -33,13 +33,13 @@ class Doubling(nn.Module):
         return y * 2
 
 
-def never(graph, inputs):
+def failing(graph, inputs):
     raise ValueError("this backend\nnever works")
 
 
 @pytest.fixture
 def backend(monkeypatch):
-    """Have compilations use another backend than the slow one."""
+    """Return a function that sets the default backend of ``Compilation``; inductor is slow."""
 
     def use(name):
         monkeypatch.setattr(Compilation.__init__, "__defaults__", (name,))
@@ -47,28 +47,28 @@ def backend(monkeypatch):
     return use
 
 
-def test_nothing_asked_for_is_nothing_done():
+def test_without_a_request_nothing_is_compiled():
     model = Doubling()
     compilation = Compilation(model, False)
-    assert compilation.run is model and compilation.report() is None and compilation.taken_seconds() == 0
-    with pytest.raises(ValueError, match="own"):
-        compilation.guarded(lambda: (_ for _ in ()).throw(ValueError("own")), pytest.fail)
+    assert compilation.run is model and compilation.report() is None and compilation.pop_seconds() == 0
+    with pytest.raises(ValueError, match="model error"):
+        compilation.guarded(lambda: (_ for _ in ()).throw(ValueError("model error")), pytest.fail)
 
 
-def test_one_graph_is_one_graph():
+def test_model_without_breaks_is_a_single_graph():
     compilation = Compilation(Doubling(), True, "eager")
     assert torch.equal(compilation.run(torch.ones(3)), torch.full((3,), 2.0))
     report = compilation.report()
     assert report["used"] and report["graphs"] == 1 and report["reason"] == ""
     assert report["graph_breaks"] == report["uncompiled_functions"] == report["cache_hits"] == 0
-    assert 0 < report["seconds"] == compilation.taken_seconds()
+    assert 0 < report["seconds"] == compilation.pop_seconds()
     compilation.run(torch.ones(3))
-    assert compilation.report() == report and compilation.taken_seconds() == 0
+    assert compilation.report() == report and compilation.pop_seconds() == 0
     compilation.begin()
     assert compilation.report()["seconds"] == compilation.report()["graphs"] == 0
 
 
-def test_a_break_is_counted_and_why_it_is_said(capfd):
+def test_graph_break_is_counted_with_its_reason(capfd):
     compilation = Compilation(Doubling(breaks=True), True, "eager")
     assert torch.equal(compilation.run(torch.ones(3)), torch.full((3,), 2.0))
     report = compilation.report()
@@ -77,35 +77,35 @@ def test_a_break_is_counted_and_why_it_is_said(capfd):
     assert capfd.readouterr().err == ""
 
 
-def test_where_compiling_fails_the_model_runs_as_it_is(capfd):
-    compilation = Compilation(Doubling(), True, never)
+def test_model_runs_in_eager_mode_if_compilation_fails(capfd):
+    compilation = Compilation(Doubling(), True, failing)
     undone = []
-    done = compilation.guarded(lambda: compilation.run(torch.ones(3)), lambda: undone.append(True))
-    assert torch.equal(done, torch.full((3,), 2.0)) and undone == [True]
+    result = compilation.guarded(lambda: compilation.run(torch.ones(3)), lambda: undone.append(True))
+    assert torch.equal(result, torch.full((3,), 2.0)) and undone == [True]
     assert not compilation.report()["used"]
     assert "this backend" in compilation.report()["reason"]
     assert capfd.readouterr().err.count("\n") == 1
     compilation.guarded(lambda: compilation.run(torch.ones(3)), pytest.fail)
 
 
-def test_the_models_own_fault_stays_its_own():
+def test_errors_of_the_model_are_raised():
     class Faulty(nn.Module):
         def forward(self, x):
-            raise LookupError("of its own")
+            raise LookupError("model error")
 
     compilation = Compilation(Faulty(), True, "eager")
-    with pytest.raises(LookupError, match="of its own"):
+    with pytest.raises(LookupError, match="model error"):
         compilation.guarded(lambda: compilation.run(torch.ones(3)), lambda: None)
 
 
-def test_a_want_of_memory_is_no_fault_of_compiling():
+def test_out_of_memory_errors_are_raised_without_a_retry():
     compilation = Compilation(Doubling(), True, "eager")
     with pytest.raises(MemoryError):
         compilation.guarded(lambda: (_ for _ in ()).throw(MemoryError()), pytest.fail)
 
 
-@pytest.mark.parametrize("name", ["eager", never], ids=["compiled", "failing"])
-def test_training_is_the_same_whatever_became_of_compiling(tmp_path, backend, name):
+@pytest.mark.parametrize("name", ["eager", failing], ids=["compiled", "failing"])
+def test_training_is_the_same_with_and_without_successful_compilation(tmp_path, backend, name):
     backend(name)
     plain, compiled = toy(), toy()
     expected, _ = fit(plain, tmp_path / "plain")
@@ -117,8 +117,8 @@ def test_training_is_the_same_whatever_became_of_compiling(tmp_path, backend, na
     assert found.figures["compile_seconds"] == pytest.approx(found.figures["compile"]["seconds"])
 
 
-def test_a_failure_in_the_backward_pass_is_a_failure_of_compiling(tmp_path, backend):
-    """Compiling the backward pass may be put off until it runs; gradients gathered by then count once."""
+def test_failure_in_the_backward_pass_falls_back_to_eager_mode(tmp_path, backend):
+    """The backward pass may be compiled when it runs; gradients accumulated before the failure must count once."""
 
     class Late(torch.autograd.Function):
         @staticmethod
@@ -143,18 +143,18 @@ def test_a_failure_in_the_backward_pass_is_a_failure_of_compiling(tmp_path, back
     assert "backward pass" in found.figures["compile"]["reason"]
 
 
-def test_seconds_of_compiling_are_not_those_of_training(tmp_path, backend, monkeypatch):
+def test_seconds_of_compilation_are_not_part_of_training_seconds(tmp_path, backend, monkeypatch):
     backend("eager")
-    compiled = Compilation.taken_seconds
-    monkeypatch.setattr(Compilation, "taken_seconds", lambda self: (compiled(self), 100.0)[1])
+    compiled = Compilation.pop_seconds
+    monkeypatch.setattr(Compilation, "pop_seconds", lambda self: (compiled(self), 100.0)[1])
     found, _ = fit(toy(), tmp_path, hardware=COMPILED)
-    # Once in the window of the first steps, and once in each that an evaluation or a checkpoint ends.
+    # One window for the warm-up steps, and one before each evaluation or checkpoint.
     windows = found.figures["compile_seconds"] / 100
     assert windows == int(windows) > 0
     assert found.figures["train_seconds"] == pytest.approx(-100 * windows, abs=99)
 
 
-def test_a_resumed_run_adds_up_what_compiling_took(tmp_path, backend):
+def test_resumed_run_sums_seconds_of_compilation(tmp_path, backend):
     backend("eager")
     with pytest.raises(KeyboardInterrupt):
         fit(toy(), tmp_path, stop_after=8, every_seconds=0, hardware=COMPILED)
@@ -162,9 +162,9 @@ def test_a_resumed_run_adds_up_what_compiling_took(tmp_path, backend):
     assert found.figures["compile_seconds"] > found.figures["compile"]["seconds"] > 0
 
 
-@pytest.mark.parametrize("name", ["eager", never], ids=["compiled", "failing"])
+@pytest.mark.parametrize("name", ["eager", failing], ids=["compiled", "failing"])
 @pytest.mark.parametrize("mode", ["inference", "train"])
-def test_a_timed_step_tells_what_was_compiled(backend, name, mode):
+def test_timed_step_reports_compilation(backend, name, mode):
     backend(name)
     model = toy()
     batch = loop.training_batches(rows(), RECIPE, 0)(0)
@@ -177,7 +177,7 @@ def test_a_timed_step_tells_what_was_compiled(backend, name, mode):
     assert bench.step(mode) and bench.compilation.report()["graphs"] == 0
 
 
-def test_a_model_with_a_break_trains_alike(tmp_path, backend):
+def test_model_with_a_graph_break_trains_as_in_eager_mode(tmp_path, backend):
     class Breaking(Toy):
         def forward(self, batch, memory=None):
             if self.table.weight.sum().item() > 1e9:
@@ -199,13 +199,13 @@ def test_a_model_with_a_break_trains_alike(tmp_path, backend):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["transformer", "performer", "local"])
-def test_a_compiled_cell_says_so_in_its_record(tmp_path, model):
+def test_record_of_a_compiled_cell_reports_compilation(tmp_path, model):
     folder = Folder(tmp_path)
     options = [option for option in TINY if "speed_lengths" not in option]
     folder.run("bench", *options, f"model={model}", "measure.speed_lengths=[64]", "hardware.compile=true", timeout=1800)
     record = folder.record()
     assert record["status"] == "ok" and "compiled" in record["key"]["hardware"]
-    told = [record["training"]["compile"], *(point["compile"] for point in record["speed"])]
-    assert [each["used"] for each in told] == [True] * 3, told
-    assert all(each["seconds"] > 0 for each in told)
-    assert record["training"]["compile_seconds"] == pytest.approx(told[0]["seconds"])
+    reports = [record["training"]["compile"], *(point["compile"] for point in record["speed"])]
+    assert [each["used"] for each in reports] == [True] * 3, reports
+    assert all(each["seconds"] > 0 for each in reports)
+    assert record["training"]["compile_seconds"] == pytest.approx(reports[0]["seconds"])

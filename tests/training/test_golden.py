@@ -1,26 +1,26 @@
-"""The first twenty steps of three models are what they were when their files were kept.
+"""Regression tests: the first twenty steps of three models reproduce the stored losses.
 
-Bit for bit on the platform of the file: same torch, same instructions, same processor, one thread. Elsewhere sums run
-in another order. With AVX2 or without vector instructions in place of AVX-512 losses, norms and validation were off by
-at most 2.6e-7 of their value in twenty steps, so ``TOLERANCE`` leaves room for forty times that.
+On the platform of the file (same torch, same instruction set, same processor, one thread) they must be bit-identical.
+On other platforms the order of sums differs. With AVX2 or without vector instructions instead of AVX-512, the relative
+deviation of losses, norms and validation losses in twenty steps was at most 2.6e-7; ``TOLERANCE`` is forty times that.
 """
 
 import pytest
 
-from tests.support.golden_losses import FOLDER, MODELS, STEPS, golden_run, kept, platform
+from tests.support.golden_losses import FOLDER, MODELS, STEPS, golden_run, platform, stored_run
 
 TOLERANCE = 1e-5
 
 
-def test_every_model_has_its_file():
+def test_every_model_has_a_stored_file():
     assert sorted(path.stem for path in FOLDER.iterdir()) == sorted(MODELS)
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_the_first_steps_are_what_they_were(model):
-    made_on, expected = kept(model)
+def test_first_steps_reproduce_the_stored_losses(model):
+    stored_platform, expected = stored_run(model)
     found = golden_run(model)
-    if made_on == platform():
+    if stored_platform == platform():
         assert found == expected
     assert found.losses == pytest.approx(expected.losses, rel=TOLERANCE)
     assert found.gradient_norms == pytest.approx(expected.gradient_norms, rel=TOLERANCE)
@@ -28,9 +28,9 @@ def test_the_first_steps_are_what_they_were(model):
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_files_tell_one_loss_from_another(model):
-    """What is compared has the resolution to show a change: models are further apart than the tolerance."""
-    run = kept(model)[1]
+def test_stored_losses_of_models_differ_by_more_than_the_tolerance(model):
+    """The comparison can detect a change: losses of different models differ by more than the tolerance."""
+    run = stored_run(model)[1]
     assert len(set(run.losses)) == len(run.losses) == STEPS
     for other in set(MODELS) - {model}:
-        assert run.losses != pytest.approx(kept(other)[1].losses, rel=100 * TOLERANCE)
+        assert run.losses != pytest.approx(stored_run(other)[1].losses, rel=100 * TOLERANCE)

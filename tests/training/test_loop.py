@@ -1,4 +1,4 @@
-"""The training loop against what it promises: exact resume, micro-batches, memory, statistics, the best weights."""
+"""The training loop: exact resumption, micro-batches, memory, statistics, and the best weights."""
 
 import math
 from dataclasses import replace
@@ -40,7 +40,7 @@ def rows(count=32, seed=0):
 
 
 class Toy(nn.Module):
-    """A bag of tokens with dropout, and a buffer that counts what passed, changed after the step alone."""
+    """A bag-of-tokens classifier with dropout and a buffer that counts tokens, updated only after a step."""
 
     def __init__(self, dropout=0.3):
         super().__init__()
@@ -67,16 +67,16 @@ def toy(seed=0, **options):
 
 
 def fit(model, folder, stop_after=None, every_seconds=math.inf, hardware=CPU, **changes):
-    heard = []
+    logged = []
 
     def log(step, values):
-        heard.append((step, values))
+        logged.append((step, values))
         if stop_after is not None and step >= stop_after:
             raise KeyboardInterrupt
 
     checkpoints = Checkpoints(Path(folder), every_seconds)
     parts = {"train": rows(), "validation": rows(16, 1)}
-    return loop.train(model, parts, SPEC, config(**changes), hardware, checkpoints, log), heard
+    return loop.train(model, parts, SPEC, config(**changes), hardware, checkpoints, log), logged
 
 
 def weights(model):
@@ -89,41 +89,41 @@ def equal(left, right):
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path, optimizer):
-    whole = toy()
-    expected, _ = fit(whole, tmp_path / "whole", optimizer=optimizer)
-    torch.manual_seed(99)  # whatever the generator holds must not matter
+    uninterrupted = toy()
+    expected, _ = fit(uninterrupted, tmp_path / "whole", optimizer=optimizer)
+    torch.manual_seed(99)  # the result must not depend on the state of the generator
     with pytest.raises(KeyboardInterrupt):
         fit(toy(), tmp_path / "cut", stop_after=8, every_seconds=0, optimizer=optimizer)
     torch.manual_seed(5)
-    again = toy(seed=3)
-    found, _ = fit(again, tmp_path / "cut", every_seconds=0, optimizer=optimizer)
-    assert equal(weights(whole), weights(again))
+    resumed = toy(seed=3)
+    found, _ = fit(resumed, tmp_path / "cut", every_seconds=0, optimizer=optimizer)
+    assert equal(weights(uninterrupted), weights(resumed))
     assert found.state.curve == expected.state.curve
     assert found.state.validations == expected.state.validations
     assert found.figures["final_weights_sha256"] == expected.figures["final_weights_sha256"]
     assert (tmp_path / "cut" / BEST).read_bytes() == (tmp_path / "whole" / BEST).read_bytes()
 
 
-def test_times_and_rates_are_those_of_a_clock_that_is_known(tmp_path, monkeypatch):
-    """A batch takes a hundredth of a second to come, a step two, a batch of an evaluation five seconds."""
+def test_times_and_throughput_match_a_simulated_clock(tmp_path, monkeypatch):
+    """Loading a batch takes 0.01 s, a training step 0.02 s, and a batch of an evaluation 5 s."""
     now = 0.0
 
-    def passes(seconds):
+    def advance(seconds):
         nonlocal now
         now += seconds
 
     class Timed(Toy):
         def forward(self, batch, memory=None):
-            passes(0.02 if self.training else 5.0)
+            advance(0.02 if self.training else 5.0)
             return super().forward(batch)
 
-    made = loop.training_batches
+    original = loop.training_batches
 
-    def slowly(*arguments):
-        batches = made(*arguments)
-        return lambda step: passes(0.01) or batches(step)
+    def slow_batches(*arguments):
+        batches = original(*arguments)
+        return lambda step: advance(0.01) or batches(step)
 
-    monkeypatch.setattr(loop, "training_batches", slowly)
+    monkeypatch.setattr(loop, "training_batches", slow_batches)
     monkeypatch.setattr(meter.time, "perf_counter", lambda: now)
     torch.manual_seed(0)
     figures = fit(Timed(), tmp_path, steps=40, evaluate_every=15)[0].figures
@@ -131,26 +131,26 @@ def test_times_and_rates_are_those_of_a_clock_that_is_known(tmp_path, monkeypatc
     assert figures["steps_per_second"] == pytest.approx(1 / 0.03)
     assert figures["rows_per_second"] == pytest.approx(4 / 0.03)
     assert figures["train_seconds"] == pytest.approx(40 * 0.03)
-    assert figures["evaluation_seconds"] == pytest.approx(3 * 2 * 5.0)  # at 15, 30 and 40, two batches each
-    batches = made(rows(), RECIPE, 7)
+    assert figures["evaluation_seconds"] == pytest.approx(3 * 2 * 5.0)  # after steps 15, 30 and 40, two batches each
+    batches = original(rows(), RECIPE, 7)
     timed = sum(int(batches(step).lengths.sum()) for step in range(10, 40))  # after the warm-up
     assert figures["tokens_per_second"] == pytest.approx(timed / (30 * 0.03))
 
 
-def test_every_step_tells_gradient_norm_rate_and_tokens_as_they_were(tmp_path, monkeypatch):
-    """Against norms taken by hand before clipping, the schedule's own formula, and tokens counted in the batches."""
+def test_curve_contains_gradient_norm_learning_rate_and_tokens_of_every_step(tmp_path, monkeypatch):
+    """Compare with norms computed independently before clipping, the schedule, and tokens counted in the batches."""
     norms, rates = [], []
     step_of = Optimizer.step
 
     def watched(self, step):
         gradients = [p.grad.double().flatten() for p in self.parameters if p.grad is not None]
         norms.append(torch.cat(gradients).norm().item())
-        taken = step_of(self, step)
+        norm = step_of(self, step)
         rates.append(self.wrapped.param_groups[0]["lr"])
-        return taken
+        return norm
 
     monkeypatch.setattr(Optimizer, "step", watched)
-    result, heard = fit(toy(), tmp_path, clip=0.05)
+    result, logged = fit(toy(), tmp_path, clip=0.05)
     batches = loop.training_batches(rows(), RECIPE, 7)
     tokens = np.cumsum([int(batches(step).lengths.sum()) for step in range(12)])
     curve = result.state.curve
@@ -164,7 +164,7 @@ def test_every_step_tells_gradient_norm_rate_and_tokens_as_they_were(tmp_path, m
     assert figures["gradient_norm_median"] == pytest.approx(np.median(norms), rel=1e-5)
     assert figures["gradient_norm_max"] == pytest.approx(max(norms), rel=1e-5)
     assert figures["clipped_share"] == np.mean(np.array(norms) > 0.05)
-    latest = heard[-1][1]
+    latest = logged[-1][1]
     assert (latest["gradient_norm"], latest["tokens_seen"]) == (curve[-1][2], tokens[-1])
 
 
@@ -173,12 +173,12 @@ def test_without_clipping_nothing_is_clipped(tmp_path):
     assert result.figures["clipped_share"] == 0 and result.figures["gradient_norm_max"] > 0
 
 
-def test_other_steps_and_seeds_draw_otherwise():
-    draws = set()
+def test_different_steps_and_seeds_give_different_random_numbers():
+    numbers = set()
     for seed, step in [(0, 0), (0, 1), (1, 0), (1, 1)]:
         loop.seed_everything(seed, step)
-        draws.add(torch.rand(()).item())
-    assert len(draws) == 4
+        numbers.add(torch.rand(()).item())
+    assert len(numbers) == 4
 
 
 @pytest.mark.parametrize("cap", [1, 2, 3, 4, 9])
@@ -192,19 +192,19 @@ def test_micro_batches_add_up_to_the_batch(cap):
         loss, _, statistics = loop.forward_backward(model, batch, optimizer, machine)
         gradients[name] = [loss, *(p.grad for p in model.parameters())]
         assert statistics[""]["tokens"] == batch.lengths.sum()
-    # The auxiliary loss is a mean over rows, so parts of unequal size are weighted by their rows.
-    for whole, parts in zip(*gradients.values(), strict=True):
-        torch.testing.assert_close(whole, parts, rtol=0, atol=1e-12)
+    # The auxiliary loss is a mean over rows, so micro-batches are weighted by their number of rows.
+    for expected, found in zip(*gradients.values(), strict=True):
+        torch.testing.assert_close(expected, found, rtol=0, atol=1e-12)
 
 
-def test_statistics_reach_the_buffer_once_per_step(tmp_path):
+def test_statistics_update_the_buffer_once_per_step(tmp_path):
     model = toy()
     result, _ = fit(model, tmp_path)
     assert model.seen == result.state.curve[-1][3]
 
 
 class Recall(nn.Module):
-    """Sums what it has read since the document began: a memory of zeros is empty."""
+    """A model whose memory is the sum of the tokens read since the document began, initially zero."""
 
     def __init__(self):
         super().__init__()
@@ -221,7 +221,7 @@ class Recall(nn.Module):
 
 
 @pytest.mark.parametrize("cap", [None, 1])
-def test_memory_goes_from_step_to_step_and_is_reset_at_documents(tmp_path, cap):
+def test_memory_is_passed_from_step_to_step_and_reset_at_documents(tmp_path, cap):
     spec = TaskSpec("stream", "1", "language_modeling", "causal", classes=50, train_length=9, vocabulary_size=50)
     documents = [list(range(1, 10)), list(range(20, 27)), list(range(30, 34)), list(range(40, 49))]
     table = {"tokens": documents, "length": [len(d) for d in documents]}
@@ -234,17 +234,17 @@ def test_memory_goes_from_step_to_step_and_is_reset_at_documents(tmp_path, cap):
     )
     batches = loop.training_batches(stream, recipe.train, recipe.seed)
     running = torch.zeros(2)
-    heard = [torch.cat(model.read[2 * i : 2 * i + 2]) for i in range(9)] if cap else model.read
+    sums = [torch.cat(model.read[2 * i : 2 * i + 2]) for i in range(9)] if cap else model.read
     for step in range(9):
         batch = batches(step)
         running = torch.where(batch.extra["reset"], 0, running) + (batch.tokens * (batch.targets != -100)).sum(1)
-        torch.testing.assert_close(heard[step], running)
+        torch.testing.assert_close(sums[step], running)
 
 
-def test_the_best_weights_are_kept_and_come_back(tmp_path):
+def test_best_weights_are_saved_and_can_be_loaded(tmp_path):
     model = toy()
-    result, heard = fit(model, tmp_path, steps=40, lr=0.05)
-    scores = {step: values["validation_score"] for step, values in heard}
+    result, logged = fit(model, tmp_path, steps=40, lr=0.05)
+    scores = {step: values["validation_score"] for step, values in logged}
     assert result.state.best_step == max(scores, key=lambda step: (scores[step], -step))
     last = weights(model)
     Checkpoints(tmp_path, 1).load_best(model)
@@ -252,12 +252,12 @@ def test_the_best_weights_are_kept_and_come_back(tmp_path):
     assert result.state.best_step == 40 or not equal(last, weights(model))
 
 
-def test_a_loss_that_is_not_finite_ends_the_run(tmp_path):
+def test_loss_that_is_not_finite_ends_the_run(tmp_path):
     with pytest.raises(Diverged, match="step"):
         fit(toy(), tmp_path, lr=1e30, clip=None)
 
 
-def test_a_broken_checkpoint_is_said_and_training_starts_again(tmp_path, capsys):
+def test_damaged_checkpoint_is_reported_and_training_starts_again(tmp_path, capsys):
     expected, _ = fit(toy(), tmp_path)
     content = (tmp_path / LAST).read_bytes()
     (tmp_path / LAST).write_bytes(content[: len(content) // 2])
@@ -266,25 +266,25 @@ def test_a_broken_checkpoint_is_said_and_training_starts_again(tmp_path, capsys)
     assert found.state.curve == expected.state.curve
 
 
-def test_a_checkpoint_that_cannot_be_written_names_the_folder(tmp_path):
+def test_error_for_an_unwritable_checkpoint_names_the_variable(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="LRA_BENCH_CACHE"):
         fit(toy(), tmp_path / "file" / "folder", every_seconds=0)
 
 
-def test_evaluation_sees_every_row_once_in_its_own_order():
+def test_evaluation_covers_every_row_once_and_keeps_the_order_of_rows():
     model, data = toy(), rows(23, 4)
-    whole = evaluate(model, data, SPEC, CPU, 23, "test")
+    one_batch = evaluate(model, data, SPEC, CPU, 23, "test")
     parts = evaluate(model, data, SPEC, CPU, 5, "test")
-    np.testing.assert_array_equal(whole.prediction, parts.prediction)
-    np.testing.assert_allclose(whole.row_loss, parts.row_loss, rtol=1e-6)
+    np.testing.assert_array_equal(one_batch.prediction, parts.prediction)
+    np.testing.assert_allclose(one_batch.row_loss, parts.row_loss, rtol=1e-6)
     single = [model.eval()(data.batch([i])).logits.argmax().item() for i in range(23)]
     np.testing.assert_array_equal(parts.prediction, single)
     assert parts.score == np.mean(parts.prediction == parts.target)
     assert not model.training
 
 
-def test_the_loss_is_the_mean_over_scored_targets():
+def test_loss_is_the_mean_over_scored_targets():
     logits = torch.randn(2, 3, 4, dtype=torch.float64)
     targets = torch.tensor([[1, -100, 2], [3, -100, -100]])
     batch = Batch(torch.tensor([3, 1]), targets, tokens=torch.zeros(2, 3, dtype=torch.long))
@@ -293,7 +293,7 @@ def test_the_loss_is_the_mean_over_scored_targets():
     torch.testing.assert_close(objective(Output(logits), batch), expected)
 
 
-def test_parameter_groups_follow_rule_and_hints():
+def test_parameter_groups_follow_defaults_and_optimizer_hints():
     class Hinted(nn.Module):
         optimizer_hints = {  # noqa: RUF012
             "slow": {"lr": 1e-5, "weight_decay": 0.0},

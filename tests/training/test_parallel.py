@@ -1,4 +1,4 @@
-"""Several processes that train together do what one process does, and their end is understood."""
+"""Training with several processes gives the same result as with one, and failures of ranks are reported correctly."""
 
 import itertools
 from dataclasses import replace
@@ -22,28 +22,31 @@ from tests.support.parallel_ranks import Case, in_ranks, trained
 from tests.training.test_loop import RECIPE, rows, toy
 
 TOLERANCE = 1e-10
-DRAWING = {"sac", "sinkhorn", "sinkhorn_bilinear", "sortcut"}
-"""Systems that sample in training, by noise on their scores or actions."""
-OWN = {
+STOCHASTIC = {"sac", "sinkhorn", "sinkhorn_bilinear", "sortcut"}
+"""Systems that sample during training: noise on scores, or actions."""
+OVERRIDES = {
     "routing": ["position=sinusoidal"],
     "long_conv": ["model.mixer.kernel_dropout=0"],
     "bag_of_tokens": ["model.network.dropout=0"],
 }
-"""Without draws; and rotated inside the mixer alone, equal tokens are equally near to a centroid of ``routing``:
-rounding says which of them it takes."""
+"""Overrides that make training deterministic.
+
+Dropout is disabled. With rotary positions, which act inside the mixer only, equal tokens have equal distances to a
+centroid of ``routing``, and rounding errors determine which of them is selected; hence sinusoidal positions.
+"""
 OPTIONS = HardwareOptions(device="cpu", precision="fp32", threads=1)
 
 
-def together(strategy: str, processes: int | None = None, **changes) -> HardwareOptions:
+def parallel_options(strategy: str, processes: int | None = None, **changes) -> HardwareOptions:
     return replace(OPTIONS, strategy=strategy, processes=processes, **changes)
 
 
 def system(name: str) -> list[str]:
-    return [f"model={name}", *OWN.get(name, [])]
+    return [f"model={name}", *OVERRIDES.get(name, [])]
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 4])
-def test_shares_follow_each_other_and_are_nearly_equal(parts):
+def test_shares_are_consecutive_and_nearly_equal(parts):
     for count in range(34):
         shares = [share(count, part, parts) for part in range(parts)]
         assert [row for start, stop in shares for row in range(start, stop)] == list(range(count))
@@ -52,25 +55,25 @@ def test_shares_follow_each_other_and_are_nearly_equal(parts):
 
 
 @given(size=st.integers(4, 40), cap=st.none() | st.integers(1, 9), world=st.integers(1, 4))
-def test_ranks_read_every_row_once_in_equally_many_parts(size, cap, world):
+def test_micro_batches_of_ranks_cover_every_row_once_and_are_equally_many(size, cap, world):
     parts = [micro_batches(size, cap, rank, world) for rank in range(world)]
-    assert [row for own in parts for start, stop in own for row in range(start, stop)] == list(range(size))
-    lengths = [stop - start for own in parts for start, stop in own]
+    assert [row for of_rank in parts for start, stop in of_rank for row in range(start, stop)] == list(range(size))
+    lengths = [stop - start for of_rank in parts for start, stop in of_rank]
     assert min(lengths) >= 1 and max(lengths) <= (cap or size)
     if cap != 1 or size % world == 0:
-        assert len({len(own) for own in parts}) == 1
+        assert len({len(of_rank) for of_rank in parts}) == 1
 
 
 @pytest.mark.parametrize(("count", "world"), [(1, 4), (5, 2), (7, 4), (8, 4)])
-def test_ranks_evaluate_every_batch_in_equally_many_turns(count, world):
+def test_ranks_evaluate_every_batch_and_equally_many_each(count, world):
     turns = [Group(rank, world).turns(count) for rank in range(world)]
     assert set(itertools.chain(*turns)) == set(range(count))
-    assert len({len(own) for own in turns}) == 1
+    assert len({len(of_rank) for of_rank in turns}) == 1
 
 
 @pytest.mark.parametrize(("world", "cap"), [(2, None), (3, None), (4, 1), (2, 2)])
 def test_shares_of_a_batch_add_up_to_its_loss_and_gradients(world, cap):
-    """The auxiliary loss is a mean over rows and seven rows make uneven shares, each in micro-batches of its own."""
+    """The auxiliary loss is a mean over rows; seven rows give uneven shares with separate micro-batches."""
     batch = rows().batch(np.arange(7))
     machine = Hardware(torch.device("cpu"), "fp32", 1, False, cap, "cpu")
     found = []
@@ -78,34 +81,34 @@ def test_shares_of_a_batch_add_up_to_its_loss_and_gradients(world, cap):
         model = toy(dropout=0.0).double()
         optimizer = Optimizer(model, RECIPE, machine)
         steps = [loop.forward_backward(model, batch, optimizer, machine, None, group) for group in groups]
-        # DDP takes the mean of what ranks found.
+        # DDP averages gradients over ranks.
         gradients = [parameter.grad / len(groups) for parameter in model.parameters()]
-        found.append([sum(loss for loss, _, _ in steps), *gradients, sum(told[""]["tokens"] for *_, told in steps)])
-    for whole, shared in zip(*found, strict=True):
-        torch.testing.assert_close(shared, whole, rtol=0, atol=1e-12)
+        found.append([sum(loss for loss, _, _ in steps), *gradients, sum(sums[""]["tokens"] for *_, sums in steps)])
+    for expected, shared in zip(*found, strict=True):
+        torch.testing.assert_close(shared, expected, rtol=0, atol=1e-12)
 
 
-def test_rows_of_a_memory_are_dealt_to_ranks():
+def test_rows_of_a_memory_are_split_over_ranks():
     memory = {"seen": torch.arange(7), "layers": (torch.randn(7, 2),)}
     parts = [Group(rank, 3).own(memory) for rank in range(3)]
     assert [len(part["seen"]) for part in parts] == [3, 2, 2]
     torch.testing.assert_close(torch.cat([part["layers"][0] for part in parts]), memory["layers"][0])
 
 
-def test_parts_that_share_weights_are_not_sharded_by_themselves():
+def test_modules_that_share_weights_are_not_sharded_separately():
     blocks = [nn.Linear(2, 2) for _ in range(3)]
     blocks[1].weight = blocks[0].weight
     assert separable(nn.ModuleList(blocks), blocks) == [blocks[2]]
 
 
-def test_a_single_number_cannot_be_sharded():
+def test_scalar_parameter_cannot_be_sharded():
     model = nn.Module()
     model.register_parameter("scale", nn.Parameter(torch.ones(())))
     with pytest.raises(UserError, match=r"hardware\.strategy=fsdp.*scale.*ddp"):
         shard(model)
 
 
-def test_the_largest_rank_counts_and_unknown_stays_unknown():
+def test_peak_of_a_group_is_the_maximum_over_ranks_and_none_if_unknown():
     peaks = [{"a": 3, "b": None}, {"a": 5, "b": 7}]
     assert largest(peaks) == {"a": 5, "b": None}
 
@@ -118,11 +121,11 @@ def test_the_largest_rank_counts_and_unknown_stays_unknown():
         ([(1, "diverged", "the loss"), (0, "diverged", "the loss")], {}, "Diverged", "the loss"),
         ([(0, "mistake", "free space"), (1, "failed", "closed")], {0: 1}, "UserError", "free space"),
         ([(0, "interrupted", ""), (1, "interrupted", "")], {}, "KeyboardInterrupt", ""),
-        ([], {}, "GroupFailed", "without a word"),
-        ([(0, "ok", "")], {}, "GroupFailed", "without a word"),
+        ([], {}, "GroupFailed", "without a report"),
+        ([(0, "ok", "")], {}, "GroupFailed", "without a report"),
     ],
 )
-def test_what_ended_a_group_is_found(ends, failures, kind, words):
+def test_error_of_a_group_names_the_first_cause(ends, failures, kind, words):
     result = GroupResult({rank: {"status": status, "reason": reason} for rank, status, reason in ends}, failures)
     assert not result.finished(2)
     error = result.error()
@@ -130,50 +133,50 @@ def test_what_ended_a_group_is_found(ends, failures, kind, words):
     assert words in str(error)
 
 
-def test_a_killed_torchrun_is_an_end_from_outside_whatever_ranks_told():
+def test_killed_torchrun_is_reported_as_interrupted_regardless_of_rank_messages():
     result = GroupResult({0: {"status": "interrupted", "reason": ""}}, agent_code=-9)
     error = result.error()
     assert type(error).__name__ == "GroupFailed" and error.status == "interrupted"
     assert str(error).startswith("torchrun ended by signal 9, from outside")
 
 
-def test_a_crash_on_the_way_out_loses_nothing():
+def test_rank_that_crashes_after_reporting_success_counts_as_finished():
     assert GroupResult({rank: {"status": "ok"} for rank in range(2)}, {1: -6}).finished(2)
 
 
-def test_hardware_of_several_processes_has_a_name_of_its_own():
+def test_hardware_slug_contains_number_of_processes_and_strategy():
     plain = slug(OPTIONS)
-    assert slug(together("ddp")) == plain.replace("-1t", "-2x1t-ddp")
-    assert slug(together("fsdp", 3, precision="bf16")) == plain.replace("-1t", "-3x1t-bf16-fsdp")
-    machine = resolve(together("ddp", 4))
+    assert slug(parallel_options("ddp")) == plain.replace("-1t", "-2x1t-ddp")
+    assert slug(parallel_options("fsdp", 3, precision="bf16")) == plain.replace("-1t", "-3x1t-bf16-fsdp")
+    machine = resolve(parallel_options("ddp", 4))
     assert (machine.processes, machine.strategy, machine.threads) == (4, "ddp", 1)
-    assert processes_of(OPTIONS) == processes_of(together("ddp", 1)) == 1
+    assert processes_of(OPTIONS) == processes_of(parallel_options("ddp", 1)) == 1
 
 
 @pytest.mark.parametrize(
     ("options", "batch_size", "words"),
     [
-        (together("zero"), 8, "hardware.strategy=zero: choose none, ddp or fsdp"),
-        (together("none", 2), 8, "hardware.processes=2: needs hardware.strategy"),
-        (together("ddp", 4), 3, "train.batch_size=3.*hardware.processes=4"),
-        (together("fsdp", 2, micro_batch=1), 3, "hardware.micro_batch=1.*train.batch_size=3"),
+        (parallel_options("zero"), 8, "hardware.strategy=zero: choose none, ddp or fsdp"),
+        (parallel_options("none", 2), 8, "hardware.processes=2: needs hardware.strategy"),
+        (parallel_options("ddp", 4), 3, "train.batch_size=3.*hardware.processes=4"),
+        (parallel_options("fsdp", 2, micro_batch=1), 3, "hardware.micro_batch=1.*train.batch_size=3"),
     ],
 )
-def test_what_several_processes_cannot_do_is_said(options, batch_size, words):
+def test_invalid_options_of_several_processes_raise_user_error(options, batch_size, words):
     with pytest.raises(UserError, match=words):
         check_batch(options, batch_size)
 
 
-def test_more_processes_than_cards(monkeypatch):
+def test_more_processes_than_gpus_raise_user_error(monkeypatch):
     monkeypatch.setattr("lra_bench.runtime.hardware._has_cuda", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert processes_of(together("ddp", device="cuda")) == 2
-    with pytest.raises(UserError, match=r"hardware\.processes=3.*there are 2"):
-        processes_of(together("ddp", 3, device="cuda"))
+    assert processes_of(parallel_options("ddp", device="cuda")) == 2
+    with pytest.raises(UserError, match=r"hardware\.processes=3.*2 are available"):
+        processes_of(parallel_options("ddp", 3, device="cuda"))
 
 
 def difference(found: dict, expected: dict) -> float:
-    """The largest difference between losses, gradient norms and validations of two runs."""
+    """Return the largest absolute difference between losses, gradient norms and validations of two runs."""
     assert found["tokens"] == expected["tokens"] and found["best_step"] == expected["best_step"]
     pairs = [
         *zip(found["loss"] + found["norm"], expected["loss"] + expected["norm"], strict=True),
@@ -182,8 +185,8 @@ def difference(found: dict, expected: dict) -> float:
     return max(abs(a - b) for a, b in pairs)
 
 
-def test_two_processes_train_as_one(tmp_path):
-    """Covers routing statistics, uneven micro-batches, sharded weights, each optimizer and a changed strategy."""
+def test_training_with_two_processes_equals_training_with_one(tmp_path):
+    """Covers routing statistics, uneven micro-batches, sharded weights, each optimizer and a change of strategy."""
     few = ["train.steps=6", "train.evaluate_every=3", "train.batch_size=7"]
     routing, parts = [*few, *system("routing")], [*few, *system("transformer"), "hardware.micro_batch=2"]
     runs = {
@@ -195,20 +198,20 @@ def test_two_processes_train_as_one(tmp_path):
     cases = {
         ("routing", "ddp"): Case(routing, str(tmp_path / "1")),
         ("routing", "fsdp"): Case(routing, str(tmp_path / "2"), sharded=True),
-        ("parts", "broken off"): Case(parts, str(tmp_path / "5"), sharded=True, stop_after=3),
-        ("parts", "and resumed"): Case(parts, str(tmp_path / "5")),
+        ("parts", "interrupted"): Case(parts, str(tmp_path / "5"), sharded=True, stop_after=3),
+        ("parts", "resumed"): Case(parts, str(tmp_path / "5")),
         ("adam", "fsdp"): Case(runs["adam"], str(tmp_path / "6"), sharded=True),
-        ("sgd", "broken off"): Case(runs["sgd"], str(tmp_path / "7"), sharded=True, stop_after=3),
-        ("sgd", "and resumed"): Case(runs["sgd"], str(tmp_path / "7"), sharded=True),
+        ("sgd", "interrupted"): Case(runs["sgd"], str(tmp_path / "7"), sharded=True, stop_after=3),
+        ("sgd", "resumed"): Case(runs["sgd"], str(tmp_path / "7"), sharded=True),
     }
     for (name, how), found in zip(cases, in_ranks(list(cases.values()), 2, tmp_path), strict=True):
-        if how != "broken off":
+        if how != "interrupted":
             assert difference(found, alone[name]) <= TOLERANCE, (name, how)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 4])
-def test_the_whole_smoke_run_is_the_same_for_any_number_of_processes(tmp_path, processes):
+def test_smoke_run_gives_the_same_losses_for_any_number_of_processes(tmp_path, processes):
     names = ("transformer", "performer", "local", "routing")
     cases = [
         Case(system(name), str(tmp_path / f"{name}-{sharded}"), sharded)
@@ -222,8 +225,11 @@ def test_the_whole_smoke_run_is_the_same_for_any_number_of_processes(tmp_path, p
 
 
 @pytest.mark.slow
-def test_every_system_trains_in_two_processes_as_in_one(tmp_path):
-    """Deviations, where there are, come from draws in training, which differ from rank to rank."""
+def test_every_system_trains_with_two_processes_as_with_one(tmp_path):
+    """Compare DDP with FSDP2, and both with one process.
+
+    Systems that sample during training are not compared with one process, because random numbers differ between ranks.
+    """
     few = ["train.steps=4", "train.evaluate_every=4"]
     runs = {name: system(name) for name in option_files("model")}
     runs |= {f"position {name}": ["model=transformer", f"position={name}"] for name in ("t5", "learned", "shaw")}
@@ -235,19 +241,19 @@ def test_every_system_trains_in_two_processes_as_in_one(tmp_path):
         for sharded in (False, True)
     ]
     found = in_ranks(cases, 2, tmp_path)
-    apart = {}
+    differences = {}
     for number, (name, run) in enumerate(runs.items()):
-        averaged, spread = found[2 * number : 2 * number + 2]
-        apart[name, "sharded"] = difference(averaged, spread)
-        if name not in DRAWING:
+        averaged, sharded = found[2 * number : 2 * number + 2]
+        differences[name, "sharded"] = difference(averaged, sharded)
+        if name not in STOCHASTIC:
             alone = trained(Case([*run, *few], str(tmp_path / name)))
-            apart[name, "alone"] = difference(averaged, alone)
-    assert not {case: far for case, far in apart.items() if far > TOLERANCE}
+            differences[name, "alone"] = difference(averaged, alone)
+    assert not {case: value for case, value in differences.items() if value > TOLERANCE}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sharded", [False, True])
-def test_a_run_of_four_resumes_bit_for_bit_and_under_other_numbers_nearly(tmp_path, sharded):
+def test_run_of_four_processes_resumes_exactly_and_in_one_process_within_tolerance(tmp_path, sharded):
     model = [*system("routing"), "train.evaluate_every=10"]
     folders = [str(tmp_path / name) for name in ("whole", "same", "other")]
     cases = [

@@ -1,4 +1,4 @@
-"""Every precision trains, is what it says it is, and resumes exactly; a deterministic run refuses what is not."""
+"""Training in every precision, exact resumption, and rejection of nondeterministic operations."""
 
 import math
 from dataclasses import replace
@@ -13,9 +13,9 @@ from lra_bench.runtime.hardware import Hardware, HardwareOptions, first_line, re
 from lra_bench.training import loop
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.optimizer import Optimizer
-from tests.support.golden_losses import golden_run, kept
+from tests.support.golden_losses import golden_run, stored_run
 from tests.support.mixer_cases import NODES
-from tests.support.model_cases import begun, task
+from tests.support.model_cases import initial_model, task
 from tests.training.test_loop import RECIPE, SPEC, Toy, config, equal, fit, rows, toy, weights
 
 TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -27,7 +27,7 @@ def machine(precision, device="cpu"):
 
 
 @pytest.fixture(autouse=True)
-def as_before():
+def restore_torch_settings():
     yield
     torch.use_deterministic_algorithms(False)
     torch.set_default_dtype(torch.float32)
@@ -35,15 +35,15 @@ def as_before():
 
 @pytest.mark.parametrize("model", ["transformer", "performer", "local"])
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-def test_half_precision_follows_the_full_one(precision, model):
-    """The same weights and rows: losses are near those in full precision, and not the same."""
-    full, half = kept(model)[1].losses, golden_run(model, hardware=machine(precision)).losses
+def test_half_precision_losses_are_close_to_full_precision(precision, model):
+    """With the same weights and rows, losses are close to those in full precision but not equal."""
+    full, half = stored_run(model)[1].losses, golden_run(model, hardware=machine(precision)).losses
     assert half == pytest.approx(full, rel=0.02)
     assert half != pytest.approx(full, rel=1e-5)
 
 
 @pytest.mark.parametrize("precision", TYPES)
-def test_products_are_of_the_type_that_is_named(tmp_path, precision):
+def test_matrix_products_have_the_requested_type(tmp_path, precision):
     seen = set()
 
     class Watched(Toy):
@@ -61,30 +61,30 @@ def test_products_are_of_the_type_that_is_named(tmp_path, precision):
 
 @pytest.mark.parametrize("precision", TYPES)
 def test_a_resumed_run_equals_the_uninterrupted_one_in_every_precision(tmp_path, precision):
-    hardware, whole, again = machine(precision), toy(), toy(seed=3)
-    fit(whole, tmp_path / "whole", hardware=hardware)
+    hardware, uninterrupted, resumed = machine(precision), toy(), toy(seed=3)
+    fit(uninterrupted, tmp_path / "whole", hardware=hardware)
     with pytest.raises(KeyboardInterrupt):
         fit(toy(), tmp_path / "cut", stop_after=8, every_seconds=0, hardware=hardware)
-    fit(again, tmp_path / "cut", every_seconds=0, hardware=hardware)
-    assert equal(weights(whole), weights(again))
+    fit(resumed, tmp_path / "cut", every_seconds=0, hardware=hardware)
+    assert equal(weights(uninterrupted), weights(resumed))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", NODES)
-def test_weights_are_of_the_default_type_and_can_be_kept(tmp_path, name, dtype):
-    """Sharding wants one type, and safetensors no view of another tensor."""
+def test_weights_have_the_default_type_and_can_be_saved(tmp_path, name, dtype):
+    """Sharding requires a single type, and safetensors rejects views of other tensors."""
     torch.set_default_dtype(dtype)
-    model = begun(task(), name)
+    model = initial_model(task(), name)
     assert {parameter.dtype for parameter in model.parameters()} == {dtype}
     save_model(model, str(tmp_path / "weights.safetensors"))
 
 
-def test_an_overflow_skips_the_step_and_halves_the_scale():
+def test_overflow_skips_the_step_and_halves_the_scale():
     model = nn.Linear(3, 1)
     optimizer = Optimizer(model, replace(RECIPE, warmup_steps=0), machine("fp16"))
     assert optimizer.scaler.get_scale() == LARGEST_SCALE
     before = weights(model)
-    # 65,504 is the largest number in half precision: the loss is finite, the scaled gradient is not.
+    # The largest finite number in half precision is 65,504: the loss is finite, the scaled gradient is not.
     with torch.autocast("cpu", torch.float16):
         loss = model(torch.full((2, 3), 100.0)).float().sum()
     optimizer.backward(loss)
@@ -96,7 +96,7 @@ def test_an_overflow_skips_the_step_and_halves_the_scale():
     assert not equal(before, weights(model))
 
 
-def test_the_scale_is_part_of_a_checkpoint(tmp_path):
+def test_checkpoint_contains_the_loss_scale(tmp_path):
     hardware, model = machine("fp16"), toy()
     optimizer = Optimizer(model, RECIPE, hardware)
     optimizer.backward(model.head.bias.sum())
@@ -109,20 +109,20 @@ def test_the_scale_is_part_of_a_checkpoint(tmp_path):
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_a_cpu_takes_the_precision_and_says_so(precision):
+def test_cpu_supports_the_precision_and_slug_contains_it(precision):
     options = HardwareOptions(device="cpu", precision=precision, threads=1)
     assert resolve(options).precision == precision
     assert slug(options).endswith("-1t" if precision == "fp32" else f"-1t-{precision}")
 
 
-def test_a_cpu_has_no_tf32():
+def test_tf32_on_a_cpu_raises_user_error():
     with pytest.raises(UserError, match=r"hardware\.precision=tf32: needs a CUDA device"):
         resolve(HardwareOptions(device="cpu", precision="tf32"))
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
-def test_a_card_trains_in_every_precision(precision):
+def test_gpu_trains_in_every_precision(precision):
     hardware = resolve(HardwareOptions(device="cuda", precision=precision))
     hardware.apply()
     assert torch.backends.cuda.matmul.allow_tf32 == (precision == "tf32")
@@ -131,16 +131,16 @@ def test_a_card_trains_in_every_precision(precision):
 
 
 class Scattering(Toy):
-    """Puts numbers into places; where two go to one place, chance decides, so torch has no deterministic form."""
+    """A model that calls ``put_`` with duplicate indices, for which torch has no deterministic implementation."""
 
     def forward(self, batch, memory=None):
         output = super().forward(batch, memory)
-        places = torch.zeros(2, dtype=torch.long)
-        put = torch.zeros(3).put_(places, torch.ones(2))
+        indices = torch.zeros(2, dtype=torch.long)
+        put = torch.zeros(3).put_(indices, torch.ones(2))
         return Output(output.logits + 0 * put, output.losses, None, output.statistics)
 
 
-def test_what_is_not_deterministic_is_refused_by_name(tmp_path):
+def test_nondeterministic_operation_is_rejected_by_name(tmp_path):
     options = HardwareOptions(device="cpu", threads=1, deterministic=True)
     hardware = resolve(options)
     assert hardware.slug.endswith("-deterministic")
@@ -156,7 +156,7 @@ def test_what_is_not_deterministic_is_refused_by_name(tmp_path):
     loop.train(Scattering(), parts, SPEC, config(), hardware, Checkpoints(tmp_path, math.inf), lambda *_: None)
 
 
-def test_a_deterministic_run_sets_what_cublas_reads(monkeypatch):
+def test_deterministic_run_sets_cublas_workspace_variable(monkeypatch):
     import os
 
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)

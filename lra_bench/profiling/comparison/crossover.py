@@ -1,4 +1,4 @@
-"""The efficiency length: from which length on a model costs less than exact attention."""
+"""The efficiency length: the length from which on a model costs less than exact attention."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-AT_ONCE, CROSSES, NEVER, UNKNOWN = "at once", "crosses", "never", "unknown"
+ALWAYS, CROSSES, NEVER, UNKNOWN = "at once", "crosses", "never", "unknown"
 
 
 @dataclass(frozen=True)
 class Crossover:
-    """``length`` is the first measured one from which on the model costs less; None where there is none.
+    """The lengths at which a model starts to cost less than another.
 
-    ``verdict``: ``at once`` (at the shortest length that was measured already), ``crosses``, ``never`` (not up to
-    ``longest``), ``unknown`` (no length at which both can be compared). ``interpolated`` is where the straight lines
-    between the costs of the last length before and the first after meet, on logarithmic axes; None where a cost of
-    the four is unknown or the model is ahead at once.
+    ``verdict`` is ``at once`` (already at the shortest measured length), ``crosses``, ``never`` (not up to
+    ``longest``) or ``unknown`` (there is no length at which both can be compared). ``length`` is the first measured
+    length from which on the model costs less, None if there is none. ``interpolated`` is the intersection of the two
+    lines through the costs at the last length before and the first length after the crossing, on logarithmic axes; None
+    if one of the four costs is unknown or there is no crossing. ``longest`` is the longest compared length.
     """
 
     verdict: str
@@ -26,41 +27,43 @@ class Crossover:
     longest: int | None
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields by name."""
+        """Return the fields by name."""
         return asdict(self)
 
 
 def crossover(own: Mapping[int, float | None], other: Mapping[int, float | None]) -> Crossover:
-    """From which length on ``own`` costs less than ``other``, both by length; None is a length that failed.
+    """Find the length from which on ``own`` costs less than ``other``, both costs by length, None for a failure.
 
-    The model must stay ahead at every longer length at which it runs, so that a single lucky one is no crossing. Where
-    the other fails and the model does not, the model is ahead; where it fails itself, it is not. Lengths at which both
-    fail, or that one of the two was not asked for, are left out.
+    The model must cost less at every longer compared length, so that a single outlier is not a crossing. If only the
+    other fails at a length, the model counts as cheaper; if the model itself fails, it does not. Lengths at which both
+    fail, or which only one of the two has, are ignored.
     """
     lengths = sorted(length for length in set(own) & set(other) if own[length] is not None or other[length] is not None)
     if all(own[length] is None or other[length] is None for length in lengths):
         return Crossover(UNKNOWN, None, None, None)
-    ahead = [length for length in lengths if _less(own[length], other[length])]
-    behind = [length for length in lengths if length not in ahead]
-    first = next((length for length in ahead if not behind or length > behind[-1]), None)
+    cheaper = [length for length in lengths if _less(own[length], other[length])]
+    not_cheaper = [length for length in lengths if length not in cheaper]
+    first = next((length for length in cheaper if not not_cheaper or length > not_cheaper[-1]), None)
     if first is None:
         return Crossover(NEVER, None, None, lengths[-1])
-    if not behind:
-        return Crossover(AT_ONCE, first, None, lengths[-1])
-    return Crossover(CROSSES, first, _meeting(behind[-1], first, own, other), lengths[-1])
+    if not not_cheaper:
+        return Crossover(ALWAYS, first, None, lengths[-1])
+    return Crossover(CROSSES, first, _intersection(not_cheaper[-1], first, own, other), lengths[-1])
 
 
 def _less(own: float | None, other: float | None) -> bool:
+    """Return whether ``own`` is known and less than ``other``; None is a failure."""
     return own is not None and (other is None or own < other)
 
 
-def _meeting(
+def _intersection(
     before: int, after: int, own: Mapping[int, float | None], other: Mapping[int, float | None]
 ) -> float | None:
+    """Return the length at which the costs are equal, interpolated on logarithmic axes; None if one is unknown."""
     costs = [each[length] for length in (before, after) for each in (own, other)]
     if any(cost is None or cost <= 0 for cost in costs):
         return None
     own_before, other_before, own_after, other_after = (math.log(cost) for cost in costs if cost is not None)
     gap_before, gap_after = own_before - other_before, own_after - other_after
-    share = gap_before / (gap_before - gap_after) if gap_before != gap_after else 0.0
-    return math.exp(math.log(before) + share * (math.log(after) - math.log(before)))
+    fraction = gap_before / (gap_before - gap_after) if gap_before != gap_after else 0.0
+    return math.exp(math.log(before) + fraction * (math.log(after) - math.log(before)))

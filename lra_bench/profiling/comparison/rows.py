@@ -1,4 +1,4 @@
-"""Tidy rows of a profile: a model at one length, and a model over all of them, against each baseline."""
+"""Rows of a profile in tidy format: a model at one length, and a model over all lengths, against each baseline."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from .crossover import crossover
 from .ratios import fast, geometric_mean, ratio, spread_of, undisturbed_ratio
 from .types import Measured
 
-BEYOND = ("out_of_memory", "timeout")
+EXCEEDED_LIMIT = ("out_of_memory", "timeout")
+"""Statuses of steps that exceed the limits of memory or time."""
 
 Baselines = Mapping[tuple[str, str, int], Measured]
-"""What was measured of exact attention by key of the baseline, mode and length."""
+"""Measurements of exact attention by key of the baseline, mode and length."""
 
 
 def row_of(one: Measured, keys: Iterable[str], baselines: Baselines) -> dict[str, Any]:
-    """One model at one length: its speed entry with the spread of its seconds, and ratios against each baseline."""
+    """Return the row of one model at one length: its speed entry, the spread of its times, and ratios per baseline."""
     entry, candidate = one.entry, one.candidate
     seconds = entry["median_seconds"]
     row: dict[str, Any] = {
@@ -41,15 +42,15 @@ def row_of(one: Measured, keys: Iterable[str], baselines: Baselines) -> dict[str
 
 
 def _against(one: Measured, other: Measured | None, key: str) -> dict[str, Any]:
-    """Ratios of ``one`` to exact attention ``other`` at the same length, under the ``key`` of the latter.
+    """Return the ratios of ``one`` to exact attention ``other`` at the same length; column names contain ``key``.
 
-    Without the name of the kernel that ran a ratio would say nothing, and without the same batch one of memory.
+    Ratios are None if the attention kernel of ``other`` is unknown, the memory ratio also if batch sizes differ.
     """
     entry, known = one.entry, other.entry if other is not None else None
-    named = other is not None and known is not None and known["attention_backend"] is not None
-    rounds = (one.seconds_per_token_by_round, other.seconds_per_token_by_round) if named and other else ([], [])
+    has_kernel = other is not None and known is not None and known["attention_backend"] is not None
+    rounds = (one.seconds_per_token_by_round, other.seconds_per_token_by_round) if has_kernel and other else ([], [])
     speed_ratio, spread = undisturbed_ratio(*rounds)
-    baseline_entry = known if named and known and known["batch_size"] == entry["batch_size"] else None
+    baseline_entry = known if has_kernel and known and known["batch_size"] == entry["batch_size"] else None
     return {
         f"{key}_backend": known and known["attention_backend"],
         f"{key}_status": known and known["status"],
@@ -62,7 +63,17 @@ def _against(one: Measured, other: Measured | None, key: str) -> dict[str, Any]:
 def summary_of(
     rows: Sequence[Mapping[str, Any]], slopes: Mapping[str, Any], keys: Iterable[str], baselines: Baselines
 ) -> dict[str, Any]:
-    """One model over all lengths: growth, geometric means of ratios, and from where on it costs less."""
+    """Return the row of one model over all lengths: growth, geometric means of ratios, and efficiency lengths.
+
+    Args:
+        rows: The rows of the model by ``row_of``, for one mode.
+        slopes: The entry of the mode in the ``growth`` section, empty if there is none.
+        keys: The keys of the baselines.
+        baselines: The measurements of exact attention.
+
+    Returns:
+        The columns by name.
+    """
     first = rows[0]
     summary: dict[str, Any] = {
         **{name: first[name] for name in ("variant", "model", "baseline", "mode", "batch_policy")},
@@ -89,18 +100,20 @@ def summary_of(
 def _costs(
     entries: Sequence[Mapping[str, Any]], cost: Callable[[Mapping[str, Any]], float | None]
 ) -> dict[int, float | None]:
-    """What a step costs by length, None where it exceeds what is to be had; lengths not known stay out.
+    """Return the cost of a step by length, None for a step that exceeds the limits of memory or time.
 
-    An error says nothing about cost, and neither does a peak that could not be measured.
+    Lengths at which the cost is unknown are left out: the step failed with an error, or its peak was not measured.
     """
     known = {entry["length"]: cost(entry) for entry in entries if entry["status"] == "ok"}
-    beyond = {entry["length"]: None for entry in entries if entry["status"] in BEYOND}
-    return {**beyond, **{length: value for length, value in known.items() if value is not None}}
+    exceeded = {entry["length"]: None for entry in entries if entry["status"] in EXCEEDED_LIMIT}
+    return {**exceeded, **{length: value for length, value in known.items() if value is not None}}
 
 
 def _seconds_per_token(entry: Mapping[str, Any]) -> float | None:
+    """Return the seconds per token of a speed entry, None if unknown."""
     return 1 / entry["tokens_per_second"] if entry["tokens_per_second"] else None
 
 
 def _peak(entry: Mapping[str, Any]) -> float | None:
+    """Return the peak memory of a speed entry in bytes, None if unknown."""
     return peak_bytes(entry)

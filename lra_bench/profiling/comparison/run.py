@@ -1,4 +1,4 @@
-"""What several models cost at growing lengths, each against exact attention, timed in turns at every length."""
+"""Compare the cost of several models with exact attention at increasing lengths, timed interleaved at every length."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lra_bench.profiling.profile import MODES, lengths_of
 from lra_bench.profiling.scaling import growth, too_large, too_slow
 from lra_bench.profiling.speed_point import FALLBACK, FIXED, LARGEST, add_flops, unmeasured
 from lra_bench.profiling.worker_pool import WorkerPool
-from lra_bench.progress import Tell, bar
+from lra_bench.progress import ProgressCallback, bar
 from lra_bench.records.environment import environment
 from lra_bench.records.sections import SpeedPoint
 from lra_bench.runtime.hardware import Hardware
@@ -26,20 +26,23 @@ from .types import ComparisonModel, Measured, Setting
 
 BATCHES: Mapping[str, tuple[int | str, ...]] = {"cpu": (1,), "cuda": (32, 1, LARGEST)}
 LIMIT_SECONDS = 50.0
-AT_ONCE = 12
+MAX_INTERLEAVED = 12
+"""Number of models, including baselines, that are timed interleaved; more models are split into groups."""
 WIDE_SPREAD = 0.05
+"""Relative spread of a speed ratio above which it is marked as uncertain."""
 FREE_SHARE = 0.9
+"""Fraction of the available memory that a step may use on a CPU."""
 
 
 @dataclass
 class Profile:
-    """What was found, as tidy rows.
+    """The results of a comparison, as rows in tidy format.
 
-    ``rows``: one for every model, batch policy, mode and length, with the fields of a record's speed entry, ratios
-    against each baseline, and spreads of seconds and ratios. ``summaries``: one for every model, batch policy and mode,
-    with growth, geometric means over lengths, and efficiency lengths. ``baselines`` are the names of exact attention by
-    key, ``default`` and ``math``. Ratios are those of the model's cost and speed to the baseline's: a speed ratio above
-    one is faster, a memory ratio below one is less.
+    ``rows`` has one row per model, batch policy, mode and length, with the fields of a record's speed entry, ratios to
+    each baseline, and spreads of times and ratios. ``summaries`` has one row per model, batch policy and mode, with
+    growth, geometric means over lengths, and efficiency lengths. ``baselines`` maps the keys ``default`` and ``math``
+    to the names of exact attention. ``flops`` and ``energy`` have one row per model. Ratios are the model's value
+    divided by the baseline's: a speed ratio above one means faster, a memory ratio below one means less memory.
     """
 
     task: str
@@ -56,24 +59,31 @@ class Profile:
     warnings: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return the fields as plain values for JSON."""
         return asdict(self)
 
 
 def batches_of(measure: Measure, device: str) -> list[int | str]:
-    """The batches to measure, sizes or ``largest``: those of the configuration, or the device's."""
+    """Return the batches to measure, sizes or ``largest``: those of ``measure``, by default those of the device type.
+
+    Raises ``UserError`` if a batch is neither a positive integer nor ``largest``.
+    """
     if measure.speed_batches is not None:
-        asked = list(dict.fromkeys(measure.speed_batches))
+        batches = list(dict.fromkeys(measure.speed_batches))
     else:
-        asked = [measure.speed_batch_size] if measure.speed_batch_size else list(BATCHES[device])
-    for batch in asked:
+        batches = [measure.speed_batch_size] if measure.speed_batch_size else list(BATCHES[device])
+    for batch in batches:
         if batch != LARGEST and (isinstance(batch, bool) or not isinstance(batch, int) or batch < 1):
-            raise UserError(f"measure.speed_batches={batch}: give whole numbers from 1 on, or {LARGEST}")
-    return asked
+            raise UserError(f"measure.speed_batches={batch}: not a batch size; use positive integers or {LARGEST}")
+    return batches
 
 
 class Comparison:
-    """Measures ``candidates``, baselines among them, that share task, protocol and hardware."""
+    """Comparison of ``candidates``, which include the baselines and share task, protocol and hardware.
+
+    ``refused`` contains names and reasons of models that do not support the task; they are reported as warnings. A mode
+    whose timing window would exceed ``limit_seconds`` is not timed.
+    """
 
     def __init__(
         self,
@@ -91,7 +101,10 @@ class Comparison:
         kind = hardware.device.type
         self.batches = batches_of(self.measure, kind)
         if not lengths_of(self.measure, kind):
-            raise UserError("measure.speed_lengths=[]: name at least one length, as measure.speed_lengths=[1024,4096]")
+            raise UserError(
+                "measure.speed_lengths=[]: no lengths to measure; set at least one, as in "
+                "measure.speed_lengths=[1024,4096]"
+            )
         self.memory_limit = _memory_limit(self.measure, kind)
         self._kept: set[tuple[str, str, int | str]] = set()
         self.profile = Profile(
@@ -101,12 +114,12 @@ class Comparison:
             lengths=lengths_of(self.measure, kind),
             baselines={str(candidate.baseline): candidate.name for candidate in self.baselines},
             environment=dict(environment(hardware)),
-            warnings=[f"{name} is left out: {reason}" for name, reason in refused],
+            warnings=[f"{name} is skipped: {reason}" for name, reason in refused],
         )
 
     def run(self) -> Profile:
-        """Measure everything; Ctrl-C ends all processes."""
-        size = max(1, AT_ONCE - len(self.baselines))
+        """Measure all groups of models and batch policies; ``KeyboardInterrupt`` ends all worker processes."""
+        size = max(1, MAX_INTERLEAVED - len(self.baselines))
         groups = [self.others[start : start + size] for start in range(0, len(self.others), size)] or [[]]
         lengths = self.profile.lengths
         candidates = len(self.others) + len(groups) * len(self.baselines)
@@ -117,8 +130,8 @@ class Comparison:
                 while plans:
                     policy, batch, remaining = plans.pop(0)
                     found = self._lengths([*self.baselines, *group], policy, batch, remaining, advance)
-                    alone = 1 in self.batches or FALLBACK in (plan[0] for plan in plans)
-                    if policy == FIXED and not alone and (first := _first_full(found)):
+                    has_single = 1 in self.batches or FALLBACK in (plan[0] for plan in plans)
+                    if policy == FIXED and not has_single and (first := _first_out_of_memory(found)):
                         plans.append((FALLBACK, 1, [length for length in remaining if length >= first]))
                     self._keep(found, (policy, batch))
         self._warn()
@@ -130,33 +143,33 @@ class Comparison:
         policy: str,
         batch: int | str,
         lengths: Sequence[int],
-        advance: Tell,
+        advance: ProgressCallback,
     ) -> list[Measured]:
-        """All lengths of one batch policy; a mode of a model ends at the first length that it cannot do."""
+        """Measure all lengths of one batch policy; a mode that fails at a length is not measured at longer ones."""
         found: list[Measured] = []
         interleavings: list[Interleaving] = []
-        told = 0
+        reported = 0
 
-        def tell(done: int, doing: str) -> None:
-            nonlocal told
-            told += done
+        def report(done: int, doing: str) -> None:
+            nonlocal reported
+            reported += done
             advance(done, doing)
 
         modes: dict[str, list[str]] = {candidate.name: list(MODES) for candidate in candidates}
         with WorkerPool() as processes:
             for length in lengths:
-                foreseen = [
+                skipped = [
                     Measured(candidate, unmeasured(mode, length, 1 if batch == LARGEST else int(batch), *why, policy))
                     for candidate in candidates
                     for mode in modes[candidate.name]
-                    if (why := self._foresee(_entries(found, candidate), mode, length))
+                    if (why := self._predicted_failure(_entries(found, candidate), mode, length))
                 ]
-                for one in foreseen:
+                for one in skipped:
                     modes[one.candidate.name].remove(one.entry["mode"])
-                interleaving = Interleaving(self._setting(length, policy, batch), processes, tell)
+                interleaving = Interleaving(self._setting(length, policy, batch), processes, report)
                 measured = interleaving.run(candidates, modes)
                 interleavings.append(interleaving)
-                found += foreseen + measured
+                found += skipped + measured
                 modes = {
                     candidate.name: [
                         one.entry["mode"]
@@ -165,18 +178,19 @@ class Comparison:
                     ]
                     for candidate in candidates
                 }
-                tell(len(interleavings) * len(candidates) * len(MODES) - told, "")
+                report(len(interleavings) * len(candidates) * len(MODES) - reported, "")
             processes.end_memory_processes()
             for visit in range(1, VISITS[self.hardware.device.type]):
                 for number, interleaving in enumerate(interleavings, start=1):
-                    interleaving.again()
-                    tell((visit * len(interleavings) + number) * len(candidates) * len(MODES) - told, "")
+                    interleaving.revisit()
+                    report((visit * len(interleavings) + number) * len(candidates) * len(MODES) - reported, "")
         for interleaving in interleavings:
-            self._take(interleaving)
+            self._store(interleaving)
         return found
 
     def _setting(self, length: int, policy: str, batch: int | str) -> Setting:
-        begins = not self.profile.rows and length == self.profile.lengths[0] and policy != FALLBACK
+        """Return the setting of one length; energy and matrix products are measured only at the first one."""
+        is_first = not self.profile.rows and length == self.profile.lengths[0] and policy != FALLBACK
         return Setting(
             spec=self.spec,
             length=length,
@@ -187,19 +201,19 @@ class Comparison:
             memory_limit_bytes=self.memory_limit,
             flops=self.measure.flops,
             energy=self.measure.energy and length == self.profile.lengths[0] and batch == self.batches[0],
-            peak_matmul_flops=self.measure.flops and begins,
+            peak_matmul_flops=self.measure.flops and is_first,
         )
 
-    def _foresee(self, entries: Sequence[SpeedPoint], mode: str, length: int) -> tuple[str, str] | None:
-        """Status and reason where a length need not be tried."""
+    def _predicted_failure(self, entries: Sequence[SpeedPoint], mode: str, length: int) -> tuple[str, str] | None:
+        """Return status and reason if a length is predicted to exceed the limits of time or memory, otherwise None."""
         if slow := too_slow(entries, mode, length, self.hardware.device, self.limit_seconds):
             return "timeout", slow
         if self.hardware.device.type == "cpu" and (large := too_large(entries, mode, length, self.memory_limit)):
             return "out_of_memory", large
         return None
 
-    def _take(self, interleaving: Interleaving) -> None:
-        """Store FLOPs, energy and the peak of matrix products, and add FLOPs to each speed entry."""
+    def _store(self, interleaving: Interleaving) -> None:
+        """Store FLOPs, energy and the matrix-product throughput, and add FLOPs to each speed entry."""
         self.profile.ceiling_flops_per_second = interleaving.peak_matmul_flops or self.profile.ceiling_flops_per_second
         for one in interleaving.found:
             flops = None if one.flops_per_row is None else one.entry["batch_size"] * one.flops_per_row
@@ -210,7 +224,7 @@ class Comparison:
             rows += [{"variant": name, **figures} for name, figures in found.items() if name not in known]
 
     def _per_token(self, interleaving: Interleaving) -> dict[str, dict[str, Any]]:
-        """FLOPs per token of each model at the measured length, with the counting route."""
+        """Return the FLOPs per token of each model at the measured length, with the counting route."""
         length = interleaving.setting.length
         tokens = length * (2 if self.spec.kind == "matching" else 1)
         return {
@@ -226,7 +240,7 @@ class Comparison:
         }
 
     def _keep(self, found: Sequence[Measured], plan: tuple[str, int | str]) -> None:
-        """Rows and summaries of one batch policy; those of the baselines only once, however many groups there are."""
+        """Add rows and summaries of one batch policy; if there are several groups, those of the baselines only once."""
         by_key = {
             (str(candidate.baseline), one.entry["mode"], one.entry["length"]): one
             for candidate in self.baselines
@@ -241,7 +255,7 @@ class Comparison:
             rows = [row_of(one, self.profile.baselines, by_key) for one in own]
             rows.sort(key=lambda row: (MODES.index(row["mode"]), row["length"]))
             self.profile.rows += rows
-            # Where the batch follows the length, steps of two lengths do not compare.
+            # With the largest batch, the batch size depends on the length, so steps of two lengths are not comparable.
             slopes = growth([one.entry for one in own if one.entry["batch_policy"] != LARGEST])
             self.profile.summaries += [
                 summary_of(several, slopes.get(mode, {}), self.profile.baselines, by_key)
@@ -250,42 +264,47 @@ class Comparison:
             ]
 
     def _warn(self) -> None:
-        """What a reader of the ratios should know."""
+        """Add warnings about uncertain ratios and unknown attention kernels."""
         rows = self.profile.rows
         wide = [row for row in rows for key in self.profile.baselines if uncertain(row, key)]
         if wide:
             ratios = sum(row[f"speed_ratio_{key}"] is not None for row in rows for key in self.profile.baselines)
             self.profile.warnings.append(
-                f"{len(wide)} of {ratios} ratios of speeds are known no better than to {WIDE_SPREAD:.0%}: "
-                "other work or a changing clock; marked ~"
+                f"{len(wide)} of {ratios} speed ratios are uncertain by more than {WIDE_SPREAD:.0%}, because of other "
+                "processes or a varying clock frequency; they are marked ~"
             )
-        unnamed = sorted({row["variant"] for row in rows if row["baseline"] and _nameless(row)})
-        for name in unnamed:
+        unknown = sorted({row["variant"] for row in rows if row["baseline"] and _has_unknown_kernel(row)})
+        for name in unknown:
             self.profile.warnings.append(
-                f"the kernel by which {name} computed attention was not seen, so it gives no ratios"
+                f"the attention kernel of {name} is unknown, so there are no ratios to this baseline"
             )
 
 
 def uncertain(row: Mapping[str, Any], key: str) -> bool:
-    """Whether the ratio of speeds of a profile's row against the baseline ``key`` is worth a warning."""
+    """Return whether the spread of a row's speed ratio to the baseline ``key`` exceeds ``WIDE_SPREAD``."""
     return (row[f"spread_of_speed_ratio_{key}"] or 0) > WIDE_SPREAD
 
 
-def _nameless(row: Mapping[str, Any]) -> bool:
+def _has_unknown_kernel(row: Mapping[str, Any]) -> bool:
+    """Return whether a row was measured but its attention kernel is unknown."""
     return row["status"] == "ok" and row["attention_backend"] is None
 
 
 def _entries(found: Sequence[Measured], candidate: ComparisonModel) -> list[SpeedPoint]:
+    """Return the speed entries of one model."""
     return [one.entry for one in found if one.candidate is candidate]
 
 
-def _first_full(found: Sequence[Measured]) -> int | None:
-    """The shortest length at which memory ran out."""
+def _first_out_of_memory(found: Sequence[Measured]) -> int | None:
+    """Return the shortest length at which a step ran out of memory, None if there is none."""
     return min((one.entry["length"] for one in found if one.entry["status"] == "out_of_memory"), default=None)
 
 
 def _memory_limit(measure: Measure, device: str) -> int | None:
-    """Bytes that a step may take: those of the configuration; on a CPU else most of what is free, on CUDA no limit."""
+    """Return the number of bytes that a step may use.
+
+    By default it is ``FREE_SHARE`` of the available memory on a CPU, and None, no limit, on CUDA.
+    """
     if measure.memory_limit_gigabytes is not None:
         return int(measure.memory_limit_gigabytes * 1e9)
     return int(FREE_SHARE * psutil.virtual_memory().available) if device == "cpu" else None

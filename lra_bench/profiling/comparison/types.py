@@ -14,7 +14,11 @@ from lra_bench.runtime.hardware import Hardware
 
 @dataclass(frozen=True)
 class ComparisonModel:
-    """A model of the comparison; ``attention`` forces a back-end on it, ``baseline`` names it as one."""
+    """A model of the comparison.
+
+    ``name`` is unique in the comparison and ``model`` is the name of the model file. ``attention`` forces an attention
+    backend; ``baseline`` is the key of a baseline, None for other models.
+    """
 
     name: str
     model: str
@@ -25,7 +29,11 @@ class ComparisonModel:
 
 @dataclass(frozen=True)
 class Setting:
-    """What all models share: the task, the length, rows in a batch or ``largest``, the device, and limits."""
+    """The setting that all models share.
+
+    ``batch`` is the number of rows in a batch or ``largest``, ``policy`` the batch policy. ``limit_seconds`` limits the
+    timing window of a mode. ``flops``, ``energy`` and ``peak_matmul_flops`` select additional measurements.
+    """
 
     spec: TaskSpec
     length: int
@@ -41,7 +49,11 @@ class Setting:
 
 @dataclass
 class Measured:
-    """One mode of one model: speed entry, seconds of each step by round, FLOPs of one row where counted, warm-up."""
+    """The measurement of one mode of one model at one length.
+
+    ``rounds`` contains the seconds of each step by round. ``flops_per_row`` is None if FLOPs were not counted.
+    ``stopped_by`` is the limit that ended the search for the largest batch. ``warm`` is None before the warm-up.
+    """
 
     candidate: ComparisonModel
     entry: SpeedPoint
@@ -57,8 +69,8 @@ class Measured:
 
     @property
     def seconds_per_token_by_round(self) -> list[list[float]]:
-        """What a token took in each step of each round, empty where nothing was timed."""
-        whole, median = self.entry["tokens_per_second"], self.entry["median_seconds"]
-        if not whole or not median:
+        """The seconds per token of each step, by round; empty if nothing was timed."""
+        rate, median = self.entry["tokens_per_second"], self.entry["median_seconds"]
+        if not rate or not median:
             return []
-        return [[seconds / (whole * median) for seconds in durations] for durations in self.rounds]
+        return [[seconds / (rate * median) for seconds in durations] for durations in self.rounds]

@@ -1,7 +1,7 @@
-"""A process that holds one model and measures when it is told: ``python -m lra_bench.profiling.comparison.worker``.
+"""A process that holds one model and measures it on command: ``python -m lra_bench.profiling.comparison.worker``.
 
-Reads a job and then commands from stdin, a line of JSON each, and answers each with one line. While it waits it
-computes nothing, so that others can take their turns.
+Reads a job and then commands from stdin, one JSON object per line, and writes one line per command to stdout. While it
+waits for a command it uses no CPU time, so that other workers can be timed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,15 @@ from lra_bench.runtime.hardware import resolve
 from lra_bench.runtime.memory import PeakMemory, hand_back
 
 LEAD_SECONDS = 0.03
+"""Steps shorter than this are preceded by a step that is not timed."""
 
 
 class TimedModel:
-    """What the commands do; each returns its answer."""
+    """The model of a worker; each public method is a command and returns its answer.
+
+    ``length`` is the current length, ``bench`` the benchmark of the model at that length, ``step`` the step of the
+    current mode, ``warm`` its warm-up, and ``rounds`` the seconds of each step by round.
+    """
 
     def __init__(self, job: Mapping[str, Any]) -> None:
         self.job, self.config, self.spec, self.length = job, from_dict(job["config"]), spec_of(job), 0
@@ -45,105 +50,106 @@ class TimedModel:
         self.rounds: list[list[float]] = []
 
     def build(self, length: int, flops: bool) -> dict[str, Any]:
-        """Build the model for a length, in place of what there was, and count the FLOPs of a row where it is to.
+        """Build the model for a length, in place of a previous one, and count the FLOPs of a row if requested.
 
-        The others do so too, and nobody is timed.
+        Other workers may do the same at the same time; no model is timed meanwhile.
         """
         self.length, self.bench, self.step = length, None, None
         self._bench(1 if self.job["batch"] == LARGEST else self.job["batch"])
         return {"flops": step_flops(self.config, self.spec, length) if flops else {}}
 
     def peak_matmul_flops(self) -> dict[str, Any]:
-        """The fastest matrix product of the device."""
+        """Measure the matrix-product throughput of the device."""
         return {"flops_per_second": peak_matmul_flops(self.hardware)}
 
     def warm_up(self, mode: str, limit_seconds: float) -> dict[str, Any]:
-        """Choose the batch where it is to be the largest, then warm the step of a mode up."""
-        batch, why = self.job["batch"], ""
+        """Warm up the step of a mode; if the batch policy is ``largest``, find the largest batch size first."""
+        batch, stopped_by = self.job["batch"], ""
         if batch == LARGEST:
             found = largest_batch(lambda size: self._try(mode, size), self.job["memory_limit_bytes"])
-            batch, why = found.size, found.stopped_by
+            batch, stopped_by = found.size, found.stopped_by
         self.step = self._bench(batch).step(mode)
         self.warm = warm_up(self.step, self.hardware.device, self.hardware.compile, limit_seconds)
         self.rounds = []
         gc.freeze()
-        self._give_back()
-        return {**asdict(self.warm), "batch_size": batch, "stopped_by": why}
+        self._release_device()
+        return {**asdict(self.warm), "batch_size": batch, "stopped_by": stopped_by}
 
     def resume(self, mode: str, batch_size: int, step_seconds: float) -> dict[str, Any]:
-        """Take the step of a mode up that was warmed up and timed at another time."""
+        """Prepare the step of a mode that was warmed up and timed in an earlier visit."""
         self.step, self.warm = self._bench(batch_size).step(mode), WarmUp(0.0, step_seconds)
         block(self.step, self.hardware.device, first_steps(self.hardware.device, self.hardware.compile))
         gc.freeze()
-        self._give_back()
+        self._release_device()
         return {}
 
-    def turn(self, steps: int) -> dict[str, Any]:
-        """Seconds of each of so many steps.
+    def time_block(self, steps: int) -> dict[str, Any]:
+        """Run one round of ``steps`` steps and return the seconds of each.
 
-        Where steps are short, one goes before that is not counted, for the caches are those of whoever had the turn
-        before; on CUDA always, for memory was given back to leave it to the others.
+        If steps are short, one step that is not timed comes first, because the caches contain data of other workers. On
+        CUDA this step is always run, because cached memory was released for the other workers.
         """
         assert self.step is not None
         with collector_off():
             if self.hardware.device.type == "cuda" or self.warm.step_seconds < LEAD_SECONDS:
                 block(self.step, self.hardware.device, 1)
             self.rounds.append(block(self.step, self.hardware.device, steps))
-        self._give_back()
+        self._release_device()
         return {"seconds": self.rounds[-1]}
 
     def finish(self, mode: str, policy: str) -> dict[str, Any]:
-        """The speed entry of the mode that was warmed up last, of all its turns; on CUDA with its memory."""
+        """Return the speed entry of the mode that was warmed up last, over all its rounds, with its memory on CUDA."""
         assert self.bench is not None and self.step is not None
         peak = self.bench.peak(self.step) if self.hardware.device.type == "cuda" else PeakMemory()
         entry = self.bench.entry(mode, self.length, summary(self.rounds, self.warm), peak, policy)
-        self.rest()
+        self.release()
         return {"entry": entry}
 
-    def rest(self) -> dict[str, Any]:
-        """Let go what the mode measured last held on to."""
+    def release(self) -> dict[str, Any]:
+        """Release the step, optimizer and gradients of the mode measured last, and the freed memory."""
         self.step = None
         if self.bench is not None:
-            self.bench.rest()
+            self.bench.release()
         hand_back()
-        self._give_back()
+        self._release_device()
         return {}
 
     def measure_peak_memory(self, mode: str, batch_size: int) -> dict[str, Any]:
-        """Peak of resident memory; asked of a process with an allocator that keeps nothing."""
+        """Measure the peak of resident memory, in a process whose allocator returns freed memory immediately."""
         bench = self._bench(batch_size)
         gc.freeze()
         return {"memory": bench.measure_peak_memory(mode)}
 
     def energy(self) -> dict[str, Any]:
-        """Joules of a training step."""
+        """Measure the energy of a training step."""
         assert self.bench is not None
         return {"energy": self.bench.energy()}
 
     def _bench(self, batch_size: int) -> Bench:
+        """Return the benchmark of the current length with ``batch_size``, built anew if the size differs."""
         if self.bench is None or self.bench.batch.size != batch_size:
-            # Garbage is looked for here, through all that torch is made of: nobody is timed. The collections before
-            # turns pass over what a first step was taken with, which is frozen.
+            # Collect all garbage here, which is slow but not timed. Collections before rounds skip the objects that
+            # existed after the warm-up, which are frozen.
             self.bench = self.step = None
             gc.unfreeze()
             gc.collect()
-            self._give_back()
+            self._release_device()
             self.bench = Bench.build(self.config, self.spec, self.length, batch_size, self.hardware)
         return self.bench
 
     def _try(self, mode: str, batch_size: int) -> tuple[int | None, float]:
-        """Peak bytes and seconds of a step on so many rows."""
+        """Return peak bytes and seconds of a step with ``batch_size`` rows."""
         bench = self._bench(batch_size)
         step = bench.step(mode)
         step()
         (seconds,) = block(step, self.hardware.device, 1)
         peak = bench.peak(step)
-        bench.rest()
+        bench.release()
         kinds = (peak.peak_allocated_bytes, peak.peak_resident_growth_bytes)
         return next((kind for kind in kinds if kind is not None), None), seconds
 
-    def _give_back(self) -> None:
-        """Leave what CUDA's allocator keeps for later, or the cores, to whoever has the next turn."""
+    def _release_device(self) -> None:
+        """Release cached memory of CUDA, or wait until the cores are idle, for the worker that is timed next."""
         if self.hardware.device.type == "cuda":
             torch.cuda.empty_cache()
         else:
@@ -151,7 +157,7 @@ class TimedModel:
 
 
 def answers(commands: IO[str]) -> Iterator[dict[str, Any]]:
-    """An answer to every command; what goes wrong is one too, with ``failed`` as status and reason."""
+    """Yield an answer to every command; the answer to a failed command has ``failed``: status and reason."""
     job = json.loads(commands.readline())
     with forced(job["attention"]):
         model = TimedModel(job)
@@ -162,13 +168,13 @@ def answers(commands: IO[str]) -> Iterator[dict[str, Any]]:
                 answer = getattr(model, command)(**arguments)
             except Exception as error:
                 answer = {"failed": status_of(error)}
-                model.rest()
-            # Not while the error is at hand, whose frames hold what there was no room for.
+                model.release()
+            # Outside the except block: the traceback of the error references tensors.
             yield answer
 
 
 def main() -> None:
-    """Answer until stdin ends. What a model prints goes to stderr, for stdout belongs to the answers."""
+    """Answer commands until stdin ends. Output of models is redirected to stderr, because stdout is for answers."""
     prepare_process()
     with os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8") as channel:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

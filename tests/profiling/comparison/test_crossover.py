@@ -1,4 +1,4 @@
-"""The efficiency length on costs that are known."""
+"""The efficiency length, computed from known costs."""
 
 import pytest
 from hypothesis import given
@@ -15,7 +15,7 @@ def costs(*values: float | None) -> dict[int, float | None]:
 
 
 @given(power=st.floats(0.5, 2.9), length=st.floats(1100, 8100))
-def test_two_powers_cross_where_they_should(power: float, length: float) -> None:
+def test_two_power_laws_cross_at_the_expected_length(power: float, length: float) -> None:
     own = {n: (n / length) ** power for n in LENGTHS}
     other = {n: (n / length) ** 3 for n in LENGTHS}
     found = crossover(own, other)
@@ -39,11 +39,11 @@ def test_two_powers_cross_where_they_should(power: float, length: float) -> None
         (costs(3, 1), costs(2, 2, 2), Crossover("crosses", 2048, pytest.approx(1024 * 2**0.369, rel=1e-3), 2048)),
     ],
 )
-def test_what_is_said_of_each(own: dict, other: dict, expected: Crossover) -> None:
+def test_crossover_of_known_costs(own: dict, other: dict, expected: Crossover) -> None:
     assert crossover(own, other) == expected
 
 
-def test_a_lucky_length_is_no_crossing() -> None:
+def test_single_cheaper_length_is_not_a_crossing() -> None:
     assert crossover(costs(3, 1, 3, 1), costs(2, 2, 2, 2)).length == 8192
 
 

@@ -1,4 +1,4 @@
-"""Models at one length that take turns: who is timed when, what is found, and what the end of one means."""
+"""Interleaved timing of models at one length: the order of commands, results, and failures of single workers."""
 
 import dataclasses
 import threading
@@ -22,7 +22,7 @@ from lra_bench.profiling.comparison import interleave, worker
 from lra_bench.profiling.comparison.interleave import Interleaving
 from lra_bench.profiling.comparison.types import ComparisonModel, Measured, Setting
 from lra_bench.profiling.idle_threads import wait_for_idle_threads
-from lra_bench.profiling.worker_pool import Ended, WorkerPool, WorkerProcess
+from lra_bench.profiling.worker_pool import WorkerEnded, WorkerPool, WorkerProcess
 from lra_bench.records.status import status_of
 from lra_bench.runtime.hardware import resolve, usable_cpus
 from lra_bench.runtime.memory import PeakMemory
@@ -39,7 +39,7 @@ def candidate(network: str, attention: str | None = None, **options: Any) -> Com
 
 
 def setting(**changes: Any) -> Setting:
-    known = Setting(
+    default = Setting(
         spec=toy.spec(),
         length=64,
         batch=2,
@@ -51,28 +51,28 @@ def setting(**changes: Any) -> Setting:
         energy=False,
         peak_matmul_flops=False,
     )
-    return dataclasses.replace(known, **changes)
+    return dataclasses.replace(default, **changes)
 
 
 @contextmanager
-def visited(
+def measuring(
     candidates: list[ComparisonModel], modes: tuple[str, ...] = MODES, **changes: Any
 ) -> Iterator[tuple[Interleaving, list[Measured]]]:
     with WorkerPool() as processes:
-        held = Interleaving(setting(**changes), processes, lambda done, doing: None)
-        yield held, held.run(candidates, {each.name: list(modes) for each in candidates})
+        interleaving = Interleaving(setting(**changes), processes, lambda done, doing: None)
+        yield interleaving, interleaving.run(candidates, {each.name: list(modes) for each in candidates})
 
 
-def hold(*arguments: Any, **changes: Any) -> tuple[Interleaving, list[Measured]]:
-    with visited(*arguments, **changes) as (held, found):
-        return held, found
+def measure(*arguments: Any, **changes: Any) -> tuple[Interleaving, list[Measured]]:
+    with measuring(*arguments, **changes) as (interleaving, found):
+        return interleaving, found
 
 
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch):
-    """The rule in small and no processes; threads are put back."""
+    """Run workers in this process with a shortened timing window; the number of threads is restored."""
     monkeypatch.setattr(interleave, "WorkerProcess", InProcess)
-    monkeypatch.setattr("gc.unfreeze", lambda: None)  # a process of its own has not the tests in its memory
+    monkeypatch.setattr("gc.unfreeze", lambda: None)  # separate processes would not contain the objects of the tests
     for name, value in {"SECONDS": 0.01, "ROUNDS": 7, "ROUND_SECONDS": 0.01}.items():
         monkeypatch.setattr(timing, name, value)
     monkeypatch.setattr(timing, "WARM_UP_STEPS", 2)
@@ -82,23 +82,27 @@ def in_process(monkeypatch: pytest.MonkeyPatch):
     torch.set_num_threads(threads)
 
 
-def test_all_are_built_then_warmed_up_then_take_turns_whose_order_turns_round(in_process: list) -> None:
+def test_models_are_built_then_warmed_up_then_timed_in_alternating_order(in_process: list) -> None:
     names = ["Attention", "LinearAttention", "math"]
-    _, found = hold([candidate("Attention"), candidate("LinearAttention"), candidate("Attention", "math")], ("train",))
+    _, found = measure(
+        [candidate("Attention"), candidate("LinearAttention"), candidate("Attention", "math")], ("train",)
+    )
     expected = [(name, command) for command in ("build", "warm_up") for name in names]
     visit = -(-timing.ROUNDS // interleave.VISITS["cpu"])
     for number in range(visit):
-        expected += [(name, "turn") for name in (reversed(names) if number % 2 else names)]
+        expected += [(name, "time_block") for name in (reversed(names) if number % 2 else names)]
     assert in_process[: len(expected)] == expected
-    rest = in_process[len(expected) :]
-    assert [command for name, command in rest if name == "math"][-3:] == ["finish", "build", "measure_peak_memory"]
+    remaining = in_process[len(expected) :]
+    assert [command for name, command in remaining if name == "math"][-3:] == ["finish", "build", "measure_peak_memory"]
     assert [one.entry["status"] for one in found] == ["ok"] * 3
     assert all(len(one.round_medians) >= visit for one in found)
 
 
 @pytest.mark.parametrize("visits", [1, 7])
-def test_processes_go_on_to_the_next_length(in_process: list, monkeypatch: pytest.MonkeyPatch, visits: int) -> None:
-    """Those that have no turn there stay where shorter lengths are visited again."""
+def test_processes_are_reused_at_the_next_length(
+    in_process: list, monkeypatch: pytest.MonkeyPatch, visits: int
+) -> None:
+    """Processes of models that are not timed there are kept only if shorter lengths are visited again."""
     monkeypatch.setattr(interleave, "VISITS", {"cpu": visits})
     both = [candidate("Attention"), candidate("LinearAttention")]
     with WorkerPool() as processes:
@@ -106,99 +110,99 @@ def test_processes_go_on_to_the_next_length(in_process: list, monkeypatch: pytes
         before.run(both, {name: ["train"] for name in MODEL_NAMES})
         first = dict(processes.timing), dict(processes.memory)
         assert set(first[0]) == set(MODEL_NAMES) and set(first[1]) == {(name, "train") for name in MODEL_NAMES}
-        held = Interleaving(setting(length=128), processes, lambda done, doing: None)
-        (one,) = held.run(both, {"Attention": [], "LinearAttention": ["train"]})
-        staying = {"LinearAttention"} if visits == 1 else set(MODEL_NAMES)
-        assert processes.timing == {name: first[0][name] for name in staying}
+        interleaving = Interleaving(setting(length=128), processes, lambda done, doing: None)
+        (one,) = interleaving.run(both, {"Attention": [], "LinearAttention": ["train"]})
+        kept = {"LinearAttention"} if visits == 1 else set(MODEL_NAMES)
+        assert processes.timing == {name: first[0][name] for name in kept}
         assert processes.memory == first[1]
         processes.end_memory_processes()
         assert not processes.memory and processes.timing
     assert one.entry["length"] == 128 and one.entry["status"] == "ok"
     assert one.entry["tokens_per_second"] == pytest.approx(2 * 128 / one.entry["median_seconds"])
-    assert one.flops_per_row == held.flops["LinearAttention"]["train"]
+    assert one.flops_per_row == interleaving.flops["LinearAttention"]["train"]
 
 
-def test_turns_at_other_times_add_to_what_was_found(in_process: list) -> None:
-    whole = interleave.VISITS["cpu"]
-    with visited([candidate("Attention"), candidate("LinearAttention")]) as (held, found):
-        for visit in range(2, whole + 1):
+def test_later_visits_add_rounds(in_process: list) -> None:
+    visits = interleave.VISITS["cpu"]
+    with measuring([candidate("Attention"), candidate("LinearAttention")]) as (interleaving, found):
+        for visit in range(2, visits + 1):
             first = [dataclasses.replace(one) for one in found]
             in_process.clear()
-            held.again()
-            assert {command for _, command in in_process} == {"build", "resume", "turn", "rest"}
-            for one, before in zip(held.found, first, strict=True):
+            interleaving.revisit()
+            assert {command for _, command in in_process} == {"build", "resume", "time_block", "release"}
+            for one, before in zip(interleaving.found, first, strict=True):
                 assert one.rounds[: len(before.rounds)] == before.rounds
-                assert len(one.rounds) >= timing.ROUNDS * visit / whole > len(before.rounds) - 1
+                assert len(one.rounds) >= timing.ROUNDS * visit / visits > len(before.rounds) - 1
                 assert one.entry["n"] == sum(map(len, one.rounds)) > before.entry["n"]
-                known = dict(before.entry)
-                same = {name for name, value in one.entry.items() if value == known[name]}
+                previous = dict(before.entry)
+                same = {name for name, value in one.entry.items() if value == previous[name]}
                 assert {"peak_resident_growth_bytes", "warmup_seconds", "attention_backend", "batch_size"} <= same
     assert all(one.entry["n"] >= timing.STEPS and len(one.rounds) >= timing.ROUNDS for one in found)
 
 
-def test_slow_steps_are_spared_every_second_time(in_process: list, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All have their rounds in the end, and a process that has no turn stays for the next."""
-    whole = interleave.VISITS["cpu"]
-    with visited([candidate("Attention"), candidate("LinearAttention")], ("train",)) as (held, (slow, fast)):
+def test_slow_steps_are_timed_in_every_second_visit(in_process: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All models have enough rounds after the last visit, and processes that are not timed are kept."""
+    visits = interleave.VISITS["cpu"]
+    with measuring([candidate("Attention"), candidate("LinearAttention")], ("train",)) as (interleaving, (slow, fast)):
         slow.warm = timing.WarmUp(1.0, 2 * timing.SLOW_STEP_SECONDS)
-        processes = dict(held.processes.timing)
-        for visit in range(2, whole + 1):
+        processes = dict(interleaving.processes.timing)
+        for visit in range(2, visits + 1):
             before = len(slow.rounds), len(fast.rounds)
             in_process.clear()
-            held.again()
+            interleaving.revisit()
             assert (len(slow.rounds) > before[0]) == (("Attention", "build") in in_process) == (visit in (3, 5, 7))
-            assert len(fast.rounds) > before[1] and held.processes.timing == processes
+            assert len(fast.rounds) > before[1] and interleaving.processes.timing == processes
     assert len(slow.rounds) >= timing.SLOW_ROUNDS
-    with visited([candidate("Attention")], ("train",)) as (held, (slow,)):
+    with measuring([candidate("Attention")], ("train",)) as (interleaving, (slow,)):
         slow.warm = timing.WarmUp(1.0, 2 * timing.SLOW_STEP_SECONDS)
         in_process.clear()
-        held.again()
-        assert not in_process, "nobody is built for no turn"
+        interleaving.revisit()
+        assert not in_process, "models that are not timed must not be built"
 
 
-def test_what_fails_at_another_time_keeps_what_it_had(in_process: list, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mode_that_fails_in_a_later_visit_keeps_its_results(in_process: list, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(self: worker.TimedModel, steps: int) -> dict:
         raise torch.OutOfMemoryError("no room")
 
-    with visited([candidate("LinearAttention")], ("train",)) as (held, (one,)):
+    with measuring([candidate("LinearAttention")], ("train",)) as (interleaving, (one,)):
         entry, rounds = dict(one.entry), one.rounds
         with monkeypatch.context() as patched:
-            patched.setattr(worker.TimedModel, "turn", full)
-            held.again()
+            patched.setattr(worker.TimedModel, "time_block", full)
+            interleaving.revisit()
         assert one.entry == entry and one.rounds == rounds
-        held.again()
+        interleaving.revisit()
         assert one.entry["status"] == "ok" and len(one.rounds) > len(rounds)
 
 
-def test_a_process_that_dies_at_another_time_keeps_what_all_its_modes_had(
+def test_process_that_ends_in_a_later_visit_keeps_the_results_of_all_modes(
     in_process: list, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hear = InProcess.hear
+    receive = InProcess.receive
 
-    def dying(self: InProcess, seconds: float) -> dict[str, Any]:
-        if in_process[-1] == ("Attention", "turn"):
-            raise Ended("out_of_memory", "killed")
-        return hear(self, seconds)
+    def failing(self: InProcess, timeout: float) -> dict[str, Any]:
+        if in_process[-1] == ("Attention", "time_block"):
+            raise WorkerEnded("out_of_memory", "killed")
+        return receive(self, timeout)
 
-    with visited([candidate("Attention"), candidate("LinearAttention")]) as (held, found):
+    with measuring([candidate("Attention"), candidate("LinearAttention")]) as (interleaving, found):
         before = [dataclasses.replace(one) for one in found]
         with monkeypatch.context() as patched:
-            patched.setattr(InProcess, "hear", dying)
-            held.again()
-        for one, known in zip(found, before, strict=True):
+            patched.setattr(InProcess, "receive", failing)
+            interleaving.revisit()
+        for one, previous in zip(found, before, strict=True):
             if one.candidate.name == "Attention":
-                assert one == known
+                assert one == previous
             else:
-                assert len(one.rounds) > len(known.rounds)
-        held.again()
-    for one, known in zip(found, before, strict=True):
-        assert one.entry["status"] == "ok" and len(one.rounds) > len(known.rounds)
+                assert len(one.rounds) > len(previous.rounds)
+        interleaving.revisit()
+    for one, previous in zip(found, before, strict=True):
+        assert one.entry["status"] == "ok" and len(one.rounds) > len(previous.rounds)
 
 
 @pytest.mark.slow
-def test_entries_say_which_kernel_ran_and_what_a_row_costs(in_process: list) -> None:
-    _, found = hold([candidate("Attention"), candidate("LinearAttention")])
-    found += hold([candidate("Attention", "math")])[1]  # what is forced holds for a whole process
+def test_entries_contain_attention_kernel_and_flops_per_row(in_process: list) -> None:
+    _, found = measure([candidate("Attention"), candidate("LinearAttention")])
+    found += measure([candidate("Attention", "math")])[1]  # a forced backend applies to the entire process
     kernels = {(one.candidate.name, one.entry["mode"]): one.entry["attention_backend"] for one in found}
     assert {kernels["Attention", mode] for mode in MODES} == {"fused"}
     assert {kernels["math", mode] for mode in MODES} == {"math"}
@@ -219,10 +223,10 @@ def test_entries_say_which_kernel_ran_and_what_a_row_costs(in_process: list) -> 
         ({"how": "slow", "training_only": True}, ["ok", "timeout"], "the limit is 2 s"),
     ],
 )
-def test_what_goes_wrong_with_one_is_told_and_the_others_go_on(
+def test_failure_of_one_model_is_reported_and_the_others_are_measured(
     in_process: list, options: dict, statuses: list[str], reason: str
 ) -> None:
-    _, found = hold([candidate("Failing", limit=32, **options), candidate("LinearAttention")], limit_seconds=2.0)
+    _, found = measure([candidate("Failing", limit=32, **options), candidate("LinearAttention")], limit_seconds=2.0)
     failing = [one.entry for one in found if one.candidate.name == "Failing"]
     assert [entry["status"] for entry in failing] == statuses
     assert all(reason in entry["reason"] for entry in failing if entry["status"] != "ok")
@@ -230,46 +234,48 @@ def test_what_goes_wrong_with_one_is_told_and_the_others_go_on(
 
 
 @pytest.mark.slow
-def test_a_process_that_dies_ends_its_modes_alone() -> None:
-    """Real processes: one is killed as by the kernel when memory runs out, the other is timed to the end."""
-    held, found = hold([candidate("Failing", how="killed", limit=32), candidate("LinearAttention")], flops=False)
+def test_killed_process_affects_only_its_own_modes() -> None:
+    """With real processes, one is killed by SIGKILL as if memory ran out, and the other is timed completely."""
+    interleaving, found = measure(
+        [candidate("Failing", how="killed", limit=32), candidate("LinearAttention")], flops=False
+    )
     assert [(one.entry["mode"], one.entry["status"]) for one in found if one.candidate.name == "Failing"] == [
         ("inference", "out_of_memory"),
         ("train", "out_of_memory"),
     ]
     assert "not tried, because inference ended the process" in found[2].entry["reason"]
     assert [one.entry["status"] for one in found if one.candidate.name == "LinearAttention"] == ["ok", "ok"]
-    assert set(held.processes.timing) == {"LinearAttention"}
+    assert set(interleaving.processes.timing) == {"LinearAttention"}
 
 
-def test_a_silent_process_is_given_up_and_its_last_words_are_told() -> None:
+def test_worker_is_killed_after_a_timeout_and_its_last_error_line_is_reported() -> None:
     job = {"config": as_dict(config()), "spec": {"grid": None}, "batch": 1, "attention": None}
-    live = WorkerProcess("lra_bench.profiling.comparison.worker", job)
-    with pytest.raises(Ended, match="within 0 s") as silent:
-        live.hear(0.01)
-    assert silent.value.status == "timeout"
-    live.end()
-    live = WorkerProcess("lra_bench.profiling.comparison.worker", job)
-    with pytest.raises(Ended, match="TypeError") as broken:
-        live.ask(60, "build")
-    assert broken.value.status == "failed"
-    live.end()
+    process = WorkerProcess("lra_bench.profiling.comparison.worker", job)
+    with pytest.raises(WorkerEnded, match="within 0 s") as timed_out:
+        process.receive(0.01)
+    assert timed_out.value.status == "timeout"
+    process.end()
+    process = WorkerProcess("lra_bench.profiling.comparison.worker", job)
+    with pytest.raises(WorkerEnded, match="TypeError") as failed:
+        process.request(60, "build")
+    assert failed.value.status == "failed"
+    process.end()
 
 
-# ---- which kernel
+# ---- attention kernels
 
 
 @pytest.mark.parametrize(("backend", "expected"), [(None, "fused"), ("math", "math")])
-def test_the_kernel_is_found_by_looking_at_what_ran(backend: str | None, expected: str) -> None:
+def test_attention_backend_is_detected_from_the_operators_that_ran(backend: str | None, expected: str) -> None:
     bench = Bench.build(config("Attention"), toy.spec(), 64, 2, hardware())
     with forced(backend):
         for mode in MODES:
             bench.step(mode)
             assert attention_backend(bench.model, bench.batch, bench.hardware) == expected
-    assert torch.backends.cuda.flash_sdp_enabled(), "what was forced is forced no longer"
+    assert torch.backends.cuda.flash_sdp_enabled(), "the forced backend must be reset after the context"
 
 
-def test_a_kernel_that_names_itself_is_seen_and_math_takes_its_place() -> None:
+def test_kernel_with_a_name_attribute_is_detected_and_math_replaces_it() -> None:
     from lra_bench.models.kernels.softmax import softmax_attention
 
     class Dropping(torch.nn.Module):
@@ -284,7 +290,7 @@ def test_a_kernel_that_names_itself_is_seen_and_math_takes_its_place() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("precision", "expected"), [("fp32", {"efficient"}), ("bf16", {"flash", "cudnn"})])
-def test_the_kernel_on_cuda(precision: str, expected: set[str]) -> None:
+def test_attention_backend_on_cuda(precision: str, expected: set[str]) -> None:
     options = config("Attention", ff_width=64, width=64)
     options.hardware = replace(options.hardware, device="cuda", precision=precision)
     bench = Bench.build(options, toy.spec(), 256, 2, resolve(options.hardware))
@@ -294,10 +300,11 @@ def test_the_kernel_on_cuda(precision: str, expected: set[str]) -> None:
         assert attention_backend(bench.model, bench.batch, bench.hardware) == "math"
 
 
-# ---- the largest batch
+# ---- largest batch
 
 
 def fitting(rows: int, seconds_per_row: float = 0.0, bytes_per_row: int = 100):
+    """Return an ``attempt`` that runs out of memory above ``rows`` rows, and the list of sizes that it tried."""
     tried: list[int] = []
 
     def attempt(size: int) -> tuple[int, float]:
@@ -310,14 +317,14 @@ def fitting(rows: int, seconds_per_row: float = 0.0, bytes_per_row: int = 100):
 
 
 @pytest.mark.parametrize(("rows", "size"), [(1, 1), (2, 2), (37, 32), (64, 64)])
-def test_the_largest_power_of_two_that_fits_is_found(rows: int, size: int) -> None:
+def test_largest_batch_is_the_largest_power_of_two_that_fits(rows: int, size: int) -> None:
     attempt, tried = fitting(rows)
     found = largest_batch(attempt)
     assert (found.size, found.stopped_by) == (size, "memory")
     assert tried == [2**power for power in range(len(tried))] and tried[-1] == 2 * size
 
 
-def test_a_limit_of_memory_or_time_ends_the_search_before_it_is_passed() -> None:
+def test_search_ends_before_a_limit_of_memory_or_time_is_exceeded() -> None:
     attempt, tried = fitting(1 << 20)
     found = largest_batch(attempt, memory_limit_bytes=1700)
     assert (found.size, found.stopped_by, tried[-1]) == (16, "memory", 16)
@@ -326,15 +333,15 @@ def test_a_limit_of_memory_or_time_ends_the_search_before_it_is_passed() -> None
     assert (found.size, found.stopped_by, tried[-1]) == (8, "time", 8)
 
 
-def test_where_not_even_one_row_fits_memory_ran_out() -> None:
+def test_out_of_memory_error_is_raised_if_a_single_row_does_not_fit() -> None:
     attempt, _ = fitting(0)
     with pytest.raises(torch.OutOfMemoryError) as full:
         largest_batch(attempt)
     assert status_of(full.value)[0] == "out_of_memory"
 
 
-def test_the_largest_batch_is_measured_within_a_limit(in_process: list) -> None:
-    _, (one,) = hold([candidate("LinearAttention")], ("inference",), batch="largest", policy="largest", length=4096,
+def test_largest_batch_is_measured_within_a_memory_limit(in_process: list) -> None:
+    _, (one,) = measure([candidate("LinearAttention")], ("inference",), batch="largest", policy="largest", length=4096,
                      memory_limit_bytes=50_000_000)  # fmt: skip
     size = one.entry["batch_size"]
     assert one.entry["status"] == "ok" and one.entry["batch_policy"] == "largest" and one.stopped_by
@@ -342,23 +349,25 @@ def test_the_largest_batch_is_measured_within_a_limit(in_process: list) -> None:
     assert one.entry["tokens_per_second"] == pytest.approx(size * 4096 / one.entry["median_seconds"])
 
 
-@pytest.mark.parametrize(("peaks", "told"), [([3, 1, 5, 2, 9], 3), ([32], 32), ([None], None)])
-def test_of_small_peaks_the_middle_counts(monkeypatch: pytest.MonkeyPatch, peaks: list, told: int | None) -> None:
-    found = iter(peaks)
+@pytest.mark.parametrize(("peaks", "expected"), [([3, 1, 5, 2, 9], 3), ([32], 32), ([None], None)])
+def test_small_peaks_are_reported_as_median(monkeypatch: pytest.MonkeyPatch, peaks: list, expected: int | None) -> None:
+    remaining = iter(peaks)
 
     def peak(*_: Any) -> PeakMemory:
-        megabytes = next(found)
+        megabytes = next(remaining)
         return PeakMemory(peak_resident_growth_bytes=megabytes and megabytes << 20)
 
     monkeypatch.setattr(Bench, "peak", peak)
     job = {"config": as_dict(config()), "spec": dataclasses.asdict(toy.spec()), "batch": 1}
     one = worker.TimedModel({**job, "attention": None, "memory_limit_bytes": None})
     one.build(64, flops=False)
-    assert one.measure_peak_memory("inference", 1)["memory"]["peak_resident_growth_bytes"] == (told and told << 20)
-    assert not list(found)
+    assert one.measure_peak_memory("inference", 1)["memory"]["peak_resident_growth_bytes"] == (
+        expected and expected << 20
+    )
+    assert not list(remaining)
 
 
-def test_a_turn_begins_with_a_step_that_is_not_counted_where_steps_are_short(in_process: list) -> None:
+def test_round_of_short_steps_starts_with_a_step_that_is_not_timed(in_process: list) -> None:
     job = {"config": as_dict(config()), "spec": dataclasses.asdict(toy.spec()), "batch": 1}
     one = worker.TimedModel({**job, "attention": None, "memory_limit_bytes": None})
     one.build(64, flops=False)
@@ -367,53 +376,53 @@ def test_a_turn_begins_with_a_step_that_is_not_counted_where_steps_are_short(in_
     for step_seconds, lead in ((0.01, 1), (0.2, 0)):
         one.step, one.warm = (lambda: calls.append(1)), timing.WarmUp(1.0, step_seconds)
         calls.clear()
-        assert len(one.turn(3)["seconds"]) == 3
+        assert len(one.time_block(3)["seconds"]) == 3
         assert len(calls) == 3 + lead
 
 
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="the kernel does not tell what threads ran")
+@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="needs /proc/self/schedstat")
 @pytest.mark.skipif(usable_cpus() < 2, reason="needs two cores")
-def test_who_has_had_a_turn_leaves_the_cores_to_the_next() -> None:
-    """Threads of OpenMP spin for tens of milliseconds after a step."""
+def test_worker_does_not_use_the_cores_after_a_round() -> None:
+    """Threads of OpenMP spin for tens of milliseconds after a step; the worker answers only after they sleep."""
     both = replace(config(), hardware=replace(config().hardware, threads=2))
     job = {"config": as_dict(both), "spec": dataclasses.asdict(toy.spec()), "batch": 32}
-    live = WorkerProcess(
+    process = WorkerProcess(
         "lra_bench.profiling.comparison.worker", {**job, "attention": None, "memory_limit_bytes": None}
     )
     try:
-        live.ask(60, "build", length=1024, flops=False)
-        live.ask(60, "warm_up", mode="train", limit_seconds=30.0)
-        ran = []
+        process.request(60, "build", length=1024, flops=False)
+        process.request(60, "warm_up", mode="train", limit_seconds=30.0)
+        busy = []
         for _ in range(5):
-            live.ask(60, "turn", steps=2)
-            before = seconds_run(live)
+            process.request(60, "time_block", steps=2)
+            before = cpu_seconds(process)
             time.sleep(0.05)
-            ran.append(seconds_run(live) - before)
+            busy.append(cpu_seconds(process) - before)
     finally:
-        live.end()
-    assert sorted(ran)[2] < 0.002
+        process.end()
+    assert sorted(busy)[2] < 0.002
 
 
-def seconds_run(live: WorkerProcess) -> float:
-    """Of all threads of a process."""
-    tasks = Path(f"/proc/{live._process.pid}/task").glob("*/schedstat")
+def cpu_seconds(process: WorkerProcess) -> float:
+    """Return the CPU time of all threads of a worker."""
+    tasks = Path(f"/proc/{process._process.pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
-def test_quiet_is_waited_for_but_not_for_ever() -> None:
+def test_waiting_for_idle_threads_ends_when_they_are_idle_or_after_the_limit() -> None:
     for busy_seconds, limit_seconds in ((0.2, 5.0), (0.6, 0.1)):
         end = time.monotonic() + busy_seconds
         thread = threading.Thread(target=spin, args=(end,))
         thread.start()
-        begun = time.monotonic()
+        started = time.monotonic()
         wait_for_idle_threads(limit_seconds)
-        waited = time.monotonic() - begun
+        waited = time.monotonic() - started
         thread.join()
         expected = min(busy_seconds, limit_seconds)
         assert 0.8 * expected < waited < expected + 0.3
 
 
 def spin(end: float) -> None:
-    """Without the interpreter's lock, as threads of OpenMP do."""
+    """Keep a core busy until ``end`` without holding the global interpreter lock, as threads of OpenMP do."""
     while time.monotonic() < end:
         zlib.crc32(bytes(64 << 20))
