@@ -45,7 +45,7 @@ class Outcome:
 
 
 def run(
-    cell: Cell, results: Path, attempt: int, anew: bool = False, report: Callable[[str], None] = lambda stage: None
+    cell: Cell, results: Path, attempt: int, restart: bool = False, report: Callable[[str], None] = lambda stage: None
 ) -> tuple[Record, int]:
     """Measure a cell and write its record, also if the cell fails.
 
@@ -55,7 +55,7 @@ def run(
         cell: The cell to measure.
         results: The results folder.
         attempt: Number of the attempt, from 1.
-        anew: Whether to ignore the checkpoints of earlier attempts.
+        restart: Whether to ignore the checkpoints of earlier attempts.
         report: Function that is called with the name of each stage.
 
     Returns:
@@ -85,7 +85,7 @@ def run(
         began = time.perf_counter()
         stages = Stages(record, cell, hardware, own, results, folder, report)
         with writer(folder):
-            if anew:
+            if restart:
                 stages.checkpoints.reset(record.attempt)
         try:
             outcome = _guarded(stages)
@@ -157,7 +157,7 @@ def main() -> int:
             Cell.from_json(request["cell"]),
             Path(request["results"]),
             request["attempt"],
-            request["anew"],
+            request["restart"],
             stage_reporter(request["stages"]),
         )
     except UserError as error:

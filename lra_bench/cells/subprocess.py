@@ -60,7 +60,7 @@ class CellProcess:
         cell: The cell to measure.
         number: Number of the attempt, from 1.
         results: The results folder.
-        anew: Whether to ignore the checkpoints of earlier attempts.
+        restart: Whether to ignore the checkpoints of earlier attempts.
         cores: CPU cores that the process may use; None for all.
         gpus: ``CUDA_VISIBLE_DEVICES`` of the process; None leaves it unchanged.
         log: File that receives the output instead of this process's stderr. The process then runs in its own process
@@ -72,7 +72,7 @@ class CellProcess:
         cell: Cell,
         number: int,
         results: Path,
-        anew: bool = False,
+        restart: bool = False,
         cores: Sequence[int] | None = None,
         gpus: str | None = None,
         log: IO[str] | None = None,
@@ -111,7 +111,13 @@ class CellProcess:
         ]
         for reader in self._readers:
             reader.start()
-        request = {"cell": cell.as_json(), "results": str(results), "attempt": number, "anew": anew, "stages": stage}
+        request = {
+            "cell": cell.as_json(),
+            "results": str(results),
+            "attempt": number,
+            "restart": restart,
+            "stages": stage,
+        }
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # the process has already ended; outcome() handles its exit code
             self._process.stdin.write(json.dumps({**request, "cores": cores}))

@@ -166,14 +166,16 @@ def _outcome(ended: _Running) -> Outcome:
     return ended.planned, record, code
 
 
-def start(planned: Planned, results: Path, allocation: Allocation, anew: bool) -> CellProcess:
+def start(planned: Planned, results: Path, allocation: Allocation, restart: bool) -> CellProcess:
     """Start a cell in a new process, with the folder of ``--config-dir`` on its import path.
 
     With an allocation of the whole machine the process writes to the terminal. Otherwise it writes to its own log, and
-    this process forwards Ctrl-C to it. With ``anew`` checkpoints of earlier attempts are ignored.
+    this process forwards Ctrl-C to it. With ``restart`` checkpoints of earlier attempts are ignored.
     """
     with nullcontext() if allocation.whole_machine else _log(planned) as log:
-        return CellProcess(planned.cell, planned.attempt, results, anew, allocation.cores, allocation.visible_gpus, log)
+        return CellProcess(
+            planned.cell, planned.attempt, results, restart, allocation.cores, allocation.visible_gpus, log
+        )
 
 
 def _log(planned: Planned) -> IO[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from .cell import Cell
-from .formatting import at_length, spoken
+from .formatting import at_length, readable
 from .runs import Run, length_points
 
 Row = Mapping[str, Any]
@@ -177,7 +177,7 @@ class Shown:
 
     def _filled(self, text: str) -> str:
         context = self.context
-        floor = f"{spoken(context.floor_name)} floor" if context.floor_name else "floor"
+        floor = f"{readable(context.floor_name)} floor" if context.floor_name else "floor"
         times = context.part.replace("x", "×")
         return text.format(at=context.at, floor=floor, unit=context.unit, part=context.part, times=times)
 

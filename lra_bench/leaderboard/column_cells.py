@@ -9,7 +9,7 @@ from typing import Any
 from .badges import badge, badges, badges_by_task
 from .cell import Cell, Whisker, figure, scored, share
 from .column import Context, Row
-from .formatting import count, score_with_half_width, spoken, yes_or_no
+from .formatting import count, readable, score_with_half_width, yes_or_no
 
 
 def number(spell: Callable[[Any], str], name: str, *, at: bool = False) -> Callable[[Row, Context], Cell]:
@@ -40,7 +40,7 @@ def axis(row: Row, context: Context) -> Cell:
 
 def floor(row: Row, context: Context) -> Cell:
     """Return the score of the floor, with its name if rows have different floors."""
-    name = "" if context.floor_name or not row["floor_name"] else spoken(row["floor_name"])
+    name = "" if context.floor_name or not row["floor_name"] else readable(row["floor_name"])
     return share(row["floor"], context.metric, name)
 
 
@@ -49,7 +49,7 @@ def score_at(row: Row, context: Context) -> Cell:
     status = row[f"status_{context.part}"]
     if status == "ok":
         return share(row[f"score_{context.part}"], context.metric)
-    return Cell(spoken(status or ""))
+    return Cell(readable(status or ""))
 
 
 def score_at_text(row: Row, context: Context) -> str:

@@ -14,7 +14,7 @@ from lra_bench.records.schema import STATUSES, Record
 from lra_bench.runtime.files import replacing, why
 from lra_bench.runtime.safe_text import without_formulas
 
-from .formatting import Section, rows_of, score, spoken
+from .formatting import Section, readable, rows_of, score
 from .latex import latex
 from .layouts import find_layout
 from .sections import with_columns
@@ -114,7 +114,7 @@ def row_for(record: Record, width: int | None = None) -> str:
     """Return the leaderboard row of one run, followed by its floors and, if it is not ok, its status."""
     lines = [render(leaderboard([record]).assign(rank=None), "terminal", width).rstrip()]
     if record.floors:
-        floors = " · ".join(f"{spoken(name)} {score(value, record.metric)}" for name, value in record.floors.items())
+        floors = " · ".join(f"{readable(name)} {score(value, record.metric)}" for name, value in record.floors.items())
         lines.append(f"Floors (baselines without a model): {floors}")
     if record.status != "ok":
         lines.append(f"Status {record.status}: {record.reason or STATUSES[record.status]}")

@@ -145,7 +145,7 @@ def at_length(value: int | None) -> str:
     return f"@{value // 1024}k" if value % 1024 == 0 else f"@{value}"
 
 
-def spoken(name: str) -> str:
+def readable(name: str) -> str:
     """Return the name of a field with spaces instead of underscores."""
     return name.replace("_", " ")
 

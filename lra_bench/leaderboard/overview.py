@@ -193,9 +193,9 @@ def _floors(frame: pd.DataFrame, board: pd.DataFrame) -> Iterator[dict[str, Any]
                 metric = next(iter(runs_of["metric"].dropna()), None)
                 row |= {f"score_{label}": float(runs_of[name].mean()), f"metric_{label}": metric}
         if row:
-            spoken = str(name).removeprefix("floor_").replace("_", " ")
+            readable = str(name).removeprefix("floor_").replace("_", " ")
             scores = {key.removeprefix("score_"): value for key, value in row.items() if key.startswith("score_")}
-            yield {"kind": "floor", "variant": spoken, **row, **averages(scores)}
+            yield {"kind": "floor", "variant": readable, **row, **averages(scores)}
 
 
 def _published(protocol: str, labels: Mapping[str, tuple[str, str]]) -> Iterator[dict[str, Any]]:

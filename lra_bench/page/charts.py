@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.figures import extrapolation, speed_vs_length
 from lra_bench.figures.legend import ended
 from lra_bench.figures.variants import units
-from lra_bench.leaderboard.formatting import spoken
+from lra_bench.leaderboard.formatting import readable
 from lra_bench.leaderboard.table import REFERENCE
 from lra_bench.records import tables
 from lra_bench.records.schema import Record
@@ -61,12 +61,12 @@ def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
         factor, unit = units(first["metric"])
         own = [row for row in cell if (row["length_variant"], row["knob"]) == (first["length_variant"], "")]
         series = [
-            _series(spoken(" · ".join(filter(None, curve))), "own" if curve_rows[0] in own else "variant",
+            _series(readable(" · ".join(filter(None, curve))), "own" if curve_rows[0] in own else "variant",
                     _points(curve_rows, "ratio", "score", factor))
             for curve, curve_rows in _grouped(cell, ["length_variant", "knob"]).items()
         ]  # fmt: skip
         if floor := [(row["ratio"], factor * row["floor"]) for row in own if _is_known(row["floor"])]:
-            series.append(_series(f"{spoken(str(own[0]['floor_name']))} floor", "floor", sorted(floor)))
+            series.append(_series(f"{readable(str(own[0]['floor_name']))} floor", "floor", sorted(floor)))
         reference = references.get(_key(first, [*BESIDE, "length_variant"]), [])
         if reference and first["model"] != REFERENCE:
             series.append(_series(REFERENCE, "reference", _points(reference, "ratio", "score", factor)))

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from lra_bench.leaderboard.describe import number
-from lra_bench.leaderboard.formatting import score, spoken
+from lra_bench.leaderboard.formatting import readable, score
 from lra_bench.leaderboard.runs import headline_floor, missing_data
 from lra_bench.records.schema import STATUSES, Record
 
@@ -30,7 +30,7 @@ def groups(records: Sequence[Record]) -> Iterator[tuple[str, Facts]]:
     yield "Training", _merged([record.training or {} for record in records])
     yield (
         "Parameters",
-        [(spoken(name), number(dict(last.parameters)[name])) for name in PARTS] if last.parameters else [],
+        [(readable(name), number(dict(last.parameters)[name])) for name in PARTS] if last.parameters else [],
     )
     yield "Growth and cost", list(_costs(records))
     yield "Data", _data(last)
@@ -47,7 +47,7 @@ def seeds(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
         ends = [score(test.get(end), record.metric).removesuffix(" %") for end in ("low", "high")]
         yield {
             "seed": record.key.seed,
-            "status": spoken(record.status),
+            "status": readable(record.status),
             "reason": record.reason or ("" if record.status == "ok" else STATUSES[record.status]),
             "score": score(record.score(), record.metric),
             "interval": f"[{', '.join(ends)}]" if all(ends) else "",
@@ -94,11 +94,14 @@ def _scores(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     headline, _ = headline_floor(done)
     for name, value in done.floors.items():
         if value is not None:
-            yield f"{spoken(name)} floor{' (headline)' if name == headline else ''}", score(value, done.metric)
+            yield f"{readable(name)} floor{' (headline)' if name == headline else ''}", score(value, done.metric)
     for summary in done.extrapolation["summary"] if done.extrapolation else []:
         if summary["effective_ratio"] is not None and not summary["knob"]:
             bound = "at least " if summary["effective_ratio_is_lower_bound"] else ""
-            yield f"half of skill kept up to ({spoken(summary['variant'])})", f"{bound}{summary['effective_ratio']:g}×"
+            yield (
+                f"half of skill kept up to ({readable(summary['variant'])})",
+                f"{bound}{summary['effective_ratio']:g}×",
+            )
     if done.protocol_modified:
         yield "modified", ", ".join(done.protocol_modified)
 
@@ -115,7 +118,7 @@ def _costs(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     last = records[-1]
     for name, value in {**(last.flops or {}), **(last.energy or {})}.items():
         if value not in (None, [], ""):
-            yield f"{'FLOPs ' if name.startswith('per_token') else ''}{spoken(name)}", _spelled(value)
+            yield f"{'FLOPs ' if name.startswith('per_token') else ''}{readable(name)}", _spelled(value)
 
 
 def _data(record: Record) -> Facts:
@@ -135,7 +138,7 @@ def _data(record: Record) -> Facts:
 def _merged(values: Sequence[Mapping[str, Any]]) -> Facts:
     """Combine the facts of several seeds: the common value, the range of numbers, or all values."""
     names = dict.fromkeys(name for each in values for name in each)
-    found = ((spoken(name), _together([each.get(name) for each in values])) for name in names)
+    found = ((readable(name), _together([each.get(name) for each in values])) for name in names)
     return [(name, text) for name, text in found if text]
 
 

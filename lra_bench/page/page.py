@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from lra_bench.contracts import UserError
 from lra_bench.leaderboard.cell import EMPTY
 from lra_bench.leaderboard.column import Shown
-from lra_bench.leaderboard.formatting import rows_of, spoken
+from lra_bench.leaderboard.formatting import readable, rows_of
 from lra_bench.leaderboard.layouts import LAYOUTS
 from lra_bench.leaderboard.overview import task_labels
 from lra_bench.records.schema import STATUSES, Record
@@ -74,7 +74,7 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame]) -> str:
             "track": [(track.id, track.title) for track in tracks],
             "task": [(task, task) for task in sorted({record.key.task for record in records})],
             "hardware": [(machine, machine) for machine in sorted({record.machine for record in records})],
-            "family": [(family, spoken(family)) for family in colours.family_classes(families.values())],
+            "family": [(family, readable(family)) for family in colours.family_classes(families.values())],
         },
         families=colours.family_classes(families.values()),
         columns=_columns(tracks),

@@ -22,7 +22,7 @@ def attend_by_rows(
     compared: tuple[Tensor, Tensor] | None = None,
     numbers: int = 1,
     prior: Prior | None = None,
-    beside: tuple[Tensor, ...] = (),
+    per_query: tuple[Tensor, ...] = (),
 ) -> Tensor:
     """Compute softmax attention with scores from ``pairs`` and the hooks of the mixer's position.
 
@@ -39,7 +39,7 @@ def attend_by_rows(
         numbers: Number of elements that ``pairs`` computes for each score, as in ``row_attention``.
         prior: Function ``prior(start, queries, keys, *slices)`` whose result is added last to the scores of ``queries``
             queries from index ``start`` on and the first ``keys`` keys; it must broadcast to (B, H, r, M).
-        beside: Additional tensors (..., N, F) that are split like the queries and passed to ``prior`` as slices.
+        per_query: Additional tensors (..., N, F) that are split like the queries and passed to ``prior`` as slices.
 
     Returns:
         The attention output (B, H, N, V).
@@ -48,7 +48,7 @@ def attend_by_rows(
         q,
         v,
         _score(mixer, k, context, pairs, compared, prior),
-        beside=(*(() if compared is None else compared[:1]), *beside),
+        per_query=(*(() if compared is None else compared[:1]), *per_query),
         padding=context.padding,
         causal=mixer.causal,
         dropout=mixer.drop_rate,
@@ -72,7 +72,7 @@ def weigh_by_rows(
         k.shape[2],
         _score(mixer, k, context, pairs, compared),
         use,
-        beside=() if compared is None else compared[:1],
+        per_query=() if compared is None else compared[:1],
         padding=context.padding,
         causal=mixer.causal,
         numbers=numbers,

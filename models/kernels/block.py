@@ -49,7 +49,7 @@ def block_attention(
     extra: tuple[Tensor, Tensor] | None = None,
     extra_valid: Tensor | None = None,
     extra_keep: Tensor | None = None,
-    beside: AdditionalKeys | None = None,
+    additional: AdditionalKeys | None = None,
     padding: Padding | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
@@ -58,7 +58,7 @@ def block_attention(
 
     A query without visible keys yields zeros. O(N K block D) time; O(N K D) memory plus N K block bytes of mask per
     example, fewer without padding. For the backward pass, up to ``SCORES_HELD`` scores are stored if there is a
-    ``bias``, and all O(N (K block + X)) scores if there are keys ``beside``.
+    ``bias``, and all O(N (K block + X)) scores if there are keys ``additional``.
 
     Args:
         q: Queries (B, H, N, D).
@@ -81,7 +81,7 @@ def block_attention(
             ``extra_keep``.
         extra_valid: Bool mask (B, X) or (B, H, X) of the extra keys of each example or head.
         extra_keep: Bool mask (blocks, X) or (H, blocks, X) of the extra keys that each block attends to.
-        beside: Additional keys that differ from query to query.
+        additional: Additional keys that differ from query to query.
         padding: Padding of the keys.
         scale: Factor of the scores, by default 1/√D.
         dropout: Probability with which attention weights are dropped.
@@ -110,13 +110,13 @@ def block_attention(
         )
         mask = layout.with_extra(mask, keys.shape[-2], extra[0].shape[2], extra_valid, extra_keep)
     folded = None if mask is None else layout.fold_mask(mask)
-    if beside is not None:
-        other_scores = layout.fold(layout.blocks(beside.scores))
+    if additional is not None:
+        other_scores = layout.fold(layout.blocks(additional.scores))
         all_biases = (
             None if block_bias is None else block_bias(layout, keys.shape[-2], *block_bias.split(layout.count)[0])
         )
         joined, weights = _attend_jointly(queries, keys, values, folded, all_biases, other_scores, scale, dropout)
-        return layout.unfold(joined)[:, :, :length] + beside.read(layout.unfold(weights)[:, :, :length])
+        return layout.unfold(joined)[:, :, :length] + additional.read(layout.unfold(weights)[:, :, :length])
     if block_bias is None:
         o = few_attention(queries, keys, values, visible=folded, scale=scale, dropout=dropout)
     else:

@@ -18,7 +18,7 @@ def few_attention(
     bias: Tensor | None = None,
     scale: float | None = None,
     dropout: float = 0.0,
-    beside: tuple[Tensor, Tensor] | None = None,
+    appended: tuple[Tensor, Tensor] | None = None,
     hold: bool = False,
 ) -> Tensor:
     """Compute softmax(q kᵀ · scale) v for a small number of queries N or keys M.
@@ -35,7 +35,7 @@ def few_attention(
         bias: Added to the scores; broadcasts to (B, H, N, M).
         scale: Factor of the scores, by default 1/√D.
         dropout: Probability with which attention weights are dropped.
-        beside: Further keys and values, appended to ``k`` and ``v``.
+        appended: Further keys and values, appended to ``k`` and ``v``.
         hold: Store the attention weights for the backward pass on CPU, which requires G = H: up to twice as fast if a
             head has no more than some hundred queries. Ignored with a bias, with dropout, or in less than 32 bits. Set
             it by the training mode, not by whether gradients are enabled: a checkpointed pass must round in the same
@@ -48,10 +48,10 @@ def few_attention(
     on_cpu = q.device.type == "cpu"
     if on_cpu and hold and not dropout and bias is None and q.dtype.itemsize >= 4:
         mask_bias = None if visible is None else hiding(visible, q.dtype)
-        o = held_attention(q, k, v, *(beside or ()), hidden=mask_bias, scale=scale)
+        o = held_attention(q, k, v, *(appended or ()), hidden=mask_bias, scale=scale)
         return o if visible is None else o * visible.any(-1, keepdim=True)
-    if beside is not None:
-        k, v = torch.cat((k, beside[0]), -2), torch.cat((v, beside[1]), -2)
+    if appended is not None:
+        k, v = torch.cat((k, appended[0]), -2), torch.cat((v, appended[1]), -2)
     if bias is not None or (on_cpu and dropout):
         return with_scores(q, k, v, visible, bias=bias, scale=scale, dropout=dropout)
     return fused(q, k, v, visible, scale=scale, dropout=dropout)

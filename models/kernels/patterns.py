@@ -107,7 +107,7 @@ def _biased_attention(
         scores = grouped(queries * scale, k[:, :, :count].mT) + biases
         return scores if keep is None else scores + hiding(keep(query_positions[:, None], key_positions), scores.dtype)
 
-    return row_attention(q, v, score, beside=bias_rows, causal=causal, padding=padding, dropout=dropout)
+    return row_attention(q, v, score, per_query=bias_rows, causal=causal, padding=padding, dropout=dropout)
 
 
 def _dilated_attention(

@@ -32,7 +32,7 @@ def row_attention(
     v: Tensor,
     score: Score,
     *,
-    beside: tuple[Tensor, ...] = (),
+    per_query: tuple[Tensor, ...] = (),
     padding: Padding | None = None,
     causal: bool = False,
     dropout: float = 0.0,
@@ -46,10 +46,10 @@ def row_attention(
     Args:
         queries: Tensor (B, H, N, F) that scores depend on, position by position.
         v: Values (B, G, M, V), where G divides H.
-        score: Function ``score(slice of queries, start, keys, *slices of beside)`` that returns the scores
+        score: Function ``score(slice of queries, start, keys, *slices of per_query)`` that returns the scores
             (B or 1, H, r, keys) of the r queries from ``start`` on against the first ``keys`` keys. It is called again
             in the backward pass, so it must not use random numbers.
-        beside: Further tensors (..., N, F) that scores depend on, sliced like ``queries``.
+        per_query: Further tensors (..., N, F) that scores depend on, sliced like ``queries``.
         padding: Right padding of the keys.
         causal: Align the last query with the last key and mask later keys.
         dropout: Probability with which attention weights are dropped.
@@ -67,7 +67,7 @@ def row_attention(
 
     return weights_by_rows(
         *(queries, v.shape[2], score, read),
-        beside=beside,
+        per_query=per_query,
         padding=padding,
         causal=causal,
         numbers=numbers,
@@ -82,7 +82,7 @@ def weights_by_rows(
     score: Score,
     use: Use,
     *,
-    beside: tuple[Tensor, ...] = (),
+    per_query: tuple[Tensor, ...] = (),
     padding: Padding | None = None,
     causal: bool = False,
     numbers: int = 1,
@@ -100,7 +100,7 @@ def weights_by_rows(
         use: Function ``use(weights, start, mask)`` from the weights (B, H, r, keys) of the queries from ``start`` on to
             the rows (B, X, r, Y) of the result. ``mask`` broadcasts to the weights, or is None if no key can be masked.
             It is called again in the backward pass.
-        beside: Further tensors (..., N, F) that scores depend on.
+        per_query: Further tensors (..., N, F) that scores depend on.
         padding: Right padding of the keys.
         causal: Align the last query with the last key and mask later keys.
         numbers: Numbers per score that ``score`` computes.
@@ -117,7 +117,7 @@ def weights_by_rows(
     recompute = torch.is_grad_enabled() and length > rows
     parts = []
     # split instead of slicing, whose backward pass writes a tensor of full size.
-    for number, slices in enumerate(zip(*(each.split(rows, -2) for each in (queries, *beside)), strict=True)):
+    for number, slices in enumerate(zip(*(each.split(rows, -2) for each in (queries, *per_query)), strict=True)):
         start = number * rows
         visible_count = start + slices[0].shape[2] + keys - length if causal else keys
         arguments = (
@@ -154,9 +154,9 @@ def _use_slice(
     start: int,
     causal: bool,
     queries: Tensor,
-    *beside: Tensor,
+    *per_query: Tensor,
 ) -> Tensor:
-    scores = score(queries, start, keys, *beside)
+    scores = score(queries, start, keys, *per_query)
     if causal:
         # Built per slice: stored for the backward pass, the masks of all slices would take quadratic memory.
         earlier = lower(queries.shape[2], keys, queries.device)

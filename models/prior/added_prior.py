@@ -30,8 +30,8 @@ class AddedPrior(SoftmaxAttention):
         return super().attend(q, k, v, context) if terms is None else self.attend_with(*terms, q, k, v, context)
 
     def attend_with(
-        self, prior: Prior, beside: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor, context: Context
+        self, prior: Prior, per_query: tuple[Tensor, ...], q: Tensor, k: Tensor, v: Tensor, context: Context
     ) -> Tensor:
         """Compute softmax attention over all keys, with the results of ``prior`` as the first two arguments."""
         compared = self.compared(q, k, context)
-        return attend_by_rows(self, q, k, v, context, self._products, compared, prior=prior, beside=beside)
+        return attend_by_rows(self, q, k, v, context, self._products, compared, prior=prior, per_query=per_query)

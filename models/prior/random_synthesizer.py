@@ -52,7 +52,7 @@ class RandomSynthesizer(Synthesizer):
             q,
             v,
             lambda rows, start, keys, prior: rows @ k[:, :, :keys].mT + prior[..., :keys],
-            beside=(scores * self.shares()[1],),
+            per_query=(scores * self.shares()[1],),
             padding=context.padding,
             causal=self.causal,
             dropout=self.drop_rate,

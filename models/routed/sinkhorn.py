@@ -84,7 +84,7 @@ class SinkhornAttention(SortedBlocks):
         visible = None if real is None else self._visible(real).repeat(1, self.heads, 1, 1)
         q, keys, values, own_keys, own_values = (part.flatten(1, 2) for part in (q, *far, *own))
         options = {"visible": visible, "scale": self.head_dim**-0.5, "dropout": self.drop_rate, "hold": self.training}
-        o = few_attention(q, keys, values, beside=(own_keys, own_values), **options)
+        o = few_attention(q, keys, values, appended=(own_keys, own_values), **options)
         return o.unflatten(1, (self.heads, -1)).flatten(2, 3)
 
     def _visible(self, real: Tensor) -> Tensor:

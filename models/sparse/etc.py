@@ -131,7 +131,7 @@ class ETC(HeadMixer):
             neighbours=(0, 0) if block == length else (1, 1),
             keep=in_window(self.window, causal=False),
             bias=self._distances(by_label),
-            beside=global_rows,
+            additional=global_rows,
             padding=padding,
             dropout=self.drop_rate,
         )

@@ -70,7 +70,7 @@ class SparseStrided(TwoPatterns):
             block=stride,
             neighbours=(1, 0 if self.causal else 1),
             keep=in_window(stride, self.causal),
-            beside=AdditionalKeys(
+            additional=AdditionalKeys(
                 scores, lambda weights: from_residue(by_residue(weights, stride) @ values, stride, length)
             ),
             # With right padding and a causal mask, no real query attends to padding.

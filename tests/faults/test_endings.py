@@ -145,7 +145,7 @@ def test_a_clock_that_is_set_back_changes_only_dates(folder, forks: Forks):
     assert 0 < set_back.wall_seconds < 600 and 0 < set_back.training["train_seconds"] < 600
     assert set_back.training["final_weights_sha256"] == correct.training["final_weights_sha256"]
     assert set_back.metrics == correct.metrics
-    assert forks.run(cell, folder, attempt=2, anew=True) == 0, forks.output.read_text()
+    assert forks.run(cell, folder, attempt=2, restart=True) == 0, forks.output.read_text()
     assert store.find(cell.key, folder.results).attempt == 2
     (found,) = plan([*OPTIONS, "model=clock"], folder.results, own)
     assert found.status == "done"

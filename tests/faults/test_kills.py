@@ -207,6 +207,6 @@ def test_a_finished_cell_is_skipped_and_measured_again_on_request(calm, forks, t
     assert (record, code) == (found.record, 0) and path.read_bytes() == before
     assert forks.run(cell, folder, attempt=1) == 0
     assert path.read_bytes() == before, "the attempt was already completed"
-    assert forks.run(cell, folder, attempt=2, anew=True) == 0
+    assert forks.run(cell, folder, attempt=2, restart=True) == 0
     assert folder.record()["attempt"] == 2
     assert_same(outcome(folder), calm.expected)

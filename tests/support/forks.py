@@ -93,15 +93,15 @@ class Forks:
         self._server.stdin.flush()
         return Fork(self._server, int(self._server.stdout.readline()))
 
-    def start(self, cell: Cell, folder: Folder, attempt: int = 1, anew: bool = False) -> Fork:
+    def start(self, cell: Cell, folder: Folder, attempt: int = 1, restart: bool = False) -> Fork:
         """Start the process of a cell, without the command that usually starts it."""
         variables = {name: folder.environment[name] for name in ("LRA_BENCH_RESULTS", "LRA_BENCH_CACHE")}
-        request = {"cell": cell.as_json(), "results": str(folder.results), "attempt": attempt, "anew": anew}
+        request = {"cell": cell.as_json(), "results": str(folder.results), "attempt": attempt, "restart": restart}
         settings = {"stages": None, "cores": None, "variables": variables, "folder": str(folder.root)}
         return self._start({**request, **settings})
 
-    def run(self, cell: Cell, folder: Folder, attempt: int = 1, anew: bool = False) -> int:
-        return self.start(cell, folder, attempt, anew).wait()
+    def run(self, cell: Cell, folder: Folder, attempt: int = 1, restart: bool = False) -> int:
+        return self.start(cell, folder, attempt, restart).wait()
 
     def start_command(
         self, folder: Folder, *arguments: str, grace: float | None = None, together: bool = True

@@ -81,12 +81,12 @@ class CellJob:
             return 0
         return self._wait(planned, results, planned.restarts(rerun)).outcome()[1]
 
-    def _wait(self, planned: Planned, results: Path, anew: bool) -> CellProcess:
+    def _wait(self, planned: Planned, results: Path, restart: bool) -> CellProcess:
         """Start the cell, wait until it has ended and return its process."""
         # Slurm sends SIGUSR2 to all processes of a job. The cell inherits that it is ignored; otherwise it would end.
         previous = signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         try:
-            process = self._process = start(planned, results, Allocation(), anew)
+            process = self._process = start(planned, results, Allocation(), restart)
         finally:
             signal.signal(signal.SIGUSR2, previous)
 

@@ -126,7 +126,7 @@ class TimedModel:
         return {"energy": self.bench.energy()}
 
     def _bench(self, batch_size: int) -> Bench:
-        """Return the benchmark of the current length with ``batch_size``, built anew if the size differs."""
+        """Return the benchmark of the current length with ``batch_size``, rebuilt if the size differs."""
         if self.bench is None or self.bench.batch.size != batch_size:
             # Collect all garbage here, which is slow but not timed. Collections before rounds skip the objects that
             # existed after the warm-up, which are frozen.

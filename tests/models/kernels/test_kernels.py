@@ -352,7 +352,7 @@ class TestHeldWeights:
 
         def run(q, k, v, hold=True):
             (k, keys), (v, values) = k.split((3, 6), 2), v.split((3, 6), 2)
-            return few_attention(q, k, v, beside=(keys, values), visible=visible, hold=hold)
+            return few_attention(q, k, v, appended=(keys, values), visible=visible, hold=hold)
 
         close(run(q, k, v), dense(q, k, v, visible))
         close(run(q, k, v, hold=False), dense(q, k, v, visible))

@@ -98,7 +98,7 @@ def test_additional_keys_join_one_softmax(padded, kv_heads):
         block=4,
         neighbours=(1, 1),
         keep=lambda i, j: (i - j).abs() <= 3,
-        beside=AdditionalKeys(scores, lambda weights: weights @ values),
+        additional=AdditionalKeys(scores, lambda weights: weights @ values),
         padding=padding,
     )
     check(o, q, k, v, near | far, padding)
@@ -176,7 +176,12 @@ def test_gradient_with_tables_and_additional_keys():
     def with_additional_keys(q, k, v):
         scores = q @ k[:, :, :2].mT
         return block_attention(
-            q, k, v, block=4, neighbours=(0, 0), beside=AdditionalKeys(scores, lambda weights: weights @ v[:, :, :2])
+            q,
+            k,
+            v,
+            block=4,
+            neighbours=(0, 0),
+            additional=AdditionalKeys(scores, lambda weights: weights @ v[:, :, :2]),
         )
 
     assert torch.autograd.gradcheck(by_table, (q, k, v), fast_mode=True)
