@@ -1,4 +1,4 @@
-"""Copy: repeat the symbols at the front of the row, in order, after a separator."""
+"""Copy: repeat the symbols at the start of the sequence, in order, after a separator."""
 
 from __future__ import annotations
 
@@ -18,16 +18,29 @@ if TYPE_CHECKING:
 
 
 class CopyTask(SyntheticTask):
-    """``copied`` random symbols, blanks, a separator, and as many blanks again: the target at the k-th is symbol k.
+    """The copying memory problem: reproduce symbols after a delay.
 
-    The copying memory problem of Hochreiter and Schmidhuber 1997 as in Arjovsky et al. 2016, arXiv 1511.06464, which
-    has ``copied`` = 10 and ``symbols`` = 8. ``copied`` None fills the row: (length − 1) // 2 symbols, so that a longer
-    row holds more to remember; a number leaves a longer row with a longer delay and nothing else. Ids: 1 blank,
-    2 separator, then the symbols.
+    An example with ``copied=3``, ``symbols=4``, ``length=12`` (A to D are symbols, · is the blank, | the separator)::
 
-    All rows of a length have the same layout: a target's source always lies ``length`` − ``copied`` places before it.
-    At another length the alphabet stays and that distance changes, so a system that learned the distance fails there.
-    Deviates: blanks that nothing is copied to are not scored.
+        input    B B C · · · · · | · · ·
+        target   - - - - - - - - - B B C
+
+    ``copied`` random symbols are followed by blanks, a separator and ``copied`` further blanks. The target at the k-th
+    of these last blanks is the k-th symbol; all other positions (``-``) are not scored. Token ids: 1 is the blank, 2
+    the separator, the symbols follow.
+
+    With ``copied=None`` the symbols fill the sequence: (``length`` − 1) // 2 symbols, so that longer sequences require
+    more memory. With a fixed ``copied``, longer sequences differ only in the delay.
+
+    All examples of a length have the same layout: the source of a target is always ``length`` − ``copied`` positions
+    before it. At another length the symbols are the same and this distance changes, so a system that has learned a
+    fixed distance fails.
+
+    Floors (baselines without a model): ``majority``; ``commonest_symbol``, the most frequent symbol of the example at
+    every position.
+
+    Source: Hochreiter and Schmidhuber 1997, as in Arjovsky et al. 2016, arXiv 1511.06464, with ``copied`` = 10 and
+    ``symbols`` = 8. Deviates: positions whose target would be a blank are not scored.
     """
 
     headline_floor = "commonest_symbol"
@@ -56,16 +69,16 @@ class CopyTask(SyntheticTask):
         super().__init__(**common)
 
     def settings(self) -> dict[str, Any]:
-        """``symbols`` and ``copied``."""
+        """Return ``symbols`` and ``copied``."""
         return {"symbols": self.symbols, "copied": self.copied}
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """None, or how long a row must be."""
+        """Return None, or the smallest possible length if ``length`` is below it."""
         needed = 2 * (self.copied or 1) + 1
-        return None if length >= needed else f"a row takes {needed:,} tokens or more"
+        return None if length >= needed else f"an example needs at least {needed:,} tokens"
 
     def draw(self, key: int, first: int, count: int, length: int) -> Block:
-        """Tokens (R, N) and targets (R, N)."""
+        """Return tokens (R, N) and targets (R, N) of examples ``first`` to ``first + count`` of the stream ``key``."""
         import numpy as np
 
         from .synthetic.drawing import draw_copies
@@ -76,7 +89,10 @@ class CopyTask(SyntheticTask):
         return block
 
     def read(self, block: Block) -> tuple[Block, NDArray[Any]]:
-        """Each symbol one distance further on; rows must be symbols, blanks, one separator and blanks."""
+        """Return the targets computed from the tokens alone, and whether each example is valid, (R,).
+
+        A valid example consists of ``copied`` symbols, blanks, one separator and ``copied`` blanks.
+        """
         import numpy as np
 
         from lra_bench.contracts import NOT_SCORED
@@ -89,14 +105,14 @@ class CopyTask(SyntheticTask):
         symbols = tokens[:, :copied] - FIRST_COPIED
         layout = np.full(tokens.shape[1] - copied, BLANK)
         layout[-copied - 1] = SEPARATOR
-        well_formed = ((symbols >= 0) & (symbols < self.symbols)).all(axis=1)
-        well_formed &= (tokens[:, copied:] == layout).all(axis=1)
+        valid = ((symbols >= 0) & (symbols < self.symbols)).all(axis=1)
+        valid &= (tokens[:, copied:] == layout).all(axis=1)
         targets = np.full(tokens.shape, NOT_SCORED)
         targets[:, -copied:] = symbols
-        return Block(tokens, targets), well_formed
+        return Block(tokens, targets), valid
 
     def shortcuts(self) -> Mapping[str, Rule]:
-        """``commonest_symbol``: the one that the row holds most often, at every place."""
+        """Return the rule ``commonest_symbol``: the most frequent symbol of the example at every position."""
         from .synthetic.drawing import FIRST_COPIED
         from .synthetic.floors import commonest_symbol
 

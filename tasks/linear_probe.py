@@ -1,4 +1,4 @@
-"""Softmax regression on fixed features: how far a linear rule gets without any model."""
+"""Softmax regression on fixed features, as a baseline without a model."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Labels = NDArray[np.integer]  # (R,) 0 ... classes - 1
 
 @dataclass(frozen=True)
 class LinearProbe:
-    """Weights (F + 1, classes), the bias last, over features standardised with ``mean`` and ``scale`` (F,)."""
+    """Weights (F + 1, classes), the bias last, for features standardised with ``mean`` and ``scale``, (F,) each."""
 
     mean: NDArray[np.float64]
     scale: NDArray[np.float64]
     weights: NDArray[np.float64]
 
     def predict(self, features: Features) -> NDArray[np.int64]:
-        """The likeliest class of each row, (R,)."""
+        """Return the most probable class of each example, (R,)."""
         rows = (standardised(part, self.mean, self.scale) for part in _chunks(features))
         return np.concatenate([(part @ self.weights).argmax(axis=1) for part in rows])
 
@@ -34,20 +34,31 @@ class LinearProbe:
 def probe_accuracy(
     train_x: Features, train_y: Labels, test_x: Features, test_y: Labels, classes: int, l2: float = L2
 ) -> float:
-    """Share of test rows that softmax regression fitted on the training rows gets right.
+    """Fit softmax regression on the training examples and return its accuracy on the test examples.
 
-    ``train_x`` (R, F) and ``test_x`` (S, F) hold numbers of any type, labels 0 ... ``classes`` - 1. Needs 8 F bytes a
-    training row beside its input.
+    Needs 8 F bytes per training example in addition to the input.
+
+    Args:
+        train_x: Training features, (R, F), numbers of any type.
+        train_y: Training labels, (R,), 0 ... ``classes`` - 1.
+        test_x: Test features, (S, F).
+        test_y: Test labels, (S,).
+        classes: Number of classes.
+        l2: Strength of the L2 penalty, as in ``fit``.
+
+    Returns:
+        The share of correctly classified test examples.
     """
     return float((fit(train_x, train_y, classes, l2).predict(test_x) == test_y).mean())
 
 
 def fit(features: Features, labels: Labels, classes: int, l2: float = L2) -> LinearProbe:
-    """The minimum of mean cross-entropy + ``l2`` / 2 times the squared weights, the biases aside.
+    """Minimise mean cross-entropy + ``l2`` / 2 times the sum of squared weights, without the biases.
 
-    Features are standardised first; one that never changes counts for nothing. L-BFGS (Liu and Nocedal 1989) in
-    coordinates in which the bound of Böhning 1992, "Multinomial logistic regression algorithm", on the curvature is
-    the identity: neighbouring pixels say nearly the same, and without that it takes hundreds of steps. Deterministic.
+    Features are standardised first; constant features have no effect. The minimiser is L-BFGS (Liu and Nocedal 1989) in
+    coordinates in which the upper bound on the curvature of Böhning 1992, "Multinomial logistic regression algorithm",
+    is the identity. Without this preconditioning, strongly correlated features such as neighbouring pixels need
+    hundreds of steps. The result is deterministic.
     """
     from scipy.linalg import solve_triangular
     from scipy.optimize import fmin_l_bfgs_b
@@ -76,37 +87,40 @@ def fit(features: Features, labels: Labels, classes: int, l2: float = L2) -> Lin
 
 
 def standardised(features: Features, mean: NDArray[np.float64], scale: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Features (R, F) with mean 0 and deviation 1, and a column of ones for the bias: (R, F + 1)."""
+    """Return features (R, F) with mean 0 and standard deviation 1, and a column of ones for the bias: (R, F + 1)."""
     rows = np.ones((len(features), features.shape[1] + 1), dtype=np.float32)
     rows[:, :-1] = (features - mean) / scale
     return rows
 
 
 def _moments(features: Features) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and deviation of each feature; 1 in place of no deviation."""
+    """Return mean and standard deviation of each feature, with 1 for the deviation of constant features."""
     mean = sum(part.sum(axis=0, dtype=np.float64) for part in _chunks(features)) / len(features)
     variance = sum(((part - mean) ** 2).sum(axis=0) for part in _chunks(features)) / len(features)
     scale = np.sqrt(variance)
-    # What never changes has a deviation of rounding errors at most.
+    # The computed deviation of a constant feature is not zero but of the order of rounding errors.
     return mean, np.where(scale > 1e-12 * np.abs(mean), scale, 1.0)
 
 
 def _cross_entropy(
     rows: NDArray[np.float32], labels: Labels, weights: NDArray[np.float64]
 ) -> tuple[float, NDArray[np.float64]]:
-    """Mean cross-entropy in nats and its gradient (F + 1, classes); products in single, sums in double precision."""
+    """Return mean cross-entropy in nats and its gradient (F + 1, classes).
+
+    Matrix products are in single precision, sums over examples in double precision.
+    """
     single = weights.astype(np.float32)
     loss, gradient = 0.0, np.zeros_like(weights)
-    for part, wanted in zip(_chunks(rows), _chunks(labels), strict=True):
+    for part, targets in zip(_chunks(rows), _chunks(labels), strict=True):
         logits = (part @ single).astype(np.float64)
         logits -= logits.max(axis=1, keepdims=True)
-        shares = np.exp(logits)
-        totals = shares.sum(axis=1, keepdims=True)
-        own = np.arange(len(part)), wanted
-        loss += float((np.log(totals[:, 0]) - logits[own]).sum())
-        shares /= totals
-        shares[own] -= 1.0
-        gradient += part.T @ shares.astype(np.float32)
+        probabilities = np.exp(logits)
+        totals = probabilities.sum(axis=1, keepdims=True)
+        at_targets = np.arange(len(part)), targets
+        loss += float((np.log(totals[:, 0]) - logits[at_targets]).sum())
+        probabilities /= totals
+        probabilities[at_targets] -= 1.0
+        gradient += part.T @ probabilities.astype(np.float32)
     return loss / len(rows), gradient / len(rows)
 
 

@@ -1,4 +1,4 @@
-"""Needle: find a marker among random symbols and name the symbol behind it."""
+"""Needle: find a marker among random symbols and predict the symbol after it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,25 @@ if TYPE_CHECKING:
 
 
 class NeedleTask(SyntheticTask):
-    """Random symbols, ``needles`` different markers among them, and at the end one of the markers again.
+    """Needle in a haystack: predict the symbol that follows a marker.
 
-    The target at the last place is the symbol behind the marker that is repeated there. That symbol is drawn as all
-    others are, so nothing but its place tells it apart. The asked marker's place is uniform over the row; the column
-    ``depth`` keeps it, 0 at the front to 1 at the end. Ids: markers from 1 on, then symbols. After the passkey of
-    Mohtashami and Jaggi 2023, arXiv 2305.16300, of which this is the abstract form.
+    An example with ``needles=2``, ``symbols=6``, ``length=10`` (A to F are symbols, 1 and 2 are markers)::
 
-    At another length needles and symbols stay, so that only the haystack grows.
+        input    C C D F 1 C E 2 B 2
+        target   - - - - - - - - - B
+
+    Random symbols contain ``needles`` different markers, each once; the last token repeats one of them. The target at
+    the last position is the symbol after the first occurrence of that marker; all other positions (``-``) are not
+    scored. This symbol is sampled like all others, so only its position identifies it. The position of the queried
+    marker is uniform; the column ``depth`` stores it, from 0 (start) to 1 (end). Token ids: the markers from 1 on, then
+    the symbols.
+
+    At another length ``needles`` and ``symbols`` are the same; only the number of other symbols changes.
+
+    Floors (baselines without a model): ``majority``; ``commonest_symbol``, the most frequent symbol of the example;
+    with several needles also ``symbol_behind_a_marker``, a random one of the symbols that follow markers.
+
+    Source: an abstract form of passkey retrieval (Mohtashami and Jaggi 2023, arXiv 2305.16300).
     """
 
     citation = (
@@ -51,16 +62,22 @@ class NeedleTask(SyntheticTask):
         super().__init__(**common)
 
     def settings(self) -> dict[str, Any]:
-        """``needles`` and ``symbols``."""
+        """Return ``needles`` and ``symbols``."""
         return {"needles": self.needles, "symbols": self.symbols}
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """None, or how long a row must be for needles to find room wherever the others lie."""
+        """Return None, or the smallest possible length if ``length`` is below it.
+
+        From that length on, every marker fits wherever the others are.
+        """
         needed = 3 * self.needles
-        return None if length >= needed else f"a row takes {needed:,} tokens or more"
+        return None if length >= needed else f"an example needs at least {needed:,} tokens"
 
     def draw(self, key: int, first: int, count: int, length: int) -> Block:
-        """Tokens (R, N), targets (R, N), of which the last is scored, and ``depth`` (R,)."""
+        """Return examples ``first`` to ``first + count`` of the stream ``key``.
+
+        Tokens (R, N), targets (R, N), of which only the last is scored, and the column ``depth`` (R,).
+        """
         import numpy as np
 
         from .synthetic.drawing import draw_needles
@@ -74,7 +91,10 @@ class NeedleTask(SyntheticTask):
         return block
 
     def read(self, block: Block) -> tuple[Block, NDArray[Any]]:
-        """The symbol behind the first occurrence of the last token; each marker must occur once before the end."""
+        """Return targets and depth computed from the tokens alone, and whether each example is valid, (R,).
+
+        In a valid example each marker occurs once before the last position and is followed by a symbol.
+        """
         import numpy as np
 
         from lra_bench.contracts import NOT_SCORED
@@ -82,24 +102,24 @@ class NeedleTask(SyntheticTask):
         from .synthetic.rows import Block
 
         haystack, last = block.tokens[:, :-1], block.tokens[:, -1:]
-        behind, well_formed = self._behind_markers(block)
+        after, valid = self._after_markers(block)
         place = (haystack == last).argmax(axis=1)
         targets = np.full(block.tokens.shape, NOT_SCORED)
         targets[:, -1] = np.take_along_axis(block.tokens, place[:, None] + 1, axis=1)[:, 0] - self._first_symbol
-        well_formed &= ((behind >= 0) & (behind < self.symbols)).all(axis=1)
-        well_formed &= (haystack < self._first_symbol + self.symbols).all(axis=1)
-        well_formed &= ((last > 0) & (last < self._first_symbol))[:, 0]
-        return Block(block.tokens, targets, {"depth": place / max(haystack.shape[1] - 2, 1)}), well_formed
+        valid &= ((after >= 0) & (after < self.symbols)).all(axis=1)
+        valid &= (haystack < self._first_symbol + self.symbols).all(axis=1)
+        valid &= ((last > 0) & (last < self._first_symbol))[:, 0]
+        return Block(block.tokens, targets, {"depth": place / max(haystack.shape[1] - 2, 1)}), valid
 
     def shortcuts(self) -> Mapping[str, Rule]:
-        """``commonest_symbol`` of the row; with several needles also any ``symbol_behind_a_marker``."""
+        """Return the rule ``commonest_symbol`` and, with several needles, ``symbol_behind_a_marker``."""
         from .synthetic.floors import commonest_symbol, one_of
 
         rules: dict[str, Rule] = {
             "commonest_symbol": lambda block: commonest_symbol(block, self._first_symbol, self.symbols)
         }
         if self.needles > 1:
-            rules["symbol_behind_a_marker"] = lambda block: one_of(self._behind_markers(block)[0], block)
+            rules["symbol_behind_a_marker"] = lambda block: one_of(self._after_markers(block)[0], block)
         return rules
 
     @property
@@ -108,15 +128,15 @@ class NeedleTask(SyntheticTask):
 
         return FIRST_MARKER + self.needles
 
-    def _behind_markers(self, block: Block) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The number of the symbol behind each marker (R, K), and whether each marker occurs once in the row (R,)."""
+    def _after_markers(self, block: Block) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the number of the symbol after each marker (R, K), and whether each marker occurs once (R,)."""
         import numpy as np
 
         haystack = block.tokens[:, :-1]
         once = np.ones(len(haystack), dtype=bool)
-        behind = np.empty((len(haystack), self.needles), dtype=np.int64)
+        after = np.empty((len(haystack), self.needles), dtype=np.int64)
         for number in range(self.needles):
             hits = haystack == self._first_symbol - self.needles + number
             once &= hits.sum(axis=1) == 1
-            behind[:, number] = np.take_along_axis(block.tokens, hits.argmax(axis=1)[:, None] + 1, axis=1)[:, 0]
-        return behind - self._first_symbol, once
+            after[:, number] = np.take_along_axis(block.tokens, hits.argmax(axis=1)[:, None] + 1, axis=1)[:, 0]
+        return after - self._first_symbol, once

@@ -1,4 +1,4 @@
-"""Recall: keys with their values first, then some of the keys again, and the value of each is asked for."""
+"""Recall: key-value pairs, then keys whose values must be predicted."""
 
 from __future__ import annotations
 
@@ -18,18 +18,29 @@ if TYPE_CHECKING:
 
 
 class RecallTask(SyntheticTask):
-    """Multi-query associative recall: ``pairs`` of key and value, then ``queries`` of those keys among blanks.
+    """Multi-query associative recall: predict the value of each repeated key.
 
-    Arora et al. 2023 (Zoology), arXiv 2312.04927; with 8,192 ``symbols`` and 4 pairs in 64 tokens, 8 in 128, 16 in 256
-    or 64 in 512 the task of its figure 2. Half of the symbols are keys, half are values; none occurs twice among the
-    pairs of a row. The target at a query's place is the value of its key. ``queries`` None asks for every pair once;
-    more ask for all pairs equally often, to within one. A query stands g places behind the pairs (g = 1, 2, …) with
-    probability proportional to g^(``power`` − 1): 1 spreads queries evenly, the paper's 0.01 keeps most of them near.
-    Ids: 1 blank, then keys, then values.
+    An example with ``pairs=2``, ``symbols=8``, ``length=12`` (a to d are keys, W to Z values, · is the blank)::
 
-    At another length pairs, symbols, queries and ``power`` stay, so that only the way from pair to query grows.
-    Deviates: queries may stand at any place behind the pairs, in the paper at every second one; which pair is asked at
-    which place is shuffled, in the paper's code earlier pairs tend to be asked earlier.
+        input    b Y c Z · c · · · b · ·
+        target   - - - - - Z - - - Y - -
+
+    ``pairs`` key-value pairs are followed by ``queries`` of these keys among blanks. The target at a query is the value
+    of its key; all other positions (``-``) are not scored. Half of the symbols are keys, half are values, and none
+    occurs twice among the pairs of an example. With ``queries=None`` every key is queried once; with another number,
+    the keys are queried equally often to within one. A query is g positions after the pairs (g = 1, 2, …) with
+    probability proportional to g^(``power`` − 1): with 1 queries are spread evenly, with the paper's 0.01 most of them
+    are close to the pairs. Token ids: 1 is the blank, then the keys, then the values.
+
+    At another length ``pairs``, ``symbols``, ``queries`` and ``power`` are the same; only the distance from pairs to
+    queries changes.
+
+    Floors (baselines without a model): ``majority``; ``value_shown``, a random one of the values in the example.
+
+    Source: Arora et al. 2023 (Zoology), arXiv 2312.04927. With ``symbols=8192`` and 4 pairs in 64 tokens, 8 in 128, 16
+    in 256 or 64 in 512, this is the task of its figure 2. Deviates: queries may be at any position after the pairs (in
+    the paper at every second one); the order of the queried pairs is shuffled (in the paper's code earlier pairs tend
+    to be queried earlier).
     """
 
     headline_floor = "value_shown"
@@ -56,7 +67,7 @@ class RecallTask(SyntheticTask):
         if symbols % 2:
             raise UserError(f"task.symbols={symbols}: half of them are keys and half are values; choose an even number")
         if pairs > self.half:
-            raise UserError(f"task.pairs={pairs}: needs as many keys; set task.symbols={2 * pairs} or more")
+            raise UserError(f"task.pairs={pairs}: needs {pairs} keys; set task.symbols to {2 * pairs} or more")
         if not power > 0:
             raise UserError(f"task.power={power}: must be above 0")
         self.spec = TaskSpec(
@@ -72,16 +83,16 @@ class RecallTask(SyntheticTask):
         super().__init__(**common)
 
     def settings(self) -> dict[str, Any]:
-        """``pairs``, ``symbols``, ``queries`` and ``power``."""
+        """Return ``pairs``, ``symbols``, ``queries`` and ``power``."""
         return {"pairs": self.pairs, "symbols": 2 * self.half, "queries": self.queries, "power": self.power}
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """None, or how long a row must be."""
+        """Return None, or the smallest possible length if ``length`` is below it."""
         needed = 2 * self.pairs + self.queries
-        return None if length >= needed else f"pairs and queries take {needed:,} tokens"
+        return None if length >= needed else f"pairs and queries need at least {needed:,} tokens"
 
     def draw(self, key: int, first: int, count: int, length: int) -> Block:
-        """Tokens (R, N) and targets (R, N)."""
+        """Return tokens (R, N) and targets (R, N) of examples ``first`` to ``first + count`` of the stream ``key``."""
         import numpy as np
 
         from .synthetic.drawing import draw_recalls
@@ -97,7 +108,11 @@ class RecallTask(SyntheticTask):
         return block
 
     def read(self, block: Block) -> tuple[Block, NDArray[Any]]:
-        """The value behind the key that each later key equals; all must be keys, values and blanks in their places."""
+        """Return the targets computed from the tokens alone, and whether each example is valid, (R,).
+
+        In a valid example the pairs consist of distinct keys and distinct values, all later tokens are blanks or keys
+        of these pairs, there are ``queries`` queries, and the keys are queried equally often to within one.
+        """
         import numpy as np
 
         from lra_bench.contracts import NOT_SCORED
@@ -107,30 +122,30 @@ class RecallTask(SyntheticTask):
 
         keys, values, rest = self._parts(block)
         targets = np.full(block.tokens.shape, NOT_SCORED)
-        known = rest == BLANK
-        asked_least, asked_most = np.full(len(rest), self.queries), np.zeros(len(rest), dtype=np.int64)
-        well_formed = (keys >= 0).all(axis=1) & (keys < self.half).all(axis=1)
-        well_formed &= (values >= 0).all(axis=1) & (values < self.half).all(axis=1)
+        expected = rest == BLANK
+        fewest_queries, most_queries = np.full(len(rest), self.queries), np.zeros(len(rest), dtype=np.int64)
+        valid = (keys >= 0).all(axis=1) & (keys < self.half).all(axis=1)
+        valid &= (values >= 0).all(axis=1) & (values < self.half).all(axis=1)
         for pair in range(self.pairs):
             hits = rest == block.tokens[:, [2 * pair]]
             targets[:, 2 * self.pairs :][hits] = np.broadcast_to(values[:, [pair]], hits.shape)[hits]
-            known |= hits
-            asked_least = np.minimum(asked_least, hits.sum(axis=1))
-            asked_most = np.maximum(asked_most, hits.sum(axis=1))
-            well_formed &= (keys == keys[:, [pair]]).sum(axis=1) == 1
-            well_formed &= (values == values[:, [pair]]).sum(axis=1) == 1
-        well_formed &= known.all(axis=1) & (asked_most - asked_least <= 1)
-        well_formed &= (targets != NOT_SCORED).sum(axis=1) == self.queries
-        return Block(block.tokens, targets), well_formed
+            expected |= hits
+            fewest_queries = np.minimum(fewest_queries, hits.sum(axis=1))
+            most_queries = np.maximum(most_queries, hits.sum(axis=1))
+            valid &= (keys == keys[:, [pair]]).sum(axis=1) == 1
+            valid &= (values == values[:, [pair]]).sum(axis=1) == 1
+        valid &= expected.all(axis=1) & (most_queries - fewest_queries <= 1)
+        valid &= (targets != NOT_SCORED).sum(axis=1) == self.queries
+        return Block(block.tokens, targets), valid
 
     def shortcuts(self) -> Mapping[str, Rule]:
-        """``value_shown``: any value of the row, 1 / ``pairs``."""
+        """Return the rule ``value_shown``: a random value of the example, with an accuracy of 1 / ``pairs``."""
         from .synthetic.floors import one_of
 
         return {"value_shown": lambda block: one_of(self._parts(block)[1], block)}
 
     def _parts(self, block: Block) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Numbers of the keys and of the values (R, P), and the tokens behind them."""
+        """Return the numbers of the keys and of the values, (R, P) each, and the tokens after the pairs."""
         from .synthetic.drawing import FIRST_KEY
 
         front = block.tokens[:, : 2 * self.pairs] - FIRST_KEY

@@ -1,4 +1,4 @@
-"""Synthetic retrieval: tell whether two documents of the same words, in another order, hide the same key."""
+"""Synthetic retrieval: decide whether two documents contain the same key."""
 
 from __future__ import annotations
 
@@ -18,17 +18,30 @@ if TYPE_CHECKING:
 
 
 class RetrievalSynthetic(SyntheticTask):
-    """Two documents, encoded apart: label 1 where they hide the same one of ``keys`` symbols, in half of the rows.
+    """Whether two separately encoded documents contain the same key: two classes.
 
-    Our own; it has the form of LRA's Retrieval and none of its text. A document holds ``marks`` times the mark, each
-    followed by the document's key; random symbols lie between. One document alone says nothing of the label. Where
-    ``balanced``, all documents of a length are permutations of one and the same multiset of tokens, so that counting
-    tokens says nothing either; otherwise symbols are drawn independently, and the key is somewhat commoner than the
-    others: the floor ``bag_of_tokens`` shows how far that leads. Ids: 1 mark, then the symbols. ``length`` is that of
-    each document.
+    An example with ``keys=3``, ``marks=2``, ``length=10`` and label 0 (A to C are symbols, ! is the mark)::
 
-    At another length keys and marks stay, so that only what lies between them grows; unbalanced, the key's surplus
-    thins out with it.
+        document 1   A C ! B B C ! B A A     (key B)
+        document 2   C B A B B ! A C ! A     (key A)
+
+    A document contains the mark ``marks`` times, always followed by the document's key, which is one of ``keys``
+    symbols; random symbols are in between. The label is 1 if both documents have the same key, which is so in half of
+    the examples. One document alone contains no information about the label. Token ids: 1 is the mark, the symbols
+    follow. ``length`` is the length of each document.
+
+    With ``balanced``, all documents of a length are permutations of the same multiset of tokens, so that token counts
+    contain no information either. Otherwise symbols are sampled independently, and the key is somewhat more frequent
+    than the other symbols; the floor ``bag_of_tokens`` measures how much of the task this solves.
+
+    At another length ``keys`` and ``marks`` are the same; only the number of symbols in between changes. If the
+    documents are not balanced, the excess frequency of the key decreases with the length.
+
+    Floors (baselines without a model): ``majority``; ``bag_of_tokens``, softmax regression on the token counts of both
+    documents.
+
+    Source: lra-bench. The task has the form of the Retrieval task of Long Range Arena (Tay et al. 2021, arXiv
+    2011.04006), without its text.
     """
 
     headline_floor = "bag_of_tokens"
@@ -56,16 +69,19 @@ class RetrievalSynthetic(SyntheticTask):
         super().__init__(**common)
 
     def settings(self) -> dict[str, Any]:
-        """``keys``, ``marks`` and ``balanced``."""
+        """Return ``keys``, ``marks`` and ``balanced``."""
         return {"keys": self.keys, "marks": self.marks, "balanced": self.balanced}
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """None, or how long a document must be; balanced, every symbol occurs at least as often as there are marks."""
+        """Return None, or the smallest possible length of a document if ``length`` is below it.
+
+        In balanced documents every symbol occurs at least ``marks`` times.
+        """
         needed = self.marks * (self.keys + 1 if self.balanced else 2)
-        return None if length >= needed else f"a document takes {needed:,} tokens or more"
+        return None if length >= needed else f"a document needs at least {needed:,} tokens"
 
     def draw(self, key: int, first: int, count: int, length: int) -> Block:
-        """Tokens (R, 2, N) and targets (R,)."""
+        """Return tokens (R, 2, N) and targets (R,) of examples ``first`` to ``first + count`` of the stream ``key``."""
         import numpy as np
 
         from .synthetic.drawing import draw_pairs
@@ -76,8 +92,10 @@ class RetrievalSynthetic(SyntheticTask):
         return block
 
     def read(self, block: Block) -> tuple[Block, NDArray[Any]]:
-        """Whether the first marks of both documents are followed by the same symbol; all their marks must be, and
-        all documents must hold the same tokens where that is the rule.
+        """Return the targets computed from the tokens alone, and whether each example is valid, (R,).
+
+        The target is 1 if the first marks of both documents are followed by the same symbol. In a valid example each
+        document has ``marks`` marks followed by one symbol and, if ``balanced``, the prescribed multiset of tokens.
         """
         import numpy as np
 
@@ -88,18 +106,18 @@ class RetrievalSynthetic(SyntheticTask):
         length = tokens.shape[2]
         marked = tokens == MARK
         keys = np.take_along_axis(np.roll(tokens, -1, axis=2), marked.argmax(axis=2)[..., None], axis=2)
-        well_formed = ~marked[..., -1].any(axis=1)
-        well_formed &= ((np.roll(tokens, -1, axis=2) == keys) | ~marked).all(axis=(1, 2))
-        well_formed &= ((tokens >= MARK) & (tokens < FIRST_SYMBOL + self.keys)).all(axis=(1, 2))
-        well_formed &= (marked.sum(axis=2) == self.marks).all(axis=1)
+        valid = ~marked[..., -1].any(axis=1)
+        valid &= ((np.roll(tokens, -1, axis=2) == keys) | ~marked).all(axis=(1, 2))
+        valid &= ((tokens >= MARK) & (tokens < FIRST_SYMBOL + self.keys)).all(axis=(1, 2))
+        valid &= (marked.sum(axis=2) == self.marks).all(axis=1)
         others = FIRST_SYMBOL + np.arange(length - self.marks) % self.keys
         bag = np.bincount(np.append(others, np.full(self.marks, MARK)))
         if self.balanced:
-            well_formed &= (count_tokens(tokens, FIRST_SYMBOL + self.keys) == bag).all(axis=(1, 2))
-        return Block(tokens, (keys[:, 0, 0] == keys[:, 1, 0]).astype(np.int64)), well_formed
+            valid &= (count_tokens(tokens, FIRST_SYMBOL + self.keys) == bag).all(axis=(1, 2))
+        return Block(tokens, (keys[:, 0, 0] == keys[:, 1, 0]).astype(np.int64)), valid
 
     def shortcuts(self) -> Mapping[str, Rule]:
-        """``bag_of_tokens``: a linear rule on how often both documents hold each token."""
+        """Return the rule ``bag_of_tokens``: softmax regression on the token counts of both documents."""
         from .synthetic.drawing import FIRST_SYMBOL
         from .synthetic.floors import bag_of_tokens
 

@@ -1,4 +1,4 @@
-"""What tasks on texts as bytes have in common: sources, subsets, other lengths, floors."""
+"""Base class of tasks on bytes of text: sources, subsets, other lengths, floors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from lra_bench.contracts import DataCache, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
 
-from ..options import SPLITS, at_least, rows_asked_for
+from ..options import SPLITS, at_least, checked_rows
 
 if TYPE_CHECKING:
     import datasets
@@ -24,19 +24,33 @@ if TYPE_CHECKING:
     from .corpus import Corpus
     from .filler import Filler
 
-MAKER_VERSION = 1  # counts up when the same documents come to be cut or lengthened otherwise
-# Enough for the floor's regression, and few enough to hold the histograms of any of these tasks in memory.
+MAKER_VERSION = 1  # to be incremented if the same documents are cut or lengthened differently
+# Enough for the regression of the floor, and few enough to keep the histograms of all these tasks in memory.
 FLOOR_TRAIN_ROWS = 25_000
 
 
 class ByteTask(Task):
-    """Two classes of texts as bytes: token = byte + 1, 0 is padding, the first ``max_length`` bytes of each document
-    (None: as many as in Long Range Arena).
+    """Base class of tasks with two classes of documents, read as bytes.
 
-    ``rows`` takes fewer of a split, always the same ones, both labels alike. ``allow_partial`` admits a source that
-    lacks rows. Other lengths of a split: ``truncated`` cuts the same documents elsewhere; ``filler`` puts those of
-    ``filler_rows`` rows, cut as for training, at a random place among other documents, so that the evidence stays and
-    thins out.
+    A token is a byte + 1; 0 is padding. Only the first ``max_length`` bytes of each document are used.
+
+    Other lengths of a split: with the variant ``truncated``, the same documents are cut at another length. With
+    ``filler``, each document is first cut as for training and then placed at a random position among other documents of
+    the split, so that the relevant text is the same and a smaller part of the example.
+
+    Floors (baselines without a model): ``majority``; ``bag_of_bytes``, softmax regression on byte frequencies.
+
+    Args:
+        max_length: Number of bytes of each document; None for that of Long Range Arena.
+        source: Path of the data; None or ``official`` for the official data.
+        rows: Number of examples by split, to use fewer than there are. A number selects always the same examples, with
+            the labels in the same proportions.
+        filler_rows: Number of examples of each split with filler.
+        allow_partial: Whether to accept a source with missing examples.
+        seed: Seed of subsets, of filler and of held-out examples.
+
+    Raises:
+        UserError: If an option is out of range.
     """
 
     headline_floor = "bag_of_bytes"
@@ -56,7 +70,7 @@ class ByteTask(Task):
         allow_partial: bool = False,
         seed: int = 0,
     ) -> None:
-        self.source, self.rows = source, rows_asked_for(rows, smallest=2)  # one of each label
+        self.source, self.rows = source, checked_rows(rows, smallest=2)  # one example of each label
         self.max_length = self.official_length if max_length is None else max_length
         self.filler_rows, self.allow_partial, self.seed = filler_rows, allow_partial, seed
         at_least(1, max_length=self.max_length, filler_rows=filler_rows)
@@ -77,24 +91,32 @@ class ByteTask(Task):
 
     @abstractmethod
     def open(self, cache: DataCache) -> Corpus:
-        """All documents of the source, found or fetched, and read into the cache once."""
+        """Return all documents of the source, which is found or downloaded, and read into the cache once."""
 
     @abstractmethod
     def content_at_hand(self) -> str:
-        """``Corpus.content()`` of the source, without fetching anything."""
+        """Return ``Corpus.content()`` of the source, without downloading anything."""
 
     @abstractmethod
     def filler(self, split: str, column: ListColumn, targets: Integers, length: int, stream: Sequence[int]) -> Filler:
-        """What puts the rows of a split, cut as for training, among other documents; see ``Filler``."""
+        """Return the generator of examples with filler.
+
+        Args:
+            split: Name of the split.
+            column: Tokens of the split, cut as for training.
+            targets: Labels of the split.
+            length: Length of the examples to generate.
+            stream: Entropy of the random generator.
+        """
 
     @abstractmethod
     def features(self, shares: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What the regression of ``bag_of_bytes`` sees (R, F), from the shares of bytes (R, 256) or (R, 2, 256)."""
+        """Return the features (R, F) of ``bag_of_bytes`` from relative byte frequencies (R, 256) or (R, 2, 256)."""
 
     def fingerprint(self) -> str:
-        """A digest of the documents, whatever form of files they come from, and of what is made of them.
+        """Return a digest of the documents, independent of the file format, and of the options.
 
-        Reads the source unless the cache holds it.
+        Reads the source if it is not in the cache.
         """
         content = self._prepared[1].content() if self._prepared else self.content_at_hand()
         return settings_digest(
@@ -102,7 +124,7 @@ class ByteTask(Task):
         )
 
     def prepare(self, cache: DataCache) -> None:
-        """Find or fetch the documents, read them into the cache once, and cut the splits."""
+        """Find or download the documents, read them into the cache once, and cut the splits."""
         from lra_bench.data.splits import require_whole
 
         corpus = self.open(cache)
@@ -114,10 +136,12 @@ class ByteTask(Task):
             self.split(name)
 
     def split(self, name: str, length: int | None = None, variant: str | None = None) -> datasets.Dataset:
-        """Columns ``tokens`` (uint8), ``target`` and ``length``; made now if ``length`` is a new one.
+        """Return a split with the columns ``tokens`` (uint8), ``target`` and ``length``.
 
-        Rows with filler are said to be row ``row`` of the split, whose documents begin at ``start``, or at
-        ``first_start`` and ``second_start``.
+        A split of another length is created if it is not in the cache. With filler, the additional columns are ``row``
+        (the number of the example in the split) and ``start``, or ``first_start`` and ``second_start``, the positions
+        at which its documents begin. Raises ``UserError`` if the length is impossible, ``ValueError`` if there is no
+        such split or variant.
         """
         if name not in SPLITS:
             raise ValueError(f"{self.name} has no split {name}")
@@ -125,16 +149,18 @@ class ByteTask(Task):
         key = name, length, variant
         if key not in self._splits:
             if length != self.max_length and (reason := self.supports_length(length, variant)):
-                raise UserError(f"measure.extrapolation_ratios: length {length:,} is refused ({reason}); leave it out")
-            self._splits[key] = self._made(name, length, variant)
+                raise UserError(
+                    f"measure.extrapolation_ratios: length {length:,} is not possible ({reason}); leave it out"
+                )
+            self._splits[key] = self._create(name, length, variant)
         return self._splits[key]
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """None, or why the test split cannot be had at that length, or would be no longer than at a smaller one."""
+        """Return None, or why the test split is not available at that length or not longer than at a smaller one."""
         length, variant = self._resolved(length, variant)
         if variant == "filler":
             if length < self.max_length:
-                return f"filler lengthens, and rows are trained on at {self.max_length:,} bytes"
+                return f"filler only lengthens, and the training length is {self.max_length:,} bytes"
             return None
         longest = self.ready()[1].longest("test", self.places["test"])
         if length > max(longest, self.max_length):
@@ -142,8 +168,10 @@ class ByteTask(Task):
         return None
 
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
-        """Accuracy of the commonest label of train (``majority``), and of a softmax regression on the share of each
-        byte (``bag_of_bytes``), fitted on training rows made in the same way and as long, 25,000 of them at most.
+        """Return the accuracies of ``majority`` and ``bag_of_bytes``.
+
+        ``majority`` is the most frequent label of train. ``bag_of_bytes`` is softmax regression on the relative
+        frequency of each byte, fitted on at most 25,000 training examples of the same variant and length.
         """
         length, variant = self._resolved(length, variant)
         key = settings_digest(self.fingerprint(), split, length, variant)
@@ -162,45 +190,48 @@ class ByteTask(Task):
         return self.ready()[0].note(f"{self.name}-floors", key, make)
 
     def ready(self) -> tuple[DataCache, Corpus]:
-        """What ``prepare`` was given and has opened."""
+        """Return the cache given to ``prepare`` and the opened documents.
+
+        Raises ``RuntimeError`` if ``prepare`` has not been called.
+        """
         if self._prepared is None:
             raise RuntimeError(f"{self.name}: prepare(cache) must run first")
         return self._prepared
 
     def described(self, licence: str, citation: str) -> Provenance:
-        """Source, terms and, for each split, the sha256 of lengths, tokens and targets."""
+        """Return the provenance, with the given licence and citation and the sha256 of each split."""
         from lra_bench.data.examples import content_sha256
 
         corpus = self.ready()[1]
-        whole = {name: len(places) for name, places in corpus.split(self.seed).items()}
-        fewer = [
+        complete = {name: len(places) for name, places in corpus.split(self.seed).items()}
+        subsets = [
             f"{len(self.places[name]):,} of {rows:,} {name} rows"
-            for name, rows in whole.items()
+            for name, rows in complete.items()
             if len(self.places[name]) < rows
         ]
         checksums = {name: content_sha256(self.split(name)) for name in SPLITS}
-        partial = ", ".join(filter(None, [corpus.lacks(), *fewer]))
+        partial = ", ".join(filter(None, [corpus.lacks(), *subsets]))
         return Provenance(corpus.place, licence, citation, checksums, partial)
 
     def cut(self, name: str, places: Integers, length: int) -> Iterator[Examples]:
-        """The first ``length`` bytes of the documents at ``places`` of a split, in chunks."""
+        """Yield the first ``length`` bytes of the documents with indices ``places`` of a split, in chunks."""
         from .bytes import cut_rows
 
         corpus = self.ready()[1]
         return cut_rows(corpus.column(name), corpus.numbers(name, "target"), places, length)
 
-    def _made(self, name: str, length: int, variant: str) -> datasets.Dataset:
-        """The rows of a split in the cache, cut or with filler."""
+    def _create(self, name: str, length: int, variant: str) -> datasets.Dataset:
+        """Return a split from the cache, cut or with filler, creating it if it is not there."""
         from .bytes import draw_rows
 
         cache, corpus = self.ready()
         places = self.places[name]
-        rows, about = len(places), [MAKER_VERSION, corpus.content(), self.seed, len(places)]
+        rows, parts = len(places), [MAKER_VERSION, corpus.content(), self.seed, len(places)]
         description = f"cutting {self.name} {name} to {length:,} bytes"
         if variant == "filler":
             rows = min(rows, self.filler_rows)
-            about += [self.max_length, rows]
-            description = f"filling {self.name} {name} up to {length:,} bytes"
+            parts += [self.max_length, rows]
+            description = f"adding filler to {self.name} {name} up to {length:,} bytes"
 
         def make(advance: Advance) -> Iterator[pyarrow.Table]:
             targets = corpus.numbers(name, "target")[places]
@@ -208,10 +239,10 @@ class ByteTask(Task):
                 yield part.table()
                 advance(len(part))
 
-        return cache.dataset(f"{self.name}-{name}-{variant}-{length}", settings_digest(*about), make, rows, description)
+        return cache.dataset(f"{self.name}-{name}-{variant}-{length}", settings_digest(*parts), make, rows, description)
 
     def _rows(self, name: str, length: int, variant: str, rows: Integers) -> Iterator[Examples]:
-        """Some rows of a split, in chunks."""
+        """Yield the examples of a split with indices ``rows``, in chunks."""
         if variant == "truncated":
             return self.cut(name, self.places[name][rows], length)
         from lra_bench.data.columns import ListColumn
@@ -221,7 +252,7 @@ class ByteTask(Task):
         return self.filler(name, column, targets, length, (self.seed, SPLITS.index(name))).examples(rows)
 
     def _counted(self, name: str, length: int, variant: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Features (R, F) and targets (R,) of training rows, or of all rows of another split."""
+        """Return features (R, F) and targets (R,) of at most 25,000 training examples, or of all of another split."""
         import numpy as np
 
         from lra_bench.progress import bar
@@ -230,17 +261,20 @@ class ByteTask(Task):
 
         targets = self.ready()[1].numbers(name, "target")[self.places[name]]
         rows = FLOOR_TRAIN_ROWS if name == "train" else len(self.split(name, length, variant))
-        drawn = draw_rows(targets, rows, self.seed)
+        selected = draw_rows(targets, rows, self.seed)
         features, labels = [], []
-        with bar(len(drawn), f"counting bytes of {self.name} {name} at {length:,}") as advance:
-            for part in self._rows(name, length, variant, drawn):
+        with bar(len(selected), f"counting bytes of {self.name} {name} at {length:,}") as advance:
+            for part in self._rows(name, length, variant, selected):
                 features.append(self.features(byte_shares(part)))
                 labels.append(part.targets)
                 advance(len(part))
         return np.concatenate(features), np.concatenate(labels)
 
     def _resolved(self, length: int | None, variant: str | None) -> tuple[int, str]:
-        """What is left open filled in; at the training length all variants are one."""
+        """Return length and variant with defaults filled in; at the training length all variants are the same.
+
+        Raises ``ValueError`` if there is no such variant.
+        """
         length, variant = length or self.max_length, variant or self.variants[0]
         if variant not in self.variants:
             raise ValueError(f"{self.name} has no variant {variant}")

@@ -1,4 +1,4 @@
-"""Documents once they are read, and which of them each split holds."""
+"""Documents that were read into the cache, and the selection of the documents of each split."""
 
 from __future__ import annotations
 
@@ -19,11 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Corpus:
-    """The rows of a task's files as token ids, one data set for each file split.
+    """The examples in the files of a task as token ids, one data set for each split of the files.
 
-    Columns ``tokens``, ``target``, ``length`` and ``digest``, which tells rows apart by all that their file says of
-    them. ``place`` says where they were read from. ``OFFICIAL_ROWS`` are those of each file split, ``HOLDERS`` name the
-    file split that each split is made of where that has another name.
+    The data sets have the columns ``tokens``, ``target``, ``length`` and ``digest``, a digest of the complete text of
+    the example.
+
+    Attributes:
+        place: Description of the location from which the examples were read.
+        files: Data set of each split of the files.
+        OFFICIAL_ROWS: Number of examples in each split of the official files.
+        HOLDERS: Name of the split of the files from which a split is taken, if the names differ.
+        PAIRS: Whether an example consists of two documents.
     """
 
     place: str
@@ -34,19 +40,19 @@ class Corpus:
     PAIRS: ClassVar[bool] = False
 
     def column(self, split: str) -> ListColumn:
-        """The tokens of the rows that ``split`` is made of."""
+        """Return the tokens of the split of the files from which ``split`` is taken."""
         return ListColumn(self._holding(split), "tokens", documents=self.PAIRS)
 
     def numbers(self, split: str, name: str) -> Integers:
-        """Another column of the rows that ``split`` is made of."""
+        """Return a column of numbers of the split of the files from which ``split`` is taken."""
         return numbers(self._holding(split), name)
 
     def longest(self, split: str, places: Integers) -> int:
-        """Bytes of the longest whole document at ``places``."""
+        """Return the length in bytes of the longest complete document among the indices ``places``."""
         return int(self.numbers(split, "length")[places].max())
 
     def content(self) -> str:
-        """A digest of all rows and their labels, whatever form of files they were read from."""
+        """Return a digest of all examples and their labels, independent of the file format."""
         digest = hashlib.sha256()
         for split in self.OFFICIAL_ROWS:
             for name in ("digest", "target"):
@@ -54,7 +60,7 @@ class Corpus:
         return digest.hexdigest()[:16]
 
     def lacks(self) -> str:
-        """What is missing of the official rows; empty where nothing is."""
+        """Return a description of the missing official examples; empty if none is missing."""
         present = {split: len(self.files[split]) for split in self.OFFICIAL_ROWS}
         return ", ".join(
             f"{present[split]:,} of {rows:,} {split} rows"
@@ -63,14 +69,23 @@ class Corpus:
         )
 
     def split(self, seed: int) -> dict[str, Integers]:
-        """Places of the rows of train, validation and test in the file splits that hold them."""
+        """Return the indices of the examples of train, validation and test in the splits of the files."""
         return {split: np.arange(len(self._holding(split))) for split in ("train", "validation", "test")}
 
     def draw(self, places: Mapping[str, Integers], rows: Mapping[str, int], seed: int) -> dict[str, Integers]:
-        """As many of the places as ``rows`` asks for, both labels alike; all of a split that it does not name."""
+        """Select a subset of each split, stratified by label.
+
+        Args:
+            places: Indices of the examples of each split.
+            rows: Number of examples to select by split; all of a split that is not named.
+            seed: Seed of the selection.
+
+        Returns:
+            Indices of the selected examples of each split.
+        """
         return {
-            split: all_of[draw_rows(self.numbers(split, "target")[all_of], rows.get(split, len(all_of)), seed)]
-            for split, all_of in places.items()
+            split: indices[draw_rows(self.numbers(split, "target")[indices], rows.get(split, len(indices)), seed)]
+            for split, indices in places.items()
         }
 
     def _holding(self, split: str) -> datasets.Dataset:

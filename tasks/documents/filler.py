@@ -1,4 +1,4 @@
-"""Rows among other documents: the same evidence in longer rows."""
+"""Lengthen examples by placing their documents among other documents."""
 
 from __future__ import annotations
 
@@ -17,10 +17,16 @@ Draw = Callable[[], Tokens]
 
 
 class Filler(ABC):
-    """Lengthens the rows of a split: each document stands at a random place among others, ``length`` tokens in all.
+    """Base class that lengthens the examples of a split with other documents.
 
-    Nothing marks a document off from what is around it. Row r is a function of ``stream`` and r alone, whichever rows
-    are asked for.
+    Each document is placed at a random position among other documents; nothing marks its boundaries. Example r is a
+    function of ``stream`` and r only, whichever examples are requested.
+
+    Args:
+        column: Tokens of the split.
+        targets: Labels of the split.
+        length: Length of the result in tokens.
+        stream: Entropy of the random generator.
     """
 
     def __init__(self, column: ListColumn, targets: Integers, length: int, stream: Sequence[int]) -> None:
@@ -28,41 +34,45 @@ class Filler(ABC):
 
     @abstractmethod
     def others(self, row: int, generator: np.random.Generator) -> Sequence[Draw]:
-        """What draws documents to stand around those of ``row``: each kind gets an equal share of the place."""
+        """Return functions that sample documents to place around those of ``row``; each fills equally many bytes."""
 
     def row(self, number: int) -> tuple[list[Tokens], list[int]]:
-        """The documents of row ``number`` with their filler, and where each begins."""
+        """Return the documents of example ``number`` with their filler, and the position at which each starts."""
         generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([*self.stream, self.length, number])))
         draws = self.others(number, generator)
         made = [surround(text, self.length, draws, generator) for text in texts_of(self.column, number, self.length)]
         return [tokens for tokens, _ in made], [start for _, start in made]
 
     def examples(self, rows: Integers) -> Iterator[Examples]:
-        """``rows`` with their filler, in chunks; extra columns say which row it is and where its documents begin."""
+        """Yield the examples with indices ``rows`` with their filler, in chunks.
+
+        Extra columns are the index (``row``) and the positions at which the documents start.
+        """
         for first in range(0, len(rows), ROWS_PER_CHUNK):
             chunk = rows[first : first + ROWS_PER_CHUNK]
-            made = [self.row(row) for row in chunk.tolist()]
-            examples = joined([documents for documents, _ in made], self.targets[chunk])
-            starts = np.array([starts for _, starts in made], dtype=np.int64)
+            lengthened = [self.row(row) for row in chunk.tolist()]
+            examples = joined([documents for documents, _ in lengthened], self.targets[chunk])
+            starts = np.array([starts for _, starts in lengthened], dtype=np.int64)
             names = ["start"] if starts.shape[1] == 1 else ["first_start", "second_start"]
             extra = {"row": chunk, **dict(zip(names, starts.T, strict=True))}
             yield Examples(examples.values, examples.lengths, examples.targets, extra)
 
 
 class ReviewFiller(Filler):
-    """Reviews among other reviews, half of those bytes from negative, half from positive ones.
+    """Filler of other reviews, half of its bytes from negative and half from positive ones.
 
-    What is around a review so says nothing of its label. Raises ``UserError`` where a label has fewer than two reviews.
+    The filler of a review therefore contains no information about its label. Raises ``UserError`` if a label has fewer
+    than two reviews.
     """
 
     def __init__(self, column: ListColumn, targets: Integers, length: int, stream: Sequence[int]) -> None:
         super().__init__(column, targets, length, stream)
         self.pools = [np.flatnonzero(targets == label) for label in (0, 1)]
         if min(map(len, self.pools)) < 2:
-            raise UserError("task.rows: filler needs two reviews of each label in a split; raise task.rows")
+            raise UserError("task.rows: filler needs at least two reviews of each label in a split; raise task.rows")
 
     def others(self, row: int, generator: np.random.Generator) -> Sequence[Draw]:
-        """A draw from the negative reviews and one from the positive ones, never of the row's own."""
+        """Return one function that samples negative and one that samples positive reviews, never the review itself."""
 
         def draw_from(pool: Integers) -> Draw:
             def draw() -> Tokens:

@@ -1,3 +1,3 @@
-"""The enwik8 task: language modelling of Wikipedia in bytes."""
+"""The enwik8 task: byte-level language modelling of Wikipedia."""
 
 from .task import Enwik8 as Enwik8

@@ -1,4 +1,4 @@
-"""enwik8 in a file: the bytes as they are, zipped or gzipped, whole or from the front."""
+"""Read enwik8 from a plain, zipped or gzipped file, complete or a prefix."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lra_bench.data.digest import sha256_of_file
 from lra_bench.data.download import Remote
 
 WHOLE_BYTES = 100_000_000
-# As its author states it: https://mattmahoney.net/dc/textdata.html
+# Published at https://mattmahoney.net/dc/textdata.html.
 WHOLE_MD5 = "a1fa5ffddb56f4953e226637dabbb36a"
-# By the number of bytes; those of prefixes were computed here, for the recipes that read no more.
+# By the number of bytes. The md5 of prefixes, which some recipes use, were computed for this project.
 OFFICIAL_MD5 = {
     None: WHOLE_MD5,
     40_000: "8ae8b56a94f560df1742cc959d6605b7",
@@ -25,7 +25,7 @@ OPENING = b'<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.3/"'
 REMOTE = Remote(
     "https://mattmahoney.net/dc/enwik8.zip",
     "enwik8.zip",
-    # Of the file as several public repositories pin it; the md5 of what is in it is held as well.
+    # The checksum that several public repositories pin; the md5 of the content is checked as well.
     sha256="547994d9980ebed1288380d652999f38a14fe291a6247c157c3d33d4932534bc",
     size_bytes=36_445_475,
 )
@@ -37,9 +37,14 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Text:
-    """The first ``size_bytes`` bytes of what ``path`` holds, and their ``md5``.
+    """A text: the first bytes of a file.
 
-    ``file_lacks`` says what the file lacks of enwik8 and ``partial`` what the text lacks; empty where that is nothing.
+    Attributes:
+        path: Path of the file, which may be compressed.
+        size_bytes: Number of bytes of the text.
+        md5: md5 of these bytes.
+        file_lacks: How the file differs from enwik8; empty if it is complete.
+        partial: How the text differs from enwik8; empty if it is complete.
     """
 
     path: Path
@@ -49,49 +54,60 @@ class Text:
     partial: str
 
     def read(self) -> bytearray:
-        """The bytes. Raises ``UserError`` where they are not those that were examined."""
+        """Return the bytes. Raises ``UserError`` if the file has changed since it was examined."""
         text = bytearray()
         for chunk in _chunks(self.path, self.size_bytes):
             text += chunk
         if hashlib.md5(text, usedforsecurity=False).hexdigest() != self.md5:
-            raise UserError(f"task.source: what {self.path} holds does not have the md5 {self.md5}; move it away")
+            raise UserError(f"task.source: the content of {self.path} does not have the md5 {self.md5}; move it away")
         return text
 
 
 def find_text(path: Path) -> Path | None:
-    """The file at ``path``, or the one in that folder; a prefix called enwik8_first… where there is no other."""
+    """Return the file at ``path`` or in the folder ``path``; a file named enwik8_first… only if there is no other."""
     files = [path, *(path / name for name in _NAMES), *sorted(path.glob("enwik8_first*"))]
     return next((file for file in files if file.is_file()), None)
 
 
 def examine(path: Path, first_bytes: int | None, memory: Path) -> Text:
-    """What the text in a file is, read to its end unless it is known; ``memory`` is where checksums are remembered.
+    """Determine size, md5 and completeness of the text in a file.
 
-    A file is read up to 100,000,000 bytes: enwik9, for one, begins with enwik8. Raises ``UserError`` where it cannot be
-    read or holds less than ``first_bytes``.
+    At most 100,000,000 bytes are read: enwik9, for example, begins with enwik8. If the file is the official archive and
+    the complete text is requested, only the checksum of the archive is computed.
+
+    Args:
+        path: Path of the file.
+        first_bytes: Number of bytes to use; None for the complete text.
+        memory: Folder in which checksums of files are stored.
+
+    Returns:
+        The description of the text.
+
+    Raises:
+        UserError: If the file cannot be read or contains fewer than ``first_bytes`` bytes.
     """
-    wanted = first_bytes or WHOLE_BYTES
+    requested = first_bytes or WHOLE_BYTES
     official = path.stat().st_size == REMOTE.size_bytes and sha256_of_file(path, memory) == REMOTE.sha256
-    if official and wanted == WHOLE_BYTES:
+    if official and requested == WHOLE_BYTES:
         return Text(path, WHOLE_BYTES, WHOLE_MD5, "", "")
-    whole = hashlib.md5(usedforsecurity=False)
-    front = whole if wanted == WHOLE_BYTES else whole.copy()
+    file_md5 = hashlib.md5(usedforsecurity=False)
+    text_md5 = file_md5 if requested == WHOLE_BYTES else file_md5.copy()
     opening, size = b"", 0
-    for chunk in _chunks(path, wanted if official else WHOLE_BYTES):
-        whole.update(chunk)
-        if front is not whole:
-            front.update(chunk[: max(0, wanted - size)])
+    for chunk in _chunks(path, requested if official else WHOLE_BYTES):
+        file_md5.update(chunk)
+        if text_md5 is not file_md5:
+            text_md5.update(chunk[: max(0, requested - size)])
         opening = (opening + chunk)[: len(OPENING)]
         size += len(chunk)
     if size < (first_bytes or 0):
-        raise UserError(f"task.bytes={first_bytes}: {path} holds only {size:,} bytes; lower task.bytes")
-    used = min(wanted, size)
-    if official or whole.hexdigest() == WHOLE_MD5:
-        return Text(path, used, front.hexdigest(), "", _prefix(used) if used < WHOLE_BYTES else "")
+        raise UserError(f"task.bytes={first_bytes}: {path} contains only {size:,} bytes; lower task.bytes")
+    used = min(requested, size)
+    if official or file_md5.hexdigest() == WHOLE_MD5:
+        return Text(path, used, text_md5.hexdigest(), "", _prefix(used) if used < WHOLE_BYTES else "")
     if size < WHOLE_BYTES and opening == OPENING[: len(opening)]:
-        return Text(path, used, front.hexdigest(), _prefix(size), _prefix(used))
-    lacks, partial = (f"{some:,} bytes of a file that is not enwik8" for some in (size, used))
-    return Text(path, used, front.hexdigest(), lacks, partial)
+        return Text(path, used, text_md5.hexdigest(), _prefix(size), _prefix(used))
+    lacks, partial = (f"{count:,} bytes of a file that is not enwik8" for count in (size, used))
+    return Text(path, used, text_md5.hexdigest(), lacks, partial)
 
 
 def _prefix(size_bytes: int) -> str:
@@ -99,7 +115,7 @@ def _prefix(size_bytes: int) -> str:
 
 
 def _chunks(path: Path, limit: int) -> Iterator[bytes]:
-    """What a file holds, up to ``limit`` bytes."""
+    """Yield the decompressed content of a file in chunks, up to ``limit`` bytes."""
     with open_compressed(path) as stream:
         while limit > 0 and (chunk := stream.read(min(limit, _CHUNK))):
             limit -= len(chunk)

@@ -1,4 +1,4 @@
-"""How well a byte is predicted from none, one or two bytes before it."""
+"""Floors of enwik8: Markov models that predict a byte from the zero, one or two bytes before it."""
 
 from __future__ import annotations
 
@@ -13,33 +13,36 @@ from lra_bench.progress import bar
 
 FLOORS_VERSION = 1
 BYTES = 256
-_COUNTED_AT_ONCE = 1 << 22
+_BYTES_PER_STEP = 1 << 22
 
 
 class ByteModels:
-    """Interpolated Markov models of order 0, 1 and 2 over bytes, counted on one text.
+    """Interpolated Markov models of order 0, 1 and 2 over bytes, estimated on one text.
 
-    A byte c after the history h has probability (n(h, c) + t(h) q(c)) / (n(h) + t(h)): n counts in the text, t(h) is
-    how many different bytes follow h there, and q is the model of a history one byte shorter, below order 0 the uniform
-    distribution. Witten and Bell 1991, IEEE Trans. Information Theory 37 (method C), interpolated as in Chen and
-    Goodman 1998, TR-10-98, Harvard. O(T) time, 64 MiB for the counts.
+    The probability of a byte c after the context h is (n(h, c) + t(h) q(c)) / (n(h) + t(h)), in which n are counts in
+    the text, t(h) is the number of different bytes that follow h, and q is the model of the context shorter by one
+    byte; below order 0, q is the uniform distribution. Witten and Bell 1991, IEEE Trans. Information Theory 37 (method
+    C), interpolated as in Chen and Goodman 1998, TR-10-98, Harvard. O(T) time, 64 MiB for the counts.
+
+    Args:
+        text: Bytes to estimate the models on, (T,).
     """
 
     def __init__(self, text: NDArray[np.uint8]) -> None:
         singles, self.pairs, self.triples = (np.zeros(BYTES**order, dtype=np.int32) for order in (1, 2, 3))
         with bar(len(text), "counting bytes, pairs and triples", unit="bytes") as advance:
-            for start in range(0, len(text), _COUNTED_AT_ONCE):
-                stop = min(start + _COUNTED_AT_ONCE, len(text))
+            for start in range(0, len(text), _BYTES_PER_STEP):
+                stop = min(start + _BYTES_PER_STEP, len(text))
                 _count(text, start, stop, singles, self.pairs, self.triples)
                 advance(stop - start)
-        seen = np.count_nonzero(singles)
-        self.singles = (singles + seen / BYTES) / (len(text) + seen)
-        self.after_one, self.after_two = _histories(self.pairs), _histories(self.triples)
+        different = np.count_nonzero(singles)
+        self.singles = (singles + different / BYTES) / (len(text) + different)
+        self.after_one, self.after_two = _contexts(self.pairs), _contexts(self.triples)
 
     def bits(self, text: NDArray[np.uint8], spans: Sequence[tuple[int, int]]) -> NDArray[np.float64]:
-        """Mean bits per byte of each order (3,) over the bytes from start to stop of each span.
+        """Return the mean bits per byte of each order, (3,), over the bytes of ``spans`` (start, stop).
 
-        Histories reach back before a span; at the text's own front they are as long as there is text.
+        Contexts include bytes before a span; at the start of the text they are shorter.
         """
         sums = np.zeros(3)
         for start, stop in spans:
@@ -47,15 +50,15 @@ class ByteModels:
         return sums / sum(stop - start for start, stop in spans)
 
 
-def _histories(counts: NDArray[np.int32]) -> NDArray[np.int64]:
-    """For each history, (H, 2): how often it occurs, and how many different bytes follow it."""
+def _contexts(counts: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return, for each context, its number of occurrences and the number of different bytes after it: (H, 2)."""
     table = counts.reshape(-1, BYTES)
     return np.stack([table.sum(1, dtype=np.int64), np.count_nonzero(table, axis=1)], axis=1)
 
 
 @compiled
 def _count(text: Any, start: int, stop: int, singles: Any, pairs: Any, triples: Any) -> None:
-    """Count what ends at the bytes from ``start`` to ``stop``."""
+    """Count bytes, pairs and triples whose last byte is between ``start`` and ``stop`` (exclusive), in place."""
     for place in range(start, stop):
         singles[text[place]] += 1
         if place > 0:
@@ -67,7 +70,13 @@ def _count(text: Any, start: int, stop: int, singles: Any, pairs: Any, triples: 
 
 @compiled
 def _witten_bell(count: Any, after: Any, shorter: Any) -> Any:
-    """Of a byte seen ``count`` times after a history that ``after`` tells of, from that after the shorter history."""
+    """Return the smoothed probability of a byte after a context.
+
+    Args:
+        count: Number of occurrences of the byte after the context.
+        after: Number of occurrences of the context, and of different bytes after it, (2,).
+        shorter: Probability of the byte after the context shorter by one byte.
+    """
     total, different = after[0], after[1]
     return (count + different * shorter) / (total + different) if total > 0 else shorter
 
@@ -84,15 +93,15 @@ def _add_bits(
     after_two: Any,
     sums: Any,
 ) -> None:
-    """Add to ``sums`` (3,) the bits of the bytes from ``start`` to ``stop`` under each order."""
+    """Add the bits of bytes ``start`` to ``stop`` (exclusive) under the model of each order to ``sums`` (3,)."""
     for place in range(start, stop):
         none = one = two = singles[text[place]]
         if place > 0:
             last = np.int64(text[place - 1])
             one = two = _witten_bell(pairs[last * 256 + text[place]], after_one[last], none)
             if place > 1:
-                history = np.int64(text[place - 2]) * 256 + last
-                two = _witten_bell(triples[history * 256 + text[place]], after_two[history], one)
+                context = np.int64(text[place - 2]) * 256 + last
+                two = _witten_bell(triples[context * 256 + text[place]], after_two[context], one)
         sums[0] -= np.log2(none)
         sums[1] -= np.log2(one)
         sums[2] -= np.log2(two)

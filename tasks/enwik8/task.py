@@ -1,4 +1,4 @@
-"""enwik8: predict the next byte of Wikipedia's source text."""
+"""enwik8: predict the next byte of the source text of Wikipedia."""
 
 from __future__ import annotations
 
@@ -26,15 +26,30 @@ FEWEST_BYTES = 100
 
 
 class Enwik8(Task):
-    """The first 100,000,000 bytes of the English Wikipedia of 2006, XML and all: each byte from those before it.
+    """Byte-level language modelling of the English Wikipedia of 2006, with its XML markup.
 
-    Mahoney 2006, https://mattmahoney.net/dc/textdata.html; the first 90 % are train, the next 5 % validation, the last
-    5 % test, as in Transformer-XL (Dai et al. 2019, arXiv 1901.02860). A token is a byte and a split is one document,
-    of which every byte but the first is scored. ``context`` is the training length.
+    The text begins::
 
-    ``source`` is the path of a file, plain, gzipped or zipped, or of a folder with one; by default it is looked for in
-    the folder enwik8 of $LRA_BENCH_DATA and in the cache, then downloaded. ``bytes`` takes as many from the front and
-    splits them alike. A file that lacks bytes, or holds others, is used only with ``allow_partial``.
+        <mediawiki xmlns="http://www.mediawiki.org/xml/export-0.3/"
+
+    The target at each byte is the next byte; the score is in bits per character (byte). A token is a byte, and a split
+    is one document, of which every byte but the first is scored. The first 90 % of the 100,000,000 bytes are train, the
+    next 5 % validation, the last 5 % test, as in Transformer-XL (Dai et al. 2019, arXiv 1901.02860).
+
+    Floors (baselines without a model), in bits per character: ``majority``, ``order_1`` and ``order_2``, smoothed
+    Markov models of train that predict a byte from zero, one or two bytes before it.
+
+    Source: Mahoney 2006, https://mattmahoney.net/dc/textdata.html.
+
+    Args:
+        source: Path of a plain, gzipped or zipped file, or of a folder with such a file. By default the file is
+            searched in the folder enwik8 of $LRA_BENCH_DATA and in the cache, then downloaded.
+        context: Training length in bytes, at least 2.
+        bytes: Number of bytes to use from the start of the text, split in the same proportions; None for all.
+        allow_partial: Whether to accept a file that is incomplete or is not enwik8.
+
+    Raises:
+        UserError: If ``context`` or ``bytes`` is too small.
     """
 
     source_folders = ("enwik8",)
@@ -47,7 +62,7 @@ class Enwik8(Task):
         if context < 2:
             raise UserError(f"task.context={context}: must be at least 2")
         if bytes is not None and bytes < FEWEST_BYTES:
-            raise UserError(f"task.bytes={bytes}: must be at least {FEWEST_BYTES}, so that every split has some")
+            raise UserError(f"task.bytes={bytes}: must be at least {FEWEST_BYTES}, so that no split is empty")
         self.source, self.first_bytes, self.allow_partial = source, bytes, allow_partial
         self.spec = TaskSpec(
             name="enwik8",
@@ -65,18 +80,18 @@ class Enwik8(Task):
         self._splits: dict[str, datasets.Dataset] = {}
 
     def fingerprint(self) -> str:
-        """A digest of the text: the same for the same bytes, in whatever file they are.
+        """Return a digest of the text, independent of the file format.
 
-        Text that is still to be fetched is taken to be the official one.
+        If the text is not available yet, the official text is assumed.
         """
-        return settings_digest(DATA_VERSION, self._md5_at_hand())
+        return settings_digest(DATA_VERSION, self._available_md5())
 
     def prepare(self, cache: DataCache) -> None:
-        """Find, check and split the text, unless the cache holds it."""
+        """Find, check and split the text; splits that are in the cache are not read again."""
         self._cache = cache
         self._text, self._splits = None, {}
         text = self._examined()
-        contents: list[bytearray] = []  # read once, for all splits that are not there
+        contents: list[bytearray] = []  # read once, for all splits that are not in the cache
 
         for name in PERCENT:
             start, stop = self._span(name)
@@ -91,7 +106,11 @@ class Enwik8(Task):
             self._splits[name] = cache.dataset(f"enwik8-{name}", key, make, stop - start, f"reading enwik8 {name}")
 
     def split(self, name: str, length: int | None = None, variant: str | None = None) -> datasets.Dataset:
-        """One row: ``tokens`` (list of uint8) and ``length``; ``target`` says nothing, for tokens are the targets."""
+        """Return a split of one row with the columns ``tokens`` (list of uint8) and ``length``.
+
+        The column ``target`` has no meaning, because the targets are the tokens. Raises ``ValueError`` if there is no
+        such split, or ``length`` is not the training length.
+        """
         if name not in PERCENT:
             raise ValueError(f"enwik8 has no split {name}")
         if length is not None and (reason := self.supports_length(length)):
@@ -100,17 +119,18 @@ class Enwik8(Task):
         return self._splits[name]
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """A reason at every length but the training length: it is the context that varies, over the same bytes."""
-        return None if length == self.spec.train_length else "enwik8 is one text, of which only the context can vary"
+        """Return a reason for every length but the training length: only the context varies, over the same bytes."""
+        return None if length == self.spec.train_length else "enwik8 is one text; only its context can vary"
 
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
-        """Bits per byte of the best distribution that is always the same (``majority``), and of the best ones after
-        each byte (``order_1``) and after each pair of bytes (``order_2``), all counted on train.
+        """Return the bits per byte of Markov models estimated on train.
+
+        ``majority`` uses no context, ``order_1`` the byte before, ``order_2`` the two bytes before.
         """
         return self.floors_between(split, [(0, 1, self._size(split))])
 
     def floors_between(self, split: str, spans: Sequence[tuple[int, int, int]]) -> Mapping[str, float]:
-        """The same over parts of a split."""
+        """Return the same floors over parts of a split, given as spans (document, start, stop)."""
         from .floors import FLOORS_VERSION, ByteModels
 
         def make() -> dict[str, float]:
@@ -122,23 +142,23 @@ class Enwik8(Task):
         return self._prepared().note("enwik8-floors", key, make)
 
     def check(self, split: str) -> None:
-        """Raise ``UserError`` unless the splits, one after another, are the bytes of the text."""
-        found = hashlib.md5(usedforsecurity=False)
+        """Raise ``UserError`` unless the concatenated splits are the bytes of the text."""
+        digest = hashlib.md5(usedforsecurity=False)
         for name, (start, stop) in ((name, self._span(name)) for name in PERCENT):
             if (size := self._size(name)) != stop - start:
                 raise UserError(
                     f"enwik8 {name}: has {size:,} bytes instead of {stop - start:,}; "
                     "remove the data (lra-bench clean --data --yes)"
                 )
-            found.update(self._bytes(name).data)
-        if found.hexdigest() != self._examined().md5:
+            digest.update(self._bytes(name).data)
+        if digest.hexdigest() != self._examined().md5:
             raise UserError(
-                "enwik8: its splits are not the parts of the text in their order; "
+                "enwik8: the splits are not consecutive parts of the text; "
                 "remove the data (lra-bench clean --data --yes)"
             )
 
     def provenance(self) -> Provenance:
-        """Source, terms, what the text lacks, and for each split the sha256 of its length and bytes."""
+        """Return source, licence, citation, missing data, and for each split the sha256 of its length and bytes."""
         from lra_bench.data.examples import content_sha256
 
         self._prepared()
@@ -152,7 +172,10 @@ class Enwik8(Task):
         )
 
     def _examined(self) -> Text:
-        """The text, once it may be used. Raises ``UserError`` where there is none, or it is partial and may not be."""
+        """Return the description of the text, examining the file on the first call.
+
+        Raises ``UserError`` if there is no file, or it is incomplete and ``allow_partial`` is false.
+        """
         if self._text is None:
             from lra_bench.data.cache import Cache
             from lra_bench.data.sources import locate
@@ -166,8 +189,8 @@ class Enwik8(Task):
             self._text = text
         return self._text
 
-    def _md5_at_hand(self) -> str:
-        """The md5 of the text; of the official one, without fetching it, if it is known and the file is not here."""
+    def _available_md5(self) -> str:
+        """Return the md5 of the text; if it is not available yet, that of the official text if it is known."""
         from lra_bench.data.cache import Cache
         from lra_bench.data.sources import locate
 
@@ -182,7 +205,7 @@ class Enwik8(Task):
         return self._examined().md5
 
     def _span(self, split: str) -> tuple[int, int]:
-        """Where a split begins and ends in the text."""
+        """Return the start and the end (exclusive) of a split in the text."""
         size = self._examined().size_bytes
         begin, end = PERCENT[split]
         return size * begin // 100, size * end // 100
@@ -202,7 +225,7 @@ class Enwik8(Task):
 
 
 def _table(text: bytearray, start: int, stop: int) -> pyarrow.Table:
-    """The bytes from ``start`` to ``stop`` as one row."""
+    """Return a table whose only row contains the bytes from ``start`` to ``stop`` (exclusive)."""
     import numpy as np
 
     from lra_bench.data.examples import Examples

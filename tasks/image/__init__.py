@@ -1,3 +1,3 @@
-"""The image task: CIFAR-10 as a row of pixels."""
+"""The image task: CIFAR-10 as a sequence of pixels."""
 
 from .task import Image as Image

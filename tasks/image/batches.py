@@ -1,4 +1,4 @@
-"""The authors' batches: pickles of planes and labels, in a folder or an archive."""
+"""Read the CIFAR-10 batches of the authors: pickles of colour planes and labels, in a folder or archive."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lra_bench.data.pickles import load_arrays
 
 from .pixels import ROWS_PER_PART, SIDE, Part, checked_labels
 
-# Their md5 as in torchvision.datasets.CIFAR10.
+# md5 of each batch, as in torchvision.datasets.CIFAR10.
 BATCHES = {
     "data_batch_1": "c99cafc152244af753f735de768cd75f",
     "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
@@ -28,30 +28,30 @@ TEST_BATCH = "test_batch"
 
 
 def read_batches(root: Path) -> Iterator[Part]:
-    """All pictures of the batches in a folder or archive.
+    """Yield all pictures of the batches in a folder or archive.
 
-    Raises ``UserError`` naming the batch that is damaged, holds something else, or is there twice.
+    Raises ``UserError`` if a batch is damaged, contains something else or occurs twice. The message names the batch.
     """
-    seen = set()
+    names = set()
     for member, content in read_files(root, lambda member: PurePosixPath(member).name in BATCHES):
         name, where = PurePosixPath(member).name, f"{member} of {root}"
-        if name in seen:
-            raise UserError(f"task.source: {root} holds {name} twice")
-        seen.add(name)
+        if name in names:
+            raise UserError(f"task.source: {root} contains {name} twice")
+        names.add(name)
         colours, labels = _unpacked(load_arrays(content, where), where)
         for start in range(0, len(labels), ROWS_PER_PART):
-            here = slice(start, start + ROWS_PER_PART)
-            yield Part(name == TEST_BATCH, colours[here], labels[here], np.zeros(len(labels[here]), dtype=bool))
+            part = slice(start, start + ROWS_PER_PART)
+            yield Part(name == TEST_BATCH, colours[part], labels[part], np.zeros(len(labels[part]), dtype=bool))
 
 
 def _unpacked(batch: Any, where: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Colours (R, 32, 32, 3) and labels (R,) of a batch, whose pictures are three planes each."""
+    """Return colours (R, 32, 32, 3) and labels (R,) of a batch, which stores each picture as three planes."""
     entries = {}
     if isinstance(batch, dict):
         entries = {key.decode() if isinstance(key, bytes) else key: value for key, value in batch.items()}
     planes, labels = entries.get("data"), entries.get("labels")
     if not isinstance(planes, np.ndarray) or planes.dtype != np.uint8 or planes.shape[1:] != (3 * SIDE * SIDE,):
-        raise UserError(f"task.source: {where} has no pictures of 32 x 32 pixels in three colours")
+        raise UserError(f"task.source: {where} does not contain pictures of 32 x 32 pixels in three colours")
     if not isinstance(labels, list) or len(labels) != len(planes):
-        raise UserError(f"task.source: {where} has not one label for each picture")
+        raise UserError(f"task.source: {where} does not contain one label per picture")
     return planes.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1), checked_labels(labels, where)

@@ -1,4 +1,4 @@
-"""CIFAR-10 in files: the authors' batches, folder or archive, and tables as on the Hugging Face Hub."""
+"""Read CIFAR-10 from the authors' batches (folder or archive) or from parquet files as on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ARCHIVE_ADDRESS = f"https://www.cs.toronto.edu/~kriz/{ARCHIVE}"
 ARCHIVE_SHA256 = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
 HUB = "uoft-cs/cifar10"
 HUB_REVISION = "0b2714987fa478483af9968de7c934580d0bb9a2"
-# Checksums as the Hub shows them for that revision; fetched from there, as the authors' server is often out of reach.
+# Checksums shown by the Hub for this revision. The Hub is used because the authors' server is often not reachable.
 REMOTES = (
     Remote(
         "plain_text/train-00000-of-00001.parquet",
@@ -57,22 +57,22 @@ MISSING = f"{ARCHIVE} (of {ARCHIVE_ADDRESS}), its folder cifar-10-batches-py, or
 
 @dataclass(frozen=True)
 class PictureFiles:
-    """Files that hold CIFAR-10: batches in a folder, one archive of them, or tables of train, then of test."""
+    """Files with CIFAR-10: batches in a folder, an archive of them, or parquet files of train, then of test."""
 
     form: Literal["batches", "archive", "tables"]
     root: Path
     paths: tuple[Path, ...]
 
     def state(self, memory: Path) -> str:
-        """A digest that changes whenever the files do; ``memory`` is where checksums are remembered."""
+        """Return a digest that changes with the files; ``memory`` is the folder in which checksums are stored."""
         return settings_digest([[path.name, sha256_of_file(path, memory)] for path in self.paths])
 
     def identity(self, cache: DataCache) -> str:
-        """``official`` where every file has its official checksum, whatever the form, else the state."""
+        """Return ``official`` if all files have their official checksums, otherwise ``state``."""
         return OFFICIAL if self._are_official(cache) else self.state(cache.digests)
 
     def parts(self) -> Iterator[Part]:
-        """All pictures, in the order of the files."""
+        """Yield all pictures, in the order of the files."""
         if self.form != "tables":
             yield from read_batches(self.root)
             return
@@ -91,7 +91,7 @@ class PictureFiles:
 
 
 def find_pictures(path: Path) -> PictureFiles | None:
-    """The pictures at ``path``: an archive, or a folder that holds them in one of the known layouts."""
+    """Return the pictures at ``path``, an archive or a folder in one of the known layouts, or None."""
     if path.is_file():
         return PictureFiles("archive", path, (path,))
     for folder in (path, path / "cifar-10-batches-py"):
@@ -108,11 +108,21 @@ def find_pictures(path: Path) -> PictureFiles | None:
 
 
 def read_pictures(files: PictureFiles, advance: Advance) -> Examples:
-    """All pictures in grey, train before test, in an order that is the same whatever files they come from.
+    """Read all pictures as grey, train before test, in an order that does not depend on the file format.
 
-    Classes take turns, so that the first rows hold as many of each; within a class pictures are sorted by digest. The
-    extra columns ``test`` and ``jpeg`` (0 or 1) say of each row whether it belongs to the test split and whether it was
-    coded as JPEG. Raises ``UserError`` naming the file that is damaged or holds something else.
+    Classes alternate, so that the first pictures contain equally many of each class; within a class pictures are sorted
+    by digest. The extra columns ``test`` and ``jpeg`` (0 or 1) state whether a picture belongs to the test split and
+    whether it was stored as JPEG.
+
+    Args:
+        files: The files.
+        advance: Called with the number of pictures read, for the progress bar.
+
+    Returns:
+        The pictures as tokens.
+
+    Raises:
+        UserError: If a file is damaged or contains something else, or a split is empty. The message names the file.
     """
     rows: list[tuple[bool, int, bytes, bool, bytes]] = []
     for part in files.parts():
@@ -123,10 +133,10 @@ def read_pictures(files: PictureFiles, advance: Advance) -> Examples:
         advance(len(part.labels))
     rows.sort()
     test, labels = (np.array([row[place] for row in rows], dtype=np.int64) for place in (0, 1))
-    for there, split in ((0 in test, "train"), (1 in test, "test")):
-        if not there:
-            raise UserError(f"task.source: {files.root} holds no {split} pictures")
-    order = np.lexsort((labels, _turns(test * CLASSES + labels), test))
+    for present, split in ((0 in test, "train"), (1 in test, "test")):
+        if not present:
+            raise UserError(f"task.source: {files.root} contains no {split} pictures")
+    order = np.lexsort((labels, _rank_in_group(test * CLASSES + labels), test))
     return Examples(
         np.frombuffer(b"".join(rows[row][4] for row in order), dtype=np.uint8),
         np.full(len(rows), SIDE * SIDE, dtype=np.int64),
@@ -136,18 +146,21 @@ def read_pictures(files: PictureFiles, advance: Advance) -> Examples:
 
 
 def lacking(pictures: datasets.Dataset, identity: str) -> tuple[str, str]:
-    """What part of the official pictures is missing, and how they were changed; empty where nothing is wrong."""
+    """Return descriptions of missing and of altered pictures; each is empty if the pictures are official.
+
+    ``identity`` is that of the files the pictures were read from.
+    """
     test = int(numbers(pictures, "test").sum())
-    there = {"train": len(pictures) - test, "test": test}
+    present = {"train": len(pictures) - test, "test": test}
     lossy = "coded as JPEG, which changes pixels" if numbers(pictures, "jpeg").any() else ""
-    if there != OFFICIAL_PICTURES:
-        counts = [f"{there[split]:,} of {whole:,} {split} pictures" for split, whole in OFFICIAL_PICTURES.items()]
+    if present != OFFICIAL_PICTURES:
+        counts = [f"{present[split]:,} of {total:,} {split} pictures" for split, total in OFFICIAL_PICTURES.items()]
         return " and ".join(counts), lossy
     return "" if lossy or identity == OFFICIAL else "not that of the official files", lossy
 
 
-def _turns(groups: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each place of sorted ``groups`` how many places of its own group come before it."""
+def _rank_in_group(groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return, for each element of the sorted array ``groups``, the number of earlier elements of the same group."""
     return np.arange(len(groups)) - np.searchsorted(groups, groups)
 
 

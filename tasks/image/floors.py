@@ -1,4 +1,4 @@
-"""How far one gets on pictures with the shares of their intensities, or with weights on single pixels."""
+"""Floors (baselines without a model) of the image task: linear classifiers on histograms and on pixels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .pixels import CLASSES, INTENSITIES, SIDE, Pictures, to_tokens
 
 
 class Features(NamedTuple):
-    """What the rules see of pictures: ``histograms`` (R, 256), ``pixels`` (R, at most 1,024), and ``labels`` (R,)."""
+    """Features of pictures: ``histograms`` (R, 256), ``pixels`` (R, at most 1,024), and ``labels`` (R,)."""
 
     histograms: NDArray[np.int32]
     pixels: NDArray[np.uint8]
@@ -24,10 +24,10 @@ class Features(NamedTuple):
 
 
 def features(parts: Iterable[Pictures], labels: NDArray[np.int64], advance: Advance) -> Features:
-    """Histograms and pixels of all pictures; more pixels than 1,024 are averaged down to 32 x 32 for the latter.
+    """Compute the features of pictures. Pictures of more than 1,024 pixels are averaged down to 32 x 32 for ``pixels``.
 
-    What was drawn larger comes back nearly as it was, and a canvas is squeezed: the rule never has more weights than at
-    the training length.
+    Upscaled pictures are thereby nearly restored and canvases are compressed vertically. The rule on pixels never has
+    more weights than at the training length.
     """
     histograms, pixels = [], []
     for part in parts:
@@ -39,21 +39,21 @@ def features(parts: Iterable[Pictures], labels: NDArray[np.int64], advance: Adva
 
 
 def shortcut_accuracies(train: Features, rows: Features, advance: Advance) -> dict[str, float]:
-    """Accuracy on ``rows`` of three rules fitted on ``train``.
+    """Return the accuracies on ``rows`` of three rules fitted on ``train``.
 
-    ``majority``: its commonest label. ``bag_of_pixels``: softmax regression on the histogram of intensities.
+    ``majority``: the most frequent label. ``bag_of_pixels``: softmax regression on the histogram of intensities.
     ``linear_pixels``: softmax regression on the pixels.
     """
-    commonest = np.bincount(train.labels, minlength=CLASSES).argmax()
-    found = {"majority": float((rows.labels == commonest).mean())}
-    seen: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {
+    majority_label = np.bincount(train.labels, minlength=CLASSES).argmax()
+    accuracies = {"majority": float((rows.labels == majority_label).mean())}
+    inputs: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {
         "bag_of_pixels": (train.histograms, rows.histograms),
         "linear_pixels": (train.pixels, rows.pixels),
     }
-    for rule, (fitted_on, asked) in seen.items():
-        found[rule] = probe_accuracy(fitted_on, train.labels, asked, rows.labels, CLASSES)
+    for rule, (train_x, test_x) in inputs.items():
+        accuracies[rule] = probe_accuracy(train_x, train.labels, test_x, rows.labels, CLASSES)
         advance(len(train.labels))
-    return found
+    return accuracies
 
 
 def _histograms(pictures: Pictures) -> NDArray[np.int32]:

@@ -1,4 +1,4 @@
-"""Pictures of other sizes, made from those of 32 x 32 pixels."""
+"""Pictures of other sizes, made from pictures of 32 x 32 pixels."""
 
 from __future__ import annotations
 
@@ -14,32 +14,40 @@ _NOISE_LEVELS = 1 << 16
 
 
 def size_of(length: int, variant: str) -> tuple[int, int] | str:
-    """Height and width of a picture of ``length`` pixels, or the reason why there is none.
+    """Return height and width of a picture of ``length`` pixels, or the reason why there is none.
 
-    ``canvas``: 32 wide and at least 32 high, so that the pixel below stays 32 tokens away. ``resolution``: a square.
+    ``canvas``: 32 pixels wide and at least as high, so that the pixel below is still 32 tokens away. ``resolution``: a
+    square.
     """
     if variant == "canvas":
         if length < SIDE * SIDE or length % SIDE:
-            return f"a canvas is {SIDE} pixels wide and at least as high, so of a multiple of {SIDE} from {SIDE * SIDE}"
+            return f"a canvas is {SIDE} pixels wide and at least as high: a multiple of {SIDE}, at least {SIDE * SIDE}"
         return length // SIDE, SIDE
     side = math.isqrt(length)
     if side * side != length or not side:
-        return "only a square number of pixels is a picture of another resolution"
+        return "a picture of another resolution has a square number of pixels"
     return side, side
 
 
 def parts(pictures: Pictures) -> Iterator[Pictures]:
-    """The pictures, some at a time."""
+    """Yield the pictures in parts of at most 1,000."""
     return (pictures[start : start + ROWS_PER_PART] for start in range(0, len(pictures), ROWS_PER_PART))
 
 
 def lengthened(
     pictures: Pictures, length: int, variant: str, noise: NDArray[np.uint8], seed: Sequence[int]
 ) -> Iterator[Pictures]:
-    """The pictures (R, 32, 32) as ones of ``length`` pixels, some at a time.
+    """Yield pictures of ``length`` pixels made from ``pictures``, in parts. A pure function of its arguments.
 
-    ``canvas`` puts each at a random height among rows of ``noise`` (see ``noise_of``); ``resolution`` averages it down
-    or draws it larger. A pure function of its arguments. Raises ``ValueError`` where the length is impossible.
+    Args:
+        pictures: (R, 32, 32).
+        length: Number of pixels of the result.
+        variant: ``canvas`` places each picture at a random height between lines of noise; ``resolution`` resizes it.
+        noise: Intensities to sample noise from, see ``noise_of``.
+        seed: Seed of heights and noise.
+
+    Raises:
+        ValueError: If the length is impossible.
     """
     size = size_of(length, variant)
     if isinstance(size, str):
@@ -50,25 +58,25 @@ def lengthened(
 
 
 def noise_of(pictures: Pictures) -> NDArray[np.uint8]:
-    """65,536 intensities distributed as in the pictures, to draw noise from."""
+    """Return 65,536 intensities distributed as in the pictures, to sample noise from."""
     ends = np.cumsum(np.bincount(pictures.ravel(), minlength=INTENSITIES)) / pictures.size
     return np.searchsorted(ends, (np.arange(_NOISE_LEVELS) + 0.5) / _NOISE_LEVELS).astype(np.uint8)
 
 
 def resized(pictures: Pictures, height: int, width: int) -> Pictures:
-    """Pictures (R, h, w) as (R, height, width): each axis averaged by area where it shrinks, bilinear where it grows.
+    """Resize pictures (R, h, w) to (R, height, width).
 
-    Pixels are areas, so that corners stay corners (half-pixel centres). Sums are of whole numbers and therefore exact;
-    halves are rounded up.
+    An axis that shrinks is averaged by area, an axis that grows is interpolated linearly. Pixels are areas (half-pixel
+    centres, ``align_corners=False`` in torch). Sums are of integers and therefore exact; halves are rounded up.
     """
     rows, columns = _weights(pictures.shape[1], height), _weights(pictures.shape[2], width)
-    whole = rows.sum(axis=1)[0] * columns.sum(axis=1)[0]
+    total = rows.sum(axis=1)[0] * columns.sum(axis=1)[0]
     sums = rows @ pictures.astype(np.float64) @ columns.T
-    return np.floor(sums / whole + 0.5).astype(np.uint8)
+    return np.floor(sums / total + 0.5).astype(np.uint8)
 
 
 def _weights(old: int, new: int) -> NDArray[np.float64]:
-    """How much of each old pixel is in each new one, (new, old), whole numbers of the same sum in every row."""
+    """Return the weight of each old pixel in each new one, (new, old): integers with the same sum in every row."""
     if new == old:
         return np.eye(old)
     if new < old:
@@ -76,8 +84,8 @@ def _weights(old: int, new: int) -> NDArray[np.float64]:
         overlap = np.minimum(starts + old, pixels + new) - np.maximum(starts, pixels)
         return np.maximum(overlap, 0).astype(np.float64)
     weights = np.zeros((new, old))
-    places = (2 * np.arange(new) + 1) * old - new  # of the centres, in steps of 1 / (2 new) of an old pixel
-    below, beyond = np.divmod(places, 2 * new)
+    centres = (2 * np.arange(new) + 1) * old - new  # of the new pixels, in units of 1 / (2 new) of an old pixel
+    below, beyond = np.divmod(centres, 2 * new)
     np.add.at(weights, (np.arange(new), below.clip(0, old - 1)), 2 * new - beyond)
     np.add.at(weights, (np.arange(new), (below + 1).clip(0, old - 1)), beyond)
     return weights
@@ -86,6 +94,6 @@ def _weights(old: int, new: int) -> NDArray[np.float64]:
 def _on_canvas(pictures: Pictures, height: int, noise: NDArray[np.uint8], generator: np.random.Generator) -> Pictures:
     canvas = noise[generator.integers(0, len(noise), (len(pictures), height, SIDE), dtype=np.uint16)]
     tops = generator.integers(0, height - SIDE, len(pictures), endpoint=True)
-    places = tops[:, None] + np.arange(SIDE)
-    canvas[np.arange(len(pictures))[:, None], places] = pictures
+    lines = tops[:, None] + np.arange(SIDE)
+    canvas[np.arange(len(pictures))[:, None], lines] = pictures
     return canvas

@@ -1,4 +1,4 @@
-"""Pictures as rows of a data set, and back."""
+"""Convert pictures to rows of a data set, and back."""
 
 from __future__ import annotations
 
@@ -22,19 +22,26 @@ if TYPE_CHECKING:
 def tables(
     parts: Iterable[Pictures], labels: NDArray[np.int64], linear: bool, advance: Advance
 ) -> Iterator[pyarrow.Table]:
-    """Columns ``tokens``, or ``values`` where ``linear``, ``target`` and ``length`` of pictures that come in parts."""
+    """Yield tables with the columns ``tokens`` (``values`` if ``linear``), ``target`` and ``length``.
+
+    Args:
+        parts: The pictures, in parts.
+        labels: Labels of all pictures.
+        linear: Whether to store normalised values instead of tokens.
+        advance: Called with the number of pictures, for the progress bar.
+    """
     start = 0
     for pictures in parts:
         rows = to_tokens(pictures)
         content = to_values(rows) if linear else rows
-        own = labels[start : start + len(rows)]
-        yield Examples(content.ravel(), np.full(len(rows), rows.shape[1], dtype=np.int64), own).table(fixed=True)
+        targets = labels[start : start + len(rows)]
+        yield Examples(content.ravel(), np.full(len(rows), rows.shape[1], dtype=np.int64), targets).table(fixed=True)
         advance(len(rows))
         start += len(rows)
 
 
 def rows_of(dataset: datasets.Dataset) -> NDArray[Any]:
-    """The input of a split of equally long rows, (R, N): tokens uint8 or values float32."""
+    """Return the input of a split of equal lengths, (R, N): tokens uint8 or values float32."""
     column = ListColumn(dataset, "tokens" if "tokens" in dataset.column_names else "values")
     width = int(column.lengths.max(initial=0))
     return column.padded(np.arange(len(column)), width, column.values[0].dtype, 0)

@@ -1,4 +1,4 @@
-"""Tables of coded pictures, as on the Hugging Face Hub."""
+"""Read parquet files of encoded pictures, as on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _CODED_COLUMNS = ("img", "image", "jpeg")
 
 
 def coded_column(path: Path) -> str | None:
-    """The column of a parquet file that holds coded pictures, or None where it or the labels are missing.
+    """Return the name of the column with encoded pictures, or None if it or the column of labels is missing.
 
-    Raises ``UserError`` where the file cannot be read.
+    Raises ``UserError`` if the file cannot be read.
     """
     with _opened(path) as table:
         names = table.schema_arrow.names
@@ -28,9 +28,10 @@ def coded_column(path: Path) -> str | None:
 
 
 def read_table(path: Path, test: bool) -> Iterator[Part]:
-    """All pictures of a parquet file: PNG or JPEG as bytes, or as the ``bytes`` of a struct, and ``label``.
+    """Yield all pictures of a parquet file: PNG or JPEG as bytes, or as the ``bytes`` of a struct, and ``label``.
 
-    Raises ``UserError`` naming file and row where one is damaged, of another size, or has no such label.
+    Raises ``UserError`` if a picture is damaged or of another size, or a label is not a class. The message names file
+    and row.
     """
     import pyarrow
 
@@ -76,14 +77,14 @@ def _unreadable(path: Path, error: BaseException) -> UserError:
 
 
 def _decoded(code: bytes | None, where: str) -> tuple[NDArray[np.uint8], bool]:
-    """Colours (32, 32, 3) of a PNG or JPEG, and whether it is a JPEG."""
+    """Return the colours (32, 32, 3) of a PNG or JPEG, and whether it is a JPEG."""
     from PIL import Image
 
     try:
         with Image.open(io.BytesIO(code or b""), formats=("PNG", "JPEG")) as picture:
             if picture.size == (SIDE, SIDE):
                 return np.asarray(picture.convert("RGB")), picture.format == "JPEG"
-            fault = "is not 32 x 32 pixels large"
+            fault = "does not have 32 x 32 pixels"
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
-        fault = "is no PNG or JPEG, or a damaged one"
+        fault = "is not a valid PNG or JPEG"
     raise UserError(f"task.source: the picture in {where} {fault}")

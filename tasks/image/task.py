@@ -1,4 +1,4 @@
-"""Image: tell what a grey picture of 32 x 32 pixels shows, read one pixel after the other."""
+"""Image: classify grey pictures of 32 x 32 pixels, read as a sequence of pixels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lra_bench.contracts import DataCache, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
 
-from ..options import SPLITS, at_least, pixels_as, rows_asked_for
+from ..options import SPLITS, at_least, checked_rows, pixel_input
 
 if TYPE_CHECKING:
     import datasets
@@ -30,21 +30,36 @@ LENGTH = 1024
 
 
 class Image(Task):
-    """CIFAR-10 in grey as 1,024 tokens, line by line, each one of 256 intensities; ten classes.
+    """CIFAR-10 pictures in grey, read pixel by pixel: ten classes.
 
-    Krizhevsky 2009, "Learning Multiple Layers of Features from Tiny Images"; as in Tay et al. 2021, arXiv 2011.04006.
-    ``source``: None or ``official`` (the folders cifar-10-batches-py, cifar10 or cifar10_jpeg_lossy of $LRA_BENCH_DATA,
-    else the Hugging Face Hub), or the path of the authors' archive, of its folder, or of a folder with train.parquet
-    and test.parquet. Pictures are sorted, so that all sources give the same rows. ``input`` is ``tokens``, or
-    ``linear`` for intensities as numbers (mean 0, deviation 1), which is another and easier task. ``rows`` takes fewer
-    of a split, always the same ones. ``allow_partial`` admits pictures that are fewer, JPEG, or otherwise not those of
-    the official files.
+    An example has 1,024 tokens, the intensities (0 black to 255 white) of 32 x 32 pixels line by line, such as
+    ``62 61 60 ... 98 97``, and the class of the picture, 0 (airplane) to 9 (truck).
 
-    Other lengths of a split, made of its first ``extrapolation_rows``: ``canvas`` puts the picture at a random height
-    of a taller canvas, the other lines being noise with the intensities of train, so that the pixel below is 32 tokens
-    away as ever; ``resolution`` makes it of another square size, averaged by area or bilinear, so that it is not.
-    Deviates from Long Range Arena: validation is drawn, a tenth of each class, instead of being the last tenth of
-    train; black pixels are not masked as if they were padding.
+    Other lengths of a split are made from its first ``extrapolation_rows`` pictures. ``canvas`` places each picture at
+    a random height on a taller canvas whose other lines are noise with the intensities of train; the pixel below is
+    still 32 tokens away. ``resolution`` resizes the pictures to another square, averaged by area or bilinear, which
+    changes this distance.
+
+    Floors (baselines without a model): ``majority``; ``bag_of_pixels``, softmax regression on the histogram of
+    intensities; ``linear_pixels``, softmax regression on the pixels.
+
+    Source: Krizhevsky 2009, "Learning Multiple Layers of Features from Tiny Images"; as in Tay et al. 2021, arXiv
+    2011.04006. Deviates from Long Range Arena: validation is a random tenth of each class instead of the last tenth of
+    train; black pixels are not masked as padding.
+
+    Args:
+        source: None or ``official`` (the folders cifar-10-batches-py, cifar10 or cifar10_jpeg_lossy of $LRA_BENCH_DATA,
+            otherwise the Hugging Face Hub), or the path of the authors' archive, of its folder, or of a folder with
+            train.parquet and test.parquet. Pictures are sorted, so that all sources give the same examples.
+        input: ``tokens``, or ``linear`` for intensities as numbers (mean 0, standard deviation 1), a different and
+            easier task.
+        rows: Number of examples by split, to use fewer than there are; always the same ones.
+        extrapolation_rows: Number of examples of each split at other lengths.
+        allow_partial: Whether to accept fewer pictures, JPEG copies, or pictures that differ from the official files.
+        seed: Seed of the validation split and of canvases.
+
+    Raises:
+        UserError: If an option is out of range.
     """
 
     source_folders = ("cifar-10-batches-py", "cifar10", "cifar10_jpeg_lossy")
@@ -61,7 +76,7 @@ class Image(Task):
         allow_partial: bool = False,
         seed: int = 0,
     ) -> None:
-        self.source, self.input, self.rows = source, input, rows_asked_for(rows)
+        self.source, self.input, self.rows = source, input, checked_rows(rows)
         self.extrapolation_rows, self.allow_partial, self.seed = extrapolation_rows, allow_partial, seed
         at_least(1, extrapolation_rows=extrapolation_rows)
         at_least(0, seed=seed)
@@ -70,7 +85,7 @@ class Image(Task):
             version="1",
             kind="classification",
             direction="either",
-            **pixels_as(input),
+            **pixel_input(input),
             classes=10,
             train_length=LENGTH,
             grid=(32, 32),
@@ -83,13 +98,13 @@ class Image(Task):
         self._noise: NDArray[np.uint8] | None = None
 
     def fingerprint(self) -> str:
-        """A digest of the pictures and of what is made of them; pictures still to be fetched are the official ones."""
+        """Return a digest of the pictures and the options; without pictures, the official ones are assumed."""
         rows = sorted(self.rows.items())
-        identity = self._identity or self._identity_at_hand()
+        identity = self._identity or self._available_identity()
         return settings_digest(READER_VERSION, identity, self.input, rows, self.extrapolation_rows, self.seed)
 
     def prepare(self, cache: DataCache) -> None:
-        """Find or fetch the pictures, read them into the cache once, and part the splits."""
+        """Find or download the pictures, read them into the cache once, and split them."""
         from lra_bench.data.splits import require_whole
 
         from .files import OFFICIAL_PICTURES, REMOTES, lacking, read_pictures
@@ -107,12 +122,14 @@ class Image(Task):
         self._cache, self._identity, self._place, self._lacks = cache, identity, str(files.root), lacks
         self._splits.clear()
         self._noise = None
-        for name, places in self._parted(pictures).items():
+        for name, places in self._split_indices(pictures).items():
             self._splits[name, LENGTH, self.variants[0]] = self._as_input(name, pictures.select(places))
 
     def split(self, name: str, length: int | None = None, variant: str | None = None) -> datasets.Dataset:
-        """Columns ``tokens`` (lists of uint8) or ``values`` (of float32), ``target`` and ``length``; made now if
-        ``length`` is a new one.
+        """Return a split with the columns ``tokens`` (uint8) or ``values`` (float32), ``target`` and ``length``.
+
+        A split of another length is created if it is not in the cache. Raises ``UserError`` if the length is
+        impossible, ``ValueError`` if there is no such split or variant.
         """
         if name not in SPLITS:
             raise ValueError(f"image has no split {name}")
@@ -120,20 +137,22 @@ class Image(Task):
         length, variant = self._resolved(length, variant)
         key = name, length, variant
         if key not in self._splits:
-            self._splits[key] = self._lengthened(name, length, variant)
+            self._splits[key] = self._at_length(name, length, variant)
         return self._splits[key]
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """None, or why no picture has so many pixels."""
+        """Return None, or why no picture of the variant has ``length`` pixels."""
         from .lengths import size_of
 
         size = size_of(*self._resolved(length, variant))
         return size if isinstance(size, str) else None
 
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
-        """Accuracy of the commonest label of train (``majority``), and of softmax regression on the histogram of
-        intensities (``bag_of_pixels``) and on the pixels (``linear_pixels``, averaged down to 32 x 32 where there are
-        more), fitted on all training pictures made in the same way.
+        """Return the accuracies of ``majority``, ``bag_of_pixels`` and ``linear_pixels``.
+
+        The most frequent label of train; softmax regression on the histogram of intensities; and softmax regression on
+        the pixels, averaged down to 32 x 32 if there are more. They are fitted on all training pictures of the same
+        variant and length.
         """
         length, variant = self._resolved(length, variant)
 
@@ -142,7 +161,7 @@ class Image(Task):
 
             from .floors import shortcut_accuracies
 
-            # Pictures are made for both splits, then two rules are fitted on those of train.
+            # Pictures of both splits are created, then two rules are fitted on those of train.
             total = 3 * len(self.split("train")) + len(self.split(split, length, variant))
             where = "" if length == LENGTH else f" at length {length:,}, {variant}"
             with bar(total, f"floors of image{where}") as advance:
@@ -153,19 +172,19 @@ class Image(Task):
         return self._prepared().note("image-floors", key, make)
 
     def check(self, split: str) -> None:
-        """Raise ``UserError`` where intensities or labels are off, or more pictures than a few occur twice."""
+        """Raise ``UserError`` if intensities or class frequencies are wrong, or too many pictures are duplicates."""
         from .checks import check_pictures
 
         others = {name: self.split(name) for name in SPLITS if name != split}
         check_pictures(self.split(split), f"image {split}", LENGTH, others)
 
     def provenance(self) -> Provenance:
-        """Source, terms and, for each split, the sha256 of lengths, input and targets."""
+        """Return source, licence, citation and, for each split, the sha256 of lengths, input and targets."""
         from lra_bench.data.examples import content_sha256
 
         self._prepared()
         splits = {name: self.split(name) for name in SPLITS}
-        taken = [
+        subsets = [
             f"only {len(splits[name]):,} {name} rows" for name in SPLITS if len(splits[name]) == self.rows.get(name)
         ]
         return Provenance(
@@ -176,7 +195,7 @@ class Image(Task):
                 "Tay et al. 2021, Long Range Arena: A Benchmark for Efficient Transformers, arXiv 2011.04006"
             ),
             checksums={name: content_sha256(split) for name, split in splits.items()},
-            partial=", ".join(filter(None, [self._lacks[0], *taken])),
+            partial=", ".join(filter(None, [self._lacks[0], *subsets])),
             lossy=self._lacks[1],
         )
 
@@ -187,7 +206,7 @@ class Image(Task):
 
         return locate("image", self.source, self.source_folders, find_pictures, remotes, cache, MISSING)
 
-    def _identity_at_hand(self) -> str:
+    def _available_identity(self) -> str:
         from lra_bench.data.cache import Cache
 
         from .files import OFFICIAL
@@ -201,8 +220,8 @@ class Image(Task):
             return OFFICIAL
         return files.identity(cache)
 
-    def _parted(self, pictures: datasets.Dataset) -> dict[str, Integers]:
-        """Places of each split among all pictures."""
+    def _split_indices(self, pictures: datasets.Dataset) -> dict[str, Integers]:
+        """Return the indices of the pictures of each split among all pictures."""
         import numpy as np
 
         from lra_bench.data.columns import numbers
@@ -212,14 +231,14 @@ class Image(Task):
         train = np.flatnonzero(~test)
         if len(train) < VALIDATION_SHARE:
             raise UserError(
-                f"task.source: {self._place} holds {len(train)} training pictures, too few to hold some out"
+                f"task.source: {self._place} contains {len(train)} training pictures, too few to hold out a tenth"
             )
-        stay, held_out = hold_out(targets[train], len(train) // VALIDATION_SHARE, self.seed)
-        places = {"train": train[stay], "validation": train[held_out], "test": np.flatnonzero(test)}
+        kept, held_out = hold_out(targets[train], len(train) // VALIDATION_SHARE, self.seed)
+        places = {"train": train[kept], "validation": train[held_out], "test": np.flatnonzero(test)}
         return {name: rows[: self.rows.get(name)] for name, rows in places.items()}
 
     def _as_input(self, name: str, pictures: datasets.Dataset) -> datasets.Dataset:
-        """The rows of a split in the form that models get."""
+        """Return the examples of a split with the columns of the option ``input``."""
         if self.input == "tokens":
             return pictures.select_columns(["tokens", "target", "length"])
 
@@ -230,13 +249,14 @@ class Image(Task):
         from .rows import rows_of, tables
 
         def make(advance: Advance) -> Iterator[pyarrow.Table]:
-            every = parts(to_pictures(rows_of(pictures)))
-            return tables(every, numbers(pictures, "target"), self.input == "linear", advance)
+            unnormalised = parts(to_pictures(rows_of(pictures)))
+            return tables(unnormalised, numbers(pictures, "target"), self.input == "linear", advance)
 
         key = settings_digest(self.fingerprint(), name)
         return self._prepared().dataset(f"image-{name}", key, make, len(pictures), f"normalising image {name}")
 
-    def _lengthened(self, name: str, length: int, variant: str) -> datasets.Dataset:
+    def _at_length(self, name: str, length: int, variant: str) -> datasets.Dataset:
+        """Return a split at another length from the cache, creating it if it is not there."""
         from .rows import tables
 
         if reason := self.supports_length(length, variant):
@@ -247,13 +267,13 @@ class Image(Task):
             return tables(parts, labels, self.input == "linear", advance)
 
         key = settings_digest(self.fingerprint(), name)
-        description = f"drawing image {name} of length {length:,}, {variant}"
+        description = f"creating image {name} of length {length:,}, {variant}"
         return self._prepared().dataset(f"image-{name}-{variant}-{length}", key, make, len(labels), description)
 
     def _pictures(
         self, name: str, length: int, variant: str, rows: int | None
     ) -> tuple[Iterator[Pictures], NDArray[np.int64]]:
-        """The first ``rows`` pictures of a split, made for a length, some at a time; and their labels."""
+        """Return the first ``rows`` pictures of a split at a length, in parts, and their labels."""
         from lra_bench.data.columns import numbers
 
         from .lengths import lengthened, noise_of, parts

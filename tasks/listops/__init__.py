@@ -1,3 +1,3 @@
-"""The listops task: nested list operations."""
+"""The listops task: evaluation of nested list operations."""
 
 from .task import ListOps as ListOps

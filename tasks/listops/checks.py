@@ -1,4 +1,4 @@
-"""What a prepared ListOps split is held against."""
+"""Checks of a prepared ListOps split."""
 
 from __future__ import annotations
 
@@ -20,17 +20,23 @@ if TYPE_CHECKING:
 def check_examples(
     dataset: datasets.Dataset, where: str, window: tuple[int, int], others: Mapping[str, datasets.Dataset]
 ) -> None:
-    """Raise ``UserError`` at the first row with a wrong label or length, or that occurs twice or in another split.
+    """Raise ``UserError`` if an example has a wrong label or length, or occurs twice in this or another split.
 
-    ``window`` bounds the lengths, both ends excluded.
+    Args:
+        dataset: The split.
+        where: Name of the split, for messages.
+        window: Lower and upper bound of the lengths, both exclusive.
+        others: The other splits by name.
     """
     lengths, targets = ListColumn(dataset, "tokens").lengths, numbers(dataset, "target")
     values = describe_rows(dataset)[:, LABEL]
     for row in np.flatnonzero(values != targets):
         fault = explain(int(values[row]), int(targets[row]))
-        raise UserError(f"{where}: row {row} is no example: {fault}; remove the data (lra-bench clean --data --yes)")
+        raise UserError(
+            f"{where}: row {row} is not a valid example: {fault}; remove the data (lra-bench clean --data --yes)"
+        )
     for row in np.flatnonzero(lengths != numbers(dataset, "length")):
-        raise UserError(f"{where}: row {row} states a wrong length; remove the data (lra-bench clean --data --yes)")
+        raise UserError(f"{where}: row {row} has a wrong length; remove the data (lra-bench clean --data --yes)")
     low, high = window
     for row in np.flatnonzero((lengths <= low) | (lengths >= high)):
         raise UserError(
@@ -38,7 +44,7 @@ def check_examples(
         )
     digests = digests_of(dataset)
     if repeated := len(dataset) - len(digests):
-        raise UserError(f"{where}: {repeated:,} rows repeat others; remove them from task.source")
+        raise UserError(f"{where}: {repeated:,} rows are duplicates; remove them from task.source")
     for name, other in others.items():
         if shared := len(digests & digests_of(other)):
-            raise UserError(f"{where}: {shared:,} rows occur in {name} too; remove them from task.source")
+            raise UserError(f"{where}: {shared:,} rows are also in {name}; remove them from task.source")

@@ -1,4 +1,4 @@
-"""ListOps in files: the tables of Long Range Arena and of the original ListOps."""
+"""Read ListOps tables of Long Range Arena and of the original ListOps."""
 
 from __future__ import annotations
 
@@ -23,34 +23,51 @@ _ID_OF = {symbol.encode(): number for symbol, number in IDS.items()}
 
 
 def find_files(source: str, folders: tuple[str, ...], cache: DataCache) -> dict[str, Path]:
-    """The file of each split: in the folder ``source``, or in one of ``folders`` below it.
+    """Return the path of the file of each split.
 
-    ``source`` may be ``official``, which stands for $LRA_BENCH_DATA and the cache's folder of raw data. Raises
-    ``UserError`` where a file is missing.
+    Args:
+        source: Folder in which the files are, directly or in one of ``folders``; ``official`` for $LRA_BENCH_DATA and
+            the folder of raw data of the cache.
+        folders: Accepted folder names.
+        cache: The cache.
+
+    Returns:
+        Paths by split.
+
+    Raises:
+        UserError: If a file is missing.
     """
     missing = (
         "basic_train.tsv, basic_val.tsv and basic_test.tsv (plain or gzipped; Long Range Arena released them in "
-        f"{RELEASE}; task.source=generated draws others)"
+        f"{RELEASE}; task.source=generated needs no files)"
     )
     return locate("listops", source, folders, _tables_in, (), cache, missing)
 
 
 def _tables_in(folder: Path) -> dict[str, Path] | None:
-    found = {
+    tables = {
         split: path
         for split, short in FILE_SPLITS.items()
         for pattern in reversed(_PATTERNS)
         if (path := folder / pattern.format(short)).is_file()
     }
-    return found if len(found) == len(FILE_SPLITS) else None
+    return tables if len(tables) == len(FILE_SPLITS) else None
 
 
 def read_examples(path: Path, rows: int, max_length: int, advance: Advance) -> Iterator[Examples]:
-    """The first ``rows`` examples of a table, plain or gzipped, in chunks.
+    """Yield the first ``rows`` examples of a table in chunks.
 
-    Columns are Source and Target under that header, or without a header in either order; parentheses are dropped and
-    the label must be the tree's value. Raises ``UserError`` naming file and line where a line is broken or a row is
-    longer than ``max_length`` tokens.
+    The columns are Source and Target, with a header or, without one, in any order. Parentheses are removed. The label
+    must be the value of the tree.
+
+    Args:
+        path: A plain or gzipped table.
+        rows: Largest number of examples.
+        max_length: Largest number of tokens of an example.
+        advance: Called with the number of examples read, for the progress bar.
+
+    Raises:
+        UserError: If a line is invalid or an example is too long. The message names file and line.
     """
     tokens: list[bytes] = []
     targets: list[int] = []
@@ -59,7 +76,7 @@ def read_examples(path: Path, rows: int, max_length: int, advance: Advance) -> I
     for number, line in _lines(path):
         fields = line.rstrip(b"\r\n").split(b"\t")
         if len(fields) != 2:
-            raise _broken(path, number, f"has {len(fields) - 1} tabs instead of 1")
+            raise _line_error(path, number, f"has {len(fields) - 1} tabs instead of 1")
         if number == 1:
             if fields == [b"Source", b"Target"]:
                 continue
@@ -69,7 +86,7 @@ def read_examples(path: Path, rows: int, max_length: int, advance: Advance) -> I
         source, target = reversed(fields) if target_first else fields
         tokens.append(_tokens(source, path, number, max_length))
         if not _is_digit(target):
-            raise _broken(path, number, f"has the label {_shown(target)} instead of a digit")
+            raise _line_error(path, number, f"has the label {_quote(target)} instead of a digit")
         targets.append(int(target))
         read += 1
         if len(tokens) == _LINES_PER_CHUNK or read == rows:
@@ -79,7 +96,7 @@ def read_examples(path: Path, rows: int, max_length: int, advance: Advance) -> I
         if read == rows:
             return
     if not read:
-        raise UserError(f"task.source: {path} holds no examples")
+        raise UserError(f"task.source: {path} contains no examples")
     if tokens:
         yield _checked(tokens, targets, path, number)
         advance(len(tokens))
@@ -95,14 +112,14 @@ def _tokens(source: bytes, path: Path, number: int, max_length: int) -> bytes:
     try:
         tokens = bytes([_ID_OF[symbol] for symbol in symbols])
     except KeyError as error:
-        raise _broken(path, number, f"has the unknown symbol {_shown(error.args[0])}") from None
+        raise _line_error(path, number, f"has the unknown symbol {_quote(error.args[0])}") from None
     if len(tokens) > max_length:
-        raise _broken(path, number, f"has {len(tokens):,} tokens, more than task.max_length={max_length}")
+        raise _line_error(path, number, f"has {len(tokens):,} tokens, more than task.max_length={max_length}")
     return tokens
 
 
 def _checked(tokens: list[bytes], targets: list[int], path: Path, last_line: int) -> Examples:
-    """The lines up to ``last_line`` as examples, every label held against its tree."""
+    """Return the lines up to ``last_line`` as examples. Raises ``UserError`` if a label is not the value of a tree."""
     lengths = np.array([len(row) for row in tokens], dtype=np.int64)
     examples = Examples(np.frombuffer(b"".join(tokens), dtype=np.uint8), lengths, np.array(targets, dtype=np.int64))
     values = describe(examples.values, examples.starts, examples.lengths)[:, LABEL]
@@ -110,7 +127,7 @@ def _checked(tokens: list[bytes], targets: list[int], path: Path, last_line: int
     if len(wrong):
         row = int(wrong[0])
         fault = explain(int(values[row]), targets[row])
-        raise _broken(path, last_line - len(tokens) + 1 + row, f"is no example: {fault}")
+        raise _line_error(path, last_line - len(tokens) + 1 + row, f"is not a valid example: {fault}")
     return examples
 
 
@@ -118,10 +135,10 @@ def _is_digit(field: bytes) -> bool:
     return len(field) == 1 and field.isdigit()
 
 
-def _shown(field: bytes) -> str:
+def _quote(field: bytes) -> str:
     text = field.decode(errors="replace")
     return repr(text if len(text) <= 20 else text[:20] + "…")
 
 
-def _broken(path: Path, number: int, what: str) -> UserError:
+def _line_error(path: Path, number: int, what: str) -> UserError:
     return UserError(f"task.source: line {number} of {path} {what}")

@@ -1,4 +1,4 @@
-"""Random ListOps examples as a stream: reproducible, distinct, and of equal difficulty where that is asked."""
+"""Streams of random ListOps examples: reproducible, distinct and, for other lengths, of equal difficulty."""
 
 from __future__ import annotations
 
@@ -20,25 +20,28 @@ from .lengths import Trees
 from .trees import LABEL, LONE_DIGIT, ROOT, describe, draw
 
 ROWS_PER_CHUNK = 256
-DRAWS_PER_ROW = 200  # after so many draws per row asked for, a rare kind of tree is given up
+DRAWS_PER_ROW = 200  # trees sampled per requested example before the search for rare kinds of trees ends
 
 
 def draw_chunk(
     trees: Trees, seed: int, stream: int, chunk: int, rows: int = ROWS_PER_CHUNK
 ) -> tuple[Examples, NDArray[np.int64]]:
-    """One chunk of a stream and the root operator of each row (R,): a pure function of its arguments."""
+    """Return one chunk of a stream and the root operator of each example (R,): a pure function of the arguments."""
     low, high = trees.window
     key = np.random.SeedSequence([seed, stream, chunk]).generate_state(1, np.uint64)[0]
     threshold = np.uint64(round(trees.operator_probability * 2**32))
     values = np.empty(rows * high, dtype=np.uint8)
     lengths = np.empty(rows, dtype=np.int64)
     written = draw(key, low, high, trees.max_depth, trees.max_arguments, threshold, values, lengths)
-    about = describe(values, np.cumsum(lengths) - lengths, lengths)
-    return Examples(values[:written].copy(), lengths, about[:, LABEL].copy()), about[:, ROOT]
+    table = describe(values, np.cumsum(lengths) - lengths, lengths)
+    return Examples(values[:written].copy(), lengths, table[:, LABEL].copy()), table[:, ROOT]
 
 
 def chunks(trees: Trees, seed: int, stream: int) -> Generator[tuple[Examples, NDArray[np.int64]], None, None]:
-    """All chunks of a stream in order, made ahead by one thread per processor; the content knows no threads."""
+    """Yield all chunks of a stream in order, generated ahead by one thread per CPU.
+
+    The content does not depend on the number of threads.
+    """
     workers = os.cpu_count() or 1
     ahead: deque[Future[tuple[Examples, NDArray[np.int64]]]] = deque()
     pool = ThreadPoolExecutor(workers)
@@ -52,13 +55,24 @@ def chunks(trees: Trees, seed: int, stream: int) -> Generator[tuple[Examples, ND
 
 
 def distinct(trees: Trees, seed: int, start: int, stop: int, advance: Advance) -> list[Examples]:
-    """Examples ``start`` to ``stop`` of the stream of all different trees.
+    """Return examples ``start`` to ``stop`` (exclusive) of a stream, counted without duplicates.
 
-    Raises ``UserError`` where the window holds too few different trees.
+    Args:
+        trees: Distribution of the trees.
+        seed: Seed of the stream.
+        start: Index of the first example among the distinct examples.
+        stop: Index after the last example.
+        advance: Called with the number of examples found, for the progress bar.
+
+    Returns:
+        The examples, in parts.
+
+    Raises:
+        UserError: If there are too few different trees with lengths in the window.
     """
     seen: set[bytes] = set()
     kept: list[Examples] = []
-    fresh_of_last: deque[int] = deque(maxlen=64)
+    recent_totals: deque[int] = deque(maxlen=64)
     with closing(chunks(trees, seed, stream=0)) as drawn:
         for examples, _ in drawn:
             fresh = []
@@ -72,11 +86,11 @@ def distinct(trees: Trees, seed: int, start: int, stop: int, advance: Advance) -
             advance(len(fresh))
             if len(seen) == stop:
                 break
-            fresh_of_last.append(len(seen))
-            if len(fresh_of_last) == 64 and fresh_of_last[-1] - fresh_of_last[0] < ROWS_PER_CHUNK // 2:
+            recent_totals.append(len(seen))
+            if len(recent_totals) == 64 and recent_totals[-1] - recent_totals[0] < ROWS_PER_CHUNK // 2:
                 raise UserError(
-                    f"task.window={list(trees.window)}: holds hardly more than {len(seen):,} different trees and "
-                    f"{stop:,} are needed; widen task.window or lower task.rows"
+                    f"task.window={list(trees.window)}: only {len(seen):,} different trees were found, {stop:,} are "
+                    "needed; widen task.window or lower task.rows"
                 )
     return kept
 
@@ -84,12 +98,25 @@ def distinct(trees: Trees, seed: int, start: int, stop: int, advance: Advance) -
 def matched(
     trees: Trees, seed: int, stream: int, rows: int, wanted: NDArray[np.float64], avoid: Set[bytes], advance: Advance
 ) -> list[Examples]:
-    """About ``rows`` distinct examples whose root operators and labels are distributed as ``wanted`` (5, 10).
+    """Return about ``rows`` distinct examples with a given joint distribution of root operator and label.
 
-    Each of the pairs gets its rounded share, and trees are drawn until all are found: rejection, so that within a pair
-    trees are as random as ever. A pair that does not turn up in ``DRAWS_PER_ROW`` draws per row stays short.
+    Trees are generated until each pair of root operator and label occurs in the required number (rejection sampling, so
+    that the distribution of trees given the pair is unchanged). If too few trees of a pair are found among
+    ``DRAWS_PER_ROW`` trees per example, the result is smaller than ``rows``.
+
+    Args:
+        trees: Distribution of the trees.
+        seed: Seed of the stream.
+        stream: Number of the stream.
+        rows: Number of examples.
+        wanted: Joint distribution of root operator and label, (5, 10).
+        avoid: Digests of examples that must not occur.
+        advance: Called with the number of examples found, for the progress bar.
+
+    Returns:
+        The examples in random order, in one part.
     """
-    missing = _shares(wanted[:LONE_DIGIT], rows)
+    missing = _apportion(wanted[:LONE_DIGIT], rows)
     seen: set[bytes] = set()
     kept: list[Examples] = []
     with closing(chunks(trees, seed, stream)) as drawn:
@@ -108,16 +135,16 @@ def matched(
                 fresh.append(row)
             kept.append(examples.select(np.array(fresh, dtype=np.int64)))
             advance(len(fresh))
-    # Rare pairs are found last; shuffled, any part of the rows is a fair sample of them.
+    # Rare pairs are found last. After shuffling, every part of the examples is a random sample of them.
     joined = join(kept)
     order = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, stream]))).permutation(len(joined))
     return [joined.select(order)]
 
 
-def _shares(wanted: NDArray[np.float64], rows: int) -> NDArray[np.int64]:
-    """Whole numbers that sum to ``rows`` in proportion to ``wanted``, by largest remainder."""
+def _apportion(wanted: NDArray[np.float64], rows: int) -> NDArray[np.int64]:
+    """Return integers proportional to ``wanted`` that sum to ``rows``, by the largest-remainder method."""
     exact = wanted / wanted.sum() * rows
-    shares = np.floor(exact).astype(np.int64)
-    largest = np.argsort(-(exact - shares).ravel(), kind="stable")[: rows - shares.sum()]
-    shares.ravel()[largest] += 1
-    return shares
+    counts = np.floor(exact).astype(np.int64)
+    largest = np.argsort(-(exact - counts).ravel(), kind="stable")[: rows - counts.sum()]
+    counts.ravel()[largest] += 1
+    return counts

@@ -1,4 +1,4 @@
-"""ListOps: evaluate nested operations on digits, written as a sequence of up to 2,000 tokens."""
+"""ListOps: evaluate nested operations on digits, written as sequences of up to 2,000 tokens."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.contracts import DataCache, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest, sha256_of_file
 
-from ..options import at_least, rows_asked_for
+from ..options import at_least, checked_rows
 
 if TYPE_CHECKING:
     import datasets
@@ -24,28 +24,49 @@ if TYPE_CHECKING:
 
 GENERATOR_VERSION = 1
 OFFICIAL_ROWS = {"train": 96_000, "validation": 2_000, "test": 2_000}
-# Splits are cut from one stream of distinct trees in this order, so that the size of train changes no test row.
+# Splits are consecutive parts of one stream of distinct trees, train last: its size does not affect the test split.
 STREAM_ORDER = ("test", "validation", "train")
-# Beyond this many tokens trees of the usual operator probability hardly ever get long enough.
+# Trees with the default operator probability rarely exceed this number of tokens.
 LONG_TOKENS = 4_096
 SMALLEST_ACCEPTANCE = 1e-4
 
 
 class ListOps(Task):
-    """Evaluate trees of MIN, MAX, MED (median) and SM (sum modulo 10) over digits: ten classes.
+    """Evaluate nested MIN, MAX, MED (median) and SM (sum modulo 10) over digits: ten classes.
 
-    Nangia and Bowman 2018, arXiv 1804.06028; as in Tay et al. 2021, arXiv 2011.04006. ``source``: ``generated`` (the
-    default: the original's distribution, from ``seed``, distinct over all splits), ``official`` (basic_train.tsv,
-    basic_val.tsv and basic_test.tsv in the folder listops-1000 or listops of $LRA_BENCH_DATA, or in raw/listops of the
-    cache), or the path of a folder with such files, plain or gzipped. ``rows`` of each split are drawn, or read from
-    the front of its file. Generated lengths lie strictly inside ``window``, counted without parentheses;
-    ``max_length`` is the longest row that a model must take. ``operator_probability`` is that of an argument being an
-    operator rather than a digit, down to ``max_depth``; longer splits that reach past 4,096 tokens use
-    ``long_operator_probability``.
+    An example (much shorter than in the benchmark), with the label 9::
 
-    Another ``length`` scales the window, and rows are drawn until root operator and label are distributed together as
-    in train, so that buckets differ in length and breadth but not in the answers; with files as source too.
-    Deviates from the original: its sets have no seed, and a row of ours occurs once.
+        [MAX 4 4 [MIN 1 9 ] 9 ]
+
+    Each operator, digit and closing bracket is one token; parentheses of the original files are removed.
+
+    Another length scales ``window``. Examples are then selected so that root operator and label have the same joint
+    distribution as in train: examples of other lengths differ in length and breadth, but not in the distribution of the
+    answers. This also applies if the data is read from files.
+
+    Floors (baselines without a model): ``majority``; ``root_operator``, the most frequent label for each root operator;
+    ``root_operator_and_digits``, the most frequent label for the root operator and its value over the digits directly
+    below it.
+
+    Source: Nangia and Bowman 2018, arXiv 1804.06028; as in Tay et al. 2021, arXiv 2011.04006. Deviates from the
+    original: examples are generated from a seed, and no example occurs twice.
+
+    Args:
+        source: ``generated`` (distributed as in the original), ``official`` (basic_train.tsv, basic_val.tsv and
+            basic_test.tsv in the folder listops-1000 or listops of $LRA_BENCH_DATA, or in raw/listops of the cache), or
+            the path of a folder with such files, plain or gzipped.
+        window: Lower and upper bound of the length of generated examples in tokens, both exclusive.
+        max_length: Length of the longest example that a model must support; None for the upper bound of ``window``.
+        max_depth: Largest depth of a tree; that of a single digit is 1.
+        max_arguments: Largest number of arguments of an operator.
+        operator_probability: Probability that an argument is an operator instead of a digit, if the depth allows it.
+        long_operator_probability: The same for splits of other lengths that exceed 4,096 tokens.
+        rows: Number of examples by split, generated or read from the start of the file.
+        extrapolation_rows: Number of examples of each split at other lengths.
+        seed: Seed of the data.
+
+    Raises:
+        UserError: If an option is out of range.
     """
 
     source_folders = ("listops-1000", "listops")
@@ -70,9 +91,9 @@ class ListOps(Task):
         self.max_length = max_length or self.window[1]
         self.max_depth, self.max_arguments = max_depth, max_arguments
         self.operator_probability, self.long_operator_probability = operator_probability, long_operator_probability
-        self.rows = {**OFFICIAL_ROWS, **rows_asked_for(rows)}
+        self.rows = {**OFFICIAL_ROWS, **checked_rows(rows)}
         self.extrapolation_rows, self.seed = extrapolation_rows, seed
-        self._refuse_impossible()
+        self._check_options()
         self.spec = TaskSpec(
             name="listops",
             version="1",
@@ -89,7 +110,7 @@ class ListOps(Task):
         self._tables: dict[tuple[str, int], NDArray[np.int64]] = {}
 
     def fingerprint(self) -> str:
-        """A digest of the generator's settings, or of the source files' content and what is generated beside them."""
+        """Return a digest of the generator's settings and, if there are source files, of their content."""
         source = self.source
         if source != "generated":
             source = json.dumps({split: self._file_digest(path) for split, path in self._files().items()})
@@ -107,7 +128,7 @@ class ListOps(Task):
         )
 
     def prepare(self, cache: DataCache) -> None:
-        """Generate the splits or read the files, unless the cache holds them."""
+        """Generate the splits, or read them from the files, if they are not in the cache."""
         self._cache = cache
         self._splits.clear()
         self._tables.clear()
@@ -117,17 +138,21 @@ class ListOps(Task):
             self._read(cache)
 
     def split(self, name: str, length: int | None = None, variant: str | None = None) -> datasets.Dataset:
-        """Columns ``tokens`` (list of uint8), ``target`` and ``length``; generated now if ``length`` is a new one."""
+        """Return a split with the columns ``tokens`` (list of uint8), ``target`` and ``length``.
+
+        A split of another length is generated if it is not in the cache. Raises ``UserError`` if the length is
+        impossible, ``ValueError`` if there is no such split.
+        """
         length = length or self.max_length
         cache = self._prepared()
         if name not in self.rows:
             raise ValueError(f"listops has no split {name}")
         if (name, length) not in self._splits:
-            self._splits[name, length] = self._lengthened(cache, name, length)
+            self._splits[name, length] = self._at_length(cache, name, length)
         return self._splits[name, length]
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """None, or why random trees do not get that long or that short."""
+        """Return None, or why random trees do not have such lengths."""
         low, high = self._scaled_window(length)
         share = self._trees(length).acceptance()
         if share < SMALLEST_ACCEPTANCE:
@@ -135,16 +160,20 @@ class ListOps(Task):
         return None
 
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
-        """Accuracy of the commonest label of train (``majority``), of the commonest one of each root operator, and of
-        each root operator with the value of the digits directly under it (``root_operator_and_digits``).
+        """Return the accuracies of ``majority``, ``root_operator`` and ``root_operator_and_digits``.
+
+        They predict the most frequent label of train: of all trees, of trees with the same root operator, and of trees
+        with the same root operator and value of the digits directly below it.
         """
         from .floors import shortcut_accuracies
 
         return shortcut_accuracies(self._table("train"), self._table(split, length))
 
     def drift(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
-        """How a split compares with train: rows, mean length, depth and root arity, and the total variation between
-        the joint distributions of root operator and label.
+        """Return statistics of a split and of train.
+
+        Number of examples, mean length, mean depth and mean root arity, and the total variation distance between the
+        joint distributions of root operator and label.
         """
         from .floors import compare
 
@@ -156,8 +185,10 @@ class ListOps(Task):
         }
 
     def check(self, split: str, length: int | None = None) -> None:
-        """Raise ``UserError`` unless every label is its tree's value, lengths are in bounds and no row occurs twice,
-        neither here nor in another split.
+        """Raise ``UserError`` if a split is invalid.
+
+        Every label must be the value of its tree, lengths must be inside the window, and no example may occur twice in
+        this or another split.
         """
         from .checks import check_examples
 
@@ -169,7 +200,7 @@ class ListOps(Task):
         check_examples(dataset, where, window or (0, self.max_length + 1), others)
 
     def provenance(self) -> Provenance:
-        """Source, terms and, for each split, the sha256 of lengths, tokens and targets."""
+        """Return source, licence, citation and, for each split, the sha256 of lengths, tokens and targets."""
         from lra_bench.data.examples import content_sha256
 
         self._prepared()
@@ -183,7 +214,7 @@ class ListOps(Task):
                 f"generated by lra-bench, generator version {GENERATOR_VERSION}", "Apache-2.0", citation, checksums
             )
         present = {name: len(self.split(name)) for name in self.rows}
-        short = [
+        incomplete = [
             f"{present[name]:,} of {full:,} {name} rows" for name, full in OFFICIAL_ROWS.items() if present[name] < full
         ]
         return Provenance(
@@ -191,7 +222,7 @@ class ListOps(Task):
             "Apache-2.0 (Long Range Arena's generator)",
             citation,
             checksums,
-            partial=", ".join(short),
+            partial=", ".join(incomplete),
         )
 
     def _generate(self, cache: DataCache) -> None:
@@ -226,7 +257,8 @@ class ListOps(Task):
                 cache, f"listops-{name}", key, make, self.rows[name], f"reading ListOps {name}"
             )
 
-    def _lengthened(self, cache: DataCache, name: str, length: int) -> datasets.Dataset:
+    def _at_length(self, cache: DataCache, name: str, length: int) -> datasets.Dataset:
+        """Return a split of another length from the cache, generating it if it is not there."""
         from lra_bench.data.examples import digests_of
 
         from .floors import root_and_label
@@ -260,7 +292,7 @@ class ListOps(Task):
         return max(1, round(self.window[0] * scale)), round(self.window[1] * scale)
 
     def _table(self, split: str, length: int | None = None) -> NDArray[np.int64]:
-        """``describe`` of every row of a split."""
+        """Return ``describe`` of every example of a split, (R, 5), computed once."""
         from .trees import describe_rows
 
         place = split, length or self.max_length
@@ -285,7 +317,7 @@ class ListOps(Task):
             raise RuntimeError("listops: prepare(cache) must run first")
         return self._cache
 
-    def _refuse_impossible(self) -> None:
+    def _check_options(self) -> None:
         if self.max_length < self.window[1]:
             raise UserError(f"task.max_length={self.max_length}: is below the window's end {self.window[1]}; raise it")
         for option in ("operator_probability", "long_operator_probability"):
@@ -311,5 +343,5 @@ def _settings(trees: Trees) -> tuple[Any, ...]:
 def _cached(
     cache: DataCache, name: str, key: str, make: Callable[[Advance], Iterator[Examples]], total: int, description: str
 ) -> datasets.Dataset:
-    """The data set ``name``-``key`` with columns tokens, target and length, made of ``make``'s examples if new."""
+    """Return the data set ``name``-``key``, creating it from the examples that ``make`` yields if it is not cached."""
     return cache.dataset(name, key, lambda advance: (part.table() for part in make(advance)), total, description)

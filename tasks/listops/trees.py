@@ -1,7 +1,7 @@
-"""ListOps trees as tokens: compiled drawing, evaluation and description.
+"""ListOps trees as tokens: compiled generation, evaluation and description.
 
-A tree is written as its operator, its arguments and a closing bracket. Ids: 0 is padding, 1 to 10 the digits 0 to 9,
-then ``[MIN [MAX [MED [SM`` and ``]``.
+A tree is written as its operator, its arguments and a closing bracket. Token ids: 0 is padding, 1 to 10 are the digits
+0 to 9, followed by ``[MIN``, ``[MAX``, ``[MED``, ``[SM`` and ``]``.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ OPERATORS = ("MIN", "MAX", "MED", "SM")
 FIRST_OPERATOR = IDS["[MIN"]
 CLOSE = IDS["]"]
 MIN, MAX, MED, SM = range(4)
-LONE_DIGIT = 4  # stands for the root operator of a tree that is a single digit
-NO_DIGIT = 10  # stands for the value of a root without digits among its arguments
+LONE_DIGIT = 4  # root operator of a tree that is a single digit
+NO_DIGIT = 10  # value of the digits of a root that has no digits among its arguments
 
 LABEL, ROOT, ARITY, DIRECT_VALUE, DEPTH = range(5)  # columns of describe()
 FAULTS = {
-    -1: "it goes on after its end",
-    -2: "a bracket is never closed",
+    -1: "it continues after its end",
+    -2: "a bracket is not closed",
     -3: "an operator has no arguments",
-    -4: "it holds an unknown symbol",
-    -5: "a bracket is closed that was never opened",
+    -4: "it contains an unknown symbol",
+    -5: "a bracket is closed that was not opened",
     -6: "it is empty",
 }
 
@@ -46,17 +46,26 @@ _HALF = np.uint64(32)
 def draw(
     key: Any, low: int, high: int, max_depth: int, max_arguments: int, threshold: Any, values: Any, lengths: Any
 ) -> int:
-    """Fill ``lengths`` (R,) with the lengths of trees with ``low < length < high``; return the tokens written.
+    """Generate random trees with ``low < length < high``, and return the number of tokens written.
 
-    ``values`` takes the trees one after another and must have room for R * ``high`` tokens. Below ``max_depth`` an
-    argument is an operator with probability ``threshold`` / 2**32. Trees are drawn from the front, each symbol from
-    64 bits: the upper half decides whether it is an operator, the lower one which symbol and how many arguments.
-    The root is always an operator, since a lone digit is shorter than any window. A tree is given up as soon as
-    its symbols and the arguments it still owes reach ``high``.
+    A tree is generated from left to right. Each symbol uses 64 random bits: the upper 32 decide whether it is an
+    operator, the lower 32 which operator with how many arguments, or which digit. The root is always an operator,
+    because a single digit is shorter than any window. A tree is rejected as soon as its symbols and outstanding
+    arguments reach ``high`` tokens.
+
+    Args:
+        key: Key of the stream.
+        low: Lower bound of the length, exclusive.
+        high: Upper bound of the length, exclusive.
+        max_depth: Largest depth.
+        max_arguments: Largest number of arguments.
+        threshold: Probability that an argument is an operator, if ``max_depth`` allows it, times 2**32.
+        values: Output with room for R * ``high`` tokens; the trees are stored consecutively.
+        lengths: Output, (R,). Length of each tree.
     """
     counter = key
     kinds = np.uint64(len(OPERATORS) * (max_arguments - 1))
-    owed = np.zeros(max_depth, dtype=np.int64)  # arguments still to come, for each open operator
+    outstanding = np.zeros(max_depth, dtype=np.int64)  # outstanding arguments of each open operator
     at = 0
     for row in range(len(lengths)):
         while True:
@@ -64,15 +73,15 @@ def draw(
             kind = ((mix(counter) & _LOW_BITS) * kinds) >> _HALF
             values[at] = FIRST_OPERATOR + (kind & np.uint64(3))
             arguments = 2 + np.int64(kind >> np.uint64(2))
-            end, level, owed[0] = at + 1, 0, arguments
-            committed = 2 + arguments  # the length if all that is owed were digits: it only grows
+            end, level, outstanding[0] = at + 1, 0, arguments
+            committed = 2 + arguments  # length if all outstanding arguments are digits: a lower bound
             while level >= 0:
-                if owed[level] == 0:
+                if outstanding[level] == 0:
                     values[end] = CLOSE
                     end += 1
                     level -= 1
                     continue
-                owed[level] -= 1
+                outstanding[level] -= 1
                 counter += STEP
                 bits = mix(counter)
                 if level + 2 < max_depth and (bits >> _HALF) < threshold:
@@ -82,7 +91,7 @@ def draw(
                     if committed >= high:
                         break
                     level += 1
-                    owed[level] = arguments
+                    outstanding[level] = arguments
                     values[end] = FIRST_OPERATOR + (kind & np.uint64(3))
                 else:
                     values[end] = 1 + (((bits & _LOW_BITS) * np.uint64(10)) >> _HALF)
@@ -96,13 +105,13 @@ def draw(
 
 @compiled
 def _value(operator: int, counts: Any, arguments: int) -> int:
-    """Value of an operator over ``counts`` (10,): how often each digit occurs among its arguments."""
+    """Return the value of an operator from the number of occurrences of each digit among its arguments, (10,)."""
     if operator == SM:
         total = 0
         for digit in range(10):
             total += digit * counts[digit]
         return total % 10
-    # The median of an even number is the mean of the middle two, cut to an integer.
+    # The median of an even number of arguments is the mean of the middle two, truncated to an integer.
     lower, upper = (arguments - 1) // 2, arguments // 2
     if operator == MIN:
         lower = upper = 0
@@ -120,7 +129,7 @@ def _value(operator: int, counts: Any, arguments: int) -> int:
 
 @compiled
 def _describe_row(tokens: Any, operators: Any, arguments: Any, counts: Any, out: Any) -> None:
-    """One row of ``describe``; the three scratch arrays have room for one entry per open operator."""
+    """Compute one row of ``describe``; the three scratch arrays have room for one entry per open operator."""
     out[:] = 0
     if len(tokens) == 0:
         out[LABEL] = -6
@@ -186,10 +195,18 @@ def _describe(values: Any, starts: Any, lengths: Any, out: Any) -> None:
 
 
 def describe(values: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Evaluate trees: (R, 5) with value, root operator, root arity, value of the root's own digits alone, depth.
+    """Evaluate trees.
 
-    The value of a sequence that is no tree is negative, a key of ``FAULTS``. The depth of a digit is 1. A root whose
-    arguments are all operators has ``NO_DIGIT`` for the value of its digits; a lone digit has the root ``LONE_DIGIT``.
+    Args:
+        values: Tokens of all trees.
+        starts: Index in ``values`` of the first token of each tree, (R,).
+        lengths: Length of each tree, (R,).
+
+    Returns:
+        (R, 5): value, root operator, root arity, value of the root over the digits directly below it, depth. The value
+        of a sequence that is not a tree is negative, a key of ``FAULTS``. The depth of a digit is 1. If all arguments
+        of the root are operators, the value of its digits is ``NO_DIGIT``; the root operator of a single digit is
+        ``LONE_DIGIT``.
     """
     out = np.empty((len(starts), 5), dtype=np.int64)
     _describe(values, starts, lengths, out)
@@ -197,7 +214,7 @@ def describe(values: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDAr
 
 
 def describe_rows(dataset: datasets.Dataset) -> NDArray[np.int64]:
-    """``describe`` of every row of a data set, (R, 5)."""
+    """Return ``describe`` of every example of a data set, (R, 5)."""
     column = ListColumn(dataset, "tokens")
     table = np.empty((len(column), 5), dtype=np.int64)
     for rows, values, starts, lengths in column.by_chunk():
@@ -206,5 +223,5 @@ def describe_rows(dataset: datasets.Dataset) -> NDArray[np.int64]:
 
 
 def explain(value: int, label: int) -> str:
-    """Why a row whose tree has ``value`` (negative: is no tree) is no example with ``label``."""
+    """Return why an example with ``label`` is invalid if its tree has ``value`` (negative: it is not a tree)."""
     return FAULTS[value] if value < 0 else f"its label is {label} but its value is {value}"

@@ -1,3 +1,3 @@
-"""The pathfinder task: whether two markers are joined by a path."""
+"""The pathfinder task: classification of whether a path joins two markers."""
 
 from .task import Pathfinder as Pathfinder

@@ -1,8 +1,9 @@
-"""Pathfinder pictures, compiled: two contours, distractors, markers.
+"""Compiled drawing of Pathfinder pictures: two contours, distractors, markers.
 
-The rules are those of drewlinsley/pathfinder (commit ab9c130), which drew Long Range Arena's sets, with all that looks
-like an accident there: positions rounded up, a second contour that may start on the first, a contour's last paddle
-that others may cross, and the rest that ``pathfinder_stamps`` says. Random numbers are drawn in the original's order.
+A contour is a sequence of dashes ("paddles"). The rules are those of drewlinsley/pathfinder (commit ab9c130), which
+generated the data of Long Range Arena, including the apparently unintended ones: positions are rounded up, the second
+contour may start on the first, and the last paddle of a contour may be crossed by others; ``stamps`` documents further
+ones. Random numbers are generated in the order of the original.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from .stamps import AROUND, BACK, COLLISION, HEAD, LINE, MASK, ONWARD, SOLID, SP
 SEED_TRIES = 3
 PADDLE_TRIES = 3
 DISTRACTOR_TRIES = 5
-LEAST_WEIGHT = 1e-4  # of all candidates together, below which there is no way on
-LEAST_ROOM = 0.01  # of all pixels, below which no distractor is tried
+LEAST_WEIGHT = 1e-4  # smallest total weight of the candidates with which a contour can be continued
+LEAST_ROOM = 0.01  # smallest share of unoccupied pixels with which a distractor is attempted
 
-# What is told about a picture. Origin and terminal are the marked ends; first and second are the starts of contours.
+# Metadata of a picture. Origin and terminal are the marked ends; first and second are the starts of the contours.
 COLUMNS = (
     *("label", "margin", "attempts", "distractors", "origin_y", "origin_x", "terminal_y", "terminal_x"),
     *("first_y", "first_x", "second_y", "second_x"),
@@ -34,10 +35,18 @@ FIRST_Y, FIRST_X, SECOND_Y, SECOND_X = range(8, 12)
 
 @compiled
 def draw(t: Any, number: int, numbers: int, key: Any, first: int, pictures: Any, about: Any) -> None:
-    """Fill those rows of ``pictures`` (n, R, R) uint8 and ``about`` (n, 12) that get margin ``number`` of ``numbers``.
+    """Draw those pictures of a part of a stream whose randomly chosen margin is ``number``.
 
-    ``t`` are the ``Tables`` of this margin. The rows are pictures ``first``, ``first`` + 1, ...; each depends on its
-    number and ``key`` alone.
+    A picture is a function of its number in the stream and ``key`` only.
+
+    Args:
+        t: ``Tables`` of this margin.
+        number: Index of the margin.
+        numbers: Number of margins.
+        key: Key of the stream.
+        first: Number of the first picture.
+        pictures: Output, (n, R, R) uint8.
+        about: Output, (n, 12). Metadata with the columns ``COLUMNS``.
     """
     counter = np.empty(1, dtype=np.uint64)
     for row in range(len(pictures)):
@@ -50,6 +59,7 @@ def draw(t: Any, number: int, numbers: int, key: Any, first: int, pictures: Any,
 
 @compiled
 def _draw_one(t: Any, counter: Any, label: int, picture: Any, about: Any) -> None:
+    """Draw one picture (R, R) and its metadata (12,), in place."""
     size = t.resolution
     mask = np.empty((size, size), dtype=np.uint8)
     spread = np.empty((size, size), dtype=np.uint8)
@@ -82,10 +92,14 @@ def _draw_one(t: Any, counter: Any, label: int, picture: Any, about: Any) -> Non
 
 @compiled
 def _draw_contours(t: Any, counter: Any, contours: Any, mask: Any, spread: Any) -> bool:
-    """One attempt at both contours, which grow in turn; paddles are (direction, y, x) of the stamp's start.
+    """Attempt to place both contours, alternating paddles, and return whether this succeeded.
 
-    ``mask`` ends as the room that they take, without the first one's last paddle; ``spread`` is the mask widened by
-    the margin.
+    Args:
+        t: The tables.
+        counter: State of the random generator, (1,) uint64.
+        contours: Output, (2, paddles, 3). Direction, y and x of the start of each paddle.
+        mask: Output, (R, R). Occupied area, without the last paddle of the first contour.
+        spread: Output, (R, R). Occupied area dilated by the margin.
     """
     pivots = np.empty((2, 2), dtype=np.int64)
     if not _start_first(t, counter, contours[0, 0], pivots[0]):
@@ -104,7 +118,10 @@ def _draw_contours(t: Any, counter: Any, contours: Any, mask: Any, spread: Any) 
 
 @compiled
 def _start_first(t: Any, counter: Any, paddle: Any, pivot: Any) -> bool:
-    """Somewhere in the middle: the free cells depend on the direction alone."""
+    """Start the first contour at a random central cell, and return whether this succeeded.
+
+    The free cells depend only on the direction. ``paddle`` (3,) and ``pivot`` (2,) are outputs.
+    """
     for _ in range(SEED_TRIES):
         direction = below(counter, 360)
         count = t.start_counts[direction]
@@ -119,7 +136,10 @@ def _start_first(t: Any, counter: Any, paddle: Any, pivot: Any) -> bool:
 
 @compiled
 def _start_second(t: Any, counter: Any, first: Any, paddle: Any, pivot: Any) -> bool:
-    """Around the first one's start, whatever lies there."""
+    """Start the second contour on a circle around the start of the first, occupied or not; return whether it succeeded.
+
+    ``paddle`` (3,) and ``pivot`` (2,) are outputs.
+    """
     for _ in range(SEED_TRIES):
         paddle[0] = below(counter, 360)
         angle = below(counter, 360)
@@ -132,7 +152,10 @@ def _start_second(t: Any, counter: Any, first: Any, paddle: Any, pivot: Any) -> 
 
 @compiled
 def place(t: Any, paddle: Any, pivot: Any) -> bool:
-    """Find the pivot of a contour that starts with ``paddle``; false where head or pivot are outside the picture."""
+    """Compute the pivot (2,) of a contour that starts with ``paddle``, in place.
+
+    Returns whether head and pivot are in the picture.
+    """
     direction = paddle[0]
     head_y = np.int64(np.ceil(paddle[1] + t.moves[HEAD, direction, 0]))
     head_x = np.int64(np.ceil(paddle[2] + t.moves[HEAD, direction, 1]))
@@ -148,28 +171,31 @@ def _inside(t: Any, y: Any, x: Any) -> bool:
 
 @compiled
 def _extend(t: Any, counter: Any, contour: Any, count: int, pivot: Any, mask: Any, spread: Any) -> bool:
-    """Give a contour of ``count`` paddles one more, and only then take the room of the one before."""
+    """Add a paddle to a contour of ``count`` paddles, then occupy the area of the paddle before it.
+
+    Returns whether a paddle was added. ``contour``, ``pivot``, ``mask`` and ``spread`` are changed in place.
+    """
     last = contour[count - 1]
     direction = last[0]
     y = np.int64(np.ceil(pivot[0] + t.moves[ONWARD, direction, 0]))
     x = np.int64(np.ceil(pivot[1] + t.moves[ONWARD, direction, 1]))
-    # Taken out of the tuple once: each access inside the loop would count a reference.
+    # Read from the tuple once, because each access inside the loop would change a reference count.
     candidates, followers, weights = t.candidates, t.followers[direction], t.weights[direction]
     openness, size = t.openness, t.resolution
     number = t.follower_counts[direction]
-    reached = np.empty(number, dtype=np.float64)
+    cumulative = np.empty(number, dtype=np.float64)
     total = 0.0
     for follower in range(number):
         head_y, head_x = y + candidates[followers[follower], 0], x + candidates[followers[follower], 1]
         if 0 <= head_y < size and 0 <= head_x < size:
             total += weights[follower] * openness[spread[head_y, head_x]]
-        reached[follower] = total
+        cumulative[follower] = total
     if total < LEAST_WEIGHT:
         return False
     for _ in range(PADDLE_TRIES):
-        wanted = uniform(counter) * total
+        threshold = uniform(counter) * total
         follower = 0
-        while reached[follower] <= wanted and follower < number - 1:
+        while cumulative[follower] <= threshold and follower < number - 1:
             follower += 1
         chosen = followers[follower]
         paddle = contour[count]
@@ -184,24 +210,25 @@ def _extend(t: Any, counter: Any, contour: Any, count: int, pivot: Any, mask: An
 
 @compiled
 def _collides(stamps: Any, boxes: Any, paddle: Any, mask: Any) -> Any:
+    """Return whether the mask of a paddle overlaps the occupied area."""
     stamp, half = stamps[MASK, paddle[0]], stamps.shape[2] // 2
     top, bottom, left, right = _clipped(boxes[SOLID, paddle[0]], paddle, half, len(mask))
     down, aside = half - paddle[1], half - paddle[2]
     highest = np.int64(0)
-    taken = mask[top:bottom, left:right]
-    wanted = stamp[top + down : bottom + down, left + aside : right + aside]
-    for y in range(taken.shape[0]):
-        for x in range(taken.shape[1]):
-            highest = max(highest, np.int64(taken[y, x]) + np.int64(wanted[y, x]))
+    occupied = mask[top:bottom, left:right]
+    required = stamp[top + down : bottom + down, left + aside : right + aside]
+    for y in range(occupied.shape[0]):
+        for x in range(occupied.shape[1]):
+            highest = max(highest, np.int64(occupied[y, x]) + np.int64(required[y, x]))
     return highest >= COLLISION
 
 
 @compiled
 def _take(t: Any, paddle: Any, mask: Any, spread: Any) -> None:
-    """Let a paddle take its room.
+    """Mark the area of a paddle as occupied, in place.
 
-    Widening the part inside the picture or cutting off the widened whole is the same: what differs lies within the
-    margin of the border, where ``spread`` is full anyway.
+    Dilating the part inside the picture and cropping the dilated mask give the same result, because they differ only
+    within the margin of the border, where ``spread`` is already occupied.
     """
     _paste(t.stamps, t.boxes, MASK, paddle, mask)
     _paste(t.stamps, t.boxes, SPREAD, paddle, spread)
@@ -209,9 +236,9 @@ def _take(t: Any, paddle: Any, mask: Any, spread: Any) -> None:
 
 @compiled
 def _paste(stamps: Any, boxes: Any, kind: int, paddle: Any, picture: Any) -> None:
-    """The higher of a picture and a stamp of ``paddle``, in place.
+    """Set a picture to the maximum of itself and a stamp of ``paddle``, in place.
 
-    Cut out first, since a loop from 0 is one that the compiler turns into vector instructions.
+    Both are sliced first, because the compiler vectorises loops that start at 0.
     """
     stamp, half = stamps[kind, paddle[0]], stamps.shape[2] // 2
     top, bottom, left, right = _clipped(boxes[kind, paddle[0]], paddle, half, len(picture))
@@ -225,14 +252,14 @@ def _paste(stamps: Any, boxes: Any, kind: int, paddle: Any, picture: Any) -> Non
 
 @compiled
 def _clipped(box: Any, paddle: Any, half: int, size: int) -> tuple[int, int, int, int]:
-    """The rows and columns of a picture that a box of the stamp covers."""
+    """Return first row, end row, first column and end column of the part of a picture that a box of a stamp covers."""
     top, left = paddle[1] - half, paddle[2] - half
     return max(top + box[0], 0), min(top + box[1], size), max(left + box[2], 0), min(left + box[3], size)
 
 
 @compiled
 def _clear(mask: Any, border: int) -> None:
-    """Nothing but the border."""
+    """Reset a mask to an occupied border, in place."""
     size = len(mask)
     mask[:] = 0
     mask[:border] = 255
@@ -243,7 +270,10 @@ def _clear(mask: Any, border: int) -> None:
 
 @compiled
 def _draw_distractors(t: Any, counter: Any, lines: Any, mask: Any, spread: Any) -> int:
-    """Short contours where there is room; returns how many found some. A failed attempt leaves no trace."""
+    """Draw distractors (short contours) in the unoccupied area, in place; return their number.
+
+    Masks are restored after a failed attempt.
+    """
     size = t.resolution
     bits = np.empty((size, (size + 63) // 64), dtype=np.uint64)
     free = np.empty_like(bits)
@@ -271,7 +301,7 @@ def _draw_distractors(t: Any, counter: Any, lines: Any, mask: Any, spread: Any) 
 
 @compiled
 def _copy(source: Any, target: Any) -> None:
-    """As a loop: a slice on the left side takes the compiler a third of its time."""
+    """Copy an array in place; a loop compiles much faster than an assignment to a slice."""
     for y in range(source.shape[0]):
         for x in range(source.shape[1]):
             target[y, x] = source[y, x]
@@ -279,7 +309,17 @@ def _copy(source: Any, target: Any) -> None:
 
 @compiled
 def _start_distractor(t: Any, counter: Any, bits: Any, room: int, free: Any, paddle: Any, pivot: Any) -> bool:
-    """Anywhere in the ``room`` pixels that ``bits`` leaves."""
+    """Start a distractor at a random free cell, and return whether this succeeded.
+
+    Args:
+        t: The tables.
+        counter: State of the random generator, (1,) uint64.
+        bits: Occupied pixels, from ``mark_taken``.
+        room: Number of unoccupied pixels.
+        free: Scratch array for the free cells.
+        paddle: Output, (3,).
+        pivot: Output, (2,).
+    """
     for _ in range(SEED_TRIES):
         direction = below(counter, 360)
         if not t.usable[direction] or room / (t.resolution * t.resolution) < LEAST_ROOM:
@@ -297,6 +337,7 @@ def _start_distractor(t: Any, counter: Any, bits: Any, room: int, free: Any, pad
 
 @compiled
 def _grow_distractor(t: Any, counter: Any, contour: Any, pivot: Any, mask: Any, spread: Any) -> bool:
+    """Extend a started distractor to its full length, in place, and return whether this succeeded."""
     for count in range(1, len(contour)):
         if not _extend(t, counter, contour, count, pivot, mask, spread):
             return False
@@ -306,7 +347,7 @@ def _grow_distractor(t: Any, counter: Any, contour: Any, pivot: Any, mask: Any, 
 
 @compiled
 def _paste_marker(markers: Any, centre: Any, discs: Any) -> None:
-    """The higher of a picture and a disc around the start of a paddle, in place."""
+    """Set a picture to the maximum of itself and a disc around the start of a paddle, in place."""
     size, half = len(discs), markers.shape[2] // 2
     y, x = centre[1], centre[2]
     stamp = markers[_marker_place(y, size, len(markers)), _marker_place(x, size, len(markers))]
@@ -317,14 +358,14 @@ def _paste_marker(markers: Any, centre: Any, discs: Any) -> None:
 
 @compiled
 def _marker_place(place: int, size: int, places: int) -> int:
-    """Which of ``places`` kinds of position a place along an axis is."""
+    """Return the index of the disc for a position along an axis, of ``places`` kinds of positions."""
     near = places // 2
     return min(place, near) + max(0, place - (size - 1 - near))
 
 
 @compiled
 def _expose(t: Any, lines: Any, discs: Any, picture: Any) -> None:
-    """Lay contours, distractors and markers over each other, and stretch the picture's own range to 0 ... 255."""
+    """Combine contours, distractors and markers by their maximum, and stretch the range of intensities to 0 ... 255."""
     size = len(picture)
     of_contours, of_distractors, of_markers = t.levels[0], t.levels[1], t.levels[2]
     levels = np.empty((size, size), dtype=np.float64)

@@ -1,4 +1,4 @@
-"""Pathfinder as released: PNG files beside lists in plain text, in a folder or an archive."""
+"""Read released Pathfinder pictures: PNG files and lists in plain text, in a folder or an archive."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 ARCHIVE = "lra_release.gz"
 ARCHIVE_ADDRESS = f"https://storage.googleapis.com/long-range-arena/{ARCHIVE}"
 OFFICIAL_PICTURES = 200_000
-EMPTY_AT_MOST = 200  # one is known to be empty, in the easy set of 32
+EMPTY_AT_MOST = 200  # number of empty files that are tolerated; one is known, in the easy set of 32
 _SETS = {6: "curv_baseline", 9: "curv_contour_length_9", 14: "curv_contour_length_14"}
-_LABEL, _MARGIN = 3, 9  # fields of a line, which begins with folder and name of the picture
+_LABEL, _MARGIN = 3, 9  # fields of a line; the first two are folder and name of the picture
 _FIELDS = 11
 
 
 class Listed(NamedTuple):
-    """What the lists say of a picture: its place among all of them, its label and margin."""
+    """Entry of a picture in the lists: its index among all pictures, its label and margin."""
 
     number: int
     label: int
@@ -44,22 +44,22 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True)
 class PictureFiles:
-    """The released pictures of one set: its folder, or an archive that holds it."""
+    """The released pictures of one set: its folder, or an archive that contains it."""
 
     root: Path
     parameters: Parameters
 
     def identity(self, cache: DataCache) -> str:
-        """A digest of an archive, or of a folder's lists: pictures are too many to be read each time."""
+        """Return a digest of an archive, or of the lists of a folder, which has too many pictures to read each time."""
         if self.root.is_file():
             return sha256_of_file(self.root, cache.digests)
         lists = sorted((self.root / "metadata").iterdir())
         return settings_digest([[path.name, sha256_of_file(path, cache.digests)] for path in lists if path.is_file()])
 
     def listing(self) -> dict[str, Listed]:
-        """The listed pictures by the name under which they are found, in order: lists by their number, then lines.
+        """Return the listed pictures by file name, ordered by number of the list and line.
 
-        Raises ``UserError`` where there are no lists, or a line is none of them.
+        Raises ``UserError`` if there are no lists or a line is invalid.
         """
         pattern = re.compile(rf"(?P<prefix>{self._prefix})metadata/(?P<number>\d+)\.npy")
         copies: dict[str, list[tuple[int, bytes]]] = {}
@@ -67,11 +67,11 @@ class PictureFiles:
             if found := pattern.fullmatch(name):
                 copies.setdefault(found["prefix"], []).append((int(found["number"]), content))
         if not copies:
-            raise UserError(f"task.source: {self.root} holds no lists (metadata/*.npy) of {describe(self.parameters)}")
-        # Long Range Arena's archive holds two copies of some sets; the labels of the deeper one of 128 are broken.
+            raise UserError(f"task.source: {self.root} has no lists (metadata/*.npy) of {describe(self.parameters)}")
+        # The archive of Long Range Arena contains some sets twice; the labels of the deeper copy of 128 are wrong.
         prefix = min(copies, key=lambda prefix: (prefix.count("/"), prefix))
         if len(copies) > 1:
-            say(f"task.source: {self.root} holds {len(copies)} copies of {describe(self.parameters)}; using {prefix}")
+            say(f"task.source: {self.root} has {len(copies)} copies of {describe(self.parameters)}; using {prefix}")
         listed: dict[str, Listed] = {}
         for number, content in sorted(copies[prefix]):
             for name, label, margin in _lines(content, f"{self.root}: {prefix}metadata/{number}.npy"):
@@ -79,12 +79,13 @@ class PictureFiles:
         return listed
 
     def parts(self, listed: Mapping[str, Listed]) -> Iterator[Part]:
-        """The pictures that are listed, as they come, some at a time; ``number`` is their place in the lists.
+        """Yield the listed pictures in the order of the files, in parts; ``number`` is their index in the lists.
 
-        Empty files are dropped, and stderr says so. Raises ``UserError`` where one is damaged or of another size.
+        Empty files are skipped, which is reported on stderr. Raises ``UserError`` if a file is damaged or has another
+        size.
         """
         size = self.parameters.resolution
-        at_once = max(1, PIXELS_PER_PART // size**2)
+        rows_per_part = max(1, PIXELS_PER_PART // size**2)
         found: list[tuple[NDArray[np.uint8], Listed]] = []
         empty: list[str] = []
         count = 0
@@ -94,27 +95,29 @@ class PictureFiles:
                 continue
             found.append((_decoded(content, size, f"{self.root}: {name}"), listed[name]))
             count += 1
-            if len(found) == at_once:
+            if len(found) == rows_per_part:
                 yield _part(found)
                 found = []
         if found:
             yield _part(found)
         if empty:
-            say(f"{self.root}: {len(empty):,} empty pictures are left out (the first is {empty[0]})")
+            say(f"{self.root}: {len(empty):,} empty pictures are skipped (the first is {empty[0]})")
         if missing := len(listed) - count - len(empty):
-            say(f"{self.root}: {missing:,} pictures are listed but not there")
+            say(f"{self.root}: {missing:,} listed pictures are missing")
 
     @property
     def _prefix(self) -> str:
-        """What stands before the names in a set, as a pattern."""
+        """Regular expression of the folders above the files of a set."""
         if self.root.is_dir():
             return ""
         return rf"(?:.*/)?pathfinder{self.parameters.resolution}/{_SETS[self.parameters.contour_length]}/"
 
 
 def find_pictures(path: Path, parameters: Parameters) -> PictureFiles | None:
-    """The set of these parameters at ``path``: any file is taken for an archive; a folder may hold the set at the
-    places of Long Range Arena's release, or an archive.
+    """Return the set with these parameters at ``path``, or None.
+
+    Any file is assumed to be an archive. A folder may contain the set, in one of the layouts of the release of Long
+    Range Arena, or the archive.
     """
     if path.is_file():
         return PictureFiles(path, parameters)
@@ -130,31 +133,30 @@ def find_pictures(path: Path, parameters: Parameters) -> PictureFiles | None:
 
 
 def parted(pictures: datasets.Dataset, seed: int) -> dict[str, Integers]:
-    """Places of the splits among released pictures: of each label a tenth for the test and a tenth for validation.
+    """Return the indices of the pictures of each split: of each label a tenth for test and a tenth for validation.
 
-    Within a split pictures stand in the order of the lists, however they were read. Raises ``UserError`` where they are
-    too few.
+    Within a split the pictures are in the order of the lists. Raises ``UserError`` if there are too few.
     """
     order = np.argsort(numbers(pictures, "number"), kind="stable")
     targets, tenth = numbers(pictures, "target")[order], len(order) // 10
     if not tenth:
-        raise UserError(f"task.source: it holds {len(order)} pictures, too few for three splits")
+        raise UserError(f"task.source: there are only {len(order)} pictures, too few for three splits")
     rest, test = hold_out(targets, tenth, seed)
     train, validation = hold_out(targets[rest], tenth, seed)
     return {"train": order[rest[train]], "validation": order[rest[validation]], "test": order[test]}
 
 
 def describe(parameters: Parameters) -> str:
-    """A set as its folders are called."""
+    """Return the path of the folder of a set in the release."""
     return f"pathfinder{parameters.resolution}/{_SETS[parameters.contour_length]}"
 
 
 def _lines(content: bytes, where: str) -> Iterator[tuple[str, int, int]]:
-    """Name, label and margin of each picture of a list."""
+    """Yield name, label and margin of each picture of a list."""
     try:
         lines = content.decode().splitlines()
     except UnicodeDecodeError as error:
-        raise UserError(f"task.source: {where} is no text, as the released lists are") from error
+        raise UserError(f"task.source: {where} is not text, unlike the released lists") from error
     for number, line in enumerate(lines, start=1):
         fields = line.split()
         if len(fields) != _FIELDS or fields[_LABEL] not in ("0", "1") or not fields[_MARGIN].isdecimal():
@@ -171,12 +173,14 @@ def _decoded(content: bytes, size: int, where: str) -> NDArray[np.uint8]:
         with Image.open(io.BytesIO(content), formats=["PNG"]) as picture:
             if picture.size != (size, size) or picture.mode != "L":
                 shape = f"{picture.width} x {picture.height}, mode {picture.mode}"
-                raise UserError(f"task.source: {where} is no grey picture of {size} x {size} pixels but {shape}")
+                raise UserError(f"task.source: {where} is not a grey picture of {size} x {size} pixels but {shape}")
             return np.asarray(picture)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UserError(f"task.source: {where} is damaged ({error})") from error
 
 
 def _part(found: list[tuple[NDArray[np.uint8], Listed]]) -> Part:
-    told = np.array([listed for _, listed in found], dtype=np.int64)
-    return Part(np.stack([pixels for pixels, _ in found]), told[:, 1], {"number": told[:, 0], "margin": told[:, 2]})
+    listed = np.array([entry for _, entry in found], dtype=np.int64)
+    return Part(
+        np.stack([pixels for pixels, _ in found]), listed[:, 1], {"number": listed[:, 0], "margin": listed[:, 2]}
+    )

@@ -1,4 +1,4 @@
-"""How far one gets on Pathfinder without following a contour."""
+"""Floors (baselines without a model) of Pathfinder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .rows import Part
 
 
 class Features(NamedTuple):
-    """What the rules see of pictures: the distance of the markers in pixels, the mean intensity, and labels, (n,)."""
+    """Features of pictures: distance of the markers in pixels, mean intensity, and labels, (n,) each."""
 
     distances: NDArray[np.float64]
     brightness: NDArray[np.float64]
@@ -25,7 +25,7 @@ class Features(NamedTuple):
 
 
 def features(parts: Iterable[Part], parameters: Parameters, advance: Advance) -> Features:
-    """Distances and intensities of pictures, their markers found in the pixels."""
+    """Compute the features of pictures; the markers are located in the pixels."""
     distances, brightness, labels = [], [], []
     for part in parts:
         ends = find_markers(part.pixels, parameters)
@@ -37,28 +37,30 @@ def features(parts: Iterable[Part], parameters: Parameters, advance: Advance) ->
 
 
 def shortcut_accuracies(train: Features, rows: Features) -> dict[str, float]:
-    """Accuracy on ``rows`` of three rules fitted on ``train``: its commonest label (``majority``), and the best
-    threshold on the distance of the markers (``marker_distance``) and on the mean intensity (``brightness``).
+    """Return the accuracies on ``rows`` of three rules fitted on ``train``.
+
+    ``majority``: the most frequent label. ``marker_distance``: the best threshold on the distance of the markers.
+    ``brightness``: the best threshold on the mean intensity.
     """
-    commonest = int(train.labels.mean() > 0.5)
-    found = {"majority": float((rows.labels == commonest).mean())}
-    for rule, seen, asked in (
+    majority_label = int(train.labels.mean() > 0.5)
+    accuracies = {"majority": float((rows.labels == majority_label).mean())}
+    for rule, train_values, values in (
         ("marker_distance", train.distances, rows.distances),
         ("brightness", train.brightness, rows.brightness),
     ):
-        threshold, above = best_threshold(seen, train.labels)
-        found[rule] = float((np.where(asked > threshold, above, 1 - above) == rows.labels).mean())
-    return found
+        threshold, above = best_threshold(train_values, train.labels)
+        accuracies[rule] = float((np.where(values > threshold, above, 1 - above) == rows.labels).mean())
+    return accuracies
 
 
 def best_threshold(values: NDArray[np.float64], labels: Integers) -> tuple[float, int]:
-    """The threshold that parts the labels 0 and 1 best, and the label of the values above it."""
+    """Return the threshold that separates labels 0 and 1 best, and the label of values above it."""
     order = np.argsort(values, kind="stable")
     values, labels = values[order], labels[order]
-    # Rows that are right if those above the threshold, which lies behind each place in turn, are called 1.
-    right = np.cumsum(labels == 0) + labels.sum() - np.cumsum(labels == 1)
+    # Number of correct labels if values above the i-th are classified as 1, for each i.
+    correct = np.cumsum(labels == 0) + labels.sum() - np.cumsum(labels == 1)
     between = np.append(values[1:] > values[:-1], True)
-    best, worst = np.where(between, right, -1).argmax(), np.where(between, right, len(values) + 1).argmin()
-    if right[best] >= len(values) - right[worst]:
+    best, worst = np.where(between, correct, -1).argmax(), np.where(between, correct, len(values) + 1).argmin()
+    if correct[best] >= len(values) - correct[worst]:
         return float(values[best]), 1
     return float(values[worst]), 0

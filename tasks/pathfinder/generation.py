@@ -1,4 +1,4 @@
-"""Pathfinder pictures as a stream, drawn ahead on all processors."""
+"""Streams of Pathfinder pictures, drawn ahead by one thread per CPU."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ PIXELS_PER_CHUNK = 1 << 18
 
 @dataclass(frozen=True)
 class Pictures:
-    """Some pictures of a stream: ``pixels`` (n, R, R) uint8 and ``about`` (n, 12), of which the columns are
-    those of ``pathfinder_drawing.COLUMNS``.
-    """
+    """Pictures of a stream: ``pixels`` (n, R, R) uint8, and metadata ``about`` (n, 12) with ``drawing.COLUMNS``."""
 
     pixels: NDArray[np.uint8]
     about: NDArray[np.int64]
@@ -33,27 +31,44 @@ class Pictures:
 
 
 def draw_pictures(parameters: Parameters, seed: int, first: int, count: int, border_rule: bool = True) -> Pictures:
-    """Pictures ``first`` to ``first + count`` of the stream that parameters and seed make, on this thread.
+    """Draw pictures of the stream of given parameters and seed, in the calling thread.
 
-    Without ``border_rule`` contours start in every direction, as they would have if the original's dilation took what
-    lies outside for empty; such pictures are none of the published task.
+    Args:
+        parameters: Parameters of the pictures.
+        seed: Seed of the stream.
+        first: Number of the first picture.
+        count: Number of pictures.
+        border_rule: Whether the directions in which contours start are restricted as in the original (see
+            ``stamps``). False treats the area outside the picture as empty; such pictures do not belong to the
+            published task.
+
+    Returns:
+        The pictures.
     """
     size = parameters.resolution
     pixels = np.empty((count, size, size), dtype=np.uint8)
     about = np.empty((count, len(COLUMNS)), dtype=np.int64)
-    every = _all_tables(parameters, border_rule)
-    for number, of_margin in enumerate(every):
-        draw(of_margin, number, len(every), _key(parameters, seed), first, pixels, about)
+    tables_by_margin = _all_tables(parameters, border_rule)
+    for number, margin_tables in enumerate(tables_by_margin):
+        draw(margin_tables, number, len(tables_by_margin), _key(parameters, seed), first, pixels, about)
     return Pictures(pixels, about)
 
 
 def pictures(
     parameters: Parameters, seed: int, first: int, count: int, workers: int | None = None
 ) -> Generator[Pictures, None, None]:
-    """The same in chunks, in order, drawn ahead by ``workers`` threads, which change nothing in what is drawn."""
+    """Yield pictures of the stream of given parameters and seed in chunks, in order, drawn ahead by threads.
+
+    Args:
+        parameters: Parameters of the pictures.
+        seed: Seed of the stream.
+        first: Number of the first picture.
+        count: Number of pictures.
+        workers: Number of threads, by default one per CPU; does not affect the pictures.
+    """
     workers = workers or os.cpu_count() or 1
     rows = max(1, PIXELS_PER_CHUNK // parameters.resolution**2)
-    _all_tables(parameters, True)  # made here once, before the threads ask for them
+    _all_tables(parameters, True)  # computed once, before the threads use them
     ahead: deque[Future[Pictures]] = deque()
     pool = ThreadPoolExecutor(workers)
     try:

@@ -1,4 +1,4 @@
-"""Where the two markers of a Pathfinder picture are, read from its pixels: official files do not tell."""
+"""Locate the two markers of a Pathfinder picture in its pixels, because the released files do not contain them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from lra_bench.data.compiled import compiled
 from .parameters import Parameters
 from .stamps import markers
 
-SOLID = 200  # of 255: pixels that a disc fills nearly
-MOST = 128  # of 255: pixels that it fills for the most part
-DARK = 100  # no centre of a marker is darker
+SOLID = 200  # smallest 8-bit coverage of pixels that a disc covers almost completely
+MOST = 128  # smallest 8-bit coverage of pixels that a disc covers for the most part
+DARK = 100  # smallest intensity of the centre of a marker
 
 
 def find_markers(pixels: NDArray[np.uint8], parameters: Parameters) -> NDArray[np.int64]:
-    """Centres (n, 2, 2) of both discs in pictures (n, R, R), y before x, in reading order.
+    """Return the centres (n, 2, 2) of both discs in pictures (n, R, R), y before x, in reading order.
 
-    The places where a whole disc is bright: its darkest pixel first, all its pixels together among equals. Lines are
-    thinner than discs, so that more than 99 of 100 pictures give both, exactly.
+    These are the two positions at which the darkest pixel of a disc is brightest; the sum of its pixels breaks ties.
+    Lines are thinner than discs, so both positions are exact in more than 99 % of the pictures.
     """
-    drawn = markers(parameters)
-    disc = drawn[drawn.shape[0] // 2, drawn.shape[1] // 2].astype(np.int64)
+    discs = markers(parameters)
+    disc = discs[discs.shape[0] // 2, discs.shape[1] // 2].astype(np.int64)
     half = disc.shape[0] // 2
     solid, most = np.argwhere(disc >= SOLID) - half, np.argwhere(disc >= MOST) - half
     found = np.empty((len(pixels), 2, 2), dtype=np.int64)
@@ -52,7 +52,10 @@ def _find(pixels: Any, solid: Any, levels: Any, most: Any, found: Any) -> None:
 
 @compiled
 def _score(picture: Any, y: int, x: int, solid: Any, levels: Any, most: Any) -> Any:
-    """The darkest pixel of a disc here, relative to what it should be, and then the sum of all."""
+    """Return the score of a disc centred at (y, x), or 0 if its solid part is not inside the picture.
+
+    Scores are ordered by the darkest pixel relative to a drawn disc, then by the sum of the pixels.
+    """
     size = len(picture)
     darkest = np.int64(255)
     for place in range(len(solid)):

@@ -1,4 +1,4 @@
-"""What the published Pathfinder sets were drawn with, by resolution and difficulty."""
+"""Parameters of the published Pathfinder sets, by resolution and difficulty."""
 
 from __future__ import annotations
 
@@ -6,21 +6,31 @@ from dataclasses import dataclass, replace
 
 from lra_bench.contracts import UserError
 
-# The names of Long Range Arena; its folders call them by the length of the contour.
+# Names used by Long Range Arena, whose folders are named by the length of the contour.
 CONTOUR_LENGTHS = {"easy": 6, "intermediate": 9, "hard": 14}
 
 
 @dataclass(frozen=True)
 class Parameters:
-    """How pictures are drawn; lengths in pixels unless they are said to be in paddles.
+    """Parameters with which pictures are drawn; lengths are in pixels unless stated otherwise.
 
-    Two contours of ``contour_length`` paddles each are drawn, then distractors of a third of that, as many as
-    ``distractor_paddles`` in all make, where room is left. A paddle is a line of ``length`` and ``thickness`` that
-    keeps one of ``margins`` around it free, and nothing comes within ``border`` of the edge. The second contour starts
-    ``seed_distance`` from the first. ``continuity`` multiplies the angle between neighbouring paddles before its
-    cosine becomes a probability. Discs of ``marker_radius`` lie on two ends. Contours have the brightness
-    ``contour_contrast``, distractors ``distractor_contrast``, discs 1. All is drawn ``oversampling`` times larger and
-    scaled down.
+    A picture has two contours, then distractors in the remaining space, and discs on two ends of contours, with
+    brightness 1.
+
+    Attributes:
+        resolution: Height and width of the picture.
+        border: Distance to the edge that contours keep.
+        length: Length of a paddle (dash).
+        thickness: Thickness of a paddle.
+        margins: Distances that a paddle may keep to others; one is chosen per picture.
+        continuity: Factor of the angle between successive paddles, before its squared cosine becomes a weight.
+        seed_distance: Distance between the starts of the two contours.
+        marker_radius: Radius of the discs.
+        contour_contrast: Brightness of contours.
+        distractor_contrast: Brightness of distractors.
+        distractor_paddles: Number of paddles of all attempted distractors together.
+        contour_length: Number of paddles of a contour. A distractor has a third of it.
+        oversampling: Factor by which pictures are drawn larger, then scaled down.
     """
 
     resolution: int
@@ -39,18 +49,19 @@ class Parameters:
 
     @property
     def distractor_length(self) -> int:
-        """Paddles of one distractor."""
+        """Number of paddles of one distractor."""
         return self.contour_length // 3
 
     @property
     def distractors(self) -> int:
-        """Distractors that are tried."""
+        """Number of distractors that are attempted."""
         return self.distractor_paddles // self.distractor_length
 
 
-# The docstrings of lra_benchmarks/data/pathfinder.py (google-research/long-range-arena, commit cd31e5c); what they do
-# not name is the default of snakes2_wrapper.py (drewlinsley/pathfinder, commit ab9c130). There a contour's contrast is
-# the product of one for the snake and one for the paddle, which at 32 are 2 and 0.75; a distractor's lacks the second.
+# From the docstrings of lra_benchmarks/data/pathfinder.py (google-research/long-range-arena, commit cd31e5c). Values
+# not stated there are the defaults of snakes2_wrapper.py (drewlinsley/pathfinder, commit ab9c130). In that code the
+# contrast of a contour is the product of the contrasts of the snake and the paddle, 2 and 0.75 at 32 pixels; the
+# contrast of a distractor lacks the second factor.
 _HARD = {
     parameters.resolution: parameters
     for parameters in (
@@ -64,10 +75,10 @@ RESOLUTIONS = tuple(_HARD)
 
 
 def published(resolution: int, difficulty: str) -> Parameters:
-    """The published parameters; raises ``UserError`` where there are none."""
+    """Return the published parameters. Raises ``UserError`` if there are none."""
     if resolution not in _HARD:
         known = ", ".join(str(known) for known in RESOLUTIONS)
-        raise UserError(f"task.resolution={resolution}: has no published parameters; choose {known}")
+        raise UserError(f"task.resolution={resolution}: has no published parameters; choose one of {known}")
     if difficulty not in CONTOUR_LENGTHS:
-        raise UserError(f"task.difficulty={difficulty}: is not known; choose {', '.join(CONTOUR_LENGTHS)}")
+        raise UserError(f"task.difficulty={difficulty}: is not known; choose one of {', '.join(CONTOUR_LENGTHS)}")
     return replace(_HARD[resolution], contour_length=CONTOUR_LENGTHS[difficulty])

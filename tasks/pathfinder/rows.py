@@ -1,4 +1,4 @@
-"""Pathfinder pictures as rows of a data set, and back."""
+"""Convert Pathfinder pictures to rows of a data set, and back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PIXELS_PER_PART = 1 << 24
 
 @dataclass(frozen=True)
 class Part:
-    """Some pictures: ``pixels`` (n, height, width) uint8, ``labels`` (n,), and what else is known of each, (n,)."""
+    """Part of the pictures: ``pixels`` (n, height, width) uint8, ``labels`` (n,), and further columns (n,) by name."""
 
     pixels: NDArray[np.uint8]
     labels: Integers
@@ -34,28 +34,28 @@ class Part:
 
 
 def drawn(parameters: Parameters, seed: int, first: int, count: int) -> Iterator[Part]:
-    """Pictures ``first`` to ``first + count`` of a stream, with all that is told about them."""
+    """Yield pictures ``first`` to ``first + count`` (exclusive) of a stream, with all metadata as columns."""
     for part in pictures(parameters, seed, first, count):
-        told = {name: part.about[:, number].copy() for number, name in enumerate(COLUMNS) if number != LABEL}
-        yield Part(part.pixels, part.about[:, LABEL].copy(), told)
+        extra = {name: part.about[:, number].copy() for number, name in enumerate(COLUMNS) if number != LABEL}
+        yield Part(part.pixels, part.about[:, LABEL].copy(), extra)
 
 
 def read(dataset: datasets.Dataset, parameters: Parameters, rows: Integers | None = None) -> Iterator[Part]:
-    """Pictures of a prepared split at the places ``rows`` (by default all), some at a time."""
+    """Yield the pictures of a prepared split with the indices ``rows`` (by default all), in parts."""
     linear = "values" in dataset.column_names
     column, labels = ListColumn(dataset, "values" if linear else "tokens"), numbers(dataset, "target")
     width = parameters.resolution
     rows = np.arange(len(column)) if rows is None else rows
-    at_once = max(1, PIXELS_PER_PART // int(column.lengths.max(initial=1)))
-    for start in range(0, len(rows), at_once):
-        chosen = rows[start : start + at_once]
-        content = column.padded(chosen, int(column.lengths[chosen[0]]), column.values[0].dtype, 0)
+    rows_per_part = max(1, PIXELS_PER_PART // int(column.lengths.max(initial=1)))
+    for start in range(0, len(rows), rows_per_part):
+        indices = rows[start : start + rows_per_part]
+        content = column.padded(indices, int(column.lengths[indices[0]]), column.values[0].dtype, 0)
         pixels = np.rint(content * 255).astype(np.uint8) if linear else content
-        yield Part(pixels.reshape(len(chosen), -1, width), labels[chosen])
+        yield Part(pixels.reshape(len(indices), -1, width), labels[indices])
 
 
 def tables(parts: Iterable[Part], linear: bool, advance: Advance) -> Iterator[pyarrow.Table]:
-    """Columns ``tokens``, or ``values`` (0 to 1) where ``linear``, ``target``, ``length`` and the extra ones."""
+    """Yield tables of ``tokens`` (``values`` from 0 to 1 if ``linear``), ``target``, ``length`` and further columns."""
     for part in parts:
         content = part.pixels.reshape(len(part.pixels), -1)
         values = content.astype(np.float32) / np.float32(255) if linear else content
@@ -65,7 +65,7 @@ def tables(parts: Iterable[Part], linear: bool, advance: Advance) -> Iterator[py
 
 
 def on_canvas(parts: Iterable[Part], height: int, seed: tuple[int, ...]) -> Iterator[Part]:
-    """Pictures, each at a random height of a black canvas as wide as itself."""
+    """Yield pictures at a random height on a black canvas of the same width; column ``top`` is the first line."""
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
     for part in parts:
         count, size, width = part.pixels.shape

@@ -1,4 +1,4 @@
-"""Pathfinder: are two marked ends those of one contour? Path-X is the same at 128 x 128 pixels."""
+"""Pathfinder: classify whether two marked ends belong to the same contour. Path-X is the task at 128 x 128 pixels."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lra_bench.contracts import DataCache, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
 
-from ..options import SPLITS, at_least, pixels_as, rows_asked_for
+from ..options import SPLITS, at_least, checked_rows, pixel_input
 from .parameters import RESOLUTIONS, published
 
 if TYPE_CHECKING:
@@ -26,30 +26,51 @@ if TYPE_CHECKING:
     from .parameters import Parameters
     from .rows import Part
 
-VERSION = 1  # of generator and reader
+VERSION = 1  # of the generator and of the reader
 OFFICIAL_ROWS = {"train": 160_000, "validation": 20_000, "test": 20_000}
 SQUARES = tuple(resolution**2 for resolution in RESOLUTIONS)
-FITTED_ROWS = 10_000  # of train, on which the rules without a model are fitted
-# Each split is a stretch of one stream of pictures, so far apart that no size of one changes another.
+FITTED_ROWS = 10_000  # number of training examples on which the floors are fitted
+# Distance between the splits in the stream of pictures, so large that the size of one does not affect another.
 STRETCH = 1 << 40
 
 
 class Pathfinder(Task):
-    """Whether a dashed contour joins two discs, in pictures with another contour and distractors: two classes.
+    """Whether a dashed contour joins two discs in a picture with distractors: two classes.
 
-    Linsley et al. 2018, "Learning long-range spatial dependencies with horizontal gated recurrent units"; as in Tay et
-    al. 2021, arXiv 2011.04006. ``resolution`` is 32, 64, 128 (Path-X) or 256, ``difficulty`` easy, intermediate or hard
-    (contours of 6, 9 or 14 dashes). ``source``: ``generated`` (the default: what the original generator draws, from
-    ``seed``), ``official`` (the folders pathfinder32 ... pathfinder256 of $LRA_BENCH_DATA, or the release that holds
-    them), or the path of such a folder or of the archive. Released pictures are parted 80 : 10 : 10 by ``seed``, each
-    split with both labels in the same shares. ``rows`` are drawn of each split, or read from its front.
-    ``allow_partial`` admits a release that is not complete. ``input`` is ``tokens`` (256 intensities) or ``linear``
-    (numbers from 0 to 1), which is another and easier task.
+    A picture contains two long dashed contours, shorter distractors, and two discs. A sketch of a picture with the
+    label 1, in which o is a disc::
 
-    Other lengths have ``extrapolation_rows``: ``canvas`` puts pictures at a random height of a black canvas as wide as
-    they are, so that the pixel below stays as far away; ``resolution`` draws new ones by the published parameters of
-    another resolution, in which dashes, gaps and contrasts differ too.
-    Deviates from Long Range Arena: black pixels are not masked as if they were padding.
+        o - - .        - -
+              ` - - o      `
+          - -          - - '
+
+    The label is 1 if the discs are on the two ends of one contour, 0 if they are on ends of different contours. An
+    example is the sequence of the pixels (0 black to 255 white), line by line.
+
+    Other lengths of a split have ``extrapolation_rows`` examples. ``canvas`` places pictures at a random height on a
+    black canvas of the same width, which keeps the distance in tokens to the pixel below. ``resolution`` draws new
+    pictures with the published parameters of another resolution, in which dashes, gaps and contrasts also differ.
+
+    Floors (baselines without a model): ``majority``; ``marker_distance``, a threshold on the distance of the discs;
+    ``brightness``, a threshold on the mean intensity.
+
+    Source: Linsley et al. 2018, "Learning long-range spatial dependencies with horizontal gated recurrent units"; as in
+    Tay et al. 2021, arXiv 2011.04006. Deviates from Long Range Arena: black pixels are not masked as padding.
+
+    Args:
+        resolution: Height and width in pixels: 32, 64, 128 (Path-X) or 256.
+        difficulty: ``easy``, ``intermediate`` or ``hard``: contours of 6, 9 or 14 dashes.
+        source: ``generated`` (pictures as drawn by the original generator, from ``seed``), ``official`` (the folders
+            pathfinder32 ... pathfinder256 of $LRA_BENCH_DATA, or the release that contains them), or the path of such a
+            folder or of the archive. Released pictures are split 80 : 10 : 10 by ``seed``, stratified by label.
+        input: ``tokens`` (256 intensities), or ``linear`` for numbers from 0 to 1, a different and easier task.
+        rows: Number of examples by split, generated or taken from the start of the split.
+        extrapolation_rows: Number of examples of each split at other lengths.
+        allow_partial: Whether to accept an incomplete release.
+        seed: Seed of the pictures, of canvases and of the splits of a release.
+
+    Raises:
+        UserError: If an option is out of range.
     """
 
     source_folders = (*(f"pathfinder{resolution}" for resolution in RESOLUTIONS), "lra_release")
@@ -70,7 +91,7 @@ class Pathfinder(Task):
     ) -> None:
         self.parameters = published(resolution, difficulty)
         self.resolution, self.difficulty, self.source = resolution, difficulty, source or "generated"
-        self.input, self.rows = input, rows_asked_for(rows)
+        self.input, self.rows = input, checked_rows(rows)
         self.extrapolation_rows, self.allow_partial, self.seed = extrapolation_rows, allow_partial, seed
         at_least(1, extrapolation_rows=extrapolation_rows)
         at_least(0, seed=seed)
@@ -79,19 +100,19 @@ class Pathfinder(Task):
             version="1",
             kind="classification",
             direction="either",
-            **pixels_as(input),
+            **pixel_input(input),
             classes=2,
             train_length=resolution * resolution,
             grid=(resolution, resolution),
             chance=0.5,
         )
-        self._own = self.spec.train_length, self.variants[0]
+        self._training_form = self.spec.train_length, self.variants[0]
         self._cache: DataCache | None = None
         self._partial = ""
         self._splits: dict[tuple[str, int, str], datasets.Dataset] = {}
 
     def fingerprint(self) -> str:
-        """A digest of the generator's settings, or of the released files, and of what is made of them."""
+        """Return a digest of the generator's settings, or of the released files, and of the options."""
         from lra_bench.data.cache import Cache
 
         identity, rows = "", self._rows_to_draw()
@@ -102,9 +123,9 @@ class Pathfinder(Task):
         return settings_digest(VERSION, asdict(self.parameters), identity, *made)
 
     def prepare(self, cache: DataCache) -> None:
-        """Draw the splits or read the released pictures, unless the cache holds them.
+        """Draw the splits, or read the released pictures, if they are not in the cache.
 
-        Raises ``UserError`` where the labels of released pictures have nothing to do with them.
+        Raises ``UserError`` if the labels of released pictures do not agree with the pictures.
         """
         self._cache = cache
         self._splits.clear()
@@ -112,35 +133,41 @@ class Pathfinder(Task):
             self._read(cache)
             return
         for name, rows in self._rows_to_draw().items():
-            self._splits[name, *self._own] = self._drawn(name, self.parameters, rows)
+            self._splits[name, *self._training_form] = self._drawn(name, self.parameters, rows)
 
     def split(self, name: str, length: int | None = None, variant: str | None = None) -> datasets.Dataset:
-        """Columns ``tokens`` (lists of uint8) or ``values`` (of float32), ``target``, ``length``, and what else is
-        known of a picture; made now if ``length`` is a new one.
+        """Return a split with the columns ``tokens`` (uint8) or ``values`` (float32), ``target``, ``length``, metadata.
+
+        A split of another length is created if it is not in the cache. Raises ``UserError`` if the length is
+        impossible, ``ValueError`` if there is no such split or variant.
         """
         if name not in SPLITS:
             raise ValueError(f"{self.spec.name} has no split {name}")
         self._prepared()
         length, variant = self._resolved(length, variant)
         if (name, length, variant) not in self._splits:
-            self._splits[name, length, variant] = self._lengthened(name, length, variant)
+            self._splits[name, length, variant] = self._at_length(name, length, variant)
         return self._splits[name, length, variant]
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """None, or why no picture has so many pixels."""
+        """Return None, or why no picture of the variant has ``length`` pixels."""
         length, variant = self._resolved(length, variant)
         width = self.resolution
         if variant == "canvas" and (length < width * width or length % width):
-            return f"a canvas is {width} pixels wide and at least as high: a multiple of {width} from {width * width:,}"
+            return (
+                f"a canvas is {width} pixels wide and at least as high: "
+                f"a multiple of {width}, at least {width * width:,}"
+            )
         if variant == "resolution" and length not in SQUARES:
             squares = ", ".join(f"{square:,}" for square in SQUARES)
-            return f"published parameters are those of pictures of {squares} pixels"
+            return f"there are published parameters only for pictures of {squares} pixels"
         return None
 
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
-        """Accuracy of the commonest label of train (``majority``), and of the best threshold on the distance of the
-        markers (``marker_distance``) and on the mean intensity (``brightness``), fitted on 10,000 rows of train that
-        are made in the same way.
+        """Return the accuracies of ``majority``, ``marker_distance`` and ``brightness``.
+
+        The most frequent label of train, and the best thresholds on the distance of the markers and on the mean
+        intensity. They are fitted on 10,000 training examples of the same variant and length.
         """
         length, variant = self._resolved(length, variant)
 
@@ -149,8 +176,8 @@ class Pathfinder(Task):
 
             from .floors import shortcut_accuracies
 
-            # The black of a canvas tells nothing: its pictures are looked at as they are without it.
-            place = self._own if variant == "canvas" else (length, variant)
+            # The black canvas contains no information: the floors are computed on the pictures without it.
+            place = self._training_form if variant == "canvas" else (length, variant)
             fitted, rows = min(FITTED_ROWS, len(self.split("train", *place))), len(self.split(split, length, variant))
             with bar(fitted + rows, f"floors of {self.spec.name}") as advance:
                 train = self._features("train", place, fitted, advance)
@@ -160,29 +187,29 @@ class Pathfinder(Task):
         return self._prepared().note(f"{self.spec.name}-floors", key, make)
 
     def check(self, split: str) -> None:
-        """Raise ``UserError`` where intensities, balance or labels are off, or more pictures than a few occur twice."""
+        """Raise ``UserError`` if intensities or labels are wrong, or too many pictures are duplicates."""
         from .checks import check_pictures
 
         others = {name: self.split(name) for name in SPLITS if name != split}
         check_pictures(self.split(split), f"{self.spec.name} {split}", self.parameters, others)
 
     def provenance(self) -> Provenance:
-        """Source, terms and, for each split, the sha256 of its content, which holds the order of released pictures."""
+        """Return source, licence, citation and the sha256 of each split, which depends on the order of the pictures."""
         from lra_bench.data.examples import content_sha256
 
         source, licence = f"generated by lra-bench, generator version {VERSION}", "Apache-2.0"
         splits = {name: self.split(name) for name in SPLITS}
-        lacks = [self._partial]
+        missing = [self._partial]
         if self._released:
             source, licence = f"files of {self._locate(self._prepared()).root}", "none stated (the generator's is MIT)"
-            lacks += [f"only {rows:,} {name} rows" for name, rows in self.rows.items() if len(splits[name]) == rows]
+            missing += [f"only {rows:,} {name} rows" for name, rows in self.rows.items() if len(splits[name]) == rows]
         return Provenance(
             source,
             licence,
             "Linsley et al. 2018, Learning long-range spatial dependencies with horizontal gated recurrent units, "
             "NeurIPS 31; Tay et al. 2021, Long Range Arena: A Benchmark for Efficient Transformers, arXiv 2011.04006",
             {name: content_sha256(split) for name, split in splits.items()},
-            partial=", ".join(filter(None, lacks)),
+            partial=", ".join(filter(None, missing)),
         )
 
     @property
@@ -193,19 +220,20 @@ class Pathfinder(Task):
         return {**OFFICIAL_ROWS, **self.rows}
 
     def _drawn(self, name: str, parameters: Parameters, rows: int) -> datasets.Dataset:
-        """The first pictures of a split as the generator draws it, at any resolution."""
+        """Return the first pictures of a split from the cache, drawing them if they are not there."""
         from .rows import drawn
 
         first = SPLITS.index(name) * STRETCH
         key = settings_digest(VERSION, asdict(parameters), self.seed, first, rows, self.input)
-        what = f"drawing {self.spec.name} {name}"
+        description = f"drawing {self.spec.name} {name}"
         if parameters != self.parameters:
-            what += f" at {parameters.resolution} x {parameters.resolution}"
+            description += f" at {parameters.resolution} x {parameters.resolution}"
         return self._stored(
-            f"{name}-{parameters.resolution}", key, lambda: drawn(parameters, self.seed, first, rows), rows, what
+            f"{name}-{parameters.resolution}", key, lambda: drawn(parameters, self.seed, first, rows), rows, description
         )
 
-    def _lengthened(self, name: str, length: int, variant: str) -> datasets.Dataset:
+    def _at_length(self, name: str, length: int, variant: str) -> datasets.Dataset:
+        """Return a split at another length from the cache, creating it if it is not there."""
         import numpy as np
 
         from .rows import on_canvas, read
@@ -214,19 +242,19 @@ class Pathfinder(Task):
             raise UserError(f"measure.extrapolation_ratios: length {length:,} is not possible ({reason}); leave it out")
         if variant == "resolution":
             return self._drawn(name, published(math.isqrt(length), self.difficulty), self.extrapolation_rows)
-        own = self.split(name)
-        rows = np.arange(min(self.extrapolation_rows, len(own)))
+        originals = self.split(name)
+        rows = np.arange(min(self.extrapolation_rows, len(originals)))
         seed = (self.seed, SPLITS.index(name), length)
 
         def make() -> Iterator[Part]:
-            return on_canvas(read(own, self.parameters, rows), length // self.resolution, seed)
+            return on_canvas(read(originals, self.parameters, rows), length // self.resolution, seed)
 
         key = settings_digest(self.fingerprint(), name, length)
-        what = f"drawing {self.spec.name} {name} of length {length:,}"
-        return self._stored(f"{name}-canvas-{length}", key, make, len(rows), what)
+        description = f"drawing {self.spec.name} {name} of length {length:,}"
+        return self._stored(f"{name}-canvas-{length}", key, make, len(rows), description)
 
     def _read(self, cache: DataCache) -> None:
-        """Read released pictures into the cache, hold their labels against them, and part the splits."""
+        """Read released pictures into the cache, split them, and check their labels."""
         from lra_bench.data.splits import require_whole
 
         from .files import EMPTY_AT_MOST, OFFICIAL_PICTURES, parted
@@ -240,15 +268,15 @@ class Pathfinder(Task):
             return tables(files.parts(files.listing()), False, advance)
 
         pictures = cache.dataset(f"{name}-released", key, make, OFFICIAL_PICTURES, f"reading {name}")
-        lacks = f"{len(pictures):,} of {OFFICIAL_PICTURES:,} pictures"
-        self._partial = lacks if len(pictures) < OFFICIAL_PICTURES - EMPTY_AT_MOST else ""
+        missing = f"{len(pictures):,} of {OFFICIAL_PICTURES:,} pictures"
+        self._partial = missing if len(pictures) < OFFICIAL_PICTURES - EMPTY_AT_MOST else ""
         require_whole(name, self._partial, self.allow_partial)
         for split, places in parted(pictures, self.seed).items():
-            chosen = pictures.select(places[: self.rows.get(split)])
-            self._splits[split, *self._own] = self._checked(split, chosen, key)
+            selected = pictures.select(places[: self.rows.get(split)])
+            self._splits[split, *self._training_form] = self._checked(split, selected, key)
 
     def _checked(self, name: str, pictures: datasets.Dataset, key: str) -> datasets.Dataset:
-        """A split of released pictures as models get it, once its labels were held against it."""
+        """Check the labels of a split of released pictures, and return it with the columns of the option ``input``."""
         from .checks import Agreement, agreement, check_agreement
         from .rows import read
 
@@ -259,18 +287,19 @@ class Pathfinder(Task):
         check_agreement(Agreement(*(int(found[count]) for count in Agreement._fields)), f"{self.spec.name} {name}")
         if self.input == "tokens":
             return pictures
-        what = f"scaling {self.spec.name} {name}"
-        return self._stored(name, key, lambda: read(pictures, self.parameters), len(pictures), what)
+        description = f"scaling {self.spec.name} {name}"
+        return self._stored(name, key, lambda: read(pictures, self.parameters), len(pictures), description)
 
     def _stored(
-        self, name: str, key: str, parts: Callable[[], Iterator[Part]], rows: int, what: str
+        self, name: str, key: str, parts: Callable[[], Iterator[Part]], rows: int, description: str
     ) -> datasets.Dataset:
+        """Return a data set from the cache, creating it from the pictures of ``parts`` if it is not there."""
         from .rows import tables
 
         def make(advance: Advance) -> Iterator[pyarrow.Table]:
             return tables(parts(), self.input == "linear", advance)
 
-        return self._prepared().dataset(f"{self.spec.name}-{name}", key, make, rows, what)
+        return self._prepared().dataset(f"{self.spec.name}-{name}", key, make, rows, description)
 
     def _features(self, name: str, place: tuple[int, str], rows: int, advance: Advance) -> Features:
         import numpy as np
@@ -298,7 +327,7 @@ class Pathfinder(Task):
         if variant not in (None, *self.variants):
             raise ValueError(f"{self.spec.name} has no variant {variant}")
         if length in (None, self.spec.train_length):
-            return self._own
+            return self._training_form
         return length, variant or self.variants[0]
 
     def _prepared(self) -> DataCache:

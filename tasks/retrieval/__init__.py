@@ -1,3 +1,3 @@
-"""The retrieval task: whether two papers cite each other, in bytes."""
+"""The retrieval task: byte-level classification of whether one of two papers cites the other."""
 
 from .task import Retrieval as Retrieval

@@ -1,4 +1,4 @@
-"""AAN document pairs in files: the tables of Long Range Arena, plain, gzipped or in its archive."""
+"""Read AAN document pairs from the tables of Long Range Arena: plain, gzipped or in its archive."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ..documents.bytes import ROWS_PER_CHUNK, Tokens, is_utf8, joined, short_dig
 RELEASE = "https://storage.googleapis.com/long-range-arena/lra_release.gz"
 FILE_SPLITS = {"train": "train", "validation": "eval", "test": "test"}
 MISSING = (
-    "new_aan_pairs.train.tsv, new_aan_pairs.eval.tsv and new_aan_pairs.test.tsv (plain or gzipped; nothing fetches "
-    f"them, Long Range Arena released them in {RELEASE}; task=retrieval_synthetic needs no files)"
+    "new_aan_pairs.train.tsv, new_aan_pairs.eval.tsv and new_aan_pairs.test.tsv (plain or gzipped; they are not "
+    f"downloaded automatically, Long Range Arena released them in {RELEASE}; task=retrieval_synthetic needs no files)"
 )
 LONGEST_LINE = 1 << 24
 
@@ -37,8 +37,11 @@ _ARCHIVES = ("lra_release.gz", "lra_release.tar.gz", "lra_release.tar")
 class PairSource:
     """Tables of document pairs, one for each split.
 
-    ``place`` is where, for people. ``state(memory)`` digests what changes whenever the files do; ``memory`` is where
-    checksums are remembered. ``table(split)`` opens a table as (name, bytes).
+    Attributes:
+        place: Description of the location, for messages.
+        state: Function that returns a digest that changes with the files, given the folder in which checksums are
+            stored.
+        table: Function that opens the table of a split as a context manager of (name, binary stream).
     """
 
     place: str
@@ -47,7 +50,7 @@ class PairSource:
 
 
 def find_pairs(path: Path) -> PairSource | None:
-    """The pairs at ``path``: an archive of the release, or a folder that holds its tables, plain ones first."""
+    """Return the pairs at ``path``, an archive of the release or a folder with its tables (plain first), or None."""
     if path.is_file():
         return _archive(path)
     for folder in (path / name for name in _FOLDERS):
@@ -68,12 +71,22 @@ def find_pairs(path: Path) -> PairSource | None:
 def read_pairs(
     source: PairSource, split: str, length: int, advance: Advance, wanted: NDArray[np.bool_] | None = None
 ) -> Iterator[Examples]:
-    """The first ``length`` bytes of both documents of every pair, or of those ``wanted`` (R,), in chunks.
+    """Yield the first ``length`` bytes of both documents of the pairs of a split, in chunks.
 
-    Columns are label (a number, 0 or 1), two names of papers and their texts, between tabs and without quoting. Extra
-    columns: ``digest`` of the whole texts, ``first`` and ``second`` digest the papers' names, ``whole`` is the size of
-    the longer text in bytes. A document without text becomes one space, so that no row is empty. Raises ``UserError``
-    naming file and line where a line is broken.
+    A line of a table contains label (0 or 1), the names of two papers and their texts, separated by tabs and not
+    quoted. Extra columns of the result are ``digest`` of the complete texts, ``first`` and ``second``, digests of the
+    names of the papers, and ``whole``, the length of the longer text in bytes. An empty document becomes one space, so
+    that no example is empty.
+
+    Args:
+        source: The tables.
+        split: Name of the split.
+        length: Number of bytes of each document.
+        advance: Called with the number of lines read, for the progress bar.
+        wanted: Whether to yield each pair, (R,); None for all pairs.
+
+    Raises:
+        UserError: If a line is invalid. The message names file and line.
     """
     documents: list[list[Tokens]] = []
     numbers: list[tuple[int, ...]] = []
@@ -96,7 +109,7 @@ def read_pairs(
 
 
 def _pair(line: bytes, where: str) -> tuple[list[bytes], tuple[int, ...]]:
-    """The two texts of a line; its label, and the extra columns of ``read_pairs``."""
+    """Return the two texts of a line, and its label followed by the extra columns of ``read_pairs``."""
     fields = line.rstrip(b"\r\n").split(b"\t")
     if len(fields) != 5:
         raise UserError(f"task.source: {where} has {len(fields) - 1} tabs instead of 4")
@@ -159,5 +172,5 @@ def _open_member(path: Path, split: str) -> Iterator[tuple[str, BinaryIO]]:
     name = _TABLES[0].format(FILE_SPLITS[split])
     with open_inside(path, lambda member: member.rpartition("/")[2] == name) as table:
         if table is None:
-            raise UserError(f"task.source: {path} does not hold {name}")
+            raise UserError(f"task.source: {path} does not contain {name}")
         yield f"{name} in {path}", table

@@ -1,4 +1,4 @@
-"""AAN document pairs once they are read, and the same pairs among other papers."""
+"""AAN document pairs in the cache, and filler of other papers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
     from lra_bench.data.cache import Advance
 
-READER_VERSION = 1  # counts up when the same files come to be read otherwise
+READER_VERSION = 1  # to be incremented if the same files are read differently
 
 
 @dataclass(frozen=True)
 class Pairs(Corpus):
-    """The first ``kept`` bytes of both documents of every pair, in the order of the files, read from ``source``."""
+    """The first ``kept`` bytes of both documents of every pair of ``source``, in the order of the files."""
 
     source: PairSource
     kept: int
@@ -39,11 +39,11 @@ class Pairs(Corpus):
     PAIRS = True
 
     def longest(self, split: str, places: Integers) -> int:
-        """Bytes of the longest whole document at ``places``."""
+        """Return the length in bytes of the longest complete document among the indices ``places``."""
         return int(self.numbers(split, "whole")[places].max())
 
     def read_again(self, split: str, places: Integers, length: int) -> Iterator[Examples]:
-        """The first ``length`` bytes of the documents at ``places``, from the files, as they are more than are kept."""
+        """Yield the first ``length`` bytes of the documents with indices ``places``, read from the files, in chunks."""
         wanted = np.zeros(len(self.files[split]), dtype=bool)
         wanted[places] = True
         for part in read_pairs(self.source, split, length, lambda rows: None, wanted):
@@ -51,7 +51,10 @@ class Pairs(Corpus):
 
 
 def open_pairs(source: PairSource, kept: int, cache: DataCache) -> Pairs:
-    """The pairs of ``source``, from the cache if they were read before."""
+    """Return the pairs of ``source``, reading the files if they are not in the cache.
+
+    ``kept`` is the number of bytes of each document to store. Raises ``UserError`` if a split is empty.
+    """
     key = settings_digest(READER_VERSION, source.state(cache.digests))
 
     def read(split: str) -> datasets.Dataset:
@@ -59,7 +62,7 @@ def open_pairs(source: PairSource, kept: int, cache: DataCache) -> Pairs:
             parts = (part.table() for part in read_pairs(source, split, kept, advance))
             first = next(parts, None)
             if first is None:
-                raise UserError(f"task.source: {source.place} holds no {split} pairs")
+                raise UserError(f"task.source: {source.place} contains no {split} pairs")
             yield first
             yield from parts
 
@@ -70,10 +73,10 @@ def open_pairs(source: PairSource, kept: int, cache: DataCache) -> Pairs:
 
 
 class PairFiller(Filler):
-    """Both documents of a pair among those of other papers in the split; their label stays.
+    """Filler of other papers of the split around both documents of a pair; the label is unchanged.
 
-    ``papers`` (R, 2) tells papers apart: neither of a pair stands around the pair. Raises ``UserError`` where there are
-    no others.
+    ``papers`` (R, 2) identifies the papers: the filler of a pair contains neither of its papers. Raises ``UserError``
+    if there are no other papers.
     """
 
     def __init__(
@@ -87,10 +90,10 @@ class PairFiller(Filler):
         super().__init__(column, targets, length, stream)
         self.papers = papers
         if len(np.unique(papers)) < 3:
-            raise UserError("task.rows: filler needs papers beside those of a pair; raise task.rows")
+            raise UserError("task.rows: filler needs papers other than those of the pair; raise task.rows")
 
     def others(self, row: int, generator: np.random.Generator) -> Sequence[Draw]:
-        """A draw from the documents of papers that are not of the pair."""
+        """Return one function that samples documents of papers other than the two of the pair."""
 
         def draw() -> Tokens:
             while True:

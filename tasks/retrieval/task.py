@@ -1,4 +1,4 @@
-"""Retrieval: does one of two papers, read byte by byte, cite the other."""
+"""Retrieval: classify whether one of two papers, read as bytes, cites the other."""
 
 from __future__ import annotations
 
@@ -20,13 +20,20 @@ if TYPE_CHECKING:
 
 
 class Retrieval(ByteTask):
-    """Pairs of papers of the ACL Anthology Network, of which one cites the other or none does.
+    """Whether one of two papers of the ACL Anthology Network cites the other: two classes.
 
-    Radev et al. 2013, "The ACL Anthology Network corpus"; as in Tay et al. 2021, arXiv 2011.04006. Rows are two
-    documents that a model must encode apart. ``source``: None or ``official`` (the folder aan, tsv_data, lra_release or
-    aan_like of $LRA_BENCH_DATA, or raw/retrieval of the cache), or the path of a folder with new_aan_pairs.train.tsv,
-    .eval.tsv and .test.tsv, plain or gzipped, or of Long Range Arena's archive. Nothing fetches them. Filler is other
-    papers of the split around both documents. Validation is the released eval file, which is no part of train or test.
+    An example is two documents, the starts of two papers as bytes, which a model encodes separately. For instance
+    (invented) ``We present a parser ...`` and ``Parsing has long ...`` with the label 1 if one of the papers cites the
+    other, 0 otherwise. ``ByteTask`` documents the options, the other lengths (``truncated``, ``filler``) and the floors
+    (baselines without a model): ``majority`` and ``bag_of_bytes``, softmax regression on the difference and product of
+    the relative byte frequencies of both papers. Filler consists of other papers of the split, around both documents.
+
+    ``source`` is None or ``official`` (the folder aan, tsv_data, lra_release or aan_like of $LRA_BENCH_DATA, or
+    raw/retrieval of the cache), or the path of a folder with new_aan_pairs.train.tsv, .eval.tsv and .test.tsv, plain or
+    gzipped, or of Long Range Arena's archive. These files are not downloaded automatically. Validation is the released
+    eval file, which is not part of train or test.
+
+    Source: Radev et al. 2013, "The ACL Anthology Network corpus"; as in Tay et al. 2021, arXiv 2011.04006.
     """
 
     source_folders = ("aan", "tsv_data", "lra_release", "aan_like")
@@ -36,7 +43,7 @@ class Retrieval(ByteTask):
     official_length = 4000
 
     def open(self, cache: DataCache) -> Pairs:
-        """The pairs, with at least as many bytes of each paper as Long Range Arena reads."""
+        """Return the pairs, with at least as many bytes of each paper as Long Range Arena uses."""
         from lra_bench.data.sources import locate
 
         from .files import MISSING, find_pairs
@@ -46,34 +53,39 @@ class Retrieval(ByteTask):
         return open_pairs(source, max(self.max_length, self.official_length), cache)
 
     def content_at_hand(self) -> str:
-        """That of the source; raises ``UserError`` where there is none."""
+        """Return the digest of the source. Raises ``UserError`` if there is no source."""
         from lra_bench.data.cache import Cache
 
         return self.open(Cache()).content()
 
     def cut(self, name: str, places: Integers, length: int) -> Iterator[Examples]:
-        """The first ``length`` bytes of the papers at ``places``, read again where more are asked for than are kept."""
+        """Yield the first ``length`` bytes of the papers with indices ``places``, in chunks.
+
+        The files are read again if ``length`` exceeds the number of bytes in the cache.
+        """
         pairs = self._pairs()
         return pairs.read_again(name, places, length) if length > pairs.kept else super().cut(name, places, length)
 
     def filler(
         self, split: str, column: ListColumn, targets: Integers, length: int, stream: Sequence[int]
     ) -> PairFiller:
-        """Other papers."""
+        """Return the generator of filler from other papers."""
         from .pairs import PairFiller
 
         return PairFiller(column, targets, length, stream, self._papers(split))
 
     def features(self, shares: NDArray[np.float32]) -> NDArray[np.float32]:
-        """How far the shares of the two papers differ, and their product: (R, 512)."""
+        """Return absolute differences and products of the byte frequencies of the two papers: (R, 512)."""
         import numpy as np
 
         first, second = shares[:, 0], shares[:, 1]
         return np.concatenate([np.abs(first - second), first * second], axis=1)
 
     def check(self, split: str) -> None:
-        """Raise ``UserError`` unless tokens are UTF-8 of the stated length, labels are balanced, and hardly a pair
-        occurs twice, here or in another split.
+        """Raise ``UserError`` if a split is invalid.
+
+        Tokens must be UTF-8 of the stated length, labels balanced, and at most 1 % of the pairs duplicates in this or
+        another split.
         """
         from ..documents.checks import check_rows
         from .checks import check_pairs
@@ -82,7 +94,7 @@ class Retrieval(ByteTask):
         check_pairs(split, {name: self._papers(name) for name in self.places})
 
     def provenance(self) -> Provenance:
-        """Source, terms and, for each split, the sha256 of lengths, tokens and targets."""
+        """Return source, licence, citation and, for each split, the sha256 of lengths, tokens and targets."""
         citation = (
             "Radev et al. 2013, The ACL Anthology Network corpus, Language Resources and Evaluation 47; "
             "Tay et al. 2021, Long Range Arena: A Benchmark for Efficient Transformers, arXiv 2011.04006"
@@ -97,7 +109,7 @@ class Retrieval(ByteTask):
         return pairs
 
     def _papers(self, name: str) -> Integers:
-        """What tells the two papers of each row of a split apart, (R, 2)."""
+        """Return the digests of the names of both papers of each example of a split, (R, 2)."""
         import numpy as np
 
         pairs = self._pairs()

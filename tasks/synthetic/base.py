@@ -1,4 +1,4 @@
-"""What tasks drawn from a seed share: splits, lengths, floors, checks, provenance."""
+"""Base class of tasks generated from a seed: splits, lengths, floors, checks, provenance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 from lra_bench.contracts import DataCache, Provenance, Task, UserError
 from lra_bench.data.digest import settings_digest
 
-from ..options import at_least, rows_asked_for
+from ..options import at_least, checked_rows
 
 if TYPE_CHECKING:
     import datasets
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 GENERATOR_VERSION = 1
 ROWS = {"train": 100_000, "validation": 2_000, "test": 2_000}
-# Splits are cut from one stream of distinct rows in this order, so that the size of train changes no test row.
+# Splits are consecutive parts of one stream of distinct examples, train last: its size does not affect the test split.
 STREAM_ORDER = ("test", "validation", "train")
 
 
 class Common(TypedDict, total=False):
-    """Options of every synthetic task."""
+    """Options that all synthetic tasks have."""
 
     rows: Mapping[str, int] | None
     extrapolation_rows: int
@@ -36,19 +36,27 @@ class Common(TypedDict, total=False):
 
 
 class SyntheticTask(Task):
-    """Rows drawn from ``seed``, all of one length, no two of any split alike.
+    """Base class of tasks whose examples are generated from a seed.
 
-    A row is a pure function of the task's own options, the length, the seed and the row's number in a stream, from
-    which the splits are cut. ``rows`` of each split are drawn; at another ``length`` the task is drawn anew with the
-    same options, ``extrapolation_rows`` of each split. A task sets ``spec`` and its options before it calls this
-    constructor.
+    All examples of a split have the same length, and no example occurs twice in any split. An example is a pure
+    function of the options of the task, the length, the seed and its number in a stream; the splits are consecutive
+    parts of this stream. At another length new examples are generated with the same options. A subclass sets ``spec``
+    and its options before it calls this constructor.
+
+    Args:
+        rows: Number of examples by split; splits that are not named have the numbers in ``ROWS``.
+        extrapolation_rows: Number of examples of each split at other lengths.
+        seed: Seed of the data.
+
+    Raises:
+        UserError: If an option is out of range, or the training length is impossible.
     """
 
     variants = ("redrawn",)
     citation: ClassVar[str]
 
     def __init__(self, *, rows: Mapping[str, int] | None = None, extrapolation_rows: int = 2000, seed: int = 0) -> None:
-        self.rows = {**ROWS, **rows_asked_for(rows)}
+        self.rows = {**ROWS, **checked_rows(rows)}
         self.extrapolation_rows, self.seed = extrapolation_rows, seed
         at_least(1, extrapolation_rows=extrapolation_rows)
         at_least(0, seed=seed)
@@ -59,45 +67,55 @@ class SyntheticTask(Task):
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """The options that decide, beside length and seed, what a row is."""
+        """Return the options that, together with length and seed, determine an example."""
 
     @abstractmethod
     def draw(self, key: int, first: int, count: int, length: int) -> Block:
-        """Rows ``first`` to ``first + count`` of the stream ``key``, ``length`` tokens each."""
+        """Return ``count`` examples of the stream ``key``, beginning with number ``first``, of length ``length``."""
 
     @abstractmethod
     def read(self, block: Block) -> tuple[Block, NDArray[Any]]:
-        """What targets and further columns must be by the tokens alone, and whether each row is well formed (R,)."""
+        """Compute targets and further columns from the tokens of a block alone.
+
+        Returns a block with the same tokens, and whether each example is valid, (R,). Used by ``check``.
+        """
 
     @abstractmethod
     def shortcuts(self) -> Mapping[str, Rule]:
-        """The task's own floors beside ``majority``; ``prepare`` has run."""
+        """Return the floors of the task other than ``majority``, by name; ``prepare`` must have been called."""
 
     def fingerprint(self) -> str:
-        """A digest of the generator's settings."""
+        """Return a digest of the generator's settings."""
         return settings_digest(
             *(GENERATOR_VERSION, self.spec.name, self.spec.train_length, self.settings()),
             *(self.rows, self.extrapolation_rows, self.seed),
         )
 
     def prepare(self, cache: DataCache) -> None:
-        """Draw the splits, unless the cache holds them."""
+        """Generate the splits that are not in the cache."""
         self._cache = cache
         self._splits.clear()
         for name in STREAM_ORDER:
             self.split(name)
 
     def split(self, name: str, length: int | None = None, variant: str | None = None) -> datasets.Dataset:
-        """Columns ``tokens``, ``target``, ``length`` and the task's own; drawn now if ``length`` is a new one."""
+        """Return a split with the columns ``tokens``, ``target``, ``length`` and those of the task.
+
+        A split of another length is generated if it is not in the cache. Raises ``UserError`` if that length is
+        impossible, ``ValueError`` if there is no such split.
+        """
         if name not in self.rows:
             raise ValueError(f"{self.spec.name} has no split {name}")
         length = length or self.spec.train_length
         if (name, length) not in self._splits:
-            self._splits[name, length] = self._drawn(self._prepared(), name, length)
+            self._splits[name, length] = self._generate(self._prepared(), name, length)
         return self._splits[name, length]
 
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
-        """Accuracy of train's commonest target (``majority``), and of the task's shortcuts, expected over ties."""
+        """Return the accuracies of ``majority`` (the most frequent target of train) and of the task's shortcuts.
+
+        For a shortcut that chooses randomly among ties, this is its expected accuracy.
+        """
         length = length or self.spec.train_length
 
         def compute() -> dict[str, float]:
@@ -111,9 +129,7 @@ class SyntheticTask(Task):
         return self._prepared().note(f"{self.spec.name}-floors-{split}-{length}", key, compute)
 
     def check(self, split: str, length: int | None = None) -> None:
-        """Raise ``UserError`` unless every row is well formed, its targets are what its tokens say, and it occurs once,
-        here and in all splits.
-        """
+        """Raise ``UserError`` if an example is invalid, has wrong targets, or occurs twice in this or another split."""
         from .checks import check_rows
 
         length = length or self.spec.train_length
@@ -122,18 +138,18 @@ class SyntheticTask(Task):
         check_rows(self.split(split, length), self.blocks(split, length), self.read, where, length, others)
 
     def provenance(self) -> Provenance:
-        """Source, terms and, for each split, the sha256 of lengths, tokens and targets."""
+        """Return source, licence, citation and, for each split, the sha256 of lengths, tokens and targets."""
         from lra_bench.data.examples import content_sha256
 
         return Provenance(
-            f"synthetic: drawn by lra-bench, generator version {GENERATOR_VERSION}",
+            f"synthetic: generated by lra-bench, generator version {GENERATOR_VERSION}",
             "Apache-2.0",
             self.citation,
             {name: content_sha256(self.split(name)) for name in self.rows},
         )
 
     def blocks(self, split: str, length: int | None = None) -> Iterator[Block]:
-        """The rows of a split, some at a time."""
+        """Yield the examples of a split in blocks."""
         from .rows import blocks
 
         return blocks(self.split(split, length), self._documents)
@@ -142,7 +158,7 @@ class SyntheticTask(Task):
     def _documents(self) -> int:
         return 2 if self.spec.kind == "matching" else 1
 
-    def _drawn(self, cache: DataCache, name: str, length: int) -> datasets.Dataset:
+    def _generate(self, cache: DataCache, name: str, length: int) -> datasets.Dataset:
         from .rows import distinct
 
         if reason := self.supports_length(length):
@@ -150,7 +166,7 @@ class SyntheticTask(Task):
         rows = dict(self.rows)
         if length != self.spec.train_length:
             rows = dict.fromkeys(rows, self.extrapolation_rows)
-        start = sum(rows[before] for before in STREAM_ORDER[: STREAM_ORDER.index(name)])
+        start = sum(rows[earlier] for earlier in STREAM_ORDER[: STREAM_ORDER.index(name)])
         stop = start + rows[name]
         stream = settings_digest(GENERATOR_VERSION, self.spec.name, self.settings(), length, self.seed)
 
@@ -163,7 +179,7 @@ class SyntheticTask(Task):
 
         label = f"{self.spec.name}-{name}" + ("" if length == self.spec.train_length else f"-{length}")
         return cache.dataset(
-            label, settings_digest(stream, start, stop), make, rows[name], f"drawing {self.spec.name} {name}"
+            label, settings_digest(stream, start, stop), make, rows[name], f"generating {self.spec.name} {name}"
         )
 
     def _prepared(self) -> DataCache:

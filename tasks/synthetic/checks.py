@@ -1,4 +1,4 @@
-"""What a prepared synthetic split is held against."""
+"""Checks of a prepared split of a synthetic task."""
 
 from __future__ import annotations
 
@@ -29,11 +29,19 @@ def check_rows(
     length: int,
     others: Mapping[str, datasets.Dataset],
 ) -> None:
-    """Raise ``UserError`` at the first row that is malformed, of another length, wrongly labelled, or not the only one
-    of its tokens; ``read`` says what targets and further columns must be.
+    """Raise ``UserError`` if an example is invalid, of another length, wrongly labelled or a duplicate.
+
+    Args:
+        dataset: The split.
+        blocks: The examples of the split, in blocks.
+        read: Function that computes targets and further columns from the tokens of a block, and whether each example is
+            valid, (R,).
+        where: Name of the split, for messages.
+        length: Length of all examples in tokens.
+        others: The other splits by name, in which no example may occur.
     """
     if (numbers(dataset, "length") != length).any():
-        raise UserError(f"{where}: not all rows state their length of {length:,} tokens; {REMEDY}")
+        raise UserError(f"{where}: the column length is not {length:,} in all rows; {REMEDY}")
     first = 0
     with bar(len(dataset), f"checking {where}", unit="rows") as advance:
         for block in blocks:
@@ -42,18 +50,18 @@ def check_rows(
             advance(len(block.tokens))
     digests = digests_of(dataset)
     if repeated := len(dataset) - len(digests):
-        raise UserError(f"{where}: {repeated:,} rows repeat others; {REMEDY}")
+        raise UserError(f"{where}: {repeated:,} rows are duplicates; {REMEDY}")
     for name, other in others.items():
         if shared := len(digests & digests_of(other)):
-            raise UserError(f"{where}: {shared:,} rows occur in {name} too; {REMEDY}")
+            raise UserError(f"{where}: {shared:,} rows are also in {name}; {REMEDY}")
 
 
 def _check_block(block: Block, first: int, read: Callable[[Block], tuple[Block, NDArray[Any]]], where: str) -> None:
-    """The rows of one block, of which the first is row ``first`` of the split."""
-    expected, well_formed = read(block)
-    for row in np.flatnonzero(~well_formed)[:1]:
-        raise UserError(f"{where}: row {first + row} is no example of the task; {REMEDY}")
-    wrong = (block.targets != expected.targets).reshape(len(well_formed), -1).any(axis=1)
+    """Check one block, which begins with row ``first`` of the split."""
+    expected, valid = read(block)
+    for row in np.flatnonzero(~valid)[:1]:
+        raise UserError(f"{where}: row {first + row} is not a valid example; {REMEDY}")
+    wrong = (block.targets != expected.targets).reshape(len(valid), -1).any(axis=1)
     for row in np.flatnonzero(wrong)[:1]:
         raise UserError(f"{where}: row {first + row} has a wrong target; {REMEDY}")
     for name, column in expected.extra.items():

@@ -1,7 +1,7 @@
-"""Rows of the synthetic tasks, drawn by compiled loops: row r is a function of the stream's key and r alone.
+"""Generators of the synthetic tasks, compiled: example r is a function of the stream's key and r only.
 
-Each loop fills ``tokens``, one array row per row of the stream from number ``first`` on, and ``targets``. Id 0 is left
-to padding.
+Each generator fills ``tokens`` and ``targets`` with examples ``first``, ``first`` + 1, … of a stream. Token id 0 is
+reserved for padding.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ FIRST_KEY = 2
 FIRST_MARKER = 1
 MARK, FIRST_SYMBOL = 1, 2
 TRIES = 32
-"""How often to draw among all places, which takes no look at each of them, before drawing among the free ones."""
+"""Number of positions sampled from all positions, rejecting those not free, before sampling from the free ones."""
 
 
 @compiled
 def _start(key: Any, row: int, counter: Any) -> None:
-    """Set the counter of one row; rows start at random places of the generator's cycle."""
+    """Set the random counter of one example to a random position in the generator's cycle."""
     counter[0] = mix(key + np.uint64(row) * STEP)
 
 
 @compiled
 def _shuffle(items: Any, count: int, counter: Any) -> None:
-    """Bring ``count`` items, drawn at random without replacement, to the front (Fisher and Yates)."""
+    """Move ``count`` items, sampled without replacement, to the front, in place (Fisher-Yates shuffle)."""
     for place in range(count):
         other = place + below(counter, len(items) - place)
         items[place], items[other] = items[other], items[place]
@@ -38,9 +38,15 @@ def _shuffle(items: Any, count: int, counter: Any) -> None:
 
 @compiled
 def draw_copies(key: Any, first: int, copied: int, symbols: int, tokens: Any, targets: Any) -> None:
-    """Symbols at the front, then blanks, a separator and as many blanks as symbols.
+    """Generate examples of ``CopyTask``: symbols, blanks, a separator and as many blanks as symbols.
 
-    ``tokens`` and ``targets`` are (R, N).
+    Args:
+        key: Key of the stream.
+        first: Number of the first example in the stream.
+        copied: Number of symbols to copy.
+        symbols: Number of different symbols.
+        tokens: Output, (R, N).
+        targets: Output, (R, N).
     """
     counter = np.empty(1, dtype=np.uint64)
     rows, length = tokens.shape
@@ -56,27 +62,28 @@ def draw_copies(key: Any, first: int, copied: int, symbols: int, tokens: Any, ta
 
 
 @compiled
-def _share(cumulative: Any, place: int) -> float:
+def _probability(cumulative: Any, place: int) -> float:
+    """Return the probability of one position from the cumulative probabilities."""
     return cumulative[place] - (cumulative[place - 1] if place else 0.0)
 
 
 @compiled
 def _free_place(cumulative: Any, tokens: Any, counter: Any) -> int:
-    """One of the places (N,) that are BLANK in ``tokens``, by the shares that ``cumulative`` sums up."""
+    """Sample one of the positions at which ``tokens`` (N,) is BLANK, given cumulative probabilities (N,)."""
     for _ in range(TRIES):
         place = int(np.searchsorted(cumulative, uniform(counter), side="right"))
-        if place < len(cumulative) and tokens[place] == BLANK:  # rounding may end the sum below 1
+        if place < len(cumulative) and tokens[place] == BLANK:  # due to rounding, the last value may be below 1
             return place
-    left, free = 0.0, -1
+    remaining, free = 0.0, -1
     for place in range(len(cumulative)):
         if tokens[place] == BLANK:
-            left += _share(cumulative, place)
-    left *= uniform(counter)
+            remaining += _probability(cumulative, place)
+    remaining *= uniform(counter)
     for place in range(len(cumulative)):
         if tokens[place] == BLANK:
             free = place
-            left -= _share(cumulative, place)
-            if left < 0:
+            remaining -= _probability(cumulative, place)
+            if remaining < 0:
                 break
     return free
 
@@ -85,13 +92,20 @@ def _free_place(cumulative: Any, tokens: Any, counter: Any) -> int:
 def draw_recalls(
     key: Any, first: int, pairs: int, half: int, queries: int, cumulative: Any, tokens: Any, targets: Any
 ) -> None:
-    """``pairs`` of one of ``half`` keys and one of ``half`` values, none twice, then ``queries`` keys among blanks.
+    """Generate examples of ``RecallTask``: key-value pairs, then queries among blanks.
 
-    ``cumulative`` (N − 2 pairs,) holds the probabilities of each place behind the pairs or an earlier one.
-    ``tokens`` and ``targets`` are (R, N).
+    Args:
+        key: Key of the stream.
+        first: Number of the first example in the stream.
+        pairs: Number of pairs.
+        half: Number of different keys, and of different values.
+        queries: Number of queries.
+        cumulative: Cumulative probabilities of a query's position after the pairs, (N − 2 pairs,).
+        tokens: Output, (R, N).
+        targets: Output, (R, N).
     """
     counter = np.empty(1, dtype=np.uint64)
-    keys, values, asked = np.empty(half, np.int64), np.empty(half, np.int64), np.empty(pairs, np.int64)
+    keys, values, order = np.empty(half, np.int64), np.empty(half, np.int64), np.empty(pairs, np.int64)
     for row in range(tokens.shape[0]):
         _start(key, first + row, counter)
         tokens[row] = BLANK
@@ -99,16 +113,16 @@ def draw_recalls(
         for number in range(half):
             keys[number] = values[number] = number
         for pair in range(pairs):
-            asked[pair] = pair
+            order[pair] = pair
         _shuffle(keys, pairs, counter)
         _shuffle(values, pairs, counter)
-        # Without this the earlier pairs would be asked for at the likelier places.
-        _shuffle(asked, pairs, counter)
+        # Without this shuffle earlier pairs would be queried at the more probable positions.
+        _shuffle(order, pairs, counter)
         for pair in range(pairs):
             tokens[row, 2 * pair] = FIRST_KEY + keys[pair]
             tokens[row, 2 * pair + 1] = FIRST_KEY + half + values[pair]
         for query in range(queries):
-            pair = asked[query % pairs]
+            pair = order[query % pairs]
             place = 2 * pairs + _free_place(cumulative, tokens[row, 2 * pairs :], counter)
             tokens[row, place] = FIRST_KEY + keys[pair]
             targets[row, place] = values[pair]
@@ -116,10 +130,19 @@ def draw_recalls(
 
 @compiled
 def draw_needles(key: Any, first: int, needles: int, symbols: int, tokens: Any, targets: Any, depth: Any) -> None:
-    """Random symbols; each marker once among them, a symbol behind it; at the end one of the markers again.
+    """Generate examples of ``NeedleTask``: random symbols with each marker once, and one marker again at the end.
 
-    The asked marker's place is uniform, the others keep clear of each other. ``tokens`` and ``targets`` are (R, N);
-    ``depth`` (R,) gets that place as a share of the last possible one.
+    The position of the queried marker is uniform; those of the other markers are rejected if two markers would be
+    adjacent.
+
+    Args:
+        key: Key of the stream.
+        first: Number of the first example in the stream.
+        needles: Number of markers.
+        symbols: Number of different symbols.
+        tokens: Output, (R, N).
+        targets: Output, (R, N).
+        depth: Output, (R,). Position of the queried marker, divided by the last possible position.
     """
     counter = np.empty(1, dtype=np.uint64)
     rows, length = tokens.shape
@@ -129,9 +152,9 @@ def draw_needles(key: Any, first: int, needles: int, symbols: int, tokens: Any, 
         targets[row] = NOT_SCORED
         for place in range(length):
             tokens[row, place] = first_symbol + below(counter, symbols)
-        asked = below(counter, needles)
+        queried = below(counter, needles)
         for number in range(needles):
-            needle = (asked + number) % needles
+            needle = (queried + number) % needles
             place = below(counter, starts)
             if number == 0:
                 targets[row, length - 1] = tokens[row, place + 1] - first_symbol
@@ -143,34 +166,41 @@ def draw_needles(key: Any, first: int, needles: int, symbols: int, tokens: Any, 
             ):
                 place = below(counter, starts)
             tokens[row, place] = FIRST_MARKER + needle
-        tokens[row, length - 1] = FIRST_MARKER + asked
+        tokens[row, length - 1] = FIRST_MARKER + queried
 
 
 @compiled
 def draw_pairs(key: Any, first: int, keys: int, marks: int, balanced: bool, tokens: Any, targets: Any) -> None:
-    """Two documents, each with its key behind every mark; all of the same tokens where ``balanced``.
+    """Generate examples of ``RetrievalSynthetic``: two documents, each with its key after every mark.
 
-    ``tokens`` (R, 2, N), ``targets`` (R,): whether both have the same key.
+    Args:
+        key: Key of the stream.
+        first: Number of the first example in the stream.
+        keys: Number of different keys.
+        marks: Number of marks in a document.
+        balanced: Whether all documents are permutations of the same tokens.
+        tokens: Output, (R, 2, N).
+        targets: Output, (R,). 1 if both documents have the same key.
     """
     counter = np.empty(1, dtype=np.uint64)
     rows, _, length = tokens.shape
-    units = np.empty(length - marks, dtype=np.int64)  # a mark and the key behind it are one
+    units = np.empty(length - marks, dtype=np.int64)  # a mark and the key after it are one unit
     for row in range(rows):
         _start(key, first + row, counter)
         same = below(counter, 2)
-        own = below(counter, keys)
+        document_key = below(counter, keys)
         targets[row] = same
         for document in range(2):
             if document == 1 and same == 0:
-                own = (own + 1 + below(counter, keys - 1)) % keys
+                document_key = (document_key + 1 + below(counter, keys - 1)) % keys
             units[:marks] = MARK
             unit = marks
             if balanced:
-                # Every symbol as often as any other, first ones once more where that does not come out even.
+                # All symbols equally often; if the number is not divisible, the first symbols once more.
                 for symbol in range(keys):
-                    left = (length - marks + keys - 1 - symbol) // keys - (marks if symbol == own else 0)
-                    units[unit : unit + left] = FIRST_SYMBOL + symbol
-                    unit += left
+                    count = (length - marks + keys - 1 - symbol) // keys - (marks if symbol == document_key else 0)
+                    units[unit : unit + count] = FIRST_SYMBOL + symbol
+                    unit += count
             else:
                 for place in range(marks, len(units)):
                     units[place] = FIRST_SYMBOL + below(counter, keys)
@@ -180,5 +210,5 @@ def draw_pairs(key: Any, first: int, keys: int, marks: int, balanced: bool, toke
                 tokens[row, document, place] = units[unit]
                 place += 1
                 if units[unit] == MARK:
-                    tokens[row, document, place] = FIRST_SYMBOL + own
+                    tokens[row, document, place] = FIRST_SYMBOL + document_key
                     place += 1

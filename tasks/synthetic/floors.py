@@ -1,4 +1,4 @@
-"""How far rules get on synthetic rows that do not do the task."""
+"""Floors (baselines without a model) of the synthetic tasks."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 BAG_ROWS = 20_000
 
 Rule = Callable[["Block"], "NDArray[Any]"]
-"""How right a rule is on each target of a block: 0 to 1, of the targets' shape; what is not scored does not count."""
+"""Function that returns the expected accuracy (0 to 1) of a rule on each target of a block, in their shape.
+
+Values at targets that are not scored are ignored.
+"""
 
 
 def commonest(blocks: Iterable[Block], classes: int) -> int:
-    """The class that most targets name."""
+    """Return the most frequent class among the targets."""
     counts = np.zeros(classes, dtype=np.int64)
     for block in blocks:
         counts += np.bincount(block.targets[block.targets != NOT_SCORED], minlength=classes)
@@ -30,7 +33,7 @@ def commonest(blocks: Iterable[Block], classes: int) -> int:
 
 
 def mean_accuracy(rules: Mapping[str, Rule], blocks: Iterable[Block]) -> dict[str, float]:
-    """How often each rule is expected to be right over all scored targets."""
+    """Return the expected accuracy of each rule over all scored targets."""
     right = dict.fromkeys(rules, 0.0)
     scored = 0
     for block in blocks:
@@ -42,25 +45,29 @@ def mean_accuracy(rules: Mapping[str, Rule], blocks: Iterable[Block]) -> dict[st
 
 
 def commonest_symbol(block: Block, first_symbol: int, symbols: int) -> NDArray[Any]:
-    """How often each target (R, N) is the symbol that its own row holds most often, tied ones drawn by lot."""
+    """Return the expected accuracy, on each target (R, N), of predicting the most frequent symbol of the example.
+
+    Ties are broken randomly.
+    """
     counts = count_tokens(block.tokens, first_symbol + symbols)[:, first_symbol:]
     most = counts == counts.max(axis=1, keepdims=True)
     return np.take_along_axis(most / most.sum(axis=1, keepdims=True), np.maximum(block.targets, 0), axis=1)
 
 
 def one_of(shown: NDArray[Any], block: Block) -> NDArray[Any]:
-    """How often each target (R, N) is one drawn by lot from those ``shown`` (R, P) in its row."""
-    share = np.zeros(block.targets.shape)
+    """Return the expected accuracy, on each target (R, N), of a random one of the classes ``shown`` (R, P)."""
+    hits = np.zeros(block.targets.shape)
     for column in shown.T:
-        share += block.targets == column[:, None]
-    return share / shown.shape[1]
+        hits += block.targets == column[:, None]
+    return hits / shown.shape[1]
 
 
 def bag_of_tokens(train: Iterable[Block], vocabulary: int) -> Rule:
-    """Softmax regression on what two documents' token counts have in common, as a rule for targets (R,).
+    """Fit softmax regression on the token counts of two documents, and return it as a rule for targets (R,).
 
-    Fitted on the first 20,000 rows of train. Features are, per token, the product of both counts' deviations from
-    their means and the absolute difference of the counts, and whether the commonest token is the same.
+    It is fitted on the first 20,000 examples of train. The features are, for each token, the product of the deviations
+    of both counts from their mean and the absolute difference of the counts; and whether the token with the largest
+    deviation is the same.
     """
     from ..linear_probe import fit
 
@@ -70,18 +77,18 @@ def bag_of_tokens(train: Iterable[Block], vocabulary: int) -> Rule:
         targets.append(block.targets)
         if sum(map(len, targets)) >= BAG_ROWS:
             break
-    known, labels = np.concatenate(counts)[:BAG_ROWS], np.concatenate(targets)[:BAG_ROWS]
-    means = known.mean(axis=(0, 1))
-    probe = fit(_in_common(known, means), labels, 2)
+    train_counts, labels = np.concatenate(counts)[:BAG_ROWS], np.concatenate(targets)[:BAG_ROWS]
+    means = train_counts.mean(axis=(0, 1))
+    probe = fit(_comparison(train_counts, means), labels, 2)
 
     def rule(block: Block) -> NDArray[Any]:
-        return probe.predict(_in_common(count_tokens(block.tokens, vocabulary), means)) == block.targets
+        return probe.predict(_comparison(count_tokens(block.tokens, vocabulary), means)) == block.targets
 
     return rule
 
 
-def _in_common(counts: NDArray[Any], means: NDArray[Any]) -> NDArray[Any]:
-    """Features (R, 2 V + 1) of the counts (R, 2, V) of two documents, of which ``means`` (V,) are the means."""
+def _comparison(counts: NDArray[Any], means: NDArray[Any]) -> NDArray[Any]:
+    """Return features (R, 2 V + 1) from the token counts (R, 2, V) of two documents and their means (V,)."""
     first, second = counts[:, 0] - means, counts[:, 1] - means
     same = first.argmax(axis=1) == second.argmax(axis=1)
     return np.concatenate([first * second, np.abs(first - second), same[:, None]], axis=1)

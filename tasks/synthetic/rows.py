@@ -1,4 +1,4 @@
-"""Rows of equal length as arrays: drawn without repeats, and read back from disk in blocks."""
+"""Examples of equal length as arrays: generated without duplicates, and read from disk in blocks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,12 @@ BLOCK_TOKENS = 2**20
 
 @dataclass(frozen=True)
 class Block:
-    """Rows together: ``tokens`` (R, N), or (R, 2, N) for two documents; ``targets`` (R, N) or (R,).
+    """A block of examples.
 
-    ``extra`` are further columns, (R,) each.
+    Attributes:
+        tokens: (R, N), or (R, 2, N) for two documents.
+        targets: (R, N) or (R,).
+        extra: Further columns by name, (R,) each.
     """
 
     tokens: NDArray[Any]
@@ -33,24 +36,24 @@ class Block:
     extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def select(self, rows: list[int]) -> Block:
-        """Some of the rows, in the order given."""
+        """Return the examples with the given indices, in that order."""
         extra = {name: column[rows] for name, column in self.extra.items()}
         return Block(self.tokens[rows], self.targets[rows], extra)
 
     def examples(self) -> Examples:
-        """The same rows for a table."""
+        """Return the same examples, concatenated as for a table."""
         lengths = np.full(self.tokens.shape[:-1], self.tokens.shape[-1], dtype=np.int64)
         return Examples(self.tokens.reshape(-1), lengths, self.targets, self.extra)
 
     def digests(self) -> list[bytes]:
-        """A 128-bit digest of each row's tokens, both documents together."""
+        """Return a 128-bit digest of the tokens of each example, both documents together."""
         rows = len(self.tokens)
-        whole = np.full(rows, self.tokens.size // max(rows, 1), dtype=np.int64)
-        return Examples(self.tokens.reshape(-1), whole, whole).digests()
+        lengths = np.full(rows, self.tokens.size // max(rows, 1), dtype=np.int64)
+        return Examples(self.tokens.reshape(-1), lengths, lengths).digests()
 
 
 def unfilled(spec: TaskSpec, count: int, length: int, **extra: NDArray[Any]) -> Block:
-    """Room for ``count`` rows of a task, in the smallest types that hold its tokens and its targets."""
+    """Return an uninitialised block for ``count`` examples, with the smallest types for tokens and targets."""
     assert spec.vocabulary_size is not None
     tokens = np.min_scalar_type(spec.vocabulary_size - 1)
     targets = np.min_scalar_type(min(-spec.classes, NOT_SCORED))
@@ -61,9 +64,17 @@ def unfilled(spec: TaskSpec, count: int, length: int, **extra: NDArray[Any]) -> 
 def distinct(
     draw: Callable[[int, int], Block], start: int, stop: int, row_tokens: int, advance: Advance
 ) -> Iterator[Block]:
-    """Rows ``start`` to ``stop`` of the stream of all different rows; ``draw(first, count)`` draws some of the stream.
+    """Yield examples ``start`` to ``stop`` (exclusive) of a stream, counted without duplicates.
 
-    ``row_tokens`` are the tokens of a row. Raises ``UserError`` where the stream hardly brings a new row any more.
+    Args:
+        draw: Function that returns examples ``first`` to ``first + count`` of the stream.
+        start: Index of the first example among the distinct examples.
+        stop: Index after the last example.
+        row_tokens: Number of tokens in an example.
+        advance: Called with the number of examples found, for the progress bar.
+
+    Raises:
+        UserError: If the stream contains too few distinct examples.
     """
     seen: set[bytes] = set()
     drawn = last_fresh = 0
@@ -81,8 +92,8 @@ def distinct(
         drawn += count
         if drawn - last_fresh > stop + 1000:
             raise UserError(
-                f"task.rows: there are hardly more than {len(seen):,} different rows and {stop:,} are needed in all; "
-                "lower task.rows and task.extrapolation_rows, or ask for longer rows"
+                f"task.rows: only {len(seen):,} different examples were found, {stop:,} are needed; "
+                "lower task.rows and task.extrapolation_rows, or raise the length"
             )
         if fresh:
             advance(len(fresh))
@@ -90,7 +101,7 @@ def distinct(
 
 
 def blocks(dataset: datasets.Dataset, documents: int = 1) -> Iterator[Block]:
-    """The rows of a split in order, some at a time."""
+    """Yield the examples of a split in order, in blocks."""
     tokens = ListColumn(dataset, "tokens", documents=documents == 2)
     width = int(tokens.lengths.flat[0])
     targets = ListColumn(dataset, "target") if is_list(dataset, "target") else numbers(dataset, "target")
@@ -108,8 +119,8 @@ def blocks(dataset: datasets.Dataset, documents: int = 1) -> Iterator[Block]:
 
 
 def count_tokens(tokens: NDArray[Any], vocabulary: int) -> NDArray[np.int64]:
-    """How often each id below ``vocabulary`` stands in each row: (..., N) to (..., V); other ids count as 0."""
-    known = np.where((tokens >= 0) & (tokens < vocabulary), tokens, 0).reshape(-1, tokens.shape[-1])
-    at = known + vocabulary * np.arange(len(known), dtype=np.int64)[:, None]
-    counts = np.bincount(at.ravel(), minlength=len(known) * vocabulary)
+    """Count each token id below ``vocabulary`` in each sequence, (..., N) to (..., V); other ids count as 0."""
+    ids = np.where((tokens >= 0) & (tokens < vocabulary), tokens, 0).reshape(-1, tokens.shape[-1])
+    bins = ids + vocabulary * np.arange(len(ids), dtype=np.int64)[:, None]
+    counts = np.bincount(bins.ravel(), minlength=len(ids) * vocabulary)
     return counts.reshape(*tokens.shape[:-1], vocabulary)

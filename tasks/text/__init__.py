@@ -1,3 +1,3 @@
-"""The text task: IMDb reviews in bytes."""
+"""The text task: byte-level sentiment classification of IMDB reviews."""
 
 from .task import Text as Text

@@ -1,4 +1,4 @@
-"""IMDB reviews in files: the authors' folder or archive, and tables as on the Hugging Face Hub."""
+"""Read IMDB reviews from the authors' folder or archive, or from parquet files as on the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILE_SPLITS = ("train", "test")
 LABELS = {"neg": 0, "pos": 1}
 HUB = "stanfordnlp/imdb"
 HUB_REVISION = "e6281661ce1c48d982bc483cf8a173c1bbeb5d31"
-# Checksums that public projects pin for this revision, alike in all that were looked at.
+# The checksums that public projects pin for this revision.
 REMOTES = (
     Remote(
         "plain_text/train-00000-of-00001.parquet",
@@ -51,16 +51,19 @@ _REVIEW = re.compile(r"[^/.][^/]*\.txt")  # not the ._ files of macOS
 
 _REPORTED = 1000
 
-Review = tuple[int, bytes, str]  # label, text, where it stands
+Review = tuple[int, bytes, str]  # label, text, location for messages
 
 
 @dataclass(frozen=True)
 class ReviewSource:
-    """Files that hold labelled reviews of both splits.
+    """Files with labelled reviews of both splits.
 
-    ``place`` is where, for people. ``state(memory)`` digests what changes whenever the files do; ``memory`` is where
-    checksums are remembered. ``reviews(split)`` gives every review in the order of the files, and raises ``UserError``
-    at the first that cannot be read.
+    Attributes:
+        place: Description of the location, for messages.
+        state: Function that returns a digest that changes with the files, given the folder in which checksums are
+            stored.
+        reviews: Function that yields every review of a split in the order of the files. Raises ``UserError`` at the
+            first review that cannot be read.
     """
 
     place: str
@@ -69,7 +72,7 @@ class ReviewSource:
 
 
 def find_reviews(path: Path) -> ReviewSource | None:
-    """The reviews at ``path``: an archive, or a folder that holds them in one of the known layouts."""
+    """Return the reviews at ``path``, an archive or a folder in one of the known layouts, or None."""
     if path.is_file():
         return _archive(path)
     for root in (path, path / "aclImdb"):
@@ -91,14 +94,14 @@ def _archive(path: Path) -> ReviewSource:
 
 
 def _state_of_folder(root: Path, memory: Path) -> str:
-    found = []
+    states = []
     for split in FILE_SPLITS:
         for label in LABELS:
             with os.scandir(root / split / label) as entries:
                 for entry in entries:
                     status = entry.stat()
-                    found.append((split, label, entry.name, status.st_size, status.st_mtime_ns))
-    return settings_digest(sorted(found))
+                    states.append((split, label, entry.name, status.st_size, status.st_mtime_ns))
+    return settings_digest(sorted(states))
 
 
 def _state_of_tables(tables: Mapping[str, Path], memory: Path) -> str:
@@ -106,7 +109,7 @@ def _state_of_tables(tables: Mapping[str, Path], memory: Path) -> str:
 
 
 def _in_folder(root: Path, split: str) -> Iterator[Review]:
-    """Each review a file of its own: train/neg, train/pos, test/neg and test/pos hold them."""
+    """Yield the reviews of a folder with one file per review in train/neg, train/pos, test/neg and test/pos."""
     for name, label in LABELS.items():
         folder = root / split / name
         for file, text in read_files(folder, lambda file: _REVIEW.fullmatch(file) is not None):
@@ -114,7 +117,7 @@ def _in_folder(root: Path, split: str) -> Iterator[Review]:
 
 
 def _in_archive(path: Path, split: str) -> Iterator[Review]:
-    """That folder as a tar, compressed or not, or as a zip."""
+    """Yield the reviews of a tar (plain or compressed) or zip archive of such a folder."""
 
     def place_of(name: str) -> tuple[str, str] | None:
         *_, within, label, file = ("", "", *name.split("/"))
@@ -125,34 +128,44 @@ def _in_archive(path: Path, split: str) -> Iterator[Review]:
 
 
 def _in_tables(tables: Mapping[str, Path], split: str) -> Iterator[Review]:
-    """Parquet files with the columns ``text`` and ``label`` (0 negative, 1 positive)."""
+    """Yield the reviews of parquet files with the columns ``text`` and ``label`` (0 negative, 1 positive)."""
     import pyarrow
     import pyarrow.parquet
 
     path, row = tables[split], 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            if lacking := {"text", "label"} - set(file.schema_arrow.names):
-                raise UserError(f"task.source: {path} has no column {min(lacking)}")
+            if missing := {"text", "label"} - set(file.schema_arrow.names):
+                raise UserError(f"task.source: {path} has no column {min(missing)}")
             for batch in file.iter_batches(1024, columns=["text", "label"]):
                 for text, label in zip(batch["text"].to_pylist(), batch["label"].to_pylist(), strict=True):
                     row += 1
                     if label not in (0, 1):
                         raise UserError(f"task.source: row {row} of {path} has the label {label!r} instead of 0 or 1")
                     if not isinstance(text, str | bytes):
-                        raise UserError(f"task.source: row {row} of {path} holds no text")
+                        raise UserError(f"task.source: row {row} of {path} is not text")
                     yield int(label), text.encode() if isinstance(text, str) else text, f"row {row} of {path}"
     except (pyarrow.ArrowException, OSError) as error:
         fault = str(error).strip().partition("\n")[0]
-        raise UserError(f"task.source: {path} cannot be read past row {row} ({fault})") from error
+        raise UserError(f"task.source: {path} cannot be read after row {row} ({fault})") from error
 
 
 def read_reviews(source: ReviewSource, split: str, advance: Advance) -> Examples:
-    """All reviews of a split, sorted by label and text, so that they are the same whatever files they come from.
+    """Read all reviews of a split, sorted by label and text, so that they do not depend on the file format.
 
-    White space around a review is dropped, as in Long Range Arena, whose input (``imdb_reviews`` of TensorFlow
-    Datasets) strips it; markup such as ``<br />`` stays. The extra column ``digest`` tells texts apart. Raises
-    ``UserError`` naming the review that is empty or no UTF-8.
+    White space around a review is removed, as in Long Range Arena, whose input (``imdb_reviews`` of TensorFlow
+    Datasets) is stripped; markup such as ``<br />`` is kept. The extra column ``digest`` is a digest of the text.
+
+    Args:
+        source: The files.
+        split: ``train`` or ``test``.
+        advance: Called with the number of reviews read, for the progress bar.
+
+    Returns:
+        The reviews as token ids.
+
+    Raises:
+        UserError: If a review is empty or not UTF-8, or there are none. The message names the review.
     """
     rows: list[tuple[int, bytes]] = []
     for label, text, where in source.reviews(split):
@@ -165,7 +178,7 @@ def read_reviews(source: ReviewSource, split: str, advance: Advance) -> Examples
         if len(rows) % _REPORTED == 0:
             advance(_REPORTED)
     if not rows:
-        raise UserError(f"task.source: {source.place} holds no {split} reviews")
+        raise UserError(f"task.source: {source.place} contains no {split} reviews")
     rows.sort()
     return Examples(
         to_tokens(b"".join(text for _, text in rows)),

@@ -1,4 +1,4 @@
-"""The IMDB reviews once they are read, and which of them each split holds."""
+"""IMDB reviews in the cache, and their split into train, validation and test."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
 
     from lra_bench.data.cache import Advance
 
-READER_VERSION = 1  # counts up when the same files come to be read otherwise
+READER_VERSION = 1  # to be incremented if the same files are read differently
 VALIDATION_SHARE = 10
 
 
 @dataclass(frozen=True)
 class Reviews(Corpus):
-    """Whole reviews of the official train and test, sorted by label and text."""
+    """The complete reviews of the official train and test files, sorted by label and text."""
 
     OFFICIAL_ROWS = {"train": 25_000, "test": 25_000}  # noqa: RUF012
     HOLDERS = {"validation": "train"}  # noqa: RUF012
 
     def split(self, seed: int) -> dict[str, Integers]:
-        """Places of the reviews of train, validation and test.
+        """Return the indices of the reviews of train, validation and test.
 
-        Validation is a tenth of each label in the official train, drawn from the texts that occur there once, so that
-        it shares none with what is left. Raises ``UserError`` where there are too few.
+        Validation is a tenth of each label of the official train file, sampled from the texts that occur once, so that
+        it shares no text with the remaining train split. Raises ``UserError`` if there are too few reviews.
         """
         targets, digests = self.numbers("train", "target"), self.numbers("train", "digest")
-        _, of, counts = np.unique(digests, return_inverse=True, return_counts=True)
+        _, text_of, counts = np.unique(digests, return_inverse=True, return_counts=True)
         held_out = []
         for label in (0, 1):
             rows = int((targets == label).sum()) // VALIDATION_SHARE
-            once = np.flatnonzero((targets == label) & (counts[of] == 1))
+            once = np.flatnonzero((targets == label) & (counts[text_of] == 1))
             if not 0 < rows < len(once):
-                raise UserError(f"task.source: {self.place} holds too few train reviews to hold a tenth of them out")
+                raise UserError(f"task.source: {self.place} contains too few train reviews to hold out a tenth of them")
             held_out.append(once[hold_out(np.zeros(len(once), np.int64), rows, 2 * seed + label)[1]])
         validation = np.sort(np.concatenate(held_out))
         return {
@@ -57,7 +57,7 @@ class Reviews(Corpus):
 
 
 def open_reviews(source: ReviewSource, cache: DataCache) -> Reviews:
-    """The reviews of ``source``, from the cache if they were read before."""
+    """Return the reviews of ``source``, reading the files if they are not in the cache."""
     key = settings_digest(READER_VERSION, source.state(cache.digests))
 
     def read(split: str) -> datasets.Dataset:

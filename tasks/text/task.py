@@ -1,4 +1,4 @@
-"""Text: the sentiment of film reviews, read byte by byte."""
+"""Text: byte-level sentiment classification of film reviews."""
 
 from __future__ import annotations
 
@@ -21,18 +21,25 @@ if TYPE_CHECKING:
     from .files import ReviewSource
     from .reviews import Reviews
 
-# Reviews.content() of the official reviews, so that a run can be planned before they are fetched.
+# Reviews.content() of the official reviews, so that a run can be planned before they are downloaded.
 OFFICIAL_CONTENT = "98bb6fccdffc3672"
 
 
 class Text(ByteTask):
-    """Sentiment of IMDB reviews, negative or positive.
+    """Sentiment of IMDB film reviews, read as bytes: two classes.
 
-    Maas et al. 2011, "Learning Word Vectors for Sentiment Analysis"; as in Tay et al. 2021, arXiv 2011.04006.
-    ``source``: None or ``official`` (the folder aclImdb or imdb of $LRA_BENCH_DATA, else the Hugging Face Hub), or the
-    path of aclImdb, its archive, or a folder with train.parquet and test.parquet. Reviews are sorted, so that all
-    sources give the same rows. Filler is other reviews of the split, as much from negative ones as from positive ones.
-    Deviates from Long Range Arena, where validation is the test set: here it is a tenth of train.
+    An example is the start of a review, such as (invented) ``A dull film.<br />I left early.`` with the label 0
+    (negative); label 1 is positive. ``ByteTask`` documents the options, the other lengths (``truncated``, ``filler``)
+    and the floors (baselines without a model): ``majority`` and ``bag_of_bytes``, softmax regression on relative byte
+    frequencies. Filler consists of other reviews of the split, half of its bytes from negative and half from positive
+    ones.
+
+    ``source`` is None or ``official`` (the folder aclImdb or imdb of $LRA_BENCH_DATA, otherwise the Hugging Face Hub),
+    or the path of aclImdb, of its archive, or of a folder with train.parquet and test.parquet. Reviews are sorted, so
+    that all sources give the same examples.
+
+    Source: Maas et al. 2011, "Learning Word Vectors for Sentiment Analysis"; as in Tay et al. 2021, arXiv 2011.04006.
+    Deviates from Long Range Arena: validation is a tenth of train instead of the test set.
     """
 
     source_folders = ("aclImdb", "imdb")
@@ -42,14 +49,14 @@ class Text(ByteTask):
     official_length = 4096
 
     def open(self, cache: DataCache) -> Reviews:
-        """The reviews, from the Hugging Face Hub where they are nowhere nearer."""
+        """Return the reviews, downloading them from the Hugging Face Hub if they are not available locally."""
         from .files import REMOTES
         from .reviews import open_reviews
 
         return open_reviews(self._locate(cache, REMOTES), cache)
 
     def content_at_hand(self) -> str:
-        """That of the source; of the official reviews where those would have to be fetched."""
+        """Return the digest of the source, or of the official reviews if they are not available locally."""
         from lra_bench.data.cache import Cache
 
         from .reviews import open_reviews
@@ -66,18 +73,20 @@ class Text(ByteTask):
     def filler(
         self, split: str, column: ListColumn, targets: Integers, length: int, stream: Sequence[int]
     ) -> ReviewFiller:
-        """Other reviews of both labels."""
+        """Return the generator of filler from other reviews of both labels."""
         from ..documents.filler import ReviewFiller
 
         return ReviewFiller(column, targets, length, stream)
 
     def features(self, shares: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The shares themselves."""
+        """Return the byte frequencies unchanged."""
         return shares
 
     def check(self, split: str) -> None:
-        """Raise ``UserError`` unless tokens are UTF-8 of the stated length, labels are balanced, and no more reviews
-        repeat others, here or in another split, than in the official data.
+        """Raise ``UserError`` if a split is invalid.
+
+        Tokens must be UTF-8 of the stated length, labels balanced, and duplicates in this or another split at most as
+        many as in the official data.
         """
         from ..documents.checks import check_repeats, check_rows
 
@@ -85,7 +94,7 @@ class Text(ByteTask):
         check_repeats(split, self.ready()[1], self.places)
 
     def provenance(self) -> Provenance:
-        """Source, terms and, for each split, the sha256 of lengths, tokens and targets."""
+        """Return source, licence, citation and, for each split, the sha256 of lengths, tokens and targets."""
         citation = (
             "Maas et al. 2011, Learning Word Vectors for Sentiment Analysis, ACL 2011; "
             "Tay et al. 2021, Long Range Arena: A Benchmark for Efficient Transformers, arXiv 2011.04006"
@@ -93,7 +102,7 @@ class Text(ByteTask):
         described = self.described("none stated; the authors ask to be cited", citation)
         if self.ready()[1].content() != OFFICIAL_CONTENT:
             return described
-        return replace(described, source=f"Large Movie Review Dataset 1.0, whole, from {described.source}")
+        return replace(described, source=f"Large Movie Review Dataset 1.0, complete, from {described.source}")
 
     def _locate(self, cache: DataCache, remotes: Sequence[Remote]) -> ReviewSource:
         from lra_bench.data.sources import locate

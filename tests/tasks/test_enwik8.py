@@ -1,4 +1,4 @@
-"""The enwik8 task: every form of the file, parts in their order, floors against dictionaries, files that are wrong."""
+"""Tests of enwik8: file formats, splits, floors against dictionaries, invalid files."""
 
 import gzip
 import hashlib
@@ -33,14 +33,14 @@ PART = WHOLE[:1_234]
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_fetched(monkeypatch):
+def no_downloads(monkeypatch):
     monkeypatch.setenv("LRA_BENCH_OFFLINE", "1")
     monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
 
 
 @pytest.fixture
-def small_world(monkeypatch):
-    """enwik8 as if it were ``WHOLE``."""
+def small_text(monkeypatch):
+    """Replace enwik8 with ``WHOLE``."""
     monkeypatch.setattr(files, "WHOLE_BYTES", len(WHOLE))
     monkeypatch.setattr(files, "WHOLE_MD5", hashlib.md5(WHOLE).hexdigest())
 
@@ -73,7 +73,7 @@ def content(task, split):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("place", ["file", "folder", "data folder", "data file"])
-def test_a_file_of_any_form_is_found_in_any_place(form, place, small_world, tmp_path, monkeypatch):
+def test_every_format_is_found_in_every_location(form, place, small_text, tmp_path, monkeypatch):
     folder = tmp_path / "enwik8" if place == "data folder" else tmp_path / "files"
     folder.mkdir()
     (folder / form).write_bytes(FORMS[form](WHOLE))
@@ -88,7 +88,7 @@ def test_a_file_of_any_form_is_found_in_any_place(form, place, small_world, tmp_
     assert provenance.source == str(folder / form)
     for split in SPLITS:
         task.check(split)
-    # The same bytes are the same data, whatever file they are in.
+    # The fingerprint does not depend on the file format.
     monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
     (tmp_path / "plain").write_bytes(WHOLE)
     assert task.fingerprint() == Enwik8(source=str(tmp_path / "plain")).fingerprint()
@@ -96,7 +96,7 @@ def test_a_file_of_any_form_is_found_in_any_place(form, place, small_world, tmp_
 
 @given(st.binary(min_size=100, max_size=2_000))
 @settings(max_examples=10, deadline=None)
-def test_splits_are_the_text_in_its_order(tmp_path_factory, text):
+def test_splits_are_consecutive_parts_of_the_text(tmp_path_factory, text):
     root = tmp_path_factory.mktemp("text")
     (root / "enwik8").write_bytes(text)
     task = prepared(root, root, allow_partial=True)
@@ -105,7 +105,7 @@ def test_splits_are_the_text_in_its_order(tmp_path_factory, text):
     assert (abs(sizes - len(text) * np.array([0.9, 0.05, 0.05])) <= 1).all()
 
 
-def test_rows_predict_the_next_byte():
+def test_spec():
     task = Enwik8(context=16)
     assert (task.spec.kind, task.spec.direction, task.spec.metric) == (
         "language_modeling",
@@ -117,7 +117,7 @@ def test_rows_predict_the_next_byte():
     assert task.supports_length(16) is None and "context" in task.supports_length(32)
 
 
-def test_one_split_is_one_document(small_world, tmp_path):
+def test_each_split_is_one_document(small_text, tmp_path):
     (tmp_path / "enwik8").write_bytes(WHOLE)
     task = prepared(tmp_path, tmp_path, context=16)
     for split in SPLITS:
@@ -126,7 +126,7 @@ def test_one_split_is_one_document(small_world, tmp_path):
         assert rows.lengths.tolist() == task.split(split)["length"] == [len(content(task, split))]
 
 
-def test_a_prefix_is_used_only_when_asked_for_and_says_so(small_world, tmp_path):
+def test_prefix_is_used_only_with_allow_partial(small_text, tmp_path):
     (tmp_path / "enwik8").write_bytes(PART)
     with pytest.raises(UserError, match=r"the first 1,234 of 2,059 bytes; set task\.allow_partial=true"):
         prepared(tmp_path, tmp_path)
@@ -136,7 +136,7 @@ def test_a_prefix_is_used_only_when_asked_for_and_says_so(small_world, tmp_path)
     assert b"".join(content(task, split) for split in SPLITS) == PART
 
 
-def test_some_bytes_of_the_whole_need_no_leave_but_are_stated(small_world, tmp_path):
+def test_option_bytes_needs_no_allow_partial_and_is_recorded(small_text, tmp_path):
     (tmp_path / "whole").write_bytes(WHOLE)
     (tmp_path / "part.gz").write_bytes(gzip.compress(PART))
     task = prepared(tmp_path, tmp_path / "whole", bytes=1_000)
@@ -150,7 +150,7 @@ def test_some_bytes_of_the_whole_need_no_leave_but_are_stated(small_world, tmp_p
 
 
 @pytest.mark.parametrize("text", [b"<html>" + WHOLE[6:], WHOLE[:-1] + b"!", b"<mediawiki xmlns='other'>" * 50])
-def test_other_text_is_not_called_enwik8(text, small_world, tmp_path):
+def test_other_text_is_not_accepted_as_enwik8(text, small_text, tmp_path):
     (tmp_path / "enwik8").write_bytes(text)
     with pytest.raises(UserError, match=f"is {len(text):,} bytes of a file that is not enwik8; set task.allow_partial"):
         prepared(tmp_path, tmp_path)
@@ -158,20 +158,20 @@ def test_other_text_is_not_called_enwik8(text, small_world, tmp_path):
     assert task.provenance().partial == "500 bytes of a file that is not enwik8"
 
 
-def test_enwik9_begins_with_enwik8(small_world, tmp_path):
+def test_enwik9_is_accepted_because_it_begins_with_enwik8(small_text, tmp_path):
     (tmp_path / "enwik9").write_bytes(WHOLE + b"and so on")
     task = prepared(tmp_path, tmp_path / "enwik9")
     assert task.provenance().partial == "" and content(task, "test") == WHOLE[-103:]
 
 
-def test_what_is_prepared_is_not_read_again(small_world, tmp_path, monkeypatch):
+def test_prepared_text_is_not_read_again(small_text, tmp_path, monkeypatch):
     (tmp_path / "enwik8").write_bytes(WHOLE)
     first = prepared(tmp_path, tmp_path)
-    monkeypatch.setattr(files.Text, "read", lambda self: pytest.fail("it is in the cache"))
+    monkeypatch.setattr(files.Text, "read", lambda self: pytest.fail("the cache was not used"))
     assert prepared(tmp_path, tmp_path).provenance() == first.provenance()
 
 
-def test_a_file_that_changes_while_it_is_read_is_refused(small_world, tmp_path):
+def test_file_that_changes_after_examination_is_refused(small_text, tmp_path):
     (tmp_path / "enwik8").write_bytes(WHOLE)
     text = files.examine(tmp_path / "enwik8", None, tmp_path / "digests")
     (tmp_path / "enwik8").write_bytes(WHOLE[::-1])
@@ -179,12 +179,12 @@ def test_a_file_that_changes_while_it_is_read_is_refused(small_world, tmp_path):
         text.read()
 
 
-def test_check_finds_parts_in_another_order_and_changed_bytes(small_world, tmp_path):
+def test_check_detects_reordered_splits_and_changed_bytes(small_text, tmp_path):
     (tmp_path / "enwik8").write_bytes(WHOLE)
     task = prepared(tmp_path, tmp_path)
-    right = dict(task._splits)
-    task._splits = {**right, "validation": right["test"], "test": right["validation"]}
-    with pytest.raises(UserError, match="not the parts of the text in their order"):
+    splits = dict(task._splits)
+    task._splits = {**splits, "validation": splits["test"], "test": splits["validation"]}
+    with pytest.raises(UserError, match="not consecutive parts of the text"):
         task.check("test")
     changed = bytearray(content(prepared(tmp_path, tmp_path), "train"))
     changed[77] ^= 1
@@ -192,16 +192,16 @@ def test_check_finds_parts_in_another_order_and_changed_bytes(small_world, tmp_p
     kind = datasets.Features(
         tokens=datasets.List(datasets.Value("uint8")), target=datasets.Value("int64"), length=datasets.Value("int64")
     )
-    task._splits = {**right, "train": datasets.Dataset.from_dict(table, features=kind)}
-    with pytest.raises(UserError, match="not the parts of the text in their order"):
+    task._splits = {**splits, "train": datasets.Dataset.from_dict(table, features=kind)}
+    with pytest.raises(UserError, match="not consecutive parts of the text"):
         task.check("train")
-    task._splits = {**right, "train": right["test"]}
+    task._splits = {**splits, "train": splits["test"]}
     with pytest.raises(UserError, match="train: has 103 bytes instead of 1,853"):
         task.check("train")
 
 
 def naive_bits(train, text, start, stop):
-    """Witten-Bell by dictionaries: bits of each order for the bytes from start to stop."""
+    """Compute the mean bits of bytes start to stop for each order, with dictionaries of counts (Witten-Bell)."""
     counts = defaultdict(lambda: defaultdict(int))
     for place in range(len(train)):
         for order in range(min(place, 2) + 1):
@@ -228,12 +228,12 @@ few_bytes = st.lists(st.sampled_from([0, 1, 65, 255]), min_size=3, max_size=60).
 def test_byte_models_equal_dictionaries(train, text, data):
     start = data.draw(st.integers(0, len(text) - 1))
     stop = data.draw(st.integers(start + 1, len(text)))
-    train_array, text_array = (np.frombuffer(some, dtype=np.uint8) for some in (train, text))
+    train_array, text_array = (np.frombuffer(content, dtype=np.uint8) for content in (train, text))
     found = ByteModels(train_array).bits(text_array, [(start, stop)])
     np.testing.assert_allclose(found, naive_bits(train, text, start, stop))
 
 
-def test_floors_are_of_the_scored_bytes_and_remembered(small_world, tmp_path, monkeypatch):
+def test_floors_are_computed_on_scored_bytes_and_cached(small_text, tmp_path, monkeypatch):
     (tmp_path / "enwik8").write_bytes(WHOLE)
     task = prepared(tmp_path, tmp_path)
     train, test = content(task, "train"), content(task, "test")
@@ -246,16 +246,16 @@ def test_floors_are_of_the_scored_bytes_and_remembered(small_world, tmp_path, mo
     spans = [(0, 5, 15), (0, 40, 70)]
     assert dict(task.floors_between("test", spans)) == pytest.approx(dict(zip(names, mean, strict=True)))
     assert task.headline_floor in names
-    monkeypatch.setattr(ByteModels, "bits", lambda *_: pytest.fail("it is in the cache"))
+    monkeypatch.setattr(ByteModels, "bits", lambda *_: pytest.fail("the cache was not used"))
     again = prepared(tmp_path, tmp_path)
     assert again.floors("test") == task.floors("test")
     assert again.floors_between("test", spans) == task.floors_between("test", spans)
 
 
 BROKEN = {
-    "gzip cut short": ("enwik8.gz", gzip.compress(PART)[:-40], "cut short"),
+    "truncated gzip": ("enwik8.gz", gzip.compress(PART)[:-40], "truncated"),
     "gzip with a changed byte": ("enwik8.gz", gzip.compress(PART)[:300] + b"?" + gzip.compress(PART)[301:], "cannot"),
-    "zip cut short": ("enwik8.zip", zipped({"enwik8": PART})[:-40], "cannot be read"),
+    "truncated zip": ("enwik8.zip", zipped({"enwik8": PART})[:-40], "cannot be read"),
     "zip of two files": ("enwik8.zip", zipped({"enwik8": PART, "readme": b"read me"}), "2 files instead of one"),
     "zip that leads out": ("enwik8.zip", zipped({"../enwik8": PART}), "leads out"),
     "another file": ("other.txt", PART, r"enwik8, enwik8\.zip or enwik8\.gz"),
@@ -264,7 +264,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_a_file_that_is_wrong_leaves_the_cache_as_it_was(case, tmp_path):
+def test_invalid_files_do_not_change_the_cache(case, tmp_path):
     name, written, reason = BROKEN[case]
     source = tmp_path / "source"
     source.mkdir()
@@ -276,12 +276,12 @@ def test_a_file_that_is_wrong_leaves_the_cache_as_it_was(case, tmp_path):
     assert not (tmp_path / "cache" / "data").exists()
 
 
-def test_mistakes_name_the_option(tmp_path):
+def test_invalid_options_are_named(tmp_path):
     (tmp_path / "enwik8").write_bytes(PART)
     cases: list[tuple[dict, str]] = [
         ({"context": 1}, r"task\.context=1"),
         ({"bytes": 99}, r"task\.bytes=99"),
-        ({"bytes": 5_000, "allow_partial": True}, r"task\.bytes=5000: .* holds only 1,234 bytes"),
+        ({"bytes": 5_000, "allow_partial": True}, r"task\.bytes=5000: .* contains only 1,234 bytes"),
         ({"source": str(tmp_path / "nowhere")}, r"task\.source="),
     ]
     for options, named in cases:
@@ -289,7 +289,7 @@ def test_mistakes_name_the_option(tmp_path):
             prepared(tmp_path, **{"source": tmp_path, **options})
 
 
-def test_without_a_network_one_sentence_says_what_to_fetch(tmp_path, monkeypatch):
+def test_without_network_the_message_names_the_file_to_download(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"https://mattmahoney\.net/dc/enwik8\.zip into .*raw/enwik8"):
         prepared(tmp_path)
     monkeypatch.setattr(files, "REMOTE", Remote("http://localhost:1/enwik8.zip", "enwik8.zip"))
@@ -299,14 +299,14 @@ def test_without_a_network_one_sentence_says_what_to_fetch(tmp_path, monkeypatch
     assert not (tmp_path / "cache" / "data").exists()
 
 
-def test_the_official_archive_is_fetched_once(small_world, tmp_path, monkeypatch):
-    archive, asked = zipped({"enwik8": WHOLE}), []
+def test_official_archive_is_downloaded_once(small_text, tmp_path, monkeypatch):
+    archive, requests = zipped({"enwik8": WHOLE}), []
     (tmp_path / "served").mkdir()
     (tmp_path / "served" / "enwik8.zip").write_bytes(archive)
 
     class Handler(SimpleHTTPRequestHandler):
         def log_message(self, *arguments):
-            asked.append(arguments)
+            requests.append(arguments)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=tmp_path / "served"))
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -315,25 +315,25 @@ def test_the_official_archive_is_fetched_once(small_world, tmp_path, monkeypatch
     monkeypatch.setattr(files, "REMOTE", Remote(address, "enwik8.zip", digest, size_bytes=len(archive)))
     monkeypatch.delenv("LRA_BENCH_OFFLINE")
     try:
-        fetched = prepared(tmp_path)
+        downloaded = prepared(tmp_path)
     finally:
         server.shutdown()
         server.server_close()
-    assert fetched.provenance().partial == "" and content(fetched, "test") == WHOLE[-103:]
-    assert len(asked) == 1
+    assert downloaded.provenance().partial == "" and content(downloaded, "test") == WHOLE[-103:]
+    assert len(requests) == 1
     assert prepared(tmp_path, bytes=1_000).provenance().partial == "the first 1,000 of 2,059 bytes"
 
 
-def test_a_damaged_file_ends_the_command_with_one_sentence(tmp_path):
+def test_damaged_file_ends_the_command_with_a_one_line_message(tmp_path):
     folder = Folder(tmp_path, LRA_BENCH_DATA=str(tmp_path))
     (tmp_path / "enwik8.gz").write_bytes(gzip.compress(os.urandom(5_000))[:2_000])
     done = folder.run("data", "prepare", "enwik8", "--protocol", "smoke", check=False)
     assert done.returncode == 2 and "Traceback" not in done.stderr
-    assert "enwik8.gz is cut short" in done.stderr.strip().splitlines()[-1]
+    assert "enwik8.gz is truncated" in done.stderr.strip().splitlines()[-1]
     assert not (folder.cache / "data").exists()
 
 
-def test_the_first_pages_of_the_real_text(shared_data, tmp_path, monkeypatch):
+def test_first_pages_of_the_official_text(shared_data, tmp_path, monkeypatch):
     monkeypatch.setenv("LRA_BENCH_DATA", str(shared_data))
     with pytest.raises(UserError, match="the first 4,154,399 of 100,000,000 bytes"):
         prepared(tmp_path)
@@ -349,7 +349,7 @@ def test_the_first_pages_of_the_real_text(shared_data, tmp_path, monkeypatch):
     assert floors["order_2"] == pytest.approx(3.08, abs=0.01)
 
 
-def test_the_md5_of_official_prefixes_are_those_of_the_file(shared_data):
+def test_md5_of_prefixes_equal_those_of_the_file(shared_data):
     with gzip.open(shared_data / "enwik8" / "enwik8_first4154399.gz") as stream:
         content = stream.read()
     for size, md5 in files.OFFICIAL_MD5.items():

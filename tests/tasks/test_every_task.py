@@ -1,4 +1,4 @@
-"""What must hold for every task there is: it runs, its floors stand beside every score, its data is made once."""
+"""Tests of every task: it runs, records contain its floors, and its data is prepared once."""
 
 import multiprocessing
 import subprocess
@@ -22,7 +22,7 @@ LONG |= {"copy", "needle", "retrieval_synthetic"}
 LONG |= {"listops"}  # tests/cli/test_bench.py runs it
 REAL = {"text", "retrieval", "image", "enwik8"}
 TASKS = [entry["name"] for entry in options("tasks")]
-QUICKLY = ["hardware=cpu", "hardware.threads=1", "tracker=none", "measure.speed_lengths=[]", "measure.energy=false"]
+FAST = ["hardware=cpu", "hardware.threads=1", "tracker=none", "measure.speed_lengths=[]", "measure.energy=false"]
 
 
 CLASSES = {yaml.safe_load((CONF / "task" / f"{task}.yaml").read_text())["_target_"]: task for task in reversed(TASKS)}
@@ -34,7 +34,7 @@ def overrides(task):
 
 
 def offline(monkeypatch, source):
-    """Read real input from ``source``, which is None for tasks that must do without."""
+    """Set ``$LRA_BENCH_DATA`` to ``source``, or unset it if ``source`` is None, and disable downloads."""
     if source is None:
         monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
     else:
@@ -44,23 +44,23 @@ def offline(monkeypatch, source):
 
 @pytest.fixture
 def data(request, monkeypatch):
-    """Real input for the tasks that need it; the others must do without."""
+    """Provide the files of tasks that read files; the other tasks run without any."""
     real = request.getfixturevalue("task") in REAL
     offline(monkeypatch, request.getfixturevalue("shared_data") if real else None)
 
 
-def built(task):
+def build(task):
     with configuration.hydra_context():
         return build_task(configuration.compose(overrides(task)).config)
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_name_of_the_file_is_the_name_in_the_spec(task):
-    assert built(task).spec.name == task
+def test_file_name_equals_name_in_spec(task):
+    assert build(task).spec.name == task
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_planning_loads_nothing_heavy(task):
+def test_planning_imports_no_heavy_packages(task):
     node = yaml.safe_load((CONF / "task" / f"{task}.yaml").read_text())
     module, name = node.pop("_target_").rsplit(".", 1)
     code = (
@@ -72,7 +72,7 @@ def test_planning_loads_nothing_heavy(task):
 
 
 def assert_runs(forks, folder, task, model):
-    forks.command(folder, "bench", *overrides(task), f"model={model}", *QUICKLY, timeout=1800)
+    forks.command(folder, "bench", *overrides(task), f"model={model}", *FAST, timeout=1800)
     record = folder.record()
     assert record["status"] == "ok", record["reason"]
     metric = "bits_per_character" if task == "enwik8" else "accuracy"
@@ -89,48 +89,48 @@ def assert_runs(forks, folder, task, model):
 @pytest.mark.parametrize(
     "task", [pytest.param(task, marks=pytest.mark.slow) if task in LONG else task for task in TASKS]
 )
-def test_it_runs_from_data_to_record(task, data, tmp_path, forks):
+def test_runs_from_data_to_record(task, data, tmp_path, forks):
     assert_runs(forks, Folder(tmp_path), task, "transformer")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
-def test_it_runs_with_another_system(task, data, tmp_path, forks):
+def test_runs_with_another_system(task, data, tmp_path, forks):
     assert_runs(forks, Folder(tmp_path), task, "performer")
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_what_is_prepared_passes_its_own_checks(task, data, tmp_path):
-    made = built(task)
-    made.prepare(Cache(tmp_path))
+def test_prepared_data_passes_its_checks(task, data, tmp_path):
+    prepared = build(task)
+    prepared.prepare(Cache(tmp_path))
     for split in ("train", "validation", "test"):
-        made.check(split)
+        prepared.check(split)
 
 
 def _prepare(sources, root, started, sizes):
     for task, source in sources.items():
         with pytest.MonkeyPatch.context() as monkeypatch:
             offline(monkeypatch, source)
-            made = built(task)
+            prepared = build(task)
             started.wait(120)
-            made.prepare(Cache(root / task))
-            sizes.put((task, len(made.split("train"))))
+            prepared.prepare(Cache(root / task))
+            sizes.put((task, len(prepared.split("train"))))
 
 
-def test_two_prepares_at_once_make_one_cache(tmp_path):
+def test_two_concurrent_prepares_create_one_data_set(tmp_path):
     sources = dict.fromkeys(sorted(ONE_OF_EACH_CLASS - REAL))
     if SHARED_DATA.is_dir():
         sources |= dict.fromkeys(sorted(ONE_OF_EACH_CLASS & REAL), SHARED_DATA)
     context = multiprocessing.get_context("spawn")
     started, sizes = context.Barrier(2), context.Queue()
-    both = [context.Process(target=_prepare, args=(sources, tmp_path, started, sizes)) for _ in range(2)]
-    for process in both:
+    processes = [context.Process(target=_prepare, args=(sources, tmp_path, started, sizes)) for _ in range(2)]
+    for process in processes:
         process.start()
     counts = {sizes.get(timeout=120) for _ in range(2 * len(sources))}
-    for process in both:
+    for process in processes:
         process.join()
         assert process.exitcode == 0
-    assert sorted(task for task, _ in counts) == sorted(sources), "both found as many rows"
+    assert sorted(task for task, _ in counts) == sorted(sources), "the processes returned different numbers of examples"
     for task in sources:
         names = [path.name for path in (tmp_path / task / "data").iterdir() if path.is_dir()]
         assert names and not [name for name in names if ".building-" in name]

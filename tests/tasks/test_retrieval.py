@@ -1,4 +1,4 @@
-"""The retrieval task: the released tables in every form, cuts, filler, floors, checks, and files that are wrong."""
+"""Tests of the retrieval task: file formats, truncation, filler, floors, checks, invalid files."""
 
 import gzip
 import io
@@ -22,8 +22,8 @@ SPLITS = {"train": "train", "validation": "eval", "test": "test"}
 SMALL = {"max_length": 50, "allow_partial": True, "filler_rows": 7}
 
 
-def written(split: str, count: int) -> list[tuple[int, str, str, str, str]]:
-    """Pairs with quotes and letters beyond ASCII; citing ones share letters, and papers differ in length."""
+def generate_pairs(split: str, count: int) -> list[tuple[int, str, str, str, str]]:
+    """Return pairs with quotes, non-ASCII letters and different lengths; papers of citing pairs share letters."""
     generator = np.random.default_rng(len(split))
     alphabets = ["abcdé", "vwxyz"]
     pairs = []
@@ -39,10 +39,10 @@ def written(split: str, count: int) -> list[tuple[int, str, str, str, str]]:
     return pairs
 
 
-PAIRS = {split: written(split, count) for split, count in (("train", 120), ("validation", 30), ("test", 40))}
+PAIRS = {split: generate_pairs(split, count) for split, count in (("train", 120), ("validation", 30), ("test", 40))}
 
 
-def line_of(pair) -> str:
+def format_line(pair) -> str:
     label, *fields = pair
     return "\t".join([f"{label:.1f}", *fields]) + "\n"
 
@@ -50,7 +50,7 @@ def line_of(pair) -> str:
 def write(root, pairs=PAIRS, packed=False, **lines):
     root.mkdir(parents=True, exist_ok=True)
     for split, short in SPLITS.items():
-        text = "".join(lines.get(split, [line_of(pair) for pair in pairs[split]])).encode()
+        text = "".join(lines.get(split, [format_line(pair) for pair in pairs[split]])).encode()
         name = f"new_aan_pairs.{short}.tsv"
         if packed:
             (root / f"{name}.gz").write_bytes(gzip.compress(text))
@@ -65,7 +65,7 @@ def write_release(path, pairs=PAIRS, leave_out="", more=()):
         for member in more:
             archive.addfile(member)
         for split, short in SPLITS.items():
-            text = "".join(line_of(pair) for pair in pairs[split]).encode()
+            text = "".join(format_line(pair) for pair in pairs[split]).encode()
             member = tarfile.TarInfo(f"lra_release/lra_release/tsv_data/new_aan_pairs.{short}.tsv")
             member.size = len(text)
             if short != leave_out:
@@ -84,7 +84,7 @@ def texts(task, split, *where):
     return [tuple(to_bytes(column.row(row, document)) for document in (0, 1)) for row in range(len(column))]
 
 
-def cut(pairs, length):
+def truncate_pairs(pairs, length):
     return [tuple(text.encode()[:length] for text in pair[3:]) for pair in pairs]
 
 
@@ -98,9 +98,9 @@ def task(tmp_path_factory, cache):
     return prepared(cache, write(tmp_path_factory.mktemp("tables")))
 
 
-def test_rows_are_the_first_bytes_of_both_papers(task):
+def test_examples_are_the_first_bytes_of_both_papers(task):
     for split, pairs in PAIRS.items():
-        assert texts(task, split) == cut(pairs, 50)
+        assert texts(task, split) == truncate_pairs(pairs, 50)
         assert numbers(task.split(split), "target").tolist() == [pair[0] for pair in pairs]
         task.check(split)
     batch = Rows(task.split("test"), task.spec).batch([0, 1, 2])
@@ -108,7 +108,7 @@ def test_rows_are_the_first_bytes_of_both_papers(task):
     assert int(batch.inputs.max()) < task.spec.vocabulary_size
 
 
-def test_every_form_gives_the_same_rows(task, tmp_path, cache):
+def test_every_format_gives_the_same_examples(task, tmp_path, cache):
     forms = {
         "gzipped": write(tmp_path / "packed", packed=True),
         "in tsv_data": write(tmp_path / "above" / "tsv_data").parent,
@@ -116,7 +116,7 @@ def test_every_form_gives_the_same_rows(task, tmp_path, cache):
         "release": write_release(tmp_path / "lra_release.gz"),
         "folder with the release": write_release(tmp_path / "raw" / "lra_release.gz").parent,
         "windows": write(
-            tmp_path / "crlf", **{split: [line_of(pair)[:-1] + "\r\n" for pair in PAIRS[split]] for split in SPLITS}
+            tmp_path / "crlf", **{split: [format_line(pair)[:-1] + "\r\n" for pair in PAIRS[split]] for split in SPLITS}
         ),
     }
     for name, source in forms.items():
@@ -125,38 +125,38 @@ def test_every_form_gives_the_same_rows(task, tmp_path, cache):
         assert other.fingerprint() == task.fingerprint() == Retrieval(**SMALL, source=str(source)).fingerprint(), name
 
 
-def test_data_folder_and_its_names(task, tmp_path, cache, monkeypatch):
+def test_folders_of_the_data_folder(task, tmp_path, cache, monkeypatch):
     monkeypatch.setenv("LRA_BENCH_DATA", str(tmp_path))
     for folder in reversed(Retrieval.source_folders):
-        write(tmp_path / folder, {**PAIRS, "test": written(folder, 40)})
+        write(tmp_path / folder, {**PAIRS, "test": generate_pairs(folder, 40)})
         found = prepared(cache, "official")
-        assert texts(found, "test") == cut(written(folder, 40), 50)
+        assert texts(found, "test") == truncate_pairs(generate_pairs(folder, 40), 50)
 
 
-def test_without_files_one_sentence_says_where_they_are_to_be_had(tmp_path, monkeypatch):
+def test_without_files_the_message_names_their_source(tmp_path, monkeypatch):
     monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
     monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path))
-    for ask in (Retrieval().fingerprint, lambda: Retrieval().prepare(Cache(tmp_path))):
+    for call in (Retrieval().fingerprint, lambda: Retrieval().prepare(Cache(tmp_path))):
         with pytest.raises(
             UserError, match=r"^task\.source: retrieval needs .*lra_release\.gz.*retrieval_synthetic"
         ) as caught:
-            ask()
+            call()
         assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
 
 
-def test_fingerprint_covers_what_decides_the_data(task, tmp_path, monkeypatch):
+def test_fingerprint_depends_on_options_and_files(task, tmp_path, monkeypatch):
     base = task.fingerprint()
     for change in ({"max_length": 51}, {"seed": 1}, {"filler_rows": 8}, {"rows": {"test": 10}}):
         assert Retrieval(**{**SMALL, "source": task.source, **change}).fingerprint() != base
-    write(tmp_path, {**PAIRS, "test": written("other", 40)})
+    write(tmp_path, {**PAIRS, "test": generate_pairs("other", 40)})
     assert Retrieval(**SMALL, source=str(tmp_path)).fingerprint() != base
     swapped = [(1 - label, *rest) for label, *rest in PAIRS["test"]]
     write(tmp_path, {**PAIRS, "test": swapped})
     assert Retrieval(**SMALL, source=str(tmp_path)).fingerprint() != base
 
 
-def test_rows_draws_always_the_same_few(task, cache):
+def test_rows_selects_a_fixed_balanced_subset(task, cache):
     fewer = prepared(cache, task.source, rows={"train": 20, "validation": 4, "test": 10})
     for split, rows in (("train", 20), ("validation", 4), ("test", 10)):
         assert set(texts(fewer, split)) < set(texts(task, split))
@@ -164,45 +164,46 @@ def test_rows_draws_always_the_same_few(task, cache):
     assert fewer.provenance().partial.endswith("20 of 120 train rows, 4 of 30 validation rows, 10 of 40 test rows")
 
 
-def test_partial_data_only_when_asked_for(task, tmp_path):
-    told = r"120 of 147,086 train rows, 30 of 18,090 validation rows, 40 of 17,437 test rows; .*allow_partial"
-    with pytest.raises(UserError, match=told):
+def test_partial_data_needs_allow_partial(task, tmp_path):
+    message = r"120 of 147,086 train rows, 30 of 18,090 validation rows, 40 of 17,437 test rows; .*allow_partial"
+    with pytest.raises(UserError, match=message):
         prepared(Cache(tmp_path), task.source, allow_partial=False)
     assert "40 of 17,437 test rows" in task.provenance().partial
 
 
 @pytest.mark.parametrize("length", [1, 30, 51, 100])
 @pytest.mark.parametrize("kept", [4000, 60])
-def test_truncated_is_the_same_papers_cut_elsewhere(task, tmp_path, monkeypatch, length, kept):
-    monkeypatch.setattr(Retrieval, "official_length", kept)  # beyond what is kept the files are read again
+def test_truncated_contains_the_same_papers_at_another_length(task, tmp_path, monkeypatch, length, kept):
+    # Papers longer than those in the cache are read from the files again.
+    monkeypatch.setattr(Retrieval, "official_length", kept)
     short = prepared(Cache(tmp_path), task.source, rows={"test": 10})
-    places = {text: row for row, text in enumerate(cut(PAIRS["test"], 50))}
+    places = {text: row for row, text in enumerate(truncate_pairs(PAIRS["test"], 50))}
     chosen = [PAIRS["test"][places[text]] for text in texts(short, "test")]
-    assert texts(short, "test", length) == cut(chosen, length)
+    assert texts(short, "test", length) == truncate_pairs(chosen, length)
     assert numbers(short.split("test", length), "target").tolist() == [pair[0] for pair in chosen]
     assert (
         short.split("test", length).column_names == short.split("test").column_names == ["tokens", "target", "length"]
     )
 
 
-def test_lengths_that_say_nothing_are_refused(task):
+def test_lengths_without_information_are_refused(task):
     longest = max(len(text.encode()) for pair in PAIRS["test"] for text in pair[3:])
     assert task.supports_length(longest) is None
     assert task.supports_length(longest + 1) == f"no test paper is longer than {longest:,} bytes"
-    assert task.supports_length(49, "filler") == "filler lengthens, and rows are trained on at 50 bytes"
-    with pytest.raises(UserError, match=r"measure\.extrapolation_ratios: length 49 is refused"):
+    assert task.supports_length(49, "filler") == "filler only lengthens, and the training length is 50 bytes"
+    with pytest.raises(UserError, match=r"measure\.extrapolation_ratios: length 49 is not possible"):
         task.split("test", 49, "filler")
 
 
 @pytest.mark.parametrize("length", [51, 200, 900])
-def test_filler_keeps_both_papers_and_adds_others(task, length):
+def test_filler_contains_both_papers_among_others(task, length):
     rows, plain = task.split("test", length, "filler"), texts(task, "test")
     papers = [pair[1:3] for pair in PAIRS["test"]]
     assert len(rows) == 7
     for row, both in enumerate(texts(task, "test", length, "filler")):
         place = rows["row"][row]
         assert rows["target"][row] == PAIRS["test"][place][0]
-        theirs = {
+        other_texts = {
             text + b" "
             for other, pair in enumerate(plain)
             for text, paper in zip(pair, papers[other], strict=True)
@@ -212,18 +213,18 @@ def test_filler_keeps_both_papers_and_adds_others(task, length):
             both, (rows["first_start"][row], rows["second_start"][row]), plain[place], strict=True
         ):
             assert len(text) == length and text[start : start + len(own)] == own
-            assert spells(text[:start] + text[start + len(own) :], theirs)
+            assert consists_of(text[:start] + text[start + len(own) :], other_texts)
 
 
-def spells(around: bytes, pieces: set[bytes]) -> bool:
-    """Whether something is whole pieces and one cut one, in some order."""
+def consists_of(around: bytes, pieces: set[bytes]) -> bool:
+    """Return whether ``around`` consists of complete pieces and at most one truncated one, in any order."""
 
     def walk(at: int, cut: bool) -> bool:
         if at == len(around) or (not cut and any(piece.startswith(around[at:]) for piece in pieces)):
             return True
-        whole = any(around.startswith(piece, at) and walk(at + len(piece), cut) for piece in pieces)
-        if whole or cut:
-            return whole
+        complete = any(around.startswith(piece, at) and walk(at + len(piece), cut) for piece in pieces)
+        if complete or cut:
+            return complete
         starts = {piece[:n] for piece in pieces for n in range(1, len(piece)) if around.startswith(piece[:n], at)}
         return any(walk(at + len(start), True) for start in starts)
 
@@ -233,7 +234,7 @@ def spells(around: bytes, pieces: set[bytes]) -> bool:
 def test_filler_needs_other_papers(tmp_path):
     same = {split: [(row % 2, "A", "B", "text", f"text {row}") for row in range(10)] for split in SPLITS}
     task = prepared(Cache(tmp_path / "cache"), write(tmp_path / "files", same))
-    with pytest.raises(UserError, match=r"task\.rows: filler needs papers beside those of a pair"):
+    with pytest.raises(UserError, match=r"task\.rows: filler needs papers other than those of the pair"):
         task.split("test", 100, "filler")
 
 
@@ -246,17 +247,19 @@ def test_floors(task):
     assert task.headline_floor in floors
 
 
-def test_the_bag_sees_how_shares_of_bytes_differ(task):
+def test_features_compare_byte_frequencies(task):
     features, labels = task._counted("test", 50, "truncated")
     for row, (first, second) in enumerate(texts(task, "test")):
-        shares = [np.array([text.count(byte) / len(text) for byte in range(256)]) for text in (first, second)]
+        frequencies = [np.array([text.count(byte) / len(text) for byte in range(256)]) for text in (first, second)]
         assert np.allclose(
-            features[row], np.concatenate([abs(shares[0] - shares[1]), shares[0] * shares[1]]), atol=1e-6
+            features[row],
+            np.concatenate([abs(frequencies[0] - frequencies[1]), frequencies[0] * frequencies[1]]),
+            atol=1e-6,
         )
     assert labels.tolist() == [pair[0] for pair in PAIRS["test"]]
 
 
-def test_check_finds_repeated_pairs():
+def test_check_detects_duplicate_pairs():
     generator = np.random.default_rng(0)
     papers = {split: generator.integers(-(2**63), 2**63, (1000, 2)) for split in SPLITS}
     check_pairs("test", papers)
@@ -272,7 +275,7 @@ def test_check_finds_repeated_pairs():
 
 BROKEN_LINES = {
     "no tabs": ("one long text\n", r"has 0 tabs instead of 4"),
-    "too many tabs": (line_of((1, "a", "b", "text", "text\tmore")), r"has 5 tabs instead of 4"),
+    "too many tabs": (format_line((1, "a", "b", "text", "text\tmore")), r"has 5 tabs instead of 4"),
     "an empty line": ("\n", r"has 0 tabs instead of 4"),
     "another label": ("2.0\ta\tb\ttext\ttext\n", r"has the label '2\.0' instead of 0\.0 or 1\.0"),
     "no label": ("\ta\tb\ttext\ttext\n", r"has the label '' instead"),
@@ -283,19 +286,19 @@ BROKEN_LINES = {
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("name", BROKEN_LINES)
-def test_a_broken_line_is_named(tmp_path, name, packed):
-    line, told = BROKEN_LINES[name]
-    lines = [line_of(pair) for pair in PAIRS["test"]]
+def test_invalid_line_is_named(tmp_path, name, packed):
+    line, message = BROKEN_LINES[name]
+    lines = [format_line(pair) for pair in PAIRS["test"]]
     write(tmp_path / "files", packed=packed, test=[*lines[:17], line, *lines[17:]])
     cache = Cache(tmp_path / "cache")
-    with pytest.raises(UserError, match=rf"^task\.source: line 18 of .*new_aan_pairs\.test\.tsv.* {told}") as caught:
+    with pytest.raises(UserError, match=rf"^task\.source: line 18 of .*new_aan_pairs\.test\.tsv.* {message}") as caught:
         prepared(cache, tmp_path / "files")
     assert "\n" not in str(caught.value)
     assert "retrieval-pairs-test-4000" not in {entry.name for entry in cache.entries()}
     assert not list(cache.root.rglob("*building*"))
 
 
-def test_bytes_that_are_no_text_and_endless_lines(tmp_path, monkeypatch):
+def test_invalid_utf8_and_long_lines_are_refused(tmp_path, monkeypatch):
     write(tmp_path)
     path = tmp_path / "new_aan_pairs.test.tsv"
     path.write_bytes(path.read_bytes() + b"1.0\ta\tb\ttext \xe9\ttext\n")
@@ -307,12 +310,12 @@ def test_bytes_that_are_no_text_and_endless_lines(tmp_path, monkeypatch):
         prepared(Cache(tmp_path / "cache"), tmp_path)
 
 
-def test_a_paper_without_text_is_a_space(tmp_path, cache):
+def test_paper_without_text_becomes_a_space(tmp_path, cache):
     task = prepared(cache, write(tmp_path, test=["1.0\ta\tb\t\ttext\n", "0.0\tc\td\ttext\t"]))
     assert texts(task, "test") == [(b" ", b"text"), (b"text", b" ")]
 
 
-def way_out():
+def outside_path():
     return tarfile.TarInfo("../new_aan_pairs.train.tsv")
 
 
@@ -322,26 +325,32 @@ def link():
     return member
 
 
-def cut_short(path):
+def truncate(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
 BROKEN = {
-    "an empty folder": (lambda root: None, r"does not hold new_aan_pairs\.train\.tsv"),
-    "a missing table": (lambda root: (write(root) / "new_aan_pairs.eval.tsv").unlink(), "does not hold new_aan_pairs"),
-    "an empty table": (lambda root: write(root, test=[]), "holds no test pairs"),
-    "a cut table": (
-        lambda root: cut_short(write(root, packed=True) / "new_aan_pairs.test.tsv.gz"),
-        r"test\.tsv\.gz is cut",
+    "an empty folder": (lambda root: None, r"does not contain new_aan_pairs\.train\.tsv"),
+    "a missing table": (
+        lambda root: (write(root) / "new_aan_pairs.eval.tsv").unlink(),
+        "does not contain new_aan_pairs",
     ),
-    "a cut release": (lambda root: cut_short(write_release(root / "lra_release.gz")), r"lra_release\.gz"),
-    "no release": (lambda root: (root / "lra_release.gz").write_bytes(b"text"), r"lra_release\.gz is no folder, tar"),
+    "an empty table": (lambda root: write(root, test=[]), "contains no test pairs"),
+    "a truncated table": (
+        lambda root: truncate(write(root, packed=True) / "new_aan_pairs.test.tsv.gz"),
+        r"test\.tsv\.gz is truncated",
+    ),
+    "a truncated release": (lambda root: truncate(write_release(root / "lra_release.gz")), r"lra_release\.gz"),
+    "not a release": (
+        lambda root: (root / "lra_release.gz").write_bytes(b"text"),
+        r"lra_release\.gz is not a folder, tar",
+    ),
     "a release without a table": (
         lambda root: write_release(root / "lra_release.gz", leave_out="eval"),
-        r"lra_release\.gz does not hold new_aan_pairs\.eval\.tsv",
+        r"lra_release\.gz does not contain new_aan_pairs\.eval\.tsv",
     ),
-    "a release with a way out": (
-        lambda root: write_release(root / "lra_release.gz", more=[way_out()]),
+    "a release with a path outside": (
+        lambda root: write_release(root / "lra_release.gz", more=[outside_path()]),
         "a name that leads out of the archive",
     ),
     "a release with a link": (
@@ -352,13 +361,13 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_files_are_one_sentence_and_leave_no_trace(tmp_path, name):
-    break_it, told = BROKEN[name]
+def test_invalid_files_give_a_one_line_message_and_no_data(tmp_path, name):
+    write_broken, message = BROKEN[name]
     (tmp_path / "files").mkdir()
-    break_it(tmp_path / "files")
+    write_broken(tmp_path / "files")
     cache = Cache(tmp_path / "cache")
     for _ in range(2):
-        with pytest.raises(UserError, match=told) as caught:
+        with pytest.raises(UserError, match=message) as caught:
             prepared(cache, tmp_path / "files")
         assert str(caught.value).startswith("task.source") and "\n" not in str(caught.value)
     assert {entry.name for entry in cache.entries()} <= {
@@ -373,7 +382,7 @@ field = st.text(st.characters(exclude_characters="\t\n\r", exclude_categories=["
 
 @given(pairs=st.lists(st.tuples(st.integers(0, 1), field, field, field, field), min_size=1, max_size=8))
 @settings(max_examples=30, deadline=None)
-def test_what_was_written_is_read(tmp_path_factory, pairs):
+def test_read_pairs_equal_written_pairs(tmp_path_factory, pairs):
     root = write(tmp_path_factory.mktemp("any"), dict.fromkeys(SPLITS, pairs))
     source = find_pairs(root)
     advanced: list[int] = []
@@ -388,7 +397,7 @@ def test_what_was_written_is_read(tmp_path_factory, pairs):
     assert list(zip(np.equal.outer(first, first).ravel(), np.equal.outer(second, second).ravel(), strict=True)) == same
 
 
-def test_use_before_prepare():
+def test_use_before_prepare_is_refused():
     with pytest.raises(RuntimeError, match="prepare"):
         Retrieval().provenance()
 

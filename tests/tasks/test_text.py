@@ -1,4 +1,4 @@
-"""The text task: every accepted format, cuts, filler, floors, checks, and files that are wrong."""
+"""Tests of the text task: formats, truncation, filler, floors, checks, invalid files."""
 
 import codecs
 import dataclasses
@@ -34,8 +34,8 @@ SPLITS = ("train", "validation", "test")
 SMALL = {"max_length": 60, "allow_partial": True, "filler_rows": 7}
 
 
-def written(split: str, count: int) -> list[tuple[int, str]]:
-    """Reviews as (label, text): good ones praise, some are longer than others, some are not ASCII."""
+def generate_reviews(split: str, count: int) -> list[tuple[int, str]]:
+    """Return reviews (label, text) whose words depend on the label, of different lengths and partly not ASCII."""
     generator = np.random.default_rng(len(split))
     words = [["dull", "weak", "naïve", "bad"], ["grand", "fine", "café", "good"]]
     return [
@@ -44,8 +44,8 @@ def written(split: str, count: int) -> list[tuple[int, str]]:
     ]
 
 
-REVIEWS = {"train": written("train", 80), "test": written("test", 40)}
-UNLABELLED = {"train/unsup/0_0.txt": "nobody knows", "README": "read me", "train/pos/._0_9.txt": "of macOS"}
+REVIEWS = {"train": generate_reviews("train", 80), "test": generate_reviews("test", 40)}
+UNLABELLED = {"train/unsup/0_0.txt": "unlabelled", "README": "read me", "train/pos/._0_9.txt": "of macOS"}
 
 
 def members(reviews=REVIEWS) -> dict[str, str]:
@@ -111,10 +111,10 @@ def task(tmp_path_factory, cache):
     return prepared(cache, write_tables(tmp_path_factory.mktemp("tables")))
 
 
-def test_rows_are_the_first_bytes_of_the_reviews(task):
-    whole = {split: Counter(text.encode()[:60] for _, text in rows) for split, rows in REVIEWS.items()}
-    assert Counter(texts(task, "test")) == whole["test"]
-    assert Counter(texts(task, "train")) + Counter(texts(task, "validation")) == whole["train"]
+def test_examples_are_the_first_bytes_of_the_reviews(task):
+    expected = {split: Counter(text.encode()[:60] for _, text in rows) for split, rows in REVIEWS.items()}
+    assert Counter(texts(task, "test")) == expected["test"]
+    assert Counter(texts(task, "train")) + Counter(texts(task, "validation")) == expected["train"]
     assert [len(task.split(split)) for split in SPLITS] == [72, 8, 40]
     for split in SPLITS:
         labels = numbers(task.split(split), "target")
@@ -126,7 +126,7 @@ def test_rows_are_the_first_bytes_of_the_reviews(task):
     assert batch.inputs.shape == (2, 60) and int(batch.inputs.max()) < task.spec.vocabulary_size
 
 
-def test_every_format_gives_the_same_rows(task, tmp_path, cache):
+def test_every_format_gives_the_same_examples(task, tmp_path, cache):
     formats = {
         "folder": write_folder(tmp_path / "aclImdb"),
         "folder above it": tmp_path,
@@ -145,31 +145,31 @@ def test_every_format_gives_the_same_rows(task, tmp_path, cache):
         assert other.fingerprint() == task.fingerprint() == Text(**SMALL, source=str(source)).fingerprint(), name
 
 
-def test_data_folder_and_its_names(task, tmp_path, cache, monkeypatch):
+def test_folders_of_the_data_folder(task, tmp_path, cache, monkeypatch):
     monkeypatch.setenv("LRA_BENCH_DATA", str(tmp_path))
     write_tables(tmp_path / "imdb")
     assert prepared(cache, "official").fingerprint() == task.fingerprint()
-    write_folder(tmp_path / "aclImdb", members({**REVIEWS, "test": written("test", 20)}))
+    write_folder(tmp_path / "aclImdb", members({**REVIEWS, "test": generate_reviews("test", 20)}))
     assert len(prepared(cache, "official").split("test")) == 20
 
 
-def test_fingerprint_covers_what_decides_the_data(task, tmp_path):
+def test_fingerprint_depends_on_options_and_files(task, tmp_path):
     base = task.fingerprint()
     source = task.source
     assert Text(**SMALL, source=source).fingerprint() == base
     for change in ({"max_length": 61}, {"seed": 1}, {"filler_rows": 8}, {"rows": {"test": 10}}):
         assert Text(**{**SMALL, "source": source, **change}).fingerprint() != base
-    write_tables(tmp_path, {**REVIEWS, "test": written("other", 40)})
+    write_tables(tmp_path, {**REVIEWS, "test": generate_reviews("other", 40)})
     assert Text(**SMALL, source=str(tmp_path)).fingerprint() != base
 
 
-def test_a_run_is_planned_before_anything_is_fetched(tmp_path, monkeypatch):
+def test_fingerprint_needs_no_download(tmp_path, monkeypatch):
     monkeypatch.setenv("LRA_BENCH_OFFLINE", "1")
     monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path))
     monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
     assert Text().fingerprint() == Text(source="official").fingerprint()
     with pytest.raises(
-        UserError, match=r"^task\.source: train-00000.* cannot be fetched .*huggingface\.co.*e6281661"
+        UserError, match=r"^task\.source: train-00000.* cannot be downloaded .*huggingface\.co.*e6281661"
     ) as caught:
         Text().prepare(Cache(tmp_path))
     assert "\n" not in str(caught.value)
@@ -181,25 +181,25 @@ class Hub(http.server.SimpleHTTPRequestHandler):
         pass
 
 
-def test_reviews_are_fetched_from_the_hub_once(task, tmp_path, monkeypatch):
+def test_reviews_are_downloaded_from_the_hub_once(task, tmp_path, monkeypatch):
     place = tmp_path / "served" / "datasets" / "stanfordnlp" / "imdb" / "resolve" / HUB_REVISION
     write_tables(place, pattern="plain_text/{}-00000-of-00001.parquet")
     served = [place / remote.url for remote in REMOTES]
-    ours = [
+    remotes = [
         dataclasses.replace(remote, sha256=sha256_of_file(path), size_bytes=path.stat().st_size)
         for remote, path in zip(REMOTES, served, strict=True)
     ]
-    monkeypatch.setattr("lra_bench.tasks.text.files.REMOTES", ours)
+    monkeypatch.setattr("lra_bench.tasks.text.files.REMOTES", remotes)
     monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
     monkeypatch.delenv("LRA_BENCH_OFFLINE", raising=False)
     handler = functools.partial(Hub, directory=tmp_path / "served")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-        fetched = Text(**SMALL)
-        fetched.prepare(Cache(tmp_path / "cache"))
+        downloaded = Text(**SMALL)
+        downloaded.prepare(Cache(tmp_path / "cache"))
         server.shutdown()
-    assert fetched.provenance().checksums == task.provenance().checksums
+    assert downloaded.provenance().checksums == task.provenance().checksums
     again = Text(**SMALL)
     again.prepare(Cache(tmp_path / "cache"))
     assert again.fingerprint() == task.fingerprint()
@@ -212,7 +212,7 @@ def test_validation_shares_no_text_with_train(cache, tmp_path):
     assert not set(texts(task, "validation")) & set(texts(task, "train"))
 
 
-def test_rows_draws_always_the_same_few(task, cache):
+def test_rows_selects_a_fixed_balanced_subset(task, cache):
     fewer = prepared(cache, task.source, rows={"train": 20, "validation": 4, "test": 10})
     for split, rows in (("train", 20), ("validation", 4), ("test", 10)):
         assert not Counter(texts(fewer, split)) - Counter(texts(task, split))
@@ -223,40 +223,40 @@ def test_rows_draws_always_the_same_few(task, cache):
     assert len(prepared(cache, task.source, rows={"test": 1000}).split("test")) == 40
 
 
-def test_partial_data_only_when_asked_for(task, tmp_path):
+def test_partial_data_needs_allow_partial(task, tmp_path):
     with pytest.raises(UserError, match=r"80 of 25,000 train rows, 40 of 25,000 test rows; .*allow_partial"):
         prepared(Cache(tmp_path), task.source, allow_partial=False)
     assert "80 of 25,000 train rows" in task.provenance().partial
 
 
 @pytest.mark.parametrize("length", [1, 30, 60, 61, 100])
-def test_truncated_is_the_same_reviews_cut_elsewhere(task, cache, length):
+def test_truncated_contains_the_same_reviews_at_another_length(task, cache, length):
     longer = prepared(cache, task.source, max_length=1000)
     assert texts(task, "test", length) == [text[:length] for text in texts(longer, "test")]
     assert numbers(task.split("test", length), "target").tolist() == numbers(longer.split("test"), "target").tolist()
     assert task.supports_length(length) is None
 
 
-def test_lengths_that_say_nothing_are_refused(task):
+def test_lengths_without_information_are_refused(task):
     longest = max(len(text.encode()) for _, text in REVIEWS["test"])
     assert task.supports_length(longest) is None
     assert task.supports_length(longest + 1) == f"no test review is longer than {longest:,} bytes"
-    assert task.supports_length(59, "filler") == "filler lengthens, and rows are trained on at 60 bytes"
+    assert task.supports_length(59, "filler") == "filler only lengthens, and the training length is 60 bytes"
     for length, variant in ((longest + 1, "truncated"), (59, "filler")):
-        with pytest.raises(UserError, match=rf"measure\.extrapolation_ratios: length {length} is refused"):
+        with pytest.raises(UserError, match=rf"measure\.extrapolation_ratios: length {length} is not possible"):
             task.split("test", length, variant)
     with pytest.raises(ValueError, match="no variant upsampled"):
         task.split("test", 120, "upsampled")
 
 
-def test_the_training_length_is_the_split_itself(task):
+def test_split_at_the_training_length_is_the_split_itself(task):
     for variant in (None, "truncated", "filler"):
         assert task.split("test", 60, variant) is task.split("test")
         assert task.floors("test", 60, variant) == task.floors("test")
 
 
 @pytest.mark.parametrize("length", [61, 120, 480])
-def test_filler_keeps_the_review_and_adds_both_labels_alike(task, length):
+def test_filler_contains_the_review_and_equally_many_bytes_of_both_labels(task, length):
     rows, plain = task.split("test", length, "filler"), ListColumn(task.split("test"), "tokens")
     column, labels = ListColumn(rows, "tokens"), numbers(task.split("test"), "target")
     assert len(rows) == 7 and (column.lengths == length).all()
@@ -267,28 +267,33 @@ def test_filler_keeps_the_review_and_adds_both_labels_alike(task, length):
         assert rows["target"][row] == labels[place]
         around = to_bytes(column.row(row)[:start]) + to_bytes(column.row(row)[start + len(review) :])
         assert len(around) == length - len(review)
-        shares = unspell(around, pieces)
-        assert abs(shares[0] - shares[1]) <= 1 and sum(shares) == len(around)
+        counts = count_bytes_by_label(around, pieces)
+        assert abs(counts[0] - counts[1]) <= 1 and sum(counts) == len(around)
 
 
-def unspell(around: bytes, pieces: dict[int, list[bytes]]) -> tuple[int, int]:
-    """Bytes from texts of either label in what is whole texts and a cut one of each label, in some order."""
-    cuts = {label: {piece[:n] for piece in own for n in range(1, len(piece) + 1)} for label, own in pieces.items()}
-    whole = {label: {piece + b" " for piece in own} for label, own in pieces.items()}
+def count_bytes_by_label(around: bytes, pieces: dict[int, list[bytes]]) -> tuple[int, int]:
+    """Return the numbers of bytes of texts of each label in ``around``.
+
+    ``around`` consists of complete texts and at most one truncated text of each label, in any order.
+    """
+    truncated = {
+        label: {text[:n] for text in texts for n in range(1, len(text) + 1)} for label, texts in pieces.items()
+    }
+    complete = {label: {text + b" " for text in texts} for label, texts in pieces.items()}
 
     def walk(at: int, counts: tuple[int, int], cut: frozenset[int]):
         if at == len(around):
             yield counts
         for label in (0, 1):
-            for piece in whole[label] | (set() if label in cut else cuts[label]):
+            for piece in complete[label] | (set() if label in cut else truncated[label]):
                 if around.startswith(piece, at):
-                    more = tuple(n + len(piece) * (label == own) for own, n in enumerate(counts))
-                    yield from walk(at + len(piece), more, cut if piece in whole[label] else cut | {label})
+                    more = tuple(n + len(piece) * (label == other) for other, n in enumerate(counts))
+                    yield from walk(at + len(piece), more, cut if piece in complete[label] else cut | {label})
 
     return min(walk(0, (0, 0), frozenset()), key=lambda counts: abs(counts[0] - counts[1]))
 
 
-def test_filler_does_not_depend_on_how_many_rows_are_made(task, cache):
+def test_filler_does_not_depend_on_the_number_of_examples(task, cache):
     more = prepared(cache, task.source, filler_rows=40)
     few = dict(zip(task.split("test", 120, "filler")["row"], texts(task, "test", 120, "filler"), strict=True))
     many = dict(zip(more.split("test", 120, "filler")["row"], texts(more, "test", 120, "filler"), strict=True))
@@ -302,7 +307,7 @@ def test_filler_does_not_depend_on_how_many_rows_are_made(task, cache):
     seed=st.integers(0, 5),
 )
 @settings(deadline=None)
-def test_surround_gives_every_kind_its_share(text, more, kinds, seed):
+def test_surround_fills_equally_many_bytes_of_every_kind(text, more, kinds, seed):
     fillers = [np.full(4, 200 + kind, dtype=np.uint8) for kind in range(kinds)]
     draws = [lambda piece=piece: piece for piece in fillers]
     row, start = surround(to_tokens(text), len(text) + more, draws, np.random.default_rng(seed))
@@ -312,13 +317,13 @@ def test_surround_gives_every_kind_its_share(text, more, kinds, seed):
     spaces = (around == ord(" ") + 1).sum()
     counts = [(around == 200 + kind).sum() for kind in range(kinds)]
     assert sum(counts) + spaces == more
-    # A kind's quota differs from another's by a byte at most, of which a fifth is spaces.
+    # The quotas of two kinds differ by at most one byte; a fifth of each quota is spaces.
     assert max(counts) - min(counts) <= 1
 
 
 @given(text=st.text(max_size=200), length=st.integers(0, 250))
 @settings(deadline=None)
-def test_tokens_are_the_bytes_of_the_text(text, length):
+def test_tokens_round_trip_to_the_text(text, length):
     tokens = to_tokens(text.encode())
     assert to_bytes(tokens).decode() == text
     assert (tokens >= 1).all() and (tokens <= 256).all()
@@ -328,26 +333,26 @@ def test_tokens_are_the_bytes_of_the_text(text, length):
     assert (text_fault(cut) is None) == bool(len(cut))
 
 
-def test_floors_are_fitted_on_rows_of_the_same_make(task, cache, monkeypatch):
+def test_floors_are_fitted_on_examples_of_the_same_variant_and_length(task, cache, monkeypatch):
     floors = task.floors("test")
     assert floors["majority"] == 0.5
-    assert floors["bag_of_bytes"] > 0.75  # the words of either label have letters of their own
+    assert floors["bag_of_bytes"] > 0.75  # the words of each label have different letters
     assert task.headline_floor in floors
-    asked = []
+    calls = []
     monkeypatch.setattr(
         "lra_bench.tasks.linear_probe.probe_accuracy",
-        lambda *parts: asked.append([len(part) for part in parts[:4]]) or 0.5,
+        lambda *parts: calls.append([len(part) for part in parts[:4]]) or 0.5,
     )
-    assert task.floors("test") == floors  # remembered
+    assert task.floors("test") == floors  # from the cache
     task.floors("test", 30)
     task.floors("test", 120, "filler")
-    assert asked == [[72, 72, 40, 40], [72, 72, 7, 7]]
+    assert calls == [[72, 72, 40, 40], [72, 72, 7, 7]]
 
 
-def test_the_bag_sees_shares_and_labels(task):
-    shares, labels = task._counted("train", 60, "truncated")
-    for share, label, text in zip(shares, labels, texts(task, "train"), strict=True):
-        assert np.allclose(share, [text.count(byte) / len(text) for byte in range(256)])
+def test_features_are_byte_frequencies(task):
+    frequencies, labels = task._counted("train", 60, "truncated")
+    for frequency, label, text in zip(frequencies, labels, texts(task, "train"), strict=True):
+        assert np.allclose(frequency, [text.count(byte) / len(text) for byte in range(256)])
         assert label == (b"good" in text or b"fine" in text or b"grand" in text or "café".encode() in text)
 
 
@@ -358,32 +363,35 @@ def changed(dataset, **columns):
     return datasets.Dataset(table, fingerprint="changed")
 
 
-def test_check_finds_what_is_wrong(task, tmp_path):
+def test_check_detects_invalid_data(task, tmp_path):
     split = task.split("test")
     tokens, targets, lengths = split["tokens"][:], split["target"][:], split["length"][:]
     wrong = {
-        r"row 3 is empty or holds padding": {"tokens": [*tokens[:3], [0] * lengths[3], *tokens[4:]]},
-        r"row 4 is no UTF-8 text": {"tokens": [*tokens[:4], [0x80 + 1] * lengths[4], *tokens[5:]]},
-        r"row 5 states a wrong length": {"length": [*lengths[:5], 7, *lengths[6:]]},
+        r"row 3 is empty or contains padding": {"tokens": [*tokens[:3], [0] * lengths[3], *tokens[4:]]},
+        r"row 4 is not UTF-8 text": {"tokens": [*tokens[:4], [0x80 + 1] * lengths[4], *tokens[5:]]},
+        r"row 5 has a wrong length": {"length": [*lengths[:5], 7, *lengths[6:]]},
         r"a row has the label 2": {"target": [2, *targets[1:]]},
         r"95% of the labels are 1": {"target": [1] * 38 + [0] * 2},
     }
-    for told, columns in wrong.items():
-        with pytest.raises(UserError, match=told):
+    for message, columns in wrong.items():
+        with pytest.raises(UserError, match=message):
             check_rows(changed(split, **columns), "text test", 60)
-    for told, reviews in {
-        "text train: 100 reviews repeat": {**REVIEWS, "train": written("train", 200) + written("train", 100)},
-        r"text test: shares 1\d\d reviews with train": {
-            "train": written("train", 1600),
-            "test": written("train", 160),
+    for message, reviews in {
+        "text train: 100 reviews are duplicates": {
+            **REVIEWS,
+            "train": generate_reviews("train", 200) + generate_reviews("train", 100),
+        },
+        r"text test: 1\d\d reviews are shared with train": {
+            "train": generate_reviews("train", 1600),
+            "test": generate_reviews("train", 160),
         },
     }.items():
-        made = prepared(Cache(tmp_path / told[5:9]), write_tables(tmp_path / told[5:9] / "files", reviews))
-        with pytest.raises(UserError, match=told):
-            made.check(told.split(":")[0].removeprefix("text "))
+        checked = prepared(Cache(tmp_path / message[5:9]), write_tables(tmp_path / message[5:9] / "files", reviews))
+        with pytest.raises(UserError, match=message):
+            checked.check(message.split(":")[0].removeprefix("text "))
 
 
-def cut_in_half(path):
+def truncate(path):
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
@@ -393,19 +401,19 @@ def link():
     return member
 
 
-def damaged_table(root):
+def truncate_table(root):
     write_tables(root)
-    cut_in_half(root / "test.parquet")
+    truncate(root / "test.parquet")
 
 
-def table_with(root, column, values):
+def write_table_with(root, column, values):
     write_tables(root)
     table = pa.parquet.read_table(root / "test.parquet")
     table = table.drop_columns(column)
     pa.parquet.write_table(table if values is None else table.append_column(column, values), root / "test.parquet")
 
 
-def table_damaged_inside(root):
+def corrupt_table(root):
     write_tables(root)
     path = root / "test.parquet"
     content = bytearray(path.read_bytes())
@@ -413,30 +421,33 @@ def table_damaged_inside(root):
     path.write_bytes(content)
 
 
-def cut_tar(root):
-    cut_in_half(write_tar(root / "aclImdb_v1.tar.gz"))
+def truncate_tar(root):
+    truncate(write_tar(root / "aclImdb_v1.tar.gz"))
 
 
 BROKEN = {
-    "an empty folder": (lambda root: None, r"does not hold the folder aclImdb, aclImdb_v1\.tar\.gz, or"),
-    "a cut table": (damaged_table, r"test\.parquet cannot be read past row 0"),
-    "a damaged table": (table_damaged_inside, r"test\.parquet cannot be read past row \d+"),
-    "no labels": (lambda root: table_with(root, "label", None), r"test\.parquet has no column label"),
+    "an empty folder": (lambda root: None, r"does not contain the folder aclImdb, aclImdb_v1\.tar\.gz, or"),
+    "a truncated table": (truncate_table, r"test\.parquet cannot be read after row 0"),
+    "a damaged table": (corrupt_table, r"test\.parquet cannot be read after row \d+"),
+    "no labels": (lambda root: write_table_with(root, "label", None), r"test\.parquet has no column label"),
     "wrong labels": (
-        lambda root: table_with(root, "label", pa.array([0] * 39 + [-1])),
+        lambda root: write_table_with(root, "label", pa.array([0] * 39 + [-1])),
         r"row 40 of .*test\.parquet has the label -1",
     ),
     "a missing label": (
-        lambda root: table_with(root, "label", pa.array([0] * 39 + [None])),
+        lambda root: write_table_with(root, "label", pa.array([0] * 39 + [None])),
         r"row 40 of .*test\.parquet has the label None",
     ),
-    "numbers": (lambda root: table_with(root, "text", pa.array(range(40))), r"row 1 of .*test\.parquet holds no text"),
-    "a cut archive": (cut_tar, r"aclImdb_v1\.tar\.gz"),
+    "numbers": (
+        lambda root: write_table_with(root, "text", pa.array(range(40))),
+        r"row 1 of .*test\.parquet is not text",
+    ),
+    "a truncated archive": (truncate_tar, r"aclImdb_v1\.tar\.gz"),
     "an archive without reviews": (
         lambda root: write_tar(root / "aclImdb_v1.tar.gz", {"aclImdb/README": "read me"}),
-        r"aclImdb_v1\.tar\.gz holds no train reviews",
+        r"aclImdb_v1\.tar\.gz contains no train reviews",
     ),
-    "an archive with a way out": (
+    "an archive with a path outside": (
         lambda root: write_tar(root / "aclImdb_v1.tar.gz", more=[tarfile.TarInfo("../train/pos/1_1.txt")]),
         r"a name that leads out of the archive",
     ),
@@ -444,9 +455,9 @@ BROKEN = {
         lambda root: write_tar(root / "aclImdb_v1.tar.gz", more=[link()]),
         r"which is a link or device",
     ),
-    "no archive": (
+    "not an archive": (
         lambda root: (root / "aclImdb_v1.tar.gz").write_bytes(gzip.compress(b"text" * 1000)),
-        "no folder, tar",
+        "not a folder, tar",
     ),
     "an empty review": (
         lambda root: write_folder(root, {**members(), "test/pos/1_1.txt": " "}),
@@ -454,64 +465,64 @@ BROKEN = {
     ),
     "empty folders": (
         lambda root: [(root / name).mkdir(parents=True) for name in ("train/pos", "train/neg", "test/pos", "test/neg")],
-        "holds no train reviews",
+        "contains no train reviews",
     ),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_files_are_one_sentence_and_leave_no_trace(tmp_path, name):
-    break_it, told = BROKEN[name]
+def test_invalid_files_give_a_one_line_message_and_no_data(tmp_path, name):
+    write_broken, message = BROKEN[name]
     (tmp_path / "files").mkdir()
-    break_it(tmp_path / "files")
+    write_broken(tmp_path / "files")
     cache = Cache(tmp_path / "cache")
     for _ in range(2):
-        with pytest.raises(UserError, match=told) as caught:
+        with pytest.raises(UserError, match=message) as caught:
             prepared(cache, tmp_path / "files")
         assert str(caught.value).startswith("task.source") and "\n" not in str(caught.value)
-    # The train reviews may be whole where the test reviews are not.
+    # The train reviews may be valid if the test reviews are not.
     assert {entry.name for entry in cache.entries()} <= {"text-reviews-train"}
     assert not list(cache.root.rglob("*building*"))
 
 
-def test_reviews_in_another_encoding_are_named(tmp_path):
+def test_review_in_another_encoding_is_named(tmp_path):
     root = write_folder(tmp_path / "files")
     (root / "test" / "pos" / "7_7.txt").write_bytes("café".encode("latin-1"))
     with pytest.raises(UserError, match=r"test/pos/7_7\.txt is not UTF-8"):
         prepared(Cache(tmp_path / "cache"), root)
 
 
-def test_too_few_reviews(tmp_path):
+def test_too_few_reviews_are_refused(tmp_path):
     reviews = {"train": REVIEWS["train"][:8], "test": REVIEWS["test"]}
-    with pytest.raises(UserError, match="holds too few train reviews to hold a tenth of them out"):
+    with pytest.raises(UserError, match="contains too few train reviews to hold out a tenth of them"):
         prepared(Cache(tmp_path / "cache"), write_tables(tmp_path / "files", reviews))
     one_each = {"train": REVIEWS["train"], "test": REVIEWS["test"][:2]}
     task = prepared(Cache(tmp_path / "cache"), write_tables(tmp_path / "others", one_each))
-    with pytest.raises(UserError, match=r"task\.rows: filler needs two reviews of each label"):
+    with pytest.raises(UserError, match=r"task\.rows: filler needs at least two reviews of each label"):
         task.split("test", 120, "filler")
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"max_length": 0}, r"^task\.max_length=0: must be at least 1"),
         ({"filler_rows": 0}, r"^task\.filler_rows=0: must be at least 1"),
         ({"seed": -1}, r"^task\.seed=-1: must be at least 0"),
-        ({"rows": {"valid": 10}}, r"^task\.rows: no split is called valid; name train, validation, test"),
+        ({"rows": {"valid": 10}}, r"^task\.rows: there is no split valid; the splits are train, validation, test"),
         ({"rows": {"test": 1}}, r"^task\.rows\.test=1: must be at least 2"),
     ],
 )
-def test_impossible_options(options, told):
-    with pytest.raises(UserError, match=told):
+def test_invalid_options_are_named(options, message):
+    with pytest.raises(UserError, match=message):
         Text(**options)
 
 
-def test_use_before_prepare():
+def test_use_before_prepare_is_refused():
     with pytest.raises(RuntimeError, match="prepare"):
         Text().provenance()
 
 
-def test_the_official_reviews(shared_data, tmp_path_factory):
+def test_official_reviews(shared_data, tmp_path_factory):
     if not (shared_data / "imdb").is_dir():
         pytest.skip("no IMDB")
     cache = Cache(tmp_path_factory.mktemp("official"))

@@ -1,4 +1,4 @@
-"""CIFAR-10 in files: every format gives the same rows, anything else is refused in one sentence."""
+"""Tests of reading CIFAR-10: every format gives the same examples, invalid files give a one-line message."""
 
 import hashlib
 import tarfile
@@ -20,8 +20,8 @@ from tests.support.cifar_files import (
     World,
     batch,
     batch_contents,
-    coded,
     digests,
+    encoded_image,
     pickled,
     prepared,
     write_archive,
@@ -33,8 +33,8 @@ from tests.support.file_host import serving
 
 
 @pytest.fixture(autouse=True)
-def on_its_own(monkeypatch):
-    """No data but what a test writes, and no network."""
+def no_external_data(monkeypatch):
+    """Disable downloads and the data folder of the user."""
     monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
     monkeypatch.setenv("LRA_BENCH_OFFLINE", "1")
 
@@ -49,7 +49,7 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("form", WRITERS)
-def test_every_format_gives_the_same_rows(form, tmp_path):
+def test_every_format_gives_the_same_examples(form, tmp_path):
     world = World()
     task = prepared(WRITERS[form](world, tmp_path / "data"), tmp_path)
     assert digests(task) == digests(prepared(write_batches(world, tmp_path / "other"), tmp_path))
@@ -65,17 +65,17 @@ def test_every_format_gives_the_same_rows(form, tmp_path):
     assert {row.tobytes() for row in rows_of(task.split("test"))} == test_rows
 
 
-def test_an_archive_can_be_named_itself(tmp_path):
+def test_path_of_the_archive_is_accepted(tmp_path):
     root = write_archive(World(), tmp_path / "data")
     assert prepared(root / "cifar-10-python.tar.gz", tmp_path)._identity == prepared(root, tmp_path)._identity
 
 
-def test_official_files_are_known_by_their_checksums_whatever_the_form(tmp_path, monkeypatch):
+def test_official_files_are_recognised_by_checksum_in_every_format(tmp_path, monkeypatch):
     world = World(train=60, test=30)
     archive, tables_ = write_archive(world, tmp_path / "a"), write_tables(world, tmp_path / "t")
     batches, lossy = write_batches(world, tmp_path / "b"), write_tables(world, tmp_path / "j", "JPEG", "jpeg")
     monkeypatch.setattr(files, "OFFICIAL_PICTURES", {"train": 60, "test": 30})
-    fingerprint = Image().fingerprint()  # nothing is there: what would be fetched
+    fingerprint = Image().fingerprint()  # without files: that of the official files
     for source in (archive, tables_, batches, lossy):
         with pytest.raises(UserError, match="JPEG" if source is lossy else "not that of the official files"):
             prepared(source, tmp_path, allow_partial=False)
@@ -95,7 +95,7 @@ def test_official_files_are_known_by_their_checksums_whatever_the_form(tmp_path,
         assert (task.provenance().partial, task.provenance().lossy) == ("", "")
 
 
-def test_constants_name_files_that_can_be_found():
+def test_constants_of_official_files_are_valid():
     assert all(remote.sha256 and remote.address.startswith("https://") for remote in files.REMOTES)
     assert list(image_batches.BATCHES)[-1] == image_batches.TEST_BATCH
 
@@ -149,7 +149,7 @@ def _with_picture(code):
 
 
 class Call:
-    """A pickle of this makes a call when it is read."""
+    """An object whose pickle calls a function when it is loaded."""
 
     def __reduce__(self):
         return print, ("this must not be printed",)
@@ -157,52 +157,55 @@ class Call:
 
 SMALL = np.zeros((16, 16, 3), dtype=np.uint8)
 DAMAGED = {
-    "a truncated archive": (_cut_archive, "cut short"),
-    "an archive that leads out": (_with_member("../data_batch_1"), "leads out"),
+    "a truncated archive": (_cut_archive, "truncated"),
+    "an archive with a path outside": (_with_member("../data_batch_1"), "leads out"),
     "an archive with a link": (_with_member("data_batch_1", tarfile.SYMTYPE), "link"),
     "an archive with a batch twice": (_with_member("data_batch_1"), "twice"),
     "a pickle with a call": (_with_batch(lambda _: pickled({b"data": Call(), b"labels": []})), "calls"),
     "a truncated pickle": (_with_batch(lambda content: content[:-100]), "damaged"),
-    "a pickle of something else": (_with_batch(lambda _: pickled([1, 2])), "no pictures of 32 x 32"),
-    "pictures of another shape": (_changed(b"data", np.zeros((30, 100), np.uint8)), "no pictures of 32 x 32"),
-    "pictures of floats": (_changed(b"data", np.zeros((30, 3072))), "no pictures of 32 x 32"),
-    "labels that are too few": (_changed(b"labels", [1]), "not one label for each"),
-    "a label that is no class": (_changed(b"labels", [10] * 30), "has the label 10"),
+    "a pickle of something else": (_with_batch(lambda _: pickled([1, 2])), "does not contain pictures of 32 x 32"),
+    "pictures of another shape": (
+        _changed(b"data", np.zeros((30, 100), np.uint8)),
+        "does not contain pictures of 32 x 32",
+    ),
+    "pictures of floats": (_changed(b"data", np.zeros((30, 3072))), "does not contain pictures of 32 x 32"),
+    "too few labels": (_changed(b"labels", [1]), "does not contain one label per picture"),
+    "an invalid label": (_changed(b"labels", [10] * 30), "has the label 10"),
     "a truncated table": (_with_table(lambda content: content[:-300]), "cannot be read"),
     "a table damaged inside": (_with_table(lambda content: content[:200] + bytes(4000) + content[4200:]), "train"),
-    "a picture that is none": (_with_picture(b"nothing"), "row 0 of .* is no PNG or JPEG"),
-    "a picture that is missing": (_with_picture(None), "is no PNG or JPEG"),
-    "a truncated picture": (_with_picture(coded(World().colours[0])[:900]), "damaged"),
-    "a picture of another size": (_with_picture(coded(SMALL)), "is not 32 x 32"),
-    "an empty folder": (lambda root: root.mkdir(), "does not hold cifar-10-python.tar.gz"),
-    "nothing": (lambda root: None, "is not there"),
+    "a picture that is not an image": (_with_picture(b"nothing"), "row 0 of .* is not a valid PNG or JPEG"),
+    "a picture that is missing": (_with_picture(None), "is not a valid PNG or JPEG"),
+    "a truncated picture": (_with_picture(encoded_image(World().colours[0])[:900]), "not a valid PNG or JPEG"),
+    "a picture of another size": (_with_picture(encoded_image(SMALL)), "does not have 32 x 32 pixels"),
+    "an empty folder": (lambda root: root.mkdir(), "does not contain cifar-10-python.tar.gz"),
+    "nothing": (lambda root: None, "does not exist"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_damaged_files_are_refused_in_one_sentence(damage, tmp_path, capsys):
+def test_invalid_files_give_a_one_line_message_and_no_data(damage, tmp_path, capsys):
     write, fault = DAMAGED[damage]
     write(tmp_path / "data")
-    with pytest.raises(UserError, match=fault) as refusal:
+    with pytest.raises(UserError, match=fault) as caught:
         prepared(tmp_path / "data", tmp_path)
-    assert "\n" not in str(refusal.value) and str(refusal.value).startswith("task.source")
-    assert str(tmp_path / "data") in str(refusal.value)
+    assert "\n" not in str(caught.value) and str(caught.value).startswith("task.source")
+    assert str(tmp_path / "data") in str(caught.value)
     assert not [path for path in (tmp_path / "cache").glob("data/*") if path.is_dir()]
     assert "printed" not in capsys.readouterr().out
 
 
-def test_the_command_ends_with_one_sentence_and_code_2(tmp_path):
+def test_invalid_file_ends_the_command_with_a_one_line_message_and_exit_code_2(tmp_path):
     _with_batch(lambda _: pickled(Call()))(tmp_path / "data")
     done = Folder(tmp_path / "work").run(
         "data", "prepare", "image", f"task.source={tmp_path / 'data'}", "task.allow_partial=true", check=False
     )
     assert done.returncode == 2 and "printed" not in done.stdout
-    # A slow machine says beside it how far it has come.
-    (said,) = [line for line in done.stderr.splitlines() if not line.startswith("reading CIFAR-10")]
-    assert "calls" in said
+    # A slow machine also prints the progress.
+    (message,) = [line for line in done.stderr.splitlines() if not line.startswith("reading CIFAR-10")]
+    assert "calls" in message
 
 
-def test_without_data_and_network_one_sentence_says_what_to_fetch(tmp_path):
+def test_without_data_and_network_the_message_names_the_files(tmp_path):
     task = Image()
     assert task.fingerprint() == Image().fingerprint()
     with pytest.raises(UserError, match=r"LRA_BENCH_OFFLINE.*huggingface.*cifar10.*task\.source=PATH"):
@@ -210,7 +213,7 @@ def test_without_data_and_network_one_sentence_says_what_to_fetch(tmp_path):
     assert not (tmp_path / "data").exists()
 
 
-def test_what_is_nowhere_is_fetched_and_checked(tmp_path, monkeypatch):
+def test_missing_files_are_downloaded_and_checked(tmp_path, monkeypatch):
     root = write_tables(World(), tmp_path / "data")
     monkeypatch.delenv("LRA_BENCH_OFFLINE")
     with serving() as host:

@@ -1,4 +1,4 @@
-"""The image task: splits, other lengths, floors and checks."""
+"""Tests of the image task: splits, other lengths, floors and checks."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from lra_bench.tasks.image.task import Image
 from tests.support.cifar_files import SPLITS, World, digests, prepared, write_batches, write_tables
 
 
-def test_the_split_is_fixed_stratified_and_disjoint(tmp_path):
+def test_splits_are_reproducible_stratified_and_disjoint(tmp_path):
     root = write_batches(World(train=400, test=30), tmp_path / "data")
     task = prepared(root, tmp_path)
     for name, each in (("train", 36), ("validation", 4), ("test", 3)):
@@ -29,7 +29,7 @@ def test_the_split_is_fixed_stratified_and_disjoint(tmp_path):
     assert digests(task)[2] == digests(prepared(root, tmp_path, seed=1))[2]
 
 
-def test_fewer_rows_are_the_first_with_classes_in_turns(tmp_path):
+def test_fewer_rows_are_the_first_ones_with_balanced_classes(tmp_path):
     root = write_batches(World(train=400, test=40), tmp_path / "data")
     whole, few = prepared(root, tmp_path), prepared(root, tmp_path, rows={"train": 60, "test": 20})
     assert np.array_equal(rows_of(few.split("train")), rows_of(whole.split("train"))[:60])
@@ -39,7 +39,7 @@ def test_fewer_rows_are_the_first_with_classes_in_turns(tmp_path):
     assert "only 60 train rows, only 20 test rows" in few.provenance().partial
 
 
-def test_partial_and_lossy_are_refused_and_else_stated(tmp_path):
+def test_partial_and_lossy_data_need_allow_partial_and_are_recorded(tmp_path):
     partial = write_batches(World(), tmp_path / "data")
     with pytest.raises(UserError, match=r"60 of 50,000 train pictures .* task\.allow_partial=true"):
         prepared(partial, tmp_path, allow_partial=False)
@@ -50,7 +50,7 @@ def test_partial_and_lossy_are_refused_and_else_stated(tmp_path):
     assert set(lossy.checksums) == set(SPLITS) and "Krizhevsky" in lossy.citation
 
 
-def test_linear_input_is_the_same_pictures_as_numbers(tmp_path):
+def test_linear_input_contains_the_same_pictures(tmp_path):
     root = write_batches(World(), tmp_path / "data")
     tokens, linear = prepared(root, tmp_path), prepared(root, tmp_path, input="linear")
     for name in SPLITS:
@@ -58,21 +58,21 @@ def test_linear_input_is_the_same_pictures_as_numbers(tmp_path):
         assert values.dtype == np.float32
         assert np.array_equal(to_pictures(values), to_pictures(rows_of(tokens.split(name))))
         linear.check(name)
-    made = Rows(linear.split("test"), linear.spec).batch([0, 1])
-    assert made.tokens is None and made.values.shape == (2, 1024, 1) and linear.spec.channels == 1
+    batch = Rows(linear.split("test"), linear.spec).batch([0, 1])
+    assert batch.tokens is None and batch.values.shape == (2, 1024, 1) and linear.spec.channels == 1
     assert Rows(tokens.split("test"), tokens.spec).batch([0]).tokens.shape == (1, 1024)
     assert linear.fingerprint() != tokens.fingerprint()
     assert linear.floors("test") == tokens.floors("test")
 
 
-def test_what_is_prepared_is_not_read_again(tmp_path, monkeypatch):
+def test_prepared_pictures_are_not_read_again(tmp_path, monkeypatch):
     root = write_batches(World(), tmp_path / "data")
     first = digests(prepared(root, tmp_path))
     monkeypatch.setattr(files, "read_batches", None)
     assert digests(prepared(root, tmp_path)) == first
 
 
-def test_other_lengths_hold_the_first_rows_of_the_split(tmp_path):
+def test_other_lengths_contain_the_first_pictures_of_the_split(tmp_path):
     task = prepared(write_batches(World(), tmp_path / "data"), tmp_path, extrapolation_rows=20)
     pictures = to_pictures(rows_of(task.split("test")))[:20]
     for length in (1056, 2048):
@@ -89,7 +89,7 @@ def test_other_lengths_hold_the_first_rows_of_the_split(tmp_path):
     assert np.array_equal(squares, to_pictures(rows_of(task.split("test", 4096, "resolution")), 64))
 
 
-def test_lengths_that_no_picture_has(tmp_path):
+def test_impossible_lengths_are_refused(tmp_path):
     task = prepared(write_batches(World(), tmp_path / "data"), tmp_path)
     assert "32" in task.supports_length(512) and "square" in task.supports_length(2048, "resolution")
     assert task.supports_length(2048) is task.supports_length(4096, "resolution") is task.supports_length(1024) is None
@@ -101,34 +101,34 @@ def test_lengths_that_no_picture_has(tmp_path):
         task.split("exam")
 
 
-def test_floors_tell_brightness_from_shape():
+def test_floors_distinguish_brightness_from_shape():
     generator = np.random.default_rng(0)
     labels = np.arange(600) % 10
     bright = np.clip(generator.normal(labels[:, None, None] * 20 + 30, 3, (600, 32, 32)), 0, 255).astype(np.uint8)
     shaped = np.full((600, 32, 32), 50, dtype=np.uint8)
     shaped[np.arange(600), labels * 3] = 200
     for pictures, low, high in ((bright, None, "bag_of_pixels"), (shaped, "bag_of_pixels", "linear_pixels")):
-        seen = features([pictures[:200], pictures[200:400]], labels[:400], lambda rows: None)
-        asked = features([pictures[400:]], labels[400:], lambda rows: None)
-        found = shortcut_accuracies(seen, asked, lambda rows: None)
+        train = features([pictures[:200], pictures[200:400]], labels[:400], lambda rows: None)
+        test = features([pictures[400:]], labels[400:], lambda rows: None)
+        found = shortcut_accuracies(train, test, lambda rows: None)
         assert found["majority"] == 0.1 and found[high] > 0.95
         assert low is None or found[low] == 0.1
 
 
-def test_histograms_count_every_pixel_and_large_pictures_shrink():
+def test_histograms_count_every_pixel_and_large_pictures_are_downscaled():
     pictures = np.random.default_rng(1).integers(0, 256, (3, 48, 32), dtype=np.uint8)
-    seen = features([pictures], np.zeros(3, dtype=np.int64), lambda rows: None)
-    assert np.array_equal(seen.histograms[1], np.bincount(pictures[1].ravel(), minlength=256))
-    assert seen.pixels.shape == (3, 1024)
+    found = features([pictures], np.zeros(3, dtype=np.int64), lambda rows: None)
+    assert np.array_equal(found.histograms[1], np.bincount(pictures[1].ravel(), minlength=256))
+    assert found.pixels.shape == (3, 1024)
     assert features([pictures[:, :16, :16]], np.zeros(3, dtype=np.int64), lambda rows: None).pixels.shape == (3, 256)
 
 
-def test_floors_of_another_length_are_fitted_on_all_of_train_and_remembered(tmp_path, monkeypatch):
+def test_floors_of_another_length_are_fitted_on_all_of_train_and_cached(tmp_path, monkeypatch):
     task = prepared(write_batches(World(), tmp_path / "data"), tmp_path, extrapolation_rows=10)
-    asked = []
+    calls = []
 
     def note(train, rows, advance):
-        asked.append((len(train.labels), len(rows.labels), train.pixels.shape[1]))
+        calls.append((len(train.labels), len(rows.labels), train.pixels.shape[1]))
         return {"majority": 0.1, "bag_of_pixels": 0.2, "linear_pixels": 0.3}
 
     monkeypatch.setattr("lra_bench.tasks.image.floors.shortcut_accuracies", note)
@@ -136,34 +136,34 @@ def test_floors_of_another_length_are_fitted_on_all_of_train_and_remembered(tmp_
         assert task.floors("test", 2048)["linear_pixels"] == 0.3
         task.floors("test", 256, "resolution")
         task.floors("test")
-    assert asked == [(54, 10, 1024), (54, 10, 256), (54, 30, 1024)]
+    assert calls == [(54, 10, 1024), (54, 10, 256), (54, 30, 1024)]
     assert task.headline_floor in task.floors("test")
 
 
-def made(pictures, labels):
+def as_dataset(pictures, labels):
     import datasets
 
     (table,) = tables([pictures], labels, False, lambda rows: None)
     return datasets.Dataset(table)
 
 
-def test_checks_pass_real_rows_and_name_what_is_wrong():
+def test_checks_accept_valid_pictures_and_name_faults():
     generator = np.random.default_rng(0)
     pictures, labels = generator.integers(0, 256, (200, 32, 32), dtype=np.uint8), np.arange(200) % 10
-    good, other = made(pictures, labels), made(pictures[::-1] // 2, labels)
+    good, other = as_dataset(pictures, labels), as_dataset(pictures[::-1] // 2, labels)
     check_pictures(good, "image test", 1024, {"train": other})
     twice = pictures.copy()
     twice[1] = twice[0]
     faults = {
-        r"the label \d": made(pictures, np.minimum(labels, 3)),
+        r"the label \d": as_dataset(pictures, np.minimum(labels, 3)),
         "between 0 and 127": other,
-        "1 rows occur in the split itself": made(twice, labels),
-        r"rows are not of 1,024 pixels": made(pictures[:, :16], labels),
+        "1 rows occur again in the split itself": as_dataset(twice, labels),
+        r"not all rows have 1,024 pixels": as_dataset(pictures[:, :16], labels),
     }
     for fault, dataset in faults.items():
         with pytest.raises(UserError, match=fault):
             check_pictures(dataset, "image test", 1024, {})
-    with pytest.raises(UserError, match="200 rows occur in train too"):
+    with pytest.raises(UserError, match="200 rows occur again in train"):
         check_pictures(good, "image test", 1024, {"train": good})
 
 
@@ -177,12 +177,12 @@ def test_checks_pass_real_rows_and_name_what_is_wrong():
         ({"seed": -1}, "seed"),
     ],
 )
-def test_senseless_options_are_named(options, fault):
+def test_invalid_options_are_named(options, fault):
     with pytest.raises(UserError, match=fault):
         Image(**options)
 
 
-def test_the_real_subset_is_refused_unless_asked_for_and_has_its_floors(shared_data, tmp_path, monkeypatch):
+def test_subset_of_the_official_pictures_needs_allow_partial(shared_data, tmp_path, monkeypatch):
     monkeypatch.setenv("LRA_BENCH_DATA", str(shared_data))
     task = Image()
     with pytest.raises(UserError, match="4,000 of 50,000 train pictures"):
@@ -198,7 +198,7 @@ def test_the_real_subset_is_refused_unless_asked_for_and_has_its_floors(shared_d
 
 
 @pytest.mark.slow
-def test_the_real_lossy_copy_is_whole_and_says_what_it_is(shared_data, tmp_path):
+def test_jpeg_copy_of_the_official_pictures_is_complete_and_recorded_as_lossy(shared_data, tmp_path):
     task = prepared(shared_data / "cifar10_jpeg_lossy", tmp_path)
     assert [len(task.split(name)) for name in SPLITS] == [45_000, 5_000, 10_000]
     for name in SPLITS:

@@ -1,4 +1,4 @@
-"""The ListOps task: splits, lengths, floors, checks, provenance."""
+"""Tests of the ListOps task: splits, lengths, floors, checks, provenance."""
 
 import gzip
 from typing import Any
@@ -32,15 +32,15 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def task(cache):
-    made = ListOps(**SMALL)
-    made.prepare(cache)
-    return made
+    task = ListOps(**SMALL)
+    task.prepare(cache)
+    return task
 
 
 def prepared(cache, **options):
-    made = ListOps(**{**SMALL, **options})
-    made.prepare(cache)
-    return made
+    task = ListOps(**{**SMALL, **options})
+    task.prepare(cache)
+    return task
 
 
 def contents(task):
@@ -71,7 +71,7 @@ def test_spec():
     assert ListOps.headline_floor in {"majority", "root_operator", "root_operator_and_digits"}
 
 
-def test_data_depends_on_the_seed_alone(task, tmp_path, monkeypatch):
+def test_data_depends_only_on_the_seed(task, tmp_path, monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 1)
     again = prepared(Cache(tmp_path))
     assert contents(again) == contents(task)
@@ -81,16 +81,16 @@ def test_data_depends_on_the_seed_alone(task, tmp_path, monkeypatch):
     assert not digests_of(other.split("train")) & digests_of(task.split("train"))
 
 
-def test_the_size_of_train_changes_no_test_row(task, cache):
+def test_size_of_train_does_not_affect_other_splits(task, cache):
     small = prepared(cache, rows={**SMALL["rows"], "train": 100})
     assert contents(small)["test"] == contents(task)["test"]
     assert contents(small)["validation"] == contents(task)["validation"]
     assert small.split("train")["tokens"][:] == task.split("train")["tokens"][:100]
 
 
-def test_prepared_data_is_found_again(task, cache, monkeypatch):
+def test_prepared_data_is_not_generated_again(task, cache, monkeypatch):
     def never(*_):
-        raise AssertionError("generated again")
+        raise AssertionError("examples were generated again")
 
     task.split("test", 200)
     monkeypatch.setattr("lra_bench.tasks.listops.generation.draw_chunk", never)
@@ -99,24 +99,24 @@ def test_prepared_data_is_found_again(task, cache, monkeypatch):
     assert again.split("test", 200)["target"][:] == task.split("test", 200)["target"][:]
 
 
-def test_short_windows_hold_no_duplicates(cache):
+def test_short_windows_have_no_duplicates(cache):
     tiny = prepared(cache, window=[1, 9], rows={"train": 5000, "validation": 500, "test": 500})
     for name in SPLITS:
         tiny.check(name)
 
 
-def test_an_exhausted_window_is_an_error_and_not_an_endless_search(cache):
-    with pytest.raises(UserError, match=r"task\.window=\[1, 5\]: holds hardly more than \d+ different trees"):
+def test_too_few_different_trees_raise_an_error(cache):
+    with pytest.raises(UserError, match=r"task\.window=\[1, 5\]: only \d+ different trees were found"):
         prepared(cache, window=[1, 5])  # four operators over two digits: 400 trees
 
 
-def test_a_window_that_random_trees_do_not_reach_is_an_error(cache):
+def test_window_that_random_trees_do_not_reach_is_refused(cache):
     with pytest.raises(UserError, match=r"task\.window=\[90000, 100000\]: only .* of random trees"):
         prepared(cache, window=[90_000, 100_000])
 
 
 @pytest.mark.parametrize("ratio", [0.5, 2, 8])
-def test_other_lengths_are_equally_difficult(task, ratio):
+def test_other_lengths_have_the_same_distribution_of_root_and_label(task, ratio):
     length = round(100 * ratio)
     bucket = task.split("test", length)
     lengths = np.array(bucket["length"][:])
@@ -130,43 +130,45 @@ def test_other_lengths_are_equally_difficult(task, ratio):
     assert task.supports_length(length) is None
 
 
-def test_the_root_operator_tells_as_much_in_every_bucket_as_in_training_thanks_to_resampling(task):
-    """Within 2 points; trees of eight times the length are distributed otherwise where they are not resampled."""
+def test_root_operator_floor_is_the_same_at_every_length(task):
+    """Compare floors to within 2 points; without selection, trees of eight times the length differ in distribution."""
     train = describe_rows(task.split("train"))
-    trained = task.floors("train")["root_operator"]
+    train_floor = task.floors("train")["root_operator"]
     for ratio in (0.5, 2, 4, 8):
         length = round(100 * ratio)
-        assert task.floors("test", length)["root_operator"] == pytest.approx(trained, abs=0.02), length
+        assert task.floors("test", length)["root_operator"] == pytest.approx(train_floor, abs=0.02), length
         assert task.drift("test", length)["mean_root_arity"] > 2
-    drawn = join(distinct(task._trees(800), 1, 0, 2000, lambda n: None))
-    about = describe(drawn.values, drawn.starts, drawn.lengths)
-    moved = np.abs(root_and_label(about) - root_and_label(train)).sum() / 2
-    assert moved > 2 * task.drift("test", 800)["total_variation_from_train"]
+    unselected = join(distinct(task._trees(800), 1, 0, 2000, lambda n: None))
+    table = describe(unselected.values, unselected.starts, unselected.lengths)
+    distance = np.abs(root_and_label(table) - root_and_label(train)).sum() / 2
+    assert distance > 2 * task.drift("test", 800)["total_variation_from_train"]
 
 
-def test_rare_kinds_of_rows_do_not_come_last():
+def test_rare_kinds_of_examples_are_not_last():
     wanted = np.zeros((5, 10))
-    wanted[MIN, [0, 5]] = 0.5, 0.5  # half of the rows turn up once in a hundred trees
+    wanted[MIN, [0, 5]] = 0.5, 0.5  # one of the two kinds occurs once in a hundred trees
     [examples] = matched(ListOps()._trees(2000), 0, 1, 40, wanted, frozenset(), lambda n: None)
     assert sorted(examples.targets.tolist()) == [0] * 20 + [5] * 20
     for quarter in np.array_split(examples.targets, 4):
         assert set(quarter) == {0, 5}
 
 
-def test_the_training_length_is_the_split_itself(task):
+def test_split_at_the_training_length_is_the_split_itself(task):
     assert task.split("test", 100) is task.split("test")
     assert task.floors("test", 100) == task.floors("test")
 
 
-def test_rows_of_a_bucket_are_new(cache):
+def test_examples_of_other_lengths_are_not_in_train(cache):
     tiny = prepared(cache, window=[4, 12], rows={"train": 20_000, "validation": 10, "test": 10})
     longer = tiny.split("test", 15)
-    trained = digests_of(tiny.split("train"))
-    assert len(digests_of(longer)) == len(longer) and not digests_of(longer) & trained
-    assert (np.array(longer["length"][:]) < 12).any()  # or the windows do not overlap, and this shows nothing
+    train_digests = digests_of(tiny.split("train"))
+    assert len(digests_of(longer)) == len(longer) and not digests_of(longer) & train_digests
+    assert (
+        np.array(longer["length"][:]) < 12
+    ).any()  # otherwise the windows do not overlap, and the test has no meaning
 
 
-def test_long_buckets_use_a_higher_operator_probability():
+def test_long_examples_use_a_higher_operator_probability():
     task = ListOps(window=[500, 2000])
     assert [task._trees(length).operator_probability for length in (1000, 2000, 4000, 8000)] == [0.25, 0.25, 0.25, 0.3]
     assert ListOps(window=[2000, 8000])._trees(8000).operator_probability == 0.25
@@ -175,22 +177,22 @@ def test_long_buckets_use_a_higher_operator_probability():
     assert "only 0 of random trees" in str(task.supports_length(1))
 
 
-def test_impossible_lengths_name_the_option(task):
+def test_impossible_lengths_are_refused(task):
     with pytest.raises(UserError, match=r"measure\.extrapolation_ratios: length 100,000 is not possible"):
         task.split("test", 100_000)
 
 
-def test_floors_by_hand(task):
+def test_floors_equal_direct_computation(task):
     train, test = describe_rows(task.split("train")), describe_rows(task.split("test"))
     label, root, digits = 0, 1, 3
-    commonest = np.bincount(train[:, label]).argmax()
+    majority = np.bincount(train[:, label]).argmax()
     per_root = {r: np.bincount(train[train[:, root] == r, label]).argmax() for r in set(train[:, root])}
     per_pair = {}
     for r, d in {(r, d) for r, d in train[:, [root, digits]].tolist()}:
         per_pair[r, d] = np.bincount(train[(train[:, root] == r) & (train[:, digits] == d), label]).argmax()
     pairs = [(per_pair.get((r, d), per_root[r]), wanted) for wanted, r, d in test[:, [label, root, digits]].tolist()]
     assert task.floors("test") == {
-        "majority": pytest.approx((test[:, label] == commonest).mean()),
+        "majority": pytest.approx((test[:, label] == majority).mean()),
         "root_operator": pytest.approx(np.mean([per_root[row[root]] == row[label] for row in test])),
         "root_operator_and_digits": pytest.approx(np.mean([guess == wanted for guess, wanted in pairs])),
     }
@@ -200,12 +202,12 @@ def test_floors_of_pairs_that_train_lacks():
     lines = [(1, MIN, 4), (1, MIN, 4), (2, MIN, 5), (7, MAX, 3)]
     train = np.array([(label, root, 2, digits, 2) for label, root, digits in lines])
     rows = np.array([(1, MIN, 2, 9, 2), (2, MIN, 2, 5, 2), (7, MAX, 2, NO_DIGIT, 2), (7, SM, 2, 0, 2)])
-    # Unseen digits: as the root operator alone. The unseen root has no commonest label; label 0 is as good as any.
+    # Unseen digits are predicted from the root operator only. An unseen root operator gives label 0.
     expected = {"majority": 0.25, "root_operator": 0.5, "root_operator_and_digits": 0.75}
     assert shortcut_accuracies(train, rows) == expected
 
 
-def test_floors_of_lras_window(cache):
+def test_floors_in_the_window_of_lra(cache):
     task = prepared(cache, window=[500, 2000], rows={"train": 20_000, "validation": 10, "test": 5_000})
     error = (0.25 / 5000) ** 0.5
     floors = task.floors("test")
@@ -214,12 +216,12 @@ def test_floors_of_lras_window(cache):
     assert floors["root_operator_and_digits"] == pytest.approx(0.48, abs=3 * error)
 
 
-def test_floors_are_those_of_each_bucket(task):
+def test_floors_are_computed_for_each_length(task):
     assert task.floors("test", 200)["root_operator"] != task.floors("test")["root_operator"]
     assert set(task.floors("test", 200)) == set(task.floors("test"))
 
 
-def tampered(dataset, row, **changes):
+def tamper(dataset, row, **changes):
     columns = {name: dataset[name][:] for name in dataset.column_names}
     for name, value in changes.items():
         columns[name][row] = value
@@ -228,36 +230,36 @@ def tampered(dataset, row, **changes):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
-        ({"target": 10}, "row 7 is no example: its label is 10"),
-        ({"tokens": [11, 1, 1], "length": 3}, "row 7 is no example: a bracket is never closed"),
-        ({"tokens": [11, 0, 1, 15], "length": 4}, "row 7 is no example: it holds an unknown symbol"),
+        ({"target": 10}, "row 7 is not a valid example: its label is 10"),
+        ({"tokens": [11, 1, 1], "length": 3}, "row 7 is not a valid example: a bracket is not closed"),
+        ({"tokens": [11, 0, 1, 15], "length": 4}, "row 7 is not a valid example: it contains an unknown symbol"),
         ({"tokens": [11, 1, 1, 15], "length": 4, "target": 0}, "row 7 has 4 tokens, not between 20 and 100"),
-        ({"length": 50_000}, "row 7 states a wrong length"),
+        ({"length": 50_000}, "row 7 has a wrong length"),
     ],
 )
-def test_check_finds_a_wrong_row(cache, changes, told):
+def test_check_detects_an_invalid_example(cache, changes, message):
     task = prepared(cache)
-    task._splits["test", 100] = tampered(task.split("test"), 7, **changes)
-    with pytest.raises(UserError, match=rf"listops test: {told}"):
+    task._splits["test", 100] = tamper(task.split("test"), 7, **changes)
+    with pytest.raises(UserError, match=rf"listops test: {message}"):
         task.check("test")
 
 
-def test_check_finds_repeated_and_shared_rows(cache):
+def test_check_detects_duplicates(cache):
     task = prepared(cache)
     test = task._splits["test", 100]
-    first, alien = test[0], task.split("train")[0]
-    task._splits["test", 100] = tampered(test, 7, **first)
-    with pytest.raises(UserError, match="1 rows repeat others"):
+    first, from_train = test[0], task.split("train")[0]
+    task._splits["test", 100] = tamper(test, 7, **first)
+    with pytest.raises(UserError, match="1 rows are duplicates"):
         task.check("test")
-    task._splits["test", 100] = tampered(test, 7, **alien)
-    with pytest.raises(UserError, match="1 rows occur in train too"):
+    task._splits["test", 100] = tamper(test, 7, **from_train)
+    with pytest.raises(UserError, match="1 rows are also in train"):
         task.check("test")
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"window": [500]}, r"task\.window=\[500\]"),
         ({"window": [0, 100]}, r"task\.window=\[0, 100\]"),
@@ -268,18 +270,18 @@ def test_check_finds_repeated_and_shared_rows(cache):
         ({"max_arguments": 1}, r"task\.max_arguments=1"),
         ({"operator_probability": 1.0}, r"task\.operator_probability=1\.0"),
         ({"long_operator_probability": -0.1}, r"task\.long_operator_probability=-0\.1"),
-        ({"rows": {"val": 5}}, r"task\.rows: no split is called val"),
+        ({"rows": {"val": 5}}, r"task\.rows: there is no split val"),
         ({"rows": {"test": 0}}, r"task\.rows\.test=0"),
         ({"extrapolation_rows": 0}, r"task\.extrapolation_rows=0"),
         ({"seed": -1}, r"task\.seed=-1"),
     ],
 )
-def test_bad_options_are_named(options, told):
-    with pytest.raises(UserError, match=rf"^{told}"):
+def test_invalid_options_are_named(options, message):
+    with pytest.raises(UserError, match=rf"^{message}"):
         ListOps(**options)
 
 
-def test_fingerprint_covers_what_decides_the_data():
+def test_fingerprint_depends_on_the_options():
     base = ListOps().fingerprint()
     assert base == ListOps(window=(500, 2000), rows={"train": 96_000}, source=None).fingerprint()
     changes: list[dict[str, Any]] = [
@@ -296,7 +298,7 @@ def test_fingerprint_covers_what_decides_the_data():
         assert ListOps(**change).fingerprint() != base
 
 
-def test_unprepared_use_is_a_mistake():
+def test_use_before_prepare_is_refused():
     with pytest.raises(RuntimeError, match="prepare"):
         ListOps().split("test")
     with pytest.raises(RuntimeError, match="prepare"):
@@ -312,7 +314,7 @@ def test_provenance_of_generated_data(task):
 
 @pytest.fixture
 def official(shared_data, tmp_path, monkeypatch):
-    """A folder of official data with 60 / 30 / 30 rows of the original files."""
+    """Create a folder of official data with 60, 30 and 30 examples of the original files."""
     folder = tmp_path / "listops-1000"
     folder.mkdir()
     for short, count in (("train", 60), ("val", 30), ("test", 30)):
@@ -340,12 +342,12 @@ def test_official_files(official, cache):
     assert ListOps(source="official", extrapolation_rows=50).fingerprint() != before
 
 
-def test_the_environment_alone_does_not_replace_generated_data(official, cache):
+def test_data_folder_does_not_replace_generated_data(official, cache):
     task = prepared(cache)
     assert task.provenance().source.startswith("generated")
 
 
-def test_rows_of_files_can_be_fewer_but_never_cut(official, cache):
+def test_rows_limits_examples_of_files_and_long_ones_are_refused(official, cache):
     task = ListOps(source=str(official), rows={"train": 20, "test": 10})
     task.prepare(cache)
     assert [len(task.split(name)) for name in SPLITS] == [20, 30, 10]
@@ -353,7 +355,7 @@ def test_rows_of_files_can_be_fewer_but_never_cut(official, cache):
         ListOps(source=str(official), window=[100, 500]).prepare(cache)
 
 
-def test_a_broken_line_names_itself(official, cache):
+def test_invalid_line_is_named(official, cache):
     table = official / "basic_val.tsv"
     lines = table.read_bytes().splitlines(keepends=True)
     table.write_bytes(b"".join([*lines[:3], lines[3].replace(b"[M", b"[Q", 1), *lines[4:]]))

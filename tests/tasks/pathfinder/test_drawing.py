@@ -1,4 +1,4 @@
-"""Compiled Pathfinder pictures against a plain port, whole and piece by piece."""
+"""Tests of compiled Pathfinder drawing against a plain Python port: complete pictures and single parts."""
 
 import hashlib
 
@@ -18,17 +18,17 @@ from tests.oracles.pathfinder import Drawer, opposite_of_outward
 SETS = [(resolution, margin) for resolution in RESOLUTIONS for margin in published(resolution, "hard").margins]
 
 
-def drawer(resolution, margin, border_rule=True):
-    made = Drawer(published(resolution, "hard"), seed=0, number=0, border_rule=border_rule)
-    made.margin = margin
-    return made
+def make_drawer(resolution, margin, border_rule=True):
+    drawer = Drawer(published(resolution, "hard"), seed=0, number=0, border_rule=border_rule)
+    drawer.margin = margin
+    return drawer
 
 
 @pytest.mark.parametrize(
     ("resolution", "difficulty", "count"),
     [(32, "hard", 4), (32, "intermediate", 4), (32, "easy", 8), (64, "easy", 2), (128, "easy", 2), (256, "easy", 1)],
 )
-def test_pictures_equal_the_plain_ports(resolution, difficulty, count):
+def test_pictures_equal_those_of_the_port(resolution, difficulty, count):
     p = published(resolution, difficulty)
     drawn = draw_pictures(p, seed=3, first=7, count=count)
     for row in range(count):
@@ -37,7 +37,7 @@ def test_pictures_equal_the_plain_ports(resolution, difficulty, count):
         np.testing.assert_array_equal(picture, drawn.pixels[row])
 
 
-def test_pictures_equal_the_plain_ports_without_the_border_rule():
+def test_pictures_without_the_border_rule_equal_those_of_the_port():
     p = published(32, "easy")
     drawn = draw_pictures(p, seed=0, first=0, count=8, border_rule=False)
     for row in range(8):
@@ -46,9 +46,9 @@ def test_pictures_equal_the_plain_ports_without_the_border_rule():
         np.testing.assert_array_equal(picture, drawn.pixels[row])
 
 
-# Taken from the original itself (drewlinsley/pathfinder, commit ab9c130, under OpenCV 5.0 and Pillow 13, with
-# scipy.misc.imresize and imsave rewritten after their documentation), made to draw its random numbers from our counter:
-# its pictures and ours were the same, byte for byte. Another digest means another task: give it a new version.
+# Computed with the original (drewlinsley/pathfinder, commit ab9c130, with OpenCV 5.0 and Pillow 13, and with
+# scipy.misc.imresize and imsave rewritten from their documentation), changed to use the random numbers of this
+# implementation: both gave the same pictures, byte for byte. If a digest changes, the task needs a new version.
 DIGESTS = {
     (32, "hard"): "efad245b19b85223",
     (32, "intermediate"): "94ab0572dc077b6a",
@@ -60,25 +60,25 @@ DIGESTS = {
 
 
 @pytest.mark.parametrize(("resolution", "difficulty"), DIGESTS)
-def test_pictures_stay_what_the_original_draws(resolution, difficulty):
+def test_pictures_equal_those_of_the_original(resolution, difficulty):
     drawn = draw_pictures(published(resolution, difficulty), seed=0, first=0, count=6)
     assert hashlib.sha256(drawn.pixels.tobytes()).hexdigest()[:16] == DIGESTS[resolution, difficulty]
 
 
-def test_a_picture_depends_on_seed_and_number_alone():
+def test_picture_depends_only_on_seed_and_number():
     p = published(32, "easy")
-    whole = draw_pictures(p, seed=5, first=0, count=600)
+    sequential = draw_pictures(p, seed=5, first=0, count=600)
     for workers in (1, 3):
         parts = list(pictures(p, 5, 0, 600, workers=workers))
         assert len(parts) > 1
-        np.testing.assert_array_equal(np.concatenate([part.pixels for part in parts]), whole.pixels)
-        np.testing.assert_array_equal(np.concatenate([part.about for part in parts]), whole.about)
-    np.testing.assert_array_equal(draw_pictures(p, 5, 599, 1).pixels[0], whole.pixels[599])
-    assert len({picture.tobytes() for picture in whole.pixels}) == 600
-    assert not (draw_pictures(p, 6, 0, 20).pixels == whole.pixels[:20]).all(axis=(1, 2)).any()
+        np.testing.assert_array_equal(np.concatenate([part.pixels for part in parts]), sequential.pixels)
+        np.testing.assert_array_equal(np.concatenate([part.about for part in parts]), sequential.about)
+    np.testing.assert_array_equal(draw_pictures(p, 5, 599, 1).pixels[0], sequential.pixels[599])
+    assert len({picture.tobytes() for picture in sequential.pixels}) == 600
+    assert not (draw_pictures(p, 6, 0, 20).pixels == sequential.pixels[:20]).all(axis=(1, 2)).any()
 
 
-def test_usable_orientations_are_the_originals():
+def test_usable_directions_equal_those_of_the_original():
     at_32 = np.flatnonzero(tables(published(32, "hard"), 1).usable) - 180
     assert at_32.tolist() == list(range(-150, -120))
     counts = {
@@ -90,8 +90,8 @@ def test_usable_orientations_are_the_originals():
 
 @pytest.mark.parametrize("border_rule", [True, False])
 @pytest.mark.parametrize(("resolution", "margin", "every"), [(32, 1, 1), (64, 1, 7), (128, 2, 31)])
-def test_first_starts_are_the_free_cells(resolution, margin, every, border_rule):
-    t, plain = tables(published(resolution, "hard"), margin, border_rule), drawer(resolution, margin, border_rule)
+def test_first_starts_equal_the_free_cells_of_the_port(resolution, margin, every, border_rule):
+    t, plain = tables(published(resolution, "hard"), margin, border_rule), make_drawer(resolution, margin, border_rule)
     empty = plain.framed(np.zeros((resolution, resolution)), 2 * plain.p.seed_distance)
     for direction in range(0, 360, every):
         free = plain.free_cells(empty, (direction - 180) * np.pi / 180)
@@ -101,8 +101,8 @@ def test_first_starts_are_the_free_cells(resolution, margin, every, border_rule)
 
 
 @pytest.mark.parametrize(("resolution", "margin"), SETS)
-def test_stamps_equal_freshly_drawn_paddles(resolution, margin):
-    t, plain = tables(published(resolution, "hard"), margin), drawer(resolution, margin)
+def test_stamps_equal_paddles_drawn_by_the_port(resolution, margin):
+    t, plain = tables(published(resolution, "hard"), margin), make_drawer(resolution, margin)
     half = t.stamps.shape[2] // 2
     outward = np.arctan2(*t.candidates.T)
     angles = [(degree - 180) * np.pi / 180 for degree in range(360)] + [opposite_of_outward(angle) for angle in outward]
@@ -113,10 +113,13 @@ def test_stamps_equal_freshly_drawn_paddles(resolution, margin):
 
 
 @pytest.mark.parametrize("resolution", RESOLUTIONS)
-def test_markers_equal_discs_drawn_on_the_whole_picture(resolution):
+def test_markers_equal_discs_drawn_on_a_complete_picture(resolution):
     from lra_bench.tasks.pathfinder.drawing import _paste_marker
 
-    plain, t = drawer(resolution, 1), tables(published(resolution, "hard"), published(resolution, "hard").margins[0])
+    plain, t = (
+        make_drawer(resolution, 1),
+        tables(published(resolution, "hard"), published(resolution, "hard").margins[0]),
+    )
     edge = [0, 1, 2, 5, 7, 9, 11, resolution // 2]
     places = sorted({*edge, *(resolution - 1 - place for place in edge)})
     for y, x in zip(places, np.random.default_rng(0).permutation(places), strict=True):
@@ -125,14 +128,14 @@ def test_markers_equal_discs_drawn_on_the_whole_picture(resolution):
         np.testing.assert_array_equal(discs, np.rint(plain.marker((y, x)) * 255))
 
 
-def test_masks_collide_from_1_8_on_in_single_precision():
+def test_masks_collide_from_1_8_in_single_precision():
     values = (np.arange(256) / 255).astype(np.float32).astype(np.float64)
     collides = values[:, None] + values >= 1.8
     assert (collides == (np.add.outer(np.arange(256), np.arange(256)) >= COLLISION)).all()
 
 
 @pytest.mark.parametrize(("resolution", "margin"), SETS)
-def test_paddles_cover_their_start_and_start_inside(resolution, margin):
+def test_paddles_cover_their_start_and_start_inside_the_picture(resolution, margin):
     t = tables(published(resolution, "hard"), margin)
     centre, distance = t.stamps.shape[2] // 2, published(resolution, "hard").seed_distance
     assert (t.boxes[..., [0, 2]] <= centre).all()
@@ -149,7 +152,7 @@ def test_paddles_cover_their_start_and_start_inside(resolution, margin):
     share=st.floats(0, 0.5),
     seed=st.integers(0, 2**32),
 )
-def test_free_cells_equal_a_loop_over_pixels(size, offsets, share, seed):
+def test_free_cells_equal_those_of_a_loop_over_pixels(size, offsets, share, seed):
     generator = np.random.default_rng(seed)
     mask = np.where(generator.random((size, size)) < share, generator.integers(0, 256, (size, size)), 0).astype(
         np.uint8
@@ -169,7 +172,7 @@ def test_free_cells_equal_a_loop_over_pixels(size, offsets, share, seed):
 
 
 @pytest.mark.parametrize("resolution", RESOLUTIONS)
-def test_circle_points_are_cut_to_the_same_pixels_wherever_the_pivot_lies(resolution):
+def test_candidate_offsets_do_not_depend_on_the_pivot(resolution):
     p = published(resolution, "hard")
     for margin in p.margins:
         radius = p.length + margin
@@ -180,18 +183,18 @@ def test_circle_points_are_cut_to_the_same_pixels_wherever_the_pivot_lies(resolu
                 np.testing.assert_array_equal(np.trunc(offsets + pivot)[inside], (np.floor(offsets) + pivot)[inside])
 
 
-def test_the_border_rule_keeps_the_first_start_in_the_centre_at_32():
+def test_border_rule_restricts_the_first_start_to_the_centre_at_32_pixels():
     p = published(32, "hard")
-    kept = draw_pictures(p, 0, 0, 200).about
-    assert kept[:, [FIRST_Y, FIRST_X]].min() == 14
-    assert kept[:, [FIRST_Y, FIRST_X]].max() == 16
-    freed = draw_pictures(p, 0, 0, 200, border_rule=False).about
-    assert freed[:, [FIRST_Y, FIRST_X]].min() < 14
-    assert freed[:, [FIRST_Y, FIRST_X]].max() == 31
-    assert freed[:, ATTEMPTS].mean() < kept[:, ATTEMPTS].mean() / 3
+    restricted = draw_pictures(p, 0, 0, 200).about
+    assert restricted[:, [FIRST_Y, FIRST_X]].min() == 14
+    assert restricted[:, [FIRST_Y, FIRST_X]].max() == 16
+    unrestricted = draw_pictures(p, 0, 0, 200, border_rule=False).about
+    assert unrestricted[:, [FIRST_Y, FIRST_X]].min() < 14
+    assert unrestricted[:, [FIRST_Y, FIRST_X]].max() == 31
+    assert unrestricted[:, ATTEMPTS].mean() < restricted[:, ATTEMPTS].mean() / 3
 
 
-def test_every_picture_uses_the_whole_range():
+def test_every_picture_has_intensities_from_0_to_255():
     for resolution in RESOLUTIONS:
         pixels = draw_pictures(published(resolution, "easy"), 1, 0, 5).pixels
         assert (pixels.min(axis=(1, 2)) == 0).all()
@@ -199,7 +202,7 @@ def test_every_picture_uses_the_whole_range():
 
 
 def test_published_numbers_of_distractors():
-    asked = {
+    numbers = {
         (resolution, difficulty): (
             published(resolution, difficulty).distractors,
             published(resolution, difficulty).distractor_length,
@@ -207,8 +210,8 @@ def test_published_numbers_of_distractors():
         for resolution in RESOLUTIONS
         for difficulty in CONTOUR_LENGTHS
     }
-    assert [asked[resolution, "hard"] for resolution in RESOLUTIONS] == [(5, 4), (5, 4), (8, 4), (7, 4)]
-    assert [asked[32, difficulty] for difficulty in ("easy", "intermediate")] == [(10, 2), (6, 3)]
+    assert [numbers[resolution, "hard"] for resolution in RESOLUTIONS] == [(5, 4), (5, 4), (8, 4), (7, 4)]
+    assert [numbers[32, difficulty] for difficulty in ("easy", "intermediate")] == [(10, 2), (6, 3)]
 
 
 def test_unpublished_sets_are_refused():

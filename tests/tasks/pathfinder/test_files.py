@@ -1,4 +1,4 @@
-"""Released Pathfinder pictures in every form of their files, whole and broken."""
+"""Tests of reading released Pathfinder pictures: every file layout, and invalid files."""
 
 import io
 import tarfile
@@ -30,7 +30,7 @@ def checksums(task):
     return task.provenance().checksums
 
 
-def test_every_form_gives_the_same_rows(tmp_path, monkeypatch):
+def test_every_layout_gives_the_same_examples(tmp_path, monkeypatch):
     files = release()
     cache = tmp_path / "cache"
     first = read_release(write_folder(files, tmp_path / "plain"), cache)
@@ -49,10 +49,10 @@ def test_every_form_gives_the_same_rows(tmp_path, monkeypatch):
     assert checksums(read_release("official", cache)) == checksums(first)
 
 
-def test_rows_stand_in_the_order_of_the_lists_by_number(tmp_path):
+def test_examples_are_in_the_order_of_the_lists(tmp_path):
     task = read_release(write_folder(release(), tmp_path / "data"), tmp_path / "cache")
     drawn = draw_pictures(EASY, seed=9, first=0, count=120)
-    seen = []
+    indices = []
     for name in SPLITS:
         split = task.split(name)
         places = numbers(split, "number")
@@ -60,17 +60,17 @@ def test_rows_stand_in_the_order_of_the_lists_by_number(tmp_path):
         rows = np.array(split.with_format("numpy")["tokens"][:]).reshape(-1, 32, 32)
         np.testing.assert_array_equal(rows, drawn.pixels[places])
         assert numbers(split, "target").tolist() == drawn.about[places, LABEL].tolist()
-        seen += places.tolist()
-    assert sorted(seen) == list(range(120))
+        indices += places.tolist()
+    assert sorted(indices) == list(range(120))
 
 
-def test_the_split_is_fixed_stratified_and_a_tenth_each(tmp_path):
+def test_validation_and_test_are_stratified_tenths(tmp_path):
     source, cache = write_folder(release(), tmp_path / "data"), tmp_path / "cache"
     task = read_release(source, cache)
     assert {name: len(task.split(name)) for name in SPLITS} == {"train": 96, "validation": 12, "test": 12}
-    share = np.mean([label for name in SPLITS for label in numbers(task.split(name), "target")])
+    label_mean = np.mean([label for name in SPLITS for label in numbers(task.split(name), "target")])
     for name in ("validation", "test"):
-        assert abs(numbers(task.split(name), "target").sum() - 12 * share) <= 1
+        assert abs(numbers(task.split(name), "target").sum() - 12 * label_mean) <= 1
     other = read_release(source, cache, seed=1)
     assert digests_of(other.split("test")) != digests_of(task.split("test"))
     assert other.fingerprint() != task.fingerprint()
@@ -79,36 +79,36 @@ def test_the_split_is_fixed_stratified_and_a_tenth_each(tmp_path):
     assert few.provenance().partial == "120 of 200,000 pictures, only 20 train rows"
 
 
-def test_a_part_of_the_release_is_refused_unless_allowed(tmp_path):
+def test_incomplete_release_needs_allow_partial(tmp_path):
     source = write_folder(release(), tmp_path / "data")
     with pytest.raises(UserError, match=r"120 of 200,000 pictures; set task\.allow_partial=true"):
         prepared(tmp_path / "cache", source=str(source))
     assert read_release(source, tmp_path / "cache").provenance().partial == "120 of 200,000 pictures"
 
 
-def test_linear_input_of_released_pictures(tmp_path):
+def test_linear_input_contains_the_same_released_pictures(tmp_path):
     source, cache = write_folder(release(), tmp_path / "data"), tmp_path / "cache"
     tokens, linear = read_release(source, cache), read_release(source, cache, input="linear")
     for name in SPLITS:
-        whole = np.array(tokens.split(name).with_format("numpy")["tokens"][:])
+        expected = np.array(tokens.split(name).with_format("numpy")["tokens"][:])
         np.testing.assert_allclose(
-            np.array(linear.split(name).with_format("numpy")["values"][:]), whole / 255, atol=1e-7
+            np.array(linear.split(name).with_format("numpy")["values"][:]), expected / 255, atol=1e-7
         )
         linear.check(name)
 
 
-def test_empty_and_missing_pictures_are_left_out_and_said(tmp_path, capsys):
+def test_empty_and_missing_pictures_are_skipped_and_reported(tmp_path, capsys):
     files = release()
     files[FIRST] = b""
     del files["curv_baseline/imgs/2/sample_3.png"]
     source = write_archive(files, tmp_path / "data.tar.gz")
     task = read_release(source, tmp_path / "cache")
     assert sum(len(task.split(name)) for name in SPLITS) == 118
-    said = capsys.readouterr().err
-    assert "1 empty pictures are left out" in said and FIRST in said and "1 pictures are listed but not there" in said
+    printed = capsys.readouterr().err
+    assert "1 empty pictures are skipped" in printed and FIRST in printed and "1 listed pictures are missing" in printed
 
 
-def test_of_two_copies_in_an_archive_the_outer_one_is_used(tmp_path, capsys):
+def test_the_outer_of_two_copies_in_an_archive_is_used(tmp_path, capsys):
     broken = release(labels=np.random.default_rng(0).integers(0, 2, 120))
     files = {f"lra_release/pathfinder32/{name}": content for name, content in release().items()}
     files |= {f"lra_release/lra_release/pathfinder32/{name}": content for name, content in broken.items()}
@@ -118,32 +118,36 @@ def test_of_two_copies_in_an_archive_the_outer_one_is_used(tmp_path, capsys):
     assert "2 copies of pathfinder32/curv_baseline; using lra_release/pathfinder32/" in capsys.readouterr().err
 
 
-def test_a_copy_with_broken_labels_is_caught_and_named(tmp_path):
+def test_copy_with_wrong_labels_is_refused(tmp_path):
     broken = release(count=240, labels=np.random.default_rng(0).integers(0, 2, 240))
     source = write_archive(broken, tmp_path / "data.tar.gz")
     for _ in range(2):
-        with pytest.raises(UserError, match=r"pathfinder train: labels have nothing to do with the pictures.*issue 38"):
+        with pytest.raises(UserError, match=r"pathfinder train: labels do not agree with the pictures.*issue 38"):
             read_release(source, tmp_path / "cache")
 
 
 LIST = "curv_baseline/metadata/1.npy"
 DAMAGE = {
-    "no picture": (FIRST, b"\x89PNG but no more", r"sample_0\.png is damaged"),
-    "cut picture": (
+    "not a picture": (FIRST, b"\x89PNG but no more", r"sample_0\.png is damaged"),
+    "truncated picture": (
         FIRST,
         png(np.random.default_rng(0).integers(0, 256, (32, 32), dtype=np.uint8))[:500],
         r"sample_0\.png is damaged",
     ),
-    "small picture": (FIRST, png(np.zeros((16, 16), dtype=np.uint8)), "no grey picture of 32 x 32 pixels but 16 x 16"),
+    "small picture": (
+        FIRST,
+        png(np.zeros((16, 16), dtype=np.uint8)),
+        "is not a grey picture of 32 x 32 pixels but 16 x 16",
+    ),
     "coloured picture": (FIRST, png(np.zeros((32, 32, 3), dtype=np.uint8)), "but 32 x 32, mode RGB"),
-    "binary list": (LIST, b"\x93NUMPY\x01\x00", r"metadata/1\.npy is no text"),
+    "binary list": (LIST, b"\x93NUMPY\x01\x00", r"metadata/1\.npy is not text"),
     "third label": (LIST, b"imgs/1 sample_0.png 0 2 1.0 6 2 2 0.5 1 1\n", "line 1: expected 11 fields"),
     "short line": (LIST, b"imgs/1 sample_0.png 0 1\n", "line 1: expected 11 fields"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_damaged_files_are_named_and_nothing_is_kept(tmp_path, damage):
+def test_invalid_files_are_named_and_leave_no_data(tmp_path, damage):
     name, content, message = DAMAGE[damage]
     source = write_folder({**release(), name: content}, tmp_path / "data")
     with pytest.raises(UserError, match=message):
@@ -165,9 +169,9 @@ def test_archives_with_links_or_other_sets_are_refused(tmp_path):
         read_release(tmp_path / "link.tar", tmp_path / "cache")
 
 
-def test_where_nothing_is_found_one_sentence_says_what_to_get(tmp_path, monkeypatch):
+def test_without_files_the_message_names_their_source(tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UserError, match=r"task\.source=.*empty: does not hold lra_release\.gz"):
+    with pytest.raises(UserError, match=r"task\.source=.*empty: does not contain lra_release\.gz"):
         read_release(tmp_path / "empty", tmp_path / "cache")
     monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
     with pytest.raises(UserError, match=r"pathfinder needs lra_release\.gz .* task\.source=PATH"):
@@ -177,7 +181,7 @@ def test_where_nothing_is_found_one_sentence_says_what_to_get(tmp_path, monkeypa
         read_release(few, tmp_path / "cache")
 
 
-def test_the_originals_own_pictures_are_read(shared_data, tmp_path):
+def test_pictures_of_the_original_generator_are_read(shared_data, tmp_path):
     archive = shared_data / "pathfinder" / "original_generator_pathfinder32.tar.gz"
     pixels, labels, _ = originals(shared_data, 32, "hard")
     task = read_release(archive, tmp_path / "cache", difficulty="hard")

@@ -1,4 +1,7 @@
-"""A small network cannot tell our Pathfinder pictures from the original's; without the border rule it would."""
+"""Test that a small network cannot distinguish generated Pathfinder pictures from the original's.
+
+Pictures drawn without the border rule can be distinguished.
+"""
 
 import numpy as np
 import pytest
@@ -22,11 +25,11 @@ def network():
     )
 
 
-def held_out_accuracy(ours, theirs):
-    """Accuracy on the second halves of both, after training on the first."""
+def held_out_accuracy(generated, original):
+    """Train a network to distinguish two sets on their first halves, and return its accuracy on the second halves."""
     torch.manual_seed(0)
-    half = len(theirs) // 2
-    pixels = [torch.from_numpy(part).float()[:, None] / 128 - 0.5 for part in (ours, theirs)]
+    half = len(original) // 2
+    pixels = [torch.from_numpy(part).float()[:, None] / 128 - 0.5 for part in (generated, original)]
     train = torch.cat([part[:half] for part in pixels])
     test = torch.cat([part[half:] for part in pixels])
     labels = torch.arange(2).repeat_interleave(half)
@@ -41,17 +44,21 @@ def held_out_accuracy(ours, theirs):
             schedule.step()
     model.eval()
     with torch.no_grad():
-        trained, right = ((model(part).argmax(dim=1) == labels).float().mean().item() for part in (train, test))
-    assert trained > 0.7, "the network did not even learn its own pictures by heart"
-    return right
+        train_accuracy, accuracy = (
+            (model(part).argmax(dim=1) == labels).float().mean().item() for part in (train, test)
+        )
+    assert train_accuracy > 0.7, "the network did not fit its training pictures"
+    return accuracy
 
 
 @pytest.mark.slow
-def test_a_network_cannot_tell_ours_from_the_originals(shared_data):
-    theirs = originals(shared_data, 32, "hard")[0]
+def test_network_cannot_distinguish_generated_pictures(shared_data):
+    original = originals(shared_data, 32, "hard")[0]
     p = published(32, "hard")
-    order = np.random.default_rng(0).permutation(len(theirs))
-    right = held_out_accuracy(draw_pictures(p, 7, 0, len(theirs)).pixels, theirs[order])
-    assert right <= 0.55
-    without = held_out_accuracy(draw_pictures(p, 7, 0, len(theirs), border_rule=False).pixels, theirs[order])
-    assert without >= 0.9
+    order = np.random.default_rng(0).permutation(len(original))
+    accuracy = held_out_accuracy(draw_pictures(p, 7, 0, len(original)).pixels, original[order])
+    assert accuracy <= 0.55
+    accuracy_without_rule = held_out_accuracy(
+        draw_pictures(p, 7, 0, len(original), border_rule=False).pixels, original[order]
+    )
+    assert accuracy_without_rule >= 0.9

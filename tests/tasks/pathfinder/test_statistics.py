@@ -1,4 +1,4 @@
-"""Pathfinder pictures against those that the original generator drew: no statistic tells them apart."""
+"""Tests that statistics of Pathfinder pictures equal those of the original generator's pictures."""
 
 import numpy as np
 import pytest
@@ -9,11 +9,11 @@ from lra_bench.tasks.pathfinder.markers import find_markers
 from lra_bench.tasks.pathfinder.parameters import published
 from tests.support.pathfinder_originals import originals
 
-OURS = {(32, "hard"): 8000, (32, "intermediate"): 3000, (32, "easy"): 3000, (128, "hard"): 1000}
+GENERATED = {(32, "hard"): 8000, (32, "intermediate"): 3000, (32, "easy"): 3000, (128, "hard"): 1000}
 
 
 def statistics(pixels, parameters):
-    """One number per picture under each name."""
+    """Return statistics of pictures by name, one number per picture."""
     flat = pixels.reshape(len(pixels), -1)
     means = flat.mean(axis=1)
     ends = find_markers(pixels, parameters)
@@ -32,24 +32,24 @@ def statistics(pixels, parameters):
     }
 
 
-def standard_errors(ours, theirs):
-    """How many standard errors apart the means of two samples are."""
-    spread = np.sqrt(np.var(ours, ddof=1) / len(ours) + np.var(theirs, ddof=1) / len(theirs))
-    return float(abs(np.mean(ours) - np.mean(theirs)) / spread)
+def standard_errors(generated, original):
+    """Return the difference of the means of two samples in standard errors."""
+    spread = np.sqrt(np.var(generated, ddof=1) / len(generated) + np.var(original, ddof=1) / len(original))
+    return float(abs(np.mean(generated) - np.mean(original)) / spread)
 
 
-@pytest.mark.parametrize(("resolution", "difficulty"), OURS)
-def test_statistics_are_those_of_the_original(shared_data, resolution, difficulty):
+@pytest.mark.parametrize(("resolution", "difficulty"), GENERATED)
+def test_statistics_equal_those_of_the_original(shared_data, resolution, difficulty):
     p = published(resolution, difficulty)
-    drawn = np.concatenate([part.pixels for part in pictures(p, 0, 0, OURS[resolution, difficulty])])
-    ours = statistics(drawn, p)
-    theirs = statistics(originals(shared_data, resolution, difficulty)[0], p)
-    apart = {name: round(standard_errors(ours[name], theirs[name]), 2) for name in ours}
-    assert max(apart.values()) < 3, apart
+    drawn = np.concatenate([part.pixels for part in pictures(p, 0, 0, GENERATED[resolution, difficulty])])
+    generated = statistics(drawn, p)
+    original = statistics(originals(shared_data, resolution, difficulty)[0], p)
+    differences = {name: round(standard_errors(generated[name], original[name]), 2) for name in generated}
+    assert max(differences.values()) < 3, differences
 
 
-def test_statistics_tell_pictures_drawn_without_the_border_rule(shared_data):
+def test_statistics_differ_without_the_border_rule(shared_data):
     p = published(32, "hard")
-    ours = statistics(draw_pictures(p, 0, 0, 1000, border_rule=False).pixels, p)
-    theirs = statistics(originals(shared_data, 32, "hard")[0], p)
-    assert min(standard_errors(ours[name], theirs[name]) for name in ("mean", "zero", "components")) > 15
+    generated = statistics(draw_pictures(p, 0, 0, 1000, border_rule=False).pixels, p)
+    original = statistics(originals(shared_data, 32, "hard")[0], p)
+    assert min(standard_errors(generated[name], original[name]) for name in ("mean", "zero", "components")) > 15

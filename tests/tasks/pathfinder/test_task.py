@@ -1,4 +1,4 @@
-"""The Pathfinder task: splits, inputs, other lengths, floors and checks."""
+"""Tests of the Pathfinder task: splits, inputs, other lengths, floors and checks."""
 
 import datasets
 import numpy as np
@@ -35,7 +35,7 @@ def as_dataset(pictures, labels):
 
 @pytest.fixture(scope="module")
 def sample():
-    """Hard pictures as a data set, more than are traced."""
+    """Draw more hard pictures than are traced, and return pixels and labels."""
     drawn = draw_pictures(published(32, "hard"), seed=1, first=0, count=700)
     return drawn.pixels, drawn.about[:, LABEL].copy()
 
@@ -46,7 +46,7 @@ def world(tmp_path_factory):
     return folder, prepared(folder, rows=ROWS)
 
 
-def test_splits_are_stretches_of_one_stream(world):
+def test_splits_are_distant_parts_of_one_stream(world):
     _, task = world
     for place, name in enumerate(SPLITS):
         drawn = draw_pictures(EASY, seed=0, first=place * STRETCH, count=ROWS[name])
@@ -60,7 +60,7 @@ def test_splits_are_stretches_of_one_stream(world):
     assert pyarrow.types.is_fixed_size_list(kind) and kind.list_size == 1024 and kind.value_type == pyarrow.uint8()
 
 
-def test_the_size_of_one_split_changes_no_other(world):
+def test_size_of_a_split_does_not_affect_others(world):
     folder, task = world
     other = prepared(folder, rows={**ROWS, "train": 10})
     assert content_sha256(other.split("test")) == content_sha256(task.split("test"))
@@ -69,7 +69,7 @@ def test_the_size_of_one_split_changes_no_other(world):
     assert prepared(folder, rows=ROWS, seed=1).fingerprint() != task.fingerprint()
 
 
-def test_what_is_prepared_is_not_drawn_again(world, monkeypatch):
+def test_prepared_pictures_are_not_drawn_again(world, monkeypatch):
     folder, task = world
     monkeypatch.setattr(generation, "draw_pictures", None)
     again = prepared(folder, rows=ROWS)
@@ -77,7 +77,7 @@ def test_what_is_prepared_is_not_drawn_again(world, monkeypatch):
     assert set(task.provenance().checksums) == set(SPLITS) and not task.provenance().partial
 
 
-def test_linear_input_is_the_same_pictures_as_numbers(world):
+def test_linear_input_contains_the_same_pictures(world):
     folder, task = world
     linear = prepared(folder, rows=ROWS, input="linear")
     for name in SPLITS:
@@ -92,7 +92,7 @@ def test_linear_input_is_the_same_pictures_as_numbers(world):
     np.testing.assert_array_equal(canvas, pixels(task.split("test", 2048, "canvas")))
 
 
-def test_a_canvas_is_black_around_the_picture(world):
+def test_canvas_is_black_around_the_picture(world):
     _, task = world
     small = pixels(task.split("test"))[:8]
     tops = set()
@@ -107,7 +107,7 @@ def test_a_canvas_is_black_around_the_picture(world):
     assert len(tops) > 8 and min(tops) >= 0 and max(tops) <= 1
 
 
-def test_another_resolution_is_the_task_of_that_resolution(world):
+def test_variant_resolution_equals_the_task_of_that_resolution(world):
     folder, task = world
     other = prepared(folder, resolution=64, rows=dict.fromkeys(SPLITS, 8))
     assert other.spec.name == "pathfinder64" and other.spec.train_length == 4096
@@ -116,9 +116,9 @@ def test_another_resolution_is_the_task_of_that_resolution(world):
     assert task.split("test", 1024, "resolution") is task.split("test")
 
 
-def test_lengths_that_no_picture_has(world):
+def test_impossible_lengths_are_refused(world):
     _, task = world
-    assert "multiple of 32 from 1,024" in task.supports_length(512)
+    assert "multiple of 32, at least 1,024" in task.supports_length(512)
     assert "multiple of 32" in task.supports_length(2050, "canvas")
     assert "1,024, 4,096, 16,384, 65,536" in task.supports_length(2048, "resolution")
     assert (
@@ -134,12 +134,12 @@ def test_lengths_that_no_picture_has(world):
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 1)), min_size=1, max_size=25))
-def test_the_best_threshold_is_as_good_as_any(rows):
+def test_best_threshold_is_optimal(rows):
     values, labels = (np.array(column) for column in zip(*rows, strict=True))
     threshold, above = best_threshold(values.astype(float), labels)
     found = (np.where(values > threshold, above, 1 - above) == labels).mean()
-    every = [(values > cut) == (labels == side) for cut in range(-1, 7) for side in (0, 1)]
-    assert found == max(right.mean() for right in every)
+    all_rules = [(values > cut) == (labels == side) for cut in range(-1, 7) for side in (0, 1)]
+    assert found == max(correct.mean() for correct in all_rules)
 
 
 def test_floors_of_every_length(world):
@@ -153,7 +153,7 @@ def test_floors_of_every_length(world):
     assert set(task.floors("test", 4096, "resolution")) == set(floors)
 
 
-def test_distance_of_markers_tells_a_little():
+def test_marker_distance_is_slightly_better_than_chance():
     drawn = draw_pictures(published(32, "hard"), seed=3, first=0, count=4000)
     from lra_bench.tasks.pathfinder.floors import features, shortcut_accuracies
 
@@ -163,7 +163,7 @@ def test_distance_of_markers_tells_a_little():
         for rows in (slice(None, 2000), slice(2000, None))
     )
     found = shortcut_accuracies(train, test)
-    # 0.54 to 0.55 at its best; with 2,000 rows a standard error is 0.011.
+    # The best accuracy is 0.54 to 0.55; the standard error with 2,000 examples is 0.011.
     assert 0.51 < found["marker_distance"] < 0.58
     assert 0.46 < found["brightness"] < 0.54
 
@@ -174,7 +174,7 @@ def test_every_split_passes_its_checks(world):
         task.check(name)
 
 
-def test_checks_name_what_is_wrong(sample):
+def test_checks_name_faults(sample):
     p = published(32, "hard")
     pictures, labels = sample
     check_pictures(
@@ -182,33 +182,36 @@ def test_checks_name_what_is_wrong(sample):
     )
     faint = pictures // 2
     wrong = {
-        "do not reach from 0 to 255": (faint, labels),
-        "other labels than 0 and 1": (pictures, labels + 1),
-        "rows are not of 1,024 pixels": (pictures[:, :16], labels),
-        "about half should": (pictures[np.argsort(labels)[:400]], np.sort(labels)[:400]),
-        "occur in the split itself": (np.concatenate([pictures, pictures[:9]]), np.concatenate([labels, labels[:9]])),
+        "do not have intensities from 0 to 255": (faint, labels),
+        "labels other than 0 and 1": (pictures, labels + 1),
+        "not all rows have 1,024 pixels": (pictures[:, :16], labels),
+        "instead of about half": (pictures[np.argsort(labels)[:400]], np.sort(labels)[:400]),
+        "occur again in the split itself": (
+            np.concatenate([pictures, pictures[:9]]),
+            np.concatenate([labels, labels[:9]]),
+        ),
     }
-    for message, (shown, told) in wrong.items():
+    for message, (wrong_pictures, wrong_labels) in wrong.items():
         with pytest.raises(UserError, match=message):
-            check_pictures(as_dataset(shown, told), "here", p, {})
-    with pytest.raises(UserError, match="occur in train too"):
+            check_pictures(as_dataset(wrong_pictures, wrong_labels), "here", p, {})
+    with pytest.raises(UserError, match="occur again in train"):
         check_pictures(as_dataset(pictures, labels), "here", p, {"train": as_dataset(pictures[:5], labels[:5])})
 
 
-def test_labels_that_have_nothing_to_do_with_the_pictures_are_caught(sample):
+def test_labels_that_do_not_agree_with_the_pictures_are_refused(sample):
     pictures, labels = sample
     p = published(32, "hard")
     found = agreement(as_dataset(pictures, labels), p)
     assert found.rows == 512 and found.traced > 200 and found.joined / found.traced > 0.95
     check_agreement(found, "here")
     shuffled = np.random.default_rng(0).permutation(labels)
-    with pytest.raises(UserError, match=r"here: labels have nothing to do with the pictures.*issue 38.*task\.source"):
+    with pytest.raises(UserError, match=r"here: labels do not agree with the pictures.*issue 38.*task\.source"):
         check_pictures(as_dataset(pictures, shuffled), "here", p, {})
 
 
 @pytest.mark.parametrize("rows", [64, 512])
-def test_the_check_of_labels_is_sharp(sample, rows):
-    """Of 200 shuffles of the labels it lets one in a hundred pass at most, from 64 rows on."""
+def test_check_of_labels_detects_shuffled_labels(sample, rows):
+    """Check that at most 2 of 200 permutations of the labels are accepted, with 64 or more examples."""
     pictures, labels = sample
     p = published(32, "hard")
     from lra_bench.tasks.pathfinder.tracing import trace
@@ -217,22 +220,25 @@ def test_the_check_of_labels_is_sharp(sample, rows):
     generator = np.random.default_rng(1)
     missed = 0
     for _ in range(200):
-        told = generator.permutation(labels)[:rows]
+        shuffled = generator.permutation(labels)[:rows]
         try:
-            check_agreement(Agreement(rows, int(joined.sum()), int(told[joined].sum())), "here")
+            check_agreement(Agreement(rows, int(joined.sum()), int(shuffled[joined].sum())), "here")
             missed += 1
         except UserError:
             pass
     assert missed <= 2
 
 
-def test_where_nothing_is_traced_labels_are_not_judged(sample, capsys):
+def test_labels_are_not_checked_if_no_contour_is_traced(sample, capsys):
     pictures, labels = sample
     dotted = np.where(np.indices((32, 32)).sum(axis=0) % 2, pictures, 0)
     found = agreement(as_dataset(dotted, labels), published(32, "hard"))
     assert found.traced < 26
     check_agreement(found, "here")
-    assert f"here: a contour as published is found in {found.traced} of 512 pictures" in capsys.readouterr().err
+    assert (
+        f"here: a contour with the published parameters is found in only {found.traced} of 512 pictures"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
@@ -241,13 +247,13 @@ def test_where_nothing_is_traced_labels_are_not_judged(sample, capsys):
         ({"resolution": 48}, r"task\.resolution=48"),
         ({"difficulty": "mad"}, r"task\.difficulty=mad"),
         ({"input": "words"}, r"task\.input=words"),
-        ({"rows": {"dev": 1}}, "no split is called dev"),
+        ({"rows": {"dev": 1}}, "there is no split dev"),
         ({"rows": {"test": 0}}, r"task\.rows\.test=0"),
         ({"seed": -1}, r"task\.seed=-1"),
         ({"extrapolation_rows": 0}, r"task\.extrapolation_rows=0"),
     ],
 )
-def test_senseless_options_are_refused_by_name(options, message):
+def test_invalid_options_are_named(options, message):
     with pytest.raises(UserError, match=message):
         Pathfinder(**options)
 
