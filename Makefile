@@ -100,9 +100,10 @@ test-slow: $(INSTALLED) ## Run the slow tests, which take minutes
 
 # mypy does not support package-dir of setuptools, so it checks the layout of the wheel, built from symbolic links.
 TYPED := build/typed
-check: $(INSTALLED) ## Check style, types and import rules
+check: $(INSTALLED) ## Check style, spelling, types and import rules
 	"$(BIN)/ruff" check .
 	"$(BIN)/ruff" format --check .
+	"$(BIN)/codespell" -D - -D .words-to-avoid
 	@rm -rf $(TYPED) && mkdir -p $(TYPED)/lra_bench
 	@ln -s "$(CURDIR)"/lra_bench/* "$(CURDIR)"/{conf,models,tasks} "$(CURDIR)/results/published" $(TYPED)/lra_bench
 	@ln -s "$(CURDIR)"/{tests,benchmarks} $(TYPED)

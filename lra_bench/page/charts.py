@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
-BESIDE = ["task", "version", "data_lacks", "protocol", "hardware"]
+COMPARED = ["task", "version", "data_lacks", "protocol", "hardware"]
 POINTS = 80
 """Maximum number of points of a learning curve on the page."""
 
@@ -67,7 +67,7 @@ def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
         ]  # fmt: skip
         if floor := [(row["ratio"], factor * row["floor"]) for row in own if _is_known(row["floor"])]:
             series.append(_series(f"{readable(str(own[0]['floor_name']))} floor", "floor", sorted(floor)))
-        reference = references.get(_key(first, [*BESIDE, "length_variant"]), [])
+        reference = references.get(_key(first, [*COMPARED, "length_variant"]), [])
         if reference and first["model"] != REFERENCE:
             series.append(_series(REFERENCE, "reference", _points(reference, "ratio", "score", factor)))
         axis = (f"relative length (1× = {first['train_length']:,} tokens)", "ratio")
@@ -85,7 +85,7 @@ def costs(records: Sequence[Record]) -> dict[Key, list[Chart]]:
         charts = found.setdefault(key, [])
         for members in _grouped(cell, ["batch", "quantity"]).values():
             if any(_is_known(row["value"]) for row in members):
-                charts.append(_cost(members, references.get(_key(members[0], [*BESIDE, "batch", "quantity"]), [])))
+                charts.append(_cost(members, references.get(_key(members[0], [*COMPARED, "batch", "quantity"]), [])))
     return found
 
 
@@ -139,7 +139,7 @@ def _grouped(rows: Rows, names: Sequence[str]) -> dict[Key, Rows]:
 def _references(rows: Rows, *further: str) -> dict[Key, Rows]:
     """Return the rows of the transformer under the unmodified protocol, grouped by the columns that must match."""
     plain = [row for row in rows if row["variant"] == REFERENCE and row["section"] == "ranked"]
-    groups = _grouped(plain, [*BESIDE, *further]).items()
+    groups = _grouped(plain, [*COMPARED, *further]).items()
     return {key: [row for row in found if row["hash"] == found[0]["hash"]] for key, found in groups}
 
 

@@ -53,14 +53,14 @@ def wide_table(frame: pd.DataFrame, places: Places) -> Table:
     return Table(f"{protocol}-all", "All tasks", "", without_empty(columns, bodies), bodies, [*filter(None, remarks)])
 
 
-def task_table(frame: pd.DataFrame, label: str, beside: Sequence[Data], places: Places, number: int) -> Table:
+def task_table(frame: pd.DataFrame, label: str, unmeasured: Sequence[Data], places: Places, number: int) -> Table:
     """Return the table of one task.
 
     Args:
         frame: The rows of one task, task version and data in the layout ``long``. The index contains the positions of
             their details.
         label: The label of the task in the layout ``wide``.
-        beside: The floors and published rows of the layout ``wide``.
+        unmeasured: The floors and published rows of the layout ``wide``.
         places: The details, families and colours of rows.
         number: A number that distinguishes the tables of one task.
 
@@ -78,7 +78,7 @@ def task_table(frame: pd.DataFrame, label: str, beside: Sequence[Data], places: 
             bodies.append(Body(section, BODIES[section], filled))
             remarks.append(ties_remark(members))
     for kind in ("floor", "published"):
-        others = [_unmeasured_row(row, label, context.metric) for row in beside if row["kind"] == kind]
+        others = [_unmeasured_row(row, label, context.metric) for row in unmeasured if row["kind"] == kind]
         if known := [row for row in others if row.cells["score"]]:
             bodies.append(Body(kind, BODIES[kind], known))
     first = rows[0]

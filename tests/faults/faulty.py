@@ -93,12 +93,12 @@ class Faulty(BagOfTokens):
 
     def a_long_step(self, output):
         """Create a file when the step begins, then sleep for ten minutes."""
-        Path("begun.txt").touch()
+        Path("started.txt").touch()
         time.sleep(600)
 
     def a_slow_step(self, output):
         """Create a file when the step begins, then sleep for one second."""
-        Path("begun.txt").touch()
+        Path("started.txt").touch()
         time.sleep(1)
 
     def a_long_record(self, output):
@@ -106,7 +106,7 @@ class Faulty(BagOfTokens):
         put = store._put
 
         def slowly(*arguments, **options):
-            Path("begun.txt").touch()
+            Path("started.txt").touch()
             time.sleep(2)
             put(*arguments, **options)
 

@@ -154,7 +154,7 @@ def faulty(prepared: Folder, root: Path, how: str, forks: Forks):
     process = forks.start_command(
         folder, "bench", "--config-dir", str(own_models(folder, how)), *OPTIONS, f"model={how}"
     )
-    wait_for((root / "begun.txt").exists, process)
+    wait_for((root / "started.txt").exists, process)
     return process, folder
 
 
@@ -175,7 +175,7 @@ def test_signals_do_not_interrupt_writing_a_record(prepared, forks, tmp_path, ta
     process = forks.start_command(folder, "bench", "--config-dir", own, *OPTIONS, *LONG, "model=a_long_record")
     in_training(process, folder)
     TARGETS[target](process.pid, INT)
-    wait_for((tmp_path / "begun.txt").exists, process)
+    wait_for((tmp_path / "started.txt").exists, process)
     send(process, [0.6, TERM, 0.6, TERM], target)
     assert_interrupted(process, folder, "training at ")
 
