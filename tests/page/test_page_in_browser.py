@@ -158,9 +158,9 @@ def test_speed_is_sorted_separately_for_each_hardware(visit: Any) -> None:
 
 def test_filters_select_rows_and_are_stored_in_the_url(visit: Any) -> None:
     page = visit()
-    page.get_by_role("combobox", name="Track").select_option("small")
+    page.get_by_role("combobox", name="Protocol").select_option("small")
     page.get_by_role("combobox", name="Task").select_option("listops")
-    assert shown(page, "section.track h2") == ["small track · 62 runs"]
+    assert shown(page, "section.track h2") == ["small protocol · 62 runs"]
     assert shown(page, ".board h3") == ["listops"]
     page.get_by_role("combobox", name="Family").select_option("sparse")
     page.get_by_role("combobox", name="Hardware").select_option("h200-bf16")
