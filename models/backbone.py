@@ -35,17 +35,23 @@ class SequenceModel(nn.Module):
         depth: Number of layers.
         width: Number of features E.
         heads: Number of heads.
-        head_dim: Features per head; by default width / heads. Ignored by mixers without this option.
+        head_dim: Number of features per head; by default width / heads. Ignored by mixers without this option.
         ff_width: Hidden width of the feed-forward networks.
         dropout: Dropout probability.
-        pooling: ``mean``, ``last`` (last token) or ``cls`` (a learned vector in front of the tokens).
-        norm: ``layer``, ``rms``, ``scale`` or ``batch``.
-        norm_place: ``pre`` (before each branch) or ``post`` (after each residual sum).
-        activation: Activation of the feed-forward networks.
-        max_length: Longest expected sequence in tokens; by default the training length.
+        pooling: How the hidden states of a sequence become one vector: ``mean`` over its tokens, ``last`` (that of the
+            last token) or ``cls`` (that of a CLS position with a learned embedding, in front of the tokens). Ignored if
+            the task scores every token.
+        norm: ``layer`` (LayerNorm), ``rms`` (RMSNorm), ``scale`` (RMSNorm with one learned scale for all features) or
+            ``batch`` (batch normalisation).
+        norm_place: ``pre`` (before each mixer and feed-forward network, and after the last block) or ``post`` (after
+            each residual sum).
+        activation: Activation of the feed-forward networks and of the output head.
+        max_length: Longest expected sequence in tokens; by default the training length. Longer sequences are rejected
+            only if the mixer or the position encoding has a limit (``supports_length``).
         causal: Direction of the mixer. None follows the task; tasks that allow either direction then run bidirectional
             if the mixer supports it.
-        pair_features: How the vectors of two documents are combined: ``nli`` or ``concatenation``.
+        pair_features: How the vectors x and y of two documents are combined for the output head: ``nli``,
+            (x, y, x·y, x − y), or ``concatenation``, (x, y).
         reversible: Whether to run the blocks as two residual streams and recompute activations in the backward pass
             instead of storing them. Saves memory, costs time.
         feed_forward_chunks: Number of chunks of the sequence that the feed-forward networks process sequentially. Saves
@@ -100,8 +106,8 @@ class SequenceModel(nn.Module):
         with_cls = pooling == "cls" and not spec.per_token
         if with_cls and self.causal:
             raise UserError(
-                "backbone.pooling=cls: the CLS position comes first and in a causal model attends to no token; "
-                "set mean or last"
+                "backbone.pooling=cls: in a causal model the CLS position, which comes first, attends to no token; "
+                "set backbone.pooling=mean or last"
             )
 
         self.embedding = embedding(spec, width)
@@ -110,7 +116,7 @@ class SequenceModel(nn.Module):
             "head_dim": head_dim or mixer.get("head_dim"),
             "causal": self.causal,
             "grid": spec.grid,
-            # Length extrapolation starts beyond the training length of the task, not beyond max_length.
+            # Position encodings that scale longer sequences do so beyond the training length, not beyond max_length.
             **({} if "train_length" in position else {"train_length": spec.train_length}),
         }
         self.position = build(
@@ -131,8 +137,8 @@ class SequenceModel(nn.Module):
             "causal": self.causal,
             "dropout": dropout,
             "seed": seed,
-            # The backbone applies embed itself. Without other hooks the mixer gets no position, because the weights of
-            # the position encoding would be registered a second time.
+            # The backbone applies the embed hook. If there is no other hook, the mixer needs no position encoding, and
+            # passing it would register its parameters in each mixer as well.
             "position": self.position if self.position.hooks - {"embed"} else None,
             **_head_dim_option(kind, head_dim),
         }
@@ -155,6 +161,7 @@ class SequenceModel(nn.Module):
         self.reversible = reversible
         if reversible:
             _check_reversible(kind, norm, norm_place, feed_forward, self.remembers)
+        # With memory, positions continue from batch to batch of a stream, so every position must be supported.
         if self.remembers and (reason := self.position.supports_length(10**9)):
             raise UserError(f"{reason} (positions of a system with memory grow without limit)")
         self.norm = norm_layer(norm, width) if norm_place == "pre" else nn.Identity()
@@ -164,8 +171,9 @@ class SequenceModel(nn.Module):
     def forward(self, batch: Batch, memory: Any = None) -> Output:
         """Return the logits, and the auxiliary losses, memory and statistics of the mixers.
 
-        Logits are (B, classes), or (B, N, classes) if every token is scored. Raises ``UserError`` if the sequences are
-        longer than the position encoding or the mixer supports.
+        Logits are (B, classes), or (B, N, classes) if every token is scored. ``memory`` is that of the output for the
+        previous batch of a stream, None at its start. Raises ``UserError`` if the mixer or the position encoding does
+        not support the length.
         """
         x, context, memory = self._run(batch, memory)
         features = (
@@ -174,22 +182,26 @@ class SequenceModel(nn.Module):
         return Output(self.head(features), context.losses, memory, context.statistics)
 
     def hidden(self, batch: Batch) -> Tensor:
-        """Return the last layer's hidden states of the tokens, (B, N, E), or (2B, N, E) for pairs of documents."""
+        """Return the hidden states of the tokens after the last block and the final norm.
+
+        (B, N, E), or (2B, N, E) for pairs of documents, with the two documents of a pair adjacent.
+        """
         x, context, _ = self._run(batch, None)
         return x[:, context.prefix :]
 
     def supports(self, spec: TaskSpec) -> str | None:
-        """Return None if the mixer supports the direction of the task, otherwise the reason why not."""
+        """Return the reason why the mixer does not support the direction of the task, None if it does."""
         return self.capability.refuses_direction(spec, self.requested_causal, self.mixers[0].__class__.__name__)
 
     def supports_length(self, length: int) -> str | None:
-        """Return None if sequences of ``length`` tokens are supported, otherwise the reason why not."""
+        """Return the reason why sequences of ``length`` tokens are not supported, None if they are."""
         name, limit = self.mixers[0].__class__.__name__, self.max_length
+        option = f"backbone.max_length={limit}"
         advice = f"set backbone.max_length={length} or choose a mixer without this limit (lra-bench list models)"
         if self.capability.length == "maximum" and length > limit:
-            return f"{name}: takes at most {limit} tokens, {length} were requested; {advice}"
+            return f"{option}: {name} takes at most {limit} tokens, {length} were requested; {advice}"
         if self.capability.length == "fixed" and length != limit:
-            return f"{name}: fixed to {limit} tokens, {length} were requested; {advice}"
+            return f"{option}: {name} takes exactly {limit} tokens, {length} were requested; {advice}"
         return self.position.supports_length(length)
 
     @property
@@ -207,7 +219,11 @@ class SequenceModel(nn.Module):
         return list(self.blocks)[has_prefix:]
 
     def parameter_parts(self) -> dict[str, int]:
-        """Return the number of parameters in total and by part. Parameters of no other part count as body."""
+        """Return the number of parameters in total and by part.
+
+        ``body`` are the parameters that are in no other part (embeddings, positions, head). ``body_active`` are those
+        of them that one token uses; here all.
+        """
         parts = {
             "embeddings": _parameter_count(self.embedding) + (0 if self.cls is None else self.cls.numel()),
             "positions": _parameter_count(self.position),
@@ -218,8 +234,14 @@ class SequenceModel(nn.Module):
         return {"total": total, "body": body, "body_active": body, **parts}
 
     def _run(self, batch: Batch, memory: Any) -> tuple[Tensor, Context, Any]:
-        """Return the last hidden states with the prefix, the final context and the memory for the next batch."""
+        """Run all blocks and the final norm.
+
+        Returns:
+            The hidden states (B, P + N, E) with P prefix positions; the context after the last block; the memory for
+            the next batch of a stream, None if the model has none.
+        """
         inputs, lengths = batch.inputs, batch.lengths
+        # Pairs of documents: both documents of a pair become adjacent sequences.
         if lengths.dim() == 2:
             inputs, lengths = inputs.flatten(0, 1), lengths.flatten()
         if reason := self.supports_length(inputs.shape[1]):
@@ -241,16 +263,20 @@ class SequenceModel(nn.Module):
         if self.reversible:
             x, context = run_reversibly(list(self.blocks), x, context)  # type: ignore[arg-type]
             return *normalised(self.norm, x, context), None
-        layers = []
-        for depth, block in enumerate(self.blocks):
-            layer_memory = memory["layers"][depth] if self.remembers and memory is not None else None
-            x, context = block(x, context.replace(depth=depth, memory=layer_memory))
-            layers.append(context.memory)
-        new_memory = {"seen": seen + lengths, "layers": tuple(layers)} if self.remembers else None
+        layer_memories = []
+        for layer, block in enumerate(self.blocks):
+            layer_memory = memory["layers"][layer] if self.remembers and memory is not None else None
+            x, context = block(x, context.replace(depth=layer, memory=layer_memory))
+            layer_memories.append(context.memory)
+        # "seen" is the number of tokens of the stream so far, (B,).
+        new_memory = {"seen": seen + lengths, "layers": tuple(layer_memories)} if self.remembers else None
         return *normalised(self.norm, x, context), new_memory
 
     def _with_prefix(self, x: Tensor, context: Context, lengths: Tensor) -> tuple[Tensor, Context]:
-        """Put the mixer's prefix vectors and then the CLS vector in front of the tokens; return x and context."""
+        """Insert the prefix vectors of the mixer, then the CLS vector, in front of the tokens.
+
+        Returns x (B, P + N, E) and the context with the P prefix positions added to positions and padding.
+        """
         context = context.replace(train_length=self.spec.train_length)
         prefixes = []
         if (mixer_prefix := self.mixers[0].prefix_rows(x, context)) is not None:
@@ -261,24 +287,27 @@ class SequenceModel(nn.Module):
             return x, context
         x = torch.cat((*prefixes, x), 1)
         prefix = sum(each.shape[1] for each in prefixes)
-        before = context.positions.new_full((*context.positions.shape[:-1], prefix), -1)
+        prefix_positions = context.positions.new_full((*context.positions.shape[:-1], prefix), -1)
         padding = None if context.padding is None else Padding.from_lengths(lengths + prefix, x.shape[1])
-        return x, context.replace(padding=padding, positions=torch.cat((before, context.positions), -1), prefix=prefix)
+        positions = torch.cat((prefix_positions, context.positions), -1)
+        return x, context.replace(padding=padding, positions=positions, prefix=prefix)
 
 
 def _runs_causally(spec: TaskSpec, capability: Capability) -> bool:
-    """Return whether to run causally.
+    """Return whether the mixer runs causally if ``backbone.causal`` is not set.
 
-    If the mixer does not support the direction of the task, ``SequenceModel.supports`` reports it.
+    If the mixer does not support the direction of the task, the result is the direction that it supports, and
+    ``SequenceModel.supports`` returns the reason.
     """
     causal_task = spec.direction == "causal"
     return not capability.bidirectional or (causal_task and capability.causal == "exact")
 
 
 def _accepted_options(options: Mapping[str, Any], node: Mapping[str, Any], base: type, option: str) -> dict[str, Any]:
-    """Return those of ``options`` that the constructor of the class named by ``node`` accepts.
+    """Return the ``options`` that the constructor of the class in ``node`` accepts.
 
-    A subclass of ``base`` may accept fewer options than ``base``.
+    The class is given by ``_target_``, and is a subclass of ``base`` that may accept fewer options than ``base``.
+    ``option`` is the name of ``node`` in error messages.
     """
     if not node.get("_target_"):
         return {}
@@ -291,7 +320,7 @@ def _check_reversible(kind: type[Mixer], norm: str, norm_place: str, feed_forwar
     reasons = {
         f"{kind.__name__} replaces the whole block and has no residual branches": kind.spec.block == "self_contained",
         f"{kind.__name__} passes values from layer to layer": bool(kind.spec.carries),
-        f"{kind.__name__} keeps a memory": remembers,
+        f"{kind.__name__} has memory": remembers,
         "a norm after the residual sum cannot be inverted (set backbone.norm_place=pre)": norm_place != "pre",
         "batch statistics would be accumulated twice (set backbone.norm=layer)": norm == "batch",
         "the second residual branch needs feed-forward networks (set backbone.feed_forward=true)": not feed_forward,
@@ -302,9 +331,9 @@ def _check_reversible(kind: type[Mixer], norm: str, norm_place: str, feed_forwar
 
 
 def _head_dim_option(kind: type[Mixer], head_dim: int | None) -> dict[str, int]:
-    """Return the option ``head_dim`` if the mixer accepts it, otherwise no option.
+    """Return ``head_dim`` as an option if it is set and the mixer accepts it, otherwise no options.
 
-    Recipes set it for mixers without heads too.
+    It is ignored instead of rejected because recipes set ``backbone.head_dim`` for all mixers.
     """
     accepted = known_options(kind)
     return {} if head_dim is None or (accepted is not None and "head_dim" not in accepted) else {"head_dim": head_dim}

@@ -18,12 +18,13 @@ from .positions.position import Position
 
 @dataclass(frozen=True)
 class MixerSpec(Capability):
-    """Capabilities of a mixer, plus the fields that only the tests and the FLOP counter use.
+    """Capabilities of a mixer, and two fields that are not stored in records.
 
     Attributes:
-        full_config: Options under which the mixer equals full softmax attention; None if there are none.
-        extra_flops: ``extra_flops(length, width, heads)`` returns the forward FLOPs per example of operations that the
-            FLOP counter does not register.
+        full_config: Constructor options with which the mixer computes full softmax attention. A test compares both.
+            None if there are no such options.
+        extra_flops: ``extra_flops(length, width, heads)`` returns the forward FLOPs of one layer per example for the
+            operations that the FLOP counter does not register. None if it registers all operations.
     """
 
     full_config: Mapping[str, Any] | None = None
@@ -43,9 +44,9 @@ class Padding:
     lengths: Tensor
 
     @classmethod
-    def from_lengths(cls, lengths: Tensor, rows: int) -> Padding:
-        """Return the padding of sequences with ``lengths`` (B,), right-padded to ``rows`` positions."""
-        return cls(torch.arange(rows, device=lengths.device) < lengths[:, None], lengths)
+    def from_lengths(cls, lengths: Tensor, padded_length: int) -> Padding:
+        """Return the padding of sequences with ``lengths`` (B,), right-padded to ``padded_length`` positions."""
+        return cls(torch.arange(padded_length, device=lengths.device) < lengths[:, None], lengths)
 
     def key_mask(self) -> Tensor:
         """Return ``valid`` as (B, 1, 1, N), which broadcasts against attention scores."""
@@ -62,20 +63,24 @@ class Padding:
 
 @dataclass(frozen=True)
 class Context:
-    """Inputs of a mixer in addition to x. Never changed in place: methods return a modified copy.
+    """Inputs and outputs of a mixer other than the hidden states.
+
+    A mixer receives a context and returns it with its outputs: ``memory``, ``carry``, ``losses`` and ``statistics``. A
+    context is never changed in place; its methods return a modified copy.
 
     Attributes:
         padding: Padding of the batch; None if no sequence is padded.
-        positions: (N,) or (B, N), absolute positions; −1 at prefix positions.
+        positions: (N,) or (B, N), absolute position of each token, counted from 0; −1 at prefix positions.
         prefix: Number of leading positions that are not tokens of the input, such as CLS.
-        depth: Index of the current layer.
-        memory: Memory of the current layer from the previous forward pass, with its positions and mask if the layer
-            needs them. None or zeros: empty.
-        carry: Values that one layer passes to the next, keyed by system.
-        losses: Named auxiliary losses, already weighted.
-        statistics: Detached tensors for ``after_step``, keyed by the qualified name of the module.
-        grid: (rows, columns) of an image; None for other inputs.
-        train_length: Longest training sequence in tokens.
+        depth: Index of the current layer, from 0. (``Mixer.depth`` is the number of layers.)
+        memory: State of the current layer for streams of batches. The layer receives the state that it returned for the
+            previous batch, and returns the new one. A layer whose state needs positions or a mask stores them in it.
+            None, or zeros in all tensors, is the empty state.
+        carry: Values that one layer passes to the next, by name of the system.
+        losses: Auxiliary losses by name, already weighted, summed over the layers so far.
+        statistics: Detached tensors for ``after_step``, by qualified name of the module and name of the tensor.
+        grid: (rows, columns) if the sequence is an image, otherwise None.
+        train_length: Length of the longest training example in tokens; None if unknown.
     """
 
     padding: Padding | None
@@ -90,9 +95,10 @@ class Context:
     train_length: int | None = None
 
     def counted(self) -> Tensor:
-        """Return ``positions`` with the last valid position repeated in the padding.
+        """Return ``positions`` with those of padding replaced by the position of the last token: (B, N).
 
-        The result is (B, N) if there is padding, otherwise ``positions`` as they are.
+        Without padding the result is ``positions`` itself. For position encodings that compute the length of a sequence
+        from its largest position (``Position.by_length``).
         """
         if self.padding is None:
             return self.positions
@@ -100,19 +106,22 @@ class Context:
         return torch.minimum(self.positions, last)
 
     def replace(self, **changes: Any) -> Context:
-        """Return a copy with some fields changed."""
+        """Return a copy with the given fields replaced."""
         return replace(self, **changes)
 
     def hand_on(self, system: str, value: Any) -> Context:
-        """Return a copy whose ``carry`` contains ``value`` for ``system``."""
+        """Return a copy that passes ``value`` to the next layer as ``carry[system]``."""
         return replace(self, carry={**self.carry, system: value})
 
     def add_loss(self, name: str, loss: Tensor) -> Context:
-        """Return a copy with ``loss`` added to the loss called ``name``."""
+        """Return a copy with ``loss`` added to ``losses[name]``, which is zero if not set."""
         return replace(self, losses={**self.losses, name: self.losses[name] + loss if name in self.losses else loss})
 
     def report(self, module: nn.Module, **statistics: Tensor) -> Context:
-        """Return a copy with ``statistics`` of ``module`` added, for its ``after_step``. Tensors are detached."""
+        """Return a copy with statistics of ``module``, which ``after_step`` receives after the optimizer step.
+
+        Tensors are detached. If the module has already reported a statistic in this forward pass, both are summed.
+        """
         name = str(module.statistics_name)
         before = self.statistics.get(name, {})
         summed = {key: value.detach() + before.get(key, 0) for key, value in statistics.items()}
@@ -129,18 +138,19 @@ def name_modules(model: nn.Module) -> None:
 class Mixer(nn.Module):
     """Token mixer: x (B, N, E) to y (B, N, E), without residual connection, norm or feed-forward network.
 
-    Raises ``UserError`` if the mixer does not support the direction or a hook of the position encoding.
+    Raises ``UserError`` if the mixer does not support the direction (causal or bidirectional) or a hook of the position
+    encoding other than ``embed``, which the backbone applies.
 
     Args:
         width: Number of features E.
         heads: Number of heads H.
         layer: Index of this layer, from 0.
-        depth: Number of layers.
-        max_length: Longest expected sequence, prefix included.
-        causal: Whether the output at a position may depend on that position and earlier ones only.
-        dropout: Dropout probability.
-        seed: Seed of random numbers that are not weights.
-        position: Position encoding whose hooks the mixer applies; None for none.
+        depth: Number of layers of the model. (``Context.depth`` is the index of the current one.)
+        max_length: Longest expected sequence in positions, including the CLS position if there is one.
+        causal: If true, the output at a position depends on that position and earlier ones only.
+        dropout: Dropout probability in training mode; see ``drop_rate``.
+        seed: Seed of random numbers that are not parameters, such as random attention patterns.
+        position: Position encoding whose hooks, except ``embed``, the mixer applies; None if it applies none.
     """
 
     spec: ClassVar[MixerSpec]
@@ -169,13 +179,17 @@ class Mixer(nn.Module):
         if position is not None and (unsupported := position.hooks - {"embed"} - set(self.spec.positions)):
             raise UserError(
                 f"position={position.name}: {type(self).__name__} does not support its "
-                f"{' and '.join(sorted(unsupported))} hook; choose a position with hooks among "
-                f"{', '.join(self.spec.positions) or 'none'} (lra-bench list positions)"
+                f"{' and '.join(sorted(unsupported))} hook; choose a position that has no hooks other than "
+                f"{', '.join(sorted({'embed', *self.spec.positions}))} (lra-bench list positions)"
             )
 
     @property
     def drop_rate(self) -> float:
-        """Dropout probability of attention weights, or of their equivalent in other mixers; zero in evaluation mode."""
+        """Current dropout probability: ``dropout`` in training mode, zero in evaluation mode.
+
+        It applies to attention weights. Mixers without attention weights apply it to an equivalent, such as the outputs
+        of a convolution.
+        """
         return self.dropout if self.training else 0.0
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
@@ -183,24 +197,28 @@ class Mixer(nn.Module):
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
     def turn(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
-        """Apply the ``rotate`` hook, if the position encoding has one.
+        """Rotate queries and keys with the ``rotate`` hook of the position encoding, if it has one.
 
         Args:
-            q: Queries (B, H, N, D) at the first N positions.
-            k: Keys (B, G, M, D) at the first M positions.
+            q: Queries (B, H, N, D) of the first N positions of the sequence.
+            k: Keys (B, G, M, D) of the first M positions of the sequence.
             context: Context with the positions.
+
+        Returns:
+            The rotated queries and keys, or q and k if there is no ``rotate`` hook.
         """
         if self.position is None or "rotate" not in self.position.hooks:
             return q, k
         positions = context.counted() if self.position.by_length else context.positions
         length = positions.shape[-1]
+        # The tensor is sliced only if necessary: for identical tensors, ``rotate`` computes the angles once.
         q_positions, k_positions = (positions if x.shape[2] == length else positions[..., : x.shape[2]] for x in (q, k))
         return self.position.rotate(q, k, q_positions, k_positions)
 
     def prefix_rows(self, x: Tensor, context: Context) -> Tensor | None:
-        """Return vectors (B, P, E) to put in front of the tokens, or None.
+        """Return P vectors (B, P, E), such as global tokens, to insert in front of the tokens x (B, N, E), or None.
 
-        The backbone calls this once, on the mixer of the first layer.
+        The backbone calls this once per forward pass, on the mixer of the first layer.
         """
         return None
 
@@ -208,24 +226,28 @@ class Mixer(nn.Module):
 class HeadMixer(Mixer):
     """Multi-head mixer with query, key, value and output projections.
 
-    A typical variant defines ``attend`` only: q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D). Weights are
-    initialised Xavier-uniform, biases to zero. Raises ``UserError`` if the heads do not divide the width or the key and
-    value heads do not divide the heads.
+    A typical subclass defines ``attend`` only: q (B, H, N, D), k and v (B, G, N, D) to (B, H, N, D). Weights are
+    initialised Xavier-uniform, biases to zero. Raises ``UserError`` if ``heads`` does not divide ``width`` and
+    ``head_dim`` is not set, or if ``kv_heads`` does not divide ``heads``.
 
     Args:
         width: Number of features E.
         heads: Number of query heads H.
-        head_dim: Features per head D; by default width / heads.
+        head_dim: Number of features per head D; by default width / heads.
         kv_heads: Number of key and value heads G, a divisor of ``heads``; by default ``heads``.
         qkv_bias: Whether the query, key and value projections have a bias.
-        merge: Module that replaces the output projection: a name from ``heads.choice``, or a mapping with ``name`` and
-            options.
-        head_losses: One or more auxiliary losses on the heads, given like ``merge``.
+        merge: Module that the method ``merge`` applies to the outputs of the heads: a name in ``heads.choice.MERGES``,
+            or a mapping with ``name`` and options. None for a linear output projection.
+        head_losses: One or more auxiliary losses on the heads: names in ``heads.choice.LOSSES``, or mappings with
+            ``name`` and options. None for no loss.
         **common: Arguments of ``Mixer``.
     """
 
     shows_heads: ClassVar[bool] = True
-    """Whether ``forward`` ends in ``finish``. Applies only to the class that defines ``forward``, not to subclasses."""
+    """Whether ``forward`` calls ``finish``, which computes the head losses.
+
+    A class that overrides ``forward`` must set this attribute itself. ``HeadLoss`` ignores an inherited value.
+    """
 
     def __init__(
         self,
@@ -249,6 +271,7 @@ class HeadMixer(Mixer):
         self.query = nn.Linear(width, heads * self.head_dim, bias=qkv_bias)
         self.key = nn.Linear(width, self.kv_heads * self.head_dim, bias=qkv_bias)
         self.value = nn.Linear(width, self.kv_heads * self.head_dim, bias=qkv_bias)
+        # Created even if ``merge`` replaces it, so that ``merge`` does not change the other initial weights.
         self.output: nn.Module = nn.Linear(heads * self.head_dim, width)
         for linear in (self.query, self.key, self.value, self.output):
             nn.init.xavier_uniform_(linear.weight)
@@ -270,7 +293,7 @@ class HeadMixer(Mixer):
         return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
 
     def merge(self, o: Tensor) -> Tensor:
-        """Project the outputs of the heads (B, H, N, D) to (B, N, E)."""
+        """Combine the outputs of the heads (B, H, N, D) into (B, N, E), by default with a linear projection."""
         return self.output(o.transpose(1, 2).flatten(2))
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
@@ -295,10 +318,11 @@ class HeadMixer(Mixer):
         return self.merge(o), context
 
     def bias(self, context: Context) -> Callable[[Tensor, Tensor], Tensor] | None:
-        """Return a function that computes the position bias of a block of scores, or None if there is no ``bias`` hook.
+        """Return a function that computes the position bias of blocks of scores, or None if there is no ``bias`` hook.
 
-        The function takes the indices of queries (X, r) and of keys (X, K) in X blocks.
-        It returns the bias (1 or B, H, X, r, K).
+        The arguments of the function are the indices in the sequence of the r queries (X, r) and the K keys (X, K) of
+        each of X blocks. It returns the bias (1 or B, H, X, r, K) to add to the scores; its first axis is 1 if all
+        examples have the same positions.
         """
         position, positions = self.position, context.positions
         if position is None or "bias" not in position.hooks:
@@ -317,8 +341,19 @@ class HeadMixer(Mixer):
     def use_weights(
         self, q: Tensor, k: Tensor, context: Context, use: Callable[[Tensor, int, Tensor | None], Tensor]
     ) -> Tensor:
-        """Apply ``use`` to slices of the attention weights of ``attend``, as ``weights_by_rows`` does.
+        """Apply ``use`` to the attention weights of ``attend``, one slice of queries at a time.
 
-        Head losses on attention weights call this.
+        For head losses on attention weights. Subclasses without attention weights do not define it.
+
+        Args:
+            q: Queries (B, H, N, D) given to ``attend``.
+            k: Keys (B, G, N, D) given to ``attend``.
+            context: Context with the padding and positions.
+            use: Function ``use(weights, start, mask)`` that returns the results (B, X, r, Y) for r queries from index
+                ``start`` on. ``weights`` (B, H, r, K) are their attention weights for the first K keys. ``mask``
+                broadcasts to them and is true for visible keys; it is None if all are visible. See ``weights_by_rows``.
+
+        Returns:
+            The concatenated results (B, X, N, Y).
         """
         raise NotImplementedError(f"{type(self).__name__} defines no use_weights")

@@ -20,7 +20,7 @@ from .clustered import ClusteredAttention
 
 
 class ImprovedClusteredAttention(ClusteredAttention):
-    """Clustered attention in which each query attends by itself to the ``keys`` top keys of its cluster.
+    """Clustered attention in which each query has its own weights for the ``keys`` top keys of its cluster.
 
     Vyas et al. 2020, arXiv 2007.04825; shapes and other options as in ``ClusteredAttention``. The top keys of a cluster
     are those with its K = ``keys`` largest attention weights, whose sum is m. Each query computes its own softmax over

@@ -1,4 +1,4 @@
-"""Exact chunked linear attention whose state decays, optionally corrected by the delta rule."""
+"""Linear attention with a decaying state and, optionally, the delta rule, computed in chunks of positions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from .matrix_scan import matrix_scan
 from .scan import scan
 
 CHUNK = 64
-PAIRWISE_ROWS = 4  # positions among which decays per channel are applied pair by pair
+"""Default number of positions per chunk."""
+PAIRWISE_POSITIONS = 4
+"""Number of positions up to which decays per channel are computed for each pair of positions."""
 
 
 def decay_attention(
@@ -26,122 +28,139 @@ def decay_attention(
 ) -> tuple[Tensor, Tensor]:
     """Compute linear attention with a decaying state; also return the last state.
 
-    o_t = S_tᵀ q_t with S_t = S' + k_t v_tᵀ and S' = exp(log_decay_t) S_(t−1). With ``strength`` β the delta rule
-    replaces the value by its difference from the value stored for the key: S_t = S' + β_t k_t (v_t − S'ᵀ k_t)ᵀ.
+    o_t = S_tᵀ q_t with S_t = D_t + k_t v_tᵀ, in which D_t = Diag(exp(log_decay_t)) S_(t−1) is the decayed state. With
+    ``strength`` β, the delta rule (Yang et al. 2024, arXiv 2406.06484) moves the value that the state stores for the
+    key, D_tᵀ k_t, towards v_t: S_t = D_t + β_t k_t (v_t − D_tᵀ k_t)ᵀ.
 
-    Logarithms are only summed within a chunk and no factor exceeds one, so the result is exact for any decay. Sums are
-    computed in single precision or better, regardless of autocast. With chunks of C positions, O(N (C + K) V) time and
-    O(N (K + V + C + K V / C)) memory; the delta rule (Yang et al. 2024, arXiv 2406.06484) takes O(N C (C + K + V)) time
-    more.
+    No approximation, and numerically stable for any decay: logarithms are summed only within a chunk, and only
+    exponentials of numbers ≤ 0 are computed. Sums are computed in single precision or better, regardless of autocast.
+    For each example and head, with chunks of C positions: O(N (C K + C V + K V)) time and O(N (K + V + C + K V / C))
+    memory. The delta rule adds O(N (C K + C V + K² + K² V / C)) time and O(N K² / C) memory.
 
     Args:
         q: Queries (B, H, N, K).
         k: Keys (B, H, N, K).
         v: Values (B, H, N, V).
-        log_decay: Logarithms of the decays, at most zero: one per position (B, H, N), or one per channel of the key
-            (B, H, N, K).
-        strength: Step sizes β of the delta rule (B, H, N); requires one decay per position.
+        log_decay: Logarithms of the decays, at most zero: (B, H, N) with one decay per position, or (B, H, N, K) with
+            one per position and channel of the key.
+        strength: Step sizes β of the delta rule (B, H, N); requires ``log_decay`` (B, H, N). By default the delta rule
+            is not used.
         state: Initial state (B, H, K, V), by default zeros.
         chunk: Positions per chunk, a power of two.
 
     Returns:
         The outputs (B, H, N, V) and the last state (B, H, K, V). A position whose k, log_decay and strength are zero
-        leaves the state unchanged.
+        leaves the state unchanged, so padding can be represented in this way.
 
     Raises:
         ValueError: If ``chunk`` is not a power of two, or if ``strength`` is given with one decay per channel.
     """
     length = q.shape[2]
-    if chunk & (chunk - 1):
+    if chunk < 1 or chunk & (chunk - 1):
         raise ValueError(f"chunk={chunk} is not a power of two")
+    # At most the smallest power of two that is not below the length.
     chunk = min(chunk, 1 << (length - 1).bit_length())
     with full_precision(q):
+        # From here on q, k and v are (B, X, H, C, ·) for X chunks of C positions.
         q, k, v, log_decay = (_in_chunks(x, chunk) for x in (q, k, v, log_decay))
-        elapsed = log_decay.cumsum(3)
-        by_channel = elapsed.dim() == q.dim()
-        channel_elapsed = elapsed if by_channel else elapsed[..., None]
-        total = channel_elapsed[:, :, :, -1]
-        decayed_q = q * channel_elapsed.exp()
-        keys_at_end = k * (total[:, :, :, None] - channel_elapsed).exp()
+        # Log decays accumulated from the start of the chunk up to and including each position.
+        cumulative = log_decay.cumsum(3)
+        per_channel = cumulative.dim() == q.dim()
+        channel_cumulative = cumulative if per_channel else cumulative[..., None]
+        # Log decay over the chunk, (B, X, H, K or 1).
+        chunk_total = channel_cumulative[:, :, :, -1]
+        decayed_q = q * channel_cumulative.exp()
+        keys_at_end = k * (chunk_total[:, :, :, None] - channel_cumulative).exp()
         if state is None:
             state = q.new_zeros(*q.shape[:1], q.shape[2], q.shape[-1], v.shape[-1])
-        decays = None if by_channel else _pairwise_decays(elapsed)
+        decays = None if per_channel else _pairwise_decays(cumulative)
+        # States before and after each chunk, (B, X, H, K, V).
         if strength is None:
             added = keys_at_end.mT @ v
-            states = scan(total.exp()[..., None], added, state)
-            before = torch.cat((state[:, None], states[:, :-1]), 1)
+            states = scan(chunk_total.exp()[..., None], added, state)
+            states_before = torch.cat((state[:, None], states[:, :-1]), 1)
         else:
             if decays is None:
                 raise ValueError("strength requires log_decay of shape (B, H, N)")
             strength = _in_chunks(strength, chunk)[..., None]
-            # From here on v is what remains to be added of each value after the earlier positions of its chunk.
-            v, reading = _solve_corrections(k, v, elapsed, decays, strength)
-            states, before = _corrected_states(keys_at_end, v, reading, total, state)
-            v = v - reading @ before
-        within_chunk = _channel_decayed_sums(q, k, v, elapsed) if decays is None else (q @ k.mT * decays) @ v
-        o = within_chunk + decayed_q @ before
+            added_values, state_weights = _solve_delta_rule(k, v, cumulative, decays, strength)
+            states, states_before = _delta_rule_states(keys_at_end, added_values, state_weights, chunk_total, state)
+            # The values that the delta rule adds for the keys; with them the outputs are those of linear attention.
+            v = added_values - state_weights @ states_before
+        within_chunk = _channel_decayed_sums(q, k, v, cumulative) if decays is None else (q @ k.mT * decays) @ v
+        o = within_chunk + decayed_q @ states_before
     return o.transpose(1, 2).flatten(2, 3)[:, :, :length], states[:, -1]
 
 
 def _in_chunks(x: Tensor, chunk: int) -> Tensor:
-    """Fold (B, H, N, ...) to (B, chunks, H, C, ...), zero-padded at the end, in single precision or better."""
+    """Fold (B, H, N, ...) to (B, X, H, C, ...), zero-padded at the end, in single precision or better."""
     rest = -x.shape[2] % chunk
     x = x.float() if x.dtype.itemsize < 4 else x
     x = F.pad(x, (*[0, 0] * (x.dim() - 3), 0, rest)) if rest else x
     return x.unflatten(2, (-1, chunk)).transpose(1, 2)
 
 
-def _pairwise_decays(elapsed: Tensor) -> Tensor:
-    """Return the decays (..., C, C) from position j to position i of a chunk, zero for j > i."""
-    lower = torch.ones(elapsed.shape[-1], elapsed.shape[-1], dtype=torch.bool, device=elapsed.device).tril()
-    return (elapsed[..., :, None] - elapsed[..., None, :]).masked_fill(~lower, -torch.inf).exp()
+def _pairwise_decays(cumulative: Tensor) -> Tensor:
+    """Return the decays (..., i, j) from position j to position i of a chunk, zero for j > i.
+
+    ``cumulative`` (..., C) to (..., C, C).
+    """
+    lower = torch.ones(cumulative.shape[-1], cumulative.shape[-1], dtype=torch.bool, device=cumulative.device).tril()
+    return (cumulative[..., :, None] - cumulative[..., None, :]).masked_fill(~lower, -torch.inf).exp()
 
 
-def _channel_decayed_sums(q: Tensor, k: Tensor, v: Tensor, elapsed: Tensor) -> Tensor:
-    """Return Σ_{j ≤ i} Σ_d q_id k_jd exp(elapsed_id − elapsed_jd) v_j within chunks.
+def _channel_decayed_sums(q: Tensor, k: Tensor, v: Tensor, cumulative: Tensor) -> Tensor:
+    """Return Σ_{j ≤ i} Σ_d q_id k_jd exp(cumulative_id − cumulative_jd) v_j within chunks, (B, X, H, C, V).
 
-    Chunks are halved recursively. The contribution of the first half to the second is a matrix product, since its decay
-    factors into the decay up to the boundary and the decay from there on, neither of which exceeds one.
+    Chunks are halved recursively. The sum over j in the first half, for i in the second, is a matrix product: the decay
+    from j to i is the product of the decays from j to the end of the first half and from there to i. Neither exceeds
+    one.
     """
     size = q.shape[3]
-    if size <= PAIRWISE_ROWS:
+    if size <= PAIRWISE_POSITIONS:
         lower = torch.ones(size, size, dtype=torch.bool, device=q.device).tril()[..., None]
-        decays = (elapsed[..., :, None, :] - elapsed[..., None, :, :]).masked_fill(~lower, -torch.inf).exp()
+        decays = (cumulative[..., :, None, :] - cumulative[..., None, :, :]).masked_fill(~lower, -torch.inf).exp()
         return torch.einsum("...id,...jd,...ijd->...ij", q, k, decays) @ v
-    halves = [x.unflatten(3, (2, -1)) for x in (q, k, v, elapsed)]
-    (_, late_q), (early_k, _), (early_v, _), (early, late) = (x.unbind(3) for x in halves)
-    boundary = early[..., -1:, :]
-    crossing = (late_q * (late - boundary).exp()) @ (early_k * (boundary - early).exp()).mT @ early_v
-    # The recursion treats the halves as chunks.
+    halves = [x.unflatten(3, (2, -1)) for x in (q, k, v, cumulative)]
+    (_, second_q), (first_k, _), (first_v, _), (first, second) = (x.unbind(3) for x in halves)
+    boundary = first[..., -1:, :]
+    across = (second_q * (second - boundary).exp()) @ (first_k * (boundary - first).exp()).mT @ first_v
+    # Halves become heads of half the length: (B, X, H, 2, C / 2, ·) to (B, X, 2H, C / 2, ·).
     within = _channel_decayed_sums(*(x.flatten(2, 3) for x in halves)).unflatten(2, (-1, 2))
-    return torch.cat((within[:, :, :, 0], within[:, :, :, 1] + crossing), 3)
+    return torch.cat((within[:, :, :, 0], within[:, :, :, 1] + across), 3)
 
 
-def _solve_corrections(
-    k: Tensor, v: Tensor, elapsed: Tensor, decays: Tensor, strength: Tensor
+def _solve_delta_rule(
+    k: Tensor, v: Tensor, cumulative: Tensor, decays: Tensor, strength: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the rows that a chunk adds to a zero state (..., C, V), and the weights with which it reads the state.
+    """Solve the delta rule within chunks, as a linear function of the state before the chunk.
 
-    Row i adds u_i = β_i (v_i − Σ_{j < i} (k_i · k_j) decays_ij u_j − exp(elapsed_i) Sᵀ k_i) for the state S before the
-    chunk, which is a triangular system. The second result (..., C, K) is multiplied with S and subtracted from the
-    first.
+    With S the state before the chunk, position i adds k_i u_iᵀ to the state, in which
+    u_i = β_i (v_i − Σ_{j < i} decays_ij (k_i · k_j) u_j − exp(cumulative_i) Sᵀ k_i). This is a triangular system of
+    equations, whose solution U (C, V) is A − W S.
+
+    Returns:
+        A (B, X, H, C, V), the values that are added to a zero state, and W (B, X, H, C, K).
     """
     system = (strength * decays * (k @ k.mT)).tril(-1)
-    right_side = torch.cat((strength * v, strength * elapsed.exp()[..., None] * k), -1)
+    right_side = torch.cat((strength * v, strength * cumulative.exp()[..., None] * k), -1)
     solved = torch.linalg.solve_triangular(system, right_side, upper=False, unitriangular=True)
     return solved[..., : v.shape[-1]], solved[..., v.shape[-1] :]
 
 
-def _corrected_states(
-    keys_at_end: Tensor, added: Tensor, reading: Tensor, total: Tensor, state: Tensor
+def _delta_rule_states(
+    keys_at_end: Tensor, added_values: Tensor, state_weights: Tensor, chunk_total: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return the states after and before each chunk.
+    """Return the states after and before each chunk, (B, X, H, K, V) each.
 
-    The state S becomes (exp(total) − keys_at_endᵀ reading) S + keys_at_endᵀ added.
+    A chunk replaces the state S by (exp(chunk_total) I − keys_at_endᵀ W) S + keys_at_endᵀ A, with A and W the results
+    of ``_solve_delta_rule`` (``added_values`` and ``state_weights``).
     """
-    factors = torch.diag_embed(total.exp().expand(*total.shape[:-1], keys_at_end.shape[-1])) - keys_at_end.mT @ reading
-    inputs = keys_at_end.mT @ added
+    chunk_decay = chunk_total.exp().expand(*chunk_total.shape[:-1], keys_at_end.shape[-1])
+    factors = torch.diag_embed(chunk_decay) - keys_at_end.mT @ state_weights
+    inputs = keys_at_end.mT @ added_values
     shape = inputs.shape
+    # ``matrix_scan`` expects time as the first axis: (X, B·H, K, ·).
     factors, inputs = (x.transpose(0, 1).flatten(1, 2).contiguous() for x in (factors, inputs))
     states = matrix_scan(factors, inputs, state.flatten(0, 1))
     states = states.unflatten(1, (shape[0], shape[2])).transpose(0, 1)

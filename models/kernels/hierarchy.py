@@ -79,7 +79,7 @@ def _one_level(
     causal: bool,
     dropout: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return attention of queries to the same and adjacent blocks of one level, and the log of its sum of exponentials.
+    """Return attention to the query's block and adjacent blocks of one level, and the log of its sum of exponentials.
 
     Outputs (B, H, queries, D) and logarithms (B, H, queries, 1). Each cell of keys has ``rows`` queries. If ``far``, a
     query attends to adjacent blocks only.

@@ -74,7 +74,7 @@ class SinkhornAttention(SortedBlocks):
 
         Args:
             q: Queries (B, H, M, b, D) in M blocks of b tokens.
-            own: Keys and values of the same blocks, each (B, H, M, b, D).
+            own: Keys and values of the blocks of the queries, each (B, H, M, b, D).
             far: Sorted keys and values, each (B, H, M, b, D).
             real: Mask (B, M, b) of tokens that are not padding; None if nothing is masked.
 
@@ -88,7 +88,7 @@ class SinkhornAttention(SortedBlocks):
         return o.unflatten(1, (self.heads, -1)).flatten(2, 3)
 
     def _visible(self, real: Tensor) -> Tensor:
-        """Return a mask (B or 1, M, b or 1, 2b) of the visible tokens: those of the sorted block, then of the same."""
+        """Return a mask (B or 1, M, b or 1, 2b) of visible keys: b of the sorted block, then b of the query's block."""
         if not self.causal:
             far = real.any(1, keepdim=True).expand(real.shape)
             return torch.cat((far, real), -1)[:, :, None]

@@ -1,4 +1,4 @@
-"""BlockBERT: each block attends to a single block, the same one or, in some heads, a shifted one."""
+"""BlockBERT: each block attends to itself or, in some heads, to one other block."""
 
 from __future__ import annotations
 

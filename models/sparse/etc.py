@@ -1,4 +1,4 @@
-"""ETC: tokens attend to a window and to global tokens, global tokens to everything, with relative position labels."""
+"""ETC (Extended Transformer Construction): window attention with global tokens and relative position labels."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from ..mixer import Context, HeadMixer, MixerSpec, Padding
 from .streams import streams
 
 LINKS = 4
-"""Number of labels for pairs of a token and a global token, before the labels of distances.
+"""Number of labels for pairs of a token and a global token. The labels of offsets follow them.
 
-A token to the global token of its segment (0) or another (1), a global token to a token of its segment (2) or another
-(3).
+Label 0: query is a token, key is the global token of its segment. 1: query is a token, key is another global token.
+2: query is a global token, key is a token of its segment. 3: query is a global token, key is another token.
 """
 
 
@@ -30,22 +30,25 @@ class ETC(HeadMixer):
     """Attention of tokens to a window and to all global tokens in one softmax, and of global tokens to everything.
 
     Ainslie et al. 2020, arXiv 2004.08483. x (B, N, E) -> (B, N, E). O(N (w + g) D) time; O(N (w + g)) memory, since
-    scores are stored. The sequence is cut into g segments, whose lengths differ by at most one. Each has a global
-    token: a row before the tokens, with the same projections and feed-forward network. A label r adds
-    (q · e_r + b_r) / √D to a score, with e_r and b_r learned for each head. Labels are clipped offsets, between tokens
-    and between global tokens, and whether a token belongs to the segment of a global token, separately for both
-    directions. A CLS row is a global token without a segment.
+    scores are stored. The sequence is cut into min(g, N) segments, whose lengths differ by at most one. Each segment
+    has a global token, which is a prefix position with the same projections and feed-forward network as the tokens. A
+    CLS position is a global token without a segment.
 
-    Deviations from the paper: segments are not sentences, which the tasks do not have; a global token is initialised to
-    the mean of its segment plus a learned vector instead of a separate embedding; the loss on masked segments, which is
-    for pre-training, is omitted.
+    Each pair of a query and a key has a label r, which adds (q · e_r + b_r) / √D to the score, with e_r and b_r learned
+    for each head. Between two tokens, or two global tokens, the label is the offset from query to key, clipped to the
+    range from −``clip`` to ``clip``. Between a token and a global token it is one of the four labels of ``LINKS``.
+
+    Deviations from the paper: segments are not sentences, because the tasks have none; the input of a global token is
+    the mean of its segment plus a learned vector, instead of an embedding that is independent of the segment; the
+    pre-training loss on masked segments is omitted.
 
     Args:
         width: Model width E.
         heads: Number of heads H.
-        window: Number of tokens w on each side that a token attends to.
-        global_tokens: Number g of global tokens; 0 for none.
-        clip: Largest offset with its own label.
+        window: Number of tokens w on each side of a token to which it attends.
+        global_tokens: Largest number g of global tokens; 0 for none. A sequence of fewer than g tokens has one for each
+            token.
+        clip: Largest offset in either direction that has a separate label; larger offsets share it.
         common: Options of ``HeadMixer``.
 
     Raises:
@@ -56,6 +59,7 @@ class ETC(HeadMixer):
         family="sparse",
         paper="ETC: Encoding Long and Structured Inputs in Transformers",
         arxiv="2004.08483",
+        # With clip 0 all tokens have the same label, which adds the same number to all scores of a query.
         full_config={"window": 1_000_000, "global_tokens": 0, "clip": 0},
     )
 
@@ -70,31 +74,35 @@ class ETC(HeadMixer):
         self.labels = nn.Parameter(torch.empty(heads, LINKS + 2 * clip + 1, self.head_dim))
         self.label_bias = nn.Parameter(torch.zeros(heads, LINKS + 2 * clip + 1))
         nn.init.trunc_normal_(self.labels, std=0.5, a=-1, b=1)
-        first = global_tokens > 0 and self.layer == 0
-        self.start = nn.Parameter(torch.randn(width) * 0.02) if first else None
+        # The backbone calls ``prefix_rows`` in the first layer only.
+        has_start = global_tokens > 0 and self.layer == 0
+        self.start = nn.Parameter(torch.randn(width) * 0.02) if has_start else None
 
     def prefix_rows(self, x: Tensor, context: Context) -> Tensor | None:
-        """Return the global tokens (B, S, E) of x (B, N, E), one for each segment; None if there are none."""
+        """Return the inputs (B, S, E) of the S = min(g, N) global tokens of x (B, N, E); None if g is 0."""
         if not self.global_tokens:
             return None
         means = segment_mean(x[:, None], self.global_tokens, context.padding)[0][:, 0].to(x.dtype)
         return means if self.start is None else means + self.start
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Compute attention of global rows and of tokens, with shared projections."""
-        rows, tokens, padding = streams(self, x, context)
-        count, length, device = rows.shape[1], tokens.shape[1], x.device
-        heads = self.project(x if context.prefix else torch.cat((rows, tokens), 1))
-        # (q · e_r + b_r) / √D of every label; each pair gathers that of its label.
+        """Compute attention of global tokens and of tokens, with shared projections."""
+        # Global tokens here include the CLS position, which follows those of segments.
+        global_tokens, tokens, padding = streams(self, x, context)
+        count, length, device = global_tokens.shape[1], tokens.shape[1], x.device
+        heads = self.project(x if context.prefix else torch.cat((global_tokens, tokens), 1))
+        # (q · e_r + b_r) / √D for all labels r of each query, from which each pair takes that of its label.
         by_label = (heads[0] @ self.labels.mT + self.label_bias[:, None]) * self.head_dim**-0.5
-        segment, own = segment_of(length, self.global_tokens, padding, device)
-        slots, places = min(self.global_tokens, length), torch.arange(count, device=device)
-        belongs = (segment[..., None] == places.where(places < slots, -1))[:, None]
+        # A padded sequence may have fewer segments than the batch; its other global tokens are masked.
+        segment, used_segments = segment_of(length, self.global_tokens, padding, device)
+        segments, index = min(self.global_tokens, length), torch.arange(count, device=device)
+        belongs = (segment[..., None] == index.where(index < segments, -1))[:, None]
         real = segment.new_ones(1, length, dtype=torch.bool) if padding is None else padding.valid
-        mask = torch.cat(((places < own) | (places >= slots), real), -1)[:, None, None]
+        mask = torch.cat(((index < used_segments) | (index >= segments), real), -1)[:, None, None]
         o = self._token_outputs(*heads, by_label, belongs, mask, padding)
         if count:
-            o = torch.cat((self._row_outputs(*heads, by_label, belongs, mask), o), 2)
+            o = torch.cat((self._global_outputs(*heads, by_label, belongs, mask), o), 2)
+        # ``merge`` instead of ``finish``, so head losses are not supported.
         y = self.merge(o)
         return (y if context.prefix else y[:, count:]), context
 
@@ -104,23 +112,24 @@ class ETC(HeadMixer):
         """Return the outputs (B, H, N, D) of tokens.
 
         Args:
-            q: Queries (B, H, P + N, D) of P global rows and N tokens.
+            q: Queries (B, H, P + N, D) of P global tokens, followed by N tokens.
             k: Keys (B, G, P + N, D).
             v: Values (B, G, P + N, D).
-            by_label: Score of each label (B, H, P + N, labels).
-            belongs: Mask (B, 1, N, P): whether a token is in the segment of a global row.
-            mask: Mask (B, 1, 1, P + N) of rows that are neither padding nor missing global tokens.
+            by_label: Term that each label adds to a score of the query, (B, H, P + N, labels).
+            belongs: Mask (B or 1, 1, N, P), true if a token is in the segment of a global token.
+            mask: Mask (B or 1, 1, 1, P + N) of visible keys, false for padding and for global tokens whose segment does
+                not exist.
             padding: Padding of the tokens.
         """
-        (length, count), global_rows = belongs.shape[-2:], None
-        rows = k[:, :, :count], v[:, :, :count]
+        (length, count), global_keys = belongs.shape[-2:], None
+        k_global, v_global = k[:, :, :count], v[:, :, :count]
         q, k, v, by_label = (x[:, :, count:] for x in (q, k, v, by_label))
         if count:
             links = torch.where(belongs, by_label[..., 0:1], by_label[..., 1:2])
-            scores = grouped(q * self.head_dim**-0.5, rows[0].mT) + links
+            scores = grouped(q * self.head_dim**-0.5, k_global.mT) + links
             masked = ~mask[..., :count]
-            global_rows = AdditionalKeys(
-                scores.masked_fill(masked, -torch.inf), lambda weights: grouped(weights, rows[1])
+            global_keys = AdditionalKeys(
+                scores.masked_fill(masked, -torch.inf), lambda weights: grouped(weights, v_global)
             )
         block = min(max(self.window, SMALLEST_BLOCK), length)
         return block_attention(
@@ -130,29 +139,36 @@ class ETC(HeadMixer):
             block=block,
             neighbours=(0, 0) if block == length else (1, 1),
             keep=in_window(self.window, causal=False),
-            bias=self._distances(by_label),
-            additional=global_rows,
+            bias=self._offset_bias(by_label),
+            additional=global_keys,
             padding=padding,
             dropout=self.drop_rate,
         )
 
-    def _row_outputs(self, q: Tensor, k: Tensor, v: Tensor, by_label: Tensor, belongs: Tensor, mask: Tensor) -> Tensor:
-        """Return the outputs (B, H, P, D) of global rows, which attend to each other and to all tokens.
+    def _global_outputs(
+        self, q: Tensor, k: Tensor, v: Tensor, by_label: Tensor, belongs: Tensor, mask: Tensor
+    ) -> Tensor:
+        """Return the outputs (B, H, P, D) of global tokens, which attend to each other and to all tokens.
 
         Arguments are those of ``_token_outputs``.
         """
         count = belongs.shape[-1]
-        by_label, rows = by_label[:, :, :count], torch.arange(count, device=q.device)[None]
+        by_label, index = by_label[:, :, :count], torch.arange(count, device=q.device)[None]
         links = torch.where(belongs.mT, by_label[..., 2:3], by_label[..., 3:4])
-        bias = torch.cat((self._distances(by_label)(rows, rows)[:, :, 0], links), -1)
+        bias = torch.cat((self._offset_bias(by_label)(index, index)[:, :, 0], links), -1)
         return few_attention(q[:, :, :count], k, v, visible=mask, bias=bias, dropout=self.drop_rate)
 
-    def _distances(self, by_label: Tensor) -> Bias:
-        """Return the bias of offsets between rows of one kind, from their scores ``by_label`` (B, H, N, labels)."""
+    def _offset_bias(self, by_label: Tensor) -> Bias:
+        """Return a function that computes the bias for offsets among tokens, or among global tokens.
 
-        def added(queries: Tensor, keys: Tensor) -> Tensor:
+        ``by_label`` (B, H, N, labels) contains the terms of the N queries. The arguments of the function are indices of
+        queries (X, r) and of keys (X, K) in X blocks; it returns the bias (B, H, X, r, K), as ``block_attention``
+        expects.
+        """
+
+        def bias(queries: Tensor, keys: Tensor) -> Tensor:
             offset = (keys[:, None] - queries[..., None]).clamp(-self.clip, self.clip)
             gathered = take(by_label, queries.expand(*by_label.shape[:2], -1, -1))
             return gathered.gather(-1, (offset + LINKS + self.clip).expand(*by_label.shape[:2], -1, -1, -1))
 
-        return added
+        return bias

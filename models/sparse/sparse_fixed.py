@@ -1,4 +1,4 @@
-"""Sparse Transformer, fixed pattern: attention to the same block and to summary tokens of every block."""
+"""Sparse Transformer, fixed pattern: attention within blocks and to summary tokens of every block."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class SparseFixed(TwoPatterns):
         return softmax_attention(q, _take(k, places), _take(v, places), visible=visible, dropout=self.drop_rate)
 
     def merged(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
-        """Compute attention, in one softmax, to the same block and to the summary tokens of the other blocks."""
+        """Compute attention, in one softmax, within the block and to the summary tokens of the other blocks."""
         length, places = q.shape[2], self.places(q)
         if self.stride >= length:
             return self.near(q, k, v, context)

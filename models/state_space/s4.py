@@ -18,10 +18,11 @@ from .hippo import conjugate_pairs, legs, to_parameter
 
 
 class DiscreteSystem(NamedTuple):
-    """DiscreteSystem state space per channel, with a diagonal plus rank-one transition.
+    """Discrete-time state space of each channel, with a diagonal plus rank-one transition matrix.
 
-    h ← diag(exp(``rates``)) h − ``left`` (``right`` · h) + ``input`` x, then y = ``read`` · h. All tensors are (E, P)
-    for P conjugate pairs, with one ``read`` per direction; products are twice the real part.
+    h_t = exp(``rates``) ⊙ h_(t−1) − ``left`` (``right`` · h_(t−1)) + ``input`` x_t and y_t = ``read`` · h_t. All
+    tensors are complex, (E, P), with one ``read`` per direction. They contain one number of each of P conjugate pairs,
+    so that a · h is 2 Re Σ a_n h_n.
     """
 
     rates: Tensor
@@ -34,23 +35,29 @@ class DiscreteSystem(NamedTuple):
 class S4(Convolved):
     """Structured state space per channel with a diagonal plus rank-one matrix, discretised by the bilinear rule.
 
-    x' = (Λ − p p*) x + B u, y = C x + D u. Gu, Goel, Ré 2021, arXiv 2111.00396. x (B, N, E) -> (B, N, E). O(N E (P +
-    log N)) time, O(N E + E P √N) memory. Λ, p and B are initialised to those of HiPPO-LegS. Each channel has its own
-    step size. In the bidirectional form negative lags have a separate C. Raises ``UserError`` for an invalid option.
+    h' = (Λ − p p*) h + b x and y = c · h + d x, for each channel x with a complex state h and vectors b, c and p; GELU
+    and a gated projection follow. Gu, Goel, Ré 2021, arXiv 2111.00396. x (B, N, E) -> (B, N, E). O(N E (P + log N))
+    time; O(N E + E P √N) memory, the second term for the exponentials from which kernels are computed
+    (``sum_of_exponentials``). Λ, p and b are initialised to those of HiPPO-LegS. Each channel has its own step size Δ.
+    In the bidirectional form negative lags have a separate c. Raises ``UserError`` for an invalid option.
 
-    Deviations from the paper: the discrete matrix is again diagonal plus rank one, and the contribution of the rank-one
-    term is a quotient of power series. So the kernel has exactly N lags of C itself, where the authors evaluate Cauchy
-    sums at roots of unity and train C (1 − A^N). Lag zero is part of the forward kernel only; the real parts of Λ are
-    kept negative by an exponential; dropout is applied once, before the output projection; the block also has a
-    feed-forward network.
+    Deviations from the paper:
+
+    - The kernel is computed from the discrete system, whose transition matrix Ā is again diagonal plus rank one: the
+      rank-one term contributes a quotient of power series. The authors evaluate Cauchy sums at roots of unity and train
+      c (1 − Ā^N); here c itself is trained.
+    - In the bidirectional form lag zero is part of the forward kernel only.
+    - An exponential keeps the real parts of Λ negative.
+    - Dropout is applied once, before the output projection.
+    - The block also has a feed-forward network.
 
     Args:
         width: Number of features E.
         heads: Not used; the state is not split into heads.
-        states: Number of states 2 P, conjugate pairs counted twice.
-        shared: Whether all channels share Λ, p and B.
-        shortest: Smallest initial step size.
-        longest: Largest initial step size.
+        states: State size 2 P of a channel, which are P conjugate pairs; even.
+        shared: Whether all channels share Λ, p and b.
+        shortest: Smallest initial step size Δ.
+        longest: Largest initial step size Δ.
         **common: Arguments of ``Mixer``.
     """
 
@@ -74,55 +81,63 @@ class S4(Convolved):
         **common: Any,
     ) -> None:
         super().__init__(width, heads, **common)
-        copies, half = 1 if shared else width, conjugate_pairs(states)
+        copies, pairs = 1 if shared else width, conjugate_pairs(states)
         poles, low_rank, _ = legs(states)
-        low_rank = torch.view_as_real(low_rank[half:]).repeat(copies, 1, 1)
-        self.log_decay = to_parameter((-poles.real[half:]).log().repeat(copies, 1))
-        self.frequency = to_parameter(poles.imag[half:].repeat(copies, 1))
+        # The last ``pairs`` poles are those above the real axis, one of each conjugate pair.
+        low_rank = torch.view_as_real(low_rank[pairs:]).repeat(copies, 1, 1)
+        self.log_decay = to_parameter((-poles.real[pairs:]).log().repeat(copies, 1))
+        self.frequency = to_parameter(poles.imag[pairs:].repeat(copies, 1))
         self.low_rank = to_parameter(low_rank)
-        # B of HiPPO-LegS is √(2n + 1), as p is √(n + 1/2).
+        # In HiPPO-LegS b_n = √(2n + 1) and p_n = √(n + 1/2), so b = √2 p, in any basis.
         self.input = nn.Parameter(2**0.5 * self.low_rank.detach())
         self.log_step = nn.Parameter(log_steps(width, shortest, longest))
-        self.readout = nn.Parameter(torch.randn(self.directions, width, half, 2) * 0.5**0.5)
+        self.readout = nn.Parameter(torch.randn(self.directions, width, pairs, 2) * 0.5**0.5)
         slow = {"max_lr": 1e-3, "weight_decay": 0.0}
         names = ("log_decay", "frequency", "low_rank", "input", "log_step")
         self.optimizer_hints = {**dict.fromkeys(names, slow), "readout": {"weight_decay": 0.0}}
 
     def discrete(self) -> DiscreteSystem:
-        """Return (1 − A Δ/2)⁻¹ (1 + A Δ/2) and (1 − A Δ/2)⁻¹ Δ B, computed with Woodbury's identity."""
+        """Discretise the system by the bilinear rule.
+
+        With A = Λ − p p*, the discrete transition matrix is (I − Δ A/2)⁻¹ (I + Δ A/2) and the input vector is
+        (I − Δ A/2)⁻¹ Δ b. The inverse is computed with Woodbury's identity, so it is never formed.
+        """
         low_rank, added, read = (torch.view_as_complex(each) for each in (self.low_rank, self.input, self.readout))
         step = self.log_step.exp()[:, None]
-        half = step / 2 * torch.complex(-self.log_decay.exp(), self.frequency)
-        solved, right = step / (1 - half), low_rank.conj() / (1 - half)
+        half_step = step / 2 * torch.complex(-self.log_decay.exp(), self.frequency)
+        solved, right = step / (1 - half_step), low_rank.conj() / (1 - half_step)
         norm = 1 + step * (low_rank * right).real.sum(-1, keepdim=True)
         left = solved * low_rank / norm
         added = solved * added - left * step * (right * added).real.sum(-1, keepdim=True)
-        # (1 + x) / (1 − x) is exp(2 artanh x).
-        return DiscreteSystem(2 * torch.atanh(half), left, right, added, tuple(read.unbind()))
+        # The diagonal part of the transition is (1 + x) / (1 − x) = exp(2 artanh x) with x = Δ Λ/2.
+        return DiscreteSystem(2 * torch.atanh(half_step), left, right, added, tuple(read.unbind()))
 
     def respond(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Convolve x (B, E, N) with the kernel and add the response of the initial states.
+        """Convolve x (B, E, N), zero at padding, with the kernels and add the response of the states in the memory.
 
-        Returns the outputs (B, E, N), and the context, with the states (B, E, P, 2) after the last valid positions in
-        the causal form.
+        Returns the outputs (B, E, N), and the context. In the causal form its memory is replaced by the states
+        (B, E, P, 2) after the last valid position of each sequence.
         """
         system, length, before = self.discrete(), x.shape[-1], initial_state(context)
 
         def series(weights: Tensor) -> Tensor:
+            """Return ``weights`` · exp(t ``rates``) for t = 0 … N − 1, (..., E, N)."""
             return sum_of_exponentials(2 * weights, system.rates, length)
 
-        # The rank-one term is a feedback loop: ``right`` · h of one step enters the next one. Closing the loop divides
-        # by 1 + z s(z), with s the response of ``right`` to ``left``.
+        # The rank-one term feeds f_t = right · h_(t−1) back into the state. As power series in z, one power per step,
+        # f = z (r x − s f), with r and s the responses of ``right`` to ``input`` and to ``left`` without the rank-one
+        # term. So f is x convolved with the series of z r / (1 + z s), the ``feedback_kernel``.
         closed_loop = reciprocal_of_one_plus(series(system.right * system.left))
         feedback_kernel = shifted(fft_convolution(closed_loop, series(system.right * system.input)))
-        output_kernels = [series(each * system.left) for each in system.read]
-        lags = [
-            series(each * system.input) - fft_convolution(feedback_kernel, output_kernel)
-            for each, output_kernel in zip(system.read, output_kernels, strict=True)
+        output_kernels = [series(read * system.left) for read in system.read]
+        kernels = [
+            series(read * system.input) - fft_convolution(feedback_kernel, output_kernel)
+            for read, output_kernel in zip(system.read, output_kernels, strict=True)
         ]
-        y = fft_convolution(x, *lags)
+        y = fft_convolution(x, *kernels)
         if not self.causal:
             return y, context
+        # Everything below is for the memory: f, the response to the states before the first token, the final states.
         feedback = fft_convolution(x, feedback_kernel)
         if before is not None:
             initial_feedback = fft_convolution(series(system.right * before), closed_loop)

@@ -140,5 +140,6 @@ def test_unsupported_arguments_raise_value_error():
     q, k, v, log_decay, _ = draw("vector", 5)
     with pytest.raises(ValueError, match="strength"):
         decay_attention(q, k, v, log_decay, strength=log_decay[..., 0])
-    with pytest.raises(ValueError, match="power of two"):
-        decay_attention(q, k, v, log_decay, chunk=24)
+    for chunk in (24, 0, -1):
+        with pytest.raises(ValueError, match="power of two"):
+            decay_attention(q, k, v, log_decay, chunk=chunk)

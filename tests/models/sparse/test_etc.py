@@ -61,7 +61,7 @@ def test_distance_labels_are_shift_invariant():
 def test_distances_beyond_the_clip_share_a_label():
     by_label = torch.randn(1, HEADS, 30, 4 + 2 * 3 + 1, dtype=torch.float64)
     places = torch.arange(30)[None]
-    found = make("etc")._distances(by_label)(places, places)[0, :, 0]
+    found = make("etc")._offset_bias(by_label)(places, places)[0, :, 0]
     for i, j in ((5, 5), (5, 6), (5, 8), (5, 9), (5, 20), (20, 17), (20, 16), (20, 0)):
         assert torch.equal(found[:, i, j], by_label[0, :, i, 4 + 3 + max(-3, min(3, j - i))])
 
