@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     import pyarrow
 
 MANIFEST = "manifest.json"
+"""Name of the file in a data set's folder that contains its name, key, description, rows and checksums."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One prepared data set in the cache; ``size_bytes`` is the size of its files on disk."""
+    """One prepared data set in the cache, as described by its manifest; ``size_bytes`` is the size of its files."""
 
     name: str
     key: str
@@ -57,7 +58,7 @@ class Cache:
         return self.root / "digests"
 
     def path(self, name: str, key: str) -> Path:
-        """Return the folder of a data set, which need not exist.
+        """Return the path of the folder of a data set, whether it exists or not.
 
         Raises ``ValueError`` if ``name`` or ``key`` cannot be part of a file name.
         """
@@ -76,8 +77,10 @@ class Cache:
     ) -> datasets.Dataset:
         """Return the data set ``name``-``key``, building it if it is not in the cache.
 
-        One process builds the data set, others wait for it. A folder with a missing or truncated file is rebuilt, which
-        is reported on stderr. Inside ``cache_read_only`` the data set is built in memory.
+        One process builds the data set, others wait for it. A folder is rebuilt, with a message on stderr, if a file is
+        missing or does not have the size in the manifest, or if Arrow cannot read it. Other damage that does not change
+        sizes is found only by ``verify``, because checksums are not computed here. Inside ``cache_read_only`` the data
+        set is built in memory.
 
         Args:
             name: Name of the data set.
@@ -88,11 +91,11 @@ class Cache:
             description: Label of the progress bar.
 
         Returns:
-            The data set, memory-mapped from the cache.
+            The data set, memory-mapped from the cache; in memory inside ``cache_read_only``.
 
         Raises:
             UserError: If the cache cannot be written.
-            ValueError: If ``make`` yields no rows.
+            ValueError: If ``name`` or ``key`` cannot be part of a file name, or ``make`` yields no rows.
             OSError: If the data set cannot be read after it was written.
         """
         folder = self.path(name, key)
@@ -109,9 +112,9 @@ class Cache:
             with self._root_in_errors():
                 _sweep(folder)
             with bar(total, description) as advance, self._temporary_folder(folder) as temporary:
-                built, destination = make(advance), temporary / "whole"
+                built, destination = make(advance), temporary / "complete"
                 if isinstance(built, Iterator):
-                    rows = self._write_tables(built, temporary / "spool", destination, key)
+                    rows = self._write_tables(built, temporary / "stream", destination, key)
                 else:
                     rows = len(built)
                     with self._root_in_errors():
@@ -123,23 +126,39 @@ class Cache:
             return found
 
     def note(self, name: str, key: str, make: Callable[[], Mapping[str, float]]) -> dict[str, float]:
-        """Return numbers computed from data, calling ``make()`` if they are not in the cache under ``name``-``key``."""
-        path = self.path(name, key).with_suffix(".json")
+        """Return the numbers stored as ``name``-``key``; compute and store them if there are none.
+
+        Inside ``cache_read_only`` they are not stored.
+
+        Args:
+            name: Name of the numbers.
+            key: Digest of everything that determines the numbers.
+            make: Function that computes the numbers, by name.
+
+        Returns:
+            The numbers by name.
+
+        Raises:
+            UserError: If the cache cannot be written.
+            ValueError: If ``name`` or ``key`` cannot be part of a file name.
+        """
+        folder = self.path(name, key)
+        path = folder.with_name(f"{folder.name}.json")
         try:
             return {str(entry): float(value) for entry, value in json.loads(path.read_text()).items()}
         except (OSError, ValueError, AttributeError, TypeError):
-            pass  # missing or truncated: compute them again
-        figures = dict(make())
+            pass  # the file is missing or damaged: compute the numbers
+        numbers = dict(make())
         if not writes_cache():
-            return figures
+            return numbers
         with self._root_in_errors(), replacing(path) as temporary:
-            temporary.write_text(json.dumps(figures))
-        return figures
+            temporary.write_text(json.dumps(numbers))
+        return numbers
 
     def verify(self, name: str, key: str) -> list[str]:
-        """Return the files of a data set that are missing or whose sha256 differs from the manifest.
+        """Return the names of a data set's files that are missing or whose sha256 differs from the manifest.
 
-        An unreadable manifest is returned as the only file.
+        If the manifest is missing or damaged, only its name is returned.
         """
         folder = self.path(name, key)
         manifest = _manifest(folder)
@@ -152,12 +171,12 @@ class Cache:
         ]
 
     def entries(self) -> list[Entry]:
-        """Return all data sets in the cache, sorted by name."""
+        """Return all complete data sets in the cache, sorted by the names of their folders."""
         found = []
         for path in sorted((self.root / "data").glob(f"*/{MANIFEST}")):
             manifest = _manifest(path.parent)
             if manifest is None or path.parent.name != f"{manifest['name']}-{manifest['key']}":
-                continue  # damaged or being built
+                continue  # the manifest is damaged, or the folder is a temporary one
             size = sum(file["bytes"] for file in manifest["files"].values())
             attributes = manifest["name"], manifest["key"], path.parent, manifest["rows"], size, manifest["description"]
             found.append(Entry(*attributes))
@@ -172,6 +191,7 @@ class Cache:
 
     @contextmanager
     def _lock(self, folder: Path, description: str) -> Iterator[None]:
+        """Hold the lock of a data set inside the context; ``description`` begins the message while waiting."""
         with self._root_in_errors():
             held = hold(folder, description)
         with held:
@@ -188,20 +208,30 @@ class Cache:
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
-    def _write_tables(self, tables: Iterator[pyarrow.Table], spool: Path, destination: Path, fingerprint: str) -> int:
+    def _write_tables(self, tables: Iterator[pyarrow.Table], stream: Path, destination: Path, fingerprint: str) -> int:
         """Save tables as one data set, keeping one at a time in memory, and return the number of rows.
 
-        Raises ``ValueError`` if there are no rows.
+        Args:
+            tables: The tables.
+            stream: Path of a temporary file for the rows, in Arrow's stream format.
+            destination: Folder of the data set.
+            fingerprint: Id of the data set for the library ``datasets``, by which it names caches of derived data.
+
+        Returns:
+            The number of rows.
+
+        Raises:
+            ValueError: If there are no rows.
         """
         import datasets
         import pyarrow
 
-        # Only errors of writing mention the cache; reading the tables may fail because of the user's files.
+        # Only errors of writing are reported as errors of the cache: an error in ``tables`` is one of the user's files.
         writer, rows = None, 0
         try:
             for table in tables:
                 with self._root_in_errors():
-                    writer = writer or pyarrow.ipc.new_stream(spool, table.schema)
+                    writer = writer or pyarrow.ipc.new_stream(stream, table.schema)
                     writer.write_table(table)
                 rows += len(table)
         finally:
@@ -210,20 +240,24 @@ class Cache:
                     writer.close()
         if not rows:
             raise ValueError("there are no rows to write")
-        # Saving all rows would map them all into memory. Saving the first one creates the folder's layout.
+        # save_to_disk would copy all rows. Save only the first one, to create the files of the folder, and replace its
+        # data file, which has the same format, with the stream.
         with self._root_in_errors():
-            first = datasets.Dataset.from_file(str(spool)).data.slice(0, 1)
+            first = datasets.Dataset.from_file(str(stream)).data.slice(0, 1)
             _save(datasets.Dataset(first, fingerprint=fingerprint), destination)
             (data,) = destination.glob("*.arrow")
-            spool.replace(data)
+            stream.replace(data)
         return rows
 
     @contextmanager
     def _root_in_errors(self) -> Iterator[None]:
+        """Convert an ``OSError`` to ``UserError`` with a message that names the cache folder."""
         try:
             yield
         except OSError as error:
-            raise UserError(f"LRA_BENCH_CACHE={self.root}: {why(error)}; name another folder") from error
+            raise UserError(
+                f"LRA_BENCH_CACHE={self.root}: {why(error)}; set LRA_BENCH_CACHE to another folder"
+            ) from error
 
 
 def default_root() -> Path:
@@ -237,6 +271,7 @@ def default_root() -> Path:
 
 
 def _manifest(folder: Path) -> dict[str, Any] | None:
+    """Return the manifest in a folder, or None if it is missing or damaged."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text())
     except (OSError, ValueError, RecursionError):
@@ -274,6 +309,7 @@ def _damage(folder: Path) -> str | None:
 
 
 def _open(folder: Path) -> datasets.Dataset | None:
+    """Return the data set in a folder, memory-mapped, or None if it is missing or damaged."""
     if not folder.exists() or _damage(folder):
         return None
     import datasets
@@ -288,34 +324,42 @@ def _open(folder: Path) -> datasets.Dataset | None:
 
 
 def _in_memory(built: datasets.Dataset | Iterator[pyarrow.Table]) -> datasets.Dataset:
+    """Return the data set that a builder returned or yielded, in memory."""
     import datasets
     import pyarrow
 
     return datasets.Dataset(pyarrow.concat_tables(built)) if isinstance(built, Iterator) else built
 
 
-def _save(dataset: datasets.Dataset, temporary: Path) -> None:
+def _save(dataset: datasets.Dataset, destination: Path) -> None:
+    """Write a data set to a new folder."""
     with _without_bars():
-        dataset.save_to_disk(str(temporary))
+        dataset.save_to_disk(str(destination))
 
 
-def _finish(temporary: Path, folder: Path, attributes: dict[str, Any]) -> None:
-    """Write the manifest into a temporary folder, sync all files to disk, and rename the folder to its final name."""
+def _finish(complete: Path, folder: Path, attributes: dict[str, Any]) -> None:
+    """Add the manifest to a complete folder, sync all files to disk, and rename the folder to ``folder``.
+
+    Args:
+        complete: Folder that contains all files of the data set.
+        folder: Final path, which must not exist.
+        attributes: Fields of the manifest: name, key, description and rows.
+    """
     files = {
-        str(path.relative_to(temporary)): {"bytes": path.stat().st_size, "sha256": sha256_of_file(path)}
-        for path in sorted(temporary.rglob("*"))
+        str(path.relative_to(complete)): {"bytes": path.stat().st_size, "sha256": sha256_of_file(path)}
+        for path in sorted(complete.rglob("*"))
         if path.is_file()
     }
     manifest = {"schema_version": 1, **attributes, "files": files}
-    (temporary / MANIFEST).write_text(json.dumps(manifest, indent=1))
-    for path in (*temporary.rglob("*"), temporary):
+    (complete / MANIFEST).write_text(json.dumps(manifest, indent=1))
+    for path in (*complete.rglob("*"), complete):
         sync(path)
-    temporary.replace(folder)
+    complete.replace(folder)
     sync(folder.parent)
 
 
 def _sweep(folder: Path) -> None:
-    """Remove a folder and the temporary folders of killed processes; the caller holds the lock."""
+    """Remove a data set, if it exists, and its temporary folders of killed processes; the caller holds the lock."""
     for path in folder.parent.glob(f"{folder.name}.building-*"):
         shutil.rmtree(path, ignore_errors=True)
     if folder.exists():

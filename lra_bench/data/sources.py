@@ -65,7 +65,7 @@ def locate(
         return found
     if not remotes:
         raise UserError(
-            f"task.source: {task} needs {missing}; put it into {raw} or a folder of $LRA_BENCH_DATA "
+            f"task.source: {task} needs {missing}; put the data into {raw} or a folder of $LRA_BENCH_DATA "
             f"({' or '.join(folders)}), or set task.source=PATH to its location"
         )
     _download_all(remotes, raw, cache)
