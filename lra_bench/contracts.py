@@ -36,14 +36,18 @@ class TaskSpec:
 
     Attributes:
         name: Name of the task.
-        version: Version of the data; changes whenever the task is corrected.
-        kind: Format of examples and targets.
-        direction: Direction of information flow that the task requires; ``either`` if both are possible.
+        version: Version of the task; it changes when the task is corrected, and scores of different versions are not
+            comparable.
+        kind: Format of examples and targets: one class per example (``classification``), one class per pair of
+            documents (``matching``), one class per token (``tagging``), or the next token at every position
+            (``language_modeling``).
+        direction: Direction of the model that the task requires: ``causal`` (the output at a position depends on no
+            later token), ``bidirectional``, or ``either`` if both are possible.
         classes: Number of classes; in language modelling, number of token ids.
         train_length: Length of the longest training example in tokens.
         vocabulary_size: Number of token ids, for discrete inputs.
         channels: Number of features per position, for continuous inputs.
-        grid: Rows and columns of an image that is read as a sequence.
+        grid: Rows and columns of an image that is read as a sequence, None for other inputs.
         metric: Name of the score.
         chance: Score of a random guess, in the unit of ``metric``.
     """
@@ -79,16 +83,19 @@ class TaskSpec:
 class Batch:
     """One batch of right-padded examples.
 
+    Exactly one of ``tokens`` and ``values`` is set.
+
     Attributes:
         lengths: (B,), or (B, 2) for two documents per example. Number of tokens without padding. Padding masks are
             computed from ``lengths``, never from a token id.
-        targets: (B,), or (B, N) with -100 at positions that are not scored.
+        targets: (B,), or (B, N) with ``NOT_SCORED`` (-100) at positions that are not scored.
         tokens: (B, N), or (B, 2, N) for two documents; int64.
-        values: (B, N, C) float, for continuous inputs. Exactly one of ``tokens`` and ``values`` is set.
+        values: (B, N, C) float, for continuous inputs.
         extra: Further tensors, batch first. Batches of a stream have ``extra["reset"]`` (B,) bool, true for examples
             that begin a new document.
-        full: Whether no example is padded. Computed from ``lengths`` if they are on the CPU, and kept when the batch is
-            moved to a device, so that no synchronisation is needed. None: unknown, treat as padded.
+        full: Whether no example is padded; None if unknown, to be treated as padded. If ``lengths`` are on the CPU, the
+            constructor computes it and ignores the argument. Otherwise it keeps the argument, because reading
+            ``lengths`` from a GPU would synchronise with it; ``to`` passes the value on.
     """
 
     lengths: Tensor
@@ -104,12 +111,13 @@ class Batch:
 
     @property
     def width(self) -> int:
-        """Number of positions per sequence, including padding."""
+        """Number of positions N of each sequence, including padding."""
+        # Examples have as many leading dimensions as lengths: (B, N, ...) or (B, 2, N).
         return int(self.inputs.shape[self.lengths.dim()])
 
     @property
     def inputs(self) -> Tensor:
-        """The one of ``tokens`` and ``values`` that is set. Raises ``ValueError`` if neither is."""
+        """The tensor that is set, ``tokens`` or ``values``. Raises ``ValueError`` if both are None."""
         inputs = self.tokens if self.tokens is not None else self.values
         if inputs is None:
             raise ValueError("a batch needs tokens or values")
@@ -120,13 +128,14 @@ class Batch:
         """Number of examples in the batch."""
         return int(self.lengths.shape[0])
 
-    def _map(self, change: Any) -> Batch:
+    def _map(self, function: Callable[[Tensor], Tensor]) -> Batch:
+        """Return a batch with the results of ``function`` for each tensor of this batch."""
         return Batch(
-            lengths=change(self.lengths),
-            targets=change(self.targets),
-            tokens=None if self.tokens is None else change(self.tokens),
-            values=None if self.values is None else change(self.values),
-            extra={name: change(value) for name, value in self.extra.items()},
+            lengths=function(self.lengths),
+            targets=function(self.targets),
+            tokens=None if self.tokens is None else function(self.tokens),
+            values=None if self.values is None else function(self.values),
+            extra={name: function(value) for name, value in self.extra.items()},
             full=self.full,
         )
 
@@ -144,11 +153,12 @@ class Output(NamedTuple):
 
     Attributes:
         logits: (B, classes), or (B, N, classes) if every token is scored.
-        losses: Auxiliary losses by name, already weighted, each a scalar.
-        memory: Pytree of tensors, batch first, for the next batch of a stream. Zeros are the empty memory. None if the
-            model has no memory.
-        statistics: Detached tensors by the qualified name of a module with ``after_step``. They are summed over
-            micro-batches and applied once after the optimizer step.
+        losses: Auxiliary losses by name, each a scalar that already includes its weight in the training loss.
+        memory: State after this batch, a pytree of tensors, batch first. The model receives it with the next batch of a
+            stream. It is set to zero, which must mean an empty memory, for sequences that begin a new document. None
+            if the model has no memory.
+        statistics: Detached tensors by name, for each module with ``after_step``, by the module's qualified name. They
+            are summed over micro-batches and ranks; ``after_step`` receives the sums after the optimizer step.
     """
 
     logits: Tensor
@@ -162,30 +172,36 @@ class Stepped(Protocol):
     """A module whose buffers change between steps, never inside ``forward``."""
 
     def after_step(self, step: int, statistics: Mapping[str, Tensor]) -> None:
-        """Update the buffers from the statistics of step ``step``.
+        """Update the buffers after an optimizer step; called once per step.
 
-        The new state must be a pure function of seed, step, old state and statistics.
+        The new values must depend only on the seed, the step, the old values and the statistics.
+
+        Args:
+            step: Number of the optimizer step.
+            statistics: The tensors that this module reported in ``Output.statistics``, summed over micro-batches and
+                ranks; empty if it reported none.
         """
 
 
 @runtime_checkable
 class Adjustable(Protocol):
-    """A module with options that can be changed after training, for evaluation on longer sequences.
+    """A module with knobs: options that can be changed after training, for evaluation on longer sequences.
 
-    The option ``position.scaling`` is the attribute ``scaling``, read in every forward pass. Its value must not affect
-    sequences of up to the training length.
+    A knob is named by its option in the configuration, such as ``position.scaling``. The harness sets the attribute of
+    the module that has the last part of the name (``scaling``), so every forward pass must read it. The value must not
+    affect the outputs for sequences of up to the training length.
     """
 
     def evaluation_knobs(self) -> Mapping[str, Sequence[Any]]:
-        """Return the values to evaluate in addition to the current one, by the option's name in the configuration."""
+        """Return the values to evaluate in addition to the current one, by knob: ``{"position.scaling": ["ntk"]}``."""
 
 
 @runtime_checkable
 class Accelerable(Protocol):
-    """A module that can compute the same function with kernels of another package."""
+    """A module that can compute the same function with kernels of another package (``hardware.accelerated``)."""
 
     def accelerate(self) -> None:
-        """Use those kernels from now on."""
+        """Switch to these kernels for all later forward passes."""
 
 
 @dataclass(frozen=True)
@@ -200,13 +216,15 @@ class Capability:
         causal: ``exact`` (outputs do not depend on later inputs), ``pseudo`` (attention weights on later tokens are
             zero, but the selection of keys depends on them) or ``none``.
         length: ``any``; ``maximum`` (up to ``max_length``); ``fixed`` (exactly ``max_length``).
-        padding: ``amount`` (outputs do not depend on the amount of padding), ``content`` (outputs depend on its amount
-            but not on its content) or ``none``.
+        padding: Which property of the padding has no effect on the outputs at real positions: ``amount`` (neither its
+            amount nor its content has an effect), ``content`` (its content has none, its amount may have one) or
+            ``none`` (both may have an effect).
         equivariant: Whether permuting the tokens permutes the outputs.
         stochastic: Whether outputs depend on random numbers that are not parameters and are generated from the seed.
-        materialises: The tensors of size length ** ``growth`` that are allocated: ``no``; ``rows`` (only for some
-            queries at a time); ``maps`` (complete attention maps); ``parameters``.
-        growth: Exponent of time and memory as a function of length.
+        materialises: Which tensors with length ** ``growth`` elements are allocated: ``no`` (none); ``rows`` (the
+            attention weights of some queries at a time, never of all); ``maps`` (the attention weights of all
+            queries); ``parameters`` (trainable weights of that size).
+        growth: Exponent a of the time, which grows as length ** a; memory grows at most as fast.
         positions: Position hooks that the system supports.
         carries: Names of values that are passed from layer to layer.
         memory: Whether the system keeps a state across the batches of a stream.
@@ -230,15 +248,15 @@ class Capability:
     block: Literal["core", "self_contained"] = "core"
 
     def refuses_direction(self, spec: TaskSpec, causal: bool | None, name: str) -> str | None:
-        """Return why a system cannot run in the required direction.
+        """Return why the system does not support the direction of the task or of ``backbone.causal``.
 
         Args:
             spec: The task.
-            causal: Value of ``backbone.causal``; None to use the direction of the task.
+            causal: Value of ``backbone.causal``; None for the direction of the task.
             name: Name of the system, for the message.
 
         Returns:
-            The reason, or None if the system can run.
+            The reason, or None if the direction is supported.
         """
         option = f"backbone.causal={str(causal).lower()}"
         if causal is not None and spec.direction == ("bidirectional" if causal else "causal"):
@@ -251,9 +269,9 @@ class Capability:
         return None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields of ``Capability`` as plain values for the record, without None.
+        """Return the fields of ``Capability`` as plain values for the record, except those that are None.
 
-        Fields that subclasses add (callables, test settings) are left out.
+        Fields that subclasses add, such as callables and test settings, are left out.
         """
         return {
             entry.name: list(value) if isinstance(value, tuple) else value
@@ -272,7 +290,8 @@ class Provenance:
         citation: Publication to cite.
         checksums: sha256 by file or split.
         partial: Description of missing data; empty if the data is complete.
-        lossy: Description of information lost in the files used; empty if none is lost.
+        lossy: Description of information that the user's files lack, such as ``coded as JPEG, which changes pixels``;
+            empty if they lack none.
     """
 
     source: str
@@ -317,7 +336,13 @@ class DataCache(Protocol):
         """
 
     def note(self, name: str, key: str, make: Callable[[], Mapping[str, float]]) -> dict[str, float]:
-        """Return numbers computed from data, calling ``make()`` if they are not in the cache under ``name``-``key``."""
+        """Return the numbers stored as ``name``-``key``; compute and store them if there are none.
+
+        Args:
+            name: Name of the numbers, such as floors; begins with the task's name.
+            key: Digest of everything that determines the numbers.
+            make: Function that computes the numbers, by name.
+        """
 
 
 class Task(ABC):
@@ -330,8 +355,9 @@ class Task(ABC):
         spec: Static properties of the task.
         source_folders: Folder names that are accepted in ``$LRA_BENCH_DATA``.
         headline_floor: Name of the floor that tables and figures show.
-        variants: Names of the ways to generate examples at other lengths, the default first. Not used in language
-            modelling, for which the harness varies the context.
+        variants: Names of the methods by which the task generates examples at other lengths, the default first. Not
+            used in language modelling, for which the harness evaluates the same text with other contexts, by its own
+            variants (``context``, ``sliding`` and ``stateful``).
     """
 
     spec: TaskSpec
@@ -343,7 +369,7 @@ class Task(ABC):
     def fingerprint(self) -> str:
         """Return a short digest of everything that determines the data, without generating it.
 
-        Generator settings, or checksums of the source files.
+        The digest is computed from the settings of the generator or from checksums of the source files.
         """
 
     @abstractmethod
@@ -356,8 +382,8 @@ class Task(ABC):
 
         Args:
             name: ``train``, ``validation`` or ``test``.
-            length: Length of the longest example to generate the split for; None for that of the task.
-            variant: How to generate examples of another length; None for the first of ``variants``.
+            length: Length of the longest example in tokens; None for ``spec.train_length``.
+            variant: Method by which examples of another length are generated; None for the first of ``variants``.
 
         Returns:
             Unpadded examples with the columns ``tokens`` or ``values``, ``target`` and ``length``.
@@ -381,7 +407,8 @@ class Task(ABC):
 
         Args:
             split: Name of the split.
-            spans: (document, start, stop) in tokens. Each token is predicted from the preceding tokens of its document.
+            spans: Parts as (document, start, stop): index of the document, first token and end (exclusive). Each token
+                is predicted from the preceding tokens of its document, including those before ``start``.
 
         Returns:
             Scores by name; empty if the task has no such floors.
@@ -389,7 +416,7 @@ class Task(ABC):
         return {}
 
     def drift(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
-        """Return statistics of a split that should not depend on length, for comparison with the training data.
+        """Return statistics that show whether a split at another length is as difficult as the training data.
 
         Args:
             split: Name of the split.
@@ -403,7 +430,7 @@ class Task(ABC):
 
     @abstractmethod
     def check(self, split: str) -> None:
-        """Raise ``UserError`` if a split has wrong labels, tokens out of range or duplicates."""
+        """Raise ``UserError`` if a split has wrong labels, tokens out of range or too many duplicates."""
 
     @abstractmethod
     def provenance(self) -> Provenance:
@@ -414,7 +441,7 @@ class Task(ABC):
         return None
 
     def score(self, model: torch.nn.Module) -> Mapping[str, float] | None:
-        """Return the test score of a task whose score does not compare predictions with targets.
+        """Return the test score, for tasks whose score is not computed from predictions and targets.
 
         Args:
             model: The trained model, on its device and in evaluation mode.

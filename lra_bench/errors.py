@@ -19,7 +19,8 @@ class UserError(Exception):
 
 
 class Unwritable(UserError):
-    """A results folder that is full or read-only.
+    """A results or cache folder that is full or read-only.
 
-    The request itself is valid and can be repeated later.
+    The request itself is valid: a cell that fails with it is recorded as ``interrupted``, and the same command resumes
+    it once the folder can be written.
     """

@@ -36,7 +36,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Status and reason of the record, last lines of the traceback and exit code of the process of a cell."""
+    """How the stages of a cell ended.
+
+    Attributes:
+        status: Status of the record.
+        reason: Reason for the status, empty if it is ``ok``.
+        last_lines: Last lines of the traceback of an exception.
+        code: Exit code: 0 for success or ``incompatible``, 1 for a failure status, 2 for a folder that cannot be
+            written, 130 for a signal.
+    """
 
     status: str
     reason: str = ""
@@ -49,22 +57,22 @@ def run(
 ) -> tuple[Record, int]:
     """Measure a cell and write its record, also if the cell fails.
 
-    Nothing is measured if another process has already completed the attempt.
+    If another process has already completed the attempt, its record is returned and nothing is measured.
 
     Args:
         cell: The cell to measure.
         results: The results folder.
-        attempt: Number of the attempt, from 1.
+        attempt: Number of the attempt, from 1; raised if the existing record has the same or a later attempt.
         restart: Whether to ignore the checkpoints of earlier attempts.
         report: Function that is called with the name of each stage.
 
     Returns:
-        The record that is now stored for the cell, and the exit code. An unfinished record does not replace a finished
-        one.
+        The record that is now stored for the cell, and the exit code of this attempt. The two may differ, because an
+        unfinished record does not replace a finished one.
 
     Raises:
-        UserError: If the configuration is wrong. No record is written.
-        KeyboardInterrupt: If a signal arrived while the record was written.
+        UserError: If the configuration is wrong, or the results folder cannot be written. No record is written.
+        KeyboardInterrupt: If a signal arrived while the record was written. The record is complete.
     """
     from lra_bench.records import environment, store
     from lra_bench.runtime.hardware import resolve, single_process
@@ -73,7 +81,7 @@ def run(
     from .stages import Stages
 
     hardware = resolve(cell.config.hardware)
-    own = resolve(single_process(cell.config.hardware))
+    own = resolve(single_process(cell.config.hardware))  # for all stages except training under ddp or fsdp
     own.apply()
     folder = checkpoint_folder(cell.key)
     with cell_lock(cell.key, results):
@@ -84,7 +92,7 @@ def run(
         record = blank_record(cell, max(attempt, done.attempt + 1 if done else 1), environment.environment(hardware))
         began = time.perf_counter()
         stages = Stages(record, cell, hardware, own, results, folder, report)
-        with writer(folder):
+        with writer(folder):  # wait until the ranks of a killed attempt have ended
             if restart:
                 stages.checkpoints.reset(record.attempt)
         try:
@@ -92,6 +100,7 @@ def run(
             record.status, record.reason, record.last_lines = outcome.status, outcome.reason, list(outcome.last_lines)
             record.finished_at = now()
             record.wall_seconds = time.perf_counter() - began
+            # Finish writing the record despite signals, also repeated ones.
             with deferred(again=ignore) as interrupted:
                 kept = store.keep_best(record, results, stages.curves, stages.predictions)
                 if record.status != "interrupted":
@@ -104,7 +113,10 @@ def run(
 
 
 def _guarded(stages: Stages) -> Outcome:
-    """Run all stages and return the outcome; convert exceptions, except ``UserError``, to a status and a reason."""
+    """Run all stages and return the outcome; convert exceptions to a status and a reason.
+
+    ``Unwritable`` is the only ``UserError`` that is converted, because the cell can be resumed. Others are raised.
+    """
     from lra_bench.training.meter import Diverged
     from lra_bench.training.torchrun import GroupFailed
 
@@ -141,12 +153,13 @@ def _guarded(stages: Stages) -> Outcome:
 
 
 def main() -> int:
-    """Run the cell given as JSON on standard input and return the exit code of the process."""
+    """Run the cell that is given as JSON on standard input, and return the exit code of the process."""
     request = json.load(sys.stdin)
-    reduce_collections()
+    reduce_collections()  # saves time while modules are imported
     set_affinity(request["cores"])
     raise_once(signal.SIGINT, signal.SIGTERM)
     end_with_parent(signal.SIGTERM)
+    # Of 0 to 1000. If memory runs out, the kernel kills this process before its parent, which records the failure.
     set_kill_preference(500)
     try:
         # Import while signals are blocked: an exception from a signal handler could look like a failed import.
@@ -169,6 +182,7 @@ def main() -> int:
         return 130
     finally:
         ignore_all()
+    # Python exits with 1 after an exception that is not caught, so a failure with a record needs another exit code.
     return RECORDED if code == 1 else code
 
 

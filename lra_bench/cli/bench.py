@@ -29,7 +29,7 @@ def bench(
     config_dir: ConfigDir = None,
     source: Source = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the cells with status, estimated duration and reason; run none")
+        bool, typer.Option("--dry-run", help="Print the cells with status, reason and estimated cost; run none")
     ] = False,
     print_config: Annotated[
         bool, typer.Option("--print-config", help="Print each composed configuration; run none")
@@ -38,7 +38,9 @@ def bench(
         str,
         typer.Option(
             metavar="never|failed|stale|all",
-            help="Cells with a record to measure again: failed ones, those of an older version, or all from step 0",
+            help="Which cells with a record are measured again: never, only interrupted ones continue; failed, those "
+            "that failed, timed out or ran out of memory, from the last checkpoint; stale, those measured with another "
+            "version of lra-bench or of the task, from the start; all, every cell, from the start",
         ),
     ] = "never",
 ) -> None:
@@ -71,25 +73,27 @@ def bench(
     if submits(planned):
         _submit(planned, root, config_dir, rerun)
         return
-    worst = 0
+    worst_code = 0
     measured: list[tuple[Cell, Record]] = []
     for each, record, code in execute(planned, root, rerun):
-        worst = max(worst, code)
+        worst_code = max(worst_code, code)
         if record is not None:
             _print_outcome(each, record)
             measured.append((each.cell, record))
     _print_reference_scores([record for _, record in measured], boards)
     _print_next_steps(measured)
-    if worst:
-        raise typer.Exit(worst)
+    if worst_code:
+        raise typer.Exit(worst_code)
 
 
 def _print_plan(planned: Any, root: Path, rerun: str) -> None:
+    """Print a table of the cells, and the estimated cost of those that must run."""
     from lra_bench.grid.cost import estimates, summary
     from lra_bench.grid.execute import must_run
 
     to_run = [each for each in planned if must_run(each, rerun)]
-    costs = dict(zip((each.cell.key for each in to_run), found := estimates(to_run, root), strict=True))
+    estimated = estimates(to_run, root)
+    costs = dict(zip((each.cell.key for each in to_run), estimated, strict=True))
     print_table(
         [
             {
@@ -102,10 +106,11 @@ def _print_plan(planned: Any, root: Path, rerun: str) -> None:
         ]
     )
     if to_run:
-        say(summary(to_run, found))
+        say(summary(to_run, estimated))
 
 
 def _submit(planned: Any, root: Path, config_dir: Path | None, rerun: str) -> None:
+    """Submit the cells that must run to Slurm, as one grid; print the existing records of the others."""
     from lra_bench.grid.execute import partition
     from lra_bench.grid.slurm.submit import submit
 
@@ -117,12 +122,15 @@ def _submit(planned: Any, root: Path, config_dir: Path | None, rerun: str) -> No
             _print_outcome(each, record)
     if to_run:
         grid = submit(to_run, root, config_dir, rerun)
-        say(f"{len(to_run)} cells submitted; lra-bench grid status {grid.name} shows their status.")
+        cells = "1 cell" if len(to_run) == 1 else f"{len(to_run)} cells"
+        say(f"{cells} submitted; lra-bench grid status {grid.name} shows their status.")
 
 
 def _print_outcome(each: Any, record: Any) -> None:
+    """Print the leaderboard row and the path of a record."""
     from lra_bench.leaderboard.export import row_for
 
+    # The existing record is returned if the cell was not run; then report why.
     if each.status in ("done", "failed", "stale") and record is each.record:
         say(f"{each.cell.key}: {each.status}, {each.reason}.")
     print(row_for(record), end="")
@@ -130,26 +138,30 @@ def _print_outcome(each: Any, record: Any) -> None:
 
 
 def _print_reference_scores(records: Sequence[Record], boards: Path | None) -> None:
-    """Print the measured scores together with those of the reference boards, in one table per task."""
+    """Print the measured scores together with those of the reference boards for the same task and protocol."""
     from lra_bench.leaderboard.export import score_table
     from lra_bench.records.reference import load_reference
 
     scored = [record for record in records if record.status == "ok" and not record.protocol_modified]
-    measured = {_ranking(record) for record in scored}
+    measured = {_task_and_protocol(record) for record in scored}
     if not measured:
         return
-    references = [record for record in load_reference(boards) if _ranking(record) in measured]
-    shared = {_ranking(record) for record in references}
-    if own := [record for record in scored if _ranking(record) in shared]:
+    references = [record for record in load_reference(boards) if _task_and_protocol(record) in measured]
+    shared = {_task_and_protocol(record) for record in references}
+    if own := [record for record in scored if _task_and_protocol(record) in shared]:
         print(f"Compared with the reference boards ({_relative(boards)}):\n\n{score_table([*own, *references])}")
 
 
-def _ranking(record: Record) -> tuple[str, str]:
+def _task_and_protocol(record: Record) -> tuple[str, str]:
+    """Return task and protocol, which scores must share to be compared."""
     return record.key.task, record.key.protocol
 
 
 def _print_next_steps(measured: Sequence[tuple[Cell, Record]]) -> None:
-    """Print suggested next commands: show the record, the leaderboard, more seeds, the next protocol."""
+    """Print suggested next commands, for the last cell with status ``ok``; nothing if there is none.
+
+    They show its record, compare it with all records, and measure more seeds if there are too few for a test.
+    """
     from lra_bench.leaderboard.naming import UNRANKED
     from lra_bench.statistics.paired import MIN_SEEDS
 
@@ -159,12 +171,12 @@ def _print_next_steps(measured: Sequence[tuple[Cell, Record]]) -> None:
     (last, _), program = done[-1], _program()
     protocol = last.config.protocol
     lines = [("show the full record", f"{program} show last")]
-    named = [f"--protocol {last.key.protocol}"] if last.key.protocol in UNRANKED else []
-    lines.append(
-        ("compare with all other records", " ".join([f"{program} leaderboard --task {last.key.task}", *named]))
-    )
+    option = f" --protocol {last.key.protocol}" if last.key.protocol in UNRANKED else ""
+    lines.append(("compare with all other records", f"{program} leaderboard --task {last.key.task}{option}"))
     if len({cell.key.seed for cell, _ in done}) < MIN_SEEDS:
-        lines.append(("run three seeds, to test differences", f"{program} {_with_seeds(last.command)}"))
+        lines.append(
+            (f"run {MIN_SEEDS} seeds, to test differences", f"{program} {_with_seeds(last.command, MIN_SEEDS)}")
+        )
     width = max(len(meaning) for meaning, _ in lines)
     print("Next steps:")
     for meaning, command in lines:
@@ -173,14 +185,14 @@ def _print_next_steps(measured: Sequence[tuple[Cell, Record]]) -> None:
         print(f"Results of protocol={protocol.name} are preliminary; use protocol={protocol.next} next.")
 
 
-def _with_seeds(command: str) -> str:
-    """Return the command of a cell for three seeds, without the name of the program."""
+def _with_seeds(command: str, count: int) -> str:
+    """Return the command of a cell for the seeds 0 to ``count`` - 1, without the name of the program."""
     words = [word for word in shlex.split(command)[1:] if not word.startswith("seed=")]
-    return shlex.join([*words, "seed=0,1,2"])
+    return shlex.join([*words, f"seed={','.join(map(str, range(count)))}"])
 
 
 def _program() -> str:
-    """Return how to call this program: by its name if it is on the PATH, otherwise by its path."""
+    """Return the command that starts lra-bench: its path if it was started by a path that is not on the PATH."""
     called = Path(sys.argv[0])
     found = shutil.which(called.name)
     if called.name != "lra-bench" or (found and Path(found).resolve() == called.resolve()):
@@ -190,5 +202,5 @@ def _program() -> str:
 
 def _relative(path: Path | None) -> str:
     """Return a path relative to the working folder if it is inside it, otherwise unchanged."""
-    assert path is not None
+    assert path is not None  # a stored record has a path, and without boards there are no reference records
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -1,4 +1,4 @@
-"""Compose the configuration of one cell from overrides, choose its position, and find the modified options."""
+"""Compose the configuration of one cell from overrides, choose its position encoding, and find modified options."""
 
 from __future__ import annotations
 
@@ -20,22 +20,38 @@ from .schema import CellConfig
 from .serialization import from_dict
 
 OPEN_GROUPS = ("task", "model", "position")
+"""Groups whose options are the constructor arguments of a class, so that their names are not in the schema."""
+
 PROTOCOL_SECTIONS = ("task", "backbone", "train")
-# Missing data changes the fingerprint of the task, which already separates the rankings.
+"""Sections of the configuration in which a changed option is a modification of the protocol."""
+
 FREE_KEYS = ("task.source", "task.allow_partial", "backbone.position")
-# These options describe the system, not the rules of the protocol; they are part of the name of a variant.
+"""Options in ``PROTOCOL_SECTIONS`` that may be changed without modifying the protocol.
+
+Missing data changes the fingerprint of the task, which already separates the rankings.
+"""
+
 VARIANT_SECTIONS, VARIANT_KEYS = ("model", "position"), ("backbone.causal",)
+"""Sections and options that describe the system, not the protocol; changed ones are part of the name of a variant."""
+
 DERIVED_GROUPS = ("recipe", "tuned")
+"""Groups whose option file follows from protocol, task and model, and cannot be chosen."""
 
 Load = Callable[[Sequence[str]], tuple[dict[str, Any], dict[str, str]]]
+"""A function that returns the configuration and the chosen option file of each group for checked overrides."""
 
 
 @dataclass(frozen=True)
 class Composed:
-    """A composed cell: its configuration, the chosen option of each group, and the options that the user changed.
+    """The composed configuration of a cell, and the options that the user changed.
 
-    ``differences`` contains the options of model and position, and the direction, that differ from the chosen files.
-    ``modified`` contains the keys of the protocol that differ.
+    Attributes:
+        config: The configuration.
+        choices: Name of the chosen option file of each group.
+        overrides: The overrides of the user.
+        differences: Options of model and position, and ``backbone.causal``, that differ from the chosen files, with
+            their values.
+        modified: Names of the options of the protocol that differ from the chosen files.
     """
 
     config: CellConfig
@@ -47,6 +63,8 @@ class Composed:
 
 @cache
 def _schema_keys() -> frozenset[str]:
+    """Return the dotted names of all sections and options of ``CellConfig``."""
+
     def walk(node: Any, before: str) -> Iterator[str]:
         for entry in fields(node):
             name, value = f"{before}{entry.name}", getattr(node, entry.name)
@@ -65,7 +83,8 @@ def option_names() -> frozenset[str]:
 def check_override(override: str, config_dir: Path | None) -> str:
     """Check an override of the user and return it in the form that Hydra requires.
 
-    Raises ``UserError`` with a suggestion if the key or the name of an option file does not exist.
+    Raises ``UserError`` with a suggestion if the option or the option file does not exist, and if the group is one of
+    ``DERIVED_GROUPS``.
     """
     check_bare_words([override], config_dir)
     key, _, value = override.partition("=")
@@ -73,17 +92,20 @@ def check_override(override: str, config_dir: Path | None) -> str:
     section, _, inner = option.partition(".")
     if option in DERIVED_GROUPS:
         raise UserError(
-            f"{option}=: is derived from protocol, task and model; choose protocol=… or set train.… and backbone.…"
+            f"{override}: {option} is derived from protocol, task and model; "
+            "choose protocol=… or set train.… and backbone.…"
         )
     if option in GROUPS:
         known = option_files(option, config_dir)
         for name in value.split(","):
+            # experiment=null, the default, chooses no file.
             if name and name not in known and not (option == "experiment" and name == "null"):
                 raise UserError(
                     f"{option}={name}: there is no such {option}{suggest(name, set(known), listing(option))}"
                 )
         return override
     if section in OPEN_GROUPS and inner:
+        # Hydra rejects options that no file sets, unless they have a prefix such as ++ (add or replace).
         return override if key != option else f"++{override}"
     if section != "hydra" and option not in _schema_keys():
         if suggestion := suggest_options(option, value, option_names()):
@@ -93,6 +115,7 @@ def check_override(override: str, config_dir: Path | None) -> str:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
+    """Return the suggestion for an unknown option, from the options of its section if there are any."""
     siblings = {key for key in known if key.rpartition(".")[0] == name.rpartition(".")[0]}
     return suggest(name, siblings or set(known))
 
@@ -101,7 +124,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 def hydra_context() -> Iterator[None]:
     """Initialise Hydra and register the schema; configurations are composed inside this context.
 
-    No other code sets ``version_base``.
+    ``version_base``, which selects Hydra's defaults, is set only here.
     """
     from hydra import initialize_config_module
     from hydra.core.config_store import ConfigStore
@@ -114,9 +137,18 @@ def hydra_context() -> Iterator[None]:
 def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load | None = None) -> Composed:
     """Compose one cell from overrides without comma lists. Call it inside ``hydra_context``.
 
-    ``load`` returns the configuration and the choices for checked overrides; by default it is ``by_hydra``. The options
-    of task, model and position are checked later, by the constructors of their classes. Raises ``UserError`` if a key,
-    an option or a value is wrong.
+    The options of task, model and position are checked later, by the constructors of their classes.
+
+    Args:
+        overrides: The overrides of the user.
+        config_dir: Folder with option files of the user.
+        load: Function that loads the configuration for checked overrides; by default ``by_hydra``.
+
+    Returns:
+        The composed cell.
+
+    Raises:
+        UserError: If an option, an option file or a value is wrong.
     """
     load = load or partial(by_hydra, config_dir=config_dir)
     checked = [check_override(override, config_dir) for override in overrides]
@@ -127,6 +159,7 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
         checked.append(f"position={position}")
         groups.append(f"position={position}")
         config, choices = load(checked)
+    # The configuration of the chosen files alone; the differences from it are the options that the user changed.
     base = load(groups)[0] if len(groups) < len(checked) else config
     changed = _changed(base, config)
     cell_config = from_dict(config)
@@ -150,24 +183,25 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
 
 
 def check_tuned(composed: Composed, config_dir: Path | None) -> None:
-    """Raise ``UserError`` if the protocol requires a recipe per task and model and the cell has none."""
+    """Raise ``UserError`` if the protocol requires ``tuned/<protocol>_<task>_<model>.yaml`` and it does not exist."""
     protocol, choices = composed.config.protocol.name, composed.choices
-    start = f"{protocol}_{choices['task']}_"
+    prefix = f"{protocol}_{choices['task']}_"
     files = option_files("tuned", config_dir)
-    if not composed.config.protocol.tuned or f"{start}{choices['model']}" in files:
+    if not composed.config.protocol.tuned or f"{prefix}{choices['model']}" in files:
         return
-    others = ",".join(name.removeprefix(start) for name in files if name.startswith(start))
+    models = ",".join(name.removeprefix(prefix) for name in files if name.startswith(prefix))
     raise UserError(
-        f"protocol={protocol}: trains each system as in its paper, and tuned/{start}{choices['model']}.yaml "
-        f"does not exist; create it, or choose {f'model={others}' if others else 'another task'}"
+        f"protocol={protocol}: trains each system as in its paper, and tuned/{prefix}{choices['model']}.yaml "
+        f"does not exist; create it, or choose {f'model={models}' if models else 'another task'}"
     )
 
 
 def _automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], config_dir: Path | None) -> str:
-    """Return the name of the position if the user chose none.
+    """Return the name of the position encoding for ``position=auto``, the default.
 
-    This is the position of the model file; otherwise the position of the recipe if the mixer supports it; otherwise
-    ``none``.
+    If the model file sets ``backbone.position``, that position is returned. Otherwise the position that the recipe sets
+    is returned if the mixer supports its hooks, and ``none`` if it does not, if no position is set, or if the model has
+    no mixer. Raises ``UserError`` if there is no such position.
     """
     import yaml
 

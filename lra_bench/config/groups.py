@@ -16,7 +16,7 @@ def listing(group: str) -> str:
 
 
 def is_group_choice(override: str) -> bool:
-    """Return whether an override is_group_choice an option of a group, such as ``model=performer``."""
+    """Return whether an override chooses an option file of a group, such as ``model=performer``."""
     return override.partition("=")[0] in GROUPS
 
 

@@ -1,4 +1,8 @@
-"""Scatter plots of score over a cost, one panel per task, with points labelled by name or by number."""
+"""Scatter plots with a cost on the x axis and the score on the y axis, one panel per task.
+
+Each point is a variant, labelled by its name or by a number that the legend explains. A halo, a pale disc around the
+point, can show a second cost by its area.
+"""
 
 from __future__ import annotations
 
@@ -22,25 +26,30 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-HALO_POINTS2 = 400.0  # area of the largest halo
-REFERENCE_HALO_POINTS2 = 60.0  # largest area of the halo in the legend, which must fit its line
-PACKED = 30  # with more variants, panels are as wide as the page and halos are smaller
-NAMED_SHARE = 0.4  # maximum length of labels relative to the width of a panel; longer ones are replaced by numbers
+HALO_POINTS2 = 400.0
+"""Area of the largest halo of a sheet, in square points."""
+REFERENCE_HALO_POINTS2 = 60.0
+"""Maximum area of the halo in the legend, in square points, so that it fits into a line."""
+PACKED = 30
+"""Number of variants above which panels are as wide as the page and halos are smaller."""
+NAMED_SHARE = 0.4
+"""Maximum width of a name as a fraction of the width of a panel; if a name is wider, points are numbered."""
 FRONT: dict[str, Any] = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (2, 1.5))}
+"""Look of the line of the Pareto front, as keyword arguments of matplotlib."""
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost on the x axis.
+    """The cost on the x axis; its columns are columns of the figure's data.
 
     Attributes:
-        column: The column of the cost.
-        low: The column of the lower end of its confidence interval, None without an interval.
-        high: The column of the upper end.
-        less_is_better: Whether a lower cost is better.
-        panel: The columns shared by the rows of a panel.
-        furnish: A function that sets label and scale of the x axis from the rows of a panel.
-        halo: A column drawn as an area around points, None without one.
+        column: Name of the column with the cost.
+        low: Name of the column with the lower end of its confidence interval; None without an interval.
+        high: Name of the column with the upper end; None without an interval.
+        less_is_better: Whether a lower value of ``column`` is better.
+        panel: Names of the columns whose values the rows of a panel share.
+        furnish: Function that sets label and scale of the x axis from the rows of a panel.
+        halo: Name of the column with the peak memory in bytes, drawn as the area of halos; None without halos.
     """
 
     column: str
@@ -55,20 +64,40 @@ class Cost:
 def lacking_cost(records: Sequence[Record], known: Sequence[bool], otherwise: str) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn.
 
-    The reason is ``without a score``, or ``otherwise`` if the cost is unknown. A cost does not depend on the seed, so
-    it is known for all seeds of a cell if it is known for one of them.
+    A cost does not depend on the seed. Therefore a record without a cost is drawn if a record of another seed has one.
+
+    Args:
+        records: The records.
+        known: Whether each record has a cost.
+        otherwise: The reason for records with a score and without a known cost.
+
+    Returns:
+        The reasons: ``without a score``, ``otherwise``, or an empty string.
     """
-    measured = {_cell(record) for record, one in zip(records, known, strict=True) if one and record.score() is not None}
-    reasons = {True: "", False: otherwise}
-    return ["without a score" if record.score() is None else reasons[_cell(record) in measured] for record in records]
+    with_cost = {
+        _without_seed(record)
+        for record, is_known in zip(records, known, strict=True)
+        if is_known and record.score() is not None
+    }
+    return [
+        "without a score" if record.score() is None else "" if _without_seed(record) in with_cost else otherwise
+        for record in records
+    ]
 
 
-def _cell(record: Record) -> tuple[str, PurePosixPath]:
+def _without_seed(record: Record) -> tuple[str, PurePosixPath]:
+    """Return the parts of a record's key that all seeds of a cell share: machine and folder."""
     return record.machine, record.key.folder()
 
 
 def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[Sheet]:
-    """Yield one sheet per protocol and hardware with one panel per task; the dashed line is the Pareto front."""
+    """Yield one sheet (figure) per protocol and hardware, with one panel per task and a dashed Pareto front.
+
+    Args:
+        data: One row per variant, with the columns of ``over_seeds`` and those of ``cost``.
+        cost: The cost on the x axis.
+        width: Width of the sheet in inches.
+    """
     for parts, rows in sheets(data, "hardware"):
         order, look_of = in_order(rows), looks_of(rows)
         panels = [group for _, group in rows.groupby(list(cost.panel), dropna=False)]
@@ -79,20 +108,29 @@ def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[She
         frame = Frame(columns, bottom=0.42)
         room = NAMED_SHARE * (width / columns - frame.left)
         named = not crowded and all(text_inches(label, TINY) <= room for _, label in order)
-        tags = {key: key[1] if named else str(number) for number, key in enumerate(order, start=1)}
-        names = (
-            [] if named else [Entry(f"{tags[key]}\N{NO-BREAK SPACE}{key[1]}", _glyph(look_of[key])) for key in order]
+        text_of = {key: key[1] if named else str(number) for number, key in enumerate(order, start=1)}
+        numbers = (
+            []
+            if named
+            else [Entry(f"{text_of[key]}\N{NO-BREAK SPACE}{key[1]}", _marker(look_of[key])) for key in order]
         )
         largest = float(rows[cost.halo].max()) if cost.halo and rows[cost.halo].notna().any() else None
         height = 3.0 if columns == 1 and width > COLUMN_INCHES else 2.1 if columns < 3 else 1.75
         if packed and width > COLUMN_INCHES:  # in one column, the legend leaves no space for higher panels
             height *= 1.4
-        halo = HALO_POINTS2 * (0.4 if packed else 1.0)
+        largest_area = HALO_POINTS2 * (0.4 if packed else 1.0)
         cells = [
             Cell(
                 panel_title(group, rows),
                 partial(
-                    _draw, cost=cost, rows=group, look_of=look_of, tags=tags, largest=largest, halo=halo, roomy=named
+                    _draw,
+                    cost=cost,
+                    rows=group,
+                    look_of=look_of,
+                    text_of=text_of,
+                    largest=largest,
+                    largest_area=largest_area,
+                    avoid_lines=named,
                 ),
                 height=height,
             )
@@ -100,12 +138,13 @@ def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[She
         ]
         fitted = [bar("95 % confidence interval of the fit", "_")] if cost.low is not None else []
         legend = [
-            *names, Entry("Pareto front", FRONT), *_halo_entry(largest, halo), *score_bars(rows), *fitted,
+            *numbers, Entry("Pareto front", FRONT), *_halo_entry(largest, largest_area), *score_bars(rows), *fitted,
         ]  # fmt: skip
         yield Sheet(parts, pages(cells, width, frame, legend, heading(parts)), rows)
 
 
-def _glyph(look: Look) -> dict[str, Any]:
+def _marker(look: Look) -> dict[str, Any]:
+    """Return the look of a single point, without a line, as keyword arguments of matplotlib."""
     return {**look.points(), "linestyle": "none"}
 
 
@@ -114,26 +153,39 @@ def _draw(
     cost: Cost,
     rows: pd.DataFrame,
     look_of: Mapping[tuple[str, str], Look],
-    tags: Mapping[tuple[str, str], str],
+    text_of: Mapping[tuple[str, str], str],
     largest: float | None,
-    halo: float,
-    roomy: bool,
+    largest_area: float,
+    avoid_lines: bool,
 ) -> None:
+    """Draw one panel.
+
+    Args:
+        ax: The axes of the panel.
+        cost: The cost on the x axis.
+        rows: The rows of the panel, one per variant.
+        look_of: Look of each variant, by model and label.
+        text_of: Text next to each point, by model and label.
+        largest: Largest value of the halo column on the sheet; None without halos.
+        largest_area: Area of the halo of this value, in square points.
+        avoid_lines: Whether texts are placed such that they do not cover the front and the intervals.
+    """
     import numpy as np
 
     factor, name = units(rows["metric"].iloc[0])
     x, y = rows[cost.column].to_numpy(float), factor * rows["score"].to_numpy(float)
     halos: Any = np.zeros(len(rows))
     if largest is not None and cost.halo is not None:
-        halos = halo * rows[cost.halo].astype(float).fillna(0.0).to_numpy() / largest
+        halos = largest_area * rows[cost.halo].astype(float).fillna(0.0).to_numpy() / largest
     keys = list(zip(rows["model"], rows["label"], strict=True))
     colours = [look_of[key].colour for key in keys]
     ax.vlines(x, factor * rows["low"], factor * rows["high"], colors=colours, linewidth=0.6, alpha=0.7, zorder=2)
     if cost.low is not None and cost.high is not None:
         ax.hlines(y, rows[cost.low], rows[cost.high], colors=colours, linewidth=0.6, alpha=0.7, zorder=2)
     ax.scatter(x, y, s=halos, c=colours, alpha=0.22, linewidths=0, zorder=1.5)
-    for key, across, up in zip(keys, x, y, strict=True):
-        ax.plot([across], [up], zorder=3, **_glyph(look_of[key]))
+    for key, one_x, one_y in zip(keys, x, y, strict=True):
+        ax.plot([one_x], [one_y], zorder=3, **_marker(look_of[key]))
+    # The factor is 100 for accuracies and 1 for bits per character, of which lower values are better.
     front = _front(x, y if factor > 1 else -y, cost.less_is_better)
     ax.plot(x[front], y[front], zorder=1.8, gid="front", **FRONT)
     ax.set_ylabel(name)
@@ -141,18 +193,18 @@ def _draw(
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
     cost.furnish(ax, rows)
     lines = []
-    if roomy:  # with many points, there are hardly any positions that no line crosses
+    if avoid_lines:  # with many points, hardly any position is crossed by no line
         lines = [np.column_stack([x[front], y[front]])]
-        ends = factor * rows[["low", "high"]].astype(float).to_numpy()
-        lines += [np.column_stack([[across] * 2, own]) for across, own in zip(x, ends, strict=True)]
+        score_ends = factor * rows[["low", "high"]].astype(float).to_numpy()
+        lines += [np.column_stack([[one_x] * 2, ends]) for one_x, ends in zip(x, score_ends, strict=True)]
         if cost.low is not None and cost.high is not None:
-            fits = rows[[cost.low, cost.high]].astype(float).to_numpy()
-            lines += [np.column_stack([own, [up] * 2]) for up, own in zip(y, fits, strict=True)]
-    place(ax, x, y, [tags[key] for key in keys], colours, lines)
+            cost_ends = rows[[cost.low, cost.high]].astype(float).to_numpy()
+            lines += [np.column_stack([ends, [one_y] * 2]) for one_y, ends in zip(y, cost_ends, strict=True)]
+    place(ax, x, y, [text_of[key] for key in keys], colours, lines)
 
 
 def _front(x: Any, y: Any, less_is_better: bool) -> list[int]:
-    """Return the indices of the points on the Pareto front, sorted by x; higher y is better."""
+    """Return the indices of the points on the Pareto front, from the best to the worst x; higher y is better."""
     best, front = float("-inf"), []
     for index in sorted(range(len(x)), key=lambda i: (x[i] if less_is_better else -x[i], -y[i])):
         if y[index] > best:
@@ -161,17 +213,23 @@ def _front(x: Any, y: Any, less_is_better: bool) -> list[int]:
     return front
 
 
-def _halo_entry(largest: float | None, halo: float) -> list[Entry]:
-    """Return the legend entry of the halos: a circle that represents a round number of bytes."""
+def _halo_entry(largest: float | None, largest_area: float) -> list[Entry]:
+    """Return the legend entry of the halos, a disc with its peak memory; empty without halos.
+
+    Args:
+        largest: Largest peak memory on the sheet in bytes; None without halos.
+        largest_area: Area of its halo, in square points.
+    """
     if not largest:
         return []
     import math
 
-    wanted = largest * REFERENCE_HALO_POINTS2 / halo
-    decade = 10.0 ** math.floor(math.log10(wanted))
-    shown = max(step * decade for step in (1, 2, 5) if step * decade <= wanted)
-    points = math.sqrt(halo * shown / largest)
+    # The largest of 1, 2 or 5 times a power of ten whose halo fits into a line of the legend.
+    most = largest * REFERENCE_HALO_POINTS2 / largest_area
+    power = 10.0 ** math.floor(math.log10(most))
+    shown = max(step * power for step in (1, 2, 5) if step * power <= most)
+    diameter = math.sqrt(largest_area * shown / largest)  # matplotlib's size is an area in scatter, a length here
     options = {
-        "color": GREY, "marker": "o", "markersize": points, "markeredgewidth": 0, "alpha": 0.45, "linestyle": "none",
+        "color": GREY, "marker": "o", "markersize": diameter, "markeredgewidth": 0, "alpha": 0.45, "linestyle": "none",
     }  # fmt: skip
     return [Entry(f"area: peak memory (this circle: {shown / 1e6:,.3g} MB)", options)]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-RUN = "run lra-bench bench with two or more lengths in measure.speed_lengths"
+RUN = "run lra-bench bench with three or more lengths in measure.speed_lengths, which a growth exponent needs"
 FITTED = ("time_exponent", "time_low", "time_high")
 
 

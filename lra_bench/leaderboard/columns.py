@@ -1,7 +1,10 @@
 """Registry of all table columns: source, description and format of each column, and the views that show it.
 
-To add a column, add one entry here and its name to the views that show it. The order of entries is the order of columns
-in the data (CSV, Parquet, JSON); the order of names in a view is the order of columns in a table for readers.
+A tuple of ``Column`` objects, such as ``LONG``, defines the columns of a layout in the data (CSV, Parquet, JSON), in
+this order. A view, such as ``LONG_TEXT``, is a tuple of column names: the columns of a table for readers, in this
+order. To add a column, add an entry to the tuple of its layout and its name to the views that show it.
+
+``lra-bench list columns`` prints the descriptions (``help``), and the page shows them for each heading.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from .over_tasks import all_comparable, body_sizes, geometric_mean, mean, retent
 from .runs import missing_data
 
 timed_number = partial(cells.number, at=True)
+"""As ``cells.number``, for values of the step benchmark: followed by the length unless the heading states it."""
 
 LONG = (
     Column(name="task", help="name of the task", run=lambda run: run.record.key.task, seeds="first"),
@@ -31,11 +35,12 @@ LONG = (
     Column(name="protocol", help="name of the protocol", run=lambda run: run.record.key.protocol, seeds="first"),
     Column(
         name="data_lacks",
-        help="missing or lossy parts of the data compared with the full task, empty if none",
+        help="what the data lacks compared with the full task: missing parts, or information lost by lossy coding "
+        "such as JPEG; empty if nothing",
         run=lambda run: missing_data(run.record),
         seeds="first",
     ),
-    Column(name="section", help="ranked, or modified if the user changed the protocol"),
+    Column(name="section", help="ranked, or modified if the user changed an option of the protocol"),
     Column(
         name="rank",
         help="rank by score within task, protocol and data; see ties",
@@ -94,7 +99,8 @@ LONG = (
     ),
     Column(
         name="score",
-        help="score on the test split with its 95 % confidence interval, in {unit}; in tables the mean over seeds",
+        help="score on the test split, in {unit}; with several seeds their mean; tables show it with its 95 % "
+        "confidence interval",
         run=lambda run: run.record.score(),
         dtype="float64",
         heading="score",
@@ -110,7 +116,8 @@ LONG = (
     ),
     Column(
         name="interval",
-        help="samples of the confidence interval: seeds if there are two or more, otherwise test examples",
+        help="sampling unit of the confidence interval, in tables headed over: seeds if there are two or more, "
+        "otherwise test examples",
         key="over",
         heading="over",
         left=True,
@@ -178,15 +185,15 @@ LONG = (
     ),
     Column(
         name="speed_length",
-        help="sequence length of the step benchmark in this row, in tokens: the length that most rows measured, the "
-        "longest of several",
+        help="sequence length of the step benchmark in this row, in tokens: the longest of the lengths that the "
+        "largest number of runs of the same task, protocol and hardware measured",
         run=lambda run: run.speed_length,
         seeds="first",
         dtype="Int64",
     ),
     Column(
         name="modified",
-        help="protocol keys that the user changed, separated by commas; empty if none",
+        help="options of the protocol that the user changed, separated by commas; empty if none",
         run=lambda run: ", ".join(run.record.protocol_modified),
         seeds="first",
         heading="modified",
@@ -201,7 +208,7 @@ LONG = (
     ),
     Column(
         name="wall_seconds",
-        help="wall-clock time of the whole cell, seconds",
+        help="wall-clock time of all stages of the run, seconds",
         run=lambda run: run.record.wall_seconds,
         seeds="mean",
     ),
@@ -220,7 +227,7 @@ LONG = (
     ),
     Column(
         name="training_tokens_per_second",
-        help="throughput of the training run, tokens per second without padding",
+        help="throughput of the training run in tokens per second; padding is not counted",
         run=lambda run: run.training.get("tokens_per_second"),
         seeds="mean",
         dtype="float64",
@@ -236,14 +243,14 @@ LONG = (
     ),
     Column(
         name="joules_per_step",
-        help="energy of a training step, joules",
+        help="energy of a training step in the step benchmark, joules",
         run=lambda run: run.record.energy["joules_per_step"] if run.record.energy else None,
         seeds="mean",
     ),
     Column(
         name="train_tokens_per_second",
-        help="tokens per second of a training step in the step benchmark, at the length that most rows measured, the "
-        "longest of several",
+        help="tokens per second of a training step in the step benchmark, at the longest of the lengths that the "
+        "largest number of runs of the same task, protocol and hardware measured",
         run=lambda run: run.train.get("tokens_per_second"),
         seeds="mean",
         dtype="float64",
@@ -253,8 +260,8 @@ LONG = (
     ),
     Column(
         name="train_peak_allocated_bytes",
-        help="peak memory of the CUDA allocator during a training step, including parameters and optimizer state; "
-        "missing on CPU",
+        help="peak of the memory allocated for tensors on CUDA during a training step, including parameters, "
+        "gradients, optimizer state and batch, bytes; missing on a CPU",
         run=lambda run: run.train.get("peak_allocated_bytes"),
         seeds="largest",
         dtype="Int64",
@@ -265,7 +272,7 @@ LONG = (
     ),
     Column(
         name="train_peak_resident_growth_bytes",
-        help="growth of the process's resident memory during a training step; missing on GPU",
+        help="peak growth of the process's resident memory (RSS) during a training step, bytes; missing on a GPU",
         run=lambda run: run.train.get("peak_resident_growth_bytes"),
         seeds="largest",
         dtype="Int64",
@@ -283,8 +290,8 @@ LONG = (
     ),
     Column(
         name="train_limit",
-        help="status and shortest length at which the step benchmark of training failed; tables show that of inference "
-        "if training did not fail",
+        help="status and shortest length at which the step benchmark of training failed, empty if it did not; then "
+        "tables show those of inference",
         run=lambda run: run.limit("train"),
         seeds="first",
         heading="ended",
@@ -293,7 +300,7 @@ LONG = (
     ),
     Column(
         name="inference_tokens_per_second",
-        help="tokens per second of a forward pass in the step benchmark, at the same length",
+        help="tokens per second of a forward pass in the step benchmark, at the same length as a training step",
         run=lambda run: run.inference.get("tokens_per_second"),
         seeds="mean",
         dtype="float64",
@@ -303,14 +310,16 @@ LONG = (
     ),
     Column(
         name="inference_peak_allocated_bytes",
-        help="peak memory of the CUDA allocator during a forward pass without gradients; missing on CPU",
+        help="peak of the memory allocated for tensors on CUDA during a forward pass without gradients, including "
+        "parameters and batch, bytes; missing on a CPU",
         run=lambda run: run.inference.get("peak_allocated_bytes"),
         seeds="largest",
         dtype="Int64",
     ),
     Column(
         name="inference_peak_resident_growth_bytes",
-        help="growth of the process's resident memory during a forward pass without gradients; missing on GPU",
+        help="peak growth of the process's resident memory (RSS) during a forward pass without gradients, bytes; "
+        "missing on a GPU",
         run=lambda run: run.inference.get("peak_resident_growth_bytes"),
         seeds="largest",
         dtype="Int64",
@@ -324,7 +333,7 @@ LONG = (
     ),
     Column(
         name="inference_limit",
-        help="status and shortest length at which the step benchmark of inference failed",
+        help="status and shortest length at which the step benchmark of inference failed, empty if it did not",
         run=lambda run: run.limit("inference"),
         seeds="first",
     ),
@@ -346,13 +355,13 @@ LONG = (
     ),
     Column(
         name="floor_<floor>",
-        help="score of this floor (baseline without a model) on the test split",
+        help="score of the floor (baseline without a model) of this name on the test split",
         run=lambda run, score: score,
         seeds="mean",
     ),
     Column(
         name="score_<ratio>",
-        help="score at this ratio of the input length to the training length, in {unit}",
+        help="score on examples of this multiple of the training length, in {unit}",
         run=lambda run, point: point["score"],
         seeds="mean",
         heading="{part}",
@@ -363,35 +372,39 @@ LONG = (
     ),
     Column(
         name="floor_<ratio>",
-        help="score of the headline floor on examples of that length",
+        help="score of the headline floor (baseline without a model) on examples of this multiple of the training "
+        "length",
         run=lambda run, point: point["floor"],
         seeds="mean",
     ),
     Column(
         name="skill_<ratio>",
-        help="skill on examples of that length: score normalised so that the floor is 0 and a perfect score is 1",
+        help="skill on examples of this multiple of the training length: score normalised so that the floor is 0 and a "
+        "perfect score is 1",
         run=lambda run, point: point["skill"],
         seeds="mean",
     ),
     Column(
         name="status_<ratio>",
-        help="ok, or the reason why there is no score at that length",
+        help="ok, or the status that explains why there is no score at this multiple of the training length",
         run=lambda run, point: point["status"],
         seeds="first",
     ),
     Column(
         name="area<curve>",
-        help="share of the skill that is kept, averaged over the logarithm of the length",
+        help="skill at longer lengths divided by skill at the training length, averaged over the logarithm of the "
+        "length",
         run=lambda run, curve: curve["area"],
         seeds="mean",
     ),
     Column(
         name="effective_ratio<curve>",
-        help="longest length ratio up to which at least half of the skill is kept",
+        help="largest multiple of the training length up to which at least half of the skill at the training length is "
+        "kept",
         run=lambda run, curve: curve["effective_ratio"],
         seeds="mean",
     ),
-    Column(name="reason", help="reasons for the statuses of the runs", run=lambda run: run.record.reason),
+    Column(name="reason", help="reasons for statuses other than ok", run=lambda run: run.record.reason),
     Column(name="score_deviation", help="standard deviation of the score over seeds", dtype="float64"),
     Column(
         name="ties",
@@ -400,7 +413,10 @@ LONG = (
         kind="text",
         first="ascending",
     ),
-    Column(name="detectable", help="true difference of scores that the tests for ties detect with 80 % power"),
+    Column(
+        name="detectable",
+        help="difference of the expected scores of two rows that the tests for ties detect with 80 % power",
+    ),
 )
 """Columns of the layout ``long``, which has one row per variant, task, protocol and hardware."""
 
@@ -408,12 +424,14 @@ RUN_ONLY = (
     Column(name="seed", help="random seed of the run", run=lambda run: run.record.key.seed),
     Column(
         name="status",
-        help="status of the run; a run with status ok has a score",
+        help="status of the run: ok, diverged, out_of_memory, timeout, incompatible, failed or interrupted",
         run=lambda run: run.record.status,
     ),
-    Column(name="finished_at", help="time at which the run finished, ISO 8601", run=lambda run: run.record.finished_at),
+    Column(
+        name="finished_at", help="time at which the run finished, UTC, ISO 8601", run=lambda run: run.record.finished_at
+    ),
     Column(name="attempt", help="number of the attempt that produced the record", run=lambda run: run.record.attempt),
-    Column(name="examples", help="number of scored targets", run=lambda run: run.test.get("n")),
+    Column(name="examples", help="number of scored targets of the test split", run=lambda run: run.test.get("n")),
     Column(
         name="train_memory_exponent",
         help="growth exponent a of the peak memory of a training step, memory ~ length^a",
@@ -424,7 +442,11 @@ RUN_ONLY = (
         help="growth exponent a of the peak memory of a forward pass, memory ~ length^a",
         run=lambda run: run.growth("inference", "memory_exponent"),
     ),
-    Column(name="family", help="family of the system", run=lambda run: (run.record.capability or {}).get("family")),
+    Column(
+        name="family",
+        help="family of the system, such as state_space",
+        run=lambda run: (run.record.capability or {}).get("family"),
+    ),
     Column(
         name="path",
         help="path of the JSON file of the record",
@@ -447,8 +469,8 @@ PAGE_ONLY = (
 
 WIDE = (
     Column(name="protocol", help="name of the protocol"),
-    Column(name="section", help="ranked, or modified if the user changed the protocol"),
-    Column(name="kind", help="measured, floor (baseline without a model) or published"),
+    Column(name="section", help="ranked, or modified if the user changed an option of the protocol"),
+    Column(name="kind", help="measured, floor (a baseline without a model) or published (numbers from papers)"),
     Column(
         name="variant",
         help="model and its differences from the model's configuration file",
@@ -461,7 +483,7 @@ WIDE = (
     Column(name="model", help="name of the model"),
     Column(
         name="modified",
-        help="protocol keys that the user changed, separated by commas; empty if none",
+        help="options of the protocol that the user changed, separated by commas; empty if none",
         heading="modified",
         left=True,
         kind="text",
@@ -481,34 +503,47 @@ WIDE = (
         left=True,
         text=lambda row, context: source(row["reference"]),
     ),
-    Column(name="metric_<task>", help="metric of the task"),
+    Column(name="metric_<task>", help="metric of this task: accuracy (between 0 and 1) or bits_per_character"),
     Column(
         name="score_<task>",
-        help="score on this task: mean over seeds ± the wider half of the 95 % confidence interval, in {unit}; bold: "
-        "not significantly different from the best",
+        help="score on this task in {unit}, the mean over seeds; tables show it with the distance to the farther end "
+        "of its 95 % confidence interval (±), in bold if it does not differ significantly from the best",
         dtype="float64",
         key="{part}",
         heading="{part}",
         cell=cells.task_score,
         first="best",
     ),
-    Column(name="low_<task>", help="lower end of the 95 % confidence interval of this score", dtype="float64"),
-    Column(name="high_<task>", help="upper end of the 95 % confidence interval of this score", dtype="float64"),
-    Column(name="seeds_<task>", help="number of seeds that finished with status ok", dtype="Int64"),
-    Column(name="ties_<task>", help="rows that share a letter are not significantly different"),
     Column(
-        name="status_<task>", help="seeds whose status is not ok, and the length at which the step benchmark failed"
+        name="low_<task>", help="lower end of the 95 % confidence interval of the score on this task", dtype="float64"
+    ),
+    Column(
+        name="high_<task>", help="upper end of the 95 % confidence interval of the score on this task", dtype="float64"
+    ),
+    Column(name="seeds_<task>", help="number of seeds that finished this task with status ok", dtype="Int64"),
+    Column(
+        name="ties_<task>", help="rows that share a letter do not differ significantly in their scores on this task"
+    ),
+    Column(
+        name="status_<task>",
+        help="on this task: statuses of seeds that are not ok, lengths at which the step benchmark failed, and lengths "
+        "without a score",
     ),
     Column(
         name="detectable_<task>",
-        help="true difference of scores that the tests for ties detect with 80 % power",
+        help="difference of the expected scores of two rows on this task that the tests for ties detect with 80 % "
+        "power",
         dtype="float64",
     ),
     *(
         column
         for name, help in (
-            ("avg5", "mean accuracy over the five tasks without Path-X, if all of them were run"),
-            ("avg6_fail50", "mean accuracy over the six tasks including Path-X, which counts as 50 % if it failed"),
+            ("avg5", "mean accuracy over listops, text, retrieval, image and pathfinder, if all five were run"),
+            (
+                "avg6_fail50",
+                "mean accuracy over the tasks of avg5 and Path-X, if all were run; Path-X is 50 % if all its seeds "
+                "diverged or ran out of memory or time",
+            ),
         )
         for column in (
             Column(
@@ -522,15 +557,19 @@ WIDE = (
             ),
             Column(
                 name=f"{name}_low",
-                help="lower end of the 95 % confidence interval of this average over seeds",
+                help=f"lower end of the 95 % confidence interval of {name} over seeds",
                 dtype="float64",
             ),
             Column(
                 name=f"{name}_high",
-                help="upper end of the 95 % confidence interval of this average over seeds",
+                help=f"upper end of the 95 % confidence interval of {name} over seeds",
                 dtype="float64",
             ),
-            Column(name=f"{name}_seeds", help="number of seeds, if all tasks have the same seeds", dtype="Int64"),
+            Column(
+                name=f"{name}_seeds",
+                help=f"number of seeds of {name}, if all its tasks have the same seeds",
+                dtype="Int64",
+            ),
         )
     ),
     Column(
@@ -545,7 +584,8 @@ WIDE = (
     ),
     Column(
         name="relative_memory",
-        help="peak memory of this training step divided by the transformer's, geometric mean over tasks",
+        help="peak memory of a training step divided by the transformer's on the same hardware, at the same length and "
+        "batch size, geometric mean over tasks",
         tasks=geometric_mean("relative_memory"),
         dtype="float64",
         heading="relative memory",
@@ -555,7 +595,8 @@ WIDE = (
     ),
     Column(
         name="speed_length",
-        help="sequence length of this training step in tokens, if it is the same for all tasks",
+        help="sequence length in tokens at which relative_speed and relative_memory are compared, if it is the same "
+        "for all tasks",
         tasks=timed_length,
         dtype="Int64",
     ),
@@ -572,7 +613,7 @@ WIDE = (
     Column(
         name=f"retention_{RETENTION}",
         help="skill at four times the training length divided by skill at the training length, mean over tasks whose "
-        "confidence interval excludes the floor",
+        "score has a confidence interval entirely better than the floor",
         tasks=lambda rows: mean(map(retention, rows)),
         dtype="float64",
         heading=f"skill kept {RETENTION}",
@@ -580,8 +621,8 @@ WIDE = (
     ),
     Column(
         name="parameters_min",
-        help="number of trainable body parameters that one token uses, without embeddings, position tables and head; "
-        "smallest and largest over tasks",
+        help="number of trainable body parameters that one token uses, without embeddings, position tables and head: "
+        "the smallest over tasks, in tables followed by the largest if they differ",
         tasks=lambda rows: min(body_sizes(rows), default=None),
         dtype="Int64",
         key="parameters",
@@ -591,7 +632,8 @@ WIDE = (
     ),
     Column(
         name="parameters_max",
-        help="largest number of these parameters over tasks",
+        help="number of trainable body parameters that one token uses, without embeddings, position tables and head: "
+        "the largest over tasks",
         tasks=lambda rows: max(body_sizes(rows), default=None),
         dtype="Int64",
     ),
@@ -606,7 +648,8 @@ WIDE = (
     ),
     Column(
         name="status",
-        help="seeds whose status is not ok, and the length at which the step benchmark failed",
+        help="statuses of seeds that are not ok, lengths at which the step benchmark failed, and lengths without a "
+        "score, with the tasks concerned unless all are",
         tasks=badges_of_all,
         heading="status",
         left=True,
@@ -614,21 +657,30 @@ WIDE = (
         text=lambda row, context: row["status"] or "",
         first="ascending",
     ),
-    Column(name="citation", help="source of a published row", heading="citation", left=True, kind="text"),
+    Column(
+        name="citation",
+        help="publication that a published row is taken from",
+        heading="citation",
+        left=True,
+        kind="text",
+    ),
 )
 """Columns of the layout ``wide``, which has one row per variant, protocol and hardware with all tasks."""
 
 LENGTHS = (
-    Column(name="length_variant", help="method by which examples of that length were made"),
-    Column(name="knob", help="model option that was set for this evaluation only, empty if none"),
+    Column(
+        name="length_variant",
+        help="method by which examples of this length were generated, or their context was provided",
+    ),
+    Column(name="knob", help="model option that was set for this evaluation only, as option=value; empty if none"),
     Column(name="ratio", help="length divided by the training length"),
     Column(name="length", help="length of the longest example, tokens"),
     Column(name="status", help="ok, or the status that explains why there is no score"),
     Column(name="reason", help="reason for the status in words"),
     Column(name="metric", help="accuracy (between 0 and 1) or bits_per_character"),
-    Column(name="score", help="score on examples of that length"),
-    Column(name="low", help="lower end of the 95 % confidence interval over examples"),
-    Column(name="high", help="upper end of the 95 % confidence interval over examples"),
+    Column(name="score", help="score on examples of this length"),
+    Column(name="low", help="lower end of the 95 % confidence interval of the score over examples"),
+    Column(name="high", help="upper end of the 95 % confidence interval of the score over examples"),
     Column(name="n", help="number of scored targets"),
     Column(name="floor_name", help="name of the floor (baseline without a model) that the score is compared with"),
     Column(name="floor", help="score of the floor on the same examples"),
@@ -637,7 +689,9 @@ LENGTHS = (
 """Columns of ``load_records(table="lengths")`` that follow those of ``IDENTITY``."""
 
 SPEED = (
-    Column(name="mode", help="train or inference"),
+    Column(
+        name="mode", help="train (a training step) or inference (a forward pass without gradients), called a step below"
+    ),
     Column(name="length", help="sequence length, tokens"),
     Column(name="batch_size", help="batch size, number of sequences per step"),
     Column(name="status", help="ok, or the status that explains why there is no time"),
@@ -647,8 +701,14 @@ SPEED = (
     Column(name="p10_seconds", help="10th percentile of the time of a step, seconds"),
     Column(name="p90_seconds", help="90th percentile of the time of a step, seconds"),
     Column(name="tokens_per_second", help="tokens per second of a step"),
-    Column(name="peak_allocated_bytes", help="peak memory of the CUDA allocator, bytes; missing on CPU"),
-    Column(name="peak_resident_growth_bytes", help="growth of the process's resident memory, bytes; missing on GPU"),
+    Column(
+        name="peak_allocated_bytes",
+        help="peak of the memory allocated for tensors on CUDA during a step, bytes; missing on a CPU",
+    ),
+    Column(
+        name="peak_resident_growth_bytes",
+        help="peak growth of the process's resident memory (RSS) during a step, bytes; missing on a GPU",
+    ),
 )
 """Columns of ``load_records(table="speed")`` that follow those of ``IDENTITY``."""
 
@@ -656,6 +716,8 @@ IDENTITY = (
     "task", "task_version", "protocol", "modified", "data_lacks", "model", "variant", "hardware", "reference", "hash",
     "seed",
 )  # fmt: skip
+"""Columns that identify a run; the first columns of each table of ``load_records``."""
+
 RUNS = (
     *IDENTITY, "status", "reason", "finished_at", "metric", "score", "low", "high", "examples", "loss",
     "validation_score", "floor_name", "floor", "parameters_total", "parameters_body", "parameters_body_active",
@@ -671,22 +733,28 @@ LONG_TEXT = (
     "inference_tokens_per_second", "train_peak_allocated_bytes", "train_peak_resident_growth_bytes", "train_limit",
     "modified",
 )  # fmt: skip
+"""View of ``LONG`` in text: terminal, Markdown and LaTeX."""
+
 LONG_PAGE = (
     "rank", "variant", "score", "score_axis", "ties", "floor", "score_<ratio>", "statuses", "interval", "comparable",
     "parameters_body_active", "hardware", "training_tokens_per_second", "train_tokens_per_second",
     "inference_tokens_per_second", "train_peak_allocated_bytes", "train_peak_resident_growth_bytes",
     "train_time_exponent",
 )  # fmt: skip
+"""View of ``LONG`` on the page: the table of one task."""
+
 WIDE_TEXT = (
     "variant", "reference", "score_<task>", "avg5", "avg6_fail50", "status", "comparable", "relative_speed",
     "relative_memory", "time_exponent", f"retention_{RETENTION}", "parameters_min", "hardware", "modified", "citation",
 )  # fmt: skip
+"""View of ``WIDE`` in text: terminal, Markdown and LaTeX."""
+
 WIDE_PAGE = tuple(name for name in WIDE_TEXT if name not in ("reference", "modified", "citation"))
-"""Columns shown to readers, in text (terminal, markdown, LaTeX) and on the page."""
+"""View of ``WIDE`` on the page: the table of all tasks."""
 
 
 def pick(columns: Iterable[Column], names: Iterable[str]) -> list[Column]:
-    """Return the columns with these names, in this order."""
+    """Return the columns with these names, in the order of the names. Raises ``KeyError`` for an unknown name."""
     known = {column.name: column for column in columns}
     return [known[name] for name in names]
 

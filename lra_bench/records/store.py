@@ -30,21 +30,22 @@ if TYPE_CHECKING:
 RUNS = "runs"
 LOCKS = ".locks"
 LARGEST_BYTES = 64 * 2**20
-"""Largest accepted size of a record."""
+"""Largest size in bytes of a JSON file that is read as a record."""
 LARGEST_TABLE_BYTES = 256 * 2**20
-"""Largest accepted size of a table of another results folder."""
+"""Largest size in bytes of a table that is copied, within a results folder or from another one."""
 
 TABLES = {"curves": ("step", "validation_score"), "predictions": ("length", "row", "correct", "target")}
-"""The tables of a record, with their required columns of numbers."""
+"""The tables of a record by name, each with its required numeric columns."""
 
 
 def results_root(option: str | os.PathLike[str] | None = None) -> Path:
-    """Return the results folder: ``option``, ``$LRA_BENCH_RESULTS`` or ``./results``, the first that is set."""
+    """Return the results folder: the first of ``option``, ``$LRA_BENCH_RESULTS`` and ``./results`` that is set."""
     return Path(option or os.environ.get("LRA_BENCH_RESULTS") or "results").expanduser().absolute()
 
 
 def check_writable(root: Path) -> None:
-    """Raise ``UserError`` if no record can be written under ``root``; called before a long measurement."""
+    """Raise ``Unwritable`` if no record can be written under ``root``; called before a long measurement."""
+    # Write some bytes, because an empty file can be created on a full disk.
     with _root_in_errors(root), replacing(root / RUNS / ".writable") as path:
         path.write_bytes(b"0" * 4096)
     (root / RUNS / ".writable").unlink(missing_ok=True)
@@ -55,7 +56,8 @@ def write(
 ) -> Path:
     """Write a record and its tables and return the path of the JSON file.
 
-    An earlier attempt at the same cell is replaced.
+    An existing record of the same cell is replaced, also a better one; ``keep_best`` and ``put_if_better`` compare
+    the two first.
 
     Args:
         record: The record.
@@ -78,9 +80,13 @@ def write(
 def keep_best(
     record: Record, root: Path, curves: pd.DataFrame | None = None, predictions: pd.DataFrame | None = None
 ) -> Record:
-    """Write a record, unless it is unfinished and a finished record of the cell exists.
+    """Write the record of a new attempt, unless it is unfinished and the existing record of the cell is finished.
 
-    An earlier record of another machine whose hardware has the same short name is moved to a different name.
+    A record is finished if its status is one of ``FINISHED``. ``precedence`` is not compared: a new result replaces
+    one of the same machine, also if it is worse.
+
+    If the existing record is of another machine whose hardware has the same short name, it is moved to a name of that
+    machine first. If a record with higher ``precedence`` has that name, that one is kept instead.
 
     Args:
         record: The record.
@@ -97,7 +103,7 @@ def keep_best(
     with _root_in_errors(root), _write_lock(root):
         earlier = find(record.key, root)
         if earlier is not None and not same_host(earlier.environment["hardware"], record.environment["hardware"]):
-            _rename_for_machine(earlier, root)
+            _keep_for_machine(earlier, root)
             earlier = None
         if earlier is None or earlier.status not in FINISHED or record.status in FINISHED:
             _put(record, root / RUNS / record.key.file("json"), {"curves": curves, "predictions": predictions})
@@ -106,19 +112,29 @@ def keep_best(
     return earlier
 
 
-def _rename_for_machine(record: Record, root: Path) -> None:
-    """Move a record to a hardware name that ends in a digest of its machine, unless a better record has that name."""
-    moved = replace(record, key=key_of_machine(record))
-    stored = find(moved.key, root)
-    if stored is None or precedence(stored) < precedence(moved):
-        _put(moved, root / RUNS / moved.key.file("json"), _stored_tables(record))
+def _keep_for_machine(record: Record, root: Path) -> None:
+    """Copy a record that is about to be replaced to a hardware name that ends in a digest of its machine.
+
+    If a record of the same machine with higher ``precedence`` has that name, nothing is written. A message reports
+    which of the two is kept.
+    """
+    copy = replace(record, key=key_of_machine(record))
+    stored = find(copy.key, root)
     machine = host_name(record.environment["hardware"])
-    say(f"{record.key}: the record of another machine ({machine}) was moved to {moved.key}.")
+    if stored is not None and precedence(stored) > precedence(copy):
+        say(
+            f"{record.key}: the record of another machine ({machine}, {record.status}) is replaced; "
+            f"its better record {copy.key} is kept."
+        )
+        return
+    _put(copy, root / RUNS / copy.key.file("json"), _stored_tables(record))
+    say(f"{record.key}: the record of another machine ({machine}) was moved to {copy.key}.")
 
 
 def key_of_machine(record: Record) -> CellKey:
     """Return the key of a record, with a digest of its machine appended to the hardware's name."""
     machine = record.environment["hardware"]
+    # Rounded to GiB, because the kernel reserves a varying part of the memory.
     rounded = {**machine, "memory_bytes": round((machine.get("memory_bytes") or 0) / 2**30)}
     description = json.dumps([rounded.get(name) for name in HOST])
     digest = hashlib.sha256(description.encode()).hexdigest()[:6]
@@ -133,13 +149,14 @@ def amend(record: Record, predictions: pd.DataFrame | None = None) -> None:
     path = record.path
     assert path is not None
     target, relative_path = Path(os.path.abspath(path)), (RUNS, *record.key.file("json").parts)  # noqa: PTH100
+    # A single file that is not in a results folder has no folder whose lock could be acquired.
     in_results_folder = target.parts[-len(relative_path) :] == relative_path
     try:
         with _write_lock(target.parents[len(relative_path) - 1]) if in_results_folder else nullcontext():
             _put(record, path, {"predictions": predictions}, record.artifacts)
     except OSError as error:
         raise Unwritable(
-            f"{path}: {why(error)}; make it writable or use --no-write to only print the points"
+            f"{path}: {why(error)}; make it writable, or use --no-write to print the points only"
         ) from error
 
 
@@ -149,7 +166,7 @@ def _put(
     tables: Mapping[str, pd.DataFrame | bytes | None],
     kept: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Write a record and its tables, and remove other tables of the cell.
+    """Write a record and its tables, and remove other tables and temporary files of the cell.
 
     The names of tables contain a hash of their content, and the JSON file is written after them, so that it always
     refers to existing tables. The caller holds the lock of the results folder.
@@ -162,7 +179,7 @@ def _put(
     """
     prefix = f"seed{record.key.seed}."
     target.parent.mkdir(parents=True, exist_ok=True)
-    sweep(target.parent, prefix)
+    sweep(target.parent, prefix)  # temporary files of killed processes
     written = {
         name: _write_table(record.key, name, table, target.parent)
         for name, table in tables.items()
@@ -236,7 +253,8 @@ def read(content: bytes, source: str, path: Path | None = None) -> Record:
 def load_all(root: Path, broken: Callable[[str], None] = say) -> list[Record]:
     """Load all records under ``root``, sorted by path.
 
-    ``broken`` is called with the error message of each file that is not a valid record.
+    Files that are not valid records, or whose key does not match their path, are left out. ``broken`` is called with an
+    error message for each.
     """
     records = []
     for path in sorted((root / RUNS).glob("*/*/*/*/seed*.json")):
@@ -258,12 +276,16 @@ def find(key: CellKey, root: Path) -> Record | None:
 
 
 def precedence(record: Record) -> tuple[bool, bool, int, str]:
-    """Return the precedence of a record; of two records of a cell the one with the larger precedence is kept."""
+    """Return the precedence of a record, a sort key by which records of different folders or machines are merged.
+
+    Of two records of a cell the one with the higher precedence is kept: status ``ok`` first, then the other statuses of
+    ``FINISHED``, then the later attempt, then the later end.
+    """
     return record.status == "ok", record.status in FINISHED, record.attempt, record.finished_at
 
 
 def put_if_better(record: Record, tables: Mapping[str, bytes], root: Path) -> tuple[Record | None, bool]:
-    """Write a record of another folder under ``root`` unless the existing one has at least its precedence.
+    """Write a record of another folder under ``root``, unless the existing one has the same or a higher ``precedence``.
 
     Args:
         record: The record.
@@ -282,33 +304,35 @@ def put_if_better(record: Record, tables: Mapping[str, bytes], root: Path) -> tu
 
 
 def _stored_tables(record: Record) -> dict[str, bytes]:
-    """Return the contents of the tables of a loaded record by name."""
+    """Return the contents of the existing tables of a loaded record, by name."""
     assert record.path is not None
     tables = {name: record.path.with_name(record.artifacts[name]) for name in TABLES if name in record.artifacts}
     return {name: read_whole(table, LARGEST_TABLE_BYTES) for name, table in tables.items() if table.exists()}
 
 
 def _refuse(name: str) -> None:
+    """Raise ``ValueError`` for a constant such as ``NaN`` that Python's JSON parser accepts."""
     raise ValueError(f"it contains {name}, which is not valid JSON")
 
 
 def _text(record: Record) -> str:
+    """Return a record as the text of its JSON file."""
     return json.dumps(record.to_dict(), indent=1, allow_nan=False) + "\n"
 
 
 def claim(key: CellKey, root: Path) -> Path:
-    """Return the lock file of a cell, which one process on one machine holds while it measures the cell."""
+    """Return the path of the lock file of a cell; the process that measures the cell holds the lock."""
     return root / LOCKS / key.folder() / f"seed{key.seed}.lock"
 
 
 def _write_lock(root: Path) -> AbstractContextManager[Any]:
-    """Acquire the lock for changing records under ``root``; the kernel releases it when the process exits."""
+    """Acquire the lock for changing records under ``root``; a context that releases it is returned."""
     return hold(root / LOCKS / "writing", f"--results {root}")
 
 
 @contextmanager
 def _root_in_errors(root: Path) -> Iterator[None]:
-    """Convert errors of the file system to ``Unwritable`` with the results folder."""
+    """Convert an ``OSError`` to ``Unwritable`` with a message that names the results folder."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Resolve ``config.hardware`` to the device, precision, threads and processes of this machine."""
+"""Resolve ``config.hardware`` on this machine: device, precision, threads, processes and the hardware's short name."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 STRATEGIES = ("none", "ddp", "fsdp")
+"""Values of ``hardware.strategy``: one process; or several, with replicated (ddp) or sharded (fsdp) parameters."""
 CPU_PROCESSES = 2
 """Default number of processes on a CPU if ``hardware.strategy`` is ``ddp`` or ``fsdp``."""
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
@@ -33,18 +34,21 @@ class HardwareOptions:
         device: ``auto``, ``cpu`` or ``cuda``; ``auto`` uses CUDA if available.
         precision: ``auto``, ``fp32``, ``tf32``, ``bf16`` or ``fp16``; ``auto`` is ``bf16`` on CUDA and ``fp32`` on a
             CPU.
-        compile: Run the model through ``torch.compile``; if compilation fails, run it uncompiled.
-        deterministic: Use deterministic operations only; a model that needs another operation fails with its name.
-        accelerated: Use kernels of other packages in models that support them.
+        compile: Compile the model with ``torch.compile``; if compilation fails, run it uncompiled.
+        deterministic: Use deterministic operations only. A model that needs an operation without a deterministic
+            implementation fails, and the reason names the operation.
+        accelerated: Use kernels of the package flash-linear-attention in models that support them; on CUDA in 16-bit
+            precision only.
         processes: Number of processes that train one cell under ``ddp`` or ``fsdp``. Default: one per CUDA device, or
-            two on a CPU.
-        strategy: ``none``, ``ddp`` or ``fsdp``.
+            ``CPU_PROCESSES`` on a CPU.
+        strategy: ``none`` (one process), ``ddp`` or ``fsdp``.
         threads: Threads per process. Default: the available cores divided by ``processes``.
-        micro_batch: Largest number of examples that one process computes in one pass.
-        timeout_seconds: Time limit of a cell.
+        micro_batch: Largest number of examples per process in one forward and backward pass; gradients are
+            accumulated over the micro-batches of a batch. Default: the entire batch.
+        timeout_seconds: Time limit of a cell in seconds; null for none.
         memory_limit_gigabytes: Memory limit per process in units of 2³⁰ bytes: GPU memory on CUDA, host memory on a
-            CPU.
-        checkpoint_seconds: Minimum time between two checkpoints.
+            CPU; null for none.
+        checkpoint_seconds: Minimum time between two checkpoints in seconds.
     """
 
     device: str = "auto"
@@ -63,9 +67,9 @@ class HardwareOptions:
 
 @dataclass(frozen=True)
 class Hardware:
-    """Resolved hardware of a cell, see ``HardwareOptions``.
+    """The values of ``HardwareOptions`` on this machine, with ``auto`` and defaults replaced.
 
-    ``threads`` and ``micro_batch`` are per process. ``slug`` is the name of the hardware in a cell's key.
+    ``threads`` and ``micro_batch`` are per process. ``slug`` is the short name of the hardware in a cell's key.
     """
 
     device: torch.device
@@ -92,14 +96,15 @@ class Hardware:
         import torch
 
         if self.deterministic:
-            # cuBLAS reads it at start-up. Its results are reproducible only with workspaces of fixed size.
+            # cuBLAS reads the variable when it is initialised. Its results are reproducible only with workspaces of
+            # fixed size.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        # Setting the flag imports torch's compiler, which takes more than a second per process.
+        # Skip the call if it changes nothing: it imports torch's compiler, which takes more than a second per process.
         if torch.are_deterministic_algorithms_enabled() != self.deterministic:
             torch.use_deterministic_algorithms(self.deterministic)
 
         # Gradients that vanish over thousands of positions become denormal numbers, whose products are many times
-        # slower on a CPU. New threads inherit the setting.
+        # slower on a CPU. Threads inherit the setting when they are created, so it is set before the number of threads.
         torch.set_flush_denormal(True)
         torch.set_num_threads(self.threads)
         tf32 = self.precision == "tf32"
@@ -107,7 +112,7 @@ class Hardware:
         torch.backends.cudnn.allow_tf32 = tf32
 
     def place(self, model: nn.Module) -> nn.Module:
-        """Move ``model`` to the device and return it; with ``accelerated``, enable kernels of other packages first."""
+        """Move ``model`` to the device and return it; with ``accelerated``, call ``Accelerable.accelerate`` first."""
         if self.accelerated:
             for module in model.modules():
                 if isinstance(module, Accelerable):
@@ -146,15 +151,16 @@ def resolve(options: HardwareOptions) -> Hardware:
 
 
 def single_process(options: HardwareOptions) -> HardwareOptions:
-    """Return a copy of ``config.hardware`` for a single process: testing, other lengths."""
+    """Return a copy of ``config.hardware`` for one process, which runs all stages except distributed training."""
     return replace(options, processes=None, strategy="none")
 
 
 def processes_of(options: HardwareOptions) -> int:
     """Return the number of processes that train one cell.
 
-    One without a strategy; otherwise by default one per GPU, or ``CPU_PROCESSES`` on a CPU. Raises ``UserError`` if
-    ``options.processes`` needs a strategy or more GPUs than are available.
+    It is 1 if the strategy is ``none``. Otherwise it is ``options.processes``, by default one per GPU, or
+    ``CPU_PROCESSES`` on a CPU. Raises ``UserError`` if ``options.processes`` is more than 1 without a strategy, or
+    larger than the number of available GPUs.
     """
     strategy, requested = _strategy(options), options.processes
     if strategy == "none":
@@ -165,10 +171,12 @@ def processes_of(options: HardwareOptions) -> int:
         return requested or CPU_PROCESSES
     import torch
 
-    cards = torch.cuda.device_count()
-    if requested is not None and requested > cards:
-        raise UserError(f"hardware.processes={requested}: each process needs a GPU, {cards} are available; lower it")
-    return requested or cards
+    gpus = torch.cuda.device_count()
+    if requested is not None and requested > gpus:
+        raise UserError(
+            f"hardware.processes={requested}: each process needs a GPU, {gpus} are available; lower hardware.processes"
+        )
+    return requested or gpus
 
 
 def check_batch(options: HardwareOptions, batch_size: int, norm: str = "layer") -> None:
@@ -177,19 +185,21 @@ def check_batch(options: HardwareOptions, batch_size: int, norm: str = "layer") 
     Args:
         options: The hardware options.
         batch_size: ``train.batch_size``, over all processes.
-        norm: ``backbone.norm``.
+        norm: ``backbone.norm``; batch normalisation needs all examples of a batch in one pass.
     """
-    processes, cap = processes_of(options), options.micro_batch
-    if norm == "batch" and cap and cap * processes < batch_size:
+    processes, most = processes_of(options), options.micro_batch
+    if norm == "batch" and most and most * processes < batch_size:
+        advice = "hardware.strategy=ddp" if _strategy(options) == "none" else "a larger hardware.processes"
         raise UserError(
-            f"hardware.micro_batch={cap}: backbone.norm=batch normalises over all examples of a batch "
-            f"(train.batch_size={batch_size}); leave hardware.micro_batch out or set hardware.strategy=ddp"
+            f"hardware.micro_batch={most}: backbone.norm=batch normalises over all examples of a batch "
+            f"(train.batch_size={batch_size}), so they must be computed in one pass; leave hardware.micro_batch out or "
+            f"set {advice}"
         )
     if batch_size < processes:
         raise UserError(
             f"train.batch_size={batch_size}: is smaller than hardware.processes={processes}; lower hardware.processes"
         )
-    if cap == 1 and batch_size % processes and _strategy(options) == "fsdp":
+    if most == 1 and batch_size % processes and _strategy(options) == "fsdp":
         raise UserError(
             "hardware.micro_batch=1: hardware.strategy=fsdp needs the same number of examples on every process, and "
             f"train.batch_size={batch_size} is not a multiple of hardware.processes={processes}; "
@@ -198,24 +208,26 @@ def check_batch(options: HardwareOptions, batch_size: int, norm: str = "layer") 
 
 
 def slug(options: HardwareOptions) -> str:
-    """Return the short name of the hardware in a cell's key, without importing torch on a CPU.
+    """Return the short name of the hardware in a cell's key, without importing torch on a machine without a GPU.
 
-    Examples: ``cpu-epyc-2t``, ``h200-bf16``; with several processes ``cpu-epyc-2x1t-ddp``, ``h200-8x-bf16-fsdp``.
+    It contains the processor and the number of threads (``2t``), or the GPU; the precision except fp32 on a CPU; and,
+    with a strategy, the number of processes. Examples: ``cpu-epyc-2t``, ``h200-bf16``, ``cpu-epyc-2x1t-ddp`` (2
+    processes of 1 thread), ``h200-8x-bf16-fsdp``.
     """
     name = _device_name(options.device)
     precision = _precision(options.precision, name)
-    tail = f"-{precision}" if precision != "fp32" else ""
-    tail += "-compiled" if options.compile else ""
-    tail += "-deterministic" if options.deterministic else ""
-    tail += "-accelerated" if _accelerated(options, name, precision) else ""
+    settings = f"-{precision}" if precision != "fp32" else ""
+    settings += "-compiled" if options.compile else ""
+    settings += "-deterministic" if options.deterministic else ""
+    settings += "-accelerated" if _accelerated(options, name, precision) else ""
     strategy, processes = _strategy(options), processes_of(options)
     count, suffix = ("", "") if strategy == "none" else (f"{processes}x", f"-{strategy}")
     if name == "cpu":
-        return f"cpu-{processor_slug()}-{count}{_threads(options)}t{tail}{suffix}"
+        return f"cpu-{processor_slug()}-{count}{_threads(options)}t{settings}{suffix}"
     import torch
 
     chip = "-".join(torch.cuda.get_device_name().lower().replace("nvidia", "").strip().split())
-    return f"{chip}{count and '-' + count}{tail or '-fp32'}{suffix}"
+    return f"{chip}{count and '-' + count}{settings or '-fp32'}{suffix}"
 
 
 def on_cpu(options: HardwareOptions) -> bool:
@@ -224,6 +236,7 @@ def on_cpu(options: HardwareOptions) -> bool:
 
 
 def _strategy(options: HardwareOptions) -> str:
+    """Return the strategy. Raises ``UserError`` if it is unknown."""
     if options.strategy not in STRATEGIES:
         choices = f"{', '.join(STRATEGIES[:-1])} or {STRATEGIES[-1]}"
         raise UserError(f"hardware.strategy={options.strategy}: choose {choices}")
@@ -236,6 +249,7 @@ def _threads(options: HardwareOptions) -> int:
 
 
 def _device_name(choice: str) -> str:
+    """Return ``cpu`` or ``cuda`` for ``hardware.device``. Raises ``UserError`` if it is unknown or not available."""
     if choice not in ("auto", "cpu", "cuda"):
         raise UserError(f"hardware.device={choice}: choose auto, cpu or cuda")
     if choice == "auto":
@@ -246,9 +260,8 @@ def _device_name(choice: str) -> str:
 
 
 def _has_cuda() -> bool:
-    from pathlib import Path
-
-    # Machines without the driver's device files have no GPU and need not import torch.
+    """Return whether a CUDA device is available."""
+    # Importing torch is slow. Without the files of the driver there is no GPU, so torch is not needed.
     if not any(Path(node).exists() for node in ("/dev/nvidiactl", "/dev/dxg", "/proc/driver/nvidia")):
         return False
     import torch
@@ -257,6 +270,7 @@ def _has_cuda() -> bool:
 
 
 def _precision(choice: str, device: str) -> str:
+    """Return the precision for ``hardware.precision``. Raises ``UserError`` if the device does not support it."""
     if choice == "auto":
         return "bf16" if device == "cuda" else "fp32"
     if choice not in PRECISIONS:
@@ -267,6 +281,7 @@ def _precision(choice: str, device: str) -> str:
 
 
 def _accelerated(options: HardwareOptions, device: str, precision: str) -> bool:
+    """Return ``hardware.accelerated``. Raises ``UserError`` if device, precision or packages do not permit it."""
     if not options.accelerated:
         return False
     if device != "cuda":
@@ -281,12 +296,13 @@ def _accelerated(options: HardwareOptions, device: str, precision: str) -> bool:
 def first_line(error: BaseException) -> str:
     """Return the first line of an exception's message.
 
-    If an operation has no deterministic implementation, the line says how to change the configuration.
+    Torch's error for an operation without a deterministic implementation is replaced by a line that names the option
+    to change.
     """
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
-    operation, refused, _ = text.partition(" does not have a deterministic implementation")
-    if not refused:
-        return text
+    line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    operation, separator, _ = line.partition(" does not have a deterministic implementation")
+    if not separator:
+        return line
     return f"{operation} has no deterministic form on this device; set hardware.deterministic=false"
 
 
@@ -299,15 +315,20 @@ _NOISE = re.compile(
     r"\(r\)|\(tm\)|@.*|\b\d+-core\b|\b\d+(th|st|nd|rd) gen\b|\bwith .*|\b(cpu|processor|intel|amd|genuine)\b",
     re.IGNORECASE,
 )
+"""Parts of a processor's brand string that are not part of its short name."""
 
 
 def processor_slug() -> str:
-    """Return a short name of the processor for folder names, for example ``epyc-7763`` or ``apple-m2``."""
+    """Return a short name of the processor for folder names.
+
+    Examples: ``epyc-7763`` for AMD EPYC 7763 64-Core Processor, ``epyc`` on a virtual machine that hides the model
+    number, ``apple-m2``. If the brand string is not available, the architecture is returned, such as ``aarch64``.
+    """
     return slugify_processor(processor_name() or "") or platform.machine().lower() or "unknown"
 
 
 def slugify_processor(name: str) -> str:
-    """Convert a processor's brand string to a folder name, without trademarks, core counts and clock rates."""
+    """Return a processor's brand string as a folder name of at most 40 characters, without the parts in ``_NOISE``."""
     return re.sub(r"[^a-z0-9]+", "-", _NOISE.sub(" ", name).lower()).strip("-")[:40].rstrip("-")
 
 

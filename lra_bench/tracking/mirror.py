@@ -1,4 +1,4 @@
-"""Mirror a cell as a W&B run: live metrics during training, the complete record at the end."""
+"""Mirror a cell as a run on Weights & Biases (W&B): live metrics during training, the complete record at the end."""
 
 from __future__ import annotations
 
@@ -24,33 +24,32 @@ if TYPE_CHECKING:
 
 
 class Tracker:
-    """Interface of trackers: ``start`` or ``resume``, ``log`` at every evaluation, ``finish`` with the record.
+    """Interface of trackers, and the tracker of ``tracker=none``, whose methods do nothing.
 
-    This base class does nothing.
+    A cell calls ``start``, then ``log`` after every evaluation, then ``finish``. For a stored record to which points
+    were added, ``resume`` and then ``finish`` are called.
     """
 
     def start(self, config: Mapping[str, Any], key: CellKey, folder: Path) -> None:
         """Start tracking a cell; files are stored in ``folder``/wandb."""
 
     def resume(self, record: Record, folder: Path) -> None:
-        """Resume the run of a record that was evaluated again; files are stored in ``folder``/wandb."""
+        """Continue the run of a stored record to which points were added; files are stored in ``folder``/wandb."""
 
     def log(self, step: int, values: Mapping[str, float]) -> None:
-        """Log metrics of a step during training."""
+        """Log metrics by name, measured after training step ``step``."""
 
     def finish(self, record: Record, curves: pd.DataFrame | None = None) -> None:
         """Log the record, its curves and figures, and end the run."""
 
 
 REACH_SECONDS = 15
-"""Timeout for the first response of the server."""
+"""Timeout in seconds for the first response of the server."""
 UPLOAD_SECONDS = 60.0
-"""Timeout for uploads at the end of a run."""
+"""Timeout in seconds for uploads at the end of a run."""
 NAME_CHARACTERS = 128
-"""Largest length of a name in W&B."""
+"""Maximum number of characters of a name in W&B."""
 
-# Disable everything that would disturb measurements, print to the terminal, or upload more about the machine than the
-# record contains.
 QUIET: Mapping[str, Any] = {
     "console": "off",
     "silent": True,
@@ -67,14 +66,24 @@ QUIET: Mapping[str, Any] = {
     "finish_timeout": UPLOAD_SECONDS,
     "finish_timeout_raises": True,
 }
+"""Settings of W&B; those that the installed release does not have are left out.
+
+They disable everything that would disturb measurements, print to the terminal, or upload more about the machine than
+the record contains, and set the timeouts.
+"""
 
 
 class WandbTracker(Tracker):
-    """One W&B run per cell, grouped over seeds.
+    """One W&B run per cell; the runs of all seeds form a group.
 
     An attempt that resumes the cell resumes its run. If the run already contains a result, a new attempt creates a
-    separate run, so that curves are not overwritten. With ``mode`` None the run is online if there is an account and
-    the server can be reached, otherwise offline. The first error is reported in one line, and mirroring stops.
+    separate run, so that curves are not overwritten. The first error is reported in one line; after it nothing more is
+    mirrored.
+
+    Args:
+        project: Name of the W&B project.
+        mode: ``online`` or ``offline``. None: ``$WANDB_MODE`` if set, otherwise online if there is an account. An
+            online run becomes offline if the server cannot be reached at the start.
     """
 
     after_error = "the run continues without it; tracker=none disables it"
@@ -89,12 +98,12 @@ class WandbTracker(Tracker):
     def start(self, config: Mapping[str, Any], key: CellKey, folder: Path) -> None:
         """Start a run; offline if the server cannot be reached."""
         self.folder = folder
-        self._try("start", lambda: self._start(config, key))
+        self._try("start a run", lambda: self._start(config, key))
 
     def resume(self, record: Record, folder: Path) -> None:
         """Resume the run that mirrors the record, so that ``finish`` can update it.
 
-        Does nothing offline or without an account, because offline runs cannot be resumed.
+        Has no effect offline or without an account, because offline runs cannot be resumed.
         """
         if (self.mode or default_mode()) == "online" and has_account():
             self.folder, self.after_error = folder, "the record itself is complete"
@@ -103,19 +112,28 @@ class WandbTracker(Tracker):
     def log(self, step: int, values: Mapping[str, float]) -> None:
         """Log metrics as ``live/…`` during training."""
         if self.run is not None:
-            self._try("log", lambda: self.run.log({f"live/{name}": value for name, value in values.items()}, step=step))
+            metrics = {f"live/{name}": value for name, value in values.items()}
+            self._try("log metrics", lambda: self.run.log(metrics, step=step))
 
     def finish(self, record: Record, curves: pd.DataFrame | None = None) -> None:
         """Log the record, complete curves, tables, charts and figures; end the run."""
         if self.run is None:
             return
         self._try("mirror the record", lambda: self._mirror(record, curves))
-        # The run is ended even after an error, because its service process would keep running.
-        reported, self.failed = self.failed, False
-        self._try("end", lambda: self._end(record), quiet=reported)
+        # End the run also after an error, because otherwise W&B's service process would keep running. _try does nothing
+        # while ``failed`` is set. A second error is not reported.
+        already_failed, self.failed = self.failed, False
+        self._try("end the run", lambda: self._end(record), quiet=already_failed)
         self.run = None
 
     def _try(self, what: str, action: Callable[[], Any], quiet: bool = False) -> None:
+        """Run an action unless an earlier one failed; report an error, so that it does not affect the cell.
+
+        Args:
+            what: Description of the action in the message: ``W&B could not <what>``.
+            action: Function to call.
+            quiet: Whether to report no error.
+        """
         if self.failed:
             return
         try:
@@ -127,11 +145,13 @@ class WandbTracker(Tracker):
                 say(f"W&B could not {what} ({first_line(error)}); {self.after_error}.")
 
     def _start(self, config: Mapping[str, Any], key: CellKey) -> None:
+        """Start the run of a cell, as ``start``, but without handling errors."""
         import wandb
 
         self._use(_start_run(wandb, self.mode or default_mode(), self._arguments(config, key)))
 
     def _resume(self, record: Record) -> None:
+        """Find the run of a record on the server by its name and resume it; print a message if there is none."""
         import wandb
 
         arguments = self._arguments(record.config, record.key)
@@ -144,10 +164,11 @@ class WandbTracker(Tracker):
             arguments |= {"entity": found.entity, "id": found.id, "resume": "must"}
             self._use(_init(wandb, "online", arguments))
         finally:
-            if self.run is None:
+            if self.run is None:  # otherwise the service process is needed until ``finish``
                 end_service()
 
     def _arguments(self, config: Mapping[str, Any], key: CellKey) -> dict[str, Any]:
+        """Create the folder of the run and return the arguments of ``wandb.init`` that identify and describe it."""
         (self.folder / "wandb").mkdir(parents=True, exist_ok=True)
         return {
             "project": self.project,
@@ -160,15 +181,17 @@ class WandbTracker(Tracker):
         }
 
     def _use(self, run: Any) -> None:
+        """Store a run and define its metrics."""
         self.run = run
-        # Complete curves are logged at the end with separate step numbers, because an interrupted run logs some steps
-        # twice. Curves and live metrics are not fields of the record, so they are excluded from the summary.
+        # An interrupted and resumed run logs some steps of live metrics twice. Therefore the complete curves are logged
+        # at the end, over their own step metric. W&B adds metrics to the summary by default; curves and live metrics
+        # are excluded, because the summary contains the fields of the record only.
         self.run.define_metric("curves/step", hidden=True, summary="none")
         self.run.define_metric("curves/*", step_metric="curves/step", summary="none")
         self.run.define_metric("live/*", summary="none")
 
     def _mirror(self, record: Record, curves: pd.DataFrame | None) -> None:
-        """Log the content of the record, most important first, because an error skips the rest."""
+        """Log the content of the record, the most important part first, because an error skips the remaining parts."""
         import wandb
 
         self.run.summary.update(summary(record))
@@ -180,6 +203,7 @@ class WandbTracker(Tracker):
         # Curves of unfinished attempts are not logged, because the attempt that resumes them logs them again.
         if curves is not None and record.status in FINISHED:
             for row in thinned(curves).to_dict("records"):
+                # Leave out NaN, which is a value that was not measured at this step.
                 self.run.log({f"curves/{name}": value for name, value in row.items() if value == value})
         with tempfile.TemporaryDirectory() as folder:
             images = {name: wandb.Image(str(path)) for name, path in figures(record, Path(folder)).items()}
@@ -187,29 +211,30 @@ class WandbTracker(Tracker):
                 self.run.log(logged)
 
     def _end(self, record: Record) -> None:
-        """Finish the run and check that the record was uploaded.
+        """Finish the run and wait for its service process, which uploads the run or writes the log of an offline run.
 
-        The log on disk is complete only when the service process, which writes it, has ended.
+        Online, an error is raised if the artifact with the record was not uploaded. Offline, the runs of earlier
+        attempts are removed if the cell is finished.
         """
         try:
             self.run.finish(exit_code=0 if record.status == "ok" else 1)
             if self.artifact is not None and not self.run.offline:
-                self.artifact.wait(timeout=1)
+                self.artifact.wait(timeout=1)  # raises an error if the upload is not complete
         finally:
             end_service(UPLOAD_SECONDS)
         if self.run.offline and record.status in FINISHED:
-            self._drop_earlier()
+            self._remove_earlier()
 
-    def _drop_earlier(self) -> None:
+    def _remove_earlier(self) -> None:
         """Remove offline runs of earlier attempts, so that ``wandb sync`` uploads the cell once."""
         folder = Path(self.run.dir).parent
-        for folder_of_earlier in folder.parent.glob(f"offline-run-*-{self.run.id}"):
-            if folder_of_earlier != folder:
-                shutil.rmtree(folder_of_earlier, ignore_errors=True)
+        for other in folder.parent.glob(f"offline-run-*-{self.run.id}"):
+            if other != folder:
+                shutil.rmtree(other, ignore_errors=True)
 
 
 def run_id(key: CellKey) -> str:
-    """Return the id of a cell's run in its W&B project, the same for all attempts and machines of the same hardware."""
+    """Return the id of a cell's first run in its W&B project: a digest of the key, the same for all attempts."""
     return hashlib.sha256(str(key).encode()).hexdigest()[:16]
 
 
@@ -221,32 +246,36 @@ def artifact_name(key: CellKey) -> str:
 
 
 def _start_run(wandb: Any, mode: str, arguments: Mapping[str, Any]) -> Any:
-    """Start a run. If the server cannot be reached, the run is offline and a message is printed."""
+    """Start a run and return it. If the server cannot be reached, print a message and start it offline."""
     if mode == "online":
         try:
             return _start_online(wandb, arguments)
         except Exception as error:
-            consequence = "the run is kept offline, wandb sync uploads it later; tracker.mode=offline skips the attempt"
-            say(f"W&B cannot be reached ({first_line(error)}); {consequence}.")
+            say(
+                f"W&B cannot be reached ({first_line(error)}); the run is kept offline, wandb sync uploads it later; "
+                "set tracker.mode=offline to skip the connection."
+            )
             mode = "offline"
-            end_service()  # the service process still has a run of this name
+            end_service()  # the service process still has a run with this id
     return _init(wandb, mode, arguments)
 
 
 def _start_online(wandb: Any, arguments: Mapping[str, Any]) -> Any:
-    """Start or resume the run of the cell.
+    """Start or resume the online run of a cell and return it.
 
-    If the run contains a result or was deleted, a run with another id is created, because the id cannot be reused.
+    A run with another id is created if the cell's run already contains a result, or if it was deleted, because W&B does
+    not reuse the id of a deleted run.
     """
     try:
         run = _init(wandb, "online", {**arguments, "resume": "allow"})
     except Exception as error:
-        if "created and deleted" not in str(error):
+        if "created and deleted" not in str(error):  # part of the server's message about a deleted run
             raise
         end_service()
     else:
         if not run.resumed or run.summary.get("status") not in FINISHED:
             return run
+        # End the resumed run again, with the exit code of its result.
         run.finish(exit_code=0 if run.summary["status"] == "ok" else 1)
     return _init(wandb, "online", {**arguments, "id": None})
 
@@ -261,6 +290,7 @@ def _run_of(runs: Iterable[Any], record: Record) -> Any:
 
 
 def _init(wandb: Any, mode: str, arguments: Mapping[str, Any]) -> Any:
+    """Call ``wandb.init`` with the settings of ``QUIET`` that this release of wandb has."""
     known = wandb.Settings.model_fields
     settings = wandb.Settings(**{name: value for name, value in QUIET.items() if name in known})
     return wandb.init(mode=mode, settings=settings, **arguments)

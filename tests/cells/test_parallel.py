@@ -68,7 +68,7 @@ def test_a_cell_of_two_processes_writes_a_complete_record(tmp_path):
     assert len(peaks) == 2 and training["peak_resident_growth_bytes"] == max(peaks)
     assert training["tokens_per_second"] > 0 and training["validation_change_on_reload"] == 0
     assert record["speed"] == [] and "a single process" in record["flops"]["route"]
-    assert "one process" in printed
+    assert "a single process" in printed
     assert record["metrics"]["test"]["n"] == 64
 
 

@@ -136,6 +136,20 @@ print(peak() - before, len(saved), saved[63]["tokens"][-1])
     assert (rows, last) == (64, 63) and grown_mb < 64
 
 
+def test_numbers_of_names_with_dots_are_stored_separately(tmp_path):
+    cache = Cache(tmp_path)
+    names = ["mine-0.5-floors-test-64", "mine-0.5-floors-test-128", "mine-0.25-floors-test-64"]
+    for number, name in enumerate(names):
+        assert cache.note(name, "k1", lambda number=number: {"majority": number}) == {"majority": number}
+    assert cache.note(names[0], "k2.x", lambda: {"majority": 7}) == {"majority": 7}
+    assert cache.note(names[0], "k2.y", lambda: {"majority": 8}) == {"majority": 8}
+
+
+def test_numbers_are_stored_as_json_under_name_and_key(tmp_path):
+    Cache(tmp_path).note("listops-floors", "k1", lambda: {"majority": 0.1})
+    assert (tmp_path / "data" / "listops-floors-k1.json").exists()
+
+
 def test_a_failed_build_leaves_nothing(tmp_path):
     cache = Cache(tmp_path)
 

@@ -120,6 +120,21 @@ def test_a_record_of_another_machine_does_not_count_and_is_kept(tmp_path, capsys
     assert str(kept.key) in capsys.readouterr().err
 
 
+def test_a_worse_record_of_another_machine_does_not_replace_its_better_one(tmp_path, capsys):
+    ok = dataclasses.replace(make_record(accuracy=0.5), environment=host())
+    other = dataclasses.replace(ok, environment=host(cores_logical=96, cores_physical=48))
+    store.keep_best(ok, tmp_path)
+    store.keep_best(other, tmp_path)
+    store.keep_best(dataclasses.replace(ok, status="failed", metrics={}, attempt=2), tmp_path)
+    capsys.readouterr()
+    store.keep_best(other, tmp_path)
+    better = store.find(store.key_of_machine(ok), tmp_path)
+    assert (better.status, better.score()) == ("ok", 0.5)
+    message = capsys.readouterr().err
+    assert "was moved" not in message
+    assert "failed" in message and f"its better record {better.key} is kept" in message
+
+
 def test_memory_sizes_of_a_machine_may_differ_slightly():
     here = environment.host()
     assert environment.same_host(here, {**here, "memory_bytes": int(here["memory_bytes"] * 0.97)})
