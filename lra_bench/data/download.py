@@ -171,4 +171,4 @@ def _folder_in_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UserError(f"LRA_BENCH_CACHE: {folder} {why(error)}; name another folder") from error
+        raise UserError(f"LRA_BENCH_CACHE: {folder} {why(error)}; set LRA_BENCH_CACHE to another folder") from error

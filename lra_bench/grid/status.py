@@ -83,7 +83,7 @@ def status_of(cell: Cell, spec: TaskSpec, record: Record | None) -> tuple[str, s
     """
     if record is not None and cell.key.hardware != UNRESOLVED and not measured_here(record):
         machine = host_name(record.environment["hardware"])
-        return "to run", f"the existing record is from another machine ({machine}); it is kept under another name"
+        return "to run", f"the existing record is of another machine ({machine}) and will be kept under its name"
     if record is not None and record.status in RETRIED:
         return "failed", f"{record.status} ({record.reason}); --rerun failed runs it again"
     if record is not None and record.status in FINISHED:
