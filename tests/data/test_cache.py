@@ -140,7 +140,8 @@ def test_numbers_of_names_with_dots_are_stored_separately(tmp_path):
     cache = Cache(tmp_path)
     names = ["mine-0.5-floors-test-64", "mine-0.5-floors-test-128", "mine-0.25-floors-test-64"]
     for number, name in enumerate(names):
-        assert cache.note(name, "k1", lambda number=number: {"majority": number}) == {"majority": number}
+        numbers = {"majority": float(number)}
+        assert cache.note(name, "k1", numbers.copy) == numbers
     assert cache.note(names[0], "k2.x", lambda: {"majority": 7}) == {"majority": 7}
     assert cache.note(names[0], "k2.y", lambda: {"majority": 8}) == {"majority": 8}
 

@@ -102,7 +102,8 @@ def test_without_a_download_the_error_names_the_folder(cache):
     with pytest.raises(UserError) as caught:
         located(cache)
     message = str(caught.value)
-    assert message.startswith(f"task.source: alphabet needs {MISSING}; put the data into {cache.root / 'raw' / 'alphabet'}")
+    folder = cache.root / "raw" / "alphabet"
+    assert message.startswith(f"task.source: alphabet needs {MISSING}; put the data into {folder}")
     assert "letters or old-letters" in message and "task.source=PATH" in message
 
 
