@@ -213,8 +213,9 @@ class Capability:
         paper: Title of the paper.
         arxiv: arXiv id of the paper.
         bidirectional: Whether the system has a bidirectional form.
-        causal: ``exact`` (outputs do not depend on later inputs), ``pseudo`` (attention weights on later tokens are
-            zero, but the selection of keys depends on them) or ``none``.
+        causal: Causal form of the system: ``exact`` (outputs do not depend on later inputs), ``pseudo`` (attention
+            weights on later tokens would be zero, but the selection of keys would depend on them) or ``none``. Only
+            ``exact`` is accepted for causal tasks and ``backbone.causal=true``; ``pseudo`` is refused like ``none``.
         length: ``any``; ``maximum`` (up to ``max_length``); ``fixed`` (exactly ``max_length``).
         padding: Which property of the padding has no effect on the outputs at real positions: ``amount`` (neither its
             amount nor its content has an effect), ``content`` (its content has none, its amount may have one) or
@@ -437,7 +438,15 @@ class Task(ABC):
         """Return source, licence, citation and checksums; ``prepare`` must have been called."""
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """Return why the task cannot be generated at ``length`` with ``variant``, or None if it can."""
+        """Return the reason why ``length`` is not supported with ``variant``, or None if it is supported.
+
+        Args:
+            length: Length of the longest example in tokens.
+            variant: As in ``split``.
+
+        Returns:
+            The reason, for an error message; None if the task can be generated at this length.
+        """
         return None
 
     def score(self, model: torch.nn.Module) -> Mapping[str, float] | None:

@@ -194,7 +194,7 @@ class SequenceModel(nn.Module):
         return self.capability.refuses_direction(spec, self.requested_causal, self.mixers[0].__class__.__name__)
 
     def supports_length(self, length: int) -> str | None:
-        """Return the reason why sequences of ``length`` tokens are not supported, None if they are."""
+        """Return the reason why sequences of ``length`` tokens are not supported, or None if they are supported."""
         name, limit = self.mixers[0].__class__.__name__, self.max_length
         option = f"backbone.max_length={limit}"
         advice = f"set backbone.max_length={length} or choose a mixer without this limit (lra-bench list models)"

@@ -38,7 +38,7 @@ class Block(nn.Module):
 
     Args:
         mixer: Token mixer.
-        feed_forward: Position-wise network; None leaves its branch out.
+        feed_forward: Position-wise network; None for a block that consists of the mixer branch only.
         width: Number of features E.
         norm: Kind of norm, a key of ``NORMS``.
         place: ``pre``, norm before each branch (Xiong et al. 2020, arXiv 2002.04745), or ``post``, norm after each
@@ -70,7 +70,7 @@ class Block(nn.Module):
         self.drop = Dropout(dropout)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Return x (B, N, E) after both branches, with the context that the mixer returns."""
+        """Return x (B, N, E) after all branches, with the context updated by the mixer and the norms."""
         y, context = self.mix(x, context)
         x, context = self._residual(self.mixer_norm, x + y, context)
         if self.feed_forward_norm is None:
@@ -79,29 +79,36 @@ class Block(nn.Module):
         return self._residual(self.feed_forward_norm, x + y, context)
 
     def mix(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Return the output of the mixer branch, which is added to x."""
+        """Return the output of the mixer branch, (B, N, E), and the context; the caller adds the output to x.
+
+        The branch includes dropout, and the norm if it is placed before the mixer.
+        """
         if self.pre:
+            # ``BatchNorm`` needs the padding in the context and adds its statistics to it; other norms leave it as is.
             x, context = normalised(self.mixer_norm, x, context)
         y, context = self.mixer(x, context)
         return self.drop(y), context
 
     def transform(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Return the output of the feed-forward branch, which is added to x. The block must have one."""
+        """Return the output of the feed-forward branch, (B, N, E), and the context; the caller adds the output to x.
+
+        As ``mix``, with the feed-forward network. Must not be called if the block has none.
+        """
         assert self.feed_forward is not None and self.feed_forward_norm is not None
         if self.pre:
             x, context = normalised(self.feed_forward_norm, x, context)
         return self.drop(in_chunks(self.feed_forward, x, self.chunks)), context
 
     def _residual(self, norm: nn.Module, total: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Return the residual sum, normalised if the norm is placed after it."""
+        """Return the residual sum ``total``, normalised if the norm is placed after it, and the context."""
         return (total, context) if self.pre else normalised(norm, total, context)
 
 
 def in_chunks(network: nn.Module, x: Tensor, chunks: int) -> Tensor:
     """Apply a position-wise network to x (B, N, E) in ``chunks`` chunks (Kitaev et al. 2020, arXiv 2001.04451).
 
-    Each chunk is checkpointed: its inner activations are recomputed in the backward pass, so that those of only one
-    chunk are in memory at a time.
+    If gradients are enabled and there are several chunks, each chunk is checkpointed: the activations inside the
+    network are not stored but recomputed in the backward pass, so that those of only one chunk are in memory at a time.
     """
     if chunks == 1:
         y: Tensor = network(x)

@@ -139,7 +139,8 @@ class Mixer(nn.Module):
     """Token mixer: x (B, N, E) to y (B, N, E), without residual connection, norm or feed-forward network.
 
     Raises ``UserError`` if the mixer does not support the direction (causal or bidirectional) or a hook of the position
-    encoding other than ``embed``, which the backbone applies.
+    encoding other than ``embed``, which the backbone applies. If ``causal`` is true, ``spec.causal`` must be ``exact``:
+    ``pseudo`` and ``none`` are refused.
 
     Args:
         width: Number of features E.

@@ -73,7 +73,7 @@ class CopyTask(SyntheticTask):
         return {"symbols": self.symbols, "copied": self.copied}
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """Return None, or the smallest possible length if ``length`` is below it."""
+        """Return a reason with the smallest possible length if ``length`` is below it, otherwise None."""
         needed = 2 * (self.copied or 1) + 1
         return None if length >= needed else f"an example needs at least {needed:,} tokens"
 

@@ -66,7 +66,7 @@ class NeedleTask(SyntheticTask):
         return {"needles": self.needles, "symbols": self.symbols}
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """Return None, or the smallest possible length if ``length`` is below it.
+        """Return a reason with the smallest possible length if ``length`` is below it, otherwise None.
 
         From that length on, every marker fits wherever the others are.
         """

@@ -87,7 +87,7 @@ class RecallTask(SyntheticTask):
         return {"pairs": self.pairs, "symbols": 2 * self.half, "queries": self.queries, "power": self.power}
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """Return None, or the smallest possible length if ``length`` is below it."""
+        """Return a reason with the smallest possible length if ``length`` is below it, otherwise None."""
         needed = 2 * self.pairs + self.queries
         return None if length >= needed else f"pairs and queries need at least {needed:,} tokens"
 

@@ -73,7 +73,7 @@ class RetrievalSynthetic(SyntheticTask):
         return {"keys": self.keys, "marks": self.marks, "balanced": self.balanced}
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """Return None, or the smallest possible length of a document if ``length`` is below it.
+        """Return a reason with the smallest possible length of a document if ``length`` is below it, otherwise None.
 
         In balanced documents every symbol occurs at least ``marks`` times.
         """

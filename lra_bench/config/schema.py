@@ -128,8 +128,8 @@ class LauncherOptions:
 
     ``workers`` is the number of cells that run at the same time on this machine, each with its own cores and GPUs. The
     other options apply to ``slurm`` and are requested from ``sbatch`` for each cell. ``cpus`` and ``gpus`` default to
-    the needs of the hardware options. At most ``at_once`` cells run at the same time. ``cluster: local`` runs the same
-    jobs on this machine, without Slurm.
+    the needs of the hardware options. At most ``at_once`` cells of a job array run at the same time; cells with
+    the same resources share an array. ``cluster: local`` runs the same jobs on this machine, without Slurm.
     """
 
     name: str = "local"

@@ -28,28 +28,34 @@ LARGEST_BYTES = 64 << 30
 
 
 class TransferError(Exception):
-    """A download failed; the message says why in a few words."""
+    """A download failed; the message states the reason in a few words."""
 
 
 class TooLong(TransferError):
-    """A host sent more bytes than allowed; the partial file was deleted."""
+    """A host reported or sent more bytes than allowed; the partial file was deleted."""
 
 
 def transfer(address: str, part: Path, size_bytes: int | None, description: str) -> None:
     """Download ``address`` to ``part``, resuming after its existing content, and return when the file is complete.
 
-    An interrupted connection is resumed, up to ``ATTEMPTS`` times in a row without new data. If the host cannot be
-    reached at the first attempt, there is no second one.
+    Complete means that ``part`` has the size that the host reports or, if it reports none, that the host has ended the
+    response. The content is not verified, and a file shorter than ``size_bytes`` is accepted: the caller must check
+    size and checksum, as ``download`` does before it renames the file.
+
+    An attempt ends when the connection fails or the host returns a transient error. The next attempt follows after a
+    pause and resumes. The download fails after ``ATTEMPTS`` consecutive attempts of which none after the first received
+    data. It fails immediately if there is no response to the first attempt, or if an error is not transient.
 
     Args:
         address: The URL.
-        part: The partial file.
-        size_bytes: Known size of the file; None if unknown. More than that, than the size reported by the host or than
-            ``LARGEST_BYTES`` is not accepted.
+        part: The partial file, which need not exist.
+        size_bytes: Expected size of the file; None if unknown. A larger file is rejected with ``TooLong``, as is one
+            larger than the size reported by the host or than ``LARGEST_BYTES``.
         description: Label of the progress bar.
 
     Raises:
-        TransferError: If the download fails. The partial file is kept, except for ``TooLong``.
+        TransferError: If the download fails. The partial file is kept, so that a later call can resume; the subclass
+            ``TooLong`` deletes it.
         OSError: If ``part`` cannot be written.
     """
     import requests
@@ -77,35 +83,41 @@ def transfer(address: str, part: Path, size_bytes: int | None, description: str)
 
 
 def discard(part: Path) -> None:
-    """Remove a partial file and the file with its version."""
+    """Remove a partial file and the file that stores its version (ETag or Last-Modified)."""
     part.unlink(missing_ok=True)
     _version_file(part).unlink(missing_ok=True)
 
 
 def is_safe(address: str) -> bool:
-    """Return whether an address uses https or is on this machine."""
+    """Return whether an address uses https, or http to this machine."""
     parts = urlsplit(address)
     return parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _THIS_MACHINE)
 
 
 def _headers(part: Path, start: int) -> dict[str, str]:
-    """Return request headers for the content from byte ``start`` on."""
+    """Return the headers of a request for the content from byte ``start`` on."""
     headers = {"Accept-Encoding": "identity", "User-Agent": "lra-bench"}
     if start:
         headers["Range"] = f"bytes={start}-"
-        with suppress(OSError):  # hosts that report a version resume only if it is unchanged
+        # If the host reported a version of the file, it resumes only if the version is unchanged, and otherwise sends
+        # the entire file. Without a version there is no such file to read.
+        with suppress(OSError):
             headers["If-Range"] = _version_file(part).read_text()
     return headers
 
 
 def _refuse_unsafe(response: requests.Response, **_: object) -> None:
-    """Raise ``TransferError`` on a redirect to an address without encryption."""
+    """Raise ``TransferError`` if a response redirects to an address that is not safe; a hook of ``requests``."""
     if response.is_redirect and not is_safe(target := urljoin(response.url, response.headers["Location"])):
         response.close()
         raise TransferError(f"the host redirects to {target}, which is not encrypted")
 
 
 def _check_status(response: requests.Response) -> None:
+    """Raise ``requests.HTTPError`` for a transient status, ``TransferError`` for other statuses without content.
+
+    Status 416 passes: the requested range begins at or after the end of the file.
+    """
     import requests
 
     message = f"the host returned {response.status_code} {response.reason}"
@@ -116,14 +128,20 @@ def _check_status(response: requests.Response) -> None:
 
 
 def _is_complete(response: requests.Response, start: int) -> bool:
-    """Return whether the response says that the file ends at byte ``start``."""
+    """Return whether the response states that the file has ``start`` bytes, so that none is missing."""
     return response.status_code == 416 and response.headers.get("Content-Range") == f"bytes */{start}"
 
 
 def _write(response: requests.Response, part: Path, start: int, size_bytes: int | None, description: str) -> bool:
-    """Write the content of a response to ``part`` and return whether the file is complete."""
+    """Write the content of a response to ``part`` and return whether the file is complete.
+
+    If the response contains the entire file, ``part`` is overwritten. If it contains another range than requested,
+    ``part`` is deleted, so that the next attempt begins at byte 0. Raises ``TooLong`` if the file is larger than
+    allowed.
+    """
     if response.status_code == 416:
-        discard(part)  # longer than the file, so it belongs to another version
+        # The file ends before byte ``start``, so ``part`` is of another version; or the host does not report its size.
+        discard(part)
         return False
     length = response.headers.get("Content-Length", "")
     reported = int(length) if length.isdecimal() else None
@@ -156,6 +174,7 @@ def _write(response: requests.Response, part: Path, start: int, size_bytes: int 
                 raise TooLong(f"has more than {limit:,} bytes")
             file.write(chunk)
             advance(len(chunk))
+    # Without a reported size, the end of the response is the end of the file.
     expected = end if total is None else total
     return expected is None or received == expected
 

@@ -46,7 +46,11 @@ class Measured:
 
 
 def interval(result: Evaluation, spec: TaskSpec) -> tuple[float, float]:
-    """Compute the 95 % confidence interval of a score over its rows: Wilson for accuracy, bootstrap otherwise."""
+    """Compute the 95 % confidence interval of a score over its rows.
+
+    Accuracy with one target per row: Wilson's interval. Accuracy with a target per token: Wilson's interval with an
+    effective sample size, because the tokens of a row are not independent. Bits per character: bootstrap over rows.
+    """
     if spec.metric != "accuracy":
         return bootstrap(result.row_loss / np.log(2), result.scored, seed=0)
     if spec.per_token:
@@ -70,21 +74,24 @@ def extrapolate(
     attempt: int = 1,
     longest: int | None = None,
 ) -> Measured:
-    """Evaluate trained weights at every ratio of the training length, in every variant of the task.
+    """Evaluate trained weights at every length of ``measure.extrapolation_ratios``, in every requested variant.
 
-    In language modelling the length of the context varies, and every point has the same scored tokens. A point that
-    cannot be measured has status and reason. Knobs have an effect only beyond the training length and are measured only
-    there and in the first variant.
+    In language modelling the length of the context varies, and every point has the same scored tokens. For other tasks
+    all variants have the same examples at the training length, so that point is measured only in the first variant.
+    Knobs have an effect only beyond the training length and are measured only there and in the first variant. A point
+    that cannot be measured has status and reason.
 
     Args:
         model: The trained model, on the device.
         task: The task.
         options: Ratios, variants, knobs and batch size of the evaluation.
         hardware: The device and precision.
-        known: The test result at the training length. It is the same in every variant, and its point is in the first.
+        known: The test result at the training length, if it was measured before; it is used instead of measuring this
+            point again. Not used in language modelling, in which the points are scored on other tokens than the test.
         attempt: The number of the attempt, stored in every point.
-        longest: In language modelling, the longest context for which scored tokens are chosen; by default that of the
-            ratios.
+        longest: In language modelling, the scored tokens are chosen such that a context of this many tokens precedes
+            each of them. By default the longest context of the ratios; a re-evaluation passes a longer one to score the
+            same tokens as the existing points. Not used for other tasks.
 
     Returns:
         The points, their evaluations, and losses by position.
@@ -168,7 +175,7 @@ class _Measuring:
                 "floors": details["floors"],
                 "drift": details["drift"],
                 "skill": skill(result.score, details["floor"], spec.higher_is_better),
-                "retention": None,
+                "retention": None,  # computed by ``records.curves.with_retentions`` once all points are known
                 "attempt": self.attempt,
                 "status": "ok",
                 "reason": "",
@@ -203,7 +210,11 @@ class _Measuring:
         )
 
     def _details_of_rows(self, key: PointKey) -> dict[str, Any]:
-        """Return floors (baselines without a model) and drift of the rows of a point, the same for all knobs."""
+        """Return floors (baselines without a model) and drift of the rows of a point.
+
+        They do not depend on the knob and are computed once per variant and length. In language modelling the floors
+        are those of the scored tokens, and there is no drift, because all contexts are scored on the same text.
+        """
         at = key.variant, key.length
         if at not in self._row_details:
             task, length = self.task, None if key.ratio == 1 else key.length
@@ -248,6 +259,7 @@ class _Measuring:
             *(self.model, rows, self._region, key.variant, key.length, self.hardware, batch_size),
             _label(f"Context {key.length:,}", key),
         )
+        # ``seen`` is None except in the variant ``context``.
         if result.seen is not None and key.ratio >= 1:
             self._bin_losses(key, result.losses, result.seen)
         return result.evaluation

@@ -1,4 +1,4 @@
-"""Details of rows, as data that the script of the page renders when a row is opened."""
+"""Details of table rows, as data that the script of the page (``details.js``) renders when a row is opened."""
 
 from __future__ import annotations
 
@@ -16,25 +16,37 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """Values shared by many rows, each stored once; ``place`` returns the index of a value."""
+    """Values shared by many cells, each stored once in ``values``; cells store the index that ``place`` returns.
+
+    Values must be serialisable as JSON; two values are the same if their JSON is.
+    """
 
     def __init__(self) -> None:
         self.values: list[Any] = []
-        self._places: dict[str, int] = {}
+        self._indices: dict[str, int] = {}
 
     def place(self, value: Any) -> int:
-        """Return the index of ``value``, which is added to the pool if it is new."""
+        """Return the index of ``value`` in ``values``, to which it is added if it is new."""
         text = json.dumps(value, sort_keys=True)
-        if text not in self._places:
-            self._places[text] = len(self.values)
+        if text not in self._indices:
+            self._indices[text] = len(self.values)
             self.values.append(value)
-        return self._places[text]
+        return self._indices[text]
 
 
 def details(records: Sequence[Record], board: pd.DataFrame, look: Callable[[str], str]) -> dict[str, Any]:
-    """Return ``cells``, one per row of the long layout in its order, and the ``pool`` that they refer to by index.
+    """Return the details of all cells as data for the page.
 
     A progress bar is shown because reading the learning curves takes time.
+
+    Args:
+        records: The records of all seeds of all cells.
+        board: The data of the long layout made from the records: one row per cell, which combines its seeds.
+        look: Function that returns the CSS class of a model's colour.
+
+    Returns:
+        ``cells``, a list with one mapping per row of ``board``, in its order (see ``_cell``), and ``pool``, the list of
+        values that the cells refer to by index.
     """
     members: dict[charts.Key, list[Record]] = {}
     for record in sorted(records, key=lambda record: record.key):
@@ -43,18 +55,24 @@ def details(records: Sequence[Record], board: pd.DataFrame, look: Callable[[str]
     pool, cells = Pool(), []
     with bar(len(board), "reading learning curves", unit="cells") as advance:
         for row in board.to_dict("records"):
+            # The row has the same values as the records from which it was made, so this key equals their ``key_of``.
             key = tuple(str(row[name]) for name in charts.CELL)
             curve = charts.learning(members[key])
-            drawn = [*([curve] if curve else []), *of_length.get(key, []), *of_cost.get(key, [])]
-            cells.append(_cell(row, members[key], drawn, look(row["model"]), pool))
+            cell_charts = [*([curve] if curve else []), *of_length.get(key, []), *of_cost.get(key, [])]
+            cells.append(_cell(row, members[key], cell_charts, look(row["model"]), pool))
             advance(1)
     return {"cells": cells, "pool": pool.values}
 
 
 def _cell(
-    row: Mapping[Any, Any], records: Sequence[Record], drawn: Sequence[charts.Chart], look: str, pool: Pool
+    row: Mapping[Any, Any], records: Sequence[Record], cell_charts: Sequence[charts.Chart], look: str, pool: Pool
 ) -> dict[str, Any]:
-    """Return the details of one cell; lists of facts and parts of the configuration are stored in the pool."""
+    """Return the details of one cell, as ``details.js`` reads them.
+
+    ``facts`` and ``config`` are lists of indices in the pool: of pairs of title and facts, and of parts of the
+    configuration in YAML. ``place`` is a line of text that distinguishes the cell from others of the same task and
+    variant: protocol, hardware and hash. ``look`` is the CSS class of the model's colour.
+    """
     lacking = f" · data: {row['data_lacks']}" if row["data_lacks"] else ""
     return {
         "task": f"{row['task']}{lacking}",
@@ -65,5 +83,5 @@ def _cell(
         "seeds": list(facts.seeds(records)),
         "facts": [pool.place([title, found]) for title, found in facts.groups(records) if found],
         "config": [pool.place(text) for text in facts.config(records[0])],
-        "charts": list(drawn),
+        "charts": list(cell_charts),
     }

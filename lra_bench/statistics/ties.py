@@ -20,9 +20,10 @@ With more rows, or more groups than letters, only ties with the best row are rep
 
 
 def holm(p_values: ArrayLike) -> np.ndarray:
-    """Correct p-values for multiple testing, so that the family-wise error rate is at most the significance level.
+    """Correct p-values for multiple testing: a difference is significant if its corrected value is at most the level.
 
-    Holm 1979, Scand. J. Statist. 6. Returns an array of the same shape, (M,).
+    The probability of at least one false positive among all M tests is then at most the level. Holm 1979, Scand. J.
+    Statist. 6. Returns an array of the same shape, (M,).
     """
     import numpy as np
 
@@ -35,19 +36,21 @@ def holm(p_values: ArrayLike) -> np.ndarray:
 
 
 def tie_groups(mean: ArrayLike, deviation: ArrayLike, count: ArrayLike, level: float = LEVEL) -> list[str]:
-    """Return the letters of each row: rows that share a letter do not differ significantly, other rows do.
+    """Return the letters of each row: two rows with letters differ significantly unless they share a letter.
 
     All pairs are compared by Welch's test over seeds with Holm's correction. Rows with fewer than ``MIN_SEEDS`` seeds
-    have no letter. With more than ``MOST_GROUPED`` rows only those tied with the best have one.
+    are not compared and have no letter. If more than ``MOST_GROUPED`` rows are compared, or there are more groups than
+    letters, only the best compared row and the rows tied with it have a letter, the same for all. Every other compared
+    row then differs significantly from the best; other differences are not reported.
 
     Args:
         mean: Mean score of each row, (R,), best first.
-        deviation: Standard deviation over seeds of each row, (R,).
+        deviation: Standard deviation over seeds of each row, with the denominator n - 1, (R,).
         count: Number of seeds of each row, (R,).
         level: Significance level.
 
     Returns:
-        One string of letters per row.
+        One string of letters per row, empty for a row without letters.
     """
     import numpy as np
 
@@ -70,13 +73,15 @@ def tie_groups(mean: ArrayLike, deviation: ArrayLike, count: ArrayLike, level: f
 
 
 def smallest_detectable(deviation: ArrayLike, count: ArrayLike, level: float = LEVEL) -> float | None:
-    """Return the difference of two rows that the tests of ``tie_groups`` find with a probability of 80 %.
+    """Return the smallest true difference of two rows that the tests of ``tie_groups`` find with a probability of 80 %.
 
-    Computed for two rows with the median number of seeds and the pooled standard deviation, at the strictest level of
-    Holm's correction.
+    Computed for a hypothetical pair of rows: both have the median number of seeds of all compared rows, and their
+    standard deviation is the pooled one, the root of the mean variance of all compared rows weighted by the number of
+    seeds minus 1. The significance level is the strictest one of Holm's correction, ``level`` divided by the number of
+    pairs, so the tests find smaller differences as well if many pairs differ.
 
     Args:
-        deviation: Standard deviation over seeds of each row, (R,).
+        deviation: Standard deviation over seeds of each row, with the denominator n - 1, (R,).
         count: Number of seeds of each row, (R,).
         level: Significance level.
 
@@ -98,17 +103,19 @@ def smallest_detectable(deviation: ArrayLike, count: ArrayLike, level: float = L
 def _groups(tied: np.ndarray) -> list[np.ndarray]:
     """Return sets of mutually tied rows that together contain every tied pair.
 
-    Each set is grown greedily in the order of the rows, from the first pair that no set contains yet. ``tied`` is
-    (k, k) bool; the sets are arrays of indices.
+    Each set begins with a row, or with the first tied pair that no set contains yet. Then rows that are tied with all
+    members are added, in the order of the rows. ``tied`` is (k, k) bool, symmetric and true on the diagonal; the sets
+    are sorted arrays of indices.
     """
     import numpy as np
 
-    covered = np.zeros_like(tied)
+    covered = np.zeros_like(tied)  # pairs that a set contains
     found = []
     for row in range(len(tied)):
         while (uncovered := np.flatnonzero(tied[row] & ~covered[row])).size:
+            # A row that no set contains begins a set alone; otherwise a set begins with an uncovered pair.
             members = [row] if not covered[row, row] else [row, int(uncovered[0])]
-            candidates = np.logical_and.reduce(tied[members])
+            candidates = np.logical_and.reduce(tied[members])  # rows that are tied with all members
             candidates[members] = False
             while candidates.any():
                 members.append(int(np.argmax(candidates)))

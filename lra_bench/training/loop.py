@@ -35,7 +35,11 @@ ORDERS = ("shuffled", "stream")
 
 @dataclass(frozen=True)
 class Fit:
-    """The result of training besides the weights: its state and the values of the record's ``training`` section."""
+    """The result of training besides the weights.
+
+    ``state`` is the final training state. ``figures`` are the measured values of the record's ``training`` section, by
+    name.
+    """
 
     state: State
     figures: dict[str, Any]
@@ -48,7 +52,8 @@ def seed_everything(seed: int, step: int, rank: int = 0) -> None:
     """
     digest = hashlib.blake2b(f"{seed}/{step}/{rank}".encode(), digest_size=8).digest()
     number = int.from_bytes(digest, "little") >> 1
-    # torch.manual_seed also queues a call, with its stack, for every kind of device that has not been started.
+    # torch.manual_seed would also queue a call for every kind of device that is not initialised, and format the stack
+    # for it, at every step.
     torch.default_generator.manual_seed(number)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(number)
@@ -100,7 +105,8 @@ def train(
         The final training state and the values of the record's ``training`` section.
 
     Raises:
-        Diverged: If a loss, or without a gradient scaler a gradient norm, is not finite.
+        Diverged: If a loss, or without a gradient scaler a gradient norm, is not finite. The meter checks them every
+            ``CHECK_EVERY_STEPS`` steps, before evaluations and before checkpoints, not at every step.
         Stopped: If the process was interrupted; a checkpoint has been written.
     """
     recipe, seed = config.train, config.seed
@@ -119,6 +125,7 @@ def train(
         for step in range(state.step, recipe.steps):
             seed_everything(seed, step, group.rank)
             batch = meter.wait(batches, step)
+            # If compilation fails in the first function, the second one undoes its effects before the first is retried.
             loss, state.memory, statistics = compilation.guarded(
                 partial(forward_backward, run, batch, optimizer, hardware, state.memory, group),
                 partial(_reset_step, optimizer, seed, step, group.rank),
@@ -159,6 +166,11 @@ def forward_backward(
 ) -> tuple[Tensor, Any, dict[str, dict[str, Tensor]]]:
     """Run the forward and backward passes of a batch, in micro-batches; gradients are accumulated in the parameters.
 
+    The loss of a batch is the mean cross-entropy over its scored targets plus its auxiliary losses. Losses of
+    micro-batches are normalised such that they add up to it: the cross-entropy is divided by the number of scored
+    targets of the full batch of all ranks, and auxiliary losses are multiplied by the micro-batch's fraction of the
+    rows of that batch.
+
     Args:
         model: The model to call.
         batch: The batch of all ranks.
@@ -170,7 +182,9 @@ def forward_backward(
 
     Returns:
         The loss as a scalar tensor, the memory after the batch, and the statistics of modules summed over
-        micro-batches. Loss and memory are those of the rank's rows; gradients and statistics are those of all rows.
+        micro-batches. The loss is the sum over the rank's micro-batches, so it is only a part of the loss of the batch
+        if there are several ranks; ``Meter`` adds the parts of all ranks. The memory is that of the rank's rows.
+        Gradients and statistics are those of all rows.
     """
     parts = micro_batches(batch.size, hardware.micro_batch, group.rank, group.world)
     begin, end = parts[0][0], parts[-1][1]
@@ -212,7 +226,11 @@ def _micro_step(
     share: float = 1.0,
     group: Group = ALONE,
 ) -> tuple[Tensor, Any, Mapping[str, Mapping[str, Tensor]]]:
-    """Run the forward and backward passes of one micro-batch; return its loss, memory and statistics, all detached."""
+    """Run the forward and backward passes of one micro-batch; return its loss, memory and statistics, all detached.
+
+    ``scored`` is the number of scored targets of the full batch, None if the micro-batch is the full batch. ``share``
+    is the micro-batch's fraction of the rows of the full batch, by which its auxiliary losses are multiplied.
+    """
     with hardware.autocast():
         output: Output = model(batch, memory)
     loss = objective(output, batch, scored, share)
@@ -254,9 +272,12 @@ def _validate_and_save_best(
     state: State,
     group: Group,
 ) -> None:
-    """Evaluate on the validation split and keep the weights if their score is better than all before."""
-    batch_size, places = config.measure.evaluation_batch_size, config.train.validation_tokens
-    result = evaluate(model, rows, spec, hardware, batch_size, "Validation", places, group)
+    """Evaluate on the validation split and keep the weights if their score is better than all before.
+
+    In language modelling, the evaluation stops after ``train.validation_tokens`` scored tokens.
+    """
+    batch_size, tokens = config.measure.evaluation_batch_size, config.train.validation_tokens
+    result = evaluate(model, rows, spec, hardware, batch_size, "Validation", tokens, group)
     state.validations.append((state.step, result.loss, result.score))
     better = result.score > state.best_score if spec.higher_is_better else result.score < state.best_score
     if better or math.isnan(state.best_score):
@@ -271,7 +292,11 @@ def _latest_validation(state: State) -> dict[str, float]:
 
 
 def _outcome(model: nn.Module, state: State) -> dict[str, Any]:
-    """Return the record's values for the steps done and the SHA-256 of the final weights."""
+    """Return the record's values for the steps done and the SHA-256 of the final weights.
+
+    The digest covers name and bytes of every tensor of the state dictionary, in the order of names. Of a tensor without
+    dimensions it covers only the name, because torch cannot view such a tensor as bytes.
+    """
     digest = hashlib.sha256()
     for name, tensor in sorted(gather_full(model.state_dict()).items()):
         digest.update(name.encode())

@@ -32,7 +32,7 @@ class GridPosition(Position):
         self.dimensions = dimensions
 
     def supports_length(self, length: int) -> str | None:
-        """Return None if a sequence consists of complete image rows, otherwise the reason."""
+        """Return the reason if a sequence does not consist of complete image rows, otherwise None."""
         if self.dimensions == 1 or self.grid is None or length % self.grid[1] == 0:
             return None
         return (

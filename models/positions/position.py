@@ -69,7 +69,7 @@ class Position(nn.Module):
         return False
 
     def supports_length(self, length: int) -> str | None:
-        """Return None if sequences of ``length`` tokens can be encoded, otherwise the reason."""
+        """Return the reason why sequences of ``length`` tokens cannot be encoded, or None if they can."""
         return None
 
     def places(self, length: int, device: torch.device) -> Tensor:

@@ -1,4 +1,4 @@
-"""Reformer: attention among tokens with equal or neighbouring hash buckets."""
+"""Reformer: attention within chunks of tokens that are sorted by hash bucket."""
 
 from __future__ import annotations
 
@@ -28,22 +28,26 @@ class Reformer(RandomDirections):
     """Attention within chunks of tokens that are sorted by a locality-sensitive hash.
 
     Kitaev et al. 2020, arXiv 2001.04451. q, v (B, H, N, D) -> (B, H, N, D); keys are queries scaled to unit length. In
-    each of R rounds, the bucket of a token is the one of several random directions and their negatives with the largest
-    inner product. Tokens are sorted by bucket and cut into chunks of C tokens; there are as many buckets as chunks. A
-    token attends, in one softmax, to all tokens that are in its chunk or the preceding one in any round, and to itself
-    only if there are no others. O(R N C D) time in addition to sorting; O(R N (C + D)) memory. There is no causal form:
-    it would be pseudo-causal, since later tokens influence which tokens share a chunk.
+    each of R rounds, tokens are hashed into buckets: the bucket of a token is the one of several random directions and
+    their negatives with which its query has the largest inner product. Tokens are sorted by bucket, and the sorted
+    sequence is cut into chunks of C tokens. The number of buckets is chosen to be about the number of chunks, but the
+    borders of chunks do not depend on the buckets: a chunk may contain several buckets, or only a part of one. A token
+    attends, in one softmax over all rounds, to all tokens that are in its chunk or the preceding one in any round, and
+    to itself only if there are no others. O(R N C D) time in addition to sorting; O(R N (C + D)) memory. There is no
+    causal form, so causal tasks are refused: it would be pseudo-causal, since later tokens influence which tokens share
+    a chunk.
 
-    Deviations from the paper: tokens attend to other buckets within a chunk, which the authors' code allows; more than
-    32 buckets are pairs of two hashes; the numbers of buckets and chunks depend on the length of each sequence, and the
-    first chunk attends to the last.
+    Deviations from the paper: tokens attend to other buckets within a chunk, which the authors' code allows; if there
+    are more than 32 buckets, a bucket is a pair of the results of two hashes; the numbers of buckets and chunks are
+    computed from the length of each sequence without padding; the chunk that precedes the first one is the last one.
 
     Args:
         width: Model width E.
         heads: Number of heads H.
         chunk: Number of tokens C in a chunk.
         rounds: Number of hash rounds R.
-        redraw_every: Number of training steps between new random directions; 0 keeps the initial ones.
+        redraw_every: Number of training steps between new random directions; 0 keeps the initial ones. Evaluation uses
+            the latest directions.
         common: Options of ``HeadMixer``.
 
     Raises:
@@ -58,7 +62,7 @@ class Reformer(RandomDirections):
         stochastic=True,
         positions=("embed", "rotate"),
     )
-    draws = "reformer"
+    draws = "reformer"  # part of the seed of the directions
 
     def __init__(
         self, width: int, heads: int, *, chunk: int = 64, rounds: int = 2, redraw_every: int = 1, **common: Any
@@ -70,8 +74,8 @@ class Reformer(RandomDirections):
         if self.kv_heads != heads:
             raise UserError(f"model.mixer.kv_heads={self.kv_heads}: keys are computed from queries; leave it out")
         self.chunk, self.rounds = chunk, rounds
-        del self.key
-        self.begin()
+        del self.key  # ``project`` computes keys from queries
+        self.begin()  # samples the directions, whose shape depends on ``rounds``
 
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, the same scaled to unit length as keys, and values, each (B, H, N, D)."""
@@ -91,9 +95,10 @@ class Reformer(RandomDirections):
         q_tokens = order.unflatten(-1, (-1, self.chunk))
         before_first = q_tokens.take_along_dim((chunks - 1)[..., None], 3)
         k_tokens = torch.cat((torch.cat((before_first, q_tokens[:, :, :, :-1]), 3), q_tokens), -1)
-        inside = k_tokens.clamp(max=length - 1)
+        # Positions that fill the last chunk have no token; their scores are masked.
+        k_indices = k_tokens.clamp(max=length - 1)
 
-        scores = (take(q, q_tokens.clamp(max=length - 1)) * self.head_dim**-0.5) @ take(k, inside).mT
+        scores = (take(q, q_tokens.clamp(max=length - 1)) * self.head_dim**-0.5) @ take(k, k_indices).mT
         with full_precision(q):
             scores = scores.float() if scores.dtype.itemsize < 4 else scores
             # In place: the backward passes need no input of these operations; that of exp needs only its output.
@@ -101,15 +106,20 @@ class Reformer(RandomDirections):
             peak = scores.detach().amax(-1, keepdim=True)
             weights = scores.sub_(peak).exp_()
             total = weights.sum(-1, keepdim=True)
-        o = dropout(weights, self.drop_rate).to(v.dtype) @ take(v, inside) / total.to(v.dtype)
+        o = dropout(weights, self.drop_rate).to(v.dtype) @ take(v, k_indices) / total.to(v.dtype)
 
-        unsorted = inverse[..., :length] + torch.arange(self.rounds, device=q.device)[:, None] * order.shape[-1]
+        # Index of each token, by round, in the sorted tokens of all rounds: restores the original order.
+        token_ranks = inverse[..., :length] + torch.arange(self.rounds, device=q.device)[:, None] * order.shape[-1]
         # Each round is weighted by its share of the normaliser of the softmax over all rounds.
-        round_weights = take((peak + total.log()).flatten(2, 4), unsorted).softmax(2)
-        return (take(o.flatten(2, 4), unsorted) * round_weights.to(o.dtype)).sum(2)
+        round_weights = take((peak + total.log()).flatten(2, 4), token_ranks).softmax(2)
+        return (take(o.flatten(2, 4), token_ranks) * round_weights.to(o.dtype)).sum(2)
 
     def draw(self, generator: torch.Generator) -> Tensor:
-        """Return random directions (R, 2, D, 64) of two hashes per round."""
+        """Return random directions (R, 2, D, 64) of two hashes per round.
+
+        ``angular_buckets`` uses only as many of the 64 directions as the number of buckets requires, and the second
+        hash only for more than 32 buckets.
+        """
         return torch.randn(self.rounds, 2, self.head_dim, DIRECTIONS, generator=generator)
 
     @torch.no_grad()
@@ -118,7 +128,8 @@ class Reformer(RandomDirections):
     ) -> Tensor:
         """Return the bias of ``scores``, which masks padding and penalises attention of a token to itself.
 
-        A pair that shares chunks in m rounds gets −log m, so that it counts once.
+        A key that a query can attend to in m rounds occurs m times in its softmax, which combines all rounds. The bias
+        −log m divides each of these weights by m, so that the key counts once.
 
         Args:
             scores: Scores (B, H, R, X, C, 2C) of the queries in X chunks.

@@ -156,7 +156,11 @@ class ByteTask(Task):
         return self._splits[key]
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """Return None, or why the test split is not available at that length or not longer than at a smaller one."""
+        """Return the reason why ``length`` is not supported, or None if it is supported.
+
+        Lengths below the training length are not supported with fillers. Without them, lengths above it are not
+        supported if they exceed the longest test document, since they would add no text.
+        """
         length, variant = self._resolved(length, variant)
         if variant == "filler":
             if length < self.max_length:

@@ -119,7 +119,10 @@ class Enwik8(Task):
         return self._splits[name]
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """Return a reason for every length but the training length: only the context varies, over the same bytes."""
+        """Return the reason why only the training length is supported, or None for that length.
+
+        The examples of all lengths would be the same bytes; only the context of the model can vary.
+        """
         return None if length == self.spec.train_length else "enwik8 is one text; only its context can vary"
 
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:

@@ -141,7 +141,7 @@ class Image(Task):
         return self._splits[key]
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """Return None, or why no picture of the variant has ``length`` pixels."""
+        """Return the reason why no picture of the variant has ``length`` pixels, or None if one has."""
         from .lengths import size_of
 
         size = size_of(*self._resolved(length, variant))

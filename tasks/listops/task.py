@@ -1,4 +1,4 @@
-"""ListOps: evaluate nested operations on digits, written as sequences of up to 2,000 tokens."""
+"""ListOps: evaluate nested operations on digits, by default in sequences of 501 to 1,999 tokens."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from .lengths import Trees
 
 GENERATOR_VERSION = 1
+"""Version of the generated data. Increase it if other examples are generated from the same settings.
+
+It is part of the fingerprint and of the cache keys, so new data is generated and cells get a new hash. Increase
+``TaskSpec.version`` if the task is corrected and scores are no longer comparable; existing records are then stale.
+"""
 OFFICIAL_ROWS = {"train": 96_000, "validation": 2_000, "test": 2_000}
 # Splits are consecutive parts of one stream of distinct trees, train last: its size does not affect the test split.
 STREAM_ORDER = ("test", "validation", "train")
@@ -40,9 +45,9 @@ class ListOps(Task):
 
     Each operator, digit and closing bracket is one token; parentheses of the original files are removed.
 
-    Another length scales ``window``. Examples are then selected so that root operator and label have the same joint
-    distribution as in train: examples of other lengths differ in length and breadth, but not in the distribution of the
-    answers. This also applies if the data is read from files.
+    Splits of another length are always generated, even if train, validation and test are read from files. The length
+    scales ``window``, and examples are selected so that root operator and label have the same joint distribution as in
+    train: the trees are larger or smaller, but the distribution of the answers is the same.
 
     Floors (baselines without a model): ``majority``; ``root_operator``, the most frequent label for each root operator;
     ``root_operator_and_digits``, the most frequent label for the root operator and its value over the digits directly
@@ -56,11 +61,15 @@ class ListOps(Task):
             basic_test.tsv in the folder listops-1000 or listops of $LRA_BENCH_DATA, or in raw/listops of the cache), or
             the path of a folder with such files, plain or gzipped.
         window: Lower and upper bound of the length of generated examples in tokens, both exclusive.
-        max_length: Length of the longest example that a model must support; None for the upper bound of ``window``.
+        max_length: The training length: length of the longest example that a model must support and of the longest one
+            accepted in files, and the length relative to which other lengths scale ``window``. At least the upper bound
+            of ``window``, which is the default.
         max_depth: Largest depth of a tree; that of a single digit is 1.
         max_arguments: Largest number of arguments of an operator.
         operator_probability: Probability that an argument is an operator instead of a digit, if the depth allows it.
-        long_operator_probability: The same for splits of other lengths that exceed 4,096 tokens.
+        long_operator_probability: The same for splits longer than the training length, if the upper bound of their
+            scaled window exceeds 4,096 tokens; the larger of the two probabilities is used. Trees of such lengths would
+            otherwise be too rare.
         rows: Number of examples by split, generated or read from the start of the file.
         extrapolation_rows: Number of examples of each split at other lengths.
         seed: Seed of the data.
@@ -119,6 +128,8 @@ class ListOps(Task):
             source,
             self.rows,
             self.extrapolation_rows,
+            # Without max_length, which does not change the splits of the training length. It scales the window of other
+            # lengths, which is part of their cache keys.
             self.window,
             self.max_depth,
             self.max_arguments,
@@ -152,7 +163,7 @@ class ListOps(Task):
         return self._splits[name, length]
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """Return None, or why random trees do not have such lengths."""
+        """Return the reason if random trees rarely have lengths in the window scaled to ``length``, otherwise None."""
         low, high = self._scaled_window(length)
         share = self._trees(length).acceptance()
         if share < SMALLEST_ACCEPTANCE:
@@ -267,6 +278,7 @@ class ListOps(Task):
         if reason := self.supports_length(length):
             raise UserError(f"measure.extrapolation_ratios: length {length:,} is not possible ({reason}); leave it out")
         trees = self._trees(length)
+        # A different stream for each length and split; stream 0 is that of the training length.
         stream = 1 + length * len(STREAM_ORDER) + STREAM_ORDER.index(name)
 
         def make(advance: Advance) -> Iterator[Examples]:
@@ -292,13 +304,17 @@ class ListOps(Task):
         return max(1, round(self.window[0] * scale)), round(self.window[1] * scale)
 
     def _table(self, split: str, length: int | None = None) -> NDArray[np.int64]:
-        """Return ``describe`` of every example of a split, (R, 5), computed once."""
+        """Return the properties of every example of a split, (R, 5), computed once.
+
+        The columns are those of ``trees.describe``: value, root operator, root arity, value of the root over the digits
+        directly below it, and depth.
+        """
         from .trees import describe_rows
 
-        place = split, length or self.max_length
-        if place not in self._tables:
-            self._tables[place] = describe_rows(self.split(split, length))
-        return self._tables[place]
+        split_key = split, length or self.max_length
+        if split_key not in self._tables:
+            self._tables[split_key] = describe_rows(self.split(split, length))
+        return self._tables[split_key]
 
     def _files(self) -> dict[str, Path]:
         from lra_bench.data.cache import Cache

@@ -150,7 +150,7 @@ class Pathfinder(Task):
         return self._splits[name, length, variant]
 
     def supports_length(self, length: int, variant: str | None = None) -> str | None:
-        """Return None, or why no picture of the variant has ``length`` pixels."""
+        """Return the reason why no picture of the variant has ``length`` pixels, or None if one has."""
         length, variant = self._resolved(length, variant)
         width = self.resolution
         if variant == "canvas" and (length < width * width or length % width):

@@ -1,6 +1,7 @@
 """Tests that every mixer must pass, derived from its declared capabilities.
 
-New model files are tested here without further code.
+The mixer of a new model file is tested here automatically. It needs a dense reference definition in ``tests/oracles``,
+without which ``test_equals_its_definition`` fails.
 """
 
 from functools import partial
@@ -45,15 +46,20 @@ every_case = pytest.mark.parametrize(("name", "causal"), CASES)
 every_mixer = pytest.mark.parametrize("name", NODES)
 CAUSAL = [name for name, causal in CASES if causal]
 
-HOOKS = {place: load_class(node["_target_"], Position, place).hooks - {"embed"} for place, node in POSITIONS.items()}
-"""Hooks of each position encoding that the mixer applies; the backbone applies ``embed``."""
+HOOKS = {
+    encoding: load_class(node["_target_"], Position, encoding).hooks - {"embed"} for encoding, node in POSITIONS.items()
+}
+"""Hooks of each position encoding, by name of its file, that the mixer applies; the backbone applies ``embed``."""
 
 
-def supports(name, place):
-    return HOOKS[place] <= set(SPECS[name].positions)
+def supports(name, encoding):
+    """Return whether the mixer declares support for all hooks of the position encoding."""
+    return HOOKS[encoding] <= set(SPECS[name].positions)
 
 
-SUPPORTED = [(name, place) for name in NODES for place in POSITIONS if HOOKS[place] and supports(name, place)]
+SUPPORTED = [
+    (name, encoding) for name in NODES for encoding in POSITIONS if HOOKS[encoding] and supports(name, encoding)
+]
 
 
 def cases_where(condition):
@@ -66,7 +72,8 @@ def assert_close(a, b, tolerance=1e-10):
     assert (a - b).abs().max().item() <= tolerance
 
 
-def real(y, lengths):
+def zero_padding(y, lengths):
+    """Return the outputs y (B, N, E) with those of padding set to zero, so that only real positions are compared."""
     return Padding.from_lengths(torch.as_tensor(lengths), y.shape[1]).zero(y)
 
 
@@ -78,18 +85,19 @@ def test_equals_full_attention_with_full_config(name, causal, n):
     state = mixer.state_dict()
     full.load_state_dict({key: state[key] for key in full.state_dict()})
     x, lengths = rows(2, n), [n, n // 2]
-    assert_close(real(run(mixer, x, lengths), lengths), real(run(full, x, lengths), lengths))
+    assert_close(zero_padding(run(mixer, x, lengths), lengths), zero_padding(run(full, x, lengths), lengths))
 
 
 @every_case
 @pytest.mark.parametrize(("n", "lengths"), [(1, None), (9, [9, 5, 1]), (61, None), (64, [64, 59, 1])])
 def test_equals_its_definition(name, causal, n, lengths):
     mixer, x = make(name, causal=causal), rows(3 if lengths is None else len(lengths), n)
+    # ORACLES define attention weights, OUTPUTS the outputs of mixers without such weights.
     assert type(mixer) in {**ORACLES, **OUTPUTS}, f"{type(mixer).__name__} has no dense oracle in tests/oracles"
     y, expected = run(mixer, x, lengths), dense_output(mixer, x, lengths)[0]
     assert y.shape == x.shape and y.dtype == x.dtype and y.isfinite().all()
     if lengths is not None:
-        y, expected = real(y, lengths), real(expected, lengths)
+        y, expected = zero_padding(y, lengths), zero_padding(expected, lengths)
     assert_close(y, expected)
 
 
@@ -100,21 +108,21 @@ def test_content_of_padding_has_no_effect(name, causal):
     garbage = torch.tensor([1.0, 1.0, 1.0, 1e6, 1e6])[:, None, None] * rows(5, n, seed=1)
     dirty = torch.where(Padding.from_lengths(torch.tensor(lengths), n).valid[..., None], x, garbage)
     dirty.requires_grad_()
-    y = real(run(mixer, dirty, lengths), lengths)
-    assert_close(y, real(run(mixer, real(x, lengths), lengths), lengths))
+    y = zero_padding(run(mixer, dirty, lengths), lengths)
+    assert_close(y, zero_padding(run(mixer, zero_padding(x, lengths), lengths), lengths))
     (gradient,) = torch.autograd.grad(y.square().sum(), dirty)
     assert gradient.isfinite().all()
-    assert_close(gradient, real(gradient, lengths), 0)
+    assert_close(gradient, zero_padding(gradient, lengths), 0)
 
 
 @cases_where(lambda spec: spec.padding == "amount")
 def test_amount_of_padding_has_no_effect(name, causal):
     mixer, x, lengths = make(name, causal=causal), rows(3, 50), [50, 33, 1]
-    unpadded, padded = run(mixer, x), real(run(mixer, x, lengths), lengths)
+    unpadded, padded = run(mixer, x), zero_padding(run(mixer, x, lengths), lengths)
     for more in (1, 7, 64):
         longer = torch.cat((x, rows(3, more, seed=1)), 1)
         assert_close(unpadded, run(mixer, longer, [50, 50, 50])[:, :50])
-        assert_close(padded, real(run(mixer, longer, lengths), lengths)[:, :50])
+        assert_close(padded, zero_padding(run(mixer, longer, lengths), lengths)[:, :50])
 
 
 @every_case
@@ -133,12 +141,17 @@ def test_later_tokens_have_no_effect(name, t):
 @pytest.mark.parametrize("name", [name for name in CAUSAL if SPECS[name].memory])
 @pytest.mark.parametrize("cuts", [(1, 2, 3), (8, 40), (17, 33, 60)])
 def test_sequences_in_parts_equal_the_whole_with_memory(name, cuts):
-    """Sequences end at any position and then keep their state; a state of zeros is the state before the first token."""
+    """Passing the memory from part to part gives the same outputs and final memory as processing the whole sequence.
+
+    A sequence that ends within a part keeps its memory. A memory of zeros is the one before the first token: a fifth
+    sequence, which begins with the second part, is given zeros.
+    """
     mixer, x, lengths = make(name, causal=True), rows(4, 61), [61, 40, 17, 3]
     full, after = mixer(x, context(61, lengths))
     memory, parts = None, []
     for start, stop in zip((0, *cuts), (*cuts, 61), strict=True):
         if start == cuts[0]:
+            # Append the fifth sequence: the tokens of the first one, rolled such that they begin at ``start``.
             memory = tree_map(lambda state: torch.cat((state, torch.zeros_like(state[:1]))), memory)
             x = torch.cat((x, x[:1].roll(-start, 1)))
             lengths.append(61)
@@ -146,12 +159,13 @@ def test_sequences_in_parts_equal_the_whole_with_memory(name, cuts):
         here = context(stop - start, left)
         y, here = mixer(x[:, start:stop], here.replace(positions=here.positions + start, memory=memory))
         memory = here.memory
-        parts.append(real(y, left)[:4])
-    assert_close(torch.cat(parts, 1), real(full, [61, 40, 17, 3]))
+        parts.append(zero_padding(y, left)[:4])
+    assert_close(torch.cat(parts, 1), zero_padding(full, [61, 40, 17, 3]))
     for found, expected in zip(tree_leaves(memory), tree_leaves(after.memory), strict=True):
         assert_close(found[:4], expected)
-    first = run(mixer, x[4:, cuts[0] :])
-    assert_close(y[4], first[0, -y.shape[1] :])
+    # The outputs of the fifth sequence in the last part, compared with a run without memory.
+    fifth = run(mixer, x[4:, cuts[0] :])
+    assert_close(y[4], fifth[0, -y.shape[1] :])
 
 
 @pytest.mark.parametrize("name", CAUSAL)
@@ -160,14 +174,15 @@ def test_no_gradient_flows_from_the_future(name):
     jacobian = torch.autograd.functional.jacobian(lambda x: run(mixer, x).sum(-1)[0], rows(1, n))[:, 0].norm(dim=-1)
     # A Fourier transform spreads rounding errors over the whole sequence.
     assert jacobian.triu(1).max() <= (1e-12 if isinstance(mixer, (Convolved, Hyena, Mega)) else 0)
-    # Queries in the first window of memory-compressed attention have a single key, so they have no effect.
+    # Every output depends on its own token, except in the first window of memory-compressed attention: its queries have
+    # a single key, so that the output does not depend on them.
     assert jacobian.diagonal()[mixer.stride if name == "memory_compressed" else 0 :].min() > 0
 
 
 @every_mixer
 def test_undeclared_directions_raise_user_error(name):
-    for causal, claimed in ((True, SPECS[name].causal == "exact"), (False, SPECS[name].bidirectional)):
-        if not claimed:
+    for causal, declared in ((True, SPECS[name].causal == "exact"), (False, SPECS[name].bidirectional)):
+        if not declared:
             with pytest.raises(UserError, match=r"model\.mixer"):
                 make(name, causal=causal)
 
@@ -185,7 +200,7 @@ def test_gradient_reaches_every_parameter(name, causal):
 @every_mixer
 def test_permuting_tokens(name):
     """Permuting the tokens permutes the outputs if and only if the mixer is declared equivariant."""
-    if first_direction(name):
+    if first_direction(name):  # the value of ``causal``, true if the mixer has no bidirectional form
         pytest.skip("a causal mixer depends on order")
     # Values passed from layer to layer may depend on order even if the first layer does not.
     mixers, x = stack(name, 2) if SPECS[name].carries else [make(name)], rows(2, 61)
@@ -358,47 +373,48 @@ def test_rotation_is_supported_if_declared(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "causal"), [case for case in CASES if not all(supports(case[0], place) for place in POSITIONS)]
+    ("name", "causal"), [case for case in CASES if not all(supports(case[0], encoding) for encoding in POSITIONS)]
 )
 def test_undeclared_positions_raise_user_error(name, causal):
-    for place in POSITIONS:
-        if not supports(name, place):
-            with pytest.raises(UserError, match=f"position={place}: .*support.* hook"):
-                make(name, causal=causal, position=make_position(place, causal=causal))
+    for encoding in POSITIONS:
+        if not supports(name, encoding):
+            with pytest.raises(UserError, match=f"position={encoding}: .*support.* hook"):
+                make(name, causal=causal, position=make_position(encoding, causal=causal))
 
 
 @pytest.mark.parametrize(
-    ("name", "causal", "place"), [(name, causal, place) for name, place in SUPPORTED for causal in directions(name)]
+    ("name", "causal", "encoding"),
+    [(name, causal, encoding) for name, encoding in SUPPORTED for causal in directions(name)],
 )
-def test_declared_positions_are_supported(name, causal, place):
+def test_declared_positions_are_supported(name, causal, encoding):
     """The position changes the output, a shift of all positions does not; gradients are finite; the oracle agrees."""
-    position = make_position(place, causal=causal)
+    position = make_position(encoding, causal=causal)
     n, lengths = 61, [61, 30]
     mixer, x = make(name, causal=causal, position=position), rows(2, n).requires_grad_()
-    y = real(run(mixer, x, lengths), lengths)
+    y = zero_padding(run(mixer, x, lengths), lengths)
     plain = {key: value for key, value in mixer.state_dict().items() if not key.startswith("position.")}
     without = make(name, causal=causal)
     without.load_state_dict(plain)
-    assert (y - real(run(without, x, lengths), lengths)).abs().max() > 1e-4
+    assert (y - zero_padding(run(without, x, lengths), lengths)).abs().max() > 1e-4
     where = context(n, lengths)
     if not SPECS[name].stochastic:
-        assert_close(y, real(mixer(x, where.replace(positions=where.positions + 17))[0], lengths))
+        assert_close(y, zero_padding(mixer(x, where.replace(positions=where.positions + 17))[0], lengths))
         by_row = where.positions + torch.tensor([[3], [40]])
-        assert_close(y, real(mixer(x, where.replace(positions=by_row))[0], lengths))
+        assert_close(y, zero_padding(mixer(x, where.replace(positions=by_row))[0], lengths))
     weights = [x, *position.parameters()]
     gradients = torch.autograd.grad(y.square().sum(), weights)
     for gradient in gradients:
         assert gradient.isfinite().all() and gradient.abs().max() > 0
-    expected = real(dense_output(mixer, x, lengths)[0], lengths)
+    expected = zero_padding(dense_output(mixer, x, lengths)[0], lengths)
     assert_close(y, expected)
     for one, other in zip(gradients, torch.autograd.grad(expected.square().sum(), weights), strict=True):
         assert_close(one, other, 1e-9)
 
 
-@pytest.mark.parametrize(("name", "place"), SUPPORTED)
-def test_memory_grows_as_declared_with_every_position(name, place):
+@pytest.mark.parametrize(("name", "encoding"), SUPPORTED)
+def test_memory_grows_as_declared_with_every_position(name, encoding):
     causal = first_direction(name)
-    position = make_position(place, causal=causal)
+    position = make_position(encoding, causal=causal)
     mixer = make(name, causal=causal, dropout=0.1, dtype=torch.float32, max_length=2048, position=position)
 
     def at(n):
@@ -416,4 +432,6 @@ def test_positions_that_depend_on_the_length_ignore_padding(name, causal, scalin
     position = make_position("rope", causal=causal, max_length=20, scaling=scaling)
     mixer, x, lengths = make(name, causal=causal, position=position), rows(2, 50), [50, 33]
     longer = torch.cat((x, rows(2, 30, seed=1)), 1)
-    assert_close(real(run(mixer, x, lengths), lengths), real(run(mixer, longer, lengths), lengths)[:, :50])
+    assert_close(
+        zero_padding(run(mixer, x, lengths), lengths), zero_padding(run(mixer, longer, lengths), lengths)[:, :50]
+    )

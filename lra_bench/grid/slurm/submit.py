@@ -29,19 +29,33 @@ MOST_REQUEUES = 100
 def submit(planned: Sequence[Planned], results: Path, config_dir: Path | None, rerun: str) -> SubmittedGrid:
     """Submit cells as job arrays, one per set of requested resources, and return without waiting for them.
 
-    Raises ``UserError`` if the cells name different clusters or cannot be submitted from this machine.
+    The grid is written after each array. If a later array is rejected, the jobs of the earlier ones stay queued, and
+    ``lra-bench grid`` can report, cancel or complete them.
+
+    Args:
+        planned: The cells, at least one.
+        results: The results folder, in which the folder of the grid is created.
+        config_dir: Folder of additional configuration and classes, None for none.
+        rerun: Value of ``--rerun``, which the jobs apply when they start.
+
+    Returns:
+        The submitted grid, with the ids of the jobs.
+
+    Raises:
+        UserError: If the cells name different clusters, the resources of a cell are not determined, the jobs cannot be
+            submitted from this machine or are rejected, or the results folder cannot be written.
     """
     launchers = {each.cell.config.launcher.cluster for each in planned}
     if len(launchers) > 1:
         raise UserError("launcher.cluster: the cells of a grid name different clusters; choose one for all")
-    cluster = planned[0].cell.config.launcher.cluster
+    cluster = planned[0].cell.config.launcher.cluster  # name of submitit's executor
     if cluster not in CLUSTERS:
         raise UserError(f"launcher.cluster={cluster}: choose {' or '.join(CLUSTERS)}")
     cells = [
         SubmittedCell(
             key=asdict(each.cell.key),
             overrides=list(each.cell.overrides),
-            place=place_of(as_dict(each.cell.config)),
+            place=place_of(as_dict(each.cell.config)),  # options by which the record of the cell is found later
             resources=resources(each.cell.config),
         )
         for each in planned
@@ -63,7 +77,8 @@ def submit(planned: Sequence[Planned], results: Path, config_dir: Path | None, r
 def submit_cells(grid: SubmittedGrid, numbers: Sequence[int], results: Path) -> Iterator[None]:
     """Submit the cells with the given indices and store the ids of their jobs in ``grid``.
 
-    Yields after each job array, so that the caller can write the grid. Raises ``UserError`` if sbatch fails.
+    Yields after each job array, so that the caller can write the grid. Raises ``UserError`` if an array cannot be
+    submitted; arrays submitted before it stay queued.
     """
     import submitit
 
@@ -82,7 +97,7 @@ def submit_cells(grid: SubmittedGrid, numbers: Sequence[int], results: Path) -> 
             try:
                 submitted = executor.submit_array(jobs)
             except (OSError, submitit.core.utils.FailedJobError, submitit.core.utils.FailedSubmissionError) as error:
-                raise UserError(f"launcher=slurm: sbatch rejected the jobs ({_last_line(error)})") from error
+                raise UserError(f"launcher=slurm: the jobs cannot be submitted ({_last_line(error)})") from error
         for number, job in zip(array, submitted, strict=True):
             grid.cells[number].job = str(job.job_id)
         yield
@@ -91,7 +106,8 @@ def submit_cells(grid: SubmittedGrid, numbers: Sequence[int], results: Path) -> 
 def resources(config: CellConfig) -> dict[str, Any]:
     """Return the resources to request from Slurm for one cell, as parameters of submitit.
 
-    Raises ``UserError`` if the options do not determine them.
+    Options that are not set are left out, so that the defaults of the cluster apply. Raises ``UserError`` if the
+    options do not determine the number of GPUs, as with ``hardware=auto``.
     """
     launcher = config.launcher
     parameters = {
@@ -101,7 +117,7 @@ def resources(config: CellConfig) -> dict[str, Any]:
         "mem_gb": launcher.memory_gigabytes,
         "slurm_partition": launcher.partition,
         "slurm_account": launcher.account,
-        "slurm_array_parallelism": launcher.at_once,
+        "slurm_array_parallelism": launcher.at_once,  # limit of each array, not of the grid
         "slurm_signal_delay_s": launcher.signal_seconds,
         "slurm_additional_parameters": REQUEUE,
     }
@@ -123,7 +139,7 @@ def check_here(cluster: str) -> None:
 
 @contextmanager
 def _job_environment(config_dir: str | None) -> Iterator[None]:
-    """Set the environment variables of the jobs in this process; sbatch copies them to the jobs."""
+    """Set the environment variables of the jobs in this process, from which the jobs inherit them."""
     before = dict(os.environ)
     os.environ.update(environment(config_dir))
     try:
@@ -152,7 +168,10 @@ def _output_discarded() -> Iterator[None]:
 
 
 def cancel_jobs(cluster: str, jobs: Sequence[str]) -> None:
-    """Cancel jobs; running cells write a checkpoint first. Raises ``UserError`` if scancel fails."""
+    """Cancel jobs with SIGTERM; a running job forwards it to its cell, which writes a checkpoint before it ends.
+
+    Raises ``UserError`` if scancel fails.
+    """
     if cluster == "slurm":
         done = subprocess.run(["scancel", *jobs], capture_output=True, text=True, check=False)
         if done.returncode:
@@ -166,4 +185,5 @@ def cancel_jobs(cluster: str, jobs: Sequence[str]) -> None:
 
 
 def _last_line(error: Exception) -> str:
+    """Return the last line of the message, which for errors of sbatch contains the reason."""
     return (str(error).strip() or type(error).__name__).splitlines()[-1]

@@ -24,10 +24,14 @@ VISITS: Mapping[str, int] = {"cpu": 7, "cuda": 1}
 Visits are minutes apart, so that other processes on a shared machine disturb only some of them.
 """
 SLOW_VISITS = 2
-"""Slow steps are timed only in every n-th visit, including the first and the last."""
+"""Slow steps (``timing.is_slow``) are timed only in every second visit: the first, the third and so on.
+
+The number of visits is odd, so the last visit is one of them.
+"""
 START_SECONDS = 60.0
 COMPILE_SECONDS = 600.0
-# Processes that measure memory run at the same time, so waiting threads must not occupy a core.
+# The allocator returns freed memory to the system immediately, so that it does not count in the peak. Processes that
+# measure memory run at the same time, so waiting threads must not occupy a core.
 MEMORY_VARIABLES = {**KEEPING_NOTHING, "OMP_WAIT_POLICY": "passive"}
 
 
@@ -44,7 +48,13 @@ _Work = Callable[[Measured], object]
 
 
 class Interleaving:
-    """Time several models interleaved in the workers of ``processes``, and start missing workers.
+    """Time several models at one length interleaved in the workers of ``processes``, and start missing workers.
+
+    A mode is a kind of step, ``train`` or ``inference``; modes are measured sequentially. A visit is one call of
+    ``run`` or ``revisit``, which times all modes of all models; between two visits the other lengths are visited. In a
+    visit each mode is timed in rounds, which alternate between the models. In a round a model runs one block of
+    consecutive steps, with a duration of about ``timing.ROUND_SECONDS`` but at least one step. The rounds of all visits
+    together fill the timing window of a mode: the least number of steps and seconds that ``timing`` requires.
 
     ``report(done, doing)`` is called with the number of modes just measured and a description of the current work.
     """
@@ -59,9 +69,14 @@ class Interleaving:
         self.peak_matmul_flops: float | None = None
 
     def run(self, candidates: Sequence[ComparisonModel], modes: Mapping[str, Sequence[str]]) -> list[Measured]:
-        """Measure the modes of each model, given by its name, in the first visit.
+        """Make the first visit: time the modes and measure FLOPs, energy and memory as the setting requests.
 
-        The entry of a mode that fails has status and reason.
+        Args:
+            candidates: The models.
+            modes: The modes to measure by name of the model. A model without modes is not started.
+
+        Returns:
+            One result per model and mode. The entry of a mode that fails has status and reason.
         """
         self.visits = 1
         self._start([candidate for candidate in candidates if modes[candidate.name]], self.setting.flops)
@@ -79,8 +94,9 @@ class Interleaving:
     def revisit(self) -> None:
         """Time the models in another visit and add the rounds; a mode that fails now keeps its previous results.
 
-        Slow steps are skipped in every second visit, because the untimed step before them costs half as much as their
-        timed ones.
+        Slow steps are skipped in every second visit: a visit of a mode begins with an untimed step, and if it were
+        divided among all visits, the window of a slow mode would have only one or two timed steps per visit. The next
+        visit makes up for the skipped rounds, because it fills the window up to the fraction of visits made so far.
         """
         with_slow, device = self.visits % SLOW_VISITS == 0, self.setting.hardware.device
         self.visits += 1
@@ -113,14 +129,17 @@ class Interleaving:
     def _start(self, candidates: Sequence[ComparisonModel], counting: bool) -> None:
         """Start all workers at the same time and build their models, counting FLOPs if ``counting``.
 
-        No model is timed meanwhile. In the last visit, workers of other models are ended.
+        No model is timed meanwhile. In the last visit, workers of models that are not timed at this length are ended.
         """
-        if self.visits == VISITS[self.setting.hardware.device.type]:  # earlier, shorter lengths still need them
+        # A model that is not timed at this length may be timed at a shorter one. Lengths are visited in ascending
+        # order, so only after the last visit to the shorter lengths its worker is not needed any more.
+        if self.visits == VISITS[self.setting.hardware.device.type]:
             for unneeded in self.processes.timing.keys() - {candidate.name for candidate in candidates}:
                 self.processes.timing.pop(unneeded).end()
         for candidate in candidates:
             if candidate.name not in self.processes.timing:
                 self.report(0, f"{self.setting.length:,} tokens, starting {candidate.name}")
+                # KEEPING_ALL: the allocator keeps freed memory, so that steps are not slowed by page faults.
                 self.processes.timing[candidate.name] = WorkerProcess(MODULE, self._job(candidate), KEEPING_ALL)
             self.processes.timing[candidate.name].send("build", length=self.setting.length, flops=counting)
         timeout = START_SECONDS * (1 + len(candidates) / 4)
@@ -130,7 +149,7 @@ class Interleaving:
                 counted = _receive(self.processes.timing, candidate.name, timeout)["flops"]
                 self.flops.setdefault(candidate.name, counted)
             except _Failure as failure:
-                self._drop(candidate.name, "", failure)
+                self._record_failure(candidate.name, "", failure)
 
     def _mode(self, several: Sequence[Measured], prepare: _Work, conclude: _Work) -> list[Measured]:
         """Measure one mode of all models: prepare each sequentially, time all interleaved, then conclude each."""
@@ -189,7 +208,7 @@ class Interleaving:
         except _Failure as failure:
             details = (one.entry["batch_size"], failure.status, failure.reason, self.setting.policy)
             one.entry = unmeasured(mode, self.setting.length, *details)
-            self._drop(name, mode, failure)
+            self._record_failure(name, mode, failure)
 
     def _warm_up(self, one: Measured) -> None:
         """Warm up a mode; raises ``_Failure`` if its timing window would exceed the limit."""
@@ -241,7 +260,7 @@ class Interleaving:
         try:
             self.peak_matmul_flops = self._request(name, START_SECONDS, "peak_matmul_flops")["flops_per_second"]
         except _Failure as failure:
-            self._drop(name, "the matrix product", failure)
+            self._record_failure(name, "the matrix product", failure)
 
     def _measure_energy(self) -> None:
         """Measure the energy of each model, sequentially."""
@@ -250,14 +269,15 @@ class Interleaving:
             try:
                 self.energy[name] = self._request(name, 4 * START_SECONDS, "energy")["energy"]
             except _Failure as failure:
-                self._drop(name, "energy", failure)
+                self._record_failure(name, "energy", failure)
 
     def _measure_memory(self, timed: Sequence[Measured]) -> None:
-        """Measure the peak resident memory of the timed modes, each in its own process, as many in parallel as cores.
+        """Measure the peak resident memory of the timed modes, each in its own process.
 
-        The size of live tensors does not depend on other processes, but fragmentation depends on earlier allocations of
-        the same process: after training, a forward pass took up to a quarter more. Hence a process per mode. A peak
-        that cannot be measured stays None.
+        As many processes as there are usable cores work at the same time, at least two. Other processes do not change
+        the peak memory of a process, but earlier allocations of the same process do, by fragmentation: after training,
+        a forward pass took up to a quarter more. Hence there is a process per model and mode, which is reused at the
+        next length. A peak that cannot be measured stays None.
         """
         waiting = deque(((one.candidate.name, one.entry["mode"]), one) for one in timed)
         running, memory_processes = deque[tuple[tuple[str, str], Measured]](), self.processes.memory
@@ -289,10 +309,11 @@ class Interleaving:
         self.processes.timing[name].send(command, **arguments)
         return _receive(self.processes.timing, name, timeout)
 
-    def _drop(self, name: str, where: str, failure: _Failure) -> None:
-        """Store the failure of a worker that has ended, or end a worker whose model cannot be built.
+    def _record_failure(self, name: str, where: str, failure: _Failure) -> None:
+        """Record in ``ended`` that the worker of a model is no longer available, with the failure.
 
-        ``where`` is the measurement during which the worker ended, empty if its model cannot be built.
+        A worker that failed a command but still runs is not recorded, except if its model cannot be built: it is then
+        ended first. ``where`` is the measurement that failed, empty if the model cannot be built.
         """
         if not where and name in self.processes.timing:
             self.processes.timing.pop(name).end()
