@@ -28,7 +28,7 @@ system may share a file. The columns:
 
 - `key`: value of `model=`. `file`: implementation. `paper`: source.
 - `directions`: `causal (exact)` means that no output depends on later input; `causal (pseudo)` means that attention
-  weights on later tokens are zero but the choice of keys uses later tokens.
+  weights on later tokens are zero but the choice of keys uses later tokens; such systems are refused for causal tasks.
 - `growth`: how compute time grows with the sequence length N.
 
 The systems share these files:
