@@ -94,11 +94,11 @@ class Context:
     grid: tuple[int, int] | None = None
     train_length: int | None = None
 
-    def counted(self) -> Tensor:
+    def clamped_positions(self) -> Tensor:
         """Return ``positions`` with those of padding replaced by the position of the last token: (B, N).
 
         Without padding the result is ``positions`` itself. For position encodings that compute the length of a sequence
-        from its largest position (``Position.by_length``).
+        from its largest position (``Position.depends_on_length``).
         """
         if self.padding is None:
             return self.positions
@@ -109,7 +109,7 @@ class Context:
         """Return a copy with the given fields replaced."""
         return replace(self, **changes)
 
-    def hand_on(self, system: str, value: Any) -> Context:
+    def with_carry(self, system: str, value: Any) -> Context:
         """Return a copy that passes ``value`` to the next layer as ``carry[system]``."""
         return replace(self, carry={**self.carry, system: value})
 
@@ -197,7 +197,7 @@ class Mixer(nn.Module):
         """Mix x (B, N, E) into y (B, N, E) and return y with the updated context."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
-    def turn(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
+    def apply_rotation(self, q: Tensor, k: Tensor, context: Context) -> tuple[Tensor, Tensor]:
         """Rotate queries and keys with the ``rotate`` hook of the position encoding, if it has one.
 
         Args:
@@ -210,7 +210,7 @@ class Mixer(nn.Module):
         """
         if self.position is None or "rotate" not in self.position.hooks:
             return q, k
-        positions = context.counted() if self.position.by_length else context.positions
+        positions = context.clamped_positions() if self.position.depends_on_length else context.positions
         length = positions.shape[-1]
         # The tensor is sliced only if necessary: for identical tensors, ``rotate`` computes the angles once.
         q_positions, k_positions = (positions if x.shape[2] == length else positions[..., : x.shape[2]] for x in (q, k))
@@ -300,7 +300,7 @@ class HeadMixer(Mixer):
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project x (B, N, E), attend and merge the heads into (B, N, E)."""
         q, k, v = self.project(x)
-        q, k = self.turn(q, k, context)
+        q, k = self.apply_rotation(q, k, context)
         return self.finish(self.attend(q, k, v, context), q, k, v, context)
 
     def finish(self, o: Tensor, q: Tensor, k: Tensor, v: Tensor, context: Context) -> tuple[Tensor, Context]:

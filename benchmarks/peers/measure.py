@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from lra_bench.profiling.worker_pool import run_worker
-from lra_bench.runtime.memory import KEEPING_NOTHING
+from lra_bench.runtime.memory import RETURN_FREED_MEMORY
 
 from .pair import Pair, Sizes
 from .table import CONTENDERS, Row
@@ -43,7 +43,7 @@ def times(
 
 def peak(pair: Pair, sizes: Sizes, contender: str, threads: int) -> int | None:
     """Measure the growth of resident memory by a step, in bytes, with an allocator that returns freed memory."""
-    answers, _ = _run(pair, sizes, [contender], 0, threads, KEEPING_NOTHING)
+    answers, _ = _run(pair, sizes, [contender], 0, threads, RETURN_FREED_MEMORY)
     return next((answer["peak"] for answer in answers if "peak" in answer), None)
 
 

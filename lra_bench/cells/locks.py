@@ -62,9 +62,9 @@ def reserve(key: CellKey, results: Path) -> BaseFileLock | None:
     The caller releases the lock when the cell has ended. It covers the seconds until the process of the cell has
     acquired the locks of the cell itself.
     """
-    from lra_bench.records.store import claim
+    from lra_bench.records.store import cell_lock_path
 
-    reserved = try_lock(claim(key, results).with_suffix(".reserved"), "--results")
+    reserved = try_lock(cell_lock_path(key, results).with_suffix(".reserved"), "--results")
     if reserved.is_locked and not held_elsewhere(key, results):
         return reserved
     reserved.release()
@@ -76,10 +76,10 @@ def _locks(key: CellKey, results: Path | None) -> Iterator[tuple[Path, str]]:
 
     The order is fixed, so that two processes cannot deadlock.
     """
-    from lra_bench.records.store import claim
+    from lra_bench.records.store import cell_lock_path
 
     if results is not None:
-        yield claim(key, results), "--results"
+        yield cell_lock_path(key, results), "--results"
     yield lock_path(checkpoint_folder(key)), "LRA_BENCH_CACHE"
 
 

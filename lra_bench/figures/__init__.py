@@ -58,14 +58,14 @@ def tabulate(name: str, records: Sequence[Record]) -> pd.DataFrame:
     from lra_bench.progress import say
 
     module = _module(name)
-    reasons = module.lacking(records)
+    reasons = module.exclusions(records)
     usable = [record for record, reason in zip(records, reasons, strict=True) if not reason]
-    lacking = Counter(reason for reason in reasons if reason)
-    summary = ", ".join(f"{count:,} {reason}" for reason, count in lacking.most_common())
+    counts = Counter(reason for reason in reasons if reason)
+    summary = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
     if not usable:
         raise NothingToDrawError(f"plot {name}: no record to draw ({summary or 'there are no records'}); {module.RUN}")
-    if lacking:
-        say(f"{name}: {lacking.total():,} of {len(records):,} records excluded ({summary})")
+    if counts:
+        say(f"{name}: {counts.total():,} of {len(records):,} records excluded ({summary})")
     data = module.table(usable)
     if data.empty:
         raise NothingToDrawError(f"plot {name}: {len(usable):,} records contain no data to draw; {module.RUN}")

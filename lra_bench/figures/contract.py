@@ -23,7 +23,7 @@ class FigureModule(Protocol):
     RUN: str
     """The end of the error message if there is no data: what to run, such as ``run lra-bench bench``."""
 
-    def lacking(self, records: Sequence[Record], /) -> Sequence[str]:
+    def exclusions(self, records: Sequence[Record], /) -> Sequence[str]:
         """Return one string per record: empty if it is drawn, otherwise the reason, such as ``without a score``.
 
         Equal reasons are counted in one line on stderr.
@@ -32,7 +32,7 @@ class FigureModule(Protocol):
     def table(self, records: Sequence[Record], /) -> pd.DataFrame:
         """Return the data of the figure, one row per point or cell, empty if there is none.
 
-        ``records`` are one or more records for which ``lacking`` returned an empty string. The columns are those of
+        ``records`` are one or more records for which ``exclusions`` returned an empty string. The columns are those of
         ``SHEET``, ``PANEL`` and ``IDENTITY`` in ``variants.py`` (protocol, task, model, variant, hardware, …) and those
         specific to the figure. ``section`` is ``modified`` for records with a modified protocol, otherwise ``ranked``.
         """

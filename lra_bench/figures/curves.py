@@ -68,10 +68,10 @@ class Curves:
         high: The column of the upper end.
         bars: Whether intervals are drawn as bars, otherwise as bands.
         title: A function that returns the title of a panel from the rows of the panel and of the sheet.
-        furnish: A function that draws everything except the curves, and sets scales and labels, from all rows of the
+        decorate: A function that draws everything except the curves, and sets scales and labels, from all rows of the
             panel.
         scale: A function that returns the factor of y.
-        legend: A function that returns the legend entries for what ``furnish`` draws.
+        legend: A function that returns the legend entries for what ``decorate`` draws.
         name: A function that returns the legend entry of a curve from its label and rows.
         document: The columns shared by the rows of a sheet, in addition to protocol and section.
         apart: The columns whose values, and tasks, are drawn on separate pages, none by default.
@@ -89,7 +89,7 @@ class Curves:
     high: str
     bars: bool
     title: Callable[[pd.DataFrame, pd.DataFrame], str]
-    furnish: Callable[[Axes, pd.DataFrame], None]
+    decorate: Callable[[Axes, pd.DataFrame], None]
     scale: Callable[[pd.DataFrame], float]
     legend: Callable[[pd.DataFrame], Sequence[Entry]] = lambda rows: ()
     name: Callable[[str, pd.DataFrame], str] = lambda label, own: label
@@ -179,7 +179,7 @@ def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, 
     import numpy as np
 
     scale = kind.scale(whole)
-    kind.furnish(ax, whole)
+    kind.decorate(ax, whole)
     names = kind.lines.order(rows)
     if len(rows) < len(whole):
         others = _arrays(kind, whole[~whole["label"].isin(set(rows["label"]))], scale)

@@ -64,7 +64,7 @@ def first_better(
     return "never", float(common[-1])
 
 
-def lacking(records: Sequence[Record]) -> list[str]:
+def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
     timed = [record for record in records if record.speed]
     reference = {_comparison_group(record) for record in timed if record.variant_name == REFERENCE}

@@ -21,7 +21,7 @@ RUN = "run lra-bench bench or evaluate on a model that has such options (measure
 AS_TRAINED = "as trained"
 
 
-def lacking(records: Sequence[Record]) -> list[str]:
+def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
     has_knob = [any(knob and point["knob"] for _, knob, point in scored_points(record)) for record in records]
     return ["" if found else "without a score with an option set for evaluation only" for found in has_knob]

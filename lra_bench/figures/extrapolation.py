@@ -28,7 +28,7 @@ NUMBERS = ("ratio", "length", "score", "low", "high", "floor", "floor_name", "st
 COLUMNS = [*POINT, "seeds", "score", "low", "high", "interval", "floor", "floor_name", "metric", "status"]
 
 
-def lacking(records: Sequence[Record]) -> list[str]:
+def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
     plain = [any(not knob for _, knob, _ in scored_points(record)) for record in records]
     return ["" if found else "without a score at other lengths" for found in plain]
@@ -95,7 +95,7 @@ def length_title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
     return panel_title(rows, sheet) + (f" · {variant.replace('_', ' ')}" if variant != "redrawn" else "")
 
 
-def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
+def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
     factor, name = units(rows["metric"].iloc[0])
     ax.axvline(1.0, color=GREY, linewidth=0.8, zorder=1)
     floor = rows.dropna(subset=["floor"]).groupby("ratio")["floor"].mean()
@@ -150,5 +150,5 @@ def floor_entry(rows: pd.DataFrame) -> list[Entry]:
 
 KIND = Curves(
     panel=LENGTHENED, x="ratio", y="score", low="low", high="high", bars=True, aside=0.06, title=length_title,
-    furnish=_furnish, scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=_legend, name=_name,
+    decorate=_decorate, scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=_legend, name=_name,
 )  # fmt: skip

@@ -30,7 +30,7 @@ SHORT = {
 }  # fmt: skip
 
 
-def lacking(records: Sequence[Record]) -> list[str]:
+def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
     return ["" if r.status != "ok" or r.score() is not None else "without a score" for r in records]
 

@@ -21,7 +21,7 @@ RUN = "run lra-bench bench, which writes learning curves next to each record"
 CELL = [*SHEET, *PANEL, *IDENTITY]
 
 
-def lacking(records: Sequence[Record]) -> list[str]:
+def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
     return ["" if "curves" in record.artifacts and record.metric else "without learning curves" for record in records]
 
@@ -61,7 +61,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     return data
 
 
-def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
+def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
     factor, name = units(rows["metric"].iloc[0])
     ax.set_xlim(0, 1.03 * rows["step"].max())
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
@@ -72,6 +72,6 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 KIND = Curves(
-    panel=PANEL, x="step", y="score", low="low", high="high", bars=False, title=panel_title, furnish=_furnish,
+    panel=PANEL, x="step", y="score", low="low", high="high", bars=False, title=panel_title, decorate=_decorate,
     scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=seed_band,
 )  # fmt: skip

@@ -24,7 +24,7 @@ RUN = "run lra-bench bench task=enwik8, which evaluates each model at the contex
 BIN = [*SHEET, *PANEL, "train_length", *IDENTITY, "knob", "ratio", "length", "first", "last"]
 
 
-def lacking(records: Sequence[Record]) -> list[str]:
+def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
     return ["" if _bins(record) else "without a loss by position" for record in records]
 
@@ -63,7 +63,7 @@ def _title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
     return " · ".join(filter(None, (panel_title(rows, sheet), first["label"], first["knob"])))
 
 
-def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
+def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
     ax.axvline(rows["train_length"].iloc[0], zorder=1, **TRAINED)
     lengths_below(ax, rows["last"].unique())
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
@@ -81,6 +81,6 @@ TRAINED: dict[str, Any] = {"color": GREY, "linewidth": 0.8}
 NUMBERS = {"bits_per_character": "mean", "low": "min", "high": "max"}
 KIND = Curves(
     panel=[*PANEL, "train_length", "label", "knob"], x="last", y="bits_per_character", low="low", high="high",
-    bars=False, title=_title, furnish=_furnish, scale=lambda rows: 1.0, lines=lines_by("ratio", "context"), columns=2,
+    bars=False, title=_title, decorate=_decorate, scale=lambda rows: 1.0, lines=lines_by("ratio", "context"), columns=2,
     less_is_better=lambda rows: [True] * len(rows), legend=_legend,
 )  # fmt: skip

@@ -50,7 +50,7 @@ def not_told_apart(rows: pd.DataFrame) -> list[list[str]]:
     ]
 
 
-def lacking(records: Sequence[Record]) -> list[str]:
+def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
     return ["" if record.score() is not None else "without a score" for record in records]
 

@@ -48,7 +48,7 @@ class Cost:
         high: Name of the column with the upper end; None without an interval.
         less_is_better: Whether a lower value of ``column`` is better.
         panel: Names of the columns whose values the rows of a panel share.
-        furnish: Function that sets label and scale of the x axis from the rows of a panel.
+        decorate: Function that sets label and scale of the x axis from the rows of a panel.
         halo: Name of the column with the peak memory in bytes, drawn as the area of halos; None without halos.
     """
 
@@ -57,11 +57,11 @@ class Cost:
     high: str | None
     less_is_better: bool
     panel: Sequence[str]
-    furnish: Callable[[Axes, pd.DataFrame], None]
+    decorate: Callable[[Axes, pd.DataFrame], None]
     halo: str | None = None
 
 
-def lacking_cost(records: Sequence[Record], known: Sequence[bool], otherwise: str) -> list[str]:
+def exclusions_by_cost(records: Sequence[Record], known: Sequence[bool], otherwise: str) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn.
 
     A cost does not depend on the seed. Therefore a record without a cost is drawn if a record of another seed has one.
@@ -191,7 +191,7 @@ def _draw(
     ax.set_ylabel(name)
     ax.margins(0.09)
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
-    cost.furnish(ax, rows)
+    cost.decorate(ax, rows)
     lines = []
     if avoid_lines:  # with many points, hardly any position is crossed by no line
         lines = [np.column_stack([x[front], y[front]])]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lra_bench.records.schema import Record
 
 from .layout import Sheet
-from .scatter import Cost, lacking_cost, scatter_sheets
+from .scatter import Cost, exclusions_by_cost, scatter_sheets
 from .style import SMALL
 from .variants import IDENTITY, PANEL, SHEET, over_seeds, scores
 
@@ -20,9 +20,9 @@ RUN = "run lra-bench bench with three or more lengths in measure.speed_lengths, 
 FITTED = ("time_exponent", "time_low", "time_high")
 
 
-def lacking(records: Sequence[Record]) -> list[str]:
+def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    return lacking_cost(records, [_fit(record)[0] is not None for record in records], "without a growth exponent")
+    return exclusions_by_cost(records, [_fit(record)[0] is not None for record in records], "without a growth exponent")
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
@@ -49,8 +49,8 @@ def _fit(record: Record) -> tuple[float | None, ...]:
     return (None,) * len(FITTED) if growth is None else tuple(growth[name] for name in FITTED)  # type: ignore[literal-required]
 
 
-def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
+def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
     ax.set_xlabel("exponent a of training time N^a", fontsize=SMALL)
 
 
-COST = Cost("time_exponent", "time_low", "time_high", less_is_better=True, panel=PANEL, furnish=_furnish)
+COST = Cost("time_exponent", "time_low", "time_high", less_is_better=True, panel=PANEL, decorate=_decorate)

@@ -24,7 +24,7 @@ LENGTH_OPTIONS = ("length", "max_length", "window", "context")
 """Task options that set the training length."""
 
 
-def lacking(records: Sequence[Record]) -> list[str]:
+def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
     return ["" if _has_training_length(record) else "without a score at the training length" for record in records]
 
@@ -81,7 +81,7 @@ def _digest(parts: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
-def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
+def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
     factor, name = units(rows["metric"].iloc[0])
     floor = rows.dropna(subset=["floor"]).groupby("length")["floor"].mean()
     ax.plot(floor.index, factor * floor, zorder=2, gid="floor", **floor_line())
@@ -98,6 +98,6 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
 
 KIND = Curves(
     panel=PANEL, x="length", y="score", low="low", high="high", bars=True, aside=0.06, title=panel_title,
-    furnish=_furnish, scale=lambda rows: units(rows["metric"].iloc[0])[0], columns=2,
+    decorate=_decorate, scale=lambda rows: units(rows["metric"].iloc[0])[0], columns=2,
     legend=lambda rows: [*floor_entry(rows), *score_bars(rows)],
 )  # fmt: skip

@@ -11,7 +11,7 @@ from lra_bench.leaderboard.runs import runs_of
 from lra_bench.records.schema import Record
 
 from .layout import Sheet
-from .scatter import Cost, lacking_cost, scatter_sheets
+from .scatter import Cost, exclusions_by_cost, scatter_sheets
 from .style import SMALL
 from .ticks import length_name, logarithmic
 from .variants import IDENTITY, PANEL, SHEET, over_seeds, scores
@@ -26,10 +26,10 @@ MEASURED = ["speed_length", "train_batch_size", "train_tokens_per_second", *MEMO
 TIMED = [*PANEL, "speed_length", "train_batch_size"]
 
 
-def lacking(records: Sequence[Record]) -> list[str]:
+def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
     timed = [run.train.get("tokens_per_second") is not None for run in runs_of(records)]
-    return lacking_cost(records, timed, "not timed at the length of most records")
+    return exclusions_by_cost(records, timed, "not timed at the length of most records")
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
@@ -57,7 +57,7 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     return data
 
 
-def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
+def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
     first = rows.iloc[0]
     logarithmic(ax, "x")
     at = f"{length_name(int(first['speed_length']))}, batch {int(first['train_batch_size'])}"
@@ -65,5 +65,11 @@ def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
 
 
 COST = Cost(
-    "train_tokens_per_second", None, None, less_is_better=False, panel=TIMED, furnish=_furnish, halo="peak_memory_bytes"
+    "train_tokens_per_second",
+    None,
+    None,
+    less_is_better=False,
+    panel=TIMED,
+    decorate=_decorate,
+    halo="peak_memory_bytes",
 )

@@ -27,7 +27,7 @@ MEMORY = {"peak_allocated_bytes": "peak allocated memory", "peak_resident_growth
 SPOKEN = {"train": "training", "inference": "inference"}
 
 
-def lacking(records: Sequence[Record]) -> list[str]:
+def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
     return ["" if record.speed else "without a step benchmark" for record in records]
 
@@ -92,7 +92,7 @@ def _title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
     return f"{first['quantity']}, {SPOKEN[first['mode']]}"
 
 
-def _furnish(ax: Axes, rows: pd.DataFrame) -> None:
+def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
     drawn = rows.dropna(subset=["value"])
     counter = (drawn if len(drawn) else rows)["counter"].iloc[0]
     lengths_below(ax, rows["length"].unique())
@@ -141,6 +141,6 @@ def _legend(rows: pd.DataFrame) -> list[Entry]:
 
 KIND = Curves(
     panel=("quantity", "mode"), x="length", y="value", low="low", high="high", bars=True, title=_title,
-    furnish=_furnish, scale=_scale, name=_name, document=("hardware",), apart=("batch",), columns=2,
+    decorate=_decorate, scale=_scale, name=_name, document=("hardware",), apart=("batch",), columns=2,
     less_is_better=lambda rows: [True] * len(rows), legend=_legend,
 )  # fmt: skip

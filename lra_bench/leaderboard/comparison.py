@@ -145,7 +145,7 @@ def _by_place(records: Sequence[Record], name: str) -> dict[Place, dict[int, Rec
 
 
 def _compare(place: Place, a: Mapping[int, Record], b: Mapping[int, Record]) -> Comparison:
-    task, version, protocol, lacking = place
+    task, version, protocol, missing = place
     shared = sorted(a.keys() & b.keys())
     paired = len(shared) >= MIN_SEEDS or min(len(a), len(b)) < MIN_SEEDS
     scores_a, scores_b = (_scores(side, shared if paired and shared else sorted(side)) for side in (a, b))
@@ -155,7 +155,7 @@ def _compare(place: Place, a: Mapping[int, Record], b: Mapping[int, Record]) -> 
     if {tuple(r.protocol_modified) for r in a.values()} != {tuple(r.protocol_modified) for r in b.values()}:
         remarks.append("the protocol keys modified for A and B differ, so the variants differ in more than the model")
     base = Comparison(
-        task=task, task_version=version, protocol=protocol, data_lacks=lacking, metric=str(first.metric),
+        task=task, task_version=version, protocol=protocol, data_lacks=missing, metric=str(first.metric),
         seeds_a=sorted(a), seeds_b=sorted(b), shared_seeds=shared, score_a=_mean(scores_a), score_b=_mean(scores_b),
         difference=_mean(scores_a) - _mean(scores_b), low=None, high=None, unit="seeds", paired=paired,
         p_seeds=None, examples=None, p_examples=None, p_mcnemar=[], p=None, p_holm=None, detectable=None,

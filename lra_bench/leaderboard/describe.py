@@ -71,8 +71,8 @@ def _facts(record: Record) -> Facts:
     if record.data is not None:
         data = record.data
         yield "data", f"{data['task']} {data['version']}, {data['source']}, {_plain(data['rows'])}"
-        if lacking := missing_data(record):
-            yield "missing data", lacking
+        if missing := missing_data(record):
+            yield "missing data", missing
     if record.protocol_modified:
         yield "modified", ", ".join(record.protocol_modified)
     if record.parameters is not None:

@@ -88,8 +88,8 @@ def task_labels(board: pd.DataFrame) -> list[str]:
     """Return the labels of task columns: the task, its version if there are several, and missing data."""
     several = board.groupby("task")["task_version"].transform("nunique") > 1
     return [
-        task + (f" v{version}" if many else "") + (f" ({lacking})" if lacking else "")
-        for task, version, many, lacking in zip(
+        task + (f" v{version}" if many else "") + (f" ({missing})" if missing else "")
+        for task, version, many, missing in zip(
             board["task"], board["task_version"], several, board["data_lacks"], strict=True
         )
     ]
@@ -181,13 +181,13 @@ def _floors(frame: pd.DataFrame, board: pd.DataFrame) -> Iterator[dict[str, Any]
     labels = board.drop_duplicates("label")
     for name in names:
         row: dict[str, Any] = {}
-        for label, task, version, lacking in zip(
+        for label, task, version, missing in zip(
             labels["label"], labels["task"], labels["task_version"], labels["data_lacks"], strict=True
         ):
             runs_of = unchanged[
                 (unchanged["task"] == task)
                 & (unchanged["task_version"] == version)
-                & (unchanged["data_lacks"] == lacking)
+                & (unchanged["data_lacks"] == missing)
             ]
             if runs_of[name].notna().any():
                 metric = next(iter(runs_of["metric"].dropna()), None)
@@ -202,7 +202,7 @@ def _published(protocol: str, labels: Mapping[str, tuple[str, str]]) -> Iterator
     """Yield the published rows obtained under the rules of ``protocol``, on the tasks in the table."""
     frame = load_published()
     frame = frame[(frame["protocol"] == protocol) & (frame["metric"] == "accuracy")]
-    columns = {task: label for label, (task, lacking) in labels.items() if not lacking and label == task}
+    columns = {task: label for label, (task, missing) in labels.items() if not missing and label == task}
     for _, group in frame.groupby(["file", "table", "model"], sort=False):
         shown = group[group["task"].isin(list(columns))]
         if shown.empty:

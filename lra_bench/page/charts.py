@@ -51,7 +51,7 @@ def learning(records: Sequence[Record]) -> Chart | None:
 
 def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
     """Return the chart of score over length of each cell, averaged over seeds, with floors and the transformer."""
-    scored = _usable(records, extrapolation.lacking(records))
+    scored = _usable(records, extrapolation.exclusions(records))
     rows = _rows(extrapolation.averaged(scored)) if scored else []
     plain = [row for row in rows if not row["knob"]]
     references = _references(plain, "length_variant")
@@ -77,7 +77,7 @@ def over_length(records: Sequence[Record]) -> dict[Key, list[Chart]]:
 
 def costs(records: Sequence[Record]) -> dict[Key, list[Chart]]:
     """Return the charts of time and peak memory over length of each cell, with the transformer on the same hardware."""
-    timed = _usable(records, speed_vs_length.lacking(records))
+    timed = _usable(records, speed_vs_length.exclusions(records))
     rows = _rows(speed_vs_length.table(timed)) if timed else []
     references = _references([row for row in rows if row["mode"] == "train"], "batch", "quantity")
     found: dict[Key, list[Chart]] = {}
@@ -116,8 +116,8 @@ def _cost(rows: Rows, reference: Rows) -> Chart:
     return _chart(f"{'Time' if is_time else 'Memory'} of a step", axis, (unit, "log"), series, "; ".join(notes))
 
 
-def _usable(records: Sequence[Record], lacking: Sequence[str]) -> list[Record]:
-    return [record for record, reason in zip(records, lacking, strict=True) if not reason]
+def _usable(records: Sequence[Record], exclusions: Sequence[str]) -> list[Record]:
+    return [record for record, reason in zip(records, exclusions, strict=True) if not reason]
 
 
 def _rows(data: pd.DataFrame) -> Rows:

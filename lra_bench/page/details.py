@@ -73,9 +73,9 @@ def _cell(
     configuration in YAML. ``place`` is a line of text that distinguishes the cell from others of the same task and
     variant: protocol, hardware and hash. ``look`` is the CSS class of the model's colour.
     """
-    lacking = f" · data: {row['data_lacks']}" if row["data_lacks"] else ""
+    missing = f" · data: {row['data_lacks']}" if row["data_lacks"] else ""
     return {
-        "task": f"{row['task']}{lacking}",
+        "task": f"{row['task']}{missing}",
         "name": row["variant"],
         "place": f"{row['protocol']} · {row['hardware']} · #{row['hash']}",
         "look": look,

@@ -82,10 +82,10 @@ def task_table(frame: pd.DataFrame, label: str, unmeasured: Sequence[Data], plac
         if known := [row for row in others if row.cells["score"]]:
             bodies.append(Body(kind, BODIES[kind], known))
     first = rows[0]
-    lacking = f" · data: {first['data_lacks']}" if first["data_lacks"] else ""
+    missing = f" · data: {first['data_lacks']}" if first["data_lacks"] else ""
     version = f" v{first['task_version']}" if label.startswith(f"{first['task']} v") else ""
     return Table(
-        f"{first['protocol']}-{first['task']}-{number}", f"{first['task']}{version}{lacking}", first["task"],
+        f"{first['protocol']}-{first['task']}-{number}", f"{first['task']}{version}{missing}", first["task"],
         without_empty(columns, bodies), bodies, [*filter(None, remarks)],
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from lra_bench.contracts import TaskSpec
 from lra_bench.progress import bar, say
 from lra_bench.records.sections import Energy, Flops, SpeedPoint
 from lra_bench.runtime.hardware import Hardware
-from lra_bench.runtime.memory import KEEPING_ALL, KEEPING_NOTHING
+from lra_bench.runtime.memory import KEEP_FREED_MEMORY, RETURN_FREED_MEMORY
 
 from .scaling import growth, too_slow
 from .speed_point import add_flops, unmeasured
@@ -80,7 +80,7 @@ def profile(
                 "energy": measure.energy and length == lengths[0],
             }
             if job["modes"]:
-                answers, ending = run_worker(job, _timeout(job, hardware), KEEPING_ALL)
+                answers, ending = run_worker(job, _timeout(job, hardware), KEEP_FREED_MEMORY)
                 entries += _completed([answer["speed"] for answer in answers if "speed" in answer], job, ending)
                 for section, unknown in (("flops", _unknown_flops), ("energy", _unknown_energy)):
                     if job[section]:
@@ -110,7 +110,7 @@ def _fill_in_memory(entries: list[SpeedPoint], job: Mapping[str, Any], hardware:
         return
     extras = dict.fromkeys(("flops", "step_flops", "energy"), False)
     request = {**job, **extras, "modes": list(timed), "memory_only": True}
-    answers, _ = run_worker(request, _timeout(request, hardware), KEEPING_NOTHING)
+    answers, _ = run_worker(request, _timeout(request, hardware), RETURN_FREED_MEMORY)
     for answer in answers:
         if "memory" in answer:
             mode, measured = answer["memory"]

@@ -320,7 +320,7 @@ def _text(record: Record) -> str:
     return json.dumps(record.to_dict(), indent=1, allow_nan=False) + "\n"
 
 
-def claim(key: CellKey, root: Path) -> Path:
+def cell_lock_path(key: CellKey, root: Path) -> Path:
     """Return the path of the lock file of a cell; the process that measures the cell holds the lock."""
     return root / LOCKS / key.folder() / f"seed{key.seed}.lock"
 

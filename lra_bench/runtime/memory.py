@@ -16,7 +16,7 @@ from torch import nn
 RESET_HIGH_WATER_MARK = "5"
 SLACK_BYTES = 4 << 20
 
-KEEPING_ALL = {"MALLOC_MMAP_MAX_": "0"}
+KEEP_FREED_MEMORY = {"MALLOC_MMAP_MAX_": "0"}
 """Environment variables of timed processes, in addition to ``subprocesses.KEEPING_FREED``: keep freed blocks > 32 MiB.
 
 Without them glibc returns such a block to the system at every step, unless the heap has a hole of that size, and page
@@ -24,7 +24,7 @@ faults on the next allocation take longer than the computation, so timings would
 is fragmentation: training ``math`` attention at 8,192 tokens used 6.1 GB instead of 4.0 GB.
 """
 
-KEEPING_NOTHING = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
+RETURN_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
 """Environment variables of processes whose memory is measured: return large blocks as soon as they are freed."""
 
 

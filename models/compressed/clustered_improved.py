@@ -13,7 +13,7 @@ from ..kernels.clusters import in_blocks
 from ..kernels.dropout import dropout
 from ..kernels.few import few_attention
 from ..kernels.linear import full_precision
-from ..kernels.softmax import hiding
+from ..kernels.softmax import additive_mask
 from ..kernels.sorting import take
 from ..mixer import Context
 from .clustered import ClusteredAttention
@@ -78,5 +78,5 @@ class ImprovedClusteredAttention(ClusteredAttention):
         with full_precision(means):
             scores = (means * self.head_dim**-0.5) @ k.to(means.dtype).mT
             if context.padding is not None:
-                scores = scores + hiding(context.padding.key_mask(), scores.dtype)
+                scores = scores + additive_mask(context.padding.key_mask(), scores.dtype)
             return scores.softmax(-1)

@@ -73,7 +73,7 @@ class Luna(HeadMixer):
             packed_input = packed_input + packed
         if self.layer + 1 < self.depth:
             # A copy, because a sharded layer releases its weights after its forward pass.
-            context = context.hand_on("luna", packed_input.clone() if self.causal else packed_input)
+            context = context.with_carry("luna", packed_input.clone() if self.causal else packed_input)
         return self.merge(unpacked), context
 
     def _causal(self, q: Tensor, keys: Tensor, values: Tensor, p_query: Tensor) -> Tensor:

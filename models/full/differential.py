@@ -70,7 +70,7 @@ class Differential(HeadMixer):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Return the normalised difference of the attention outputs of both halves."""
         halves = zip(q.chunk(2, -1), k.chunk(2, -1), strict=True)
-        first, second = (self._read(*self.turn(*half, context), v, context) for half in halves)
+        first, second = (self._read(*self.apply_rotation(*half, context), v, context) for half in halves)
         first, second = (each.float() if each.dtype.itemsize < 4 else each for each in (first, second))
         return (self.norm(first - self.share() * second) * (1 - self.lambda_init)).to(v.dtype)
 

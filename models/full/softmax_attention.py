@@ -104,7 +104,7 @@ class SoftmaxAttention(HeadMixer):
             q = q @ self.between
         elif self.score == "reduced":
             q, k = q @ self.reduce_query, k @ self.reduce_key
-        q, k = self.turn(q, k, context)
+        q, k = self.apply_rotation(q, k, context)
         sharpness = sharpness_of_long_rows(k.shape[2], context, self.causal) if self.log_n else None
         return q if sharpness is None else q * sharpness.to(q.dtype), k
 

@@ -72,7 +72,7 @@ class SpanAttention(HeadMixer):
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project, attend within the spans and merge; during training add the penalty of the spans to the losses."""
         q, k, v = self.project(x)
-        q, k = self.turn(q, k, context)
+        q, k = self.apply_rotation(q, k, context)
         spans = self.spans(x)
         if self.training:
             valid = None if context.padding is None else context.padding.valid

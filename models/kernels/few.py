@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .held import held_attention
-from .softmax import fused, hiding, with_scores
+from .softmax import additive_mask, fused, with_scores
 
 
 def few_attention(
@@ -47,7 +47,7 @@ def few_attention(
     scale = q.shape[-1] ** -0.5 if scale is None else scale
     on_cpu = q.device.type == "cpu"
     if on_cpu and hold and not dropout and bias is None and q.dtype.itemsize >= 4:
-        mask_bias = None if visible is None else hiding(visible, q.dtype)
+        mask_bias = None if visible is None else additive_mask(visible, q.dtype)
         o = held_attention(q, k, v, *(appended or ()), hidden=mask_bias, scale=scale)
         return o if visible is None else o * visible.any(-1, keepdim=True)
     if appended is not None:

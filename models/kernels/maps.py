@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..mixer import Padding
-from .softmax import hiding, lower
+from .softmax import additive_mask, lower
 
 
 def visible_keys(length: int, padding: Padding | None, causal: bool, device: torch.device) -> Tensor | None:
@@ -21,4 +21,4 @@ def attention_weights(scores: Tensor, visible: Tensor | None) -> Tensor:
     """Return the softmax of scores (B, H, N, M) over the ``visible`` keys; without visible keys, weights are zero."""
     if visible is None:
         return scores.softmax(-1)
-    return (scores + hiding(visible, scores.dtype)).softmax(-1) * visible.any(-1, keepdim=True)
+    return (scores + additive_mask(visible, scores.dtype)).softmax(-1) * visible.any(-1, keepdim=True)

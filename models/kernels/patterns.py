@@ -10,7 +10,7 @@ from ..mixer import Padding
 from .block import Bias, block_attention
 from .layout import Keep
 from .rows import row_attention
-from .softmax import grouped, hiding, softmax_attention
+from .softmax import additive_mask, grouped, softmax_attention
 
 SMALLEST_BLOCK = 16
 
@@ -105,7 +105,9 @@ def _biased_attention(
         query_positions, key_positions = positions[start : start + queries.shape[2]], positions[:count]
         biases = bias(query_positions[None], key_positions[None], *(each[:, :, None] for each in rows))[:, :, 0]
         scores = grouped(queries * scale, k[:, :, :count].mT) + biases
-        return scores if keep is None else scores + hiding(keep(query_positions[:, None], key_positions), scores.dtype)
+        if keep is None:
+            return scores
+        return scores + additive_mask(keep(query_positions[:, None], key_positions), scores.dtype)
 
     return row_attention(q, v, score, per_query=bias_rows, causal=causal, padding=padding, dropout=dropout)
 

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from ..mixer import Padding
 from .dropout import dropout as drop
 from .named import attention_backend
-from .softmax import QUERY_ROWS, grouped, hiding, lower
+from .softmax import QUERY_ROWS, additive_mask, grouped, lower
 
 DEVICE_ROWS = 512  # queries per slice on accelerators, where launching an operation costs more than a cache saves
 NUMBERS_AT_ONCE = 2**18  # in a slice of a short sequence; with fewer, launching an operation costs more than they do
@@ -162,5 +162,5 @@ def _use_slice(
         earlier = lower(queries.shape[2], keys, queries.device)
         mask = earlier if mask is None else mask & earlier
     if mask is not None:
-        scores = scores + hiding(mask, scores.dtype)
+        scores = scores + additive_mask(mask, scores.dtype)
     return use(weigh(scores), start, mask)

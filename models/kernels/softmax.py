@@ -96,7 +96,7 @@ def with_scores(
     if bias is not None:
         scores = scores + bias
     if mask is not None:
-        scores.add_(hiding(mask, scores.dtype))
+        scores.add_(additive_mask(mask, scores.dtype))
     o = grouped(drop(scores.softmax(-1), dropout), v)
     return o if mask is None else o * mask.any(-1, keepdim=True)
 
@@ -109,7 +109,7 @@ def grouped(a: Tensor, b: Tensor) -> Tensor:
     return (a.unflatten(1, (groups, -1)).flatten(2, 3) @ b).unflatten(2, (heads // groups, -1)).flatten(1, 2)
 
 
-def hiding(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def additive_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """Return the additive mask of ``dtype`` whose values are the most negative finite number where ``mask`` is false.
 
     Adding it is several times faster than masked_fill if the mask broadcasts.

@@ -72,7 +72,7 @@ class Linformer(HeadMixer):
         y, context = super().forward(x, context)
         if self.sharing == "layerwise" and self.weights is not None and self.depth > 1:
             # A copy, because a sharded layer releases its weights after its forward pass.
-            context = context.hand_on("linformer", self.weights.clone())
+            context = context.with_carry("linformer", self.weights.clone())
         return y, context
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:

@@ -61,7 +61,7 @@ class Position(nn.Module):
             )
 
     @property
-    def by_length(self) -> bool:
+    def depends_on_length(self) -> bool:
         """Whether hooks depend on the sequence length, which they read from the positions.
 
         If so, the positions of padding must not exceed that of the last token.

@@ -78,7 +78,7 @@ class RotaryPosition(GridPosition):
         self.base, self.scaling, self.train_length = base, scaling, train_length or max_length
 
     @property
-    def by_length(self) -> bool:
+    def depends_on_length(self) -> bool:
         """Whether angles depend on the length of the sequence, which they do unless ``scaling`` is none."""
         return self.scaling != "none"
 

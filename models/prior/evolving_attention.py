@@ -55,10 +55,12 @@ class EvolvingAttention(HeadMixer):
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project, compute the scores, attend and merge; add the scores to the carry except in the last layer."""
         q, k, v = self.project(x)
-        q, k = self.turn(q, k, context)
+        q, k = self.apply_rotation(q, k, context)
         scores = self.evolve(q, k, context)
         o = self.read(scores, v, context)
-        return self.merge(o), context.hand_on("evolving_attention", scores) if self.layer + 1 < self.depth else context
+        if self.layer + 1 < self.depth:
+            context = context.with_carry("evolving_attention", scores)
+        return self.merge(o), context
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Compute softmax attention with the scores of ``evolve``."""

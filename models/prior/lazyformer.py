@@ -51,11 +51,11 @@ class LazyFormer(HeadMixer):
         """Compute the weights or take those of the layer below, apply them and merge; add them to the carry."""
         decided = self.decide(x, context) if self.leads else context.carry["lazyformer"]
         o = dropout(self.apply_to(self.split(self.value(x)), decided, context), self.drop_rate)
-        return self.merge(o), context.hand_on("lazyformer", decided) if self.is_followed else context
+        return self.merge(o), context.with_carry("lazyformer", decided) if self.is_followed else context
 
     def decide(self, x: Tensor, context: Context) -> tuple[Tensor, ...]:
         """Return the tensors that determine the weights: queries (B, H, N, D) and keys (B, G, N, D)."""
-        return self.turn(self.split(self.query(x)), self.split(self.key(x)), context)
+        return self.apply_rotation(self.split(self.query(x)), self.split(self.key(x)), context)
 
     def apply_to(self, v: Tensor, decided: tuple[Tensor, ...], context: Context) -> Tensor:
         """Return the outputs (B, H, N, D) for values (B, G, N, D), with the result of ``decide`` as second argument."""

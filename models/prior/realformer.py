@@ -34,11 +34,11 @@ class RealFormer(HeadMixer):
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project, append queries and keys to those of the layers below, attend and merge; add them to the carry."""
         q, k, v = self.project(x)
-        q, k = self.turn(q, k, context)
+        q, k = self.apply_rotation(q, k, context)
         if self.layer > 0:
             q, k = (torch.cat(parts, -1) for parts in zip(context.carry["realformer"], (q, k), strict=True))
         o = self.attend(q, k, v, context)
-        return self.merge(o), context.hand_on("realformer", (q, k)) if self.layer + 1 < self.depth else context
+        return self.merge(o), context.with_carry("realformer", (q, k)) if self.layer + 1 < self.depth else context
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Compute softmax attention with concatenated queries and keys (B, H, N, l D), scaled by 1/√D."""

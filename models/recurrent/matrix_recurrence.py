@@ -84,7 +84,7 @@ class MatrixRecurrence(Recurrence):
         q, k, v = self.features(
             *(self.split(each, count) for each, count in zip(projected, self._head_counts, strict=True))
         )
-        q, k = self.turn(q, k, context)
+        q, k = self.apply_rotation(q, k, context)
         o, memory["state"] = self.recall(q, k, v, x, context, memory.get("state"))
         return self.finish(self.gated(o.to(x.dtype), x, context)), self.remember(context, **memory)
 

@@ -87,7 +87,7 @@ class RWKV7(Recurrence):
         o = [each[0] for each in results]
         y = self.finish(o[0] if self.causal else torch.cat((o[0], reverse(o[1], padding)), -1))
         if self.layer == 0 and self.depth > 1:
-            context = context.hand_on("rwkv7", tuple(each[1] for each in results))
+            context = context.with_carry("rwkv7", tuple(each[1] for each in results))
         return y, self.remember(context, **results[0][2])
 
 

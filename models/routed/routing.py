@@ -99,7 +99,7 @@ class RoutingAttention(HeadMixer):
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Attend within the window and within clusters; positions rotate compared vectors but not routed ones."""
         local, padding = self.local_heads, context.padding
-        queries, keys = self.turn(q, k, context)
+        queries, keys = self.apply_rotation(q, k, context)
         near, outputs = [x[:, :local] for x in (queries, keys, v)], []
         if local:
             outputs += [within_window(*near, window=self.window, causal=False, padding=padding, dropout=self.drop_rate)]

@@ -82,12 +82,12 @@ class SparseAdaptiveConnection(HeadMixer):
         """Sample edges and attend along them; add the log-probability of the choices to the carry."""
         sources, targets, real, log_probability = self.connect(x, context)
         if log_probability is not None:
-            context = context.hand_on("sac", log_probability + context.carry.get("sac", 0))
+            context = context.with_carry("sac", log_probability + context.carry.get("sac", 0))
         own = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)
         sources, targets = torch.cat((own, sources), 1), torch.cat((own, targets), 1)
         edges = distinct(sources, targets, torch.cat((torch.ones_like(own, dtype=torch.bool), real), 1), x.shape[1])
         q, k, v = self.project(x)
-        q, k = self.turn(q, k, context)
+        q, k = self.apply_rotation(q, k, context)
         return self.merge(edge_attention(q, k, v, *edges, dropout=self.drop_rate)), context
 
     def connect(self, x: Tensor, context: Context) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

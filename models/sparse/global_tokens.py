@@ -11,7 +11,7 @@ from lra_bench.contracts import UserError
 
 from ..embedding import DEVIATION
 from ..kernels.dropout import dropout
-from ..kernels.softmax import grouped, hiding, softmax_attention
+from ..kernels.softmax import additive_mask, grouped, softmax_attention
 from ..mixer import Context, HeadMixer, MixerSpec
 
 
@@ -58,7 +58,7 @@ class GlobalTokens(HeadMixer):
         keys, values = (x[:, :, count:].repeat_interleave(self.heads // self.kv_heads, 1) for x in (k, v))
         scores = grouped(q, global_keys.mT)
         if context.padding is not None:
-            scores = scores + hiding(context.padding.key_mask()[..., :count], scores.dtype)
+            scores = scores + additive_mask(context.padding.key_mask()[..., :count], scores.dtype)
         self_scores = (q * keys).sum(-1, keepdim=True)
         weights = dropout(torch.cat((scores, self_scores), -1).softmax(-1), self.drop_rate).to(v.dtype)
         return grouped(weights[..., :count], global_values) + weights[..., count:] * values

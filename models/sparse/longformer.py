@@ -75,7 +75,7 @@ class Longformer(DilatedWindow):
         """Compute attention of all rows in their windows, then replace the outputs of global rows."""
         count = min(self.global_tokens, x.shape[1])
         q, k, v = self.project(x)
-        o = self.attend(*self.turn(q, k, context), v, context)
+        o = self.attend(*self.apply_rotation(q, k, context), v, context)
         if count:
             o = torch.cat((self._global_rows(x, count, context), o[:, :, count:]), 2)
         return self.finish(o, q, k, v, context)
@@ -88,6 +88,6 @@ class Longformer(DilatedWindow):
         """Return the outputs (B, H, count, D) of the first ``count`` rows, which attend to all rows unless causal."""
         visible = x[:, :count] if self.causal else x
         q, k, v = self.global_query(x[:, :count]), self.global_key(visible), self.global_value(visible)
-        q, k = self.turn(self.split(q), self.split(k), context)
+        q, k = self.apply_rotation(self.split(q), self.split(k), context)
         padding = None if self.causal else context.padding
         return softmax_attention(q, k, self.split(v), padding=padding, causal=self.causal, dropout=self.drop_rate)

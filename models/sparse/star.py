@@ -50,7 +50,7 @@ class StarTransformer(HeadMixer):
         update = self._relays(relays, tokens, padding)
         y = self._ring(tokens, inputs, relays + update, padding)
         if "star" not in context.carry and self.depth > 1:
-            context = context.hand_on("star", tokens)
+            context = context.with_carry("star", tokens)
         return joined(update, y, context), context
 
     def _relays(self, relays: Tensor, tokens: Tensor, padding: Padding | None) -> Tensor:

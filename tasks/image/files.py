@@ -145,7 +145,7 @@ def read_pictures(files: PictureFiles, advance: Advance) -> Examples:
     )
 
 
-def lacking(pictures: datasets.Dataset, identity: str) -> tuple[str, str]:
+def missing_parts(pictures: datasets.Dataset, identity: str) -> tuple[str, str]:
     """Return descriptions of missing and of altered pictures; each is empty if the pictures are official.
 
     ``identity`` is that of the files the pictures were read from.

@@ -107,7 +107,7 @@ class Image(Task):
         """Find or download the pictures, read them into the cache once, and split them."""
         from lra_bench.data.splits import require_whole
 
-        from .files import OFFICIAL_PICTURES, REMOTES, lacking, read_pictures
+        from .files import OFFICIAL_PICTURES, REMOTES, missing_parts, read_pictures
 
         files = self._locate(cache, REMOTES)
         identity = files.identity(cache)
@@ -117,7 +117,7 @@ class Image(Task):
 
         key = settings_digest(READER_VERSION, identity)
         pictures = cache.dataset("image-pictures", key, make, sum(OFFICIAL_PICTURES.values()), "reading CIFAR-10")
-        lacks = lacking(pictures, identity)
+        lacks = missing_parts(pictures, identity)
         require_whole("image", " and ".join(filter(None, lacks)), self.allow_partial)
         self._cache, self._identity, self._place, self._lacks = cache, identity, str(files.root), lacks
         self._splits.clear()

@@ -97,7 +97,7 @@ def with_knobs(record: Record) -> Record:
 
 def sheets(name: str, made: list[Record], width: float = style.PAGE_INCHES) -> list[Sheet]:
     module = FIGURES[name]
-    usable = [r for r, reason in zip(made, module.lacking(made), strict=True) if not reason]
+    usable = [r for r, reason in zip(made, module.exclusions(made), strict=True) if not reason]
     return [Sheet(sheet.parts, list(sheet.pages), sheet.data) for sheet in module.draw(module.table(usable), width)]
 
 

@@ -30,7 +30,7 @@ from lra_bench.profiling.synthetic import spec_at, synthetic_batch, tokens_in
 from lra_bench.profiling.worker_pool import run_worker
 from lra_bench.records.sections import Energy, Flops, SpeedPoint
 from lra_bench.runtime.hardware import Hardware, HardwareOptions, resolve
-from lra_bench.runtime.memory import KEEPING_ALL, KEEPING_NOTHING
+from lra_bench.runtime.memory import KEEP_FREED_MEMORY, RETURN_FREED_MEMORY
 from lra_bench.runtime.subprocesses import environment
 from lra_bench.training.optimizer import Optimizer
 from tests.support import toy_networks as toy
@@ -276,11 +276,11 @@ class Workers:
         self, request: dict, timeout_seconds: float, variables: dict[str, str] | None = None
     ) -> tuple[list[dict], tuple[str, str]]:
         if request["memory_only"]:
-            assert variables == KEEPING_NOTHING
+            assert variables == RETURN_FREED_MEMORY
             self.memory_jobs.append((request["length"], request["modes"]))
             memory = {"peak_resident_growth_bytes": 1000 * request["length"], "activation_bytes": None}
             return [{"memory": [mode, memory]} for mode in request["modes"]], ("failed", "no more")
-        assert variables == KEEPING_ALL
+        assert variables == KEEP_FREED_MEMORY
         self.jobs.append(request)
         found = []
         for mode in request["modes"]:
@@ -559,7 +559,7 @@ def test_peak_memory_does_not_contain_memory_kept_by_the_allocator() -> None:
             "memory_only": True,
             "modes": ["train"],
         }
-        answers, _ = run_worker({**request, "batch_size": 1}, 120, KEEPING_NOTHING)
+        answers, _ = run_worker({**request, "batch_size": 1}, 120, RETURN_FREED_MEMORY)
         memory = next(answer["memory"][1] for answer in answers if "memory" in answer)
         peaks.append(memory["peak_resident_growth_bytes"])
     shorter, longer = peaks

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lra_bench.runtime.memory import KEEPING_ALL, KEEPING_NOTHING
+from lra_bench.runtime.memory import KEEP_FREED_MEMORY, RETURN_FREED_MEMORY
 from lra_bench.runtime.subprocesses import environment
 
 PAGES = (48 << 20) // 4096
@@ -56,12 +56,12 @@ def pages(variables: dict[str, str]) -> list[float]:
 
 
 def test_a_timed_process_reuses_pages_until_it_returns_them():
-    fetched, handed_back = pages(KEEPING_ALL)
+    fetched, handed_back = pages(KEEP_FREED_MEMORY)
     assert fetched < PAGES / 100
     assert handed_back > 0.9 * PAGES
 
 
-@pytest.mark.parametrize("variables", [{}, KEEPING_NOTHING])
+@pytest.mark.parametrize("variables", [{}, RETURN_FREED_MEMORY])
 def test_by_default_a_large_block_is_mapped_at_every_step(variables):
     fetched, handed_back = pages(variables)
     assert fetched > 0.9 * PAGES and handed_back < PAGES / 10, "otherwise the test above is meaningless"

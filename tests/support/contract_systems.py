@@ -41,7 +41,7 @@ class Accumulating(HeadMixer):
         so_far = (*earlier, (q, k))
         q, k = (torch.cat(parts, -1) for parts in zip(*so_far, strict=True))
         o = softmax_attention(q, k, v, padding=context.padding, scale=self.head_dim**-0.5)
-        return self.merge(o), context.hand_on("accumulating", so_far)
+        return self.merge(o), context.with_carry("accumulating", so_far)
 
 
 class Relay(HeadMixer):

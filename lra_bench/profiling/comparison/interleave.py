@@ -13,7 +13,7 @@ from lra_bench.profiling.speed_point import LARGEST, retimed, unmeasured
 from lra_bench.profiling.timing import WarmUp, alternate, fewest_seconds, is_slow, summary
 from lra_bench.profiling.worker_pool import WorkerEnded, WorkerPool, WorkerProcess
 from lra_bench.runtime.hardware import usable_cpus
-from lra_bench.runtime.memory import KEEPING_ALL, KEEPING_NOTHING
+from lra_bench.runtime.memory import KEEP_FREED_MEMORY, RETURN_FREED_MEMORY
 
 from .types import ComparisonModel, Measured, Setting
 
@@ -32,7 +32,7 @@ START_SECONDS = 60.0
 COMPILE_SECONDS = 600.0
 # The allocator returns freed memory to the system immediately, so that it does not count in the peak. Processes that
 # measure memory run at the same time, so waiting threads must not occupy a core.
-MEMORY_VARIABLES = {**KEEPING_NOTHING, "OMP_WAIT_POLICY": "passive"}
+MEMORY_VARIABLES = {**RETURN_FREED_MEMORY, "OMP_WAIT_POLICY": "passive"}
 
 
 class _Failure(Exception):
@@ -139,8 +139,8 @@ class Interleaving:
         for candidate in candidates:
             if candidate.name not in self.processes.timing:
                 self.report(0, f"{self.setting.length:,} tokens, starting {candidate.name}")
-                # KEEPING_ALL: the allocator keeps freed memory, so that steps are not slowed by page faults.
-                self.processes.timing[candidate.name] = WorkerProcess(MODULE, self._job(candidate), KEEPING_ALL)
+                # KEEP_FREED_MEMORY: the allocator keeps freed memory, so that steps are not slowed by page faults.
+                self.processes.timing[candidate.name] = WorkerProcess(MODULE, self._job(candidate), KEEP_FREED_MEMORY)
             self.processes.timing[candidate.name].send("build", length=self.setting.length, flops=counting)
         timeout = START_SECONDS * (1 + len(candidates) / 4)
         for candidate in candidates:

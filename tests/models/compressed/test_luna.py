@@ -40,7 +40,7 @@ def test_each_layer_adds_its_packed_output_and_the_next_normalises_it():
     expected = first.packed + packed_output.transpose(1, 2).flatten(2)
     assert (after.carry["luna"] - expected).abs().max() < 1e-12
     _, further = second(x, after)
-    again, _ = second(x, context(20).hand_on("luna", 3 * expected + 5))
+    again, _ = second(x, context(20).with_carry("luna", 3 * expected + 5))
     assert (again - second(x, after)[0]).abs().max() < 1e-4, "the second layer does not normalise its input"
     assert (further.carry["luna"] - second.norm(expected)).abs().max() > 1e-3
     _, end = last(x, further)

@@ -410,6 +410,6 @@ def test_model_passes_direction_and_head_width_to_its_position():
 
 def test_positions_of_padding_stop_at_the_last_token():
     padding = Padding.from_lengths(torch.tensor([5, 3, 1]), 5)
-    counted = context(5).replace(padding=padding, positions=torch.arange(-1, 4)).counted()
+    counted = context(5).replace(padding=padding, positions=torch.arange(-1, 4)).clamped_positions()
     assert counted.tolist() == [[-1, 0, 1, 2, 3], [-1, 0, 1, 1, 1], [-1, -1, -1, -1, -1]]
-    assert context(5).counted().tolist() == list(range(5))
+    assert context(5).clamped_positions().tolist() == list(range(5))
