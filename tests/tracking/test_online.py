@@ -474,5 +474,8 @@ def assert_mirrored(server: Server, folder: Folder, record: Record) -> None:
     """Check that the only run of the project shows the record and that its leaderboard is that of the folder."""
     assert_figures(server.only_run(PROJECT), record)
     assert load_project(PATH) == [record]
-    printed = [folder.run("leaderboard", "--format", "csv", *source).stdout for source in ((), ("--from-wandb", PATH))]
+    printed = [
+        folder.run("leaderboard", "--protocol", "smoke", "--format", "csv", *source).stdout
+        for source in ((), ("--from-wandb", PATH))
+    ]
     assert printed[0] == printed[1] and "bag_of_tokens" in printed[0]
