@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from lra_bench.contracts import UserError
 from lra_bench.progress import bar, say
 from lra_bench.runtime.files import remove_unfinished
+from lra_bench.runtime.garbage import DEFAULT_THRESHOLDS
 from lra_bench.runtime.hardware import usable_cpus
 from lra_bench.runtime.signals import deferred, interrupt
 from lra_bench.runtime.subprocesses import end_with_parent, ended_by
@@ -171,13 +172,19 @@ def _helper(folder: Path, records: int) -> Iterator[_Helper | None]:
 
 @contextmanager
 def _frozen_garbage_collection() -> Iterator[None]:
-    """Exclude existing objects from garbage collection in the context, to save the time of scanning them."""
+    """Exclude existing objects from garbage collection in the context, to save the time of scanning them.
+
+    Collections run at the default thresholds: drawn figures are reference cycles of megabytes.
+    """
+    thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*DEFAULT_THRESHOLDS)
     try:
         yield
     finally:
         gc.unfreeze()
+        gc.set_threshold(*thresholds)
 
 
 def _rendered(drawing: Drawing) -> Outcome:

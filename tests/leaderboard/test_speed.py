@@ -92,7 +92,8 @@ def used_by(*arguments: str) -> tuple[float, int, int]:
 def test_tables_and_figures_of_76_systems_take_less_than_1_gib(
     tmp_path: Path, seeds: int, protocols: tuple[str, ...], count: int, most_seconds: float
 ) -> None:
-    assert large_results.fill(tmp_path, seeds=seeds, protocols=protocols) == count
+    systems = large_results.SYSTEMS[:76]
+    assert large_results.fill(tmp_path, systems, seeds=seeds, protocols=protocols) == count
     total = 0.0
     for command in (("leaderboard", "--write"), ("plot", "all")):
         seconds, own, helper = used_by(*command, "--results", str(tmp_path))
