@@ -142,7 +142,7 @@ class TestAttention:
         mixer, x = alone(30, clusters=6)
         q, k, v = mixer.project(x)
         untouched = mixer.attend(q, k, v, context(30))
-        mixer.turn = lambda q, k, unused: (torch.zeros_like(q), k)  # all scores equal
+        mixer.apply_rotation = lambda q, k, unused: (torch.zeros_like(q), k)  # all scores equal
         zero = mixer.attend(q, k, v, context(30))
         assert torch.equal(untouched == 0, zero == 0) and (untouched - zero).abs().max() > 0.1
 
