@@ -77,18 +77,10 @@ class Cache:
     ) -> datasets.Dataset:
         """Return the data set ``name``-``key``, building it if it is not in the cache.
 
-        One process builds the data set, others wait for it. A folder is rebuilt, with a message on stderr, if a file is
-        missing or does not have the size in the manifest, or if Arrow cannot read it. Other damage that does not change
-        sizes is found only by ``verify``, because checksums are not computed here. Inside ``cache_read_only`` the data
-        set is built in memory.
-
-        Args:
-            name: Name of the data set.
-            key: Digest of everything that determines the content.
-            make: Function that builds the data set. It calls ``advance(n)`` for the progress bar and returns a
-                ``datasets.Dataset``, or yields tables of which only one at a time is kept in memory.
-            total: Number of units for the progress bar.
-            description: Label of the progress bar.
+        ``DataCache.dataset`` describes the arguments. One process builds the data set, others wait for it. A folder is
+        rebuilt, with a message on stderr, if a file is missing or does not have the size in the manifest, or if Arrow
+        cannot read it. Other damage that does not change sizes is found only by ``verify``, because checksums are not
+        computed here. Inside ``cache_read_only`` the data set is built in memory.
 
         Returns:
             The data set, memory-mapped from the cache; in memory inside ``cache_read_only``.
