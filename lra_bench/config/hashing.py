@@ -10,6 +10,9 @@ from typing import Any
 from .schema import CellConfig
 from .serialization import as_dict
 
+HASH_VERSION = 2
+"""Version of the rules of ``config_hash``, stored in records; cells of different versions have different keys."""
+
 NOT_HASHED = {("task", "source"), ("task", "allow_partial"), ("model", "label"), ("model", "source")}
 
 

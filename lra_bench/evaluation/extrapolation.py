@@ -173,6 +173,7 @@ class _Measuring:
                 "floor": details["floor"],
                 "floor_name": details["floor_name"],
                 "floors": details["floors"],
+                "margins": {},
                 "drift": details["drift"],
                 "skill": skill(result.score, details["floor"], spec.higher_is_better),
                 "retention": None,  # computed by ``records.curves.with_retentions`` once all points are known
@@ -200,6 +201,7 @@ class _Measuring:
                 "floor": None,
                 "floor_name": None,
                 "floors": {},
+                "margins": {},
                 "drift": {},
                 "skill": None,
                 "retention": None,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypedDict
 
+from .sections import Margin
+
 POINT_STATUSES: Mapping[str, str] = {
     "ok": "measured",
     "undefined": "the task or the model does not support the length, with the reason",
@@ -29,9 +31,10 @@ class ExtrapolationPoint(TypedDict):
         loss: The loss in nats.
         low: Lower bound of the 95 % confidence interval of the score.
         high: Upper bound of the interval.
-        floor: The task's headline floor (score of a rule without a model) on the same examples.
+        floor: The strongest floor (score of a rule without a model) on the same examples.
         floor_name: Name of that floor.
         floors: All floors by name.
+        margins: Improvement of the score over each floor, paired by row; empty if the rows are not known.
         drift: Statistics of the examples that should not depend on length, see ``Task.drift``.
         skill: (score - floor) / (best possible score - floor).
         retention: ``skill`` divided by the skill at the training length.
@@ -53,6 +56,7 @@ class ExtrapolationPoint(TypedDict):
     floor: float | None
     floor_name: str | None
     floors: dict[str, float]
+    margins: dict[str, Margin]
     drift: dict[str, float]
     skill: float | None
     retention: float | None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.contracts import UserError
 from lra_bench.runtime.redaction import shareable
 
@@ -23,8 +24,10 @@ from .sections import (
     Environment,
     Flops,
     Growth,
+    Margin,
     Metric,
     Parameters,
+    Restriction,
     SpeedPoint,
     Training,
     Variant,
@@ -58,6 +61,7 @@ class Record:
 
     Attributes:
         schema_version: Version of the schema.
+        hash_version: Version of the rules by which the hash in ``key`` was computed, ``config.hashing.HASH_VERSION``.
         status: One of ``STATUSES``.
         reason: Reason of the status.
         last_lines: Last lines of the output of a failed process.
@@ -81,14 +85,17 @@ class Record:
         energy: Energy per training step.
         metrics: Scores by split.
         floors: Floors (scores of rules without a model) on the test split, by name.
+        margins: Improvement of the test score over each floor, paired by row; empty if the rows are not known.
         extrapolation: Scores at other lengths.
         capability: Declared properties of the system.
+        restriction: Length from which the built mechanism restricts anything; None if unknown.
         artifacts: File names of the tables (curves, predictions).
         path: File from which the record was loaded; not stored.
         reference: Name of the reference board, empty for the user's records; not stored.
     """
 
     schema_version: int = SCHEMA_VERSION
+    hash_version: int = HASH_VERSION
     status: str
     reason: str = ""
     last_lines: list[str] = field(default_factory=list)
@@ -112,8 +119,10 @@ class Record:
     energy: Energy | None = None
     metrics: dict[str, Metric] = field(default_factory=dict)
     floors: dict[str, float | None] = field(default_factory=dict)
+    margins: dict[str, Margin] = field(default_factory=dict)
     extrapolation: Extrapolation | None = None
     capability: Capability | None = None
+    restriction: Restriction | None = None
     artifacts: dict[str, str] = field(default_factory=dict)
     path: Path | None = field(default=None, compare=False, repr=False, metadata=NOT_STORED)
     reference: str = field(default="", compare=False, repr=False, metadata=NOT_STORED)

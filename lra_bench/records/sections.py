@@ -54,6 +54,28 @@ class Parameters(TypedDict):
     head: int
 
 
+class Restriction(TypedDict):
+    """The length from which the built mechanism restricts which tokens interact.
+
+    ``from_length`` is the smallest length in tokens at which the mechanism computes something else than the full
+    interaction of all tokens: 0 if it always does, None if it never does.
+    """
+
+    from_length: int | None
+
+
+class Margin(TypedDict):
+    """Improvement of a score over a floor (baseline without a model) on the same rows, paired by row.
+
+    ``difference`` is positive if the model is better, in units of the metric; ``low`` and ``high`` are the ends of its
+    95 % confidence interval over rows.
+    """
+
+    difference: float
+    low: float
+    high: float
+
+
 class Train(TypedDict, total=False):
     """Training options that tables and cost estimates read."""
 
@@ -77,9 +99,13 @@ class Config(TypedDict, total=False):
 
 
 class Training(TypedDict, total=False):
-    """Measurements of the training run; further fields are allowed."""
+    """Measurements of the training run; further fields are allowed.
+
+    ``selected_by`` is the validation metric whose best value selected the tested weights, at ``best_step``.
+    """
 
     steps: int | None
+    selected_by: str
     best_step: int | None
     train_seconds: float | None
     evaluation_seconds: float | None

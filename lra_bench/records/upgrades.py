@@ -9,7 +9,7 @@ from lra_bench.contracts import UserError
 
 from .extrapolation import complete_curves, name_length_variants
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """The current schema version."""
 
 
@@ -57,9 +57,26 @@ def _to_version_4(raw: dict[str, Any]) -> dict[str, Any]:
     return {"last_lines": [], **raw, "speed": speed}
 
 
+def _to_version_5(raw: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade from version 4 to 5: add the version of the hash, margins over floors and the restriction, all unknown.
+
+    Floors of points remain those that the task compared scores with, which were not always the strongest.
+    """
+    curve = raw.get("extrapolation")
+    points = [{"margins": {}, **point} for point in curve["points"]] if curve else []
+    return {
+        "hash_version": 1,
+        "margins": {},
+        "restriction": None,
+        **raw,
+        "extrapolation": {**curve, "points": points} if curve else curve,
+    }
+
+
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: name_length_variants,
     2: _to_version_3,
     3: _to_version_4,
+    4: _to_version_5,
 }
 """Upgrade functions by version: each receives a raw record of that version and returns one of the next version."""

@@ -155,6 +155,13 @@ def make_point(level: float, decay: float, ratio: float, n: int = 1000, knob: st
         "floor": floor,
         "floor_name": "root_operator",
         "floors": {"majority": 0.17, "root_operator": floor},
+        "margins": {
+            "root_operator": {
+                "difference": score - floor,
+                "low": score - half_width - floor,
+                "high": score + half_width - floor,
+            }
+        },
         "drift": {"mean_root_arity": 5.5},
         "skill": (score - floor) / (1 - floor),
         "retention": None,
