@@ -34,6 +34,10 @@ def leaderboard(
     columns: Annotated[
         str | None, typer.Option(help="Headings of the columns to show, such as score,ties,parameters; default: all")
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(help="Variant that every row is compared with, such as local; default: transformer"),
+    ] = None,
     as_json: Json = False,
     from_wandb: Annotated[
         str | None,
@@ -69,7 +73,7 @@ def leaderboard(
         root, found = root_of(results), load_project(from_wandb)
     records = select(found, task, protocol)
     all_layouts = write or text_format == HTML
-    frames = {name: each.make(records) for name, each in LAYOUTS.items() if all_layouts or each is chosen}
+    frames = {name: each.make(records, against) for name, each in LAYOUTS.items() if all_layouts or each is chosen}
     if write:
         for name, frame in frames.items():
             for path in export.write(frame, root, name):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .formatting import score, score_with_half_width
+from .formatting import AT_FLOOR, score, score_with_half_width
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,8 @@ class Cell:
     """One cell of a table.
 
     ``value`` is the unrounded value to sort by, None if the cell has none. ``unit`` is appended to the text in tables
-    of text; the page shows it in the tooltip of the column instead.
+    of text; the page shows it in the tooltip of the column instead. ``best`` cells are bold. ``at_floor`` marks a score
+    that is not better than the floor; it is grey and followed by ``AT_FLOOR``.
     """
 
     text: str = ""
@@ -41,8 +42,8 @@ class Cell:
     unit: str = ""
     spread: str = ""
     tail: str = ""
-    ties: str = ""
     best: bool = False
+    at_floor: bool = False
     badges: Sequence[Badge] = ()
     whisker: Whisker | None = None
 
@@ -50,10 +51,11 @@ class Cell:
         return bool(self.text or self.badges or self.whisker)
 
     def plain(self) -> str:
-        """Return the cell as one line of text: ``37.0 ± 1.1 (3) a``, or its badges."""
+        """Return the cell as one line of text: ``37.0 ± 1.1 (5)``, or its badges."""
         if self.badges:
             return ", ".join(badge.text for badge in self.badges)
-        return " ".join(filter(None, (self.text + self.unit, self.spread, self.tail, self.ties)))
+        mark = AT_FLOOR if self.at_floor else ""
+        return " ".join(filter(None, (self.text + self.unit, self.spread, self.tail, mark)))
 
 
 EMPTY = Cell()

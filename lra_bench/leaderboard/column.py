@@ -38,6 +38,8 @@ class Context:
         at: The timed length, such as ``@16k``, empty if rows were timed at different lengths; cells then name it.
         axis: The range of the intervals that are drawn.
         part: The ratio or task that a repeated column stands for.
+        against: The name of the reference row.
+        remark: Text that follows the name of a task in its heading.
     """
 
     metric: str | None = None
@@ -45,6 +47,8 @@ class Context:
     at: str = ""
     axis: tuple[float, float] = (0.0, 1.0)
     part: str = ""
+    against: str = ""
+    remark: str = ""
 
     @property
     def unit(self) -> str:
@@ -63,8 +67,8 @@ class Column:
     Attributes:
         name: The name in the data. A placeholder such as ``<ratio>`` repeats the column (see ``REPEATS``).
         help: The description, one sentence without a capital letter and a full stop. Like headings, it may contain
-            ``{at}``, ``{floor}``, ``{unit}``, ``{part}`` and ``{times}`` (a ratio with ``×``), which are replaced with
-            values of the table's ``Context``.
+            ``{at}``, ``{floor}``, ``{unit}``, ``{part}``, ``{against}``, ``{remark}`` and ``{times}`` (a ratio with
+            ``×``), which are replaced with values of the table's ``Context``.
         run: A function that returns the value of one run. A repeated column receives the repeated object as second
             argument. A column with neither ``run`` nor ``tasks`` is computed from all rows of a table.
         tasks: A function that returns the value from the rows of one variant on all tasks.
@@ -179,7 +183,10 @@ class Shown:
         context = self.context
         floor = f"{readable(context.floor_name)} floor" if context.floor_name else "floor"
         times = context.part.replace("x", "×")
-        return text.format(at=context.at, floor=floor, unit=context.unit, part=context.part, times=times)
+        return text.format(
+            at=context.at, floor=floor, unit=context.unit, part=context.part, times=times,
+            against=context.against or "the reference row", remark=context.remark,
+        )  # fmt: skip
 
 
 def shown(columns: Iterable[Column], context: Context, parts: Mapping[str, Mapping[str, Context]]) -> Iterator[Shown]:

@@ -7,9 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from .badges import badge, badges, badges_by_task
-from .cell import Cell, Whisker, figure, scored, share
+from .cell import Cell, Whisker, figure, scored, share, word
 from .column import Context, Row
-from .formatting import count, readable, score_with_half_width, yes_or_no
+from .formatting import (
+    AT_FLOOR,
+    count,
+    difference,
+    readable,
+    score_with_half_width,
+    score_with_interval,
+    seeds_apart,
+    yes_or_no,
+)
 
 
 def number(spell: Callable[[Any], str], name: str, *, at: bool = False) -> Callable[[Row, Context], Cell]:
@@ -20,10 +29,52 @@ def number(spell: Callable[[Any], str], name: str, *, at: bool = False) -> Calla
     return lambda row, context: figure(row[name], spell, context.length(row) if at else "")
 
 
-def score_with_seeds(row: Row, context: Context) -> Cell:
-    """Return the score of a task with half of its interval and the number of seeds."""
-    cell = scored(row["score"], row["low"], row["high"], context.metric)
-    return replace(cell, tail=f"({row['seeds']})" if cell and row["seeds"] else "")
+def rank(row: Row, context: Context) -> Cell:
+    """Return the rank of a row that clears the floor in every seed, otherwise an empty cell."""
+    return figure(row["rank"], count) if row["clears_floor"] else Cell()
+
+
+def score_of_seeds(row: Row, context: Context) -> Cell:
+    """Return the score with half of its interval and the number of seeds, or the scores of the seeds."""
+    return _score(row, "", context.metric)
+
+
+def score_text(row: Row, context: Context) -> str:
+    """Return the score with its unit and its interval, or the scores of the seeds, as text."""
+    cell = score_of_seeds(row, context)
+    if row["low"] is not None or not cell:
+        return _marked(score_with_interval(row["score"], row["low"], row["high"], context.metric), cell)
+    unit = "" if "learned" in cell.text or context.metric == "bits_per_character" else " %"
+    return _marked(f"{cell.text}{unit} {cell.spread}".strip(), cell)
+
+
+def verdict(row: Row, context: Context) -> Cell:
+    """Return the verdict of the comparison with the reference row, with the difference if it is a claim."""
+    text = row["verdict"]
+    claimed = text.startswith(("better", "worse"))
+    return word(f"{difference(row['difference'], context.metric)}, {text}" if claimed else text)
+
+
+def _score(row: Row, suffix: str, metric: str | None) -> Cell:
+    """Return the cell of a score from the columns with ``suffix``."""
+    value, low, high = (row[f"{name}{suffix}"] for name in ("score", "low", "high"))
+    if value is None:
+        return Cell()
+    seeds = [float(each) for each in (row[f"seed_scores{suffix}"] or "").split()]
+    learned = row[f"learned{suffix}"]
+    cell = replace(
+        scored(value, low, high, metric), best=bool(row[f"best{suffix}"]), at_floor=learned == 0,
+    )  # fmt: skip
+    if len(seeds) < 2:
+        return replace(cell, tail=f"({len(seeds)})" if seeds else "")
+    if low is not None:
+        return replace(cell, tail=f"({len(seeds)})")
+    text, values = seeds_apart(seeds, learned if row[f"two_levels{suffix}"] else None, metric)
+    return replace(cell, text=text or cell.text, spread=values)
+
+
+def _marked(text: str, cell: Cell) -> str:
+    return f"{text} {AT_FLOOR}" if cell.at_floor else text
 
 
 def axis(row: Row, context: Context) -> Cell:
@@ -48,7 +99,8 @@ def score_at(row: Row, context: Context) -> Cell:
     """Return the score at one length ratio, or the status if there is none."""
     status = row[f"status_{context.part}"]
     if status == "ok":
-        return share(row[f"score_{context.part}"], context.metric)
+        cell = share(row[f"score_{context.part}"], context.metric)
+        return replace(cell, at_floor=row[f"clears_floor_{context.part}"] is False)
     return Cell(readable(status or ""))
 
 
@@ -73,12 +125,9 @@ def comparable(row: Row, context: Context) -> Cell:
 def task_score(row: Row, context: Context) -> Cell:
     """Return the score of one task in a table of all tasks, or its badges if there is none."""
     task = context.part
-    value, metric = row[f"score_{task}"], row[f"metric_{task}"]
-    if value is None:
+    if row[f"score_{task}"] is None:
         return Cell(badges=[badge(each) for each in filter(None, (row[f"status_{task}"] or "").split(", "))])
-    cell = scored(value, row[f"low_{task}"], row[f"high_{task}"], metric)
-    seeds = row[f"seeds_{task}"]
-    return replace(cell, tail=f"({seeds})" if seeds else "", ties=row[f"ties_{task}"] or "")
+    return _score(row, f"_{task}", row[f"metric_{task}"])
 
 
 def average(name: str) -> Callable[[Row, Context], Cell]:
@@ -108,10 +157,10 @@ def status_of_tasks(row: Row, context: Context) -> Cell:
     return Cell(value=len(ends) or None, badges=ends)
 
 
-def parameter_range(row: Row, context: Context) -> Cell:
-    """Return the smallest and the largest number of parameters over tasks."""
-    low, high = row["parameters_min"], row["parameters_max"]
-    return figure(low, lambda _: count(low) if low == high else f"{count(low)}–{count(high)}")
+def parameters(row: Row, context: Context) -> Cell:
+    """Return the number of parameters, on each task in the order of the tasks if they differ."""
+    sizes = [value for name, value in row.items() if name.startswith("parameters_") and value is not None]
+    return figure(row["parameters"], lambda _: " / ".join(map(count, sizes if len(set(sizes)) > 1 else sizes[:1])))
 
 
 def named_kind(row: Row, context: Context) -> str:

@@ -17,7 +17,7 @@ from lra_bench.records.curves import skill
 from . import column_cells as cells
 from .badges import RETENTION, badges_of_all
 from .column import Column
-from .formatting import count, exponent, megabytes, percent, score_with_interval, source, times
+from .formatting import count, exponent, megabytes, percent, source, times
 from .over_tasks import all_comparable, body_sizes, geometric_mean, mean, retention, timed_length
 from .runs import missing_data
 
@@ -43,10 +43,10 @@ LONG = (
     Column(name="section", help="ranked, or modified if the user changed an option of the protocol"),
     Column(
         name="rank",
-        help="rank by score within task, protocol and data; see ties",
+        help="rank by score within task, protocol and data; tables show it for rows that clear the floor in every seed",
         dtype="Int64",
         heading="rank",
-        cell=cells.number(count, "rank"),
+        cell=cells.rank,
         first="ascending",
     ),
     Column(
@@ -100,19 +100,75 @@ LONG = (
     Column(
         name="score",
         help="score on the test split, in {unit}; with several seeds their mean; tables show it with its 95 % "
-        "confidence interval",
+        "confidence interval, or with the scores of the seeds if there are fewer than 5 or if they lie on two levels, "
+        "and mark scores at or below the floor",
         run=lambda run: run.record.score(),
         dtype="float64",
         heading="score",
-        cell=cells.score_with_seeds,
-        text=lambda row, context: score_with_interval(row, context.metric),
+        cell=cells.score_of_seeds,
+        text=cells.score_text,
         first="best",
     ),
     Column(
-        name="low", help="lower end of the 95 % confidence interval of the score", run=lambda run: run.test.get("low")
+        name="low",
+        help="lower end of the 95 % confidence interval of the score: over examples with one seed, over seeds "
+        "(Student's t) with 5 or more on one level, otherwise missing",
+        run=lambda run: run.test.get("low"),
     ),
     Column(
-        name="high", help="upper end of the 95 % confidence interval of the score", run=lambda run: run.test.get("high")
+        name="high",
+        help="upper end of the 95 % confidence interval of the score",
+        run=lambda run: run.test.get("high"),
+    ),
+    Column(name="seed_scores", help="scores of the seeds, in the order of the seeds, separated by spaces"),
+    Column(
+        name="learned",
+        help="number of seeds whose score exceeds the strongest floor by more than its 95 % confidence interval, "
+        "paired over the same examples if the record contains that interval",
+        dtype="Int64",
+    ),
+    Column(
+        name="two_levels",
+        help="whether the scores of the seeds lie on two levels: the largest gap exceeds 10 points (or 10 % of the "
+        "floor in bits) and three standard errors",
+    ),
+    Column(
+        name="clears_floor",
+        help="whether every seed exceeds the strongest floor by more than its interval and, with an interval over "
+        "seeds, the mean does too",
+        run=lambda run: run.clears_floor,
+    ),
+    Column(
+        name="best",
+        help="whether the row is the best of its ranking or not shown to be worse: only rows with 3 or more seeds that "
+        "clear the floor; tables show it in bold",
+    ),
+    Column(name="against", help="variant that the row is compared with: the reference row of the ranking"),
+    Column(name="difference", help="score minus that of the reference row, over the seeds that both have"),
+    Column(name="difference_low", help="lower end of the 95 % confidence interval of the difference"),
+    Column(name="difference_high", help="upper end of the 95 % confidence interval of the difference"),
+    Column(
+        name="p_against",
+        help="p-value of the difference after Holm's correction for all rows of the ranking; over seeds and examples "
+        "with 5 or more shared seeds, over examples with 3 or 4",
+        dtype="float64",
+    ),
+    Column(
+        name="verdict",
+        help="comparison with the reference row: better or worse (5 or more seeds, significant over seeds and "
+        "examples); better or worse in every seed (3 or 4 seeds, p < .01 over examples, no claim about other seeds); "
+        "no difference shown; floor not cleared; too few seeds",
+        heading="compared with {against}",
+        left=True,
+        cell=cells.verdict,
+        kind="text",
+        first="ascending",
+    ),
+    Column(
+        name="detectable",
+        help="true difference from the reference row that a test without correction detects with 80 % power; missing "
+        "if it exceeds the scale",
+        dtype="float64",
     ),
     Column(
         name="interval",
@@ -126,7 +182,7 @@ LONG = (
     ),
     Column(
         name="floor",
-        help="score of the floor (baseline without a model) on the same examples, in {unit}",
+        help="score of the strongest floor (baseline without a model) on the same examples, in {unit}",
         run=lambda run: run.floor[1],
         seeds="mean",
         heading="{floor}",
@@ -135,13 +191,13 @@ LONG = (
     ),
     Column(
         name="floor_name",
-        help="name of the floor (baseline without a model) that the score is compared with",
+        help="name of the strongest floor (baseline without a model), which the score is compared with",
         run=lambda run: run.floor[0],
         seeds="first",
     ),
     Column(
         name="skill",
-        help="score normalised so that the floor is 0 and a perfect score is 1",
+        help="score normalised so that the strongest floor is 0 and a perfect score is 1",
         run=lambda run: skill(run.record.score(), run.floor[1], run.record.higher_is_better),
         seeds="mean",
     ),
@@ -149,7 +205,7 @@ LONG = (
         name="comparable",
         help="whether the protocol is unmodified and the body parameters are within 10 % of the transformer's; empty "
         "if the transformer was not run",
-        heading="comparable",
+        heading="comparable with transformer",
         left=True,
         cell=cells.comparable,
     ),
@@ -372,10 +428,17 @@ LONG = (
     ),
     Column(
         name="floor_<ratio>",
-        help="score of the headline floor (baseline without a model) on examples of this multiple of the training "
-        "length",
+        help="score of the floor (baseline without a model) that is strongest on examples of this multiple of the "
+        "training length",
         run=lambda run, point: point["floor"],
         seeds="mean",
+    ),
+    Column(
+        name="clears_floor_<ratio>",
+        help="whether the score of any seed exceeds the floor at this multiple of the training length by more than its "
+        "interval",
+        run=lambda run, point: run.clears_floor_at(point),
+        seeds="largest",
     ),
     Column(
         name="skill_<ratio>",
@@ -405,18 +468,6 @@ LONG = (
         seeds="mean",
     ),
     Column(name="reason", help="reasons for statuses other than ok", run=lambda run: run.record.reason),
-    Column(name="score_deviation", help="standard deviation of the score over seeds", dtype="float64"),
-    Column(
-        name="ties",
-        help="rows that share a letter are not significantly different; empty with fewer than 3 seeds",
-        heading="ties",
-        kind="text",
-        first="ascending",
-    ),
-    Column(
-        name="detectable",
-        help="difference of the expected scores of two rows that the tests for ties detect with 80 % power",
-    ),
 )
 """Columns of the layout ``long``, which has one row per variant, task, protocol and hardware."""
 
@@ -505,12 +556,23 @@ WIDE = (
     ),
     Column(name="metric_<task>", help="metric of this task: accuracy (between 0 and 1) or bits_per_character"),
     Column(
+        name="mean_skill",
+        help="mean over the tasks of the table of the score normalised so that the strongest floor is 0 and a perfect "
+        "score is 1; rows are sorted by it",
+        tasks=lambda rows: mean(row["skill"] for row in rows),
+        dtype="float64",
+        heading="mean skill",
+        cell=cells.number(percent, "mean_skill"),
+    ),
+    Column(
         name="score_<task>",
         help="score on this task in {unit}, the mean over seeds; tables show it with the distance to the farther end "
-        "of its 95 % confidence interval (±), in bold if it does not differ significantly from the best",
+        "of its 95 % confidence interval (±), or with the scores of the seeds if there are fewer than 5 or if they lie "
+        "on two levels, mark scores at or below the floor, and print it in bold if the row is the best or not shown to "
+        "be worse",
         dtype="float64",
         key="{part}",
-        heading="{part}",
+        heading="{part}{remark}",
         cell=cells.task_score,
         first="best",
     ),
@@ -521,19 +583,28 @@ WIDE = (
         name="high_<task>", help="upper end of the 95 % confidence interval of the score on this task", dtype="float64"
     ),
     Column(name="seeds_<task>", help="number of seeds that finished this task with status ok", dtype="Int64"),
+    Column(name="seed_scores_<task>", help="scores of the seeds on this task, separated by spaces"),
     Column(
-        name="ties_<task>", help="rows that share a letter do not differ significantly in their scores on this task"
+        name="learned_<task>",
+        help="number of seeds that exceed the strongest floor of this task by more than their interval",
+        dtype="Int64",
+    ),
+    Column(name="two_levels_<task>", help="whether the scores of the seeds on this task lie on two levels"),
+    Column(
+        name="best_<task>",
+        help="whether the row is the best on this task, or not shown to be worse, and clears the floor",
+    ),
+    Column(name="skill_<task>", help="score on this task normalised so that the strongest floor is 0", dtype="float64"),
+    Column(
+        name="parameters_<task>",
+        help="number of trainable body parameters that one token uses on this task, without embeddings, position "
+        "tables and head",
+        dtype="Int64",
     ),
     Column(
         name="status_<task>",
         help="on this task: statuses of seeds that are not ok, lengths at which the step benchmark failed, and lengths "
         "without a score",
-    ),
-    Column(
-        name="detectable_<task>",
-        help="difference of the expected scores of two rows on this task that the tests for ties detect with 80 % "
-        "power",
-        dtype="float64",
     ),
     *(
         column
@@ -620,29 +691,21 @@ WIDE = (
         cell=cells.number(percent, f"retention_{RETENTION}"),
     ),
     Column(
-        name="parameters_min",
-        help="number of trainable body parameters that one token uses, without embeddings, position tables and head: "
-        "the smallest over tasks, in tables followed by the largest if they differ",
-        tasks=lambda rows: min(body_sizes(rows), default=None),
-        dtype="Int64",
-        key="parameters",
-        heading="parameters",
-        cell=cells.parameter_range,
-        first="ascending",
-    ),
-    Column(
-        name="parameters_max",
-        help="number of trainable body parameters that one token uses, without embeddings, position tables and head: "
-        "the largest over tasks",
+        name="parameters",
+        help="number of trainable body parameters that one token uses, without embeddings, position tables and head; "
+        "on each task in the order of the columns if they differ",
         tasks=lambda rows: max(body_sizes(rows), default=None),
         dtype="Int64",
+        heading="parameters",
+        cell=cells.parameters,
+        first="ascending",
     ),
     Column(
         name="comparable",
         help="whether the protocol is unmodified and the body parameters are within 10 % of the transformer's; empty "
         "if the transformer was not run",
         tasks=all_comparable,
-        heading="comparable",
+        heading="comparable with transformer",
         left=True,
         cell=cells.comparable,
     ),
@@ -728,7 +791,7 @@ RUNS = (
 """Columns of ``load_records(table="runs")``."""
 
 LONG_TEXT = (
-    "rank", "variant", "reference", "score", "ties", "floor", "interval", "score_<ratio>", "statuses",
+    "rank", "variant", "reference", "score", "floor", "interval", "verdict", "score_<ratio>", "statuses",
     "parameters_body_active", "comparable", "hardware", "training_tokens_per_second", "train_tokens_per_second",
     "inference_tokens_per_second", "train_peak_allocated_bytes", "train_peak_resident_growth_bytes", "train_limit",
     "modified",
@@ -736,7 +799,7 @@ LONG_TEXT = (
 """View of ``LONG`` in text: terminal, Markdown and LaTeX."""
 
 LONG_PAGE = (
-    "rank", "variant", "score", "score_axis", "ties", "floor", "score_<ratio>", "statuses", "interval", "comparable",
+    "rank", "variant", "score", "score_axis", "floor", "verdict", "score_<ratio>", "statuses", "interval", "comparable",
     "parameters_body_active", "hardware", "training_tokens_per_second", "train_tokens_per_second",
     "inference_tokens_per_second", "train_peak_allocated_bytes", "train_peak_resident_growth_bytes",
     "train_time_exponent",
@@ -744,8 +807,9 @@ LONG_PAGE = (
 """View of ``LONG`` on the page: the table of one task."""
 
 WIDE_TEXT = (
-    "variant", "reference", "score_<task>", "avg5", "avg6_fail50", "status", "comparable", "relative_speed",
-    "relative_memory", "time_exponent", f"retention_{RETENTION}", "parameters_min", "hardware", "modified", "citation",
+    "variant", "reference", "mean_skill", "score_<task>", "avg5", "avg6_fail50", "status", "comparable",
+    "relative_speed", "relative_memory", "time_exponent", f"retention_{RETENTION}", "parameters", "hardware",
+    "modified", "citation",
 )  # fmt: skip
 """View of ``WIDE`` in text: terminal, Markdown and LaTeX."""
 

@@ -29,7 +29,8 @@ FORMATS = ("terminal", *SUFFIXES)
 READ = ("terminal", "markdown", "latex")
 """Formats for readers, split into sections; the other formats contain every column."""
 
-SCORE_COLUMNS = ("rank", "variant", "source", "score", "ties", "over")
+SCORE_COLUMNS = ("rank", "variant", "source", "score", "over")
+COMPARED = "compared with "
 NO_RECORDS = "No records yet"
 """Text shown instead of an empty table."""
 
@@ -125,10 +126,14 @@ def score_table(records: Sequence[Record], width: int | None = None) -> str:
     """Return the ranked scores of records for a terminal, without costs and without modified protocols."""
     unchanged = [record for record in records if not record.protocol_modified]
     sections = [
-        replace(section, table=section.table[[name for name in SCORE_COLUMNS if name in section.table]])
+        replace(section, table=section.table[[name for name in section.table if _is_score(str(name))]])
         for section in _sections(leaderboard(unchanged), "long")
     ]
     return terminal(sections, width or shutil.get_terminal_size((100, 24)).columns)
+
+
+def _is_score(name: str) -> bool:
+    return name in SCORE_COLUMNS or name.startswith(COMPARED)
 
 
 def _markdown(sections: Sequence[Section], title: str, note: str) -> str:

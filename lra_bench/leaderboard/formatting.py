@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.values import plain
+from lra_bench.statistics.paired import SMALLEST_P
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+MOST_SHOWN = 4
+"""Largest number of seeds whose scores are listed."""
+AT_FLOOR = "°"
+"""Mark of a score at or below the floor."""
 
 
 @dataclass(frozen=True)
 class Section:
     """A titled table of strings.
 
-    ``best`` contains the (row, column) cells that are not significantly different from the best of their column.
+    ``best`` contains the (row, column) cells in bold, ``at_floor`` those of scores that are not better than the floor.
     ``remark`` is printed below the table. ``first_cost`` is the first column of costs: a table that is too wide is
     split there. ``heads`` are the columns that name a row, ``left`` the text columns, which are left-aligned.
     """
@@ -24,6 +31,7 @@ class Section:
     title: str
     table: pd.DataFrame
     best: frozenset[tuple[int, str]] = frozenset()
+    at_floor: frozenset[tuple[int, str]] = frozenset()
     remark: str = ""
     first_cost: str = "parameters"
     heads: Sequence[str] = ("variant", "model")
@@ -88,12 +96,11 @@ def score(value: float | None, metric: str | None) -> str:
     return f"{100 * value:.1f} %" if metric != "bits_per_character" else f"{value:.3f}"
 
 
-def score_with_interval(row: Mapping[str, Any], metric: str | None) -> str:
+def score_with_interval(value: float | None, low: float | None, high: float | None, metric: str | None) -> str:
     """Format a score with its interval, if known: ``37.0 % [35.9, 38.1]``."""
-    if row["score"] is None or row["low"] is None:
-        return score(row["score"], metric)
-    low, high = (score(row[end], metric).removesuffix(" %") for end in ("low", "high"))
-    return f"{score(row['score'], metric)} [{low}, {high}]"
+    if value is None or low is None or high is None:
+        return score(value, metric)
+    return f"{score(value, metric)} [{', '.join(numbers((low, high), metric))}]"
 
 
 def score_with_half_width(value: float | None, low: float | None, high: float | None, metric: str | None) -> str:
@@ -102,6 +109,24 @@ def score_with_half_width(value: float | None, low: float | None, high: float | 
     if value is None or low is None or high is None:
         return number
     return f"{number} ± {score(max(value - low, high - value), metric).removesuffix(' %')}"
+
+
+def numbers(values: Iterable[float], metric: str | None) -> list[str]:
+    """Format scores without their unit."""
+    return [score(value, metric).removesuffix(" %") for value in values]
+
+
+def seeds_apart(seeds: Sequence[float], learned: int | None, metric: str | None) -> tuple[str, str]:
+    """Return the text of seeds without a common interval, and their scores or range without a unit.
+
+    The text is ``2/3 learned`` if only some seeds exceed the floor, otherwise empty. Up to ``MOST_SHOWN`` scores are
+    listed in the order of the seeds; more are shown as a range.
+    """
+    text = f"{learned}/{len(seeds)} learned" if learned and learned < len(seeds) else ""
+    if text or len(seeds) > MOST_SHOWN:
+        low, high = numbers((min(seeds), max(seeds)), metric)
+        return text, f"({low}–{high})"
+    return text, f"({', '.join(numbers(seeds, metric))})"
 
 
 def difference(value: float | None, metric: str | None) -> str:
@@ -114,6 +139,11 @@ def difference(value: float | None, metric: str | None) -> str:
 def count(value: float | None) -> str:
     """Format a number as an integer with thousands separators."""
     return "" if value is None else f"{value:,.0f}"
+
+
+def p_value(value: float) -> str:
+    """Format a p-value with two digits; values below ``SMALLEST_P`` as a bound."""
+    return f"p {value:.2g}" if value >= SMALLEST_P else f"p < {SMALLEST_P:.0e}"
 
 
 def times(value: float | None) -> str:

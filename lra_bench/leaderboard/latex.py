@@ -1,4 +1,4 @@
-"""LaTeX tables with booktabs; the best row of each ranking and the rows tied with it are bold."""
+"""LaTeX tables with booktabs; the best rows are bold, scores at or below the floor grey."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .latex_signs import escape
 if TYPE_CHECKING:
     import pandas as pd
 
-HEAD = "% Needs \\usepackage{booktabs}."
+HEAD = "% Needs \\usepackage{booktabs} and \\usepackage{xcolor}."
 PAGE, COLUMN = 345, 219
 """Available widths in points: the text width of ``article``, and a column of the usual two-column classes."""
 WIDEST = 110
@@ -76,8 +76,7 @@ def _table(section: Section, table: pd.DataFrame, caption: str, width: float) ->
     columns = "".join(_alignment(name in section.left, cell_widths[name]) for name in names)
     rows = [
         " & ".join(
-            _cell(text, (place, str(name)) in section.best, cell_widths[str(name)] > WIDEST)
-            for name, text in row.items()
+            _cell(text, section, (place, str(name)), cell_widths[str(name)] > WIDEST) for name, text in row.items()
         )
         + END
         for place, row in table.to_dict("index").items()
@@ -142,12 +141,14 @@ def _width(text: str) -> float:
     return EM * sum(WIDTHS.get(sign, 0.57) for sign in text)
 
 
-def _cell(text: str, bold: bool, broken: bool) -> str:
+def _cell(text: str, section: Section, place: tuple[int, str], broken: bool) -> str:
     shown = escape(text)
     if broken and text:
         shown = r"\allowbreak{}".join(escape(part) for part in BREAKABLE.split(text))
-    if bold and text:
+    if place in section.best and text:
         shown = f"\\textbf{{{shown}}}"
+    elif place in section.at_floor and text:
+        shown = f"\\textcolor{{gray}}{{{shown}}}"
     elif shown.startswith(("[", "*")):
         shown = f"{{}}{shown}"  # otherwise LaTeX parses it as an argument of the preceding \tabularnewline
     return f"\\raggedright {shown}" if broken and text else shown

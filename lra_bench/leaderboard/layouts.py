@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 class Layout:
     """A kind of table.
 
-    ``make`` builds the data from records, ``sections`` splits the data into titled tables of text, ``file`` is the file
+    ``make`` builds the data from records, with claims relative to the variant of the given name (by default the
+    transformer), ``sections`` splits the data into titled tables of text, ``file`` is the file
     name without suffix, and ``note`` explains the table to its readers.
     """
 
-    make: Callable[[Sequence[Record]], pd.DataFrame]
+    make: Callable[[Sequence[Record], str | None], pd.DataFrame]
     sections: Callable[[pd.DataFrame], Iterable[Section]]
     file: str
     title: str
@@ -38,39 +39,45 @@ class Layout:
 
 LAYOUTS = {
     "long": Layout(
-        leaderboard,
+        lambda records, against: leaderboard(records, against=against),
         long_sections,
         "leaderboard",
         "Leaderboard",
-        "Score with its 95 % confidence interval: over seeds for two or more seeds, otherwise over test examples. Rows "
-        "are ranked by score within a task and protocol. Ties: rows that share a letter are not significantly "
-        "different; rows without a letter have too few seeds to be tested. The source names the reference board that a "
-        "row belongs to; rows without one are your own. Speed and memory are those of the named hardware and sequence "
-        "length. Comparable: protocol unmodified and body parameters within 10 % of the transformer's.",
+        "Score with its 95 % confidence interval: over test examples with one seed, over seeds with five or more; "
+        "with two to four seeds, or if the seeds lie on two levels, the scores of the seeds are shown instead. The "
+        "floor is the strongest baseline without a model on the same examples. A seed has learned if its score "
+        "exceeds the floor by more than its interval; ° marks rows without such a seed. Rows that exceed the floor "
+        "in every seed have a rank. Bold: the best of at least three seeds, and rows not shown to be worse. Each row "
+        "is compared with the reference row on the same test examples, with Holm's correction. The source names the "
+        "reference board that a row belongs to; rows without one are your own. Speed and memory are those of the "
+        "named hardware and sequence length. Comparable with transformer: protocol unmodified and body parameters "
+        "within 10 % of the transformer's.",
     ),
     "wide": Layout(
         overview,
         wide_sections,
         "leaderboard_wide",
         "Leaderboard, one table per protocol",
-        "Scores are means over seeds ± the wider half of their 95 % confidence interval, in percent or bits per "
-        "character, with the number of seeds in parentheses; with one seed the interval is over test examples. Rows "
-        "that share a letter on a task are not significantly different; rows without a letter have too few seeds to be "
-        "tested. avg5 excludes Path-X; avg6_fail50 includes it and counts a failed Path-X as 50 %. Both averages are "
-        "given only if every task was run. Speed and memory are those of a training step, relative to the transformer "
-        "on the same hardware; published rows were not run here and have neither. The source names the reference board "
-        "that a row belongs to; rows without one are your own. Long Range Arena scores depend on budget and "
-        "pretraining (arXiv 2310.02980), and short-range dependencies explain much of them (arXiv 2501.14850): compare "
-        "them with the floors (baselines without a model) and with the skill kept on longer inputs.",
+        "One table per group of tasks on which the same variants were measured; rows are sorted by mean skill, the "
+        "score normalised so that the strongest floor is 0 and a perfect score is 1. Scores are in percent or bits "
+        "per character: with one seed, or with five or more seeds, ± the wider half of their 95 % confidence "
+        "interval and the number of seeds; otherwise the scores of the seeds. ° marks rows in which no seed exceeds "
+        "the floor (baseline without a model). Bold: the best of at least three seeds that exceed the floor, and "
+        "rows not shown to be worse. avg5 excludes Path-X; avg6_fail50 includes it and counts a failed Path-X as 50 "
+        "%; both are given only if every task was run. Speed and memory are those of a training step, relative to "
+        "the transformer on the same hardware; published rows were not run here and have neither. The source names "
+        "the reference board that a row belongs to; rows without one are your own. Long Range Arena scores depend on "
+        "budget and pretraining (arXiv 2310.02980), and short-range dependencies explain much of them (arXiv "
+        "2501.14850): compare them with the floors and with the skill kept on longer inputs.",
     ),
     "published": Layout(
-        lambda records: load_published(),
+        lambda records, against: load_published(),
         published_sections,
         "published",
         "Published numbers",
-        "Numbers as printed in their sources. They were obtained under different protocols and must not be ranked with "
-        "measured rows. avg5 and avg6_fail50 are computed from the scores of each row; a printed average that differs "
-        "is marked as a misprint.",
+        "Numbers as printed in their sources. They were obtained under different protocols and must not be ranked "
+        "with measured rows. avg5 and avg6_fail50 are computed from the scores of each row; a printed average that "
+        "differs is marked as a misprint.",
     ),
 }
 

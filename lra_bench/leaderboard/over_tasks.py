@@ -45,10 +45,9 @@ def all_comparable(rows: Sequence[Row]) -> bool | None:
 def retention(row: Row) -> float | None:
     """Return the skill at ``RETENTION`` divided by the skill at 1x.
 
-    The result is None if one of them is unknown, or if the confidence interval of the score includes the floor.
+    The result is None if one of them is unknown, or if not every seed clears the floor.
     """
     own, longer = row.get("skill_1x"), row.get(f"skill_{RETENTION}")
-    if own is None or longer is None or row["low"] is None or row["floor"] is None:
+    if own is None or longer is None or not row["clears_floor"]:
         return None
-    clear = row["low"] > row["floor"] if row["metric"] == "accuracy" else row["high"] < row["floor"]
-    return longer / own if clear and own > 0 else None
+    return longer / own if own > 0 else None

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
 from lra_bench.statistics.intervals import t_interval
+from lra_bench.statistics.paired import CLAIM_SEEDS
 
 from . import columns as registry
 from .averages import FIVE, PATH_X, averages
 from .badges import all_ended, badges
 from .column import Column, in_order
-from .over_tasks import mean
 from .published import cite, has_flag, load_published
 from .relative import with_relative_costs
-from .table import runs, variants, with_types
+from .table import leaderboard, runs, with_types
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,24 +26,25 @@ ONE_ROW = ["section", "variant", "modified", "hardware"]
 ONE_CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
 
 
-def overview(records: Iterable[Record]) -> pd.DataFrame:
+def overview(records: Iterable[Record], against: str | None = None) -> pd.DataFrame:
     """Return one row per protocol, variant and hardware, followed by floors and published results per protocol.
 
-    Each task has the columns ``score_<task>``, ``low_``, ``high_``, ``seeds_``, ``ties_``, ``status_``, ``metric_`` and
-    ``detectable_``; other versions of a task and incomplete data have separate columns. ``avg5`` and ``avg6_fail50``
-    are missing unless every task was run, their intervals unless all tasks have the same seeds. ``relative_speed`` and
-    ``relative_memory`` are geometric means over tasks of training tokens per second and peak memory, divided by those
-    of the transformer on the same hardware and at the same batch size, at the length that most tasks were timed at
-    (``speed_length``). ``retention_4x`` is the mean share of skill kept at four times the training length, over tasks
-    whose confidence interval excludes the floor. ``kind`` is ``measured``, ``floor`` or ``published``. ``section`` is
-    ``modified`` if the user changed the protocol, otherwise ``ranked``.
+    Each task has the columns that ``of_each_task`` lists; other versions of a task and incomplete data have separate
+    columns. Rows with scores on more tasks come first, then those with a higher mean skill. ``avg5`` and
+    ``avg6_fail50`` are missing unless every task was run, their intervals unless all tasks have the same five or more
+    seeds. ``relative_speed`` and ``relative_memory`` are geometric means over tasks of training tokens per second and
+    peak memory, divided by those of the transformer on the same hardware and at the same batch size, at the length that
+    most tasks were timed at (``speed_length``). ``retention_4x`` is the mean share of skill kept at four times the
+    training length, over tasks on which every seed clears the floor. ``kind`` is ``measured``, ``floor`` or
+    ``published``. ``section`` is ``modified`` if the user changed the protocol, otherwise ``ranked``.
     """
     import pandas as pd
 
+    records = list(records)
     frame = runs(records)
     if frame.empty:
         return pd.DataFrame(columns=[column.name for column in registry.WIDE if not column.repeats])
-    board = with_relative_costs(variants(frame))
+    board = with_relative_costs(leaderboard(records, against=against))
     by_seed = _scores_by_seed(frame)
     rows = [
         row
@@ -96,10 +97,10 @@ def task_labels(board: pd.DataFrame) -> list[str]:
 
 
 def _order(row: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the sort key of a row, best first: by averages, then by number of scored tasks and mean rank on them."""
-    place, scored = row.pop("_rank"), row.pop("_scored")
-    falling = (-row[name] if row[name] is not None else math.inf for name in ("avg5", "avg6_fail50"))
-    return SECTIONS.index(row["section"]), *falling, -scored, place, row["variant"], row["hardware"]
+    """Return the sort key of a row: rows with scores on more tasks first, then by mean skill."""
+    scored = row.pop("_scored")
+    skill = -row["mean_skill"] if row["mean_skill"] is not None else math.inf
+    return SECTIONS.index(row["section"]), -scored, skill, row["variant"], row["hardware"]
 
 
 def _measured(group: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int, float]]) -> dict[str, Any]:
@@ -110,14 +111,12 @@ def _measured(group: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int
         name: first[name] for name in ("section", "variant", "model", "modified", "hardware", "reference")
     }
     for entry in rows:
-        values = {**entry, "status": ", ".join(badges(entry))}
+        values = {**entry, "status": ", ".join(badges(entry)), "parameters": entry["parameters_body_active"]}
         row |= {column.named(entry["label"]): values[column.name.removesuffix("_<task>")] for column in of_each_task()}
-    ranks = [float(entry["rank"]) for entry in rows if entry["score"] is not None and entry["rank"] is not None]
     return {
         **row,
         **_averages(rows, by_seed),
         **{column.name: column.tasks(rows) for column in registry.WIDE if column.tasks is not None},
-        "_rank": mean(ranks) or math.inf,
         "_scored": sum(entry["score"] is not None for entry in rows),
     }
 
@@ -132,7 +131,7 @@ def _known(value: Any) -> Any:
 def _averages(
     rows: Sequence[Mapping[str, Any]], by_seed: Mapping[tuple[Any, ...], Mapping[int, float]]
 ) -> dict[str, Any]:
-    """Return both averages, with intervals over seeds if all of their tasks have the same seeds."""
+    """Return both averages, with intervals over ``CLAIM_SEEDS`` or more seeds if all tasks have the same seeds."""
     complete = [entry for entry in rows if not entry["data_lacks"] and entry["metric"] in ("accuracy", None)]
     tasks = [entry["task"] for entry in complete]
     unique = [entry for entry in complete if tasks.count(entry["task"]) == 1]
@@ -144,7 +143,7 @@ def _averages(
         needed = (*FIVE, PATH_X) if name == "avg6_fail50" else FIVE
         parts = {task: found for task, found in seeds.items() if task in needed}
         values = _average_by_seed(parts, name, failed) if average is not None else []
-        low, high = t_interval(values) if len(values) > 1 else (None, None)
+        low, high = t_interval(values) if len(values) >= CLAIM_SEEDS else (None, None)
         row |= {name: average, f"{name}_low": low, f"{name}_high": high, f"{name}_seeds": len(values) or None}
     return row
 

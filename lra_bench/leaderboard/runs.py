@@ -9,7 +9,8 @@ from typing import Any
 
 from lra_bench.records.points import CurveSummary, ExtrapolationPoint
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import SpeedPoint
+from lra_bench.records.sections import Margin, SpeedPoint
+from lra_bench.statistics.seeds import SeedScore
 
 MODES = ("train", "inference")
 
@@ -38,8 +39,19 @@ class Run:
 
     @cached_property
     def floor(self) -> tuple[str | None, float | None]:
-        """Name and score of the headline floor."""
-        return headline_floor(self.record)
+        """Name and score of the strongest floor."""
+        return self.record.best_floor() or (None, None)
+
+    @cached_property
+    def clears_floor(self) -> bool | None:
+        """Whether the test score is better than the strongest floor by more than its interval, None if unknown."""
+        name, floor = self.floor
+        return clears(self.test, self.record.margins.get(name or ""), floor, self.record.higher_is_better)
+
+    def clears_floor_at(self, point: ExtrapolationPoint) -> bool | None:
+        """Return whether a score at another length is better than the floor by more than its interval."""
+        margin = point["margins"].get(point["floor_name"] or "")
+        return None if point["score"] is None else clears(point, margin, point["floor"], self.record.higher_is_better)
 
     @cached_property
     def train(self) -> Mapping[str, Any]:
@@ -77,6 +89,36 @@ class Run:
         return next((point for point in self._points(mode) if point["length"] == self.speed_length), {})
 
 
+def clears(
+    measured: Mapping[str, Any], margin: Margin | None, floor: float | None, higher_is_better: bool
+) -> bool | None:
+    """Return whether a score is better than a floor by more than its 95 % confidence interval.
+
+    Args:
+        measured: The score's interval over examples, as ``low`` and ``high``.
+        margin: The improvement over the floor, paired by row. If it is None, the interval of the score itself is
+            compared with the floor.
+        floor: The score of the floor on the same rows.
+        higher_is_better: Whether a larger score is better.
+
+    Returns:
+        True or False, None if the floor or the interval is unknown.
+    """
+    if floor is None:
+        return None
+    if margin is not None:
+        return margin["low"] > 0
+    end = measured.get("low" if higher_is_better else "high")
+    return None if end is None else end > floor if higher_is_better else end < floor
+
+
+def seed_score(record: Record) -> SeedScore:
+    """Return the test score of a finished record as the score of one seed."""
+    run, score = Run(record), record.score()
+    assert score is not None
+    return SeedScore(score, run.test.get("low"), run.test.get("high"), run.clears_floor)
+
+
 def runs_of(records: Iterable[Record]) -> list[Run]:
     """Return each record with the length of its step benchmark columns.
 
@@ -108,19 +150,6 @@ def length_points(record: Record) -> dict[str, ExtrapolationPoint]:
 def missing_data(record: Record) -> str:
     """Return a description of missing or lossy data compared with the full task; empty if the data is complete."""
     return "; ".join(filter(None, (record.data["partial"], record.data["lossy"]))) if record.data else ""
-
-
-def headline_floor(record: Record) -> tuple[str | None, float | None]:
-    """Return name and score of the floor that the task compares scores with, otherwise of the strongest floor.
-
-    Both are None if no floor is known.
-    """
-    for point in record.extrapolation["points"] if record.extrapolation else []:
-        name = point["floor_name"]
-        if name is not None and record.floors.get(name) is not None:
-            return name, record.floors[name]
-    best = record.best_floor()
-    return best if best is not None else (None, None)
 
 
 def _machine(record: Record) -> tuple[str, str, str]:

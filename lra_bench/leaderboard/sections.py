@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,9 +11,11 @@ from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
 from . import columns as registry
+from .averages import FIVE
 from .column import Column, Context, Row, shown
-from .formatting import Section, at_length, difference, rows_of, without_empty
-from .overview import task_columns
+from .formatting import AT_FLOOR, Section, at_length, difference, rows_of, without_empty
+from .over_tasks import mean
+from .overview import of_each_task, task_columns
 from .table import RANKED_TOGETHER
 
 if TYPE_CHECKING:
@@ -25,34 +28,80 @@ def long_sections(frame: pd.DataFrame) -> Iterator[Section]:
     """Yield one table per ranking from the data of the layout ``long``."""
     for _, group in frame.groupby(RANKED_TOGETHER, sort=False, dropna=False):
         first = group.iloc[0]
+        rows = rows_of(group)
         title = f"{first['task']} · {first['protocol']}"
         title += f" · data: {first['data_lacks']}" if first["data_lacks"] else ""
         title += " · protocol modified" if first["section"] == "modified" else ""
-        rows = rows_of(group)
+        title += f" · {remark}" if (remark := floor_remark(rows)) else ""
         context, parts = long_context(rows)
         # Rows timed at different lengths have their speed and memory in different columns.
         contexts = [replace(context, at=context.at or at_length(row["speed_length"])) for row in rows]
         columns = registry.pick(registry.LONG, registry.LONG_TEXT)
-        table = _text(columns, rows, contexts, parts, always=("variant", "score"))
-        leaders = best_of([row["ties"] or "" for row in rows])
-        best = frozenset((place, "score") for place in leaders)
-        yield Section(title, table, best, ties_remark(rows), left=_left(columns))
+        yield _section(title, columns, rows, contexts, parts, ("variant", "score"), comparison_remark(rows))
 
 
 def wide_sections(frame: pd.DataFrame) -> Iterator[Section]:
-    """Yield one table per protocol from the data of the layout ``wide``: variants, floors, then published rows."""
+    """Yield tables from the data of the layout ``wide``: variants, floors, then published rows.
+
+    There is one table per protocol and group of tasks on which the same variants were measured.
+    """
     for (protocol, section), group in frame.groupby(["protocol", "section"], sort=False):
-        rows = rows_of(group)
-        context, parts = wide_context(rows, task_columns(frame))
-        labels = list(parts["<task>"])
-        columns = registry.pick(registry.WIDE, registry.WIDE_TEXT)
-        table = _text(columns, rows, [context] * len(rows), parts, always=("variant", *labels))
-        best = frozenset((place, label) for label in labels for place in tied_with_best(rows, label))
-        title = f"{protocol}{' · protocol modified' if section == 'modified' else ''}"
-        first_cost = next(
-            (str(name) for name in table.columns if str(name).startswith(("relative", "time", "skill"))), "parameters"
+        everything = rows_of(group)
+        for labels in task_groups(everything, task_columns(frame)):
+            rows = rows_with(everything, labels)
+            context, parts = wide_context(rows, labels)
+            columns = registry.pick(registry.WIDE, registry.WIDE_TEXT)
+            title = f"{protocol}{' · protocol modified' if section == 'modified' else ''}"
+            found = _section(title, columns, rows, [context] * len(rows), parts, ("variant", *labels), "")
+            costs = ("relative", "time", "skill kept")
+            first_cost = next((str(name) for name in found.table.columns if str(name).startswith(costs)), "parameters")
+            yield replace(found, first_cost=first_cost)
+
+
+def task_groups(rows: Sequence[Row], labels: Iterable[str]) -> list[list[str]]:
+    """Group the labels of tasks on which the same variants were measured, in the order of the labels.
+
+    Tasks without any measured row, such as those of published rows only, are left out unless there is no other.
+    """
+    measured = [row for row in rows if row["kind"] == "measured"] or list(rows)
+    groups: dict[frozenset[int], list[str]] = {}
+    for label in labels:
+        known = (
+            place for place, row in enumerate(measured) if row[f"score_{label}"] is not None or row[f"status_{label}"]
         )
-        yield Section(title, table, best, detectable_remark(rows, labels), first_cost, left=_left(columns))
+        if own := frozenset(known):
+            groups.setdefault(own, []).append(label)
+    return list(groups.values())
+
+
+def rows_with(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
+    """Return the rows that have a score or status on a task of ``labels``, restricted to these tasks.
+
+    Measured rows are sorted by the number of scores and the mean skill on these tasks. ``avg5`` and ``avg6_fail50`` are
+    kept only if all of their tasks are among ``labels``.
+    """
+    left_out = {
+        name
+        for name in (rows[0] if rows else ())
+        for column in of_each_task()
+        if (part := column.part_of(name)) is not None and part not in labels
+    }
+    incomplete = [name for name in (rows[0] if rows else ()) if name.startswith("avg") and not set(FIVE) <= set(labels)]
+    chosen = []
+    for row in rows:
+        if all(row[f"score_{label}"] is None and not row[f"status_{label}"] for label in labels):
+            continue
+        own = {name: value for name, value in row.items() if name not in left_out} | dict.fromkeys(incomplete)
+        own["mean_skill"] = mean(row[f"skill_{label}"] for label in labels)
+        own["parameters"] = max((size for label in labels if (size := row[f"parameters_{label}"])), default=None)
+        chosen.append(own)
+
+    def order(row: Row) -> tuple[float, ...]:
+        scored = sum(row[f"score_{label}"] is not None for label in labels)
+        return -scored, math.inf if row["mean_skill"] is None else -row["mean_skill"]
+
+    measured = sorted((row for row in chosen if row["kind"] == "measured"), key=order)
+    return [*measured, *(row for row in chosen if row["kind"] != "measured")]
 
 
 def long_context(rows: Sequence[Row]) -> tuple[Context, Parts]:
@@ -67,6 +116,7 @@ def long_context(rows: Sequence[Row]) -> tuple[Context, Parts]:
         floor_name=floors.pop() if len(floors) == 1 else "",
         at=at_length(lengths.pop()) if len(lengths) == 1 else "",
         axis=(min(values, default=0.0), max(values, default=1.0)),
+        against=next((row["against"] for row in rows if row["against"]), ""),
     )
     ordered = sorted(ratios - {"1x"}, key=lambda ratio: float(ratio.removesuffix("x")))
     return context, {"<ratio>": dict.fromkeys(ordered, context)}
@@ -78,45 +128,45 @@ def wide_context(rows: Sequence[Row], labels: Iterable[str]) -> tuple[Context, P
     context = Context(at=at_length(lengths.pop()) if len(lengths) == 1 else "")
     known = [label for label in labels if any(row[f"{name}_{label}"] for row in rows for name in ("metric", "status"))]
     metrics = {label: next((row[f"metric_{label}"] for row in rows if row[f"metric_{label}"]), None) for label in known}
-    return context, {"<task>": {label: replace(context, metric=metrics[label]) for label in known}}
+    own = [row for row in rows if row["kind"] == "measured"]
+    remarks = {
+        label: floor_remark([{"learned": row[f"learned_{label}"], "seeds": row[f"seeds_{label}"]} for row in own])
+        for label in known
+    }
+    contexts = {
+        label: replace(context, metric=metrics[label], remark=f": {remarks[label]}" if remarks[label] else "")
+        for label in known
+    }
+    return context, {"<task>": contexts}
 
 
-def best_of(letters: Sequence[str]) -> list[int]:
-    """Return the indices of the rows, best first, that share a letter with the first row that has one."""
-    best = next((set(mark) for mark in letters if mark), set())
-    return [place for place, mark in enumerate(letters) if best & set(mark)]
+def floor_remark(rows: Iterable[Row]) -> str:
+    """Return a remark if no row is better than the floor, in any or in every seed; empty if a row is, or if unknown."""
+    known = [row for row in rows if row["learned"] is not None and row["seeds"]]
+    if not known or any(row["learned"] == row["seeds"] for row in known):
+        return ""
+    return "no system beats the floor" + (" in every seed" if any(row["learned"] for row in known) else "")
 
 
-def tied_with_best(rows: Sequence[Row], label: str) -> list[int]:
-    """Return the indices of the rows that are tied with the best of a task, for rows in any order."""
-    sign = 1 if any(row[f"metric_{label}"] == "bits_per_character" for row in rows) else -1
-    known = [place for place, row in enumerate(rows) if row[f"score_{label}"] is not None]
-    ordered = sorted(known, key=lambda place: sign * rows[place][f"score_{label}"])
-    return [ordered[place] for place in best_of([rows[place][f"ties_{label}"] or "" for place in ordered])]
+def comparison_remark(rows: Sequence[Row]) -> str:
+    """Return a remark on the test of a ranking with the smallest and the largest detectable difference.
 
-
-def ties_remark(rows: Sequence[Row]) -> str:
-    """Return a remark with the detectable difference of a ranking, empty if it has no ties."""
-    first = rows[0]
-    if first["detectable"] is None:
+    The remark is empty if no row was compared with the reference row.
+    """
+    compared = [row for row in rows if row["p_against"] is not None]
+    if not compared:
         return ""
     metric = next((row["metric"] for row in rows if row["metric"]), None)
-    bound = difference(first["detectable"], metric).removeprefix("+")
-    tested = sum(bool(row["ties"]) for row in rows)
-    return f"Ties: {tested} rows tested over seeds; a true difference of {bound} is detected with 80 % power."
-
-
-def detectable_remark(rows: Sequence[Row], labels: Iterable[str]) -> str:
-    """Return a remark with the detectable difference of each task, empty if no task has ties."""
-    found = []
-    for label in labels:
-        bound, metric = next(
-            ((row[f"detectable_{label}"], row[f"metric_{label}"]) for row in rows if row[f"detectable_{label}"]),
-            (None, None),
-        )
-        if bound is not None:
-            found.append(f"{label} {difference(bound, metric).removeprefix('+')}")
-    return f"True differences detected with 80 % power: {', '.join(found)}." if found else ""
+    known = [row["detectable"] for row in compared if row["detectable"] is not None]
+    found = (
+        dict.fromkeys(difference(value, metric).removeprefix("+") for value in (min(known), max(known)))
+        if known
+        else []
+    )
+    return (
+        f"Compared with {compared[0]['against']}: {len(compared)} rows, Holm-corrected together. True difference that "
+        f"one test detects with 80 % power: {' to '.join(found) or 'none on the scale'}."
+    )
 
 
 def with_columns(sections: Sequence[Section], wanted: Sequence[str]) -> list[Section]:
@@ -136,8 +186,11 @@ def with_columns(sections: Sequence[Section], wanted: Sequence[str]) -> list[Sec
         if columns:
             heads = [name for name in section.heads if name in headings and name not in columns]
             names = [*heads, *columns]
-            best = frozenset((place, name) for place, name in section.best if name in names)
-            found.append(replace(section, table=section.table[names], best=best))
+            best, at_floor = (
+                frozenset((place, name) for place, name in marked if name in names)
+                for marked in (section.best, section.at_floor)
+            )
+            found.append(replace(section, table=section.table[names], best=best, at_floor=at_floor))
     return found
 
 
@@ -148,19 +201,32 @@ def _named(wanted: str, headings: Sequence[str]) -> list[str]:
     return [name for name in headings if name.startswith(f"{wanted} ") or name.endswith(f" {wanted}")]
 
 
-def _text(
+def _section(
+    title: str,
     columns: Sequence[Column],
     rows: Sequence[Row],
     contexts: Sequence[Context],
     parts: Parts,
     always: Sequence[str],
-) -> pd.DataFrame:
+    remark: str,
+) -> Section:
     """Return the rows as strings under their headings, without empty columns except those in ``always``."""
-    cells = [
-        {column.heading: column.text(row) for column in shown(columns, context, parts)}
-        for row, context in zip(rows, contexts, strict=True)
-    ]
-    return without_empty(cells, always)
+    texts: list[dict[str, str]] = []
+    best, at_floor = set(), set()
+    for place, (row, context) in enumerate(zip(rows, contexts, strict=True)):
+        texts.append({})
+        for column in shown(columns, context, parts):
+            cell, heading = column.cell(row), column.heading
+            texts[-1][heading] = column.text(row)
+            if cell.best:
+                best.add((place, heading))
+            if cell.at_floor:
+                at_floor.add((place, heading))
+    kept = {heading for heading in texts[0] for name in always if heading == name or heading.startswith(f"{name}: ")}
+    table = without_empty(texts, [*always, *kept])
+    if at_floor:
+        remark = f"{remark} {AT_FLOOR} at or below the floor.".strip()
+    return Section(title, table, frozenset(best), frozenset(at_floor), remark, left=_left(columns))
 
 
 def _left(columns: Iterable[Column]) -> frozenset[str]:

@@ -1,26 +1,24 @@
-"""The long table of the leaderboard: one row per variant, task, protocol and hardware, with ranks and ties."""
+"""The long table of the leaderboard: one row per variant, task, protocol and hardware, with ranks and claims."""
 
 from __future__ import annotations
 
 import math
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
-from lra_bench.statistics.intervals import t_interval
-from lra_bench.statistics.ties import smallest_detectable, tie_groups
+from lra_bench.statistics.seeds import SeedScore, summarise_seeds
 
 from . import columns as registry
+from .claims import REFERENCE, Place, Ranking, place_name, rankings
 from .column import Column, find_column, in_order, values
+from .naming import find_variant
 from .runs import runs_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-REFERENCE = "transformer"
-"""Name of the variant that others are compared with."""
 COMPARABLE_WITHIN = 0.10
 """Largest difference in body parameters of comparable variants, as a fraction of the transformer's."""
 RANKED_TOGETHER = ["task", "task_version", "protocol", "data_lacks", "section"]
@@ -31,19 +29,39 @@ ONE_ROW = [*TIMED_TOGETHER, "variant", "modified", "hash"]
 """Columns that identify a row; records that share them differ in their seeds."""
 
 
-def leaderboard(records: Iterable[Record], protocol: str | None = None) -> pd.DataFrame:
-    """Return one row per variant, task, protocol and hardware, averaged over seeds.
+def leaderboard(records: Iterable[Record], protocol: str | None = None, against: str | None = None) -> pd.DataFrame:
+    """Return one row per variant, task, protocol and hardware, with its seeds combined.
 
-    Seeds that did not finish are counted in ``statuses``. ``low`` and ``high`` are the ends of a 95 % confidence
-    interval: of the mean over seeds (Student's t) for two or more seeds, otherwise of the score over the examples of
-    the only seed, as ``interval`` states. ``rank`` sorts by score within task, task version, protocol, ``data_lacks``
-    and section; rows with a protocol modified by the user form the section ``modified``. ``speed_rank`` sorts by
-    training tokens per second in the step benchmark, within the same hardware. ``comparable`` is true if the number of
-    active body parameters is within 10 % of the transformer's under the same protocol, None if the transformer was not
-    run. Rows of one ranking that share a letter in ``ties`` are not significantly different over seeds
-    (``tie_groups``); ``detectable`` is the true difference that these tests detect with 80 % power.
+    Seeds that did not finish are counted in ``statuses``. ``score`` is the mean over seeds. ``low`` and ``high`` are
+    the ends of a 95 % confidence interval: of the score over the examples of the only seed, or of the mean over seeds
+    (Student's t) for ``CLAIM_SEEDS`` or more seeds on one level, otherwise missing. ``rank`` sorts by score within
+    task, task version, protocol, ``data_lacks`` and section; rows with a protocol modified by the user form the section
+    ``modified``. ``speed_rank`` sorts by training tokens per second in the step benchmark, within the same hardware.
+    ``comparable`` is true if the number of active body parameters is within 10 % of the transformer's under the same
+    protocol, None if the transformer was not run. ``best`` and ``verdict`` are claims of ``Ranking``.
+
+    Args:
+        records: The records.
+        protocol: The protocol to show, by default all.
+        against: Name of the variant that all others are compared with, by default ``REFERENCE``.
+
+    Returns:
+        The rows.
+
+    Raises:
+        UserError: If ``against`` matches no variant, or several.
     """
-    return variants(runs(record for record in records if protocol in (None, record.key.protocol)))
+    shown = [record for record in records if protocol in (None, record.key.protocol)]
+    rows = _with_claims(variants(runs(shown)), rankings(shown), _reference_name(shown, against))
+    return rows[in_order(registry.LONG, rows.columns)]
+
+
+def _reference_name(records: Sequence[Record], against: str | None) -> str:
+    """Return the name of the variant that others are compared with; raises ``UserError`` if it is ambiguous."""
+    if against is None:
+        return REFERENCE
+    _, found = find_variant(records, against, "--against")
+    return found[0].variant_name
 
 
 def runs(records: Iterable[Record]) -> pd.DataFrame:
@@ -67,18 +85,55 @@ def variants(frame: pd.DataFrame) -> pd.DataFrame:
     places = frame.reset_index(drop=True).groupby(ONE_ROW, dropna=False).indices
     rows = pd.DataFrame([_variant(data, seeds, list(group)) for group in places.values()])
     rows = with_types(rows, registry.LONG)
+    rows["name"] = rows["variant"]
     rows["variant"] = _unique_names(rows)
     rows["comparable"] = pd.Series(_comparable(rows), index=rows.index, dtype=object)
     higher = rows["metric"] != "bits_per_character"
     rows["rank"] = _rank(rows, RANKED_TOGETHER, rows["score"].where(~higher, -rows["score"]))
     rows["speed_rank"] = _rank(rows, TIMED_TOGETHER, -rows["train_tokens_per_second"])
-    rows[["ties", "detectable"]] = _ties(rows)
-    rows = rows[in_order(registry.LONG, rows.columns)]
     order = ["task", "task_version", "protocol", "data_lacks", "section", "rank", "hardware", "variant"]
     by_name = {"section": lambda column: column == "modified"}
     return rows.sort_values(
         order, key=lambda column: by_name.get(str(column.name), lambda same: same)(column), na_position="last"
     ).reset_index(drop=True)
+
+
+def _with_claims(rows: pd.DataFrame, found: Mapping[Place, Ranking], reference: str) -> pd.DataFrame:
+    """Return the rows with the comparison with the reference row of their ranking, and whether they are the best."""
+    if rows.empty:
+        return rows
+    claims = [_claims(row, found.get(place_name(row)), reference) for row in rows.to_dict("records")]
+    added = {name: [claim[name] for claim in claims] for name in claims[0]}
+    return with_types(rows.drop(columns="name").assign(**added), registry.LONG)
+
+
+def _claims(row: Mapping[Any, Any], ranking: Ranking | None, reference: str) -> dict[str, Any]:
+    """Return the columns of the comparison of one row with the reference row, and whether it is the best."""
+    key = (row["model"], row["reference"], row["hash"])
+    claims: dict[str, Any] = {
+        **dict.fromkeys(("against", "difference", "difference_low", "difference_high", "p_against", "detectable")),
+        "verdict": "",
+        "best": False,
+    }
+    if ranking is None or key not in ranking.entries:
+        return claims
+    claims["best"] = key in ranking.winners()
+    base = ranking.reference(reference)
+    if base is None:
+        return claims
+    claims["against"] = ranking.entries[base].name
+    if key == base:
+        return {**claims, "verdict": "reference"}
+    found = ranking.against(base)[key]
+    return {
+        **claims,
+        "difference": found.difference,
+        "difference_low": found.low,
+        "difference_high": found.high,
+        "p_against": found.p_holm,
+        "detectable": found.detectable,
+        "verdict": found.verdict_of_a,
+    }
 
 
 def with_types(rows: pd.DataFrame, columns: Sequence[Column]) -> pd.DataFrame:
@@ -96,16 +151,13 @@ def _variant(data: Mapping[str, list[Any]], seeds: Mapping[str, str], places: Se
     done = [place for place, status in zip(places, statuses, strict=True) if status == "ok"]
     row = {name: _combine(rule, [data[name][place] for place in done or places]) for name, rule in seeds.items()}
     scored = [place for place in done if _is_known(data["score"][place])]
-    scores = [data["score"][place] for place in scored]
     counts = Counter(statuses)
     return {
         **row,
         "seeds": len(done),
         "statuses": ", ".join(f"{count} {status}" for status, count in counts.most_common()),
         "reason": "; ".join(dict.fromkeys(reason for place in places if (reason := data["reason"][place]))),
-        "score": math.fsum(scores) / len(scores) if scores else None,
-        "score_deviation": statistics.stdev(scores) if len(scores) > 1 else None,
-        **_interval(data, scored, row["metric"]),
+        **_scores(data, scored, row),
     }
 
 
@@ -119,17 +171,21 @@ def _combine(rule: str, values: Sequence[Any]) -> Any:
     return math.fsum(known) / len(known) if rule == "mean" else known[0]
 
 
-def _interval(data: Mapping[str, list[Any]], scored: Sequence[int], metric: str | None) -> dict[str, Any]:
-    """Return the interval of the mean over seeds, or of the only seed over its examples."""
+def _scores(data: Mapping[str, list[Any]], scored: Sequence[int], row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of the score from the seeds at the indices ``scored``."""
+    names = ("score", "low", "high", "learned", "two_levels", "clears_floor")
     if not scored:
-        return {"low": None, "high": None, "interval": None}
-    if len(scored) == 1:
-        low, high, examples = (data[name][scored[0]] for name in ("low", "high", "examples"))
-        return {"low": low, "high": high, "interval": f"{int(examples):,} examples"}
-    low, high = t_interval([data["score"][place] for place in scored])
-    if metric == "accuracy":
-        low, high = max(low, 0.0), min(high, 1.0)
-    return {"low": low, "high": high, "interval": f"{len(scored)} seeds"}
+        return {**dict.fromkeys(names), "two_levels": False, "seed_scores": "", "interval": None}
+    seeds = [
+        SeedScore(*(_known(data[name][place]) for name in ("score", "low", "high", "clears_floor"))) for place in scored
+    ]
+    summary = summarise_seeds(seeds, row["metric"] != "bits_per_character", row["floor"])
+    unit = f"{int(data['examples'][scored[0]]):,} examples" if len(scored) == 1 else f"{len(scored)} seeds"
+    return {
+        **{name: getattr(summary, name) for name in names},
+        "seed_scores": " ".join(f"{seed.score:.6g}" for seed in seeds),
+        "interval": unit,
+    }
 
 
 def _unique_names(rows: pd.DataFrame) -> pd.Series:
@@ -171,17 +227,8 @@ def _rank(rows: pd.DataFrame, within: list[str], value: pd.Series) -> pd.Series:
     return value.groupby(keys, dropna=False).rank(method="min").astype("Int64")
 
 
-def _ties(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the tie letters of each row and the detectable difference of its ranking."""
-    import pandas as pd
-
-    found = pd.DataFrame({"ties": "", "detectable": None}, index=rows.index, dtype=object)
-    for _, group in rows[rows["score"].notna()].groupby(RANKED_TOGETHER, dropna=False):
-        ranked = group.sort_values("rank", kind="stable")
-        deviations, seeds = pd.to_numeric(ranked["score_deviation"]), ranked["seeds"]
-        found.loc[ranked.index, "ties"] = tie_groups(ranked["score"], deviations, seeds)
-        found.loc[ranked.index, "detectable"] = smallest_detectable(deviations, seeds)
-    return found.assign(detectable=pd.to_numeric(found["detectable"]))
+def _known(value: Any) -> Any:
+    return value if _is_known(value) else None
 
 
 def _is_known(value: Any) -> bool:

@@ -63,10 +63,12 @@ def _print_table(console: Console, section: Section, title: str, table: pd.DataF
             no_wrap=name not in (*section.heads, "citation"),
         )
     for place, row in table.to_dict("index").items():
-        rich_table.add_row(
-            *[Text(cell, style="bold" if (place, name) in section.best else "") for name, cell in row.items()]
-        )
+        rich_table.add_row(*[Text(cell, style=_style(section, (place, str(name)))) for name, cell in row.items()])
     console.print(Text(title, style="bold"), rich_table, sep="\n")
+
+
+def _style(section: Section, place: tuple[int, str]) -> str:
+    return "bold" if place in section.best else "dim" if place in section.at_floor else ""
 
 
 def _print_list(console: Console, section: Section) -> None:

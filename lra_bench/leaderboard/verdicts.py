@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from lra_bench.statistics.paired import MIN_SEEDS
+from lra_bench.statistics.paired import CLAIM_SEEDS, EVERY_SEED_LEVEL, MIN_SEEDS
 
-from .comparison import Comparison
 from .describe import lines
-from .formatting import difference, score
+from .formatting import difference, p_value, score
+from .pair_tests import EVERY_SEED, FLOOR_NOT_CLEARED, TOO_FEW_SEEDS, A, B, Comparison
 
 
 def report(a: str, b: str, comparisons: Sequence[Comparison]) -> str:
     """Return both names and, for each task, the scores, their difference, the tests and the verdict."""
     parts = [lines((("A", a), ("B", b)))]
     for comparison in comparisons:
-        parts.append(f"{_title(comparison)}\n{lines(_facts(comparison, a, b, len(comparisons)))}")
+        parts.append(f"{_title(comparison)}\n{lines(_facts(comparison, a, b))}")
     return "\n".join(parts)
 
 
@@ -23,24 +23,26 @@ def _title(c: Comparison) -> str:
     return f"{c.task} · {c.protocol}" + (f" · data: {c.data_lacks}" if c.data_lacks else "")
 
 
-def _facts(c: Comparison, a: str, b: str, together: int) -> Iterator[tuple[str, str]]:
+def _facts(c: Comparison, a: str, b: str) -> Iterator[tuple[str, str]]:
     used = [c.shared_seeds] * 2 if c.paired and c.shared_seeds else [c.seeds_a, c.seeds_b]
     yield "A", f"{score(c.score_a, c.metric)} over {_seeds(used[0])}"
     yield "B", f"{score(c.score_b, c.metric)} over {_seeds(used[1])}"
     yield "A - B", _difference(c)
     if c.p_seeds is not None:
         kind = f"paired t-test, {_seeds(c.shared_seeds)}" if c.paired else "Welch's t-test, different seeds"
-        yield "over seeds", f"p {c.p_seeds:.2g} ({kind})"
+        yield "over seeds", f"{p_value(c.p_seeds)} ({kind})"
     if c.p_examples is not None and c.examples is not None:
-        yield "over examples", f"p {c.p_examples:.2g} (paired permutation test, {c.examples:,} examples)"
+        yield "over examples", f"{p_value(c.p_examples)} (paired permutation test, {c.examples:,} examples)"
     if c.p_mcnemar:
-        values = ", ".join(f"{p:.2g}" for p in c.p_mcnemar)
+        values = ", ".join(p_value(p).removeprefix("p ") for p in c.p_mcnemar)
         yield "McNemar", f"p {values} (seed {', '.join(map(str, c.shared_seeds))})"
     if c.p_holm is not None:
-        yield "both", f"p {c.p_holm:.2g} (the larger, Holm-corrected for {together} comparison{'s' * (together != 1)})"
-    if c.detectable is not None:
-        bound = difference(c.detectable, c.metric).removeprefix("+")
-        yield "detectable", f"{bound} (true difference that both tests detect with 80 % power)"
+        what = "the larger" if c.p_seeds is not None and c.p_examples is not None else "this test"
+        family = f", Holm-corrected for {c.together} comparisons with {c.against}" if c.together > 1 else ""
+        yield "corrected", f"{p_value(c.p_holm)} ({what}{family})"
+    if c.p is not None:
+        bound = difference(c.detectable, c.metric).removeprefix("+") or "none on the scale"
+        yield "detectable", f"{bound} (true difference detected with 80 % power, before the correction)"
     for remark in c.remarks:
         yield "note", remark
     yield "verdict", _verdict(c, a, b)
@@ -59,10 +61,22 @@ def _seeds(seeds: Sequence[int]) -> str:
 
 
 def _verdict(c: Comparison, a: str, b: str) -> str:
-    if c.verdict == "too few seeds":
+    if c.verdict == FLOOR_NOT_CLEARED:
+        both = not c.clears_floor_a and not c.clears_floor_b
+        who = "neither exceeds" if both else f"{a if c.clears_floor_b else b} does not exceed"
+        return f"no claim: {who} the strongest floor (a baseline without a model) in every seed"
+    if c.verdict == TOO_FEW_SEEDS:
         count = len(c.shared_seeds) if c.paired else min(len(c.seeds_a), len(c.seeds_b))
         scope = ""
         if c.p_examples is not None:
             scope = f"; the test over examples applies to {'this run' if count == 1 else 'these runs'} of each only"
         return f"no claim: {count} shared seed{'s' * (count != 1)}, {MIN_SEEDS} are needed (seed=0,1,2 for both){scope}"
-    return {"A": f"{a} is better", "B": f"{b} is better"}.get(c.verdict, c.verdict)
+    better = {A: a, B: b}.get(c.verdict.removesuffix(EVERY_SEED))
+    if better is None:
+        return c.verdict
+    if c.over_seeds:
+        return f"{better} is better"
+    return (
+        f"{better} is better in each of {len(c.shared_seeds)} seeds (over examples, p < {EVERY_SEED_LEVEL:g}); a claim "
+        f"about other seeds needs {CLAIM_SEEDS}"
+    )

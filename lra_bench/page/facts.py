@@ -12,7 +12,7 @@ import yaml
 
 from lra_bench.leaderboard.describe import number
 from lra_bench.leaderboard.formatting import readable, score
-from lra_bench.leaderboard.runs import headline_floor, missing_data
+from lra_bench.leaderboard.runs import missing_data
 from lra_bench.records.schema import STATUSES, Record
 
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -91,10 +91,10 @@ def duration(seconds: float) -> str:
 
 def _scores(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
     done = next((record for record in records if record.score() is not None), records[-1])
-    headline, _ = headline_floor(done)
+    strongest, _ = done.best_floor() or (None, None)
     for name, value in done.floors.items():
         if value is not None:
-            yield f"{readable(name)} floor{' (headline)' if name == headline else ''}", score(value, done.metric)
+            yield f"{readable(name)} floor{' (strongest)' if name == strongest else ''}", score(value, done.metric)
     for summary in done.extrapolation["summary"] if done.extrapolation else []:
         if summary["effective_ratio"] is not None and not summary["knob"]:
             bound = "at least " if summary["effective_ratio_is_lower_bound"] else ""

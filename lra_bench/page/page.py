@@ -23,7 +23,7 @@ from . import colours
 from .details import details
 from .published import TRACK, published_tables
 from .rows import Places, Table
-from .tables import task_table, wide_table
+from .tables import task_table, wide_tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -109,7 +109,7 @@ def _tracks(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], place
         own = board[board["protocol"] == protocol]
         own = own.assign(label=task_labels(own))
         unmeasured = rows_of(rows[rows["kind"] != "measured"])
-        tables = [wide_table(rows, places)]
+        tables = [*wide_tables(rows, places)]
         for number, (label, members) in enumerate(own.groupby("label", sort=False)):
             tables.append(task_table(members.drop(columns="label"), str(label), unmeasured, places, number))
         runs = sum(record.key.protocol == protocol for record in records)

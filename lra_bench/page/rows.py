@@ -84,9 +84,10 @@ class Places:
             self._of_variant.setdefault(_variant(row), []).append((row["task"], place))
 
     def of_variant(self, row: Mapping[str, Any], labels: Sequence[str]) -> Sequence[int]:
-        """Return the positions of the tasks of a variant on one machine, in the order of the task columns."""
+        """Return the positions of a variant on one machine for the tasks of the columns, in their order."""
         order = [label.split(" ")[0] for label in labels]
-        return [place for _, place in sorted(self._of_variant[_variant(row)], key=lambda each: order.index(each[0]))]
+        own = [each for each in self._of_variant[_variant(row)] if each[0] in order]
+        return [place for _, place in sorted(own, key=lambda each: order.index(each[0]))]
 
     def family(self, model: str | None) -> str:
         """Return the family of a model, empty if it is unknown."""

@@ -1,9 +1,8 @@
-"""Tables of the page: one for all tasks of a track, and one per task."""
+"""Tables of the page: one or more for all tasks of a track, and one per task."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard import columns as registry
@@ -14,11 +13,11 @@ from lra_bench.leaderboard.column import Shown, shown
 from lra_bench.leaderboard.formatting import rows_of
 from lra_bench.leaderboard.overview import task_columns
 from lra_bench.leaderboard.sections import (
-    best_of,
-    detectable_remark,
+    comparison_remark,
+    floor_remark,
     long_context,
-    tied_with_best,
-    ties_remark,
+    rows_with,
+    task_groups,
     wide_context,
 )
 
@@ -36,21 +35,25 @@ BODIES: Mapping[Any, str] = {
 """Headings of the groups of rows in a table."""
 
 
-def wide_table(frame: pd.DataFrame, places: Places) -> Table:
-    """Return the table of all tasks of one protocol from its rows of the layout ``wide``."""
-    rows = rows_of(frame)
-    context, parts = wide_context(rows, task_columns(frame))
-    labels = list(parts["<task>"])
-    columns = list(shown(registry.pick(registry.WIDE, registry.WIDE_PAGE), context, parts))
-    grouped = {name: [row for row in rows if _body(row) == name] for name in BODIES}
-    bodies = [
-        Body(name, BODIES[name], _variants(members, columns, labels, places))
-        for name, members in grouped.items()
-        if members
-    ]
-    remarks = [detectable_remark(grouped[name], labels) for name in ("ranked", "modified")]
-    protocol = rows[0]["protocol"]
-    return Table(f"{protocol}-all", "All tasks", "", without_empty(columns, bodies), bodies, [*filter(None, remarks)])
+def wide_tables(frame: pd.DataFrame, places: Places) -> Iterator[Table]:
+    """Yield the tables of all tasks of one protocol from its rows of the layout ``wide``.
+
+    There is one table per group of tasks on which the same variants were measured.
+    """
+    everything = rows_of(frame)
+    groups = task_groups([row for row in everything if row["kind"] == "measured"], task_columns(frame))
+    for number, labels in enumerate(groups):
+        rows = rows_with(everything, labels)
+        context, parts = wide_context(rows, labels)
+        columns = list(shown(registry.pick(registry.WIDE, registry.WIDE_PAGE), context, parts))
+        bodies = [
+            Body(name, BODIES[name], _variants(members, columns, labels, places))
+            for name in BODIES
+            if (members := [row for row in rows if _body(row) == name])
+        ]
+        title = "All tasks" if len(groups) == 1 else f"Tasks measured with the same systems: {', '.join(labels)}"
+        suffix = f"-{number}" if number else ""
+        yield Table(f"{rows[0]['protocol']}-all{suffix}", title, "", without_empty(columns, bodies), bodies)
 
 
 def task_table(frame: pd.DataFrame, label: str, unmeasured: Sequence[Data], places: Places, number: int) -> Table:
@@ -73,19 +76,19 @@ def task_table(frame: pd.DataFrame, label: str, unmeasured: Sequence[Data], plac
     bodies, remarks = [], []
     for section in ("ranked", "modified"):
         if members := [row for row in rows if row["section"] == section]:
-            best = best_of([row["ties"] or "" for row in members])
-            filled = [_run(row, columns, place in best, places) for place, row in enumerate(members)]
-            bodies.append(Body(section, BODIES[section], filled))
-            remarks.append(ties_remark(members))
+            bodies.append(Body(section, BODIES[section], [_run(row, columns, places) for row in members]))
+            remarks.append(comparison_remark(members))
     for kind in ("floor", "published"):
         others = [_unmeasured_row(row, label, context.metric) for row in unmeasured if row["kind"] == kind]
         if known := [row for row in others if row.cells["score"]]:
             bodies.append(Body(kind, BODIES[kind], known))
     first = rows[0]
+    floors = floor_remark([row for row in rows if row["section"] == "ranked"])
     missing = f" · data: {first['data_lacks']}" if first["data_lacks"] else ""
     version = f" v{first['task_version']}" if label.startswith(f"{first['task']} v") else ""
     return Table(
-        f"{first['protocol']}-{first['task']}-{number}", f"{first['task']}{version}{missing}", first["task"],
+        f"{first['protocol']}-{first['task']}-{number}",
+        f"{first['task']}{version}{missing}{f': {floors}' if floors else ''}", first["task"],
         without_empty(columns, bodies), bodies, [*filter(None, remarks)],
     )  # fmt: skip
 
@@ -94,34 +97,32 @@ def _body(row: Data) -> Any:
     return row["section"] if row["kind"] == "measured" else row["kind"]
 
 
-def _cells(row: Data, columns: Iterable[Shown], best: Iterable[str]) -> dict[str, Cell]:
-    """Return the cells of a row by column key; those of the columns in ``best`` are bold."""
-    cells = {column.key: column.cell(row) for column in columns}
-    return cells | {key: replace(cells[key], best=True) for key in best}
+def _cells(row: Data, columns: Iterable[Shown]) -> dict[str, Cell]:
+    """Return the cells of a row by column key."""
+    return {column.key: column.cell(row) for column in columns}
 
 
 def _variants(rows: Sequence[Data], columns: Sequence[Shown], labels: Sequence[str], places: Places) -> list[Row]:
-    """Return the rows of all tasks; scores tied with the best of a task are bold."""
-    best = {label: set(tied_with_best(rows, label)) for label in labels}
+    """Return the rows of all tasks."""
     found = []
-    for place, row in enumerate(rows):
+    for row in rows:
         parts = [row["protocol"], row["section"], row["variant"], row["modified"], row["hardware"], row["citation"]]
         found.append(
             Row(
                 **identity(row, places.family(row["model"]), places.look(row["model"]), parts),
-                cells=_cells(row, columns, [label for label in labels if place in best[label]]),
+                cells=_cells(row, columns),
                 details=places.of_variant(row, labels) if row["kind"] == "measured" else (),
             )
         )
     return found
 
 
-def _run(row: Data, columns: Sequence[Shown], best: bool, places: Places) -> Row:
+def _run(row: Data, columns: Sequence[Shown], places: Places) -> Row:
     """Return a measured row of one task."""
     parts = [row[name] for name in ("task", "task_version", "data_lacks", "protocol", "hardware", "model", "hash")]
     return Row(
         **identity(row, places.family(row["model"]), places.look(row["model"]), parts),
-        cells=_cells(row, columns, ["score"] if best else []),
+        cells=_cells(row, columns),
         details=(row["place"],),
     )
 

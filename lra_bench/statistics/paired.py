@@ -13,8 +13,14 @@ LEVEL = 0.05
 """Significance level."""
 POWER = 0.80
 """Probability with which the detectable difference is found."""
+CLAIM_SEEDS = 5
+"""With fewer seeds no claim about other seeds is made, because the estimate of the variance is unreliable."""
 MIN_SEEDS = 3
-"""With fewer seeds no difference is reported as significant, because the estimate of the variance is unreliable."""
+"""From this number of seeds to ``CLAIM_SEEDS``, a difference that all seeds share may be reported as just that."""
+EVERY_SEED_LEVEL = 0.01
+"""Significance level, over test rows, of a difference that all of fewer than ``CLAIM_SEEDS`` seeds share."""
+SMALLEST_P = 1e-300
+"""p-values below this are printed as bounds, because they are at the limit of floating-point numbers."""
 
 _CHUNK = 512
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from string import ascii_letters
 from typing import TYPE_CHECKING
 
-from .paired import LEVEL, MIN_SEEDS, detectable_difference, welch_t
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
@@ -35,69 +33,33 @@ def holm(p_values: ArrayLike) -> np.ndarray:
     return corrected
 
 
-def tie_groups(mean: ArrayLike, deviation: ArrayLike, count: ArrayLike, level: float = LEVEL) -> list[str]:
-    """Return the letters of each row: two rows with letters differ significantly unless they share a letter.
+def tie_groups(separate: ArrayLike) -> list[str]:
+    """Return the letters of each row: two rows differ significantly unless they share a letter.
 
-    All pairs are compared by Welch's test over seeds with Holm's correction. Rows with fewer than ``MIN_SEEDS`` seeds
-    are not compared and have no letter. If more than ``MOST_GROUPED`` rows are compared, or there are more groups than
-    letters, only the best compared row and the rows tied with it have a letter, the same for all. Every other compared
-    row then differs significantly from the best; other differences are not reported.
+    If there are more than ``MOST_GROUPED`` rows, or more groups than letters, only the first row and the rows tied with
+    it have a letter, the same for all. Every other row then differs significantly from the first; other differences are
+    not reported.
 
     Args:
-        mean: Mean score of each row, (R,), best first.
-        deviation: Standard deviation over seeds of each row, with the denominator n - 1, (R,).
-        count: Number of seeds of each row, (R,).
-        level: Significance level.
+        separate: Whether two rows differ significantly, (R, R), symmetric, best row first.
 
     Returns:
-        One string of letters per row, empty for a row without letters.
+        One string of letters per row.
     """
     import numpy as np
 
-    means, deviations, counts = (np.asarray(values, dtype=np.float64) for values in (mean, deviation, count))
-    letters = [""] * len(counts)
-    rows = np.flatnonzero(counts >= MIN_SEEDS)
-    if not rows.size:
+    differ = np.asarray(separate, dtype=bool)
+    letters = [""] * len(differ)
+    if not len(differ):
         return letters
-    upper = np.triu_indices(len(rows), 1)
-    separate = np.zeros((len(rows), len(rows)), dtype=bool)
-    separate[upper] = holm(welch_t(means[rows], deviations[rows], counts[rows])[upper]) <= level
-    tied = ~(separate | separate.T)
-    groups = _groups(tied) if len(rows) <= MOST_GROUPED else []
+    tied = ~(differ | differ.T)
+    groups = _groups(tied) if len(differ) <= MOST_GROUPED else []
     if not 0 < len(groups) <= len(ascii_letters):
         groups = [np.flatnonzero(tied[0])]
     for letter, members in zip(ascii_letters, groups, strict=False):
         for member in members:
-            letters[rows[member]] += letter
+            letters[member] += letter
     return letters
-
-
-def smallest_detectable(deviation: ArrayLike, count: ArrayLike, level: float = LEVEL) -> float | None:
-    """Return the smallest true difference of two rows that the tests of ``tie_groups`` find with a probability of 80 %.
-
-    Computed for a hypothetical pair of rows: both have the median number of seeds of all compared rows, and their
-    standard deviation is the pooled one, the root of the mean variance of all compared rows weighted by the number of
-    seeds minus 1. The significance level is the strictest one of Holm's correction, ``level`` divided by the number of
-    pairs, so the tests find smaller differences as well if many pairs differ.
-
-    Args:
-        deviation: Standard deviation over seeds of each row, with the denominator n - 1, (R,).
-        count: Number of seeds of each row, (R,).
-        level: Significance level.
-
-    Returns:
-        The difference, or None if fewer than two rows have ``MIN_SEEDS`` seeds.
-    """
-    import numpy as np
-
-    deviations, counts = (np.asarray(values, dtype=np.float64) for values in (deviation, count))
-    deviations, counts = deviations[counts >= MIN_SEEDS], counts[counts >= MIN_SEEDS]
-    if len(counts) < 2:
-        return None
-    n = float(np.median(counts))
-    pooled = float(np.sqrt((deviations**2 * (counts - 1)).sum() / (counts - 1).sum()))
-    pairs = len(counts) * (len(counts) - 1) / 2
-    return detectable_difference(pooled * (2 / n) ** 0.5, 2 * (n - 1), level / pairs)
 
 
 def _groups(tied: np.ndarray) -> list[np.ndarray]:

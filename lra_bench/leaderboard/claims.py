@@ -1,0 +1,167 @@
+"""Claims of a ranking: comparisons with a reference row, corrected together, and the best rows.
+
+Tables, figures and ``compare`` take their claims from ``Ranking``, so that they agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lra_bench.records.schema import Record
+from lra_bench.statistics.paired import CLAIM_SEEDS, EVERY_SEED_LEVEL, LEVEL, MIN_SEEDS
+from lra_bench.statistics.ties import holm
+
+from .pair_tests import A, Comparison, Entry, compare_pair, uncorrected_p, with_verdict
+from .runs import missing_data
+
+REFERENCE = "transformer"
+"""Name of the variant that others are compared with by default."""
+
+Place = tuple[str, str | None, str, str, str]
+"""Task, version of the task, protocol, what the data lacks, and the modified options of the protocol."""
+
+Key = tuple[str, str, str]
+
+
+@dataclass
+class Ranking:
+    """The finished variants of one task under one protocol, by key.
+
+    Comparisons are computed when they are requested, and kept.
+    """
+
+    place: Place
+    entries: Mapping[Key, Entry]
+    _pairs: dict[tuple[Key, Key], Comparison] = field(default_factory=dict, repr=False)
+    _corrected: dict[Key, dict[Key, Comparison]] = field(default_factory=dict, repr=False)
+
+    def reference(self, name: str = REFERENCE) -> Key | None:
+        """Return the key of the variant with this name, the user's own before those of boards, None if there is none.
+
+        If several differ in their hash only, the first in sorted order is returned.
+        """
+        found = [key for key, entry in self.entries.items() if entry.name == name]
+        return min(found, key=lambda key: (key[1] != "", key), default=None)
+
+    def against(self, reference: Key) -> Mapping[Key, Comparison]:
+        """Return the comparison of each other variant (A) with ``reference`` (B).
+
+        The p-values are corrected together by Holm's method.
+        """
+        if reference not in self._corrected:
+            raw = {key: self._pair(key, reference) for key in self.entries if key != reference}
+            tested = [key for key, comparison in raw.items() if comparison.p is not None]
+            corrected = dict(zip(tested, holm([raw[key].p or 0.0 for key in tested]).tolist(), strict=True))
+            name = self.entries[reference].name
+            self._corrected[reference] = {
+                key: with_verdict(comparison, corrected.get(key), len(tested), name) for key, comparison in raw.items()
+            }
+        return self._corrected[reference]
+
+    def compare(self, a: Key, b: Key) -> Comparison:
+        """Return the comparison of two variants.
+
+        The correction is that of the comparisons of all variants with one of the two: the default reference if it is
+        one of them, otherwise the better one. Hence the result does not depend on the order of ``a`` and ``b``, and it
+        equals that of a table whose reference row is the chosen one.
+        """
+        if (self.reference() if self.reference() in (a, b) else self._better(a, b)) == b:
+            return self.against(b)[a]
+        found = self.against(a)[b]
+        return with_verdict(self._pair(a, b), found.p_holm, found.together, found.against)
+
+    def winners(self) -> frozenset[Key]:
+        """Return the best variant and those that are not shown to be worse, empty if none may be called the best.
+
+        Only variants with ``MIN_SEEDS`` or more seeds, each of which clears the strongest floor, can be winners.
+        """
+        able = [
+            key for key, entry in self.entries.items() if entry.summary.clears_floor and len(entry.records) >= MIN_SEEDS
+        ]
+        if not able:
+            return frozenset()
+        best = min(able, key=lambda key: (self._cost(key), key))
+        return frozenset(key for key in able if key == best or not self.compare(best, key).verdict.startswith(A))
+
+    def separated(self) -> dict[frozenset[Key], bool]:
+        """Return for each tested pair whether it differs, corrected together by Holm's method for all tested pairs.
+
+        Every difference found is also found by ``compare``, because more comparisons are corrected together here.
+        """
+        keys = list(self.entries)
+        pairs = [(a, b) for place, a in enumerate(keys) for b in keys[place + 1 :]]
+        p = {(a, b): found for a, b in pairs if (found := uncorrected_p(self.entries[a], self.entries[b])) is not None}
+        corrected = holm(list(p.values())).tolist()
+        return {frozenset(pair): value <= self._level(*pair) for pair, value in zip(p, corrected, strict=True)}
+
+    def _level(self, a: Key, b: Key) -> float:
+        first, second = (self.entries[key].records for key in (a, b))
+        unpaired = min(len(first), len(second)) >= CLAIM_SEEDS
+        return LEVEL if unpaired or len(first.keys() & second.keys()) >= CLAIM_SEEDS else EVERY_SEED_LEVEL
+
+    def _pair(self, a: Key, b: Key) -> Comparison:
+        if (a, b) not in self._pairs:
+            self._pairs[a, b] = compare_pair(self.place[:4], self.entries[a], self.entries[b])
+        return self._pairs[a, b]
+
+    def _better(self, a: Key, b: Key) -> Key:
+        return min((a, b), key=lambda key: (self._cost(key), key))
+
+    def _cost(self, key: Key) -> float:
+        """Return the mean score with the sign with which a smaller value is better."""
+        entry = self.entries[key]
+        return -entry.summary.score if entry.first.higher_is_better else entry.summary.score
+
+
+def key_of(record: Record) -> Key:
+    """Return the key of a record's variant within its ranking."""
+    return record.key.model, record.reference, record.key.hash
+
+
+def place_of(record: Record) -> Place:
+    """Return the ranking that a record belongs to."""
+    version = record.data["version"] if record.data else None
+    return (
+        record.key.task, version, record.key.protocol, missing_data(record), ", ".join(record.protocol_modified),
+    )  # fmt: skip
+
+
+def place_name(row: Mapping[Any, Any]) -> Place:
+    """Return the ranking that a row of the long table belongs to."""
+    version = row["task_version"] if isinstance(row["task_version"], str) else None
+    return row["task"], version, row["protocol"], row["data_lacks"], row["modified"]
+
+
+def rankings(records: Iterable[Record]) -> dict[Place, Ranking]:
+    """Group finished records into rankings.
+
+    The same seed of a variant on several machines is one experiment; the first in sorted order is used.
+    """
+    found: dict[Place, dict[Key, dict[int, Record]]] = {}
+    for record in sorted(records, key=lambda record: (record.reference, record.key)):
+        if record.status == "ok" and record.score() is not None:
+            seeds = found.setdefault(place_of(record), {}).setdefault(key_of(record), {})
+            seeds.setdefault(record.key.seed, record)
+    return {
+        place: Ranking(place, {key: Entry(key, _name(seeds), seeds) for key, seeds in entries.items()})
+        for place, entries in found.items()
+    }
+
+
+def _name(seeds: Mapping[int, Record]) -> str:
+    return next(iter(seeds.values())).variant_name
+
+
+def tie_letters(ranking: Ranking, ordered: Sequence[Key]) -> dict[Key, str]:
+    """Return the letters of each variant: two variants with letters differ significantly unless they share one.
+
+    Variants with fewer than ``MIN_SEEDS`` seeds have no letter. ``ordered`` contains the variants, best first.
+    """
+    from lra_bench.statistics.ties import tie_groups
+
+    separated = ranking.separated()
+    tested = [key for key in ordered if len(ranking.entries[key].records) >= MIN_SEEDS]
+    letters = tie_groups([[separated.get(frozenset((a, b)), False) for b in tested] for a in tested])
+    return dict(zip(tested, letters, strict=True))
