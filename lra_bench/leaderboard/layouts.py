@@ -30,7 +30,7 @@ class Layout:
     name without suffix, and ``note`` explains the table to its readers.
     """
 
-    make: Callable[[Sequence[Record], str | None], pd.DataFrame]
+    make: Callable[..., pd.DataFrame]
     sections: Callable[[pd.DataFrame], Iterable[Section]]
     file: str
     title: str
@@ -39,7 +39,7 @@ class Layout:
 
 LAYOUTS = {
     "long": Layout(
-        lambda records, against: leaderboard(records, against=against),
+        lambda records, against=None: leaderboard(records, against=against),
         long_sections,
         "leaderboard",
         "Leaderboard",
@@ -71,7 +71,7 @@ LAYOUTS = {
         "2501.14850): compare them with the floors and with the skill kept on longer inputs.",
     ),
     "published": Layout(
-        lambda records, against: load_published(),
+        lambda records, against=None: load_published(),
         published_sections,
         "published",
         "Published numbers",

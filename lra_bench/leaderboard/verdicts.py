@@ -34,8 +34,8 @@ def _facts(c: Comparison, a: str, b: str) -> Iterator[tuple[str, str]]:
     if c.p_examples is not None and c.examples is not None:
         yield "over examples", f"{p_value(c.p_examples)} (paired permutation test, {c.examples:,} examples)"
     if c.p_mcnemar:
-        values = ", ".join(p_value(p).removeprefix("p ") for p in c.p_mcnemar)
-        yield "McNemar", f"p {values} (seed {', '.join(map(str, c.shared_seeds))})"
+        values = ", ".join(p_value(p) for p in c.p_mcnemar)
+        yield "McNemar", f"{values} (seed {', '.join(map(str, c.shared_seeds))})"
     if c.p_holm is not None:
         what = "the larger" if c.p_seeds is not None and c.p_examples is not None else "this test"
         family = f", Holm-corrected for {c.together} comparisons with {c.against}" if c.together > 1 else ""

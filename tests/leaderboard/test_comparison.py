@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from lra_bench.contracts import UserError
 from lra_bench.leaderboard.comparison import compare
 from lra_bench.leaderboard.naming import find_variant, select
 from lra_bench.leaderboard.pairing import pair
+from lra_bench.leaderboard.runs import Run
 from lra_bench.leaderboard.verdicts import report
 from lra_bench.records import store, tables
 from lra_bench.records.schema import Record
@@ -115,17 +117,59 @@ def test_false_positive_rate_of_equal_models_is_at_most_5_percent() -> None:
 def test_too_few_seeds_result_in_no_claim(tmp_path: Path, seeds: int) -> None:
     name_a, name_b, [found] = compare(simulate(tmp_path, gap=0.2, seeds=seeds), "local", "performer")
     assert (found.verdict, found.p, found.detectable) == ("too few seeds", None, None)
-    assert found.p_examples < 1e-3 and found.unit == ("examples" if seeds == 1 else "seeds")
+    assert found.p_examples < 1e-3 and (found.unit, found.p_seeds) == ("examples", None)
     assert found.low < found.difference < found.high
     assert "3 are needed" in report(name_a, name_b, [found])
 
 
-def test_only_shared_seeds_are_used_if_there_are_at_least_three(tmp_path: Path) -> None:
-    records = simulate(tmp_path, gap=0.1, start_b=2)
+@pytest.mark.parametrize("seeds", [3, 4])
+def test_fewer_than_five_seeds_result_in_a_claim_about_these_seeds_only(tmp_path: Path, seeds: int) -> None:
+    name_a, name_b, [found] = compare(simulate(tmp_path, gap=0.2, seeds=seeds), "local", "performer")
+    assert (found.verdict, found.every_seed, found.p, found.p_seeds) == (
+        "A in every seed", True, found.p_examples, None,
+    )  # fmt: skip
+    assert f"local is better in each of {seeds} seeds" in report(name_a, name_b, [found])
+    smaller = compare(simulate(tmp_path, gap=0.005, seeds=seeds, draw=3), "local", "performer")[2][0]
+    assert smaller.p_holm > 0.01 and smaller.verdict == "no difference shown"
+
+
+def test_a_claim_about_few_seeds_needs_the_same_sign_in_every_seed(tmp_path: Path) -> None:
+    shared = np.random.default_rng(0).uniform(size=ROWS)
+    levels = {"local": (0.9, 0.9, 0.50), "performer": (0.5, 0.5, 0.52)}
+    records = [run_of(tmp_path, m, seed, shared < level) for m, own in levels.items() for seed, level in enumerate(own)]
+    found = compare(records, "local", "performer")[2][0]
+    assert found.p_holm < 0.001 and (found.every_seed, found.verdict) == (False, "no difference shown")
+
+
+def test_nothing_is_claimed_about_scores_that_do_not_clear_the_floor(tmp_path: Path) -> None:
+    records = simulate(tmp_path, gap=0.1)
+    for record in records:
+        record.floors["rule"] = 0.62
     name_a, name_b, [found] = compare(records, "local", "performer")
-    shared = [r.score() for r in records if r.key.model == "local" and r.key.seed in (2, 3, 4)]
-    assert (found.shared_seeds, found.score_a) == ([2, 3, 4], pytest.approx(np.mean(shared)))
-    assert f"A                 {100 * found.score_a:.1f} % over seeds 2, 3, 4" in report(name_a, name_b, [found])
+    assert found.p_holm < 1e-3 and found.verdict == "floor not cleared"
+    assert (found.clears_floor_a, found.clears_floor_b) == (False, False)
+    assert "no claim: neither exceeds the strongest floor" in report(name_a, name_b, [found])
+    for record in records:
+        if record.key.model == "local":
+            record.floors["rule"] = 0.4
+    assert compare(records, "local", "performer")[2][0].verdict == "A"
+
+
+def test_a_margin_over_the_floor_replaces_the_interval_of_the_score(tmp_path: Path) -> None:
+    [record] = [r for r in simulate(tmp_path, gap=0.0, seeds=1) if r.key.model == "local"]
+    floor = record.metrics["test"]["low"] + 0.01
+    record.floors["rule"] = floor
+    assert Run(record).clears_floor is False
+    record.margins["rule"] = {"difference": record.score() - floor, "low": 0.001, "high": 0.05}
+    assert Run(record).clears_floor is True
+
+
+def test_only_shared_seeds_are_used_if_there_are_at_least_five(tmp_path: Path) -> None:
+    records = simulate(tmp_path, gap=0.1, seeds=7, start_b=2)
+    name_a, name_b, [found] = compare(records, "local", "performer")
+    shared = [r.score() for r in records if r.key.model == "local" and r.key.seed in (2, 3, 4, 5, 6)]
+    assert (found.shared_seeds, found.score_a) == ([2, 3, 4, 5, 6], pytest.approx(np.mean(shared)))
+    assert f"A                 {100 * found.score_a:.1f} % over seeds 2, 3, 4, 5, 6" in report(name_a, name_b, [found])
 
 
 def test_variants_without_common_seeds_are_compared_unpaired(tmp_path: Path) -> None:
@@ -139,15 +183,26 @@ def test_variants_without_common_seeds_are_compared_unpaired(tmp_path: Path) -> 
     assert found.remarks == ["no test over examples: the seeds differ"]
 
 
-def test_p_values_of_several_tasks_are_corrected_together(tmp_path: Path) -> None:
+def test_p_values_of_all_rows_of_a_ranking_are_corrected_together(tmp_path: Path) -> None:
     records = simulate(tmp_path, gap=0.03)
-    records += [make_record(r.key.model, "text", r.key.seed, accuracy=r.score()) for r in records]
-    found = compare(records, "local", "performer")[2]
-    assert [c.task for c in found] == ["listops", "text"]
-    smaller, larger = sorted(found, key=lambda c: c.p)
-    assert smaller.p_holm == pytest.approx(min(1, 2 * smaller.p))
-    assert larger.p_holm == pytest.approx(max(larger.p, 2 * smaller.p))
-    assert [c.task for c in compare(records, "local", "performer", task="text")[2]] == ["text"]
+    alone = compare(records, "local", "performer")[2][0]
+    assert (alone.together, alone.p_holm) == (1, alone.p)
+    others = [
+        run_of(tmp_path, model, r.key.seed, tables.predictions(r).query("length == 500")["correct"].to_numpy())
+        for r in records if r.key.model == "performer" for model in ("linear", "bigbird")
+    ]  # fmt: skip
+    found = compare([*records, *others], "local", "performer")[2][0]
+    assert (found.together, found.against, found.p) == (3, "local", alone.p)  # the better one is the reference
+    assert found.p_holm == pytest.approx(min(1, 3 * alone.p))
+    reversed_order = compare([*records, *others], "performer", "local")[2][0]
+    assert (reversed_order.p_holm, reversed_order.difference) == (found.p_holm, -found.difference)
+
+
+def test_very_small_p_values_are_printed_as_bounds(tmp_path: Path) -> None:
+    records = simulate(tmp_path, gap=0.1)
+    name_a, name_b, [found] = compare(records, "local", "performer")
+    tiny = replace(found, p_seeds=0.0, p_examples=1e-310, p_holm=0.0, p_mcnemar=[0.0])
+    assert report(name_a, name_b, [tiny]).count("p < 1e-300") == 4
 
 
 @pytest.mark.parametrize("what", ["rows", "targets", "data", "none"])
@@ -165,17 +220,19 @@ def test_examples_that_differ_are_not_paired(tmp_path: Path, what: str) -> None:
         last.artifacts = {}
     found = compare(records, "local", "performer")[2][0]
     assert found.p_examples is None and found.remarks[0].startswith("no test over examples")
-    assert found.p == found.p_seeds
+    assert (found.p, found.verdict) == (None, "too few seeds")
 
 
 def test_lower_bits_per_character_are_better(tmp_path: Path) -> None:
     generator, records = np.random.default_rng(1), []
     for model, level in (("local", 1.0), ("performer", 1.2)):
-        for seed in range(4):
+        for seed in range(5):
             losses = level * generator.uniform(0.9, 1.1, 200) * 10
             bits = float(losses.sum() / (10 * 200) / np.log(2))
             metric = {"bits_per_character": bits, "loss": bits, "n": 2000, "low": bits, "high": bits}
-            record = make_record(model, "enwik8", seed, metrics={"test": metric}, extrapolation=None)
+            record = make_record(
+                model, "enwik8", seed, metrics={"test": metric}, floors={"order_2": 3.2}, extrapolation=None
+            )
             table = predictions(np.zeros(200)).assign(loss=np.tile(losses, 2), scored=10)
             store.write(record, tmp_path, None, table)
             records.append(record)
@@ -259,9 +316,9 @@ def test_compare_command_prints_text_or_json(
         return int(ended.value.code or 0), *capsys.readouterr()
 
     code, page, _ = command("local", "performer")
-    assert code == 0 and "verdict           local is better" in page
+    assert code == 0 and "verdict           local is better in each of 3 seeds" in page
     [found] = json.loads(command("local", "performer", "--json")[1])
-    assert (found["a"], found["b"], found["verdict"]) == ("local", "performer", "A")
+    assert (found["a"], found["b"], found["verdict"]) == ("local", "performer", "A in every seed")
     for arguments, fragment in (
         (("local", "unknown"), "B=unknown"),
         (("local", "performer", "--task", "listop"), "did you mean listops"),

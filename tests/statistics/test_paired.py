@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from lra_bench.statistics.paired import detectable_difference, mcnemar, paired_t, swap_test, welch_t
-from lra_bench.statistics.ties import holm, smallest_detectable, tie_groups
+from lra_bench.statistics.ties import holm, tie_groups
 
 SEEDS = (3, 5, 10)
 
@@ -68,50 +68,22 @@ def test_holm_by_hand() -> None:
 
 def test_rows_share_a_letter_if_and_only_if_they_do_not_differ_significantly() -> None:
     generator = np.random.default_rng(0)
-    for trial in range(20):
-        k = int(generator.integers(2, 14))
-        means, deviations = np.sort(generator.normal(0, 1, k))[::-1], generator.uniform(0.05, 0.9, k)
-        counts = generator.integers(1, 7, k)
-        letters = tie_groups(means, deviations, counts)
-        assert [bool(mark) for mark in letters] == list(counts >= 3)
-        known = np.flatnonzero(counts >= 3)
-        pairs = list(itertools.combinations(known, 2))
-        p = welch_t(means, deviations, counts)
-        for (i, j), corrected in zip(pairs, holm([p[pair] for pair in pairs]), strict=True):
-            assert bool(set(letters[i]) & set(letters[j])) == (corrected > 0.05), (trial, i, j)
+    for trial in range(40):
+        k = int(generator.integers(1, 14))
+        separate = np.triu(generator.random((k, k)) < generator.random(), 1)
+        separate |= separate.T
+        letters = tie_groups(separate)
+        assert all(letters)
+        for i, j in itertools.combinations(range(k), 2):
+            assert bool(set(letters[i]) & set(letters[j])) == (not separate[i, j]), (trial, i, j)
 
 
 def test_letters_of_many_rows() -> None:
-    many = tie_groups(np.linspace(1, 0, 300), np.full(300, 0.02), np.full(300, 5))
-    assert many[:3] == ["a", "a", "a"] and set(many[3:]) >= {""} and len(set(many)) == 2
-    assert tie_groups([0.5, 0.4], [0.1, 0.1], [2, 2]) == ["", ""]
-    assert smallest_detectable([0.1, 0.1], [2, 3]) is None
-
-
-@pytest.mark.parametrize("n", SEEDS)
-def test_equal_models_are_tied_in_95_percent_of_simulations(n: int) -> None:
-    scores = np.random.default_rng(n).normal(0.4, 0.01, (8000, 2, n))
-    means, deviations = scores.mean(-1), scores.std(-1, ddof=1)
-    tied = [tie_groups(*row) for row in zip(means, deviations, np.full((8000, 2), n), strict=True)]
-    assert np.mean([row == ["a", "a"] for row in tied]) >= 0.95
-
-
-@pytest.mark.parametrize("k", [3, 8])
-def test_family_wise_error_rate_of_equal_models(k: int) -> None:
-    scores = np.random.default_rng(k).normal(0.4, 0.01, (1000, k, 5))
-    tied = [tie_groups(row.mean(-1), row.std(-1, ddof=1), np.full(k, 5)) == ["a"] * k for row in scores]
-    assert np.mean(tied) >= 0.95
-
-
-def test_twice_the_detectable_difference_separates_in_80_percent_of_simulations() -> None:
-    generator = np.random.default_rng(1)
-    separated = []
-    for _ in range(1000):
-        seen = generator.normal(0.4, 0.01, (2, 5)).std(-1, ddof=1)
-        printed = smallest_detectable(seen, [5, 5])
-        scores = generator.normal([[0.4 + 2 * printed], [0.4]], 0.01, (2, 5))
-        separated.append(tie_groups(scores.mean(-1), scores.std(-1, ddof=1), [5, 5]) == ["a", "b"])
-    assert np.mean(separated) >= 0.80
+    differ = np.ones((300, 300), dtype=bool) & ~np.eye(300, dtype=bool)
+    differ[0, 1:3] = differ[1:3, 0] = False
+    many = tie_groups(differ)
+    assert many[:3] == ["a", "a", "a"] and set(many[3:]) == {""}
+    assert tie_groups(np.zeros((0, 0))) == []
 
 
 @pytest.mark.parametrize("n", SEEDS)
