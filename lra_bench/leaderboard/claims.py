@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from lra_bench.records.schema import Record
@@ -72,8 +73,9 @@ class Ranking:
         found = self.against(a)[b]
         return with_verdict(self._pair(a, b), found.p_holm, found.together, found.against)
 
+    @cached_property
     def winners(self) -> frozenset[Key]:
-        """Return the best variant and those that are not shown to be worse, empty if none may be called the best.
+        """The best variant and those that are not shown to be worse, empty if none may be called the best.
 
         Only variants with ``MIN_SEEDS`` or more seeds, each of which clears the strongest floor, can be winners.
         """

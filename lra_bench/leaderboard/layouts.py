@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
-from lra_bench.records.schema import Record
 
 from .formatting import Section
 from .overview import overview

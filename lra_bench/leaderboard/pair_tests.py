@@ -187,7 +187,7 @@ def compare_pair(place: tuple[str, str | None, str, str], a: Entry, b: Entry) ->
         detectable=None, verdict=TOO_FEW_SEEDS, remarks=remarks,
     )  # fmt: skip
     over_seeds = _over_seeds(scores_a, scores_b, paired) if base.over_seeds else {}
-    over_examples = {} if isinstance(pairs, str) else _over_examples(pairs, base.level)
+    over_examples = {} if isinstance(pairs, str) else _over_examples(pairs, base.level, not over_seeds)
     detectables = [side.pop("detectable") for side in (over_seeds, over_examples) if "detectable" in side]
     # The interval over examples is used if there is none over seeds.
     known = {**over_examples, **over_seeds}
@@ -296,10 +296,13 @@ def _welch(a: Sequence[float], b: Sequence[float]) -> float:
     return float(welch_t([_mean(a), _mean(b)], deviations, [len(a), len(b)])[0, 1])
 
 
-def _over_examples(pairs: Pairs, level: float) -> dict[str, Any]:
-    """Return interval, p-values and detectable difference over test examples, averaged over seeds in each example."""
+def _over_examples(pairs: Pairs, level: float, interval: bool) -> dict[str, Any]:
+    """Return p-values and detectable difference over test examples, averaged over seeds in each example.
+
+    With ``interval`` the result contains the confidence interval of the difference.
+    """
     means, scored = pairs.differences.mean(axis=0), pairs.scored
-    low, high = bootstrap(means, scored, seed=0)
+    low, high = bootstrap(means, scored, seed=0) if interval else (None, None)
     total = float(scored.sum())
     overall = float(means.sum()) / total
     n = len(means)

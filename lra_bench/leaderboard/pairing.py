@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lra_bench.records import tables
@@ -12,7 +14,9 @@ from lra_bench.records.schema import Record
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
+
+MOST_KEPT = 64
+"""Number of files of predictions that are kept in memory, because a reference row is compared with many others."""
 
 
 @dataclass(frozen=True)
@@ -44,32 +48,66 @@ def pair(a: Mapping[int, Record], b: Mapping[int, Record], seeds: Sequence[int])
         first, second = _test_rows(a[seed]), _test_rows(b[seed])
         if first is None or second is None:
             return "predictions were not saved for every seed"
-        if len(first) != len(second) or (first["target"].to_numpy() != second["target"].to_numpy()).any():
+        if len(first.target) != len(second.target) or (first.target != second.target).any():
             return "the test examples differ"
-        counts = first["scored"].to_numpy(dtype=np.float64) if "scored" in first else np.ones(len(first))
-        if scored is not None and (len(counts) != len(scored) or (counts != scored).any()):
+        if scored is not None and (len(first.scored) != len(scored) or (first.scored != scored).any()):
             return "the test examples differ between seeds"
-        scored = counts
+        scored = first.scored
         if a[seed].metric == "accuracy":
-            correct = [table["correct"].to_numpy(dtype=np.float64) for table in (first, second)]
-            rows.append(correct[0] - correct[1])
-            solved = [each >= counts for each in correct]
+            rows.append(first.correct - second.correct)
+            solved = [each.correct >= scored for each in (first, second)]
             only_counts.append([int((solved[0] & ~solved[1]).sum()), int((solved[1] & ~solved[0]).sum())])
         else:
-            rows.append((first["loss"] - second["loss"]).to_numpy(dtype=np.float64) / math.log(2))
+            rows.append((first.loss - second.loss) / math.log(2))
     assert scored is not None
     only = np.asarray(only_counts).T if only_counts else (None, None)
     return Pairs(np.asarray(rows), scored, only[0], only[1])
 
 
-def _test_rows(record: Record) -> pd.DataFrame | None:
-    """Return the predictions at the training length, sorted by example; None if there are none.
+@dataclass(frozen=True)
+class _Rows:
+    """Target, number of correct and of scored targets, and loss in nats of each test example (M,), in their order."""
 
-    The first block of a record's predictions is that of the training length.
-    """
-    table = tables.predictions(record)
+    target: np.ndarray
+    correct: np.ndarray
+    loss: np.ndarray
+    scored: np.ndarray
+
+
+@dataclass(frozen=True)
+class _File:
+    """The predictions of a record, identified by their path and modification time."""
+
+    path: Path
+    changed_at: int
+    record: Record = field(compare=False)
+
+
+def _test_rows(record: Record) -> _Rows | None:
+    """Return the predictions at the training length, sorted by example; None if there are none."""
+    if record.path is None or "predictions" not in record.artifacts:
+        return None
+    path = record.path.with_name(record.artifacts["predictions"])
+    try:
+        changed_at = path.stat().st_mtime_ns
+    except OSError:  # the file was replaced by a later attempt, which ``predictions`` handles
+        changed_at = 0
+    return _read(_File(path, changed_at, record))
+
+
+@functools.lru_cache(maxsize=MOST_KEPT)
+def _read(file: _File) -> _Rows | None:
+    """Read the first block of the predictions, which is that of the training length."""
+    import numpy as np
+
+    table = tables.predictions(file.record)
     if table is None or table.empty:
         return None
     blocks = [name for name in ("variant", "knob", "length") if name in table]
-    own = table[(table[blocks] == table[blocks].iloc[0]).all(axis=1)]
-    return own.sort_values("row")
+    own = table[(table[blocks] == table[blocks].iloc[0]).all(axis=1)].sort_values("row")
+    ones = np.ones(len(own))
+
+    def numbers(name: str) -> np.ndarray:
+        return own[name].to_numpy(dtype=np.float64) if name in own else ones
+
+    return _Rows(own["target"].to_numpy(), numbers("correct"), numbers("loss"), numbers("scored"))

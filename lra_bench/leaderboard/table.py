@@ -117,7 +117,7 @@ def _claims(row: Mapping[Any, Any], ranking: Ranking | None, reference: str) -> 
     }
     if ranking is None or key not in ranking.entries:
         return claims
-    claims["best"] = key in ranking.winners()
+    claims["best"] = key in ranking.winners
     base = ranking.reference(reference)
     if base is None:
         return claims

@@ -9,6 +9,10 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
+MOST_KINDS = 50
+"""Largest number of different rows for which a bootstrap draws the numbers of equal rows."""
+
+
 def wilson(successes: float, n: float, level: float = 0.95) -> tuple[float, float]:
     """Return the Wilson score interval of a proportion.
 
@@ -118,7 +122,13 @@ def bootstrap(
     if not values.size:
         raise ValueError("a bootstrap needs rows")
     generator = np.random.default_rng(seed)
-    samples = (generator.integers(0, values.size, values.size) for _ in range(draws))
-    means = [values[rows].sum() / weights[rows].sum() for rows in samples]
+    kinds, repeats = np.unique(np.stack([values, weights]), axis=1, return_counts=True)
+    if kinds.shape[1] <= MOST_KINDS:
+        # Rows with equal values are interchangeable, so drawing their numbers is enough.
+        times = generator.multinomial(values.size, repeats / values.size, size=draws)
+        means = (times @ kinds[0]) / (times @ kinds[1])
+    else:
+        samples = (generator.integers(0, values.size, values.size) for _ in range(draws))
+        means = np.asarray([values[rows].sum() / weights[rows].sum() for rows in samples])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)

@@ -119,7 +119,7 @@ def test_letters_separate_only_what_compare_separates(board: list[Record]) -> No
 
 def test_simulated_boards_contain_every_kind_of_verdict(tmp_path: Path) -> None:
     found = set()
-    for draw in range(8):
+    for draw in range(16):
         found |= set(leaderboard(simulated(tmp_path / str(draw), draw))["verdict"])
     assert {"reference", "no difference shown", "floor not cleared", "too few seeds"} < found
     assert {"worse", "worse in every seed"} & found and {"better", "better in every seed"} & found
