@@ -61,9 +61,10 @@ def wide_sections(frame: pd.DataFrame) -> Iterator[Section]:
 def task_groups(rows: Sequence[Row], labels: Iterable[str]) -> list[list[str]]:
     """Group the labels of tasks on which the same variants were measured, in the order of the labels.
 
-    Tasks without any measured row, such as those of published rows only, are left out unless there is no other.
+    Only measured rows of an unmodified protocol count, unless there is none.
     """
-    measured = [row for row in rows if row["kind"] == "measured"] or list(rows)
+    measured = [row for row in rows if row["kind"] == "measured"]
+    measured = [row for row in measured if row["section"] == "ranked"] or measured or list(rows)
     groups: dict[frozenset[int], list[str]] = {}
     for label in labels:
         known = (

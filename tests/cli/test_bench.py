@@ -12,10 +12,10 @@ from tests.support.command import TINY, Folder
 SMOKE = ["model=performer", "task=listops", "protocol=smoke", "hardware=cpu", "hardware.threads=1"]
 
 FIELDS = {
-    "schema_version", "status", "reason", "last_lines", "attempt", "key", "variant", "config",
+    "schema_version", "hash_version", "status", "reason", "last_lines", "attempt", "key", "variant", "config",
     "protocol_modified", "command", "started_at", "finished_at", "wall_seconds", "code", "data", "environment",
-    "parameters", "training", "speed", "growth", "flops", "energy", "metrics", "floors", "extrapolation",
-    "capability", "artifacts",
+    "parameters", "training", "speed", "growth", "flops", "energy", "metrics", "floors", "margins", "extrapolation",
+    "capability", "restriction", "artifacts",
 }  # fmt: skip
 
 

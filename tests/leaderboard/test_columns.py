@@ -85,6 +85,8 @@ def test_find_column_matches_names_of_repeated_columns() -> None:
         "floor_bag_of_bytes": "floor_<floor>",
         "floor_2x": "floor_<ratio>",
         "floor_0.5x_filler": "floor_<ratio>",
+        "clears_floor": "clears_floor",
+        "clears_floor_2x": "clears_floor_<ratio>",
         "score_8x": "score_<ratio>",
         "area": "area<curve>",
         "area_filler": "area<curve>",

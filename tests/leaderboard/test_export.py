@@ -85,15 +85,18 @@ def test_readable_formats_contain_the_same_numbers(layout: str, tables: dict[str
         assert sorted(numbers(found[name])) == sorted([*expected, *note]), name
 
 
-def test_the_best_score_and_its_ties_are_bold() -> None:
+def test_best_scores_are_bold_and_scores_at_the_floor_are_marked() -> None:
     scores = {"transformer": 0.5, "local": 0.49, "performer": 0.3}
     frame = LAYOUTS["long"].make(
-        [make_record(m, seed=s, accuracy=x + 0.01 * s) for m, x in scores.items() for s in range(4)]
+        [make_record(m, seed=s, accuracy=x + 0.01 * s) for m, x in scores.items() for s in range(3)]
     )
     text = export.render(frame, "latex")
-    assert re.findall(r"textbf\{([\d.]+)", text) == ["51.5", "50.5"]
-    assert re.findall(r"\*\*([\d.]+)", export.render(frame, "markdown")) == ["51.5", "50.5"]
-    assert list(frame["ties"]) == ["a", "a", "b"]
+    assert re.findall(r"textbf\{([\d.]+)", text) == ["51.0", "50.0"]
+    assert re.findall(r"\*\*([\d.]+)", export.render(frame, "markdown")) == ["51.0", "50.0"]
+    assert r"\textcolor{gray}{31.0 \% (30.0, 31.0, 32.0) " in text
+    assert "31.0 % (30.0, 31.0, 32.0) °" in export.render(frame, "terminal", 300)
+    assert "| 31.0 % (30.0, 31.0, 32.0) ° " in export.render(frame, "markdown")
+    assert json.loads(export.render(frame, "json"))[2]["learned"] == 0
 
 
 def test_special_characters_are_escaped() -> None:
@@ -142,7 +145,7 @@ def wide_frame() -> pd.DataFrame:
 
 def compiled(folder: Path, options: str, tables: list[str]) -> str:
     """Compile an article that contains only the tables, and return the log."""
-    document = [f"\\documentclass[{options}]{{article}}", "\\usepackage{booktabs}", "\\begin{document}"]
+    document = [f"\\documentclass[{options}]{{article}}", "\\usepackage{booktabs,xcolor}", "\\begin{document}"]
     name = options or "plain"
     text = "\n".join([*document, *("\\clearpage\n".join(tables).splitlines()), "\\end{document}"])
     (folder / f"{name}.tex").write_text(text, encoding="utf-8")
@@ -185,9 +188,9 @@ def test_a_cell_that_begins_with_a_bracket_is_protected_in_latex() -> None:
 
 @pytest.mark.parametrize("format", export.READ)
 def test_columns_are_selected_by_their_headings(format: str, tables: dict[str, pd.DataFrame]) -> None:
-    text = export.render(tables["long"], format, 200, columns=["ties", "score", "floor"])
+    text = export.render(tables["long"], format, 200, columns=["over", "score", "floor"])
     assert "variant" in text and "operator" in text  # the row name, and a heading selected by its last word
-    assert re.search(r"ties\W+score", text) and "tokens/s" not in text
+    assert re.search(r"over\W+score", text) and "tokens/s" not in text
     with pytest.raises(UserError, match="--columns scor: unknown column; did you mean score"):
         export.render(tables["long"], format, 200, columns=["scor"])
 

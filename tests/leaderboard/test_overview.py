@@ -15,10 +15,11 @@ from tests.support.record_factory import MODELS, make_record
 SCORES = {"listops": 0.37, "text": 0.64, "retrieval": 0.79, "image": 0.41, "pathfinder": 0.71}
 
 
-def arena(model: str, seeds: int = 3, protocol: str = "lra", **changes: object) -> list[Record]:
+def arena(model: str, seeds: int = 5, protocol: str = "lra", **changes: object) -> list[Record]:
     """Return the records of a model on the five tasks; scores of consecutive seeds differ by 0.01."""
+    middle = (seeds - 1) / 2
     return [
-        make_record(model, task, seed, protocol=protocol, accuracy=score + 0.01 * (seed - 1), **changes)
+        make_record(model, task, seed, protocol=protocol, accuracy=score + 0.01 * (seed - middle), **changes)
         for task, score in SCORES.items()
         for seed in range(seeds)
     ]
@@ -31,42 +32,69 @@ def row(frame: pd.DataFrame, variant: str, **where: object) -> pd.Series:
     return frame.iloc[0]
 
 
-def test_scores_tied_with_the_best_of_a_task_are_bold() -> None:
-    """Rows are sorted by their averages, so the best score of a task may be in a later row."""
-    better = [
-        make_record("performer", "listops", seed, protocol="lra", accuracy=0.6 + 0.01 * seed) for seed in range(3)
-    ]
-    worse = [make_record("local", "listops", seed, protocol="lra", accuracy=0.3 + 0.01 * seed) for seed in range(3)]
-    rest = [record for record in arena("local") if record.key.task != "listops"]
-    frame = overview([*better, *worse, *rest])
+def test_the_best_score_of_each_task_is_bold_in_any_row() -> None:
+    """Rows are sorted by their mean skill, so the best score of a task may be in a later row."""
+    scores = {"performer": {"listops": 0.6, "text": 0.5}, "local": {"listops": 0.5, "text": 0.9}}
+    records = [
+        make_record(model, task, seed, protocol="lra", accuracy=score + 0.01 * seed)
+        for model, own in scores.items() for task, score in own.items() for seed in range(3)
+    ]  # fmt: skip
+    frame = overview(records)
     assert list(frame["variant"])[:2] == ["local", "performer"]
     [section] = wide_sections(frame)
-    assert (1, "listops") in section.best and (0, "listops") not in section.best
+    # Without predictions nothing is shown to be worse than the best.
+    assert section.best == {(place, task) for place in (0, 1) for task in ("listops", "text")}
+    below = overview([*records, make_record("linear", "listops", protocol="lra", accuracy=0.335)])
+    assert row(below, "linear")["best_listops"] == False  # noqa: E712
+
+
+def test_tasks_that_were_measured_with_other_systems_have_their_own_table() -> None:
+    records = [make_record(model, task) for model in ("transformer", "local") for task in ("listops", "text", "recall")]
+    records += [make_record("linear", "recall", accuracy=0.9), make_record("linear", "enwik8", status="failed")]
+    tables = [section.table for section in wide_sections(overview(records))]
+    measured = [[name for name in table["variant"] if "(floor)" not in name] for table in tables]
+    tasks = {"listops", "text", "recall", "enwik8"}
+    assert [tasks & set(table.columns) for table in tables] == [{"listops", "text"}, {"enwik8"}, {"recall"}]
+    assert measured == [["transformer", "local"], ["linear"], ["linear", "transformer", "local"]]
+    skill = overview(records).set_index("variant").loc["linear", "skill_recall"]
+    assert f"{100 * skill:.0f} %" in tables[2]["mean skill"].iloc[0]
+
+
+def test_a_task_on_which_no_system_beats_the_floor_says_so_in_its_heading() -> None:
+    records = [make_record("local", accuracy=0.2), make_record("local", "text", accuracy=0.9)]
+    [section] = wide_sections(overview(records))
+    assert "listops: no system beats the floor" in section.table and "text" in section.table
+    place = list(section.table["variant"]).index("local")
+    assert section.at_floor == {(place, "listops: no system beats the floor")} and not section.best
+    assert section.table["listops: no system beats the floor"].iloc[place] == "20.0 ± 1.8 (1) °"
 
 
 def test_a_row_contains_every_task_and_both_averages() -> None:
-    path_x = [make_record("local", "pathfinder128", seed, protocol="lra", accuracy=0.8) for seed in range(3)]
+    path_x = [make_record("local", "pathfinder128", seed, protocol="lra", accuracy=0.8) for seed in range(5)]
     frame = overview([*arena("local"), *path_x])
     assert task_columns(frame) == [*SCORES, "pathfinder128"]
     local = row(frame, "local")
-    assert (local["score_text"], local["seeds_text"]) == (pytest.approx(0.64), 3)
+    assert (local["score_text"], local["seeds_text"]) == (pytest.approx(0.64), 5)
     five = np.mean(list(SCORES.values()))
     assert (local["avg5"], local["avg6_fail50"]) == pytest.approx((five, (5 * five + 0.8) / 6))
     # All tasks have the same seeds, so the interval (Student's t) is computed over the averages of the seeds.
-    assert local["avg5_high"] - local["avg5"] == pytest.approx(4.302652729749 * 0.01 / 3**0.5)
-    assert local["avg5_seeds"] == 3
+    deviation = 0.01 * 2.5**0.5
+    assert local["avg5_high"] - local["avg5"] == pytest.approx(2.7764451051978 * deviation / 5**0.5)
+    assert local["avg5_seeds"] == 5
 
 
 def test_an_average_has_an_interval_only_if_its_tasks_have_the_same_seeds() -> None:
     path_x = [make_record("local", "pathfinder128", 0, protocol="lra", accuracy=0.8)]
     local = row(overview([*arena("local"), *path_x]), "local")
-    assert local["avg5_seeds"] == 3 and local["avg5_low"] < local["avg5"] < local["avg5_high"]
+    few = row(overview(arena("local", seeds=3)), "local")
+    assert few["avg5"] == pytest.approx(local["avg5"]) and pd.isna(few["avg5_low"])  # too few seeds for an interval
+    assert local["avg5_seeds"] == 5 and local["avg5_low"] < local["avg5"] < local["avg5_high"]
     assert local["avg6_fail50"] > 0 and pd.isna(local["avg6_fail50_low"]) and pd.isna(local["avg6_fail50_seeds"])
 
 
 def test_averages_require_every_task_and_a_failed_path_x_counts_as_50_percent() -> None:
     failed = [make_record("local", "pathfinder128", seed, protocol="lra", status="diverged") for seed in range(2)]
-    frame = overview([*arena("local"), *arena("performer")[:-3], *arena("transformer"), *failed])
+    frame = overview([*arena("local"), *arena("performer")[:-5], *arena("transformer"), *failed])
     five = np.mean(list(SCORES.values()))
     assert row(frame, "local")["avg6_fail50"] == pytest.approx((5 * five + 0.5) / 6)
     assert pd.isna(row(frame, "performer", kind="measured")["avg5"])
@@ -76,7 +104,7 @@ def test_averages_require_every_task_and_a_failed_path_x_counts_as_50_percent() 
     assert pd.isna(row(overview([*arena("transformer"), broken]), "transformer")["avg6_fail50"])
     partial = arena("local")
     partial[0].data |= {"partial": "half"}
-    assert pd.isna(row(overview(partial[:1] + partial[3:]), "local")["avg5"])
+    assert pd.isna(row(overview(partial[:1] + partial[5:]), "local")["avg5"])
 
 
 def test_protocols_and_modified_protocols_have_separate_tables() -> None:
@@ -190,7 +218,7 @@ def test_published_rows_are_shown_only_under_their_protocol() -> None:
     assert performer["score_listops"] == pytest.approx(0.1801)
     assert performer["citation"] == "arXiv 2011.04006, Table 1 (2020)"
     assert performer["avg6_fail50"] == pytest.approx(0.51175)
-    assert published[["hardware", "relative_speed", "relative_memory", "parameters_min"]].isna().all(axis=None)
+    assert published[["hardware", "relative_speed", "relative_memory", "parameters"]].isna().all(axis=None)
     assert (overview(arena("local", protocol="quick"))["kind"] != "published").all()
     small = overview(arena("local", protocol="small"))
     nystrom = row(small, "Nyströmformer")
@@ -214,22 +242,24 @@ def test_comparable_combines_all_tasks() -> None:
     records = [body("transformer", task, 1000) for task in ("listops", "text")]
     frame = overview([*records, body("local", "listops", 1000), body("local", "text", 1200)])
     local = row(frame, "local")
-    assert (local["comparable"], local["parameters_min"], local["parameters_max"]) == (False, 1000, 1200)
-    assert "1,000–1,200" in export.render(frame, "markdown", layout="wide")
+    assert (local["comparable"], local["parameters"], local["parameters_listops"]) == (False, 1200, 1000)
+    assert "1,000 / 1,200" in export.render(frame, "markdown", layout="wide")
 
 
-def test_rows_are_sorted_by_average_and_have_tie_letters() -> None:
+def test_rows_are_sorted_by_the_number_of_tasks_and_mean_skill() -> None:
     better = [
-        make_record("performer", task, seed, protocol="lra", hash="b", accuracy=score + 0.1 + 0.01 * (seed - 1))
+        make_record("performer", task, seed, protocol="lra", hash="b", accuracy=score + 0.1 + 0.01 * (seed - 2))
         for task, score in SCORES.items()
-        for seed in range(3)
+        for seed in range(5)
     ]
-    frame = overview([*arena("local"), *better, *arena("transformer")])
-    assert list(frame[frame["kind"] == "measured"]["variant"]) == ["performer", "local", "transformer"]
-    assert list(frame[frame["kind"] == "measured"]["ties_text"]) == ["a", "b", "b"]
-    text = export.render(frame, "markdown", layout="wide")
-    assert "**74.0 ± 2.5 (3) a**" in text and "64.0 ± 2.5 (3) b" in text
-    assert "text 4.5 points" in text or "text 4." in text
+    fewer = make_record("linear", "listops", protocol="lra", accuracy=0.99)
+    frame = overview([*arena("local"), *better, *arena("transformer"), fewer])
+    measured = frame[frame["kind"] == "measured"]
+    assert list(measured["variant"]) == ["performer", "local", "transformer", "linear"]
+    floor = 0.335
+    skills = [(score + 0.1 - floor) / (1 - floor) for score in SCORES.values()]
+    assert measured["mean_skill"].iloc[0] == pytest.approx(np.mean(skills))
+    assert "**74.0 ± 2.0 (5)**" in export.render(frame, "markdown", layout="wide")
 
 
 def test_a_wide_table_without_records_is_empty() -> None:

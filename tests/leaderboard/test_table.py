@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from io import StringIO
 from pathlib import Path
 
@@ -70,14 +71,32 @@ def test_a_floor_with_bytes_in_its_name_is_not_an_integer() -> None:
     assert leaderboard(records)["floor_bag_of_bytes"].tolist() == pytest.approx([0.62])
 
 
-def test_seeds_are_averaged_with_students_interval() -> None:
-    scores = [record.score() for record in board() if record.key.model == "local" and record.status == "ok"]
-    local = row(leaderboard(board()), "local")
+def test_five_seeds_are_averaged_with_students_interval() -> None:
+    records = [make_record("local", seed=seed) for seed in range(5)]
+    scores = [record.score() for record in records]
+    local = leaderboard([*records, make_record("local", seed=5, status="diverged")]).iloc[0]
     assert local["score"] == pytest.approx(np.mean(scores))
-    half = stats.t.ppf(0.975, 2) * stats.sem(scores)
+    half = stats.t.ppf(0.975, 4) * stats.sem(scores)
     assert (local["low"], local["high"]) == pytest.approx((local["score"] - half, local["score"] + half))
-    assert (local["interval"], local["seeds"]) == ("3 seeds", 3)
-    assert local["statuses"] == "3 ok, 1 diverged"
+    assert (local["interval"], local["seeds"], local["statuses"]) == ("5 seeds", 5, "5 ok, 1 diverged")
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 4])
+def test_fewer_seeds_are_shown_one_by_one(seeds: int) -> None:
+    frame = leaderboard([make_record("local", seed=seed, accuracy=0.36 + 0.01 * seed) for seed in range(seeds)])
+    local = frame.iloc[0]
+    assert pd.isna(local["low"]) and pd.isna(local["high"]) and local["interval"] == f"{seeds} seeds"
+    assert [float(score) for score in local["seed_scores"].split()] == [0.36 + 0.01 * seed for seed in range(seeds)]
+    assert f"({', '.join(['36.0', '37.0', '38.0', '39.0'][:seeds])})" in export.render(frame, "markdown")
+
+
+def test_seeds_on_two_levels_are_counted() -> None:
+    scores = (0.15, 0.97, 0.16, 0.98, 0.97)
+    frame = leaderboard([make_record("local", seed=seed, accuracy=score) for seed, score in enumerate(scores)])
+    local = frame.iloc[0]
+    assert (local["two_levels"], local["learned"], local["clears_floor"]) == (True, 3, False)
+    text = export.render(frame, "markdown")
+    assert "3/5 learned (15.0–98.0)" in text and "no system beats the floor in every seed" in text
 
 
 def test_one_seed_has_the_interval_over_its_examples() -> None:
@@ -88,8 +107,16 @@ def test_one_seed_has_the_interval_over_its_examples() -> None:
 
 
 def test_intervals_of_accuracies_are_within_0_and_1() -> None:
-    wide = leaderboard([make_record(seed=0, accuracy=0.02), make_record(seed=1, accuracy=0.98)]).iloc[0]
-    assert (wide["low"], wide["high"]) == (0.0, 1.0)
+    scores = (0.90, 0.97, 0.98, 0.99, 0.99)
+    wide = leaderboard([make_record(seed=seed, accuracy=score) for seed, score in enumerate(scores)]).iloc[0]
+    assert wide["low"] < wide["score"] < wide["high"] == 1.0
+
+
+def test_only_rows_that_clear_the_floor_show_a_rank() -> None:
+    frame = leaderboard([make_record("local", accuracy=0.5), make_record("performer", accuracy=0.3)])
+    assert list(frame["rank"]) == [1, 2] and list(frame["clears_floor"]) == [True, False]
+    lines = [line for line in export.render(frame, "markdown").splitlines() if re.match(r"\| *1? *\| [lp]", line)]
+    assert [line.split("|")[1].strip() for line in lines] == ["1", ""]
 
 
 def test_variants_of_a_model_have_separate_rows() -> None:
@@ -170,13 +197,19 @@ def test_comparable_requires_parameters_within_10_percent_of_the_transformer() -
     assert pd.isna(row(leaderboard(other_task), "local")["comparable"])
 
 
-def test_the_headline_floor_is_the_one_of_the_task() -> None:
+def test_scores_are_compared_with_the_strongest_floor() -> None:
     only = leaderboard([make_record(accuracy=0.49)]).iloc[0]
-    assert (only["floor_name"], only["floor"]) == ("root_operator", 0.32)
-    assert only["skill"] == pytest.approx(0.25)
-    assert only["floor_root_operator_and_digits"] == 0.335
-    without_points = leaderboard([make_record(extrapolation=None)]).iloc[0]
-    assert without_points["floor_name"] == "root_operator_and_digits"
+    assert (only["floor_name"], only["floor"]) == ("root_operator_and_digits", 0.335)
+    assert only["skill"] == pytest.approx((0.49 - 0.335) / (1 - 0.335))
+    assert (only["floor_root_operator"], only["clears_floor"], only["learned"]) == (0.32, True, 1)
+
+
+def test_scores_at_the_floor_of_another_length_are_marked() -> None:
+    record = make_record(accuracy=0.5)
+    record.extrapolation["points"][3]["margins"]["root_operator"] |= {"low": -0.01}
+    frame = leaderboard([record])
+    assert (frame.iloc[0]["clears_floor_2x"], frame.iloc[0]["clears_floor_4x"]) == (True, False)
+    assert "| 44.0 % ° " in export.render(frame, "markdown") and "| 47.0 % " in export.render(frame, "markdown")
 
 
 def test_scores_at_other_lengths_with_their_status() -> None:
@@ -223,7 +256,7 @@ def test_terminal_output_fits_the_width_and_contains_all_columns(width: int) -> 
     text = export.render(leaderboard(board()), "terminal", width)
     assert max(len(line) for line in text.splitlines()) <= width
     words = " ".join(text.split())
-    for cell in ("[35.0, 39.0]", "1,374", "train.steps", "8192", "16,667", "32.0 %"):
+    for cell in ("(36.2,", "1,374", "train.steps", "8192", "16,667", "33.5 %"):
         assert cell in words
 
 

@@ -140,7 +140,8 @@ def _point(task: str, model: str, score: float, ratio: float, knob: str) -> Extr
     point: Any = {
         "variant": "redrawn", "knob": knob, "ratio": ratio, "length": int(500 * ratio), "mean_tokens": 300.0 * ratio,
         "n": 1000, **(dict.fromkeys(known) if failed else known), "floor": floor, "floor_name": "rule",
-        "floors": {"rule": floor}, "drift": {"mean_root_arity": 5.5}, "skill": None, "retention": None, "attempt": 1,
+        "floors": {"rule": floor}, "margins": {}, "drift": {"mean_root_arity": 5.5}, "skill": None, "retention": None,
+        "attempt": 1,
         "status": "out_of_memory" if failed else "ok", "reason": "",
     }  # fmt: skip
     made: ExtrapolationPoint = point
