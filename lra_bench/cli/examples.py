@@ -22,7 +22,7 @@ EXAMPLES = {
     "leaderboard": (
         "lra-bench leaderboard --task listops --protocol quick",
         "lra-bench leaderboard --layout wide --format latex",
-        "lra-bench leaderboard --columns score,ties,parameters",
+        "lra-bench leaderboard --columns score,floor,parameters",
         "lra-bench leaderboard --write",
     ),
     "compare": (

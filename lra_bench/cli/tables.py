@@ -32,7 +32,7 @@ def leaderboard(
         str, typer.Option(help="terminal, markdown, latex, csv, json, or html (a page with all layouts)")
     ] = "terminal",
     columns: Annotated[
-        str | None, typer.Option(help="Headings of the columns to show, such as score,ties,parameters; default: all")
+        str | None, typer.Option(help="Headings of the columns to show, such as score,floor,parameters; default: all")
     ] = None,
     against: Annotated[
         str | None,
