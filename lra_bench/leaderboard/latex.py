@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .formatting import Section, parts
 from .latex_signs import escape
@@ -141,7 +141,7 @@ def _width(text: str) -> float:
     return EM * sum(WIDTHS.get(sign, 0.57) for sign in text)
 
 
-def _cell(text: str, section: Section, place: tuple[int, str], broken: bool) -> str:
+def _cell(text: str, section: Section, place: tuple[Any, str], broken: bool) -> str:
     shown = escape(text)
     if broken and text:
         shown = r"\allowbreak{}".join(escape(part) for part in BREAKABLE.split(text))

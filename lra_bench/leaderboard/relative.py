@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from .table import REFERENCE, TIMED_TOGETHER
+from .claims import REFERENCE
+from .table import TIMED_TOGETHER
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .formatting import Section, parts
 
@@ -67,7 +67,7 @@ def _print_table(console: Console, section: Section, title: str, table: pd.DataF
     console.print(Text(title, style="bold"), rich_table, sep="\n")
 
 
-def _style(section: Section, place: tuple[int, str]) -> str:
+def _style(section: Section, place: tuple[Any, str]) -> str:
     return "bold" if place in section.best else "dim" if place in section.at_floor else ""
 
 

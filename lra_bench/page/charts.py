@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.figures import extrapolation, speed_vs_length
 from lra_bench.figures.legend import ended
 from lra_bench.figures.variants import units
+from lra_bench.leaderboard.claims import REFERENCE
 from lra_bench.leaderboard.formatting import readable
-from lra_bench.leaderboard.table import REFERENCE
 from lra_bench.records import tables
 from lra_bench.records.schema import Record
 
