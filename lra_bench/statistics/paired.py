@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -115,7 +116,9 @@ def swap_test(differences: ArrayLike, seed: int = 0, draws: int = 9999) -> float
     """Compute the two-sided p-value of a permutation test that swaps A and B in randomly chosen examples.
 
     If all non-zero differences have the same absolute value, the test is exact and equal to McNemar's. Otherwise p is
-    estimated from random permutations and at least 1 / (draws + 1).
+    estimated from random permutations. If none of them reaches the observed sum, p is at most 1 / (draws + 1), and at
+    most Hoeffding's bound of the exact value, 2 exp(-sum² / (2 Σ difference²)) (Hoeffding 1963, J. Amer. Statist.
+    Assoc. 58); the smaller one is returned.
 
     Args:
         differences: Difference of each example, (M,), summed over seeds, so that an example is swapped in all seeds.
@@ -137,8 +140,9 @@ def swap_test(differences: ArrayLike, seed: int = 0, draws: int = 9999) -> float
     for start in range(0, len(sizes), _CHUNK):
         size, count = sizes[start : start + _CHUNK], counts[start : start + _CHUNK]
         sums += (2 * generator.binomial(count, 0.5, (draws, len(count))) - count) @ size
-    at_least_observed = np.abs(sums) >= observed * (1 - 1e-9)
-    return (1 + int(at_least_observed.sum())) / (draws + 1)
+    at_least_observed = int((np.abs(sums) >= observed * (1 - 1e-9)).sum())
+    estimate = (1 + at_least_observed) / (draws + 1)
+    return estimate if at_least_observed else min(estimate, 2 * math.exp(-(observed**2) / (2 * float(values @ values))))
 
 
 def _t_p(difference: ArrayLike, error: ArrayLike, freedom: ArrayLike) -> Any:

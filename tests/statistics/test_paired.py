@@ -58,6 +58,17 @@ def test_swap_test_equals_brute_force_for_unequal_differences() -> None:
     assert swap_test(many) == pytest.approx(stats.ttest_1samp(many, 0).pvalue, abs=0.01)
 
 
+def test_small_p_values_of_the_swap_test_are_bounds_of_the_exact_value() -> None:
+    for seed in range(3):
+        values = np.random.default_rng(seed).normal(0.8, 0.5, 18)
+        sums = np.zeros(1)
+        for value in values:  # all sums of the values with random signs
+            sums = np.concatenate([sums + value, sums - value])
+        exact = float((np.abs(sums) >= abs(values.sum()) * (1 - 1e-12)).mean())
+        assert exact <= swap_test(values, draws=99) <= 0.02
+    assert swap_test(np.full(400, 0.1) + np.arange(400) * 1e-6) < 1e-60
+
+
 def test_holm_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.9, 0.9]).tolist() == [1.0, 1.0]
