@@ -65,10 +65,12 @@ def task_groups(rows: Sequence[Row], labels: Iterable[str]) -> list[list[str]]:
     """
     measured = [row for row in rows if row["kind"] == "measured"]
     measured = [row for row in measured if row["section"] == "ranked"] or measured or list(rows)
-    groups: dict[frozenset[int], list[str]] = {}
+    groups: dict[frozenset[str], list[str]] = {}
     for label in labels:
         known = (
-            place for place, row in enumerate(measured) if row[f"score_{label}"] is not None or row[f"status_{label}"]
+            f"{row['variant']} {row['modified']}"
+            for row in measured
+            if row[f"score_{label}"] is not None or row[f"status_{label}"]
         )
         if own := frozenset(known):
             groups.setdefault(own, []).append(label)

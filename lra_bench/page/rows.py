@@ -84,10 +84,11 @@ class Places:
             self._of_variant.setdefault(_variant(row), []).append((row["task"], place))
 
     def of_variant(self, row: Mapping[str, Any], labels: Sequence[str]) -> Sequence[int]:
-        """Return the positions of a variant on one machine for the tasks of the columns, in their order."""
+        """Return the positions of all tasks of a variant on one machine, those of the columns first."""
         order = [label.split(" ")[0] for label in labels]
-        own = [each for each in self._of_variant[_variant(row)] if each[0] in order]
-        return [place for _, place in sorted(own, key=lambda each: order.index(each[0]))]
+        own = [((order.index(task), "") if task in order else (len(order), task), place)
+               for task, place in self._of_variant[_variant(row)]]  # fmt: skip
+        return [place for _, place in sorted(own)]
 
     def family(self, model: str | None) -> str:
         """Return the family of a model, empty if it is unknown."""

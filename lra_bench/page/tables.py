@@ -106,7 +106,9 @@ def _variants(rows: Sequence[Data], columns: Sequence[Shown], labels: Sequence[s
     """Return the rows of all tasks."""
     found = []
     for row in rows:
-        parts = [row["protocol"], row["section"], row["variant"], row["modified"], row["hardware"], row["citation"]]
+        parts = [
+            row["protocol"], row["section"], row["variant"], row["modified"], row["hardware"], row["citation"], *labels,
+        ]  # fmt: skip
         found.append(
             Row(
                 **identity(row, places.family(row["model"]), places.look(row["model"]), parts),

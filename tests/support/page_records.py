@@ -32,7 +32,10 @@ CPU, GPU = "cpu-epyc-2t", "h200-bf16"
 
 def study(root: Path) -> list[Record]:
     """Write the records with their training curves under ``root`` and load them."""
-    records = [_run(model, task, seed) for model in SYSTEMS for task in HARDER for seed in range(2)]
+    records = [
+        _run(model, task, seed, status="failed" if (model, task) == ("fnet", "image") else "ok")
+        for model in SYSTEMS for task in HARDER for seed in range(2)
+    ]  # fmt: skip
     records += [_run(model, "listops", seed, hardware=GPU) for model in ("transformer", "local") for seed in range(2)]
     records += [_run(model, "listops", seed=2) for model in ("transformer", "local", "longformer")]
     records += [
