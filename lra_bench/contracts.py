@@ -50,6 +50,9 @@ class TaskSpec:
         grid: Rows and columns of an image that is read as a sequence, None for other inputs.
         metric: Name of the score.
         chance: Score of a random guess, in the unit of ``metric``.
+        select_by: What selects the tested weights among the evaluations on the validation split: ``loss``, the lowest,
+            or ``metric``, the best score. Near a floor the score selects noise, so ``metric`` is for tasks whose score
+            is not computed from the targets of the loss.
     """
 
     name: str
@@ -63,6 +66,7 @@ class TaskSpec:
     grid: tuple[int, int] | None = None
     metric: Literal["accuracy", "bits_per_character"] = "accuracy"
     chance: float | None = None
+    select_by: Literal["loss", "metric"] = "loss"
 
     def __post_init__(self) -> None:
         if (self.vocabulary_size is None) == (self.channels is None):

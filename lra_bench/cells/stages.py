@@ -24,7 +24,7 @@ from lra_bench.runtime.memory import peak_memory
 from lra_bench.tracking.tracker import tracker
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.evaluation import Evaluation, evaluate
-from lra_bench.training.loop import Fit, train
+from lra_bench.training.loop import Fit, selected_value, train
 from lra_bench.training.torchrun import train_in_group
 
 if TYPE_CHECKING:
@@ -177,7 +177,8 @@ class Stages:
             self.record.metrics["test"] = {**self.record.metrics["test"], "low": None, "high": None, **own}  # type: ignore[typeddict-item]
         assert self.record.training is not None
         # Other codebases have tested weights other than the best. A change of 0 shows that the best ones were loaded.
-        self.record.training["validation_change_on_reload"] = validation.score - fit.state.best_score
+        change = selected_value(validation, task.spec) - fit.state.best_value
+        self.record.training["validation_change_on_reload"] = change
         self.predictions = predictions_table({_whole_test(task): test})
         return test
 

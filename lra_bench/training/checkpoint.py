@@ -27,7 +27,7 @@ from .parallel import ALONE, Group, gather_full, named_once, shard_like
 
 LAST, BEST = "last.pt", "best.safetensors"
 NEXT = "next.safetensors"
-"""File of weights with a better validation score than ``BEST``; the next checkpoint renames it to ``BEST``."""
+"""File of weights that are better on the validation split than ``BEST``; the next checkpoint renames it."""
 
 ATTEMPT = "attempt"
 """File that contains the number of the attempt that wrote the folder."""
@@ -65,17 +65,18 @@ class State:
     """Training state that a resumed run needs in addition to weights and optimizer state.
 
     ``step`` is the number of completed steps. ``curve`` has one entry per step: loss, learning rate, gradient norm,
-    tokens seen. ``validations`` has one entry per evaluation: step, loss, score. ``best_digest`` is the checksum of the
-    file with the best weights. ``memory`` is the recurrent memory after the last batch of a stream. ``seconds`` is the
-    time already spent, by phase, and ``timed`` the totals of the timed steps, so that a resumed run reports the
-    time and throughput of the entire run.
+    tokens seen. ``validations`` has one entry per evaluation: step, loss, score. ``best_step`` is the step of the best
+    weights, ``best_value`` their validation loss, or their score if ``TaskSpec.select_by`` is ``metric``, and
+    ``best_digest`` the checksum of the file that contains them. ``memory`` is the recurrent memory after the last batch
+    of a stream. ``seconds`` is the time already spent, by phase, and ``timed`` the totals of the timed steps, so that a
+    resumed run reports the time and throughput of the entire run.
     """
 
     step: int = 0
     curve: list[tuple[float, float, float, int]] = field(default_factory=list)
     validations: list[tuple[int, float, float]] = field(default_factory=list)
     best_step: int = -1
-    best_score: float = float("nan")
+    best_value: float = float("nan")
     best_digest: str = ""
     memory: Any = None
     seconds: dict[str, float] = field(default_factory=dict)
@@ -85,7 +86,7 @@ class State:
 class Checkpoints:
     """The checkpoint folder of one cell: ``last.pt`` to resume from, ``best.safetensors`` to test and keep.
 
-    ``best.safetensors`` always matches the state in ``last.pt``: weights that score better are written to
+    ``best.safetensors`` always matches the state in ``last.pt``: better weights are written to
     ``next.safetensors`` and renamed at the next checkpoint. Files contain full tensors for every training strategy, and
     only the first rank of ``group`` writes them. A checkpoint is due every ``every_seconds`` seconds.
     """

@@ -24,7 +24,7 @@ from lra_bench.runtime.signals import Stopped, deferred
 
 from .checkpoint import Checkpoints, State
 from .compilation import Compilation
-from .evaluation import evaluate
+from .evaluation import Evaluation, evaluate
 from .loss import objective, scored_targets
 from .meter import Meter
 from .optimizer import Optimizer
@@ -86,7 +86,9 @@ def train(
     log: Callable[[int, dict[str, float]], None],
     group: Group = ALONE,
 ) -> Fit:
-    """Train ``model`` on ``rows["train"]`` and keep the weights with the best score on ``rows["validation"]``.
+    """Train ``model`` on ``rows["train"]`` and keep the best weights on ``rows["validation"]``.
+
+    The best weights are those of the lowest validation loss, or of the best score if ``spec.select_by`` is ``metric``.
 
     Training resumes from the last checkpoint, if there is one.
 
@@ -153,7 +155,7 @@ def train(
     if interrupted() and not group.connected:
         # The interrupt arrived while the last checkpoint was written. For a group, the parent process raises instead.
         raise Stopped
-    return Fit(state, {**meter.figures(), "compile": compilation.report(), **_outcome(model, state)})
+    return Fit(state, {**meter.figures(), "compile": compilation.report(), **_outcome(model, state, spec)})
 
 
 def forward_backward(
@@ -272,17 +274,23 @@ def _validate_and_save_best(
     state: State,
     group: Group,
 ) -> None:
-    """Evaluate on the validation split and keep the weights if their score is better than all before.
+    """Evaluate on the validation split and keep the weights if they are better than all before.
 
     In language modelling, the evaluation stops after ``train.validation_tokens`` scored tokens.
     """
     batch_size, tokens = config.measure.evaluation_batch_size, config.train.validation_tokens
     result = evaluate(model, rows, spec, hardware, batch_size, "Validation", tokens, group)
     state.validations.append((state.step, result.loss, result.score))
-    better = result.score > state.best_score if spec.higher_is_better else result.score < state.best_score
-    if better or math.isnan(state.best_score):
-        state.best_score, state.best_step = result.score, state.step
+    value = selected_value(result, spec)
+    lower_is_better = spec.select_by == "loss" or not spec.higher_is_better
+    if math.isnan(state.best_value) or (value < state.best_value if lower_is_better else value > state.best_value):
+        state.best_value, state.best_step = value, state.step
         state.best_digest = checkpoints.keep_best(model)
+
+
+def selected_value(result: Evaluation, spec: TaskSpec) -> float:
+    """Return the value of an evaluation that selects the best weights: the loss, or the score."""
+    return result.loss if spec.select_by == "loss" else result.score
 
 
 def _latest_validation(state: State) -> dict[str, float]:
@@ -291,8 +299,8 @@ def _latest_validation(state: State) -> dict[str, float]:
     return {"validation_loss": loss, "validation_score": score}
 
 
-def _outcome(model: nn.Module, state: State) -> dict[str, Any]:
-    """Return the record's values for the steps done and the SHA-256 of the final weights.
+def _outcome(model: nn.Module, state: State, spec: TaskSpec) -> dict[str, Any]:
+    """Return the record's values for the steps done, the selection of the best weights, and the SHA-256 of the last.
 
     The digest covers name and bytes of every tensor of the state dictionary, in the order of names. Of a tensor without
     dimensions it covers only the name, because torch cannot view such a tensor as bytes.
@@ -301,4 +309,9 @@ def _outcome(model: nn.Module, state: State) -> dict[str, Any]:
     for name, tensor in sorted(gather_full(model.state_dict()).items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.dim() else b"")
-    return {"steps": state.step, "best_step": state.best_step, "final_weights_sha256": digest.hexdigest()}
+    return {
+        "steps": state.step,
+        "best_step": state.best_step,
+        "selected_by": "loss" if spec.select_by == "loss" else spec.metric,
+        "final_weights_sha256": digest.hexdigest(),
+    }

@@ -154,7 +154,7 @@ def corrupt_last_checkpoint(workspace, data):
     model = toy(seed=5)
     before = weights(model)
     state = Checkpoints(workspace, math.inf).resume(model, Optimizer(model, RECIPE, CPU))
-    assert state.step == 3 or ((state == State() or math.isnan(state.best_score)) and equal(before, weights(model)))
+    assert state.step == 3 or ((state == State() or math.isnan(state.best_value)) and equal(before, weights(model)))
     return ""
 
 

@@ -162,10 +162,10 @@ def test_a_function_named_in_a_pickle_is_not_called(workspace, where):
         with zipfile.ZipFile(workspace / LAST, "w") as archive:
             archive.writestr("archive/data.pkl", pickle.dumps({"state": Evil(), "model": {}, "optimizer": {}}, 2))
             archive.writestr("archive/version", "3\n")
-        assert math.isnan(Checkpoints(workspace, 0).resume(model, Optimizer(model, RECIPE, CPU)).best_score)
+        assert math.isnan(Checkpoints(workspace, 0).resume(model, Optimizer(model, RECIPE, CPU)).best_value)
     elif where == "last":
         torch.save({"state": Evil(), "model": {}, "optimizer": {}}, workspace / LAST)
-        assert math.isnan(Checkpoints(workspace, 0).resume(model, Optimizer(model, RECIPE, CPU)).best_score)
+        assert math.isnan(Checkpoints(workspace, 0).resume(model, Optimizer(model, RECIPE, CPU)).best_value)
     else:
         torch.save({"state": Evil()}, workspace / BEST)
         assert error_message(lambda: Checkpoints(workspace, 0).load_best(model))

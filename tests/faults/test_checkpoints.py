@@ -101,7 +101,7 @@ def test_a_run_with_a_damaged_checkpoint_gives_the_same_result(
     found, _ = fit(model, tmp_path / "cut", every_seconds=0, steps=STEPS, evaluate_every=3)
     assert equal(weights(model), weights(expected))
     assert found.state.curve == complete.state.curve and found.state.validations == complete.state.validations
-    assert (found.state.best_step, found.state.best_score) == (complete.state.best_step, complete.state.best_score)
+    assert (found.state.best_step, found.state.best_value) == (complete.state.best_step, complete.state.best_value)
     assert (tmp_path / "cut" / BEST).read_bytes() == (folder / BEST).read_bytes()
     assert ("training starts again from step 0" in capsys.readouterr().err) == restarts
     assert sorted(path.name for path in (tmp_path / "cut").iterdir()) == [BEST, LAST]

@@ -244,12 +244,33 @@ def test_memory_is_passed_from_step_to_step_and_reset_at_documents(tmp_path, cap
 def test_best_weights_are_saved_and_can_be_loaded(tmp_path):
     model = toy()
     result, logged = fit(model, tmp_path, steps=40, lr=0.05)
-    scores = {step: values["validation_score"] for step, values in logged}
-    assert result.state.best_step == max(scores, key=lambda step: (scores[step], -step))
+    losses = {step: values["validation_loss"] for step, values in logged}
+    assert result.state.best_step == min(losses, key=lambda step: (losses[step], step))
     last = weights(model)
     Checkpoints(tmp_path, 1).load_best(model)
-    assert evaluate(model, rows(16, 1), SPEC, CPU, 5, "test").score == result.state.best_score
+    assert evaluate(model, rows(16, 1), SPEC, CPU, 5, "test").loss == result.state.best_value
     assert result.state.best_step == 40 or not equal(last, weights(model))
+
+
+@pytest.mark.parametrize(("select_by", "best"), [("loss", 4), ("metric", 2)])
+def test_the_lowest_loss_selects_the_weights_unless_the_task_requires_its_metric(
+    tmp_path, monkeypatch, select_by, best
+):
+    """The score has its maximum at step 2, the loss its minimum at steps 4 and 6, of which the first is kept."""
+    found = iter([(0.9, 1.5), (0.5, 1.0), (0.7, 1.0), (0.8, 1.2)])
+
+    def evaluated(*arguments, **options):
+        score, loss = next(found)
+        return replace(evaluate(*arguments, **options), score=score, loss=loss)
+
+    monkeypatch.setattr(loop, "evaluate", evaluated)
+    spec = replace(SPEC, select_by=select_by)
+    options = config(steps=8, evaluate_every=2)
+    data = {"train": rows(16, 0), "validation": rows(16, 1)}
+    result = loop.train(toy(), data, spec, options, CPU, Checkpoints(tmp_path, 9e9), lambda *_: None)
+    assert (result.state.best_step, result.state.best_value) == (best, 1.0 if select_by == "loss" else 0.9)
+    assert result.figures["selected_by"] == ("loss" if select_by == "loss" else "accuracy")
+    assert result.figures["best_step"] == best
 
 
 def test_loss_that_is_not_finite_ends_the_run(tmp_path):
