@@ -17,6 +17,7 @@ from lra_bench.data.cache import Cache
 from lra_bench.evaluation.extrapolation import PointKey, check_options, extrapolate, interval
 from lra_bench.profiling.profile import profile
 from lra_bench.records.extrapolation import attempt_now, section
+from lra_bench.records.machines import CEILING
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Capability, Parameters, Training
 from lra_bench.runtime.garbage import restore_collections
@@ -189,6 +190,8 @@ class Stages:
         self.record.growth = measured["growth"]
         self.record.flops = measured["flops"]
         self.record.energy = measured["energy"]
+        if measured["flops"] is not None:
+            self.record.environment["hardware"][CEILING] = measured["flops"]["ceiling_per_second"]
 
     def _extrapolate(self, model: nn.Module, task: Task, test: Evaluation) -> None:
         self.stage = "evaluating other lengths"

@@ -22,7 +22,7 @@ from lra_bench.contracts import UserError
 from lra_bench.progress import bar, say
 from lra_bench.runtime.files import remove_unfinished
 from lra_bench.runtime.garbage import DEFAULT_THRESHOLDS
-from lra_bench.runtime.hardware import usable_cpus
+from lra_bench.runtime.processor import usable_cpus
 from lra_bench.runtime.signals import deferred, interrupt
 from lra_bench.runtime.subprocesses import end_with_parent, ended_by
 

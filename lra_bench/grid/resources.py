@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from lra_bench.config.schema import CellConfig, LauncherOptions
 from lra_bench.contracts import UserError
-from lra_bench.runtime.hardware import CPU_PROCESSES, HardwareOptions, on_cpu, processes_of, usable_cpus
+from lra_bench.runtime.hardware import CPU_PROCESSES, HardwareOptions, on_cpu, processes_of
+from lra_bench.runtime.processor import usable_cpus
 
 LAUNCHERS = ("local", "slurm")
 OPTIONS_OF = {

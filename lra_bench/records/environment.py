@@ -11,7 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lra_bench.runtime.hardware import processor_name
+from lra_bench.runtime.processor import processor
 
 from .sections import Code, Environment
 
@@ -22,7 +22,11 @@ T = TypeVar("T")
 
 PACKAGE = Path(__file__).resolve().parent.parent
 CODE_PATHS = ("lra_bench", "models", "tasks", "conf", "pyproject.toml")
-HOST = ("processor", "architecture", "cores_physical", "cores_logical", "memory_bytes")
+HOST = (
+    "processor", "processor_family", "processor_model", "processor_stepping", "virtual", "architecture",
+    "cores_physical", "cores_logical", "memory_bytes",
+)  # fmt: skip
+"""Fields of a machine's description that identify it, except ``cache_bytes`` and ``instruction_sets``, which follow."""
 MEMORY_TOLERANCE = 0.1
 """Largest relative difference of memory sizes reported by the same machine."""
 LIBRARIES = (
@@ -47,8 +51,15 @@ def host() -> dict[str, Any]:
     """Return a description of this machine, without importing torch: processor, architecture, cores, memory."""
     import psutil
 
+    own = processor()
     return {
-        "processor": processor_name(),
+        "processor": own.name,
+        "processor_family": own.family,
+        "processor_model": own.model,
+        "processor_stepping": own.stepping,
+        "virtual": own.virtual,
+        "cache_bytes": dict(own.cache_bytes) or None,
+        "instruction_sets": list(own.instruction_sets) or None,
         "architecture": platform.machine(),
         "cores_physical": psutil.cpu_count(logical=False),
         "cores_logical": psutil.cpu_count(logical=True),
@@ -71,10 +82,15 @@ def same_host(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def host_name(described: Mapping[str, Any]) -> str:
-    """Return a short description of a machine: ``AMD EPYC, 2 cores, 23.6 GiB``."""
+    """Return a short description of a machine: ``AMD EPYC (25-17-1, virtual), 2 cores, 23.6 GiB``."""
     cores, memory = described.get("cores_logical"), described.get("memory_bytes")
+    numbers = [described.get(f"processor_{name}") for name in ("family", "model", "stepping")]
+    details = ["-".join(filter(None, numbers)), "virtual" if described.get("virtual") else ""]
+    processor_details = ", ".join(filter(None, details))
     parts = (
-        described.get("processor"),
+        f"{described.get('processor') or 'unknown processor'} ({processor_details})"
+        if processor_details
+        else described.get("processor"),
         cores and f"{cores} cores",
         memory and f"{memory / 2**30:.1f} GiB",
     )

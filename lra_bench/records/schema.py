@@ -92,6 +92,7 @@ class Record:
         artifacts: File names of the tables (curves, predictions).
         path: File from which the record was loaded; not stored.
         reference: Name of the reference board, empty for the user's records; not stored.
+        machine_suffix: End of ``machine`` if machines of the same hardware name differ (``name_machines``); not stored.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -126,6 +127,7 @@ class Record:
     artifacts: dict[str, str] = field(default_factory=dict)
     path: Path | None = field(default=None, compare=False, repr=False, metadata=NOT_STORED)
     reference: str = field(default="", compare=False, repr=False, metadata=NOT_STORED)
+    machine_suffix: str = field(default="", compare=False, repr=False, metadata=NOT_STORED)
 
     @property
     def metric(self) -> Literal["accuracy", "bits_per_character"] | None:
@@ -158,11 +160,13 @@ class Record:
 
     @property
     def machine(self) -> str:
-        """The hardware's name in tables and figures, ``HARDWARE@BOARD`` for records of a reference board.
+        """The machine's name in tables and figures, ``HARDWARE@BOARD`` for records of a reference board.
 
-        The user's records and those of a board are never of the same machine, even if the hardware has the same name.
+        Machines with the same hardware name but another throughput differ in ``machine_suffix``. The user's records and
+        those of a board are never of the same machine, even if the hardware has the same name.
         """
-        return f"{self.key.hardware}@{self.reference}" if self.reference else self.key.hardware
+        name = self.key.hardware + self.machine_suffix
+        return f"{name}@{self.reference}" if self.reference else name
 
     @property
     def variant_name(self) -> str:

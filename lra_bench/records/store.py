@@ -20,6 +20,7 @@ from lra_bench.runtime.files import read_whole, replacing, sweep, why
 
 from .environment import HOST, host_name, same_host
 from .key import CellKey
+from .machines import name_machines
 from .schema import FINISHED, Record
 from .upgrades import upgrade
 from .values import checked_json
@@ -254,9 +255,9 @@ def load_all(root: Path, broken: Callable[[str], None] = say) -> list[Record]:
     """Load all records under ``root``, sorted by path.
 
     Files that are not valid records, or whose key does not match their path, are left out. ``broken`` is called with an
-    error message for each.
+    error message for each. Machines are named by ``name_machines``.
     """
-    records = []
+    records: list[Record] = []
     for path in sorted((root / RUNS).glob("*/*/*/*/seed*.json")):
         try:
             record = load(path)
@@ -266,6 +267,7 @@ def load_all(root: Path, broken: Callable[[str], None] = say) -> list[Record]:
             broken(f"{error}; left out")
         else:
             records.append(record)
+    name_machines(records)
     return records
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import os
-import platform
-import re
-import subprocess
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import Accelerable, UserError
+
+from .processor import processor, usable_cpus
 
 if TYPE_CHECKING:
     import torch
@@ -210,9 +208,9 @@ def check_batch(options: HardwareOptions, batch_size: int, norm: str = "layer") 
 def slug(options: HardwareOptions) -> str:
     """Return the short name of the hardware in a cell's key, without importing torch on a machine without a GPU.
 
-    It contains the processor and the number of threads (``2t``), or the GPU; the precision except fp32 on a CPU; and,
-    with a strategy, the number of processes. Examples: ``cpu-epyc-2t``, ``h200-bf16``, ``cpu-epyc-2x1t-ddp`` (2
-    processes of 1 thread), ``h200-8x-bf16-fsdp``.
+    It contains the processor (``Processor.slug``) and the number of threads (``2t``), or the GPU; the precision except
+    fp32 on a CPU; and, with a strategy, the number of processes. Examples: ``cpu-xeon-6-143-8-vm-2t``, ``h200-bf16``,
+    ``cpu-epyc-7763-25-1-1-2x1t-ddp`` (2 processes of 1 thread), ``h200-8x-bf16-fsdp``.
     """
     name = _device_name(options.device)
     precision = _precision(options.precision, name)
@@ -223,7 +221,7 @@ def slug(options: HardwareOptions) -> str:
     strategy, processes = _strategy(options), processes_of(options)
     count, suffix = ("", "") if strategy == "none" else (f"{processes}x", f"-{strategy}")
     if name == "cpu":
-        return f"cpu-{processor_slug()}-{count}{_threads(options)}t{settings}{suffix}"
+        return f"cpu-{processor().slug}-{count}{_threads(options)}t{settings}{suffix}"
     import torch
 
     chip = "-".join(torch.cuda.get_device_name().lower().replace("nvidia", "").strip().split())
@@ -304,43 +302,3 @@ def first_line(error: BaseException) -> str:
     if not separator:
         return line
     return f"{operation} has no deterministic form on this device; set hardware.deterministic=false"
-
-
-def usable_cpus() -> int:
-    """Return the number of CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-_NOISE = re.compile(
-    r"\(r\)|\(tm\)|@.*|\b\d+-core\b|\b\d+(th|st|nd|rd) gen\b|\bwith .*|\b(cpu|processor|intel|amd|genuine)\b",
-    re.IGNORECASE,
-)
-"""Parts of a processor's brand string that are not part of its short name."""
-
-
-def processor_slug() -> str:
-    """Return a short name of the processor for folder names.
-
-    Examples: ``epyc-7763`` for AMD EPYC 7763 64-Core Processor, ``epyc`` on a virtual machine that hides the model
-    number, ``apple-m2``. If the brand string is not available, the architecture is returned, such as ``aarch64``.
-    """
-    return slugify_processor(processor_name() or "") or platform.machine().lower() or "unknown"
-
-
-def slugify_processor(name: str) -> str:
-    """Return a processor's brand string as a folder name of at most 40 characters, without the parts in ``_NOISE``."""
-    return re.sub(r"[^a-z0-9]+", "-", _NOISE.sub(" ", name).lower()).strip("-")[:40].rstrip("-")
-
-
-@functools.cache
-def processor_name() -> str | None:
-    """Return the brand string of the processor, or None if the system does not report it."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        found = re.search(r"^(?:model name|cpu model)\s*:\s*(.+)$", cpuinfo.read_text(errors="replace"), re.MULTILINE)
-        return found.group(1).strip() if found else None
-    if platform.system() == "Darwin":
-        with suppress(OSError, subprocess.SubprocessError):
-            command = ["sysctl", "-n", "machdep.cpu.brand_string"]
-            return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
-    return platform.processor() or None

@@ -15,6 +15,7 @@ from lra_bench.contracts import UserError
 from lra_bench.data.cache import Cache
 from lra_bench.progress import bar, say
 from lra_bench.records.key import CellKey
+from lra_bench.records.machines import name_machines
 from lra_bench.records.schema import Record
 from lra_bench.records.store import LARGEST_BYTES, precedence, read
 from lra_bench.runtime.files import replacing
@@ -61,7 +62,9 @@ def load_project(path: str, option: str = "--from-wandb", broken: Callable[[str]
                 continue
             if record.key not in best or precedence(record) > precedence(best[record.key]):
                 best[record.key] = record
-    return sorted(best.values(), key=lambda record: record.key.file("json"))
+    records = sorted(best.values(), key=lambda record: record.key.file("json"))
+    name_machines(records)
+    return records
 
 
 def _artifacts(path: str, option: str) -> Iterator[tuple[str, Any]]:

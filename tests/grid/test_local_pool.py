@@ -11,7 +11,7 @@ from lra_bench.config import compose
 from lra_bench.contracts import UserError
 from lra_bench.grid import resources
 from lra_bench.records.key import CellKey
-from lra_bench.runtime.hardware import usable_cpus
+from lra_bench.runtime.processor import usable_cpus
 from tests.support.command import TINY, Folder
 
 SHORT = [*(each for each in TINY if not each.startswith("hardware.threads")), "train.steps=10", "tracker.mode=offline"]

@@ -15,34 +15,7 @@ import torch
 
 from lra_bench.records import environment as module
 from lra_bench.records.environment import code_version, environment
-from lra_bench.runtime import hardware
-from lra_bench.runtime.hardware import HardwareOptions, processor_slug, resolve, slugify_processor
-
-
-@pytest.mark.parametrize(
-    ("name", "slug"),
-    [
-        ("AMD EPYC", "epyc"),
-        ("AMD EPYC 7763 64-Core Processor", "epyc-7763"),
-        ("Intel(R) Xeon(R) Gold 6248 CPU @ 2.50GHz", "xeon-gold-6248"),
-        ("Intel(R) Xeon(R) CPU @ 2.20GHz", "xeon"),
-        ("Intel Xeon Processor (Skylake, IBRS)", "xeon-skylake-ibrs"),
-        ("11th Gen Intel(R) Core(TM) i7-1165G7 @ 2.80GHz", "core-i7-1165g7"),
-        ("AMD Ryzen 7 5800U with Radeon Graphics", "ryzen-7-5800u"),
-        ("AMD Ryzen 9 5950X 16-Core Processor", "ryzen-9-5950x"),
-        ("Apple M2 Pro", "apple-m2-pro"),
-        ("Neoverse-N1", "neoverse-n1"),
-        ("", ""),
-    ],
-)
-def test_processor_slugs(name: str, slug: str) -> None:
-    assert slugify_processor(name) == slug
-
-
-def test_a_processor_without_a_name_is_named_by_its_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hardware, "processor_name", lambda: None)
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    assert processor_slug() == "aarch64"
+from lra_bench.runtime.hardware import HardwareOptions, resolve
 
 
 def test_environment_of_this_machine() -> None:

@@ -18,7 +18,8 @@ ABSOLUTE = re.compile(r"(?<![\w./~$:-])(?:/[\w.-]+){2,}")
 
 ENVIRONMENT_FACTS = {
     "hardware": {
-        "processor", "architecture", "cores_physical", "cores_logical", "cores_usable", "memory_bytes",
+        "processor", "processor_family", "processor_model", "processor_stepping", "virtual", "cache_bytes",
+        "instruction_sets", "architecture", "cores_physical", "cores_logical", "cores_usable", "memory_bytes",
         "load_average_1_minute", "device", "precision", "compile", "accelerated", "threads", "processes", "strategy",
         "gpu",
     },

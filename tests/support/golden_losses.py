@@ -7,7 +7,6 @@ import json
 import math
 import os
 import tempfile
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -19,7 +18,8 @@ from lra_bench.config.objects import build_model, build_task
 from lra_bench.config.schema import CellConfig
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
-from lra_bench.runtime.hardware import Hardware, processor_name
+from lra_bench.runtime.hardware import Hardware
+from lra_bench.runtime.processor import processor
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.loop import train
 
@@ -69,17 +69,8 @@ def platform() -> dict[str, str]:
     return {
         "torch": torch.__version__,
         "instructions": torch.backends.cpu.get_cpu_capability(),
-        "processor": f"{processor_name()}, {_generation()}",
+        "processor": f"{processor().name}, {processor().family}-{processor().model}-{processor().stepping}",
     }
-
-
-def _generation() -> str:
-    """Return family, model and stepping of the processor, because clouds use one name for several processors."""
-    with suppress(OSError):
-        lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()]
-        found = {name.strip(): value.strip() for name, _, value in reversed(lines)}
-        return "-".join(found.get(name, "?") for name in ("cpu family", "model", "stepping"))
-    return "unknown"
 
 
 def stored_run(model: str) -> tuple[dict[str, str], Run]:

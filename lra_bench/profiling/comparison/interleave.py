@@ -12,8 +12,8 @@ from lra_bench.config.serialization import as_dict
 from lra_bench.profiling.speed_point import LARGEST, retimed, unmeasured
 from lra_bench.profiling.timing import WarmUp, alternate, fewest_seconds, is_slow, summary
 from lra_bench.profiling.worker_pool import WorkerEnded, WorkerPool, WorkerProcess
-from lra_bench.runtime.hardware import usable_cpus
 from lra_bench.runtime.memory import KEEP_FREED_MEMORY, RETURN_FREED_MEMORY
+from lra_bench.runtime.processor import usable_cpus
 
 from .types import ComparisonModel, Measured, Setting
 

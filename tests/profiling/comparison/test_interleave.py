@@ -24,8 +24,9 @@ from lra_bench.profiling.comparison.types import ComparisonModel, Measured, Sett
 from lra_bench.profiling.idle_threads import wait_for_idle_threads
 from lra_bench.profiling.worker_pool import WorkerEnded, WorkerPool, WorkerProcess
 from lra_bench.records.status import status_of
-from lra_bench.runtime.hardware import resolve, usable_cpus
+from lra_bench.runtime.hardware import resolve
 from lra_bench.runtime.memory import PeakMemory
+from lra_bench.runtime.processor import usable_cpus
 from tests.profiling.test_profile import config, hardware
 from tests.support import toy_networks as toy
 from tests.support.in_process_workers import InProcess

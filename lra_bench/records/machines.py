@@ -1,0 +1,58 @@
+"""Distinguish machines that report the same hardware name, by their measured matrix-product throughput."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from .schema import Record
+
+CUT = 1.2
+"""Ratio of neighbouring throughputs above which they belong to different machines."""
+
+CEILING = "matmul_flops_per_second"
+"""Field of ``environment["hardware"]`` with the throughput of matrix products, the best of five measurements."""
+
+
+def name_machines(records: Iterable[Record]) -> None:
+    """Set the machine of each record of one results folder.
+
+    Records with the same hardware name are of one machine if their throughputs say so: the known values are sorted and
+    cut where a neighbour is more than 20 % higher. What lies between two cuts may be one machine. If there are several
+    groups, the name of a machine ends in its highest throughput, ``cpu-xeon-6-143-8-vm-2t-330gflops``. A record without
+    a throughput belongs to the group of its cell's other seeds, otherwise to the largest group.
+    """
+    by_name: dict[str, list[Record]] = {}
+    for record in records:
+        by_name.setdefault(record.key.hardware, []).append(record)
+    for members in by_name.values():
+        groups = ceiling_groups([value for record in members if (value := ceiling(record)) is not None])
+        names = _names(groups)
+        known = {id(record): names[value] for record in members if (value := ceiling(record)) is not None}
+        if len(groups) < 2:
+            continue
+        of_cell = {record.key.folder(): known[id(record)] for record in members if id(record) in known}
+        largest = Counter(known.values()).most_common(1)[0][0]
+        for record in members:
+            record.machine_suffix = known.get(id(record)) or of_cell.get(record.key.folder(), largest)
+
+
+def ceiling(record: Record) -> float | None:
+    """Return the measured throughput of matrix products in FLOPs per second, None if unknown."""
+    return record.environment["hardware"].get(CEILING)
+
+
+def ceiling_groups(values: Iterable[float]) -> list[list[float]]:
+    """Sort positive values and cut them where a neighbour is more than 20 % higher; return the groups."""
+    groups: list[list[float]] = []
+    for value in sorted(values):
+        if groups and value <= CUT * groups[-1][-1]:
+            groups[-1].append(value)
+        else:
+            groups.append([value])
+    return groups
+
+
+def _names(groups: Sequence[Sequence[float]]) -> Mapping[float, str]:
+    """Return the suffix of a machine's name for each value: the highest value of its group in GFLOP/s."""
+    return {value: f"-{max(group) / 1e9:.4g}gflops" for group in groups for value in group}
