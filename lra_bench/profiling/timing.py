@@ -21,7 +21,8 @@ Step = Callable[[], object]
 
 WARM_UP_STEPS = 10
 WARM_UP_SECONDS = 2.0
-FIRST_STEPS = 3
+FIRST_STEPS = 2
+FIRST_STEPS_OF_DEVICE = 3
 STEPS = 20
 SECONDS = 2.0
 SLOW_STEP_SECONDS = 0.5
@@ -70,23 +71,22 @@ def warm_up(
 ) -> WarmUp:
     """Run ``step`` ten times or for ``seconds``, by default two, whichever ends first.
 
-    At least ``first_steps(device, compiled)`` steps are run. If there was only one step and the timing window would
-    exceed ``limit_seconds`` at its duration, a second step is run, because a first step that allocates gigabytes of
-    memory takes three times as long as later ones.
+    At least ``first_steps(device, compiled)`` steps are run, because a first step that allocates gigabytes of memory
+    takes three times as long as later ones. They end early only if the first step exceeds ``limit_seconds`` alone.
     """
     durations: list[float] = []
     while len(durations) < first_steps(device, compiled) or (
         len(durations) < WARM_UP_STEPS and sum(durations) < (seconds or WARM_UP_SECONDS)
     ):
         durations += _host_block(step, device)
-    if limit_seconds and len(durations) == 1 and durations[0] <= limit_seconds < fewest_seconds(durations[0], device):
-        durations += _host_block(step, device)
+        if limit_seconds and len(durations) == 1 and durations[0] > limit_seconds:
+            break
     return WarmUp(sum(durations), statistics.median(durations[len(durations) // 2 :]))
 
 
 def first_steps(device: torch.device, compiled: bool) -> int:
     """Return the minimum number of warm-up steps: more if a step may be compiled or initialise the device."""
-    return FIRST_STEPS if compiled or device.type == "cuda" else 1
+    return FIRST_STEPS_OF_DEVICE if compiled or device.type == "cuda" else FIRST_STEPS
 
 
 def time_steps(

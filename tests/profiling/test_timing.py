@@ -49,7 +49,7 @@ def clock(monkeypatch: pytest.MonkeyPatch):
         (0.3, 7, 20, False),  # the warm-up ends after two seconds, the window after twenty steps
         (0.49, 5, 20, False),
         (0.6, 4, 5, True),  # five slow steps on a CPU suffice
-        (30.0, 1, 5, True),
+        (30.0, 2, 5, True),
     ],
 )
 def test_warm_up_and_window_follow_the_rules(clock, seconds: float, warm_up_steps: int, n: int, short: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
@@ -33,19 +34,24 @@ def undisturbed_ratio(
     """Return the speed of ``own`` relative to ``other``, and the relative spread of that ratio.
 
     Both are seconds of steps for the same amount of work, in interleaved rounds. The ratio is that of the 2 %
-    quantiles: other processes only slow steps down, and rarely both alike, so the fastest steps are comparable. The
-    spread is half the width of the 95 % bootstrap interval, divided by the ratio; stretches of time, the same for both,
-    are resampled with replacement. It is None with fewer than three rounds.
+    quantiles: other processes only slow steps down, and rarely both alike, so the fastest steps are comparable. Of few
+    steps the 2 % quantile is nearly the minimum, so the same number of steps enters both: of the series with more steps
+    the expected quantile of a random sample as large as the other series is used (``subsample_quantile``). The spread
+    is half the width of the 95 % bootstrap interval, divided by the ratio; stretches of time, the same for both, are
+    resampled with replacement. It is None with fewer than three rounds.
     """
     rounds = min(len(own), len(other))
     if not rounds:
         return None, None
-    estimate = fast(other) / fast(own)
+    estimate = _ratio([*itertools.chain(*own)], [*itertools.chain(*other)])
     if rounds < 3:
         return estimate, None
     stretches = min(rounds, STRETCHES)
     choices = numpy.random.default_rng(0).integers(stretches, size=(RESAMPLES, stretches))
-    low, high = numpy.quantile(_resampled(other, choices) / _resampled(own, choices), [0.025, 0.975])
+    resampled = [
+        _ratio(mine, yours) for mine, yours in zip(*(_resamples(side, choices) for side in (own, other)), strict=True)
+    ]
+    low, high = numpy.quantile(resampled, [0.025, 0.975])
     return estimate, float(high - low) / 2 / estimate
 
 
@@ -54,20 +60,61 @@ def fast(rounds: Iterable[Sequence[float]]) -> float:
     return float(numpy.quantile(list(itertools.chain(*rounds)), FAST))
 
 
-def _resampled(rounds: Sequence[Sequence[float]], choices: numpy.ndarray) -> numpy.ndarray:
-    """Return the 2 % quantile (R,) of each resample, given the indices of its S stretches, ``choices`` (R, S)."""
+def subsample_quantile(values: Sequence[float] | numpy.ndarray, size: int, share: float = FAST) -> float:
+    """Return the expected ``share`` quantile of a random subset of ``values``.
+
+    It equals ``numpy.quantile(values, share)`` if ``size`` is the number of values.
+
+    Args:
+        values: The values, (N,).
+        size: The size of the subset, 1 to N.
+        share: The quantile, 0 to 1.
+
+    Returns:
+        The mean of the quantile over all subsets of ``size`` values.
+    """
+    return float(numpy.sort(values) @ _weights(len(values), size, share))
+
+
+@functools.lru_cache(maxsize=1024)
+def _weights(count: int, size: int, share: float) -> numpy.ndarray:
+    """Return the weight of each of ``count`` sorted values in ``subsample_quantile``, (count,)."""
+    position = share * (size - 1)
+    below = int(position)
+    weights = (1 - (position - below)) * _rank_probabilities(count, size, below)
+    if position > below:
+        weights += (position - below) * _rank_probabilities(count, size, below + 1)
+    return weights
+
+
+def _rank_probabilities(count: int, size: int, rank: int) -> numpy.ndarray:
+    """Return the probability that each of ``count`` sorted values has ``rank``, from 0, in a random subset."""
+    from scipy.special import gammaln
+
+    def log_choose(n: Any, k: Any) -> Any:
+        return gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1)
+
+    possible = numpy.arange(rank, count - size + rank + 1)
+    logarithms = (
+        log_choose(possible, rank) + log_choose(count - 1 - possible, size - 1 - rank) - log_choose(count, size)
+    )
+    found = numpy.zeros(count)
+    found[possible] = numpy.exp(logarithms)
+    return found
+
+
+def _ratio(own: Sequence[float] | numpy.ndarray, other: Sequence[float] | numpy.ndarray) -> float:
+    """Return the quantile of ``other`` divided by that of ``own``, each over as many steps as the shorter has."""
+    size = min(len(own), len(other))
+    return subsample_quantile(other, size) / subsample_quantile(own, size)
+
+
+def _resamples(rounds: Sequence[Sequence[float]], choices: numpy.ndarray) -> list[numpy.ndarray]:
+    """Return the step times of each resample, given the indices of its S stretches, ``choices`` (R, S)."""
     count = choices.shape[1]
     ends = [len(rounds) * end // count for end in range(count + 1)]
     stretches = [numpy.concatenate(rounds[begin:end]) for begin, end in itertools.pairwise(ends)]
-    return numpy.array([_quantile(numpy.concatenate([stretches[index] for index in row])) for row in choices])
-
-
-def _quantile(values: numpy.ndarray) -> float:
-    """Compute ``numpy.quantile(values, FAST)``, about ten times as fast for few values."""
-    position = FAST * (len(values) - 1)
-    below = int(position)
-    low, high = numpy.partition(values, (below, min(below + 1, len(values) - 1)))[below : below + 2][[0, -1]]
-    return float(low + (high - low) * (position - below))
+    return [numpy.concatenate([stretches[index] for index in row]) for row in choices]
 
 
 def median_interval(values: Sequence[float]) -> tuple[float | None, float | None]:

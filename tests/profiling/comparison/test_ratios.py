@@ -1,11 +1,12 @@
 """Ratios of two series of rounds, and confidence intervals of medians."""
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from lra_bench.profiling.comparison.ratios import median_interval, spread_of, undisturbed_ratio
+from lra_bench.profiling.comparison.ratios import median_interval, spread_of, subsample_quantile, undisturbed_ratio
 
 
 def test_interval_of_a_median_has_the_stated_coverage():
@@ -35,6 +36,44 @@ def test_ratio_is_correct_under_drift_and_for_series_of_unequal_length() -> None
     assert ratio_of(3 * drift, averaged)[0] == pytest.approx(3, rel=0.05)
     assert ratio_of([], [1.0]) == (None, None) == ratio_of([1.0], [])
     assert ratio_of([2.0, 2.0], [1.0, 1.0]) == (2, None)
+
+
+def test_subsample_quantile_is_the_mean_over_all_subsets() -> None:
+    values = np.random.default_rng(1).exponential(size=9)
+    for size, share in itertools.product((1, 2, 5, 9), (0.0, 0.02, 0.4, 1.0)):
+        subsets = [np.quantile(subset, share) for subset in itertools.combinations(values, size)]
+        assert subsample_quantile(values, size, share) == pytest.approx(np.mean(subsets), rel=1e-9)
+
+
+def disturbed(generator: np.random.Generator, steps: int) -> list[list[float]]:
+    """Return the times of steps of one second with noise: jitter, a few long steps, and a period of other load."""
+    times = generator.lognormal(0.0, 0.03, steps) + (generator.random(steps) < 0.05) * generator.exponential(0.5, steps)
+    begin = int(generator.integers(steps))
+    times[begin : begin + steps // 5] *= 1.3
+    return [list(part) for part in np.array_split(times, min(steps, 28))]
+
+
+@pytest.mark.parametrize(("own", "other"), itertools.product((10, 28, 200, 1000), repeat=2))
+def test_the_number_of_steps_does_not_bias_a_ratio(own: int, other: int) -> None:
+    generator = np.random.default_rng(own * other)
+    draws = 400 if min(own, other) < 100 else 100
+    found = [ratio_alone(disturbed(generator, own), disturbed(generator, other)) for _ in range(draws)]
+    assert abs(np.log(found).mean()) < 0.005
+
+
+def ratio_alone(own: list[list[float]], other: list[list[float]]) -> float:
+    """Return the ratio without its spread, which takes most of the time: of fewer than three rounds."""
+    ratio, _ = undisturbed_ratio(*([[*itertools.chain(*rounds)]] for rounds in (own, other)))
+    assert ratio is not None
+    return ratio
+
+
+def test_inverse_ratios_are_inverse() -> None:
+    generator = np.random.default_rng(3)
+    own, other = disturbed(generator, 12), disturbed(generator, 300)
+    ratio, spread = undisturbed_ratio(own, other)
+    inverse, same_spread = undisturbed_ratio(other, own)
+    assert ratio is not None and inverse == pytest.approx(1 / ratio) and same_spread == pytest.approx(spread, rel=0.1)
 
 
 def test_spread_of_a_ratio_has_the_stated_coverage() -> None:
