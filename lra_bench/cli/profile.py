@@ -13,7 +13,7 @@ import typer
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.progress import say
 
-from .options import ConfigDir, Json, Overrides, print_json, print_table, root_of
+from .options import ConfigDir, Json, Overrides, Results, print_json, print_table, root_of
 
 if TYPE_CHECKING:
     from lra_bench.grid.plan import PlanCache
@@ -26,19 +26,23 @@ BASELINE = "transformer"
 def profile(
     overrides: Overrides = None,
     config_dir: ConfigDir = None,
+    results: Results = None,
     as_json: Json = False,
     output: Annotated[Path | None, typer.Option(help="Also write the rows to this CSV file")] = None,
 ) -> None:
     """Compare speed, memory and FLOPs of untrained models.
 
-    The baseline is exact attention in two back-ends. No record is written.
+    The baseline is exact attention in two back-ends. The results are stored in the results folder, and tables take
+    relative speed and memory from them.
     """
     from lra_bench.config.import_path import importable
     from lra_bench.leaderboard.profile import tables, write_csv
     from lra_bench.profiling.comparison.run import Comparison
+    from lra_bench.records.profiles import write_profile
     from lra_bench.runtime.hardware import resolve
 
-    planned = comparison_plans(overrides or [], root_of(None), config_dir)
+    root = root_of(results)
+    planned = comparison_plans(overrides or [], root, config_dir)
     profiles: list[Any] = []
     if output is not None:
         write_csv(profiles, output)  # raise an error before the measurement if the file cannot be written
@@ -63,6 +67,7 @@ def profile(
                 say("lra-bench: interrupted; an unfinished profile is not saved, run it again.")
                 sys.exit(130)
             profiles.append(found)
+            say(f"wrote {write_profile(found.as_dict(), root)}")
             if output is not None:
                 write_csv(profiles, output)
             if not as_json:
@@ -121,15 +126,15 @@ def _comparison_plan(
     if not fit:
         raise UserError(f"{planned[0].cell.key}: {planned[0].reason}")
     (standard,) = plan([*shared, f"model={BASELINE}"], results, config_dir, cache=cache)
-    config = standard.cell.config
+    config, hash = standard.cell.config, standard.cell.key.hash
     return ComparisonPlan(
         candidates=(
-            ComparisonModel(BASELINE, BASELINE, config, baseline="default"),
-            ComparisonModel(f"{BASELINE} ({MATH})", BASELINE, config, attention=MATH, baseline=MATH),
+            ComparisonModel(BASELINE, BASELINE, config, baseline="default", hash=hash),
+            ComparisonModel(f"{BASELINE} ({MATH})", BASELINE, config, attention=MATH, baseline=MATH, hash=hash),
             *(
-                ComparisonModel(_name(each), each.cell.key.model, each.cell.config)
+                ComparisonModel(_name(each), each.cell.key.model, each.cell.config, hash=each.cell.key.hash)
                 for each in fit
-                if each.cell.key.hash != standard.cell.key.hash
+                if each.cell.key.hash != hash
             ),
         ),
         refused=tuple((_name(each), each.reason) for each in planned if each not in fit),

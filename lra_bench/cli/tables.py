@@ -12,7 +12,7 @@ from lra_bench.contracts import UserError
 from lra_bench.progress import say
 from lra_bench.runtime.safe_text import printable
 
-from .options import Json, Reference, Results, print_json, records_of, root_of
+from .options import Json, Reference, Results, print_json, profiles_of, records_of, root_of
 
 HTML = "html"
 Protocol = Annotated[str | None, typer.Option(help="Only this protocol; smoke is included only if it is named here")]
@@ -69,11 +69,13 @@ def leaderboard(
         )
     if from_wandb is None:
         root, found = records_of(results, reference)
+        profiles = profiles_of(results, reference, found)
     else:
-        root, found = root_of(results), load_project(from_wandb)
+        root, found, profiles = root_of(results), load_project(from_wandb), []
     records = select(found, task, protocol)
     all_layouts = write or text_format == HTML
-    frames = {name: each.make(records, against) for name, each in LAYOUTS.items() if all_layouts or each is chosen}
+    wanted = {name: each for name, each in LAYOUTS.items() if all_layouts or each is chosen}
+    frames = {name: each.make(records, against, profiles) for name, each in wanted.items()}
     if write:
         for name, frame in frames.items():
             for path in export.write(frame, root, name):

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from lra_bench.profiling.comparison.ratios import WIDE_SPREAD
+
 from .badges import badge, badges, badges_by_task
 from .cell import Cell, Whisker, figure, scored, share, word
 from .column import Context, Row
@@ -17,6 +19,7 @@ from .formatting import (
     score_with_half_width,
     score_with_interval,
     seeds_apart,
+    times,
     yes_or_no,
 )
 
@@ -46,6 +49,12 @@ def score_text(row: Row, context: Context) -> str:
         return _marked(score_with_interval(row["score"], row["low"], row["high"], context.metric), cell)
     unit = "" if "learned" in cell.text or context.metric == "bits_per_character" else " %"
     return _marked(f"{cell.text}{unit} {cell.spread}".strip(), cell)
+
+
+def relative_speed(row: Row, context: Context) -> Cell:
+    """Return the relative speed, with the length unless the heading states it, and ``~`` if it is uncertain."""
+    mark = "~" if (row["relative_speed_spread"] or 0) > WIDE_SPREAD else ""
+    return figure(row["relative_speed"], lambda value: times(value) + mark, context.length(row))
 
 
 def verdict(row: Row, context: Context) -> Cell:

@@ -18,7 +18,8 @@ from . import column_cells as cells
 from .badges import RETENTION, badges_of_all
 from .column import Column
 from .formatting import count, exponent, megabytes, percent, source, times
-from .over_tasks import all_comparable, body_sizes, geometric_mean, mean, retention, timed_length
+from .over_tasks import all_comparable, body_sizes, geometric_mean, mean, retention
+from .relative import shared
 from .runs import missing_data
 
 timed_number = partial(cells.number, at=True)
@@ -645,36 +646,50 @@ WIDE = (
     ),
     Column(
         name="relative_speed",
-        help="tokens per second of a training step divided by the transformer's on the same hardware, at the same "
-        "length and batch size, geometric mean over tasks",
+        help="speed of a training step divided by the Transformer's, from one profile in which both were timed "
+        "alternately, geometric mean over the profiled tasks; ~ marks a spread above 5 %; empty without a profile",
         tasks=geometric_mean("relative_speed"),
         dtype="float64",
         heading="relative speed {at}",
-        cell=timed_number(times, "relative_speed"),
+        cell=cells.relative_speed,
         machine=True,
     ),
     Column(
+        name="relative_speed_spread",
+        help="half of the width of the 95 % interval of the relative speed, divided by it; the largest over tasks",
+        tasks=lambda rows: max(
+            (row["relative_speed_spread"] for row in rows if row["relative_speed_spread"] is not None), default=None
+        ),
+        dtype="float64",
+    ),
+    Column(
         name="relative_memory",
-        help="peak memory of a training step divided by the transformer's on the same hardware, at the same length and "
-        "batch size, geometric mean over tasks",
+        help="peak memory of a training step divided by the Transformer's, from the same profile, geometric mean over "
+        "the profiled tasks",
         tasks=geometric_mean("relative_memory"),
         dtype="float64",
-        heading="relative memory",
+        heading="relative memory {at}",
         cell=cells.number(times, "relative_memory"),
         first="ascending",
         machine=True,
     ),
     Column(
         name="speed_length",
-        help="sequence length in tokens at which relative_speed and relative_memory are compared, if it is the same "
-        "for all tasks",
-        tasks=timed_length,
+        help="sequence length in tokens of relative_speed and relative_memory, if it is the same for all tasks",
+        tasks=lambda rows: shared(rows, "profile_length"),
         dtype="Int64",
     ),
     Column(
+        name="speed_kernel",
+        help="attention kernel of the Transformer that relative_speed and relative_memory refer to, if it is the same "
+        "for all tasks",
+        tasks=lambda rows: shared(rows, "profile_kernel"),
+    ),
+    Column(
         name="time_exponent",
-        help="growth exponent a of the time of a training step, time ~ length^a, mean over tasks",
-        tasks=lambda rows: mean(row["train_time_exponent"] for row in rows),
+        help="growth exponent a of the time of a training step, time ~ length^a, from the same profile, mean over the "
+        "profiled tasks",
+        tasks=lambda rows: mean(row["profile_time_exponent"] for row in rows),
         dtype="float64",
         heading="time exponent",
         cell=cells.number(exponent, "time_exponent"),
@@ -802,7 +817,6 @@ LONG_PAGE = (
     "rank", "variant", "score", "score_axis", "floor", "verdict", "score_<ratio>", "statuses", "interval", "comparable",
     "parameters_body_active", "hardware", "training_tokens_per_second", "train_tokens_per_second",
     "inference_tokens_per_second", "train_peak_allocated_bytes", "train_peak_resident_growth_bytes",
-    "train_time_exponent",
 )  # fmt: skip
 """View of ``LONG`` on the page: the table of one task."""
 

@@ -30,12 +30,6 @@ def body_sizes(rows: Sequence[Row]) -> list[int]:
     return [row["parameters_body_active"] for row in rows if row["parameters_body_active"] is not None]
 
 
-def timed_length(rows: Sequence[Row]) -> int | None:
-    """Return the length at which all tasks were timed, None if they differ."""
-    lengths = {row["speed_length"] for row in rows if row["relative_speed"] is not None}
-    return lengths.pop() if len(lengths) == 1 else None
-
-
 def all_comparable(rows: Sequence[Row]) -> bool | None:
     """Return False if any row is not comparable, None if any is unknown, otherwise True."""
     values = [row["comparable"] for row in rows]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lra_bench.records.profiles import StoredProfile
 from lra_bench.records.schema import Record
 from lra_bench.statistics.intervals import t_interval
 from lra_bench.statistics.paired import CLAIM_SEEDS
@@ -26,15 +27,16 @@ ONE_ROW = ["section", "variant", "modified", "hardware"]
 ONE_CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
 
 
-def overview(records: Iterable[Record], against: str | None = None) -> pd.DataFrame:
+def overview(
+    records: Iterable[Record], against: str | None = None, profiles: Iterable[StoredProfile] = ()
+) -> pd.DataFrame:
     """Return one row per protocol, variant and hardware, followed by floors and published results per protocol.
 
     Each task has the columns that ``of_each_task`` lists; other versions of a task and incomplete data have separate
     columns. Rows with scores on more tasks come first, then those with a higher mean skill. ``avg5`` and
     ``avg6_fail50`` are missing unless every task was run, their intervals unless all tasks have the same five or more
-    seeds. ``relative_speed`` and ``relative_memory`` are geometric means over tasks of training tokens per second and
-    peak memory, divided by those of the transformer on the same hardware and at the same batch size, at the length that
-    most tasks were timed at (``speed_length``). ``retention_4x`` is the mean share of skill kept at four times the
+    seeds. ``relative_speed``, ``relative_memory`` and ``time_exponent`` are means over the tasks with a profile (see
+    ``with_relative_costs``), missing without one. ``retention_4x`` is the mean share of skill kept at four times the
     training length, over tasks on which every seed clears the floor. ``kind`` is ``measured``, ``floor`` or
     ``published``. ``section`` is ``modified`` if the user changed the protocol, otherwise ``ranked``.
     """
@@ -44,7 +46,7 @@ def overview(records: Iterable[Record], against: str | None = None) -> pd.DataFr
     frame = runs(records)
     if frame.empty:
         return pd.DataFrame(columns=[column.name for column in registry.WIDE if not column.repeats])
-    board = with_relative_costs(leaderboard(records, against=against))
+    board = with_relative_costs(leaderboard(records, against=against), profiles)
     by_seed = _scores_by_seed(frame)
     rows = [
         row

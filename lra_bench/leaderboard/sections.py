@@ -128,7 +128,9 @@ def long_context(rows: Sequence[Row]) -> tuple[Context, Parts]:
 def wide_context(rows: Sequence[Row], labels: Iterable[str]) -> tuple[Context, Parts]:
     """Return the values shared by the rows of all tasks, and the tasks among ``labels`` that any row has."""
     lengths = {row["speed_length"] for row in rows if row["relative_speed"] is not None}
-    context = Context(at=at_length(lengths.pop()) if len(lengths) == 1 else "")
+    kernels = {row["speed_kernel"] for row in rows if row["relative_speed"] is not None}
+    at = at_length(lengths.pop()) if len(lengths) == 1 else ""
+    context = Context(at=f"{at} ({kernels.pop()})" if at and len(kernels) == 1 else at)
     known = [label for label in labels if any(row[f"{name}_{label}"] for row in rows for name in ("metric", "status"))]
     metrics = {label: next((row[f"metric_{label}"] for row in rows if row[f"metric_{label}"]), None) for label in known}
     own = [row for row in rows if row["kind"] == "measured"]

@@ -13,6 +13,7 @@ from lra_bench.progress import bar
 from lra_bench.runtime.findings import Finding
 
 from .key import CellKey
+from .profiles import check_profiles
 from .schema import Record
 from .store import RUNS, load
 from .upgrades import SCHEMA_VERSION
@@ -43,6 +44,9 @@ def check_store(root: Path) -> Iterator[Finding]:
     known = {path for path, _ in records} | tables
     unknown = [str(path) for path in files if path not in known and not any(str(path) in line for line in broken)]
     yield _finding("other files", unknown, "none", "not part of any record: ")
+    invalid: list[str] = []
+    count = check_profiles(root, invalid.append)
+    yield _finding("profiles", invalid, f"{count:,} valid")
     sizes = {path: path.stat().st_size for path in files}
     large = [f"{path} ({size / 2**20:,.0f} MiB)" for path, size in sizes.items() if size > LARGE_BYTES]
     yield _finding("size", large, f"{sum(sizes.values()) / 2**20:,.1f} MiB in {len(files):,} files", "very large: ")

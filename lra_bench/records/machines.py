@@ -37,6 +37,29 @@ def name_machines(records: Iterable[Record]) -> None:
             record.machine_suffix = known.get(id(record)) or of_cell.get(record.key.folder(), largest)
 
 
+def machine_at(hardware: str, flops_per_second: float | None, records: Iterable[Record]) -> str:
+    """Return the machine among those of ``records`` that a measurement belongs to, without the name of a board.
+
+    Args:
+        hardware: Hardware name of the measurement.
+        flops_per_second: Its throughput of matrix products, None if unknown.
+        records: Named records (see ``name_machines``).
+
+    Returns:
+        The name of the machine whose throughput differs by at most 20 %; ``hardware`` if records of that name are of
+        one machine. A name of its own if there are several machines and none matches.
+    """
+    own = [record for record in records if record.key.hardware == hardware]
+    suffixes = {record.machine_suffix for record in own}
+    if suffixes <= {""}:
+        return hardware
+    for record in own:
+        known = ceiling(record)
+        if flops_per_second and known and 1 / CUT <= flops_per_second / known <= CUT:
+            return hardware + record.machine_suffix
+    return f"{hardware}-{(flops_per_second or 0) / 1e9:.4g}gflops"
+
+
 def ceiling(record: Record) -> float | None:
     """Return the measured throughput of matrix products in FLOPs per second, None if unknown."""
     return record.environment["hardware"].get(CEILING)

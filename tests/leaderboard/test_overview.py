@@ -10,7 +10,7 @@ from lra_bench.leaderboard import export
 from lra_bench.leaderboard.overview import overview, task_columns
 from lra_bench.leaderboard.sections import wide_sections
 from lra_bench.records.schema import Record
-from tests.support.record_factory import MODELS, make_record
+from tests.support.record_factory import make_record
 
 SCORES = {"listops": 0.37, "text": 0.64, "retrieval": 0.79, "image": 0.41, "pathfinder": 0.71}
 
@@ -121,47 +121,6 @@ def test_protocols_and_modified_protocols_have_separate_tables() -> None:
         "## small",
         "## small · protocol modified",
     ]
-
-
-def test_costs_are_relative_to_the_transformer_on_the_same_hardware() -> None:
-    records = [
-        make_record(model, hardware=hardware)
-        for model in ("transformer", "local")
-        for hardware in ("cpu-a-2t", "h200-bf16")
-    ]
-    frame = overview([*records, make_record("local", hardware="cpu-b-4t")])
-    for hardware in ("cpu-a-2t", "h200-bf16"):
-        variant_point, reference_point = (
-            next(p for r in records if (r.key.model, r.key.hardware) == (model, hardware) for p in r.speed
-                 if (p["mode"], p["length"]) == ("train", 16384))
-            for model in ("local", "transformer")
-        )  # fmt: skip
-        found = row(frame, "local", hardware=hardware)
-        assert found["relative_speed"] == pytest.approx(
-            variant_point["tokens_per_second"] / reference_point["tokens_per_second"]
-        )
-        memory = "peak_allocated_bytes" if hardware.startswith("h200") else "peak_resident_growth_bytes"
-        assert found["relative_memory"] == pytest.approx(dict(variant_point)[memory] / dict(reference_point)[memory])
-        assert (found["speed_length"], found["time_exponent"]) == (16384, MODELS["local"][3])
-        assert row(frame, "transformer", hardware=hardware)["relative_speed"] == 1
-    assert pd.isna(row(frame, "local", hardware="cpu-b-4t")["relative_speed"])
-    other_batch = make_record("performer", hardware="cpu-a-2t")
-    for point in other_batch.speed:
-        point["batch_size"] = 2
-    assert pd.isna(row(overview([*records, other_batch]), "performer")["relative_speed"])
-
-
-def test_relative_costs_use_one_length() -> None:
-    short = {8192: "timeout", 16384: "timeout"}
-    records = [
-        make_record(model, task, speed_failures=short if task == "text" else None)
-        for model in ("transformer", "local")
-        for task in ("listops", "image", "text")
-    ]
-    frame = overview(records)
-    single = overview([record for record in records if record.key.task == "listops"])
-    assert row(frame, "local")["speed_length"] == 16384
-    assert row(frame, "local")["relative_speed"] == pytest.approx(row(single, "local")["relative_speed"])
 
 
 def test_retention_is_the_ratio_of_skills() -> None:

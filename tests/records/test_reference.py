@@ -21,7 +21,6 @@ from lra_bench.leaderboard import export
 from lra_bench.leaderboard.comparison import compare
 from lra_bench.leaderboard.layouts import LAYOUTS
 from lra_bench.leaderboard.naming import find_variant, select
-from lra_bench.leaderboard.relative import with_relative_costs
 from lra_bench.leaderboard.table import leaderboard
 from lra_bench.page.page import page
 from lra_bench.records import environment, reference, store
@@ -143,17 +142,14 @@ def test_memory_sizes_of_a_machine_may_differ_slightly():
     assert not environment.same_host(here, {"processor": "another"})
 
 
-def test_rows_and_relative_costs_are_separate_per_source(user_and_board):
+def test_rows_are_separate_per_source(user_and_board):
     own, others, _ = user_and_board
-    board = with_relative_costs(leaderboard([*own, *others]))
+    board = leaderboard([*own, *others])
     rows = board.set_index(["variant", "reference"])
     assert rows.loc[("performer", ""), "seeds"] == 1
     assert rows.loc[("performer", "board"), "seeds"] == 3
     assert rows.loc[("performer", ""), "score"] < 0.5 < rows.loc[("performer", "board"), "score"]
     assert rows.loc[("performer", "board"), "hardware"] == "cpu-epyc-2t@board"
-    alone = with_relative_costs(leaderboard(own)).set_index("variant")
-    assert rows.loc[("performer", ""), "relative_speed"] == alone.loc["performer", "relative_speed"]
-    assert rows.loc[("performer", "board"), "relative_speed"] == 1.0
 
 
 @pytest.mark.parametrize("layout", ["long", "wide"])

@@ -15,6 +15,8 @@ FAST = 0.02
 STRETCHES = 7
 """Number of consecutive stretches of rounds that are resampled; rounds within a stretch are disturbed alike."""
 RESAMPLES = 200
+WIDE_SPREAD = 0.05
+"""Relative spread of a speed ratio above which it is marked as uncertain."""
 
 
 def ratio(own: float | None, other: float | None) -> float | None:

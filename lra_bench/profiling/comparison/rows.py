@@ -27,6 +27,7 @@ def row_of(one: Measured, keys: Iterable[str], baselines: Baselines) -> dict[str
     row: dict[str, Any] = {
         "variant": candidate.name,
         "model": candidate.model,
+        "hash": candidate.hash,
         "baseline": candidate.baseline,
         **entry,
         "steps_per_second": None if seconds is None else 1 / seconds,
@@ -76,7 +77,7 @@ def summary_of(
     """
     first = rows[0]
     summary: dict[str, Any] = {
-        **{name: first[name] for name in ("variant", "model", "baseline", "mode", "batch_policy")},
+        **{name: first[name] for name in ("variant", "model", "hash", "baseline", "mode", "batch_policy")},
         **(slopes or dict.fromkeys(Growth.__annotations__)),
     }
     largest = first["batch_policy"] == LARGEST

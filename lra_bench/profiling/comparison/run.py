@@ -20,7 +20,7 @@ from lra_bench.records.sections import SpeedPoint
 from lra_bench.runtime.hardware import Hardware
 
 from .interleave import VISITS, Interleaving
-from .ratios import ratio
+from .ratios import WIDE_SPREAD, ratio
 from .rows import row_of, summary_of
 from .types import ComparisonModel, Measured, Setting
 
@@ -28,8 +28,6 @@ BATCHES: Mapping[str, tuple[int | str, ...]] = {"cpu": (1,), "cuda": (32, 1, LAR
 LIMIT_SECONDS = 50.0
 MAX_INTERLEAVED = 12
 """Number of models, including baselines, that are timed interleaved; more models are split into groups."""
-WIDE_SPREAD = 0.05
-"""Relative spread of a speed ratio above which it is marked as uncertain."""
 FREE_SHARE = 0.9
 """Fraction of the available memory that a step may use on a CPU."""
 

@@ -17,7 +17,7 @@ class ComparisonModel:
     """A model of the comparison.
 
     ``name`` is unique in the comparison and ``model`` is the name of the model file. ``attention`` forces an attention
-    backend; ``baseline`` is the key of a baseline, None for other models.
+    backend; ``baseline`` is the key of a baseline, None for other models. ``hash`` is that of the model's cell.
     """
 
     name: str
@@ -25,6 +25,7 @@ class ComparisonModel:
     config: CellConfig
     attention: str | None = None
     baseline: str | None = None
+    hash: str = ""
 
 
 @dataclass(frozen=True)
