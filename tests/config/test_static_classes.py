@@ -37,9 +37,7 @@ def test_a_class_is_read_as_it_is_imported(target):
     ancestors = Sources().ancestry(target)
     modules = [f"{each.__module__}.{each.__qualname__}" for each in found.__mro__]
     assert [each.name for each in ancestors] == [name for name in modules if name.startswith("lra_bench")]
-    plain = {
-        name: list(value) if isinstance(value, tuple) else value for name, value in default_options(found).items()
-    }
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in default_options(found).items()}
     assert declared(target, "test").defaults == plain
 
 
@@ -110,9 +108,7 @@ def test_bases_defaults_and_revisions_equal_those_of_python(package, name):
     assert [each.body.name for each in Sources().ancestry(target)] == [
         each.__name__ for each in found.__mro__ if each.__module__ == "static_example.code"
     ]
-    imported = {
-        key: [1, [2]] if isinstance(value, tuple) else value for key, value in default_options(found).items()
-    }
+    imported = {key: [1, [2]] if isinstance(value, tuple) else value for key, value in default_options(found).items()}
     assert read.defaults == imported
     assert read.revisions == [vars(each)["revision"] for each in found.__mro__ if "revision" in vars(each)]
 
