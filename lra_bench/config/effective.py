@@ -127,13 +127,11 @@ def _read(classes: Sequence[StaticClass]) -> Declared:
         if arguments.kwarg is None:
             break
     revisions = [each.value(assigned) for each in classes if (assigned := each.assigned(REVISION)) is not None]
-    named = next(
-        (each.value(assigned) for each in classes if (assigned := each.assigned(NAMED_CLASSES)) is not None), {}
-    )
+    named = (each.value(assigned) for each in classes if (assigned := each.assigned(NAMED_CLASSES)) is not None)
     return Declared(
         {name: default for name, default in parameters.items() if default is not inspect.Parameter.empty},
         [revision for revision in revisions if revision != 1],
-        named,
+        next(named, {}),
     )
 
 

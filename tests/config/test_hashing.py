@@ -143,10 +143,10 @@ def test_defaults_of_a_class_that_an_option_names_are_covered(ideas):
 @pytest.mark.parametrize("option", ["merge", "head_losses"])
 def test_the_classes_that_options_of_head_mixers_name_are_completed(option):
     name = {"merge": "capsule_em", "head_losses": "disagreement"}[option]
-    default = {"merge": {"iterations": 3}, "head_losses": {"of": "output", "weight": 1}}[option]
+    defaults: dict[str, dict] = {"merge": {"iterations": 3}, "head_losses": {"of": "output", "weight": 1}}
     target = "lra_bench.models.full.softmax_attention.SoftmaxAttention"
     named = key(with_mixer(_target_=target, **{option: name}))
-    assert key(with_mixer(_target_=target, **{option: {"name": name, **default}})) == named
+    assert key(with_mixer(_target_=target, **{option: {"name": name, **defaults[option]}})) == named
     assert key(with_mixer(_target_=target)) != named
 
 

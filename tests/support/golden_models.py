@@ -2,13 +2,12 @@
 
 from contextlib import contextmanager
 from functools import partial
-from importlib.resources import files
 
 import torch
-import yaml
 from torch import nn
 
 from lra_bench.build import build, known_options, load_class
+from lra_bench.config.groups import option_files
 from lra_bench.models.mixer import Context, Mixer, Padding, name_modules
 from lra_bench.models.positions.position import Position
 from tests.oracles import SMALL
@@ -29,7 +28,7 @@ KINDS = {
     "language": (task("language_modeling", "causal", classes=11, length=LENGTH), LENGTHS),
     "image": (task(channels=2, length=LENGTH, grid=GRID), [LENGTH] * 2),
 }
-BACKBONES = {
+BACKBONES: dict[str, tuple[str, dict]] = {
     **{kind: (kind, {}) for kind in KINDS},
     "post rms": ("classification", {"norm_place": "post", "norm": "rms", "activation": "relu", "pooling": "last"}),
     "scale cls": ("classification", {"norm": "scale", "pooling": "cls", "head_dim": 5}),
@@ -189,12 +188,11 @@ def _cases():
         if name in SMALL:
             node = {**NODES[name], **SMALL[name]}
             yield f"mixer {name}{suffix}, small", node, partial(mixer_output, node, causal)
-    for file in sorted(each.name for each in files("lra_bench.conf.model").iterdir()):
-        model = yaml.safe_load(files("lra_bench.conf.model").joinpath(file).read_text()) if file[0] != "_" else None
-        if node := ((model or {}).get("model") or {}).get("network"):
+    for model in option_files("model"):
+        if network := node_file("model", model)["model"].get("network"):
+            node = small(network)
             for kind in ("classification", "matching", "image"):
-                name = f"network {file.removesuffix('.yaml')} {kind}"
-                yield name, small(node), partial(model_output, small(node), kind)
+                yield f"network {model} {kind}", node, partial(model_output, node, kind)
     for name, node in POSITIONS.items():
         for causal in (False, True):
             yield f"position {name}{' causal' if causal else ''}", node, partial(position_output, node, causal)

@@ -1,12 +1,12 @@
 """First examples and floors of every task: generated tasks at a small size, other tasks from small files."""
 
-import os
 import tempfile
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 import yaml
 
 from lra_bench.build import build
@@ -19,8 +19,10 @@ from tests.support.cifar_files import write_batches
 SPLITS = ("train", "validation", "test")
 FIRST = 4
 """Number of examples of a split that are compared."""
+LONGEST = 4_096
+"""Length in tokens up to which examples of another length than the training length are compared."""
 ROWS = {"rows": {"train": 12, "validation": 4, "test": 6}, "extrapolation_rows": 4}
-OPTIONS = {
+OPTIONS: dict[str, dict] = {
     "listops": {"window": [20, 100], **ROWS},
     "enwik8": {"context": 32},
     "image": {"rows": {"train": 40, "validation": 10, "test": 10}},
@@ -77,12 +79,9 @@ FILES = {"text": write_text, "retrieval": write_retrieval, "image": write_image,
 
 def task_output(name, node):
     """Return digests of the first examples of all splits and of the test split at other lengths, and the floors."""
-    environment = {key: os.environ.pop(key, None) for key in ("LRA_BENCH_DATA",)}
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            return _output(name, node, Path(folder))
-    finally:
-        os.environ.update({key: value for key, value in environment.items() if value is not None})
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as environment:
+        environment.delenv("LRA_BENCH_DATA", raising=False)
+        return _output(name, node, Path(folder))
 
 
 def _output(name, node, folder):
@@ -91,14 +90,14 @@ def _output(name, node, folder):
     if name in FILES:
         FILES[name](source)
         node = {**node, "source": str(source), "allow_partial": True}
-    task = build(node, Task, "task")
+    task = build(node, Task, "task")  # type: ignore[type-abstract]
     task.prepare(Cache(folder / "cache"))
     output = {split: first_rows(task.split(split)) for split in SPLITS}
     trained = task.spec.train_length
     if task.spec.kind != "language_modeling":
         for variant in task.variants:
             for length in (4 * trained, trained // 4):
-                if task.supports_length(length, variant) is None and length < 10_000:
+                if task.supports_length(length, variant) is None and length <= LONGEST:
                     output[f"{variant} {length}"] = first_rows(task.split("test", length, variant))
         floors = task.floors("test")
     else:
