@@ -120,15 +120,30 @@ def known_options(found: type) -> set[str] | None:
 
     None if the last constructor found accepts any keyword.
     """
-    names: set[str] = set()
+    parameters, complete = _parameters(found)
+    return set(parameters) if complete else None
+
+
+def default_options(found: type) -> dict[str, Any]:
+    """Return the defaults of the options that the constructor of a class accepts, those of its bases included."""
+    parameters, _ = _parameters(found)
+    return {name: each.default for name, each in parameters.items() if each.default is not each.empty}
+
+
+def _parameters(found: type) -> tuple[dict[str, inspect.Parameter], bool]:
+    """Return the parameters of a constructor by name, following ``**kwargs`` to its bases, and whether they are all.
+
+    A parameter that a class and one of its bases declare is that of the class.
+    """
+    names: dict[str, inspect.Parameter] = {}
     for base in found.__mro__:
         if "__init__" not in base.__dict__:
             continue
-        parameters = inspect.signature(base.__dict__["__init__"]).parameters.values()
-        names |= {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+        parameters = [*inspect.signature(base.__dict__["__init__"]).parameters.values()][1:]
+        names = {p.name: p for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)} | names
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            return names - {"self"}
-    return None
+            return names, True
+    return names, False
 
 
 SUGGESTED = 10

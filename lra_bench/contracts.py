@@ -363,12 +363,15 @@ class Task(ABC):
         variants: Names of the methods by which the task generates examples at other lengths, the default first. Not
             used in language modelling, for which the harness evaluates the same text with other contexts, by its own
             variants (``context``, ``sliding`` and ``stateful``).
+        revision: Part of the hash of cells. Raise it if the class computes something else, such as other examples or
+            floors, from the same options and files.
     """
 
     spec: TaskSpec
     source_folders: ClassVar[tuple[str, ...]] = ()
     headline_floor: str = "majority"
     variants: ClassVar[tuple[str, ...]] = ("redrawn",)
+    revision: ClassVar[int] = 1
 
     @abstractmethod
     def fingerprint(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +57,13 @@ class SequenceModel(nn.Module):
         feed_forward_chunks: Number of chunks of the sequence that the feed-forward networks process sequentially. Saves
             memory, costs time.
         feed_forward: Whether the blocks have feed-forward networks.
+    """
+
+    revision: ClassVar[int] = 1
+    """Part of the hash of cells.
+
+    Raise it if the backbone computes something else from the same arguments, also because its parts do: embedding,
+    blocks, norms, feed-forward networks or readout.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -27,6 +27,9 @@ class BagOfTokens(nn.Module):
         equivariant=True,
         positions=(),
     )
+
+    revision: ClassVar[int] = 1
+    """Part of the hash of cells. Raise it if the class computes something else from the same arguments."""
 
     def __init__(self, *, spec: TaskSpec, width: int = 64, hidden: int = 128, dropout: float = 0.1) -> None:
         super().__init__()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lra_bench.build import build
 from lra_bench.contracts import Capability, UserError
 
-from .heads.choice import Choice, loss_nodes, merge_node
+from .heads.choice import LOSSES, MERGES, Choice, loss_nodes, merge_node
 from .positions.position import Position
 
 
@@ -155,6 +155,8 @@ class Mixer(nn.Module):
     """
 
     spec: ClassVar[MixerSpec]
+    revision: ClassVar[int] = 1
+    """Part of the hash of cells. Raise it if the class computes something else from the same arguments."""
 
     def __init__(
         self,
@@ -249,6 +251,8 @@ class HeadMixer(Mixer):
 
     A class that overrides ``forward`` must set this attribute itself. ``HeadLoss`` ignores an inherited value.
     """
+    named_classes: ClassVar[Mapping[str, Mapping[str, str]]] = {"merge": MERGES, "head_losses": LOSSES}
+    """Classes by name, for each option that selects classes by name; the hash of cells covers their defaults too."""
 
     def __init__(
         self,

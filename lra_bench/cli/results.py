@@ -33,11 +33,17 @@ def merge(
 
 @app.command("list")
 def list_records(results: Results = None, as_json: Json = False) -> None:
-    """List the records with their status and score."""
+    """List the records with their status, their score and the version of their hash."""
     from lra_bench.records.store import load_all
 
     rows = [
-        {"record": str(r.path), "status": r.status, "score": r.score(), "finished": r.finished_at}
+        {
+            "record": str(r.path),
+            "status": r.status,
+            "score": r.score(),
+            "finished": r.finished_at,
+            "hash_version": r.hash_version,
+        }
         for r in load_all(read_from(results))
     ]
     if as_json:

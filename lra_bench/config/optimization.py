@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import torch
 
+TRAINING_REVISION = 1
+"""Revision of the code that trains: loop, loss, order of batches, optimizers and schedules. Part of every hash.
+
+Raise it if training computes something else from the same options.
+"""
+
 Schedule = Callable[[int, int, int], float]
 """Function of the step (0-based), ``train.steps`` and ``train.warmup_steps`` that returns a learning-rate factor."""
 

@@ -1,6 +1,7 @@
 """The schema of a configuration: all options except those of single tasks, models and positions, with defaults.
 
-An option with its default value is not part of a cell's hash, so adding an option does not change existing hashes.
+The hash of a cell covers the values of all options of ``backbone`` and ``train``, so a new option or another default
+changes the keys of all cells.
 """
 
 from __future__ import annotations

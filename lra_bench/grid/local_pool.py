@@ -101,7 +101,7 @@ def run(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[Outco
             while waiting or running:
                 while free and (acquired := _take_next(waiting, results)) is not None:
                     each, reserved = acquired
-                    record = store.find(each.cell.key, results)
+                    record = store.find_current(each.cell.key, results)
                     if record is not None and already_completed(record, each.attempt):
                         reserved.release()
                         advance(1)

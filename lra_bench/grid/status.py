@@ -9,6 +9,7 @@ from typing import Any
 
 from lra_bench.cells.cell import Cell
 from lra_bench.config.capabilities import mixer_capability
+from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import TaskSpec
@@ -58,15 +59,19 @@ class Planned:
 def record_of(cell: Cell, results: Path) -> Record | None:
     """Return the cell's record in ``results``; for a submitted cell, the record with the same values of ``PLACE``."""
     if cell.key.hardware != UNRESOLVED:
-        return store.find(cell.key, results)
+        return store.find_current(cell.key, results)
     return record_at(cell.key, place_of(as_dict(cell.config)), results)
 
 
 def record_at(key: CellKey, place: Sequence[Any], results: Path) -> Record | None:
-    """Return the best record of a cell, on any machine, whose options of ``PLACE`` have the values ``place``."""
+    """Return the best record of a cell, on any machine, whose options of ``PLACE`` have the values ``place``.
+
+    Records with a hash of another version are of other cells.
+    """
     pattern = f"{key.task}/{key.model}/*/{key.protocol}-{key.hash}/seed{key.seed}.json"
     found = [store.load(path) for path in sorted((results / store.RUNS).glob(pattern))]
-    same = [record for record in found if place_of(record.config) == list(place)]
+    current = [record for record in found if record.hash_version == HASH_VERSION]
+    same = [record for record in current if place_of(record.config) == list(place)]
     return max(same, key=store.precedence, default=None)
 
 

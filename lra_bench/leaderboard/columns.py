@@ -264,6 +264,13 @@ LONG = (
         seeds="first",
     ),
     Column(
+        name="hash_version",
+        help="version of the rules by which the hash was computed; version 1 did not cover defaults in code",
+        run=lambda run: run.record.hash_version,
+        seeds="first",
+        dtype="Int64",
+    ),
+    Column(
         name="wall_seconds",
         help="wall-clock time of all stages of the run, seconds",
         run=lambda run: run.record.wall_seconds,
@@ -792,7 +799,7 @@ SPEED = (
 
 IDENTITY = (
     "task", "task_version", "protocol", "modified", "data_lacks", "model", "variant", "hardware", "reference", "hash",
-    "seed",
+    "hash_version", "seed",
 )  # fmt: skip
 """Columns that identify a run; the first columns of each table of ``load_records``."""
 

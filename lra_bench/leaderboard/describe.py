@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.records.points import CurveSummary, Extrapolation
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import SpeedPoint
@@ -63,6 +64,8 @@ def _summary(curve: CurveSummary) -> str:
 
 def _facts(record: Record) -> Facts:
     yield "cell", str(record.key)
+    if record.hash_version < HASH_VERSION:
+        yield "hash", f"hash of version {record.hash_version}: defaults in code were not part of it"
     yield "command", record.command
     yield "measured", f"{record.started_at} to {record.finished_at}, attempt {record.attempt}"
     if record.last_lines:

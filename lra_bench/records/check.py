@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.contracts import UserError
 from lra_bench.progress import bar
 from lra_bench.runtime.findings import Finding
@@ -32,6 +33,12 @@ def check_store(root: Path) -> Iterator[Finding]:
     records, broken, versions = _load(path for path in files if re.fullmatch(r"seed\d+\.json", path.name))
     kinds = ", ".join(f"version {version}: {count:,}" for version, count in sorted(versions.items()))
     yield Finding("records", f"{len(records):,} in {folder}{f' ({kinds})' if kinds else ''}")
+    hashes = Counter(record.hash_version for _, record in records)
+    if hashes:
+        counts = ", ".join(f"version {version}: {count:,}" for version, count in sorted(hashes.items()))
+        old = sum(count for version, count in hashes.items() if version < HASH_VERSION)
+        remark = f"; {old:,} do not cover defaults in code, so their cells count as not measured" if old else ""
+        yield Finding("hashes", f"{counts}{remark}")
     yield _finding("readable", broken, "all")
     misplaced = [
         f"{path} contains {record.key}" for path, record in records if folder / record.key.file("json") != path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +26,9 @@ class CapsuleMerge(nn.Module):
     computed in float32 or higher precision and recomputed in the backward pass. ``capsules`` is by default the number
     of heads. Raises ``UserError`` if it does not divide ``width``, or if there is no iteration.
     """
+
+    revision: ClassVar[int] = 1
+    """Part of the hash of cells. Raise it if the class computes something else from the same arguments."""
 
     def __init__(
         self, *, heads: int, head_dim: int, width: int, capsules: int | None = None, iterations: int = 3

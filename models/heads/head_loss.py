@@ -19,6 +19,8 @@ class HeadLoss(nn.Module):
     """
 
     name: ClassVar[str]
+    revision: ClassVar[int] = 1
+    """Part of the hash of cells. Raise it if the class computes something else from the same arguments."""
 
     def __init__(self, *, mixer: HeadMixer, weight: float, of_weights: bool) -> None:
         super().__init__()

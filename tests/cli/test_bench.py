@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from lra_bench.config.hashing import HASH_VERSION
 from tests.support.command import TINY, Folder
 
 SMOKE = ["model=performer", "task=listops", "protocol=smoke", "hardware=cpu", "hardware.threads=1"]
@@ -126,7 +127,8 @@ def test_leaderboard_show_list_and_plot_read_the_record(bench, forks):
     assert "plot efficiency_length" in plotted.stderr and "model=transformer" in plotted.stderr
     failed = forks.command(folder, "plot", "efficiency_length", "--protocol", "smoke", check=False)
     assert (failed.returncode, failed.stdout) == (2, "") and "model=transformer" in failed.stderr
-    assert len(json.loads(folder.run("results", "list", "--json").stdout)) == 1
+    (listed,) = json.loads(folder.run("results", "list", "--json").stdout)
+    assert listed["hash_version"] == HASH_VERSION
 
 
 def test_the_kept_checkpoint_scores_the_same_again(bench, forks):

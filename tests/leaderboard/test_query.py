@@ -33,6 +33,13 @@ def test_runs_have_one_row_per_record(results: Path) -> None:
     assert store.load(Path(first["path"])).key == record.key
 
 
+@pytest.mark.parametrize("table", TABLES)
+def test_runs_have_the_version_of_their_hash(table: str) -> None:
+    frame = tidy([make_record("local"), make_record("performer", hash_version=1)], table)
+    assert frame.groupby("model")["hash_version"].unique().map(list).to_dict() == {"local": [2], "performer": [1]}
+    assert list(frame.columns)[list(frame.columns).index("hash") + 1] == "hash_version"
+
+
 def test_lengths_and_speed_have_one_row_per_point(results: Path) -> None:
     lengths, speed = load_records(results, "lengths"), load_records(results, "speed")
     assert len(lengths) == 2 * len(RATIOS) and lengths["score"].notna().all()

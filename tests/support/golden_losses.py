@@ -15,6 +15,7 @@ import torch
 
 from lra_bench.config import compose as configuration
 from lra_bench.config.objects import build_model, build_task
+from lra_bench.config.optimization import TRAINING_REVISION
 from lra_bench.config.schema import CellConfig
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
@@ -79,13 +80,19 @@ def stored_run(model: str) -> tuple[dict[str, str], Run]:
     return content["platform"], Run(**content["run"])
 
 
+def stored_revision(model: str) -> int:
+    """Return the revision of training with which the run in a model's file was made."""
+    return int(json.loads((FOLDER / f"{model}.json").read_text(encoding="utf-8"))["training_revision"])
+
+
 def main() -> None:
     """Write the file of every model on this machine, with data generated in a temporary cache."""
     FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as cache:
         os.environ["LRA_BENCH_CACHE"] = cache
         for model in MODELS:
-            content = {"platform": platform(), "run": asdict(golden_run(model))}
+            run = asdict(golden_run(model))
+            content = {"platform": platform(), "training_revision": TRAINING_REVISION, "run": run}
             (FOLDER / f"{model}.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 

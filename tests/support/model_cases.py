@@ -52,10 +52,10 @@ def model(*setting, **options):
     return initial_model(*setting, **options).double().eval()
 
 
-def randomise(network, seed=0):
+def randomise(network, seed=0, deviation=0.3):
     """Add noise to all parameters, so that tests do not depend on zeros and ones of the initialisation."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in network.parameters():
-            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+            parameter.add_(deviation * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
     return network

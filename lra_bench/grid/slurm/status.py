@@ -82,11 +82,11 @@ def _submitted_status(grid: SubmittedGrid, number: int, queue: dict[str, str] | 
     cell = grid.cells[number]
     reported = arrival(grid.folder(results), number)
     reported = reported if reported is not None and reported.job == cell.job else None
-    key = (
-        replace(CellKey(**cell.key), hardware=reported.key.split("/")[2])
-        if reported and reported.key
-        else CellKey(**cell.key)
-    )
+    key = CellKey(**cell.key)
+    if reported and reported.key:
+        # The job computed the key again. Its hash differs if the code or a file changed after the cell was submitted.
+        _, _, hardware, folder, _ = reported.key.split("/")
+        key = replace(key, hardware=hardware, hash=folder.rpartition("-")[2])
     record = store.find(key, results) if key.hardware != UNRESOLVED else record_at(key, cell.place, results)
     state, reason, live = _state(cell.job, reported.code if reported else None, queue, record)
     if grid.layout < LAYOUT and (live or state == "lost"):

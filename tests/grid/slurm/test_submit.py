@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -19,8 +20,11 @@ from lra_bench.grid import resources
 from lra_bench.grid.plan import plan
 from lra_bench.grid.slurm import manifest, queue, status, submit
 from lra_bench.grid.status import UNRESOLVED
+from lra_bench.records import store
+from lra_bench.records.key import CellKey
 from tests.support.command import TINY, Folder
 from tests.support.malformed import command, is_refused
+from tests.support.record_factory import make_record
 
 SUBMIT = ["bench", *TINY, "tracker=none", "launcher=slurm", "launcher.cluster=local", "model=performer,local"]
 
@@ -287,6 +291,18 @@ def test_state_of_a_submitted_cell(tmp_path, monkeypatch, queue_states, reported
     (found,) = status.submitted_statuses(grid, tmp_path)
     assert (found.state, found.live) == (state, live)
     assert found.reason == reported["reason"] if reported and "reason" in reported else True
+
+
+def test_the_record_of_a_cell_whose_code_changed_after_submission_is_found(tmp_path, monkeypatch):
+    grid = grid_of("a", tmp_path, job="12_0")
+    measured = make_record(hash="abcd1234")
+    assert grid.cells[0].key["hash"] != measured.key.hash
+    key = CellKey(**{**grid.cells[0].key, "hash": measured.key.hash, "hardware": "cpu-1t"})
+    store.write(replace(measured, key=key), tmp_path)
+    manifest.Arrival("12_0", str(key), code=0).write(manifest.arrival_file(grid.folder(tmp_path), 0))
+    monkeypatch.setattr(status, "states", lambda cluster, jobs: {})
+    (found,) = status.submitted_statuses(grid, tmp_path)
+    assert (found.cell, found.state) == (str(key), "ok")
 
 
 def test_the_queue_is_read_per_array_task(monkeypatch):
