@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .intervals import SEED
 from .layout import Cell, Frame, Sheet, pages
 from .legend import Entry
 from .palette import GREY, REFERENCE, Look, numbered
 from .style import COLUMN_INCHES
-from .variants import CROWDED, PANEL, heading, in_order, looks_of, panel_title, sheets
+from .variants import CROWDED, PANEL, at_floor, heading, in_order, looks_of, panel_title, seed_values, sheets
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -188,6 +189,7 @@ def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, 
         faint = np.vstack([part for array in others.values() for part in (array[:, :2], gap)])
         ax.plot(*faint.T, color=FAINT, linewidth=0.7, zorder=1.5, gid="faint", scalex=False, scaley=False)
     curves = _arrays(kind, rows, scale)
+    curve_rows: dict[Any, Any] = rows.groupby(list(kind.lines.columns), sort=False).groups
     spread = kind.aside / max(len(names) - 1, 5)
     bars = []
     for number, key in enumerate(names):
@@ -196,6 +198,8 @@ def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, 
         if kind.bars:
             x = x * 2 ** (spread * (number - (len(names) - 1) / 2))
             bars.append((x, low, high, [look.colour] * len(x)))
+            if "seed_scores" in rows:
+                _mark_seeds(ax, rows.loc[curve_rows[key]], x, y, scale, look)
         elif (low < high).any():
             ax.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0, zorder=2)
         sparse = max(1, len(x) // 6)
@@ -203,6 +207,18 @@ def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, 
     if bars:
         x, low, high, colours = map(np.concatenate, zip(*bars, strict=True))
         ax.vlines(x, low, high, colors=list(colours), linewidth=0.8, zorder=3)
+
+
+def _mark_seeds(ax: Axes, rows: pd.DataFrame, x: Any, y: Any, scale: float, look: Look) -> None:
+    """Draw the scores of single seeds where there is no interval, and points at the floor in grey."""
+    entries = zip(x, rows.to_dict("records"), strict=True)
+    seeds = [(at, scale * value) for at, row in entries for value in seed_values(row)]
+    if seeds:
+        ax.plot(*zip(*seeds, strict=True), color=look.colour, zorder=3.2, gid="seed", **SEED)
+    faint = at_floor(rows).to_numpy()
+    if faint.any():
+        grey = {**look.faint().points(), "linestyle": "none"}
+        ax.plot(x[faint], y[faint], zorder=3.6, gid="at floor", **grey)
 
 
 def _arrays(kind: Curves, rows: pd.DataFrame, scale: float) -> dict[Key, Any]:
@@ -227,3 +243,19 @@ def dashed(label: str) -> Entry:
 def floor_line() -> dict[str, Any]:
     """Return the line style of floors as matplotlib's keyword arguments."""
     return {"color": GREY, "linestyle": (0, (4, 2)), "linewidth": 1.0}
+
+
+def floor_entry(rows: pd.DataFrame, where: str = "") -> list[Entry]:
+    """Return the legend entry of the floors, with their tasks unless all tasks have the same floor.
+
+    ``where`` follows the explanation of floors.
+    """
+    named = rows.dropna(subset=["floor_name"])[["task", "floor_name"]].drop_duplicates()
+    names = [name.replace("_", " ") for name in named["floor_name"]]
+    if not names:
+        return []
+    kind = "baseline without a model" + (f", {where}" if where else "")
+    if len(set(names)) == 1:
+        return [dashed(f"floor ({kind}): {names[0]}")]
+    tasks = (f"{task} {name}" for task, name in zip(named["task"], names, strict=True))
+    return [dashed(f"floors ({kind}): {', '.join(tasks)}")]

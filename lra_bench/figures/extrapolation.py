@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.leaderboard.runs import ratio_name
+from lra_bench.leaderboard.runs import Run, ratio_name
 from lra_bench.records.curves import curves
 from lra_bench.records.points import ExtrapolationPoint
 from lra_bench.records.schema import Record
 
-from .curves import Curves, curve_sheets, dashed, floor_line, limits
+from .curves import Curves, curve_sheets, floor_entry, floor_line, limits
 from .intervals import score_bars
 from .layout import Sheet
 from .legend import DOT, Entry, ended
@@ -25,7 +25,10 @@ RUN = "run lra-bench bench, which evaluates each model at the lengths of measure
 LENGTHENED = [*PANEL, "train_length", "length_variant"]
 POINT = [*SHEET, *LENGTHENED, *IDENTITY, "knob", "ratio", "length"]
 NUMBERS = ("ratio", "length", "score", "low", "high", "floor", "floor_name", "status")
-COLUMNS = [*POINT, "seeds", "score", "low", "high", "interval", "floor", "floor_name", "metric", "status"]
+COLUMNS = [
+    *POINT, "seeds", "score", "low", "high", "interval", "seed_scores", "learned", "floor", "floor_name", "metric",
+    "status",
+]  # fmt: skip
 
 
 def exclusions(records: Sequence[Record]) -> list[str]:
@@ -43,8 +46,9 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
     """Draw one panel per task and method of changing the length, with one line per variant.
 
-    Bars are 95 % confidence intervals: of the mean over seeds for two or more seeds, otherwise over examples. The
-    dashed line is the floor at each length, the vertical line the training length. The legend states the shortest
+    Bars are 95 % confidence intervals: over examples with one seed, of the mean over seeds with five or more; otherwise
+    small marks are the scores of the seeds. Points at which no seed exceeds the floor are grey. The dashed line is the
+    floor at each length, the vertical line the training length. The legend states the shortest
     longer length without a score, with the reason. Options set for evaluation only are drawn in ``evaluation_knobs``.
     """
     yield from curve_sheets(data, KIND, width)
@@ -64,16 +68,18 @@ def _over_seeds(records: Sequence[Record]) -> pd.DataFrame:
     numbers = ["score", "low", "high", "floor"]
     points[numbers] = points[numbers].apply(pd.to_numeric)
     points["failure"] = points["status"].where(points["score"].isna())
-    data = over_seeds(points, POINT)
+    data = over_seeds(points, POINT, first=["failure"])
     data["status"] = data["failure"].where(data["seeds"] == 0, "ok")
     return data[COLUMNS]
 
 
 def _points(record: Record) -> Iterator[dict[str, Any]]:
     metric, train_length = record.metric, record.extrapolation and record.extrapolation["train_length"]
+    run = Run(record)
     for variant, knob, point in _all_points(record):
         numbers = {name: point[name] for name in NUMBERS}  # type: ignore[literal-required]
-        yield {"train_length": train_length, "metric": metric, "length_variant": variant, "knob": knob, **numbers}
+        place = {"train_length": train_length, "metric": metric, "length_variant": variant, "knob": knob}
+        yield {**place, **numbers, "clears_floor": run.clears_floor_at(point)}
 
 
 def scored_points(record: Record) -> Iterator[tuple[str, str, ExtrapolationPoint]]:
@@ -130,22 +136,6 @@ def _times(ratio: float) -> str:
 
 def _legend(rows: pd.DataFrame) -> list[Entry]:
     return [*floor_entry(rows), *score_bars(rows)]
-
-
-def floor_entry(rows: pd.DataFrame) -> list[Entry]:
-    """Return the legend entry of the floors, with their tasks unless all tasks have the same floor."""
-    named = rows.dropna(subset=["floor_name"])[["task", "floor_name"]].drop_duplicates()
-    names = [name.replace("_", " ") for name in named["floor_name"]]
-    if not names:
-        return []
-    if len(set(names)) == 1:
-        return [dashed(f"floor (baseline without a model): {names[0]}")]
-    return [
-        dashed(
-            "floors (baselines without a model): "
-            + ", ".join(f"{task} {name}" for task, name in zip(named["task"], names, strict=True))
-        )
-    ]
 
 
 KIND = Curves(

@@ -11,9 +11,9 @@ from lra_bench.records.schema import Record
 from . import table_axes
 from .layout import Cell, Frame, Sheet, pages
 from .legend import Entry
-from .palette import BLACK, WHITE, Look, contrast
+from .palette import BLACK, GREY, WHITE, Look, contrast
 from .style import TINY, line_inches, text_inches
-from .variants import IDENTITY, PANEL, SHEET, heading, looks_of, over_seeds, panel_title, scores, sheets
+from .variants import IDENTITY, PANEL, SHEET, heading, looks_of, over_seeds, panel_title, scores, sheets, with_claims
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,9 +38,11 @@ def exclusions(records: Sequence[Record]) -> list[str]:
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
     """Draw a row per variant, best first, and a column per task, with scores as numbers and skill as colours.
 
-    Skill is the score normalised so that the floor of the task is 0 and a perfect score is 1; a score without a floor
-    has no colour. The best score of a column is bold. Cells without a score contain the status of the run, empty cells
-    were not run.
+    Skill is the score normalised so that the strongest floor of the task is 0 and a perfect score is 1; a score without
+    a floor has no colour. The floor is printed below the name of the task. Scores of rows in which no seed exceeds the
+    floor are grey, and with seeds on two levels the number of seeds that exceed it is printed. Bold scores are those of
+    tables: the best with three or more seeds that exceed the floor, and those not shown to be worse. Cells without a
+    score contain the status of the run, empty cells were not run.
     """
     for parts, rows in sheets(data):
         yield _sheet(parts, rows, width)
@@ -53,11 +55,15 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     key = [*SHEET, *PANEL, *IDENTITY]
     frame = scores(records)
     scored = over_seeds(frame[frame["score"].notna()], key)
-    skill = frame.groupby(key, dropna=False)["skill"].mean().rename("skill").reset_index()
-    scored = scored.drop(columns="skill").merge(skill, on=key)
+    if len(scored):
+        scored = with_claims(scored, records)
     ended = frame[frame["score"].isna()].sort_values([*key, "seed"]).drop_duplicates(key)
     everything = pd.concat([scored, ended[~_keys(ended, key).isin(_keys(scored, key))]])
-    return everything[[*key, "metric", "score", "low", "high", "seeds", "floor", "skill", "status"]]
+    columns = (
+        "metric", "score", "low", "high", "seeds", "seed_scores", "learned", "two_levels", "best", "floor", "skill",
+        "status",
+    )  # fmt: skip
+    return everything.reindex(columns=[*key, *columns])
 
 
 def _keys(frame: pd.DataFrame, key: list[str]) -> pd.Series:
@@ -66,21 +72,21 @@ def _keys(frame: pd.DataFrame, key: list[str]) -> pd.Series:
 
 def _sheet(parts: tuple[str, ...], rows: pd.DataFrame, width: float) -> Sheet:
     tasks = [group for _, group in rows.groupby(PANEL, dropna=False)]
-    names = [panel_title(group, rows) for group in tasks]
+    names = [panel_title(group, rows) + _floor_text(group) for group in tasks]
     order = _best_first(rows)
     look_of = looks_of(rows)
     room = table_axes.measure([label for _, label in order], 0.42 * width)
     across = min(COLUMN_INCHES, (width - room.left - 0.1) / len(tasks))
-    rotated = any(text_inches(name, TINY) > across - 0.04 for name in names)
-    below = max(text_inches(name, TINY) for name in names) if rotated else line_inches(TINY)
-    best = [_best(group) for group in tasks]
+    widest = [max(text_inches(line, TINY) for line in name.split("\n")) for name in names]
+    rotated = max(widest) > across - 0.04
+    below = max(widest) if rotated else line_inches(TINY) * max(name.count("\n") + 1 for name in names)
     top = max(float(rows["skill"].max()), 0.01) if rows["skill"].notna().any() else 1.0
     cells = [
         Cell(
             "",
             partial(
                 _draw, tasks=tasks, names=names, rotated=rotated, keys=chunk, rows=room, look_of=look_of, top=top,
-                columns=(width - room.left - 0.1) / across, best=best,
+                columns=(width - room.left - 0.1) / across,
             ),
             height=room.edges(chunk)[-1],
         )
@@ -99,11 +105,13 @@ def _best_first(rows: pd.DataFrame) -> list[tuple[str, str]]:
     return list(means.sort_values(["known", "place"], kind="stable").index)
 
 
-def _best(rows: pd.DataFrame) -> float | None:
-    known = rows["score"].dropna()
-    if len(known) < 2:
-        return None
-    return float(known.min() if rows["metric"].dropna().iloc[0] == "bits_per_character" else known.max())
+def _floor_text(rows: pd.DataFrame) -> str:
+    """Return the floor of a task for the heading of its column, empty if it is unknown."""
+    floor = rows["floor"].dropna()
+    if not len(floor):
+        return ""
+    metric = rows["metric"].dropna().iloc[0]
+    return f"\nfloor {floor.mean():.2f}" if metric == "bits_per_character" else f"\nfloor {100 * floor.mean():.1f}"
 
 
 def _draw(
@@ -116,7 +124,6 @@ def _draw(
     look_of: Mapping[tuple[str, str], Look],
     top: float,
     columns: float,
-    best: Sequence[float | None],
 ) -> None:
     import matplotlib
     import numpy as np
@@ -132,12 +139,13 @@ def _draw(
                 continue
             background = _colour(entry, map_of, top)
             colours[row, column] = matplotlib.colors.to_rgba(background)
-            text, weight = _text(entry), "bold" if entry["score"] == best[column] else "normal"
+            text, weight = _text(entry), "bold" if entry["best"] is True else "normal"
             hexed = matplotlib.colors.to_hex(background)
+            readable = max((WHITE, BLACK), key=partial(contrast, hexed))
             ax.text(
                 column, middles[entry["label"]], text, fontsize=TINY, ha="center", va="center_baseline",
                 weight=weight, gid="tag",
-                color=max((WHITE, BLACK), key=partial(contrast, hexed)),
+                color=GREY if entry["learned"] == 0 else readable,
             )  # fmt: skip
     ax.pcolormesh(np.arange(len(tasks) + 1) - 0.5, rows.edges(keys), colours, edgecolors="white", linewidth=0.8)
     ax.set_xlim(-0.5, columns - 0.5)
@@ -158,6 +166,9 @@ def _text(entry: Mapping[Any, Any]) -> str:
     score = entry["score"]
     if score is None or score != score:
         return SHORT.get(entry["status"], entry["status"])
+    learned, seeds = entry["learned"], entry["seeds"]
+    if entry["two_levels"] is True and learned and learned < seeds:
+        return f"{int(learned)}/{int(seeds)}"
     return f"{score:.2f}" if entry["metric"] == "bits_per_character" else f"{100 * score:.1f}"
 
 
@@ -172,14 +183,22 @@ def _legend(rows: pd.DataFrame, top: float) -> list[Entry]:
         best = " or ".join([*(["100 % accuracy"] if not in_bits.all() else []), *(["0 bits"] if in_bits.any() else [])])
         for share in (0.1, 0.5, 1.0):
             colour = matplotlib.colors.to_hex(matplotlib.colormaps[COLOURS](share))
-            entries.append(
-                _square(colour, f"skill {float(f'{100 * share * top:.2g}'):g} % (0 % at the floor, 100 % at {best})")
-            )
+            entries.append(_square(colour, f"skill {_percent(share * top)} (0 % at the floor, 100 % at {best})"))
     if (rows["score"].notna() & rows["skill"].isna()).any():
         entries.append(_square("white", "floor unknown"))
+    if ((rows["two_levels"] == True) & (rows["learned"] > 0)).any():  # noqa: E712
+        entries.append(Entry("2/3: seeds that exceed the floor, if the seeds lie on two levels", {"linestyle": "none"}))
+    if (rows["best"] == True).any():  # noqa: E712
+        entries.append(Entry("bold: best, or not shown to be worse", {"linestyle": "none"}))
     found = rows.loc[rows["score"].isna(), "status"].unique()
     abbreviations = ", ".join(f"{SHORT.get(status, status)}: {status.replace('_', ' ')}" for status in sorted(found))
     return [*entries, *([Entry(abbreviations, {"linestyle": "none"})] if abbreviations else [])]
+
+
+def _percent(share: float) -> str:
+    """Format a fraction in percent with two significant digits, without an exponent."""
+    percent = 100 * share
+    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
 
 
 def _square(colour: str, label: str) -> Entry:

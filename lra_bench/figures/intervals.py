@@ -5,17 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .legend import Entry
-from .palette import GREY
+from .palette import AT_FLOOR, GREY
+from .variants import at_floor
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def score_bars(rows: pd.DataFrame, marker: str = "|", further: str = "") -> list[Entry]:
-    """Return the entry of the intervals of ``over_seeds``, over seeds, examples or both, empty if none is known."""
+SEED = {"marker": ".", "markersize": 3, "markeredgewidth": 0.0, "linestyle": "none"}
+"""Look of the score of a single seed, as keyword arguments of matplotlib."""
+
+
+def score_bars(rows: pd.DataFrame, marker: str = "|") -> list[Entry]:
+    """Return the entries of the intervals of ``over_seeds``, of marks of single seeds, and of scores at the floor."""
     known = rows.loc[rows["low"].notna() & rows["high"].notna(), "interval"].unique()
     units = [unit for unit in ("seeds", "examples") if unit in known]
-    return [bar(f"95 % confidence interval over {' or '.join(units)}{further}", marker)] if units else []
+    entries = [bar(f"95 % confidence interval over {' or '.join(units)}", marker)] if units else []
+    if (rows["interval"] == "each").any():
+        entries.append(Entry("small marks: each seed; large mark: their mean", {**SEED, "color": GREY}))
+    if at_floor(rows).any():
+        grey = {"color": AT_FLOOR, "marker": "o", "markersize": 4, "linestyle": "none"}
+        entries.append(Entry("grey: no seed exceeds the floor", grey))
+    return entries
 
 
 def seed_band(rows: pd.DataFrame) -> list[Entry]:

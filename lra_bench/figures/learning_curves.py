@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from lra_bench.records import tables
 from lra_bench.records.schema import Record
 
-from .curves import Curves, curve_sheets, limits
+from .curves import Curves, curve_sheets, floor_entry, floor_line, limits
 from .intervals import seed_band
 from .layout import Sheet
 from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, places, units
@@ -27,7 +28,10 @@ def exclusions(records: Sequence[Record]) -> list[str]:
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw one panel per task with one line per variant: the mean over seeds, in a band of the range over seeds."""
+    """Draw one panel per task with one line per variant: the mean over seeds, in a band of the range over seeds.
+
+    The dashed line is the strongest floor on the test split; floors on the validation split are not recorded.
+    """
     if len(data):
         yield from curve_sheets(data, KIND, width)
 
@@ -41,8 +45,11 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     own = [(record, *curve) for record, curve in zip(records, curves, strict=True) if curve is not None]
     if not any(len(steps) for _, steps, _ in own):
         return pd.DataFrame()
+    floors = [record.best_floor() or (None, math.nan) for record, _, _ in own]
     cells = places([record for record, _, _ in own]).assign(
-        metric=np.array([record.metric for record, _, _ in own], dtype=object)
+        metric=np.array([record.metric for record, _, _ in own], dtype=object),
+        floor=np.array([score for _, score in floors], dtype=float),
+        floor_name=np.array([name for name, _ in floors], dtype=object),
     )
     # Cells are numbered per record, because grouping all steps by many string columns is slow.
     cells["cell"] = cells.groupby([*CELL, "metric"], dropna=False).ngroup()
@@ -55,6 +62,8 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     )
     groups = points.groupby(["cell", "step"])["validation_score"]
     found = groups.agg(score="mean", low="min", high="max", seeds="count").reset_index()
+    floors = cells.groupby("cell").agg(floor=("floor", "mean"), floor_name=("floor_name", "first"))
+    found = found.join(floors, on="cell")
     identities = cells.drop_duplicates("cell").set_index("cell").loc[found.pop("cell")]
     data = pd.concat([identities[CELL].reset_index(drop=True), found], axis=1)
     data.insert(list(data.columns).index("score"), "metric", identities["metric"].to_numpy())
@@ -65,7 +74,9 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
     factor, name = units(rows["metric"].iloc[0])
     ax.set_xlim(0, 1.03 * rows["step"].max())
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
-    limits(ax, *(factor * end for end in extent(rows, "low", "high")))
+    if len(floor := rows["floor"].dropna()):
+        ax.axhline(factor * floor.mean(), zorder=2, gid="floor", **floor_line())
+    limits(ax, *(factor * end for end in extent(rows, "low", "high", "floor")))
     ax.locator_params(axis="x", nbins=4)
     ax.set_xlabel("training step")
     ax.set_ylabel(f"validation {name}")
@@ -73,5 +84,6 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
 
 KIND = Curves(
     panel=PANEL, x="step", y="score", low="low", high="high", bars=False, title=panel_title, decorate=_decorate,
-    scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=seed_band,
+    scale=lambda rows: units(rows["metric"].iloc[0])[0],
+    legend=lambda rows: [*floor_entry(rows, "on the test split"), *seed_band(rows)],
 )  # fmt: skip

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 BLACK = "#000000"
 GREY = "#767676"
 WHITE = "#FFFFFF"
+AT_FLOOR = "#AFAFAF"
+"""Colour of scores that do not exceed the floor."""
 LEAST_CONTRAST = 2.5
 REFERENCE = "transformer"
 
@@ -103,6 +105,10 @@ class Look:
         """Return colour and marker as keyword arguments of matplotlib."""
         face = self.colour if self.filled else "white"
         return {"color": self.colour, "marker": self.marker, "markerfacecolor": face, "markeredgecolor": self.colour}
+
+    def faint(self) -> Look:
+        """Return the look of the same model for a score at the floor."""
+        return replace(self, colour=AT_FLOOR)
 
     def options(self) -> dict[str, Any]:
         """Return colour, marker and line style as keyword arguments of matplotlib."""

@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
+from lra_bench.leaderboard.sections import floor_remark
 from lra_bench.records.schema import Record
-from lra_bench.statistics.intervals import t_interval
 from lra_bench.statistics.paired import MIN_SEEDS
-from lra_bench.statistics.ties import tie_groups
 
 from . import table_axes
-from .intervals import score_bars
+from .curves import floor_entry, floor_line
+from .intervals import SEED, score_bars
 from .layout import Cell, Frame, Sheet, pages
 from .legend import Entry
 from .palette import BLACK, GREY, Look
 from .style import COLUMN_INCHES, TINY, text_inches
-from .variants import IDENTITY, PANEL, SHEET, extent, heading, looks_of, over_seeds, panel_title, scores, sheets, units
+from .variants import (
+    IDENTITY,
+    PANEL,
+    SHEET,
+    extent,
+    heading,
+    looks_of,
+    over_seeds,
+    panel_title,
+    scores,
+    seed_values,
+    sheets,
+    units,
+    with_claims,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,11 +54,8 @@ TIE_THIN: dict[str, Any] = {"color": BLACK, "linewidth": 0.5}
 
 
 def not_told_apart(rows: pd.DataFrame) -> list[list[str]]:
-    """Return groups of labels that share a letter in the leaderboard's ``ties``, in the order of the letters.
-
-    ``rows`` are sorted best first and have the columns ``label``, ``score``, ``deviation`` and ``seeds``.
-    """
-    letters = tie_groups(rows["score"], rows["deviation"], rows["seeds"])
+    """Return groups of labels that share a letter in the column ``ties``, in the order of the letters."""
+    letters = rows["ties"].tolist()
     return [
         [label for label, own in zip(rows["label"], letters, strict=True) if letter in own]
         for letter in sorted(set("".join(letters)), key=ascii_letters.index)
@@ -56,30 +68,29 @@ def exclusions(records: Sequence[Record]) -> list[str]:
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """Return one row per variant and task, averaged over seeds."""
-    return over_seeds(scores(records), [*SHEET, *PANEL, *IDENTITY])
+    """Return one row per variant and task, with its seeds combined and the letters of the tests of all pairs."""
+    return with_claims(over_seeds(scores(records), [*SHEET, *PANEL, *IDENTITY]), records)
 
 
 def draw(data: pd.DataFrame, width: float, ties: Ties = not_told_apart) -> Iterator[Sheet]:
-    """Draw one panel per task with variants ranked by score, 95 % confidence intervals, and bars that join ties.
+    """Draw one panel per task with variants sorted by score, and bars that join those not shown to differ.
 
-    A question mark marks variants with too few seeds to be tested; for them, a missing bar does not mean a significant
-    difference. With several tasks, the first panel shows the mean ranks of the variants that have a score on all tasks.
-    Its intervals (Student's t) and ties are computed over tasks.
+    All pairs are compared as in ``compare``, with Holm's correction for all pairs. A question mark marks variants with
+    too few seeds to be tested; for them, a missing bar does not mean a significant difference. The dashed line is the
+    strongest floor; variants of which no seed exceeds it are grey.
 
     Args:
         data: The result of ``table``.
         width: The width of a page in inches.
         ties: A function that returns groups of tied labels, which may overlap. It receives the rows of a panel, best
-            first, with the columns ``label``, ``score``, ``deviation``, ``low``, ``high`` and ``seeds``.
+            first, with the columns ``label``, ``score``, ``seed_scores``, ``low``, ``high``, ``seeds`` and ``ties``.
 
     Yields:
         One sheet per protocol and section.
     """
     for parts, rows in sheets(data):
         panels = [_ranked(group, panel_title(group, rows)) for _, group in rows.groupby(PANEL, dropna=False)]
-        overall = _mean_ranks(panels)
-        yield _sheet(parts, [*([overall] if overall is not None else []), *panels], width, ties)
+        yield _sheet(parts, panels, width, ties)
 
 
 def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
@@ -87,42 +98,18 @@ def _ranked(group: pd.DataFrame, title: str) -> pd.DataFrame:
     lower = group["metric"].iloc[0] == "bits_per_character"
     rank = group["score"].rank(ascending=lower)
     factor, axis = units(group["metric"].iloc[0])
-    scaled = {name: factor * group[name] for name in ("score", "low", "high", "deviation")}
-    # Equal ranks are sorted as in the leaderboard, so that the groups of ties are the same.
-    return group.assign(rank=rank, panel=title, axis=axis, **scaled).sort_values(["rank", *IN_TABLE])
-
-
-def _mean_ranks(panels: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
-    """Return the mean ranks over tasks of the variants that have a score on all tasks.
-
-    The result is None with fewer than two tasks or fewer than two such variants.
-    """
-    import pandas as pd
-
-    complete = set.intersection(*(set(panel["label"]) for panel in panels))
-    if len(panels) < 2 or len(complete) < 2:
-        return None
-    complete_panels = [panel[panel["label"].isin(complete)].sort_values("rank") for panel in panels]
-    ranks = pd.concat([panel.assign(rank=panel["rank"].rank()) for panel in complete_panels])
-    rows = []
-    for _, group in ranks.groupby("label"):
-        low, high = t_interval(list(group["rank"]))
-        first = group.iloc[0]
-        rows.append(
-            {
-                **{name: first[name] for name in (*SHEET, "model", "family", "label")},
-                "score": group["rank"].mean(),
-                "deviation": group["rank"].std(),
-                "low": max(low, 1.0),
-                "high": min(high, float(len(complete))),
-            }
-        )
-    total = len(set.union(*(set(panel["label"]) for panel in panels)))
-    subset = f", {len(complete)} of {total} variants" if len(complete) < total else ""
-    data = pd.DataFrame(rows).sort_values(["score", "label"])
-    return data.assign(
-        rank=data["score"].rank(), panel=f"mean rank over {len(panels)} tasks{subset}", axis="rank", seeds=len(panels)
+    scaled = {name: factor * group[name].astype(float) for name in ("score", "low", "high", "floor")}
+    beaten = floor_remark(
+        [{"learned": _known(row["learned"]), "seeds": row["seeds"]} for row in group.to_dict("records")]
     )
+    title += f" · {beaten}" if beaten else ""
+    # Equal ranks are sorted as in the leaderboard, so that the groups of ties are the same.
+    found = group.assign(rank=rank, panel=title, axis=axis, factor=factor, **scaled)
+    return found.sort_values(["rank", *IN_TABLE])
+
+
+def _known(value: Any) -> Any:
+    return None if value is None or value != value else value
 
 
 def _sheet(parts: tuple[str, ...], panels: Sequence[pd.DataFrame], width: float, ties: Ties) -> Sheet:
@@ -144,7 +131,7 @@ def _sheet(parts: tuple[str, ...], panels: Sequence[pd.DataFrame], width: float,
             start += len(shown)
             painter = partial(_draw, panel=panel, keys=shown, groups=groups, rows=rows, look_of=look_of)
             cells.append(Cell(title, painter, height=rows.edges(shown)[-1]))
-    legend = score_bars(together, "_", "; of mean ranks: over tasks" if (together["axis"] == "rank").any() else "")
+    legend = [*floor_entry(together), *score_bars(together, "_")]
     if any(len(group) > 1 for groups in tied for group in groups):
         legend.append(Entry("joined by a bar or a common letter: not significantly different", TIE_LINE))
     if any(_untested(panel, groups) for panel, groups in zip(panels, tied, strict=True)):
@@ -176,8 +163,13 @@ def _draw(
     colours = [look_of[key].colour for key in zip(own["model"], own["label"], strict=True)]
     ax.hlines(own["label"].map(middles), own["low"], own["high"], colors=colours, linewidth=0.9)
     for entry in own.to_dict("records"):
-        look = look_of[entry["model"], entry["label"]]
-        ax.plot([entry["score"]], [middles[entry["label"]]], linestyle="none", **look.points())
+        look, middle = look_of[entry["model"], entry["label"]], middles[entry["label"]]
+        look = look.faint() if entry["learned"] == 0 else look
+        ax.plot([entry["score"]], [middle], linestyle="none", **look.points())
+        if seeds := [entry["factor"] * value for value in seed_values(entry)]:
+            ax.plot(seeds, [middle] * len(seeds), color=look.colour, gid="seed", **SEED)
+    if len(floor := panel["floor"].dropna()):
+        ax.axvline(floor.mean(), zorder=1, gid="floor", **floor_line())
     members = [sorted(middles[label] for label in group if label in middles) for group in groups]
     lanes = _lanes([found for found in members if len(found) > 1])
     as_letters = len(lanes) > MOST_LANES
@@ -187,7 +179,7 @@ def _draw(
     inches += LANE_INCHES * bool(untested)
     width = ax.bbox.width / ax.figure.dpi
     share = min(inches / width, 0.5)
-    low, high = extent(panel, "low", "score", "high")
+    low, high = extent(panel.assign(**_seed_range(panel)), "low", "score", "high", "floor", "least", "most")
     margin = 0.05 * (high - low) or 0.5
     # Ties are drawn in a separate part of the axes, to the right of all intervals.
     ax.set_xlim(low - margin, high + margin + (high - low + 2 * margin) * share / (1 - share))
@@ -211,6 +203,15 @@ def _draw(
             tops, bottoms = map(list, zip(*(extents[row] for row in rows_of_group), strict=True))
             tops[0], bottoms[-1] = tops[0] + BAR_GAP_INCHES, bottoms[-1] - BAR_GAP_INCHES
             ax.vlines([across] * len(tops), tops, bottoms, transform=blended, **TIE_LINE)
+
+
+def _seed_range(panel: pd.DataFrame) -> dict[str, list[float]]:
+    """Return the smallest and the largest score of the seeds of each row that has no interval, NaN for others."""
+    values = [[entry["factor"] * value for value in seed_values(entry)] for entry in panel.to_dict("records")]
+    return {
+        "least": [min(own, default=math.nan) for own in values],
+        "most": [max(own, default=math.nan) for own in values],
+    }
 
 
 def _untested(panel: pd.DataFrame, groups: Sequence[Sequence[str]]) -> list[str]:

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
 
-from .intervals import bar, score_bars
+from .curves import floor_entry, floor_line
+from .intervals import SEED, bar, score_bars
 from .layout import Cell, Frame, Sheet, pages
 from .legend import Entry
 from .palette import GREY, Look
 from .place import place
 from .style import COLUMN_INCHES, TINY, text_inches
-from .variants import CROWDED, heading, in_order, looks_of, panel_title, sheets, units
+from .ticks import length_name
+from .variants import CROWDED, heading, in_order, looks_of, panel_title, seed_values, sheets, units
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,14 +140,15 @@ def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[She
         ]
         fitted = [bar("95 % confidence interval of the fit", "_")] if cost.low is not None else []
         legend = [
-            *numbers, Entry("Pareto front", FRONT), *_halo_entry(largest, largest_area), *score_bars(rows), *fitted,
+            *numbers, Entry("Pareto front of variants that exceed the floor in every seed", FRONT),
+            *_halo_entry(largest, largest_area), *floor_entry(rows), *score_bars(rows), *fitted,
         ]  # fmt: skip
         yield Sheet(parts, pages(cells, width, frame, legend, heading(parts)), rows)
 
 
-def _marker(look: Look) -> dict[str, Any]:
-    """Return the look of a single point, without a line, as keyword arguments of matplotlib."""
-    return {**look.points(), "linestyle": "none"}
+def _marker(look: Look, at_floor: bool = False) -> dict[str, Any]:
+    """Return the look of a single point, without a line, as keyword arguments of matplotlib; grey ``at_floor``."""
+    return {**(look.faint() if at_floor else look).points(), "linestyle": "none"}
 
 
 def _draw(
@@ -183,12 +186,19 @@ def _draw(
     if cost.low is not None and cost.high is not None:
         ax.hlines(y, rows[cost.low], rows[cost.high], colors=colours, linewidth=0.6, alpha=0.7, zorder=2)
     ax.scatter(x, y, s=halos, c=colours, alpha=0.22, linewidths=0, zorder=1.5)
-    for key, one_x, one_y in zip(keys, x, y, strict=True):
-        ax.plot([one_x], [one_y], zorder=3, **_marker(look_of[key]))
+    for key, one_x, one_y, row in zip(keys, x, y, rows.to_dict("records"), strict=True):
+        ax.plot([one_x], [one_y], zorder=3, **_marker(look_of[key], row["learned"] == 0))
+        if values := seed_values(row):
+            ax.plot([one_x] * len(values), [factor * value for value in values], zorder=2.5, gid="seed",
+                    color=look_of[key].colour, **SEED)  # fmt: skip
+    floor = rows["floor"].dropna()
+    if len(floor):
+        ax.axhline(factor * floor.mean(), zorder=1.7, gid="floor", **floor_line())
     # The factor is 100 for accuracies and 1 for bits per character, of which lower values are better.
-    front = _front(x, y if factor > 1 else -y, cost.less_is_better)
+    above = np.flatnonzero([clears is True for clears in rows["clears_floor"]])
+    front = above[_front(x[above], (y if factor > 1 else -y)[above], cost.less_is_better)]
     ax.plot(x[front], y[front], zorder=1.8, gid="front", **FRONT)
-    ax.set_ylabel(name)
+    ax.set_ylabel(name + _at_length(rows))
     ax.margins(0.09)
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
     cost.decorate(ax, rows)
@@ -201,6 +211,15 @@ def _draw(
             cost_ends = rows[[cost.low, cost.high]].astype(float).to_numpy()
             lines += [np.column_stack([ends, [one_y] * 2]) for one_y, ends in zip(y, cost_ends, strict=True)]
     place(ax, x, y, [text_of[key] for key in keys], colours, lines)
+
+
+def _at_length(rows: pd.DataFrame) -> str:
+    """Return the length of the scored examples for the label of an axis, empty if it is unknown."""
+    lengths = sorted(rows["train_length"].dropna().unique())
+    if not lengths:
+        return ""
+    between = f"{length_name(int(lengths[0]))}–" if len(lengths) > 1 else ""
+    return f" at {between}{length_name(int(lengths[-1]))}"
 
 
 def _front(x: Any, y: Any, less_is_better: bool) -> list[int]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.schema import Record
 
-from .curves import Curves, curve_sheets, floor_line, limits
-from .extrapolation import averaged, floor_entry, scored_points
+from .curves import Curves, curve_sheets, floor_entry, floor_line, limits
+from .extrapolation import averaged, scored_points
 from .intervals import score_bars
 from .layout import Sheet
 from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, units

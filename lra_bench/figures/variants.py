@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lra_bench.leaderboard.claims import Key, Place, place_name, rankings, tie_letters
 from lra_bench.leaderboard.column import values
 from lra_bench.leaderboard.columns import of_runs
 from lra_bench.leaderboard.runs import Run, missing_data
 from lra_bench.records.schema import Record
-from lra_bench.statistics.intervals import t_quantile
+from lra_bench.statistics.seeds import SeedScore, summarise_seeds
 
 from .palette import Look, family_order, looks
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 SHEET = ["protocol", "section"]
 PANEL = ["task", "version", "data_lacks"]
 IDENTITY = ["model", "family", "variant", "modified", "hash", "hardware", "reference"]
-SCORES = ("status", "metric", "score", "low", "high", "examples", "floor", "floor_name", "skill")
+SCORES = ("status", "metric", "score", "low", "high", "examples", "floor", "floor_name", "skill", "clears_floor")
 NAMED = 2  # with more modified keys than this, a label contains their number only
 MARK = " (reference)"
 CROWDED = 8
@@ -67,11 +68,40 @@ def placed(records: Sequence[Record], rows: Sequence[Sequence[Mapping[str, Any]]
 
 
 def scores(records: Sequence[Record]) -> pd.DataFrame:
-    """Return one row per record: the columns of ``identity`` and the leaderboard columns in ``SCORES``."""
+    """Return one row per record: the columns of ``identity`` and the leaderboard columns in ``SCORES``.
+
+    ``train_length`` is the length of the scored examples, in tokens.
+    """
     import pandas as pd
 
     columns = of_runs(SCORES)
-    return pd.DataFrame([identity(record) | values(Run(record), columns) for record in records])
+    return pd.DataFrame(
+        [
+            identity(record)
+            | values(Run(record), columns)
+            | {"train_length": record.extrapolation["train_length"] if record.extrapolation else None}
+            for record in records
+        ]
+    )
+
+
+def with_claims(rows: pd.DataFrame, records: Sequence[Record]) -> pd.DataFrame:
+    """Return the rows with the claims of tables: whether a row is among the ``best``, and its letters in ``ties``.
+
+    Two rows of a task with letters differ significantly unless they share a letter.
+    """
+    found = rankings(records)
+    best, ties = [], []
+    letters: dict[Place, Mapping[Key, str]] = {}
+    for row in rows.to_dict("records"):
+        place = place_name({**row, "task_version": row["version"]})
+        key = (row["model"], row["reference"], row["hash"])
+        ranking = found.get(place)
+        if ranking is not None and place not in letters:
+            letters[place] = tie_letters(ranking)
+        best.append(ranking is not None and key in ranking.winners)
+        ties.append(letters[place].get(key, "") if ranking is not None else "")
+    return rows.assign(best=best, ties=ties)
 
 
 def sheets(data: pd.DataFrame, *further: str) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
@@ -105,29 +135,92 @@ def _several(rows: pd.DataFrame, names: pd.Series, column: str) -> pd.Series:
     return rows.assign(name=names).groupby([*PANEL, "name"], dropna=False)[column].transform("nunique") > 1
 
 
-def over_seeds(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """Return one row per group of ``by``: the mean score over seeds with its 95 % confidence interval.
+def over_seeds(points: pd.DataFrame, by: list[str], first: Sequence[str] = ()) -> pd.DataFrame:
+    """Return one row per group of ``by`` with the seeds combined as in tables (``summarise_seeds``).
 
-    The interval is ``low`` to ``high``, within 0 and 1 for accuracies. ``interval`` is ``seeds`` if it is computed over
-    two or more seeds (Student's t), otherwise ``examples``: the interval of the only seed over its examples.
-    ``deviation`` is the standard deviation over seeds, ``seeds`` their number. Other columns keep their first value.
+    Args:
+        points: One row per seed, with the columns of ``by``, ``seed``, ``score``, ``low``, ``high``, ``metric`` and, if
+            known, ``floor`` and ``clears_floor``.
+        by: The columns that identify a row.
+        first: Columns of which the first known value is kept.
+
+    Returns:
+        The rows. ``score`` is the mean over seeds, and ``seed_scores`` contains the score of each. ``low`` and ``high``
+        are the ends of the 95 % confidence interval: over examples with one seed (``interval`` is ``examples``), over
+        seeds with five or more on one level (``seeds``), otherwise missing (``each``). ``seeds`` is the number of
+        seeds, ``learned`` that of seeds that exceed the floor. Other numbers are averaged; other columns keep the value
+        that all seeds share and are missing if seeds differ.
     """
-    import numpy as np
+    import pandas as pd
 
-    groups = points.sort_values([*by, "seed"]).groupby(by, dropna=False, sort=True)
-    rows, spread = groups.first(), groups["score"].agg(["mean", "std", "count"])
-    several = spread["count"] > 1
-    half = t_quantile(0.975, (spread["count"] - 1).clip(lower=1)) * spread["std"] / np.sqrt(spread["count"])
-    share = rows["metric"] == "accuracy"
-    low, high = spread["mean"] - half, spread["mean"] + half
-    return rows.assign(
-        score=spread["mean"],
-        deviation=spread["std"],
-        low=low.where(~share, low.clip(lower=0)).where(several, rows["low"]),
-        high=high.where(~share, high.clip(upper=1)).where(several, rows["high"]),
-        seeds=spread["count"],
-        interval=several.map({True: "seeds", False: "examples"}),
-    ).reset_index()
+    frame = points.sort_values([*by, "seed"]).reset_index(drop=True)
+    groups = frame.groupby(by, dropna=False, sort=True)
+    own = [name for name in frame if name not in (*by, "seed", "low", "high", "clears_floor")]
+    numeric = [name for name in own if pd.api.types.is_numeric_dtype(frame[name]) and name not in first]
+    texts = [name for name in own if name not in (*numeric, *first)]
+    # Columns of one data type are combined by pandas at once, which is much faster than one group after the other.
+    rows = pd.concat(
+        [
+            groups[numeric].mean(),
+            groups[texts].first().where(groups[texts].nunique() <= 1, None),
+            groups[list(first)].first(),
+        ],
+        axis=1,
+    )
+    data = {name: frame[name].tolist() for name in ("score", "low", "high", "metric")}
+    clears = frame["clears_floor"].tolist() if "clears_floor" in frame else [None] * len(frame)
+    floors = frame["floor"].tolist() if "floor" in frame else [None] * len(frame)
+    summaries = [_summary(data, clears, floors, places) for places in groups.indices.values()]
+    rows = rows.assign(**{name: [summary[name] for summary in summaries] for name in SUMMARY})
+    return rows.astype({"low": float, "high": float}).reset_index()
+
+
+SUMMARY = ("low", "high", "seeds", "interval", "seed_scores", "learned", "two_levels", "clears_floor")
+
+
+def _summary(
+    data: Mapping[str, list[Any]], clears: Sequence[Any], floors: Sequence[Any], places: Sequence[int]
+) -> dict[str, Any]:
+    """Return the columns ``SUMMARY`` of the seeds at the indices ``places``."""
+    scored = [place for place in places if _is_known(data["score"][place])]
+    if not scored:
+        unknown = dict.fromkeys(SUMMARY)
+        return {**unknown, "seeds": 0, "interval": "examples", "seed_scores": "", "two_levels": False}
+    seeds = [
+        SeedScore(
+            data["score"][place],
+            *(data[end][place] if _is_known(data[end][place]) else None for end in ("low", "high")),
+            bool(clears[place]) if _is_known(clears[place]) else None,
+        )
+        for place in scored
+    ]
+    known = [floors[place] for place in scored if _is_known(floors[place])]
+    higher = data["metric"][scored[0]] != "bits_per_character"
+    found = summarise_seeds(seeds, higher, sum(known) / len(known) if known else None)
+    return {
+        "low": found.low,
+        "high": found.high,
+        "seeds": len(seeds),
+        "interval": "examples" if len(seeds) == 1 else "seeds" if found.low is not None else "each",
+        "seed_scores": " ".join(f"{seed.score:.6g}" for seed in seeds),
+        "learned": found.learned,
+        "two_levels": found.two_levels,
+        "clears_floor": found.clears_floor,
+    }
+
+
+def _is_known(value: Any) -> bool:
+    return value is not None and value == value
+
+
+def at_floor(rows: pd.DataFrame) -> pd.Series:
+    """Return for each row whether no seed exceeds the floor; False if unknown."""
+    return rows["learned"].map(lambda learned: _is_known(learned) and learned == 0).astype(bool)
+
+
+def seed_values(row: Mapping[Any, Any]) -> list[float]:
+    """Return the scores of the seeds of a row that has no interval, empty otherwise."""
+    return [float(score) for score in str(row["seed_scores"]).split()] if row["interval"] == "each" else []
 
 
 def looks_of(rows: pd.DataFrame) -> dict[tuple[str, str], Look]:

@@ -5,7 +5,7 @@ Tables, figures and ``compare`` take their claims from ``Ranking``, so that they
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -19,6 +19,9 @@ from .runs import missing_data
 
 REFERENCE = "transformer"
 """Name of the variant that others are compared with by default."""
+
+MOST_COMPARED = 40
+"""Largest number of variants of which all pairs are compared."""
 
 Place = tuple[str, str | None, str, str, str]
 """Task, version of the task, protocol, what the data lacks, and the modified options of the protocol."""
@@ -87,13 +90,19 @@ class Ranking:
         best = min(able, key=lambda key: (self._cost(key), key))
         return frozenset(key for key in able if key == best or not self.compare(best, key).verdict.startswith(A))
 
+    def ordered(self) -> list[Key]:
+        """Return the keys of the variants, best score first."""
+        return sorted(self.entries, key=lambda key: (self._cost(key), key))
+
     def separated(self) -> dict[frozenset[Key], bool]:
         """Return for each tested pair whether it differs, corrected together by Holm's method for all tested pairs.
 
-        Every difference found is also found by ``compare``, because more comparisons are corrected together here.
+        Every difference found is also found by ``compare``, because more comparisons are corrected together here. With
+        more than ``MOST_COMPARED`` variants only pairs with the best one are tested, because there are too many others.
         """
-        keys = list(self.entries)
-        pairs = [(a, b) for place, a in enumerate(keys) for b in keys[place + 1 :]]
+        keys = [key for key in self.ordered() if len(self.entries[key].records) >= MIN_SEEDS]
+        firsts = keys if len(keys) <= MOST_COMPARED else keys[:1]
+        pairs = [(a, b) for place, a in enumerate(firsts) for b in keys[place + 1 :]]
         p = {(a, b): found for a, b in pairs if (found := uncorrected_p(self.entries[a], self.entries[b])) is not None}
         corrected = holm(list(p.values())).tolist()
         return {frozenset(pair): value <= self._level(*pair) for pair, value in zip(p, corrected, strict=True)}
@@ -156,14 +165,14 @@ def _name(seeds: Mapping[int, Record]) -> str:
     return next(iter(seeds.values())).variant_name
 
 
-def tie_letters(ranking: Ranking, ordered: Sequence[Key]) -> dict[Key, str]:
+def tie_letters(ranking: Ranking) -> dict[Key, str]:
     """Return the letters of each variant: two variants with letters differ significantly unless they share one.
 
-    Variants with fewer than ``MIN_SEEDS`` seeds have no letter. ``ordered`` contains the variants, best first.
+    Variants with fewer than ``MIN_SEEDS`` seeds have no letter.
     """
     from lra_bench.statistics.ties import tie_groups
 
     separated = ranking.separated()
-    tested = [key for key in ordered if len(ranking.entries[key].records) >= MIN_SEEDS]
+    tested = [key for key in ranking.ordered() if len(ranking.entries[key].records) >= MIN_SEEDS]
     letters = tie_groups([[separated.get(frozenset((a, b)), False) for b in tested] for a in tested])
     return dict(zip(tested, letters, strict=True))

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, takewhile
 
 from .points import CurveSummary, ExtrapolationPoint
 
 KEPT = 0.5
 """Smallest retention of skill at which a length counts towards the effective ratio."""
+
+
+def strongest(floors: Mapping[str, float | None], higher_is_better: bool) -> tuple[str, float] | None:
+    """Return name and score of the strongest floor (baseline without a model), or None if none is known."""
+    known = {name: score for name, score in floors.items() if score is not None}
+    if not known:
+        return None
+    name = (max if higher_is_better else min)(known, key=lambda floor: known[floor])
+    return name, known[name]
 
 
 def skill(score: float | None, floor: float | None, higher_is_better: bool) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from .curves import skill, summaries, with_retentions
+from .curves import skill, strongest, summaries, with_retentions
 from .points import Attempt, Extrapolation, ExtrapolationPoint, PositionBin
 
 
@@ -147,3 +147,22 @@ def complete_curves(raw: dict[str, Any]) -> dict[str, Any]:
         "git_sha": raw["code"]["git_sha"],
     }
     return {**raw, "extrapolation": section(curve["train_length"], points, [], [attempt], higher)}
+
+
+def compare_with_strongest_floor(raw: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade the points of a record from version 4 to 5.
+
+    Their floor was the one that the task named; now it is the strongest one, and skills are computed from it. Margins
+    over floors are unknown.
+    """
+    curve = raw.get("extrapolation")
+    if not curve:
+        return raw
+    higher = not any("bits_per_character" in metric for metric in raw["metrics"].values())
+    points: list[Any] = []
+    for point in curve["points"]:
+        name, floor = strongest(point["floors"], higher) or (point["floor_name"], point["floor"])
+        own = {"floor": floor, "floor_name": name, "skill": skill(point["score"], floor, higher), "margins": {}}
+        points.append({**point, **(own if point["score"] is not None else {"margins": {}})})
+    summary = section(curve["train_length"], points, curve["by_position"], curve["attempts"], higher)
+    return {**raw, "extrapolation": summary}

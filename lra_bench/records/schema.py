@@ -13,6 +13,7 @@ from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.contracts import UserError
 from lra_bench.runtime.redaction import shareable
 
+from .curves import strongest
 from .key import CellKey
 from .points import Extrapolation
 from .sections import (
@@ -151,12 +152,8 @@ class Record:
         return None if name is None or measured is None else measured.get(name)
 
     def best_floor(self) -> tuple[str, float] | None:
-        """Return name and score of the best floor (rule without a model), or None if none was computed."""
-        floors = {name: score for name, score in self.floors.items() if score is not None}
-        if not floors:
-            return None
-        name = (max if self.higher_is_better else min)(floors, key=lambda floor: floors[floor])
-        return name, floors[name]
+        """Return name and score of the strongest floor (rule without a model), or None if none was computed."""
+        return strongest(self.floors, self.higher_is_better)
 
     @property
     def machine(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lra_bench.contracts import UserError
 
-from .extrapolation import complete_curves, name_length_variants
+from .extrapolation import compare_with_strongest_floor, complete_curves, name_length_variants
 
 SCHEMA_VERSION = 5
 """The current schema version."""
@@ -60,17 +60,9 @@ def _to_version_4(raw: dict[str, Any]) -> dict[str, Any]:
 def _to_version_5(raw: dict[str, Any]) -> dict[str, Any]:
     """Upgrade from version 4 to 5: add the version of the hash, margins over floors and the restriction, all unknown.
 
-    Floors of points remain those that the task compared scores with, which were not always the strongest.
+    Points of other lengths are compared with the strongest floor instead of the one that the task named.
     """
-    curve = raw.get("extrapolation")
-    points = [{"margins": {}, **point} for point in curve["points"]] if curve else []
-    return {
-        "hash_version": 1,
-        "margins": {},
-        "restriction": None,
-        **raw,
-        "extrapolation": {**curve, "points": points} if curve else curve,
-    }
+    return compare_with_strongest_floor({"hash_version": 1, "margins": {}, "restriction": None, **raw})
 
 
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {

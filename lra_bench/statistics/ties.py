@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
 
-MOST_GROUPED = 200
+MOST_GROUPED = 40
 """Largest number of rows for which all groups are reported.
 
 With more rows, or more groups than letters, only ties with the best row are reported.

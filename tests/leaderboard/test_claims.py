@@ -109,8 +109,7 @@ def test_every_format_and_layout_has_the_same_bold_rows(board: list[Record]) -> 
 def test_letters_separate_only_what_compare_separates(board: list[Record]) -> None:
     [ranking] = rankings(board).values()
     keys = {record.key.model: key_of(record) for record in board}
-    order = sorted(ranking.entries, key=lambda key: -ranking.entries[key].summary.score)
-    letters = tie_letters(ranking, order)
+    letters = tie_letters(ranking)
     for a, b in itertools.combinations(MODELS, 2):
         own, other = letters.get(keys[a]), letters.get(keys[b])
         if own and other and not set(own) & set(other):
