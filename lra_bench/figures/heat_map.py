@@ -11,7 +11,7 @@ from lra_bench.records.schema import Record
 from . import table_axes
 from .layout import Cell, Frame, Sheet, pages
 from .legend import Entry
-from .palette import BLACK, GREY, WHITE, Look, contrast
+from .palette import BLACK, WHITE, Look, contrast
 from .style import TINY, line_inches, text_inches
 from .variants import IDENTITY, PANEL, SHEET, heading, looks_of, over_seeds, panel_title, scores, sheets, with_claims
 
@@ -24,6 +24,8 @@ COLUMN_INCHES = 0.62  # maximum width of a column
 ROWS_PER_PAGE = 60
 COLOURS = "cividis"
 PALE = "#eeeeee"
+MUTED = "#666666"
+"""Colour of scores at the floor, with a contrast of more than 4.5 to ``PALE``."""
 SHORT = {
     "diverged": "div", "out_of_memory": "mem", "timeout": "time", "incompatible": "–", "failed": "fail",
     "interrupted": "int",
@@ -145,7 +147,7 @@ def _draw(
             ax.text(
                 column, middles[entry["label"]], text, fontsize=TINY, ha="center", va="center_baseline",
                 weight=weight, gid="tag",
-                color=GREY if entry["learned"] == 0 else readable,
+                color=MUTED if entry["learned"] == 0 else readable,
             )  # fmt: skip
     ax.pcolormesh(np.arange(len(tasks) + 1) - 0.5, rows.edges(keys), colours, edgecolors="white", linewidth=0.8)
     ax.set_xlim(-0.5, columns - 0.5)
@@ -159,7 +161,7 @@ def _colour(entry: Mapping[Any, Any], map_of: Any, top: float) -> Any:
     skill = entry["skill"]
     if skill is None or skill != skill:
         return "white"
-    return PALE if skill <= 0 else map_of(skill / top)
+    return PALE if skill <= 0 or entry["learned"] == 0 else map_of(skill / top)
 
 
 def _text(entry: Mapping[Any, Any]) -> str:
@@ -177,7 +179,7 @@ def _legend(rows: pd.DataFrame, top: float) -> list[Entry]:
 
     entries = []
     if rows["skill"].notna().any():
-        if (rows["skill"] <= 0).any():
+        if ((rows["skill"] <= 0) | (rows["learned"] == 0)).any():
             entries.append(_square(PALE, "at or below the floor (baseline without a model)"))
         in_bits = rows.loc[rows["skill"].notna(), "metric"] == "bits_per_character"
         best = " or ".join([*(["100 % accuracy"] if not in_bits.all() else []), *(["0 bits"] if in_bits.any() else [])])

@@ -118,8 +118,8 @@ def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[She
         )
         largest = float(rows[cost.halo].max()) if cost.halo and rows[cost.halo].notna().any() else None
         height = 3.0 if columns == 1 and width > COLUMN_INCHES else 2.1 if columns < 3 else 1.75
-        if packed and width > COLUMN_INCHES:  # in one column, the legend leaves no space for higher panels
-            height *= 1.4
+        if packed:  # in one column, the legend leaves less space for the panel
+            height *= 1.4 if width > COLUMN_INCHES else 0.8
         largest_area = HALO_POINTS2 * (0.4 if packed else 1.0)
         cells = [
             Cell(
@@ -195,7 +195,7 @@ def _draw(
     if len(floor):
         ax.axhline(factor * floor.mean(), zorder=1.7, gid="floor", **floor_line())
     # The factor is 100 for accuracies and 1 for bits per character, of which lower values are better.
-    above = np.flatnonzero([clears is True for clears in rows["clears_floor"]])
+    above = np.flatnonzero(rows["clears_floor"].map({True: True}).notna())
     front = above[_front(x[above], (y if factor > 1 else -y)[above], cost.less_is_better)]
     ax.plot(x[front], y[front], zorder=1.8, gid="front", **FRONT)
     ax.set_ylabel(name + _at_length(rows))
@@ -219,7 +219,7 @@ def _at_length(rows: pd.DataFrame) -> str:
     if not lengths:
         return ""
     between = f"{length_name(int(lengths[0]))}–" if len(lengths) > 1 else ""
-    return f" at {between}{length_name(int(lengths[-1]))}"
+    return f", length {between}{length_name(int(lengths[-1]))}"
 
 
 def _front(x: Any, y: Any, less_is_better: bool) -> list[int]:

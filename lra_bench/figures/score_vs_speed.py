@@ -33,9 +33,9 @@ def exclusions(records: Sequence[Record]) -> list[str]:
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw one panel per task: score with its 95 % confidence interval over tokens per second of a training step.
+    """Draw one panel per task: score over tokens per second of a training step, with the length of each.
 
-    All points are measured at the length of most records of the task, protocol and hardware, the longest of several.
+    All speeds are measured at the length of most records of the task, protocol and hardware, the longest of several.
     The area around a point is proportional to the peak memory at that length. Machines never share a sheet.
     """
     yield from scatter_sheets(data, COST, width)
@@ -60,8 +60,8 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
 def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
     first = rows.iloc[0]
     logarithmic(ax, "x")
-    at = f"{length_name(int(first['speed_length']))}, batch {int(first['train_batch_size'])}"
-    ax.set_xlabel(f"training tokens/s ({at})", fontsize=SMALL)
+    at = f"length {length_name(int(first['speed_length']))}, batch {int(first['train_batch_size'])}"
+    ax.set_xlabel(f"tokens/s ({at})", fontsize=SMALL)
 
 
 COST = Cost(

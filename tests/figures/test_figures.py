@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from lra_bench.contracts import UserError
-from lra_bench.figures import FIGURES, NothingToDrawError, draw, style
+from lra_bench.figures import FIGURES, NothingToDrawError, draw, heat_map, style
 from lra_bench.figures.layout import Sheet
-from lra_bench.figures.palette import contrast
+from lra_bench.figures.palette import AT_FLOOR, contrast
 from lra_bench.records import store
 from lra_bench.records.extrapolation import section
 from lra_bench.records.schema import Record
@@ -29,6 +29,9 @@ from tests.support.record_factory import LENGTHS, RATIOS, make_curves, make_grow
 TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth", "efficiency_length")
 OF_ONE_LENGTH = tuple(name for name in FIGURES if name != "score_vs_length")
 """Figures that can be drawn from trainings at one length; ``score_vs_length`` has a separate test module."""
+OF_SCORES = (
+    "score_vs_speed", "score_vs_growth", "extrapolation", "evaluation_knobs", "learning_curves", "heat_map", "ranks",
+)  # fmt: skip
 LONG = {"model.mixer.features": 64, "model.mixer.kernel": "softmax_positive_orthogonal"}
 FAMILIES = {"local": "sparse", "bag_of_tokens": "control", "transformer": "full", "reformer": "routed"}
 
@@ -116,7 +119,9 @@ def test_extrapolation_shows_means_with_intervals() -> None:
     assert list(local.index) == list(RATIOS)
     at2 = [record.extrapolation["points"][2] for record in records() if record.key.model == "local"]
     assert local.loc[2.0, "score"] == pytest.approx(np.mean([point["score"] for point in at2]))
-    assert (local.loc[2.0, "interval"], local.loc[2.0, "seeds"]) == ("seeds", 3)
+    assert (local.loc[2.0, "interval"], local.loc[2.0, "seeds"]) == ("each", 3)
+    scores = [float(score) for score in local.loc[2.0, "seed_scores"].split()]
+    assert scores == pytest.approx([point["score"] for point in at2], rel=1e-5) and pd.isna(local.loc[2.0, "low"])
     alone = data[data["variant"] == "transformer"].set_index("ratio").loc[4.0]
     point = make_record("transformer").extrapolation["points"][3]
     assert (alone["low"], alone["score"], alone["high"]) == (point["low"], point["score"], point["high"])
@@ -132,7 +137,11 @@ def test_extrapolation_draws_floor_training_length_and_one_line_per_variant() ->
         floor.get_ydata(), [100 * point["floor"] for point in make_record().extrapolation["points"]]
     )
     assert any(list(line.get_xdata()) == [1.0, 1.0] for line in ax.lines)
-    assert len(ax.lines) == 2 + data["label"].nunique()
+    drawn = [line for line in ax.lines if line.get_gid() not in ("seed", "at floor")]
+    assert len(drawn) == 2 + data["label"].nunique()
+    seeds = [line for line in ax.lines if line.get_gid() == "seed"]
+    three = data[data["seeds"] == 3]["label"].nunique()
+    assert len(seeds) == three and all(len(line.get_xdata()) == 3 * len(RATIOS) for line in seeds)
     legend_text = "".join(written(figure)).replace(" ", "").replace("\n", "")
     assert all(
         name.replace(" ", "") in legend_text
@@ -158,9 +167,11 @@ def test_legends_state_where_and_why_a_curve_ends() -> None:
         make_record("local", seed=1),
     ]
     figure, data = one("extrapolation", made)
-    legend_text = [text.get_text().replace("\n", " ") for text in figure.texts if text.get_gid() == "legend"]
-    named = [text.replace("\N{NO-BREAK SPACE}", " ") for text in legend_text]
-    assert {"transformer · out of memory at 8× in listops", "local", "linformer · undefined at 2×"} < set(named)
+    lines = "".join(text.get_text() for text in figure.texts if text.get_gid() == "legend")
+    named = lines.replace("\N{NO-BREAK SPACE}", " ").replace(" ", "")
+    for name in ("transformer · out of memory at 8× in listops", "linformer · undefined at 2×"):
+        assert name.replace(" ", "") in named
+    assert "local·" not in named
     ended = data[data["status"] != "ok"]
     assert ended["score"].isna().all() and (ended["seeds"] == 0).all() and len(ended) == 1 + 2 * 3
     drawn = [line for line in figure.axes[0].lines if line.get_zorder() == 3.5]
@@ -186,6 +197,7 @@ def test_knobs_have_one_panel_per_variant_and_are_excluded_from_extrapolation() 
     settings = ["as trained", "model.mixer.log_n=true", "position.scaling=yarn"]
     assert [text.get_text() for text in figure.texts if text.get_gid() == "legend"] == [
         *settings, "floor (baseline without a model): root operator", "95 % confidence interval over examples",
+        "grey: no seed exceeds the floor",
     ]  # fmt: skip
     own = data[data["model"] == "local"].groupby("setting")
     assert own["ratio"].apply(list).to_dict() == {setting: [1.0, 2.0, 4.0, 8.0] for setting in settings}
@@ -367,12 +379,16 @@ def test_horizontal_shifts_of_points_are_less_than_5_percent_in_total() -> None:
 
 
 def test_the_heat_map_shows_every_score_or_status() -> None:
-    figure, data = one("heat_map", [*records(), make_record("local", "text", accuracy=0.5)])
+    best = [make_record("linear", seed=seed, accuracy=0.5 + 0.01 * seed) for seed in range(3)]
+    figure, data = one("heat_map", [*records(), *best, make_record("local", "text", accuracy=0.9)])
     cells = {text.get_text(): text for ax in figure.axes for text in ax.texts if text.get_gid() == "tag"}
     assert {f"{100 * score:.1f}" for score in data["score"].dropna()} | {"div"} == set(cells)
-    listops = data[(data["task"] == "listops")].set_index("label")["score"]
     bold = {text for text, artist in cells.items() if artist.get_weight() == "bold"}
-    assert bold == {f"{100 * listops.max():.1f}"}
+    assert bold == {f"{100 * score:.1f}" for score in data.loc[data["best"] == True, "score"]}  # noqa: E712
+    assert "51.0" in bold and "90.0" not in bold  # the best of three seeds, and one seed
+    muted = {text for text, artist in cells.items() if artist.get_color() == heat_map.MUTED}
+    assert muted == {f"{100 * score:.1f}" for score in data.loc[data["learned"] == 0, "score"]} != set()
+    assert "listops\nfloor 33.5" in written(figure) and not any("e+" in text for text in written(figure))
     assert "div: diverged" in written(figure)
 
 
@@ -481,10 +497,57 @@ def test_the_legend_explains_bars(name: str) -> None:
         return " ".join(text.get_text() for text in figure.texts if text.get_gid() == "legend")
 
     of_one = [make_record(model) for model in ("transformer", "performer")]
-    of_two = [make_record(model, seed=seed) for model in ("transformer", "performer") for seed in range(2)]
+    of_five = [make_record(model, seed=seed) for model in ("transformer", "performer") for seed in range(5)]
     assert "95 % confidence interval over examples" in legend_text(of_one)
-    assert "95 % confidence interval over seeds" in legend_text(of_two)
-    assert "over seeds or examples" in legend_text([*of_one, *of_two[2:]])
+    assert "95 % confidence interval over seeds" in legend_text(of_five)
+    assert "over seeds or examples" in legend_text([*of_one, *of_five[5:]])
+    few = legend_text([record for record in of_five if record.key.seed < 3])
+    assert "each seed" in few and "confidence interval over" not in few
+
+
+@pytest.mark.parametrize("width", style.WIDTHS.values(), ids=style.WIDTHS)
+@pytest.mark.parametrize("name", OF_SCORES)
+def test_figures_of_scores_draw_floors_and_no_interval_leaves_the_scale(name: str, width: float, stored_once) -> None:
+    for sheet in sheets(name, stored_once(extremes), width):
+        scale = 100 if name == "ranks" else 1  # the data of ranks are in percent
+        for column in ("low", "high"):
+            assert (sheet.data.get(column, pd.Series(dtype=float)).dropna() / scale).between(0, 1).all()
+        for page in sheet.pages:
+            for ax in page.axes:
+                assert [line for line in ax.lines if line.get_gid() == "floor"] or name == "heat_map"
+
+
+def extremes() -> list[Record]:
+    """Return records with scores near 0 and 1, on two levels, and of one to six seeds."""
+    levels = {
+        "transformer": (0.02, 0.97),
+        "local": (0.9, 0.95, 0.99),
+        "performer": (0.98, 0.99, 0.97, 0.99, 0.99, 0.98),
+    }
+    made = [
+        make_record(model, task, seed, accuracy=score)
+        for model, scores in levels.items() for task in ("listops", "text") for seed, score in enumerate(scores)
+    ]  # fmt: skip
+    return [*made, make_record("linear", "listops", accuracy=0.1)]
+
+
+def test_scores_at_the_floor_are_grey() -> None:
+    made = [make_record("transformer", accuracy=0.2), make_record("local", accuracy=0.9)]
+    for name in ("score_vs_speed", "score_vs_growth", "ranks"):
+        figure, _ = one(name, made)
+        points = [
+            line for line in figure.axes[0].lines if line.get_markerfacecolor() == AT_FLOOR and line.get_gid() is None
+        ]
+        assert len(points) == 1, name
+    figure, _ = one("extrapolation", made)
+    (grey,) = [line for line in figure.axes[0].lines if line.get_gid() == "at floor"]
+    assert len(grey.get_xdata()) == len(RATIOS)
+
+
+def test_lengths_of_score_and_cost_are_named() -> None:
+    for name, label in (("score_vs_speed", "tokens/s (length 8k, batch 1)"), ("score_vs_growth", "1k–16k")):
+        figure, _ = one(name, records())
+        assert label in figure.axes[0].get_xlabel() and figure.axes[0].get_ylabel().endswith("length 500")
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,13 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lra_bench.config.listing import options
-from lra_bench.figures import palette, ranks, style
+from lra_bench.figures import heat_map, palette, ranks, style, variants
 from lra_bench.figures.curves import FAINT
 from lra_bench.figures.efficiency_length import first_better
 from lra_bench.figures.legend import Entry, lay_out
 from lra_bench.figures.palette import look, looks
 from lra_bench.figures.place import place
+from lra_bench.leaderboard.claims import key_of, rankings, tie_letters
 from lra_bench.leaderboard.table import leaderboard
+from tests.leaderboard.test_claims import simulated
 from tests.support.record_factory import make_record
 
 LENGTHS = (1024, 2048, 4096, 8192)
@@ -99,23 +102,27 @@ def test_hues_are_distinguishable_with_colour_vision_deficiency(readers: str) ->
         assert np.linalg.norm(seen[first] - seen[second]) > 10, (first, second)
 
 
-def test_ties_match_the_leaderboard() -> None:
-    made = [
-        make_record(f"model{number}", task, seed, accuracy=0.3 + 0.004 * number + 0.002 * ((seed + number) % 4))
-        for number in range(12)
-        for task in ("text", "image")
-        for seed in range(2 if number == 5 else 4)
-    ]
-    table = leaderboard(made).set_index(["task", "variant"])["ties"]
-    for (task, _), rows in ranks.table(made).groupby(["task", "protocol"]):
-        panel = ranks._ranked(rows.assign(label=rows["variant"]), task)
-        groups = ranks.not_told_apart(panel)
-        of_table = {
-            letter: {variant for variant, own in table.xs(task, level="task").items() if letter in own}
-            for letter in sorted(set("".join(table.xs(task, level="task"))))
-        }
-        assert len(groups) > 1
-        assert [set(group) for group in groups] == list(of_table.values())
+def test_ties_are_those_of_the_claims(tmp_path: Path) -> None:
+    made = simulated(tmp_path, 3)
+    [ranking] = rankings(made).values()
+    letters = tie_letters(ranking)
+    [sheet] = ranks.draw(ranks.table(made), style.PAGE_INCHES)
+    shown = dict(zip(sheet.data["label"], sheet.data["ties"], strict=True))
+    for record in made:
+        own = letters.get(key_of(record), "")
+        for other in made:
+            common = set(own) & set(letters.get(key_of(other), ""))
+            assert bool(common) == bool(set(shown[record.key.model]) & set(shown[other.key.model]))
+    assert set("".join(shown.values()))
+
+
+def test_bold_scores_of_the_heat_map_are_those_of_the_table(tmp_path: Path) -> None:
+    for draw in range(6):
+        made = simulated(tmp_path / str(draw), draw)
+        table = leaderboard(made)
+        expected = set(table.loc[table["best"], "variant"])
+        data = heat_map.table(made)
+        assert set(data.loc[data["best"] == True, "variant"]) == expected  # noqa: E712
 
 
 def test_a_custom_rule_for_ties() -> None:
@@ -128,18 +135,24 @@ def test_a_custom_rule_for_ties() -> None:
         return [list(rows["label"][:2]), list(rows["label"][1:])]
 
     [sheet] = ranks.draw(ranks.table(made), style.PAGE_INCHES, ties=ties)
-    assert len(received) == 3 and received[1] == ["local", "performer", "linear"]
+    assert len(received) == 2 and received[1] == ["local", "performer", "linear"]
     assert list(sheet.data["ties"])[:3] == ["a", "ab", "b"]
     bars = [line for page in sheet.pages for ax in page.axes for line in ax.lines if line.get_gid() == "tie"]
-    assert len(bars) == 2 * 3
+    assert len(bars) == 2 * 2
 
 
-def test_mean_ranks_include_variants_with_scores_on_every_task() -> None:
-    made = [make_record(model, task) for model in ("local", "performer") for task in ("text", "image")]
-    [sheet] = ranks.draw(ranks.table([*made, make_record("linear", "text", accuracy=0.9)]), style.PAGE_INCHES)
-    over_tasks = sheet.data[sheet.data["axis"] == "rank"].set_index("label")["score"]
-    assert over_tasks.to_dict() == {"local": 1.0, "performer": 2.0}
-    assert sheet.data["panel"].iloc[0] == "mean rank over 2 tasks, 2 of 3 variants"
+def test_columns_of_several_seeds_are_combined_as_declared() -> None:
+    points = pd.DataFrame(
+        {
+            "model": "local", "seed": range(3), "score": [0.4, 0.5, 0.6], "low": [0.38, 0.48, 0.58],
+            "high": [0.42, 0.52, 0.62], "metric": "accuracy", "floor": [0.1, 0.2, 0.3], "speed": [10.0, 20.0, 60.0],
+            "floor_name": ["a", "a", "b"], "status": "ok", "failure": [None, "x", "y"],
+        }
+    )  # fmt: skip
+    [row] = variants.over_seeds(points, ["model"], first=["failure"]).to_dict("records")
+    assert (row["score"], row["speed"], row["floor"]) == pytest.approx((0.5, 30.0, 0.2))
+    assert pd.isna(row["floor_name"]) and (row["status"], row["failure"], row["seeds"]) == ("ok", "x", 3)
+    assert (row["interval"], row["seed_scores"]) == ("each", "0.4 0.5 0.6") and math.isnan(row["low"])
 
 
 @given(st.floats(0.5, 1.5), st.floats(0.2, 1.5), st.floats(1024, 8192))

@@ -42,7 +42,7 @@ def test_each_training_is_a_point_on_the_line_of_its_system() -> None:
     line = data[(data["label"] == "performer (task.length changed)") & (data["task"] == "copy")]
     assert list(line["length"]) == [128, 256, 512]
     assert list(line["score"]) == pytest.approx([0.9 - length / 2000 + 0.01 for length in (128, 256, 512)])
-    assert set(line["seeds"]) == {2} and set(line["interval"]) == {"seeds"}
+    assert set(line["seeds"]) == {2} and set(line["interval"]) == {"each"}
     assert set(data["label"]) == {f"{model} (task.length changed)" for model in MODELS}
     assert {"copy", "recall", "128", "256", "512"} <= set(written(figure))
 
