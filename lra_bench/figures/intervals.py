@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from .legend import Entry
 from .palette import AT_FLOOR, GREY
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-SEED = {"marker": ".", "markersize": 3, "markeredgewidth": 0.0, "linestyle": "none"}
+SEED: Mapping[str, Any] = {"marker": ".", "markersize": 3, "markeredgewidth": 0.0, "linestyle": "none"}
 """Look of the score of a single seed, as keyword arguments of matplotlib."""
 
 

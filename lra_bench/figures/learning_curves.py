@@ -62,8 +62,8 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     )
     groups = points.groupby(["cell", "step"])["validation_score"]
     found = groups.agg(score="mean", low="min", high="max", seeds="count").reset_index()
-    floors = cells.groupby("cell").agg(floor=("floor", "mean"), floor_name=("floor_name", "first"))
-    found = found.join(floors, on="cell")
+    of_cells = cells.groupby("cell").agg(floor=("floor", "mean"), floor_name=("floor_name", "first"))
+    found = found.join(of_cells, on="cell")
     identities = cells.drop_duplicates("cell").set_index("cell").loc[found.pop("cell")]
     data = pd.concat([identities[CELL].reset_index(drop=True), found], axis=1)
     data.insert(list(data.columns).index("score"), "metric", identities["metric"].to_numpy())

@@ -170,7 +170,7 @@ def over_seeds(points: pd.DataFrame, by: list[str], first: Sequence[str] = ()) -
     data = {name: frame[name].tolist() for name in ("score", "low", "high", "metric")}
     clears = frame["clears_floor"].tolist() if "clears_floor" in frame else [None] * len(frame)
     floors = frame["floor"].tolist() if "floor" in frame else [None] * len(frame)
-    summaries = [_summary(data, clears, floors, places) for places in groups.indices.values()]
+    summaries = [_summary(data, clears, floors, list(map(int, found))) for found in groups.indices.values()]
     rows = rows.assign(**{name: [summary[name] for summary in summaries] for name in SUMMARY})
     return rows.astype({"low": float, "high": float}).reset_index()
 
@@ -188,9 +188,10 @@ def _summary(
         return {**unknown, "seeds": 0, "interval": "examples", "seed_scores": "", "two_levels": False}
     seeds = [
         SeedScore(
-            data["score"][place],
-            *(data[end][place] if _is_known(data[end][place]) else None for end in ("low", "high")),
-            bool(clears[place]) if _is_known(clears[place]) else None,
+            score=data["score"][place],
+            low=data["low"][place] if _is_known(data["low"][place]) else None,
+            high=data["high"][place] if _is_known(data["high"][place]) else None,
+            clears_floor=bool(clears[place]) if _is_known(clears[place]) else None,
         )
         for place in scored
     ]

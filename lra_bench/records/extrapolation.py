@@ -162,7 +162,9 @@ def compare_with_strongest_floor(raw: dict[str, Any]) -> dict[str, Any]:
     points: list[Any] = []
     for point in curve["points"]:
         name, floor = strongest(point["floors"], higher) or (point["floor_name"], point["floor"])
-        own = {"floor": floor, "floor_name": name, "skill": skill(point["score"], floor, higher), "margins": {}}
-        points.append({**point, **(own if point["score"] is not None else {"margins": {}})})
+        own: dict[str, Any] = {"margins": {}}
+        if point["score"] is not None:
+            own |= {"floor": floor, "floor_name": name, "skill": skill(point["score"], floor, higher)}
+        points.append({**point, **own})
     summary = section(curve["train_length"], points, curve["by_position"], curve["attempts"], higher)
     return {**raw, "extrapolation": summary}

@@ -80,9 +80,10 @@ def parse_cpuinfo(text: str, cache_bytes: Mapping[str, int] | None = None) -> Pr
     if "cpu part" in found:  # ARM
         numbers = [found.get(name, "").removeprefix("0x") or None for name in ("cpu implementer", "cpu part")]
         variant, revision = found.get("cpu variant", "0x0"), found.get("cpu revision", "0")
-        family, model, stepping = *numbers, f"r{int(variant, 16)}p{revision}"
+        numbers.append(f"r{int(variant, 16)}p{revision}")
     else:
-        family, model, stepping = (found.get(name) for name in ("cpu family", "model", "stepping"))
+        numbers = [found.get(name) for name in ("cpu family", "model", "stepping")]
+    family, model, stepping = numbers
     return Processor(
         name=found.get("model name") or found.get("cpu model"),
         family=family,
