@@ -196,6 +196,14 @@ class SequenceModel(nn.Module):
         x, context, _ = self._run(batch, None)
         return x[:, context.prefix :]
 
+    def restricts_from(self) -> int | None:
+        """Return the smallest length in tokens at which a layer restricts what a token can attend to.
+
+        0 and None as in ``Mixer.restricts_from``; the result is None if all layers return None.
+        """
+        lengths = [_in_tokens(mixer, self.cls is not None) for mixer in self.mixers]
+        return min((length for length in lengths if length is not None), default=None)
+
     def supports(self, spec: TaskSpec) -> str | None:
         """Return the reason why the mixer does not support the direction of the task, None if it does."""
         return self.capability.refuses_direction(spec, self.requested_causal, self.mixers[0].__class__.__name__)
@@ -344,6 +352,12 @@ def _head_dim_option(kind: type[Mixer], head_dim: int | None) -> dict[str, int]:
     """
     accepted = known_options(kind)
     return {} if head_dim is None or (accepted is not None and "head_dim" not in accepted) else {"head_dim": head_dim}
+
+
+def _in_tokens(mixer: Mixer, with_cls: bool) -> int | None:
+    """Return ``restricts_from`` of the mixer without the CLS row."""
+    length = mixer.restricts_from()
+    return length - 1 if length and with_cls and not mixer.separates_cls else length
 
 
 def _parameter_count(module: nn.Module) -> int:

@@ -55,6 +55,10 @@ class BagOfTokens(nn.Module):
         """Return a reason if the task scores every token, otherwise None."""
         return f"BagOfTokens has one output per sequence, {spec.name} needs one per token" if spec.per_token else None
 
+    def restricts_from(self) -> int:
+        """Return 0: tokens do not attend to each other."""
+        return 0
+
     def parameter_parts(self) -> dict[str, int]:
         """Return the number of parameters in total and by part."""
         counts = {name: sum(p.numel() for p in part.parameters()) for name, part in self.named_children()}

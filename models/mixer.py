@@ -157,6 +157,8 @@ class Mixer(nn.Module):
     spec: ClassVar[MixerSpec]
     revision: ClassVar[int] = 1
     """Part of the hash of cells. Raise it if the class computes something else from the same arguments."""
+    separates_cls: ClassVar[bool] = False
+    """Whether a CLS row and the tokens attend to each other at every length; ``restricts_from`` then counts tokens."""
 
     def __init__(
         self,
@@ -185,6 +187,16 @@ class Mixer(nn.Module):
                 f"{' and '.join(sorted(unsupported))} hook; choose a position that has no hooks other than "
                 f"{', '.join(sorted({'embed', *self.spec.positions}))} (lra-bench list positions)"
             )
+
+    def restricts_from(self) -> int | None:
+        """Return the smallest length at which the mixer restricts what a token can attend to.
+
+        Below it, every token attends to every visible one, and no summary has fewer vectors than there are tokens.
+        Lengths are in positions with the CLS row, unless ``separates_cls``, and without ``prefix_rows``. The result is
+        0 for a mixer that is not attention to tokens at any length, such as a recurrence, a convolution, or a sum of
+        all keys and values, and None for attention that is unrestricted at every length.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no restricts_from")
 
     @property
     def drop_rate(self) -> float:

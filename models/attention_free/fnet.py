@@ -47,6 +47,10 @@ class FNet(Mixer):
             raise UserError(f"model.mixer.norm={norm}: must be one of {', '.join(NORMS)}")
         self.norm = norm
 
+    def restricts_from(self) -> int:
+        """Return 0: weights are those of a Fourier transform."""
+        return 0
+
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Transform positions and channels, in float32 or higher precision even under autocast."""
         if context.padding is not None:

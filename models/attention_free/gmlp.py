@@ -73,6 +73,10 @@ class GatedMLP(Mixer):
         if attention:
             self.compared, self.read = linear(width, 3 * attention), linear(attention, hidden // 2)
 
+    def restricts_from(self) -> int | None:
+        """Return 0, because weights depend on positions only; None with an attention head."""
+        return None if self.attention else 0
+
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Apply the whole block, including the residual connection."""
         normed = self.norm(x)

@@ -44,6 +44,10 @@ class MLPMixer(Mixer):
         nn.init.xavier_uniform_(self.before)
         nn.init.xavier_uniform_(self.after)
 
+    def restricts_from(self) -> int:
+        """Return 0: weights depend on positions only."""
+        return 0
+
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Mix positions, separately for each channel."""
         rows = x.shape[1]

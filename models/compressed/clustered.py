@@ -55,6 +55,10 @@ class ClusteredAttention(RandomDirections):
         self.clusters, self.bits, self.iterations = clusters, bits, iterations
         self.begin()
 
+    def restricts_from(self) -> int:
+        """Return C + 1, the smallest length at which queries are more than clusters."""
+        return self.clusters + 1
+
     def draw(self, generator: torch.Generator) -> Tensor:
         """Return random directions and offsets (bits, D + 1), shared by all heads."""
         return torch.randn(self.bits, self.head_dim + 1, generator=generator)

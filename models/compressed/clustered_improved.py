@@ -54,6 +54,10 @@ class ImprovedClusteredAttention(ClusteredAttention):
             raise UserError("model.mixer.kv_heads: each head selects its own keys; leave it out")
         self.keys = keys
 
+    def restricts_from(self) -> int:
+        """Return the smallest length at which queries share clusters and have common weights for some keys."""
+        return max(self.clusters, self.keys) + 1
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Cluster the queries, compute attention weights by cluster, and attend from each query to the top keys."""
         clusters, means = self.clustered(q, context)

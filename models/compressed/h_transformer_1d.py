@@ -42,6 +42,10 @@ class HTransformer1D(HeadMixer):
             raise UserError(f"model.mixer.block={block}: must be even and at least 2")
         self.block = block
 
+    def restricts_from(self) -> int:
+        """Return 2 b + 1, the smallest length of three blocks."""
+        return 2 * self.block + 1
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Apply hierarchical attention over all levels."""
         return hierarchical_attention(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -57,6 +58,15 @@ class Informer(HeadMixer):
         shape = (-(-self.max_length // BLOCK), self.most(self.max_length))
         generator = generator_of("informer", self.seed, self.layer)
         self.register_buffer("draws", torch.randint(2**DRAW_BITS, shape, generator=generator))
+
+    def restricts_from(self) -> int:
+        """Return the smallest length at which not all queries are selected."""
+        # ⌈ln N⌉ is k from the smallest integer above exp(k − 1) to the largest one below exp(k).
+        for k in itertools.count(1):
+            first = max(math.floor(math.exp(k - 1)), self.factor * k) + 1
+            if first < math.exp(k):
+                return first
+        raise AssertionError("unreachable: N exceeds any multiple of ln N")
 
     def most(self, length: int) -> int:
         """Return the number of queries selected from ``length`` tokens, and of keys that each is compared with."""

@@ -49,12 +49,17 @@ class Luna(HeadMixer):
             raise UserError(
                 "backbone.head_dim: in Luna the widths of all heads must sum to the model's width; leave it out"
             )
+        self.packed_length = packed
         self.packed_query = nn.Linear(width, width)
         nn.init.xavier_uniform_(self.packed_query.weight)
         nn.init.zeros_(self.packed_query.bias)
         # Unit scale, like the normalised input of later layers.
         self.packed = nn.Parameter(torch.randn(1, packed, width)) if self.layer == 0 else None
         self.norm = nn.LayerNorm(width) if self.layer > 0 and not self.causal else None
+
+    def restricts_from(self) -> int:
+        """Return the smallest length that exceeds that of the packed sequence."""
+        return self.packed_length + 1
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Pack, unpack, merge heads, and pass the packed sequence to the next layer."""

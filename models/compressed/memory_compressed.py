@@ -58,6 +58,15 @@ class MemoryCompressed(HeadMixer):
             self.compress_key = nn.Parameter(std * torch.randn(shape))
             self.compress_value = nn.Parameter(std * torch.randn(shape))
 
+    def restricts_from(self) -> int | None:
+        """Return the smallest length of two blocks in a local layer, 2 if keys are compressed, None if they are not.
+
+        If causal, the result is 2 for every ``stride``, because a token does not attend to its own window.
+        """
+        if self.local_block is not None:
+            return self.local_block + 1
+        return 2 if self.stride > 1 or self.causal else None
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Attend to the compressed keys, or within blocks if ``local_block`` is set."""
         padding, length = context.padding, q.shape[2]

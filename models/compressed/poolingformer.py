@@ -68,6 +68,10 @@ class Poolingformer(HeadMixer):
         self.pooled_key, self.pooled_value = linear(width, shared), linear(width, shared)
         self.taps = linear(width, self.kv_heads * kernel) if pooling == "dynamic" else None
 
+    def restricts_from(self) -> int:
+        """Return w₁ + 2, the smallest length at which two tokens see each other only through pooled positions."""
+        return self.window + 2
+
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Compute both levels and return their sum."""
         q, k, v = self.project(x)

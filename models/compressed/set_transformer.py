@@ -88,6 +88,10 @@ class InducedSetAttention(Mixer):
         nn.init.xavier_uniform_(self.points)
         self.gather, self.spread = (AttentionBlock(width, heads, norm, qkv_bias) for _ in range(2))
 
+    def restricts_from(self) -> int:
+        """Return m + 1, the smallest length at which tokens are more than inducing points."""
+        return len(self.points[0]) + 1
+
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Attend from the inducing points to the tokens without padding, then from all tokens to the points."""
         visible = None if context.padding is None else context.padding.key_mask()

@@ -27,6 +27,10 @@ class Convolved(Mixer):
         self.skip = nn.Parameter(torch.randn(width))
         self.output = linear(width, 2 * width)
 
+    def restricts_from(self) -> int:
+        """Return 0: weights depend on distances only."""
+        return 0
+
     @property
     def directions(self) -> int:
         """Number of kernels per channel: 1 if causal, otherwise 2."""

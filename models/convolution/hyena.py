@@ -69,6 +69,10 @@ class Hyena(Mixer):
             (directions, order, width), filter_width, filter_layers, bands, frequency, self.max_length
         )
 
+    def restricts_from(self) -> int:
+        """Return 0: weights of the filters depend on distances only."""
+        return 0
+
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project x, alternate long convolutions and gates, and apply the output projection."""
         projected = self.input(x)

@@ -56,6 +56,10 @@ class LightConvolution(Mixer):
         self.value, self.output = linear(width, 2 * hidden), linear(hidden, width)
         self.begin(hidden)
 
+    def restricts_from(self) -> int:
+        """Return 0: weights do not depend on pairs of tokens."""
+        return 0
+
     def begin(self, hidden: int) -> None:
         """Create the parameters of the kernels for values of width ``hidden``."""
         self.kernel = nn.Parameter(torch.empty(self.heads, self.taps))

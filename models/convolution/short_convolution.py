@@ -42,6 +42,10 @@ class ShortConvolution(Mixer):
         self.kernel = nn.Parameter(torch.empty(width, 1, kernel))
         nn.init.uniform_(self.kernel, -(kernel**-0.5), kernel**-0.5)
 
+    def restricts_from(self) -> int:
+        """Return 0: weights depend on distances only."""
+        return 0
+
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project x, convolve, gate, and apply the output projection."""
         value = self.value(x)

@@ -49,6 +49,10 @@ class AdditiveAttention(HeadMixer):
             nn.init.uniform_(parameter, -bound, bound)
         nn.init.uniform_(self.weigh, -((6 / (self.score_width + 1)) ** 0.5), (6 / (self.score_width + 1)) ** 0.5)
 
+    def restricts_from(self) -> int | None:
+        """Return None: every token attends to all visible tokens."""
+        return None
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Apply softmax attention over all keys, in chunks of queries."""
         return attend_by_rows(self, q, k, v, context, self._pairs, self._compared(q, k), self.score_width)

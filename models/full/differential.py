@@ -57,6 +57,10 @@ class Differential(HeadMixer):
         self.norm = nn.RMSNorm(self.head_dim, eps=1e-5)
         self.optimizer_hints = {name: {"weight_decay": 0.0} for name in ("for_queries", "for_keys")}
 
+    def restricts_from(self) -> int | None:
+        """Return None: every token attends to all visible tokens."""
+        return None
+
     def share(self) -> Tensor:
         """Return λ, a scalar."""
         first, second = (self.for_queries * self.for_keys).sum(-1).exp()

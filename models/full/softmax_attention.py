@@ -74,6 +74,10 @@ class SoftmaxAttention(HeadMixer):
             self.reduce_query = nn.Parameter(torch.randn(heads, size, rank) * size**-0.5 * rank**-0.25)
             self.reduce_key = nn.Parameter(torch.randn(self.kv_heads, size, rank) * size**-0.5 * rank**-0.25)
 
+    def restricts_from(self) -> int | None:
+        """Return None: every token attends to all visible tokens."""
+        return None
+
     def evaluation_knobs(self) -> Mapping[str, tuple[bool, ...]]:
         """Return the other value of ``log_n`` as the only evaluation knob."""
         return {"model.mixer.log_n": (not self.log_n,)}

@@ -58,8 +58,12 @@ class SpanAttention(HeadMixer):
                 raise UserError(f"model.mixer.{name}={value}: must be at least {least}")
         if not 0 <= initial_span <= span:
             raise UserError(f"model.mixer.initial_span={initial_span}: must be between 0 and model.mixer.span={span}")
-        self.span, self.ramp, self.penalty = span, ramp, penalty
+        self.span, self.ramp, self.penalty, self.initial_span = span, ramp, penalty, initial_span
         self.begin(initial_span)
+
+    def restricts_from(self) -> int:
+        """Return the smallest length at which the ramp of the initial span reduces a weight."""
+        return self.initial_span + 2
 
     def begin(self, initial: int) -> None:
         """Create the parameters of the spans, initialised to ``initial``."""

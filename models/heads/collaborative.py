@@ -49,6 +49,10 @@ class CollaborativeHeads(HeadMixer):
             nn.init.xavier_uniform_(linear.weight)
         self.mixing = nn.Parameter(0.2 * torch.randn(heads, shared))
 
+    def restricts_from(self) -> int | None:
+        """Return None: every token attends to all visible tokens."""
+        return None
+
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries (B, H, N, S + H), keys (B, 1, N, S + H) and values (B, H, N, D) of x (B, N, E).
 

@@ -57,6 +57,10 @@ class MultiScale(HeadMixer):
         if self.kv_heads != heads and len(self.runs) > 1:
             raise UserError("model.mixer.kv_heads: heads of different scales cannot share keys; leave it out")
 
+    def restricts_from(self) -> int:
+        """Return ω + 2 for the smallest scale ω of the layer."""
+        return min(scale for scale, _ in self.runs) + 2
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Attend within the window of each head."""
         parts, start = [], 0

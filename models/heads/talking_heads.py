@@ -57,6 +57,10 @@ class TalkingHeads(HeadMixer):
         averaging = (identity / identity.sum(1, keepdim=True).clamp(min=1)).T
         self.mix_weights = nn.Parameter(averaging + NOISE * torch.randn(count, heads))
 
+    def restricts_from(self) -> int | None:
+        """Return None: every token attends to all visible tokens."""
+        return None
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Attend from the queries mixed for each softmax head to the concatenated keys and values of all heads."""
         mixed = (q.transpose(1, 2)[:, None] * self.mix_scores.T[:, None, :, None]).flatten(3).to(q.dtype)

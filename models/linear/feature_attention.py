@@ -29,6 +29,10 @@ class FeatureAttention(HeadMixer):
             name = type(self).__name__
             raise UserError(f"model.mixer.kv_heads: {name} needs separate keys for each head; leave it out")
 
+    def restricts_from(self) -> int:
+        """Return 0: all keys and values are in a sum of fixed size."""
+        return 0
+
     def attend(
         self,
         q: Tensor,

@@ -39,6 +39,10 @@ class CSALR(HeadMixer):
             raise UserError(f"model.mixer.landmarks={landmarks}: must be at least 1")
         self.landmarks = landmarks
 
+    def restricts_from(self) -> int:
+        """Return m + 1, the smallest length at which tokens are more than landmarks."""
+        return self.landmarks + 1
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Attend from landmarks to tokens, solve the linear system, and attend from tokens to landmarks."""
         landmarks = Landmarks.of(q, k, v, self.landmarks, context.padding)

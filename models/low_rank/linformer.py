@@ -56,7 +56,7 @@ class Linformer(HeadMixer):
             raise UserError(f"model.mixer.projection={projection}: must be one of {', '.join(PROJECTIONS)}")
         if sharing not in SHARING:
             raise UserError(f"model.mixer.sharing={sharing}: must be one of {', '.join(SHARING)}")
-        self.projection, self.sharing = projection, sharing
+        self.projection, self.sharing, self.rank = projection, sharing, rank
         self.window = -(-self.max_length // min(rank, self.max_length))
         size = {"linear": (rank, self.max_length), "convolution": (self.window, self.head_dim)}.get(projection)
         self.weights: nn.Parameter | None = None
@@ -66,6 +66,12 @@ class Linformer(HeadMixer):
             # Initialised such that projected keys and values have about the scale of the originals.
             terms = self.max_length if projection == "linear" else self.window
             nn.init.normal_(self.weights, std=terms**-0.5)
+
+    def restricts_from(self) -> int | None:
+        """Return r + 1 for matrices; for windows 2, or None if a window is a single position."""
+        if self.projection == "linear":
+            return self.rank + 1
+        return 2 if self.window > 1 else None
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project, attend and merge; with layerwise sharing, the first layer passes its projection on."""

@@ -63,6 +63,10 @@ class LowRankBand(HeadMixer):
         channels = self.low * self.rank + (heads - self.low) * self.head_dim
         self.query, self.key = linear(width, channels), linear(width, channels)
 
+    def restricts_from(self) -> int | None:
+        """Return w + 2, that of the band heads; None without them, because low-rank heads attend to all tokens."""
+        return self.window + 2 if self.low < self.heads else None
+
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values (B, H, N, D) of x (B, N, E)."""
         return self._widened(self.query(x)), self._widened(self.key(x)), self.split(self.value(x))

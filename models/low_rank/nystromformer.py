@@ -64,6 +64,10 @@ class Nystromformer(HeadMixer):
             self.filters = nn.Parameter(torch.empty(self.kv_heads, convolution))
             nn.init.uniform_(self.filters, -(convolution**-0.5), convolution**-0.5)
 
+    def restricts_from(self) -> int:
+        """Return m + 1, the smallest length at which tokens are more than landmarks."""
+        return self.landmarks + 1
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Apply exact attention for up to ``landmarks`` tokens, otherwise through landmarks; add the convolution."""
         if q.shape[2] <= self.landmarks:

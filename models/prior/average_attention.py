@@ -41,6 +41,10 @@ class AverageAttention(Mixer):
         self.network = None if hidden is None else FeedForward(width, hidden, "relu", self.dropout)
         self.gates = linear(2 * width, 2 * width)
 
+    def restricts_from(self) -> int:
+        """Return 0: all weights are equal."""
+        return 0
+
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Compute the means, apply the feed-forward network if there is one, and combine tokens and means by gates."""
         mean = dropout(self._mean(x, context).to(x.dtype), self.drop_rate)

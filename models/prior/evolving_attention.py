@@ -52,6 +52,10 @@ class EvolvingAttention(HeadMixer):
         rows = 2 if self.causal else 3
         self.convolution = nn.Conv2d(heads, heads, (rows, 3)) if self.layer > 0 and beta > 0 else None
 
+    def restricts_from(self) -> int | None:
+        """Return None: every token attends to all visible tokens."""
+        return None
+
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project, compute the scores, attend and merge; add the scores to the carry except in the last layer."""
         q, k, v = self.project(x)

@@ -59,6 +59,10 @@ class HardcodedGaussian(HeadMixer):
         del self.query, self.key
         self.offsets, self.deviation = [offsets[head % len(offsets)] for head in range(heads)], deviation
 
+    def restricts_from(self) -> int:
+        """Return 0: weights depend on distances only."""
+        return 0
+
     def densities(self, like: Tensor) -> Tensor:
         """Return the weights (H, K) of K relative positions, the middle one that of the token itself.
 

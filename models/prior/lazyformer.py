@@ -47,6 +47,10 @@ class LazyFormer(HeadMixer):
         if not self.leads:
             del self.query, self.key
 
+    def restricts_from(self) -> int | None:
+        """Return None: every token attends to all visible tokens."""
+        return None
+
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Compute the weights or take those of the layer below, apply them and merge; add them to the carry."""
         decided = self.decide(x, context) if self.leads else context.carry["lazyformer"]

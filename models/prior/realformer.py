@@ -31,6 +31,10 @@ class RealFormer(HeadMixer):
         carries=("realformer",),
     )
 
+    def restricts_from(self) -> int | None:
+        """Return None: every token attends to all visible tokens."""
+        return None
+
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project, append queries and keys to those of the layers below, attend and merge; add them to the carry."""
         q, k, v = self.project(x)

@@ -49,6 +49,10 @@ class Synthesizer(HeadMixer):
         if mixture == "alone":
             del self.query, self.key
 
+    def restricts_from(self) -> int | None:
+        """Return 0, because synthetic scores do not compare tokens; None in a mixture with scores that do."""
+        return 0 if self.mixture == "alone" else None
+
     def shares(self) -> tuple[Tensor | float, Tensor | float]:
         """Return the factors of the scores of queries and keys, and of the synthetic scores."""
         if self.balance is None:

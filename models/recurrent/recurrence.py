@@ -39,6 +39,10 @@ class Recurrence(Mixer):
             )
         self.output = linear(inner, width) if output is None else output
 
+    def restricts_from(self) -> int:
+        """Return 0: all previous tokens are in a state of fixed size."""
+        return 0
+
     def ordered(self, x: Tensor, context: Context) -> Tensor:
         """Convert x (B, N, C) between token order and processing order; the same operation converts in both directions.
 

@@ -125,6 +125,10 @@ class Seq2Seq(nn.Module):
         """Return a reason if the task scores every token, otherwise None."""
         return f"Seq2Seq has one output per sequence, {spec.name} needs one per token" if spec.per_token else None
 
+    def restricts_from(self) -> int:
+        """Return 0: the tokens are in states of fixed size, also with attention to the encoder."""
+        return 0
+
     def parameter_parts(self) -> dict[str, int]:
         """Return the number of parameters in total and by part."""
         total, embeddings, head = (

@@ -77,6 +77,10 @@ class Reformer(RandomDirections):
         del self.key  # ``project`` computes keys from queries
         self.begin()  # samples the directions, whose shape depends on ``rounds``
 
+    def restricts_from(self) -> int:
+        """Return 2 C + 1, the smallest length of three chunks."""
+        return 2 * self.chunk + 1
+
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, the same scaled to unit length as keys, and values, each (B, H, N, D)."""
         q = self.split(self.query(x))

@@ -82,6 +82,10 @@ class RoutingAttention(HeadMixer):
         shape = heads - self.local_heads, self.clusters, self.head_dim
         self.centroids = Centroids(shape, decay, generator_of("routing", self.seed, self.layer))
 
+    def restricts_from(self) -> int | None:
+        """Return 2 with two clusters or more, since each is a part of the sequence; otherwise that of the window."""
+        return 2 if self.clusters > 1 else self.window + 2 if self.local_heads else None
+
     def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values (B, H, N, D); queries and keys of routed heads have length √D."""
         q, k, v = super().project(x)

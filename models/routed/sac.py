@@ -78,6 +78,10 @@ class SparseAdaptiveConnection(HeadMixer):
         self.predictor = EdgePredictor(width, hidden, distance, starts=sequential)
         self.register_buffer("offsets", torch.rand(edges, generator=generator_of("sac", self.seed, self.layer)))
 
+    def restricts_from(self) -> int:
+        """Return 2: at every length, tokens without an edge do not see each other."""
+        return 2
+
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Sample edges and attend along them; add the log-probability of the choices to the carry."""
         sources, targets, real, log_probability = self.connect(x, context)

@@ -32,6 +32,10 @@ class SinkhornAttention(SortedBlocks):
         growth=1.5,
     )
 
+    def restricts_from(self) -> int:
+        """Return b + 1, the smallest length of two blocks; 2 b + 1 if causal, since the first block is sorted alone."""
+        return 2 * self.block + 1 if self.causal else super().restricts_from()
+
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Compute the soft permutation, sort keys and values, attend and merge."""
         length, block = x.shape[1], min(self.block, x.shape[1])

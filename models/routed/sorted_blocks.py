@@ -59,6 +59,10 @@ class SortedBlocks(HeadMixer):
             raise UserError(f"model.mixer.kv_heads={self.kv_heads}: each head sorts its own keys; leave it out")
         self.add_sorting()
 
+    def restricts_from(self) -> int:
+        """Return b + 1, the smallest length of two blocks."""
+        return self.block + 1
+
     def add_sorting(self) -> None:
         """Add the layers that score blocks."""
         self.hidden = nn.Linear(self.width, self.heads * self.head_dim)

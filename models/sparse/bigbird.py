@@ -41,6 +41,10 @@ class BigBird(RandomBlocks):
     def __init__(self, width: int, heads: int, *, block: int = 16, random_blocks: int = 3, **common: Any) -> None:
         super().__init__(width, heads, block=block, random_blocks=random_blocks, **common)
 
+    def restricts_from(self) -> int:
+        """Return the smallest length at which a block does not see all others."""
+        return (4 + self.random_blocks) * self.block + 1
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Compute block-sparse attention, then full attention for the queries of the first and the last block."""
         length, block, padding = q.shape[2], self.block, context.padding

@@ -37,6 +37,10 @@ class BlockLocal(HeadMixer):
             raise UserError(f"model.mixer.block={block}: must be at least 1")
         self.block = block
 
+    def restricts_from(self) -> int:
+        """Return b + 1, the smallest length of two blocks."""
+        return self.block + 1
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Compute softmax attention within each block."""
         return within_blocks(

@@ -60,6 +60,10 @@ class Blockwise(HeadMixer):
             raise UserError(f"model.mixer.shifts={list(self.shifts)}: must have one number for each of {heads} heads")
         self.register_buffer("steps", torch.tensor(self.shifts)[:, None], persistent=False)
 
+    def restricts_from(self) -> int:
+        """Return b + 1, the smallest length of two blocks."""
+        return self.block + 1
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Compute attention within blocks for the leading heads without a shift, and by a table for the others."""
         padding, dropout = context.padding, self.drop_rate

@@ -38,6 +38,7 @@ class BPTransformer(HeadMixer):
         causal="exact",
         growth=1.2,  # effective exponent of N log N between a few hundred and a few thousand tokens
     )
+    separates_cls = True
 
     def __init__(self, width: int, heads: int, *, neighbours: int = 8, levels: int = 6, **common: Any) -> None:
         super().__init__(width, heads, **common)
@@ -48,6 +49,10 @@ class BPTransformer(HeadMixer):
         self.neighbours, self.levels = neighbours, levels
         self.types = nn.Parameter(torch.empty(edge_types(neighbours, levels, self.causal), self.head_dim))
         nn.init.xavier_uniform_(self.types)
+
+    def restricts_from(self) -> int:
+        """Return k + 3, the smallest length at which a token reads a span of two tokens."""
+        return self.neighbours + 3
 
     def prefix_rows(self, x: Tensor, context: Context) -> Tensor:
         """Return the spans (B, spans, E) of the tokens x (B, N, E), all zero."""

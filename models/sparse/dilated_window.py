@@ -58,6 +58,10 @@ class DilatedWindow(HeadMixer):
                 "set one dilation for all heads"
             )
 
+    def restricts_from(self) -> int:
+        """Return w + 2, or 2 if a head has a dilation, which skips adjacent tokens."""
+        return self.window + 2 if max(self.dilation) == 1 else 2
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Compute attention in the dilated windows of all heads."""
         return self.windows(q, k, v, context)

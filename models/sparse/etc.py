@@ -62,6 +62,7 @@ class ETC(HeadMixer):
         # With clip 0 all tokens have the same label, which adds the same number to all scores of a query.
         full_config={"window": 1_000_000, "global_tokens": 0, "clip": 0},
     )
+    separates_cls = True
 
     def __init__(
         self, width: int, heads: int, *, window: int = 48, global_tokens: int = 32, clip: int = 12, **common: Any
@@ -77,6 +78,10 @@ class ETC(HeadMixer):
         # The backbone calls ``prefix_rows`` in the first layer only.
         has_start = global_tokens > 0 and self.layer == 0
         self.start = nn.Parameter(torch.randn(width) * 0.02) if has_start else None
+
+    def restricts_from(self) -> int:
+        """Return w + 2, the smallest length at which two tokens see each other only through global tokens."""
+        return self.window + 2
 
     def prefix_rows(self, x: Tensor, context: Context) -> Tensor | None:
         """Return the inputs (B, S, E) of the S = min(g, N) global tokens of x (B, N, E); None if g is 0."""

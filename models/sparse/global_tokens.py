@@ -38,8 +38,13 @@ class GlobalTokens(HeadMixer):
         if global_tokens < 1:
             raise UserError(f"model.mixer.global_tokens={global_tokens}: must be at least 1")
         self.global_tokens = global_tokens
+        self.learned = learned
         own = learned and self.layer == 0
         self.rows = nn.Parameter(torch.randn(global_tokens, width) * DEVIATION) if own else None
+
+    def restricts_from(self) -> int:
+        """Return 2 if global rows are learned, otherwise g + 2: the smallest length with two other tokens."""
+        return 2 if self.learned else self.global_tokens + 2
 
     def prefix_rows(self, x: Tensor, context: Context) -> Tensor | None:
         """Return the learned rows (B, g, E), or None if there are none."""

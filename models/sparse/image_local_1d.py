@@ -45,6 +45,10 @@ class ImageLocal1d(HeadMixer):
             raise UserError(f"model.mixer.flange={flange}: must not be negative")
         self.block, self.flange = block, flange
 
+    def restricts_from(self) -> int:
+        """Return the smallest length at which the last block does not see the first token."""
+        return (self.flange // self.block + 1) * self.block + 1
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Compute attention of blocks to themselves and their flanges."""
         length, block = q.shape[2], self.block

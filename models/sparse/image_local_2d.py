@@ -47,6 +47,7 @@ class ImageLocal2d(HeadMixer):
         positions=("embed", "rotate"),
         full_config={"block": 1_000_000},
     )
+    separates_cls = True
 
     def __init__(
         self,
@@ -63,6 +64,16 @@ class ImageLocal2d(HeadMixer):
         if columns is not None and columns < 1:
             raise UserError(f"model.mixer.columns={columns}: must be at least 1")
         self.columns = columns
+
+    def restricts_from(self) -> int:
+        """Return the smallest number of pixels at which one of them does not see another one.
+
+        The width of a task's image is only known in ``forward``; without ``columns`` it is taken to be the square root
+        of ``max_length``, as for sequences that are not images.
+        """
+        tall, wide = ((flange // block + 1) * block for block, flange in zip(self.block, self.flange, strict=True))
+        columns = self.columns or near_root(self.max_length)
+        return wide + 1 if wide < columns else tall * columns + 1
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Compute attention of pixels within rectangles and flanges, and of prefix rows to everything."""

@@ -71,6 +71,10 @@ class Longformer(DilatedWindow):
                 nn.init.xavier_uniform_(linear.weight)
                 nn.init.zeros_(linear.bias)
 
+    def restricts_from(self) -> int:
+        """Return w + g + 2, or g + 2 if a head has a dilation, which skips adjacent tokens."""
+        return super().restricts_from() + self.global_tokens
+
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Compute attention of all rows in their windows, then replace the outputs of global rows."""
         count = min(self.global_tokens, x.shape[1])

@@ -40,6 +40,10 @@ class RandomAttention(RandomBlocks):
     def __init__(self, width: int, heads: int, *, block: int = 16, random_blocks: int = 7, **common: Any) -> None:
         super().__init__(width, heads, block=block, random_blocks=random_blocks, **common)
 
+    def restricts_from(self) -> int:
+        """Return the smallest length at which a block does not see all others."""
+        return (1 + self.random_blocks) * self.block + 1
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Compute block-sparse attention."""
         # With right padding and a causal mask, no real query attends to padding.

@@ -36,6 +36,10 @@ class SlidingWindow(HeadMixer):
             raise UserError(f"model.mixer.window={window}: must not be negative")
         self.window = window
 
+    def restricts_from(self) -> int:
+        """Return w + 2, the smallest length at which the first and the last token do not see each other."""
+        return self.window + 2
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Compute attention within the window."""
         return within_window(

@@ -65,6 +65,11 @@ class SparseFixed(TwoPatterns):
             raise UserError(f"model.mixer.summary={summary}: must be between 1 and the stride, {self.stride}")
         self.summary = summary
 
+    def excludes_from(self) -> dict[str, int | None]:
+        """Return the lengths from which each pattern excludes a token."""
+        two_blocks, every = self.stride + 1, self.stride == self.summary
+        return {"near": two_blocks, "far": None if every else 2, "merged": None if every else two_blocks}
+
     def near(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Compute attention within the block."""
         return within_blocks(

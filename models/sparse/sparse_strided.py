@@ -40,6 +40,11 @@ class SparseStrided(TwoPatterns):
     ) -> None:
         super().__init__(width, heads, combine=combine, stride=stride, **common)
 
+    def excludes_from(self) -> dict[str, int | None]:
+        """Return the lengths from which each pattern excludes a token."""
+        window, every = self.stride + 2, self.stride == 1
+        return {"near": window, "far": None if every else 2, "merged": None if every else window}
+
     def near(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Compute attention within the window."""
         return within_window(

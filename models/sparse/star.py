@@ -29,6 +29,7 @@ class StarTransformer(HeadMixer):
     """
 
     spec = MixerSpec(family="sparse", paper="Star-Transformer", arxiv="1902.09113", carries=("star",))
+    separates_cls = True
 
     def __init__(self, width: int, heads: int, **common: Any) -> None:
         super().__init__(width, heads, **common)
@@ -36,6 +37,10 @@ class StarTransformer(HeadMixer):
         self.relay_key = linear(width, self.kv_heads * self.head_dim)
         self.relay_value = linear(width, self.kv_heads * self.head_dim)
         self.relay_output = linear(heads * self.head_dim, width)
+
+    def restricts_from(self) -> int:
+        """Return 4, the smallest ring in which a token has no edge to another one."""
+        return 4
 
     def prefix_rows(self, x: Tensor, context: Context) -> Tensor:
         """Return the relay (B, 1, E), the mean of the tokens."""

@@ -56,6 +56,19 @@ class TwoPatterns(HeadMixer):
         far = self.far(q[:, half:], k[:, half:], v[:, half:], context)
         return torch.cat((near, far), 1)
 
+    def restricts_from(self) -> int | None:
+        """Return the smallest length at which a pattern of the layer excludes a token."""
+        lengths = self.excludes_from()
+        if self.combine == "merged":
+            return lengths["merged"]
+        if self.combine == "interleave":
+            return lengths["far" if self.layer % 2 else "near"]
+        return min((length for name, length in lengths.items() if name != "merged" and length), default=None)
+
+    def excludes_from(self) -> dict[str, int | None]:
+        """Return the smallest length at which ``near``, ``far`` and ``merged`` exclude a token, None if none does."""
+        raise NotImplementedError(f"{type(self).__name__} defines no excludes_from")
+
     def near(self, q: Tensor, k: Tensor, v: Tensor, context: Context) -> Tensor:
         """Compute attention with the near pattern, for all or some of the heads."""
         raise NotImplementedError(f"{type(self).__name__} defines no near pattern")

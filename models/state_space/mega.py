@@ -85,6 +85,10 @@ class Mega(Mixer):
         self.shifts = nn.Parameter(torch.zeros(2, query_width))
         self.places = nn.Parameter(0.02 * torch.randn(2 * reach + 1))
 
+    def restricts_from(self) -> int | None:
+        """Return None: every token attends to all visible tokens."""
+        return None
+
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Compute moving averages, attend and gate."""
         if context.padding is not None:

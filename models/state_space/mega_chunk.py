@@ -53,6 +53,10 @@ class MegaChunk(Mega):
         )
         self.chunk = chunk
 
+    def restricts_from(self) -> int:
+        """Return the smallest length of two chunks."""
+        return self.chunk + 1
+
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, padding: Padding | None, memory: dict[str, Tensor]
     ) -> tuple[Tensor, dict[str, Tensor]]:

@@ -124,17 +124,17 @@ def test_defaults_and_revisions_of_a_base_class_are_covered(ideas):
 def test_defaults_of_a_class_that_an_option_names_are_covered(ideas):
     ideas("parts", "class Merge:\n    def __init__(self, *, rounds=3): pass\n")
     ideas(
-        "mine",
+        "merging",
         "from lra_bench.models.mixer import HeadMixer\nCLASSES = {'mine': 'parts.Merge'}\n"
         "class Mine(HeadMixer):\n    named_classes = {'merge': CLASSES}\n",
     )
     by_name, by_mapping, explicit = (
-        with_mixer(_target_="mine.Mine", merge=merge)
+        with_mixer(_target_="merging.Mine", merge=merge)
         for merge in ("mine", {"name": "mine"}, {"_target_": "parts.Merge", "rounds": 3})
     )
     before = key(by_name)
     assert key(by_mapping) == key(explicit) == before
-    assert key(with_mixer(_target_="mine.Mine")) != before
+    assert key(with_mixer(_target_="merging.Mine")) != before
     ideas("parts", "class Merge:\n    def __init__(self, *, rounds=4): pass\n")
     assert key(by_name) == key(by_mapping) != before
     assert key(explicit) == before
