@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from lra_bench.config.objects import build_model, build_task
+from lra_bench.contracts import TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.evaluation.extrapolation import PointKey, check_options, extrapolate, interval
@@ -19,7 +20,7 @@ from lra_bench.profiling.profile import profile
 from lra_bench.records.extrapolation import attempt_now, section
 from lra_bench.records.machines import CEILING
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import Capability, Parameters, Training
+from lra_bench.records.sections import Capability, Parameters, Restriction, Training
 from lra_bench.runtime.garbage import restore_collections
 from lra_bench.runtime.memory import peak_memory
 from lra_bench.tracking.tracker import tracker
@@ -129,6 +130,7 @@ class Stages:
         supports = getattr(model, "supports", None)
         if supports is not None and (reason := supports(task.spec)):
             raise Incompatible(reason)
+        self.record.restriction = _restriction(model, task.spec)
         check_options(model, task, self.config.measure)
         return model
 
@@ -223,6 +225,17 @@ def parameter_parts(model: nn.Module) -> Parameters:
     tables = sum(m.weight.numel() for m in model.modules() if isinstance(m, nn.Embedding))
     body = total - tables
     return {"total": total, "body": body, "body_active": body, "embeddings": tables, "positions": 0, "head": 0}
+
+
+def _restriction(model: nn.Module, spec: TaskSpec) -> Restriction | None:
+    """Return the length from which the model restricts attention, None if its class does not define it."""
+    restricts_from = getattr(model, "restricts_from", None)
+    if restricts_from is None:
+        return None
+    try:
+        return {"from_length": restricts_from(), "row_length": spec.train_length}
+    except NotImplementedError:
+        return None
 
 
 def _capability(model: nn.Module) -> Capability | None:

@@ -16,6 +16,7 @@ RETENTION = "4x"
 
 SHORT = {"out_of_memory": "oom"}
 """Abbreviations of statuses in badges."""
+UNRESTRICTED = "not restricted at"
 LONG = {short: status for status, short in SHORT.items()}
 ENDED = ("diverged", "out_of_memory", "timeout")
 """Statuses that are a result of the model: Path-X counts as failed if all its seeds ended with one of them."""
@@ -25,7 +26,8 @@ def badges(entry: Mapping[str, Any]) -> list[str]:
     """Return the badges of one row of the long table.
 
     They are the statuses of seeds that are not ok (``diverged 1/3``), the lengths at which the step benchmark failed
-    (``oom@8k``), and ``no 4x`` if there is no score at ``RETENTION``.
+    (``oom@8k``), ``no 4x`` if there is no score at ``RETENTION``, and ``not restricted at 64`` if the rows, of at most
+    64 tokens, are shorter than any at which the mechanism restricts attention.
     """
     counts = {name: int(n) for n, name in (part.split(" ", 1) for part in entry["statuses"].split(", "))}
     total = sum(counts.values())
@@ -40,7 +42,13 @@ def badges(entry: Mapping[str, Any]) -> list[str]:
             status, length = limit.split(" at ")
             limits.append(f"{SHORT.get(status, status)}{at_length(int(length))}")
     missing = entry.get(f"status_{RETENTION}") not in (None, "ok")
-    return [*ends, *dict.fromkeys(limits), *([f"no {RETENTION}"] if missing else [])]
+    unrestricted = entry.get("unrestricted_at")
+    return [
+        *ends,
+        *dict.fromkeys(limits),
+        *([f"no {RETENTION}"] if missing else []),
+        *([f"{UNRESTRICTED} {unrestricted}"] if unrestricted else []),
+    ]
 
 
 def badges_of_all(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -53,13 +61,16 @@ def badges_of_all(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def badge(text: str, tasks: Iterable[str] = ()) -> Badge:
-    """Return the badge with this text (``diverged 1/3``, ``oom@8k``, ``no 4x``), its explanation and its ``tasks``."""
+    """Return the badge with a text of ``badges``, its explanation and its ``tasks``."""
     where = f": {', '.join(tasks)}" if tasks else ""
     if found := re.fullmatch(r"no ([\d.]+)x", text):
         return Badge(text, f"no score at {found[1]} times the training length{where}", "note")
     if found := re.fullmatch(r"(\S+)@(\S+)", text):
         what = LONG.get(found[1], found[1]).replace("_", " ")
         return Badge(text, f"the step benchmark failed at {found[2]} tokens ({what}){where}", "note")
+    if text.startswith(UNRESTRICTED):
+        what = f"the mechanism restricts no row of at most {text.rpartition(' ')[2]} tokens: full attention is measured"
+        return Badge(text, what + where, "note")
     name, _, share = text.partition(" ")
     status = LONG.get(name, name)
     seeds = " of ".join(share.split("/")) + " seeds: " if share else ""

@@ -8,7 +8,7 @@ from typing import Any
 
 from lra_bench.profiling.comparison.ratios import WIDE_SPREAD
 
-from .badges import badge, badges, badges_by_task
+from .badges import UNRESTRICTED, badge, badges, badges_by_task
 from .cell import Cell, Whisker, figure, scored, share, word
 from .column import Context, Row
 from .formatting import (
@@ -123,6 +123,13 @@ def status(row: Row, context: Context) -> Cell:
     """Return the badges of one task."""
     ends = [badge(each) for each in badges(row)]
     return Cell(value=len(ends) or None, badges=ends)
+
+
+def statuses_text(row: Row, context: Context) -> str:
+    """Return the statuses of the seeds unless all are ok, and whether the mechanism restricts nothing."""
+    ended = "" if row["statuses"] == f"{row['seeds']} ok" else row["statuses"]
+    unrestricted = f"{UNRESTRICTED} {row['unrestricted_at']}" if row["unrestricted_at"] else ""
+    return ", ".join(filter(None, (ended, unrestricted)))
 
 
 def comparable(row: Row, context: Context) -> Cell:

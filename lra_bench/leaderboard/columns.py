@@ -20,7 +20,7 @@ from .column import Column
 from .formatting import count, exponent, megabytes, percent, source, times
 from .over_tasks import all_comparable, body_sizes, geometric_mean, mean, retention
 from .relative import shared
-from .runs import missing_data
+from .runs import missing_data, unrestricted_at
 
 timed_number = partial(cells.number, at=True)
 """As ``cells.number``, for values of the step benchmark: followed by the length unless the heading states it."""
@@ -84,13 +84,30 @@ LONG = (
     Column(name="seeds", help="number of seeds that finished with status ok"),
     Column(
         name="statuses",
-        help="number of seeds by status; the page shows statuses other than ok and where the step benchmark failed",
+        help="number of seeds by status; the page shows statuses other than ok, where the step benchmark failed, and "
+        "whether the mechanism restricts nothing",
         key="status",
         heading="status",
         left=True,
         cell=cells.status,
-        text=lambda row, context: "" if row["statuses"] == f"{row['seeds']} ok" else row["statuses"],
+        text=cells.statuses_text,
         first="ascending",
+    ),
+    Column(
+        name="restricts_from",
+        help="smallest length in tokens at which the mechanism restricts what a token can attend to; 0 if it is not "
+        "attention to tokens at any length; empty if it restricts nothing, or unknown",
+        run=lambda run: run.record.restriction["from_length"] if run.record.restriction else None,
+        seeds="first",
+        dtype="Int64",
+    ),
+    Column(
+        name="unrestricted_at",
+        help="length of the longest row in tokens if it is below restricts_from, so that full attention is measured; "
+        "otherwise empty",
+        run=lambda run: unrestricted_at(run.record),
+        seeds="first",
+        dtype="Int64",
     ),
     Column(
         name="metric",

@@ -147,6 +147,13 @@ def length_points(record: Record) -> dict[str, ExtrapolationPoint]:
     }
 
 
+def unrestricted_at(record: Record) -> int | None:
+    """Return the length of the longest row if the mechanism restricts nothing at it, otherwise None."""
+    if (found := record.restriction) is None or found["from_length"] is None:
+        return None
+    return found["row_length"] if found["row_length"] < found["from_length"] else None
+
+
 def missing_data(record: Record) -> str:
     """Return a description of missing or lossy data compared with the full task; empty if the data is complete."""
     return "; ".join(filter(None, (record.data["partial"], record.data["lossy"]))) if record.data else ""

@@ -89,7 +89,7 @@ class Record:
         margins: Improvement of the test score over each floor, paired by row; empty if the rows are not known.
         extrapolation: Scores at other lengths.
         capability: Declared properties of the system.
-        restriction: Length from which the built mechanism restricts anything; None if unknown.
+        restriction: Length from which the mechanism restricts what a token can attend to; None if unknown.
         artifacts: File names of the tables (curves, predictions).
         path: File from which the record was loaded; not stored.
         reference: Name of the reference board, empty for the user's records; not stored.

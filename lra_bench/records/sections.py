@@ -55,13 +55,15 @@ class Parameters(TypedDict):
 
 
 class Restriction(TypedDict):
-    """The length from which the built mechanism restricts which tokens interact.
+    """The length from which the built mechanism restricts what a token can attend to.
 
-    ``from_length`` is the smallest length in tokens at which the mechanism computes something else than the full
-    interaction of all tokens: 0 if it always does, None if it never does.
+    ``from_length`` is the smallest such length in tokens: 0 for mechanisms that are not attention to tokens at any
+    length, None for attention that is unrestricted at every length. ``row_length`` is the length of the longest row of
+    the task. If ``from_length`` is larger, the cell measures full attention.
     """
 
     from_length: int | None
+    row_length: int
 
 
 class Margin(TypedDict):

@@ -43,6 +43,7 @@ def test_the_record_is_complete(bench):
         "metrics",
         "floors",
         "capability",
+        "restriction",
     ):
         assert record[section], section
     assert record["key"]["task"] == "listops"

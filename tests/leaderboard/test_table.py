@@ -15,8 +15,10 @@ from scipy import stats
 
 from lra_bench.contracts import UserError
 from lra_bench.leaderboard import export
+from lra_bench.leaderboard.overview import overview
 from lra_bench.leaderboard.table import leaderboard, runs
 from lra_bench.records.schema import Record
+from lra_bench.records.sections import Restriction
 from tests.support.record_factory import EXAMPLES, MODELS, make_record
 
 
@@ -311,3 +313,15 @@ def test_row_for_contains_interval_floors_and_status() -> None:
     assert "rank" not in text
     failed = export.row_for(make_record(status="diverged", reason="loss nan at step 3"), width=120)
     assert "Status diverged: loss nan at step 3" in failed
+
+
+@pytest.mark.parametrize(("from_length", "mark"), [(66, "not restricted at 64"), (64, ""), (0, ""), (None, "")])
+@pytest.mark.parametrize("layout", ["long", "wide"])
+def test_rows_that_the_mechanism_does_not_restrict_are_marked(layout: str, from_length: int | None, mark: str) -> None:
+    restriction: Restriction = {"from_length": from_length, "row_length": 64}
+    records = [make_record("local", restriction=restriction), make_record("performer")]
+    text = export.render(leaderboard(records) if layout == "long" else overview(records), "markdown", layout=layout)
+    assert ("not restricted" in text) == bool(mark) and mark in text
+    local = leaderboard(records).set_index("model").loc["local"]
+    assert (None if pd.isna(local["restricts_from"]) else local["restricts_from"]) == from_length
+    assert (None if pd.isna(local["unrestricted_at"]) else local["unrestricted_at"]) == (64 if mark else None)

@@ -288,6 +288,7 @@ def test_badges_have_explanations() -> None:
     assert badge("oom 2/2").tone == "ended" and "too little memory" in badge("oom 2/2").help
     assert badge("oom@8k").help == "the step benchmark failed at 8k tokens (out of memory)"
     assert badge("no 4x").help == "no score at 4 times the training length"
+    assert badge("not restricted at 64").help.startswith("the mechanism restricts no row of at most 64 tokens")
     assert badge("interrupted").tone == "open"
     merged = badges_by_task({"listops": "oom@8k, no 4x", "text": "oom@8k", "image": ""})
     assert [each.text for each in merged] == ["oom@8k", "no 4x"]

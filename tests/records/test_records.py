@@ -76,7 +76,7 @@ def test_compile_results_of_older_records_are_unknown() -> None:
 def test_hash_version_margins_and_restriction_of_older_records_are_unknown() -> None:
     old, new = (store.load(STORED / f"version{version}.json") for version in (4, 5))
     assert (old.hash_version, old.margins, old.restriction) == (1, {}, None)
-    assert (new.hash_version, new.restriction) == (2, {"from_length": None})
+    assert (new.hash_version, new.restriction) == (2, {"from_length": 0, "row_length": 500})
     assert new.margins["majority"]["low"] == 0.189
     assert old.extrapolation is not None and {len(point["margins"]) for point in old.extrapolation["points"]} == {0}
 
