@@ -16,7 +16,7 @@ import sys
 
 from lra_bench.data.cache import Cache
 from lra_bench.data.examples import join
-from lra_bench.tasks.listops.floors import shortcut_accuracies
+from lra_bench.tasks.listops.floors import correct_rows
 from lra_bench.tasks.listops.generation import distinct
 from lra_bench.tasks.listops.task import ListOps
 from lra_bench.tasks.listops.trees import describe, describe_rows
@@ -35,7 +35,7 @@ def main() -> int:
     task = ListOps(rows=rows, extrapolation_rows=options.rows)
     task.prepare(Cache())
     train = describe_rows(task.split("train"))
-    trained = shortcut_accuracies(train, train)["root_operator"]
+    trained = correct_rows(train, train)["root_operator"].mean()
     print(f"train: root operator {100 * trained:.1f} %, {options.train:,} rows")
     print("length  P(operator)  mean length  root arity  root operator  not resampled, refitted")
     worst = 0.0
@@ -45,7 +45,7 @@ def main() -> int:
         floor = task.floors("test", length)["root_operator"]
         random_trees = join(distinct(trees, seed=1, start=0, stop=options.rows, advance=lambda _: None))
         description = describe(random_trees.values, random_trees.starts, random_trees.lengths)
-        refitted = shortcut_accuracies(description, description)["root_operator"]
+        refitted = correct_rows(description, description)["root_operator"].mean()
         worst = max(worst, 100 * abs(floor - trained))
         print(
             f"{length:>6,}  {trees.operator_probability:>11.2f}  {drift['mean_length']:>11,.0f}  "

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     import datasets
     import pyarrow
     import torch
+    from numpy.typing import NDArray
     from torch import Tensor
+
+    FloorRows = Mapping[str, NDArray[Any]]
+    """Number of correct targets of each example, (R,) by name of the floor."""
 
 Kind = Literal["classification", "matching", "tagging", "language_modeling"]
 Direction = Literal["bidirectional", "causal", "either"]
@@ -359,7 +363,6 @@ class Task(ABC):
     Attributes:
         spec: Static properties of the task.
         source_folders: Folder names that are accepted in ``$LRA_BENCH_DATA``.
-        headline_floor: Name of the floor that tables and figures show.
         variants: Names of the methods by which the task generates examples at other lengths, the default first. Not
             used in language modelling, for which the harness evaluates the same text with other contexts, by its own
             variants (``context``, ``sliding`` and ``stateful``).
@@ -369,7 +372,6 @@ class Task(ABC):
 
     spec: TaskSpec
     source_folders: ClassVar[tuple[str, ...]] = ()
-    headline_floor: str = "majority"
     variants: ClassVar[tuple[str, ...]] = ("redrawn",)
     revision: ClassVar[int] = 1
 
@@ -409,6 +411,22 @@ class Task(ABC):
         Returns:
             ``majority`` and the shortcuts specific to the task, in the unit of ``spec.metric``.
         """
+
+    def floor_rows(
+        self, split: str, length: int | None = None, variant: str | None = None
+    ) -> Mapping[str, NDArray[Any]]:
+        """Return how many targets of each example the floors predict correctly, for tests paired by example.
+
+        Args:
+            split: Name of the split.
+            length: As in ``split``.
+            variant: As in ``split``.
+
+        Returns:
+            The (expected) number of correct targets by name, (R,) in the order of ``split``; empty if it is not known
+            or the metric is not accuracy.
+        """
+        return {}
 
     def floors_between(self, split: str, spans: Sequence[tuple[int, int, int]]) -> Mapping[str, float]:
         """Return the floors of a language-modelling task on parts of a split.

@@ -43,7 +43,6 @@ class CopyTask(SyntheticTask):
     ``symbols`` = 8. Deviates: positions whose target would be a blank are not scored.
     """
 
-    headline_floor = "commonest_symbol"
     citation = (
         "after Hochreiter and Schmidhuber 1997, Long Short-Term Memory, Neural Computation 9; "
         "Arjovsky et al. 2016, Unitary Evolution Recurrent Neural Networks, arXiv 1511.06464"

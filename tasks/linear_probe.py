@@ -31,10 +31,10 @@ class LinearProbe:
         return np.concatenate([(part @ self.weights).argmax(axis=1) for part in rows])
 
 
-def probe_accuracy(
+def probe_correct(
     train_x: Features, train_y: Labels, test_x: Features, test_y: Labels, classes: int, l2: float = L2
-) -> float:
-    """Fit softmax regression on the training examples and return its accuracy on the test examples.
+) -> NDArray[np.bool_]:
+    """Fit softmax regression on the training examples and return whether it is right about each test example.
 
     Needs 8 F bytes per training example in addition to the input.
 
@@ -47,9 +47,9 @@ def probe_accuracy(
         l2: Strength of the L2 penalty, as in ``fit``.
 
     Returns:
-        The share of correctly classified test examples.
+        Whether each test example is classified correctly, (S,).
     """
-    return float((fit(train_x, train_y, classes, l2).predict(test_x) == test_y).mean())
+    return fit(train_x, train_y, classes, l2).predict(test_x) == test_y
 
 
 def fit(features: Features, labels: Labels, classes: int, l2: float = L2) -> LinearProbe:

@@ -48,7 +48,6 @@ class NeedleTask(SyntheticTask):
         at_least(1, needles=needles)
         at_least(2, symbols=symbols)
         self.needles, self.symbols = needles, symbols
-        self.headline_floor = "commonest_symbol" if needles == 1 else "symbol_behind_a_marker"
         self.spec = TaskSpec(
             name="needle",
             version="1",

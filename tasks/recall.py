@@ -43,7 +43,6 @@ class RecallTask(SyntheticTask):
     to be queried earlier).
     """
 
-    headline_floor = "value_shown"
     citation = (
         "after Arora et al. 2023, Zoology: Measuring and Improving Recall in Efficient Language Models, "
         "arXiv 2312.04927"

@@ -44,7 +44,6 @@ class RetrievalSynthetic(SyntheticTask):
     2011.04006), without its text.
     """
 
-    headline_floor = "bag_of_tokens"
     citation = (
         "lra-bench, a stand-in without text for the Retrieval task of Tay et al. 2021, "
         "Long Range Arena: A Benchmark for Efficient Transformers, arXiv 2011.04006"

@@ -15,7 +15,7 @@ from lra_bench.config.objects import build_model, build_task
 from lra_bench.contracts import TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
-from lra_bench.evaluation.extrapolation import PointKey, check_options, extrapolate, interval
+from lra_bench.evaluation.extrapolation import PointKey, check_options, extrapolate, interval, margins
 from lra_bench.profiling.profile import profile
 from lra_bench.records.extrapolation import attempt_now, section
 from lra_bench.records.machines import CEILING
@@ -173,9 +173,11 @@ class Stages:
             "validation": _metric(validation, task),  # type: ignore[dict-item]
             "test": _metric(test, task),  # type: ignore[dict-item]
         }
+        self.record.margins = margins(test, task.floor_rows("test"), task.spec)
         with torch.inference_mode():
             own = task.score(model.eval())
         if own is not None:
+            self.record.margins = {}
             # The interval is computed from predictions and targets, so it does not apply to the task's own score.
             self.record.metrics["test"] = {**self.record.metrics["test"], "low": None, "high": None, **own}  # type: ignore[typeddict-item]
         assert self.record.training is not None

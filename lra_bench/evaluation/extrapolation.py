@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,15 +13,19 @@ from torch import nn
 from lra_bench.config.schema import Measure
 from lra_bench.contracts import Task, TaskSpec, UserError
 from lra_bench.data.batches import Rows
-from lra_bench.records.curves import skill
+from lra_bench.records.curves import skill, strongest
 from lra_bench.records.points import ExtrapolationPoint, PositionBin
+from lra_bench.records.sections import Margin
 from lra_bench.runtime.hardware import Hardware
-from lra_bench.statistics.intervals import bootstrap, wilson, wilson_over_rows
+from lra_bench.statistics.intervals import bootstrap, paired_gain, wilson, wilson_over_rows
 from lra_bench.training.evaluation import Evaluation, evaluate
 
 from .by_position import loss_by_position
 from .contexts import CONTEXT_VARIANTS, Region, evaluate_context, region_of
 from .knobs import select_knobs, with_knob
+
+if TYPE_CHECKING:
+    from lra_bench.contracts import FloorRows
 
 
 class PointKey(NamedTuple):
@@ -56,6 +60,19 @@ def interval(result: Evaluation, spec: TaskSpec) -> tuple[float, float]:
     if spec.per_token:
         return wilson_over_rows(result.correct, result.scored)
     return wilson(round(float(result.correct.sum())), result.n)
+
+
+def margins(result: Evaluation, floors: FloorRows, spec: TaskSpec) -> dict[str, Margin]:
+    """Return the improvement of an accuracy over each floor, paired by row; empty if the floors of rows are unknown."""
+    if spec.metric != "accuracy":
+        return {}
+    found: dict[str, Margin] = {}
+    for name, correct in floors.items():
+        if len(correct) != len(result.correct):
+            raise ValueError(f"{spec.name}: floor {name} has {len(correct):,} rows, the split {len(result.correct):,}")
+        difference, low, high = paired_gain(result.correct, correct, result.scored)
+        found[name] = {"difference": difference, "low": low, "high": high}
+    return found
 
 
 def check_options(model: nn.Module, task: Task, options: Measure) -> None:
@@ -173,7 +190,7 @@ class _Measuring:
                 "floor": details["floor"],
                 "floor_name": details["floor_name"],
                 "floors": details["floors"],
-                "margins": {},
+                "margins": margins(result, details["floor_rows"], spec),
                 "drift": details["drift"],
                 "skill": skill(result.score, details["floor"], spec.higher_is_better),
                 "retention": None,  # computed by ``records.curves.with_retentions`` once all points are known
@@ -222,14 +239,17 @@ class _Measuring:
             task, length = self.task, None if key.ratio == 1 else key.length
             if self._region is not None:
                 floors, drift = dict(task.floors_between("test", self._region.spans)), {}
+                floor_rows: FloorRows = {}
             else:
                 floors = dict(task.floors("test", length, key.variant))
+                floor_rows = task.floor_rows("test", length, key.variant)
                 drift = dict(task.drift("test", length, key.variant))
-            floor = floors.get(task.headline_floor)
+            name, floor = strongest(floors, task.spec.higher_is_better) or (None, None)
             self._row_details[at] = {
                 "floor": floor,
-                "floor_name": task.headline_floor if floor is not None else None,
+                "floor_name": name,
                 "floors": floors,
+                "floor_rows": floor_rows,
                 "drift": drift,
             }
         return self._row_details[at]

@@ -75,6 +75,43 @@ def wilson_over_rows(successes: ArrayLike, counts: ArrayLike, level: float = 0.9
     return wilson(share * n, n, level)
 
 
+def paired_gain(
+    correct: ArrayLike, other: ArrayLike, counts: ArrayLike, level: float = 0.95
+) -> tuple[float, float, float]:
+    """Return the difference of two accuracies on the same rows and its interval, paired by row.
+
+    The adjusted Wald interval of Bonett and Price 2012, J. Educ. Behav. Stat. 37(4): one row in favour of each side is
+    added, so that the interval is not empty if all rows agree. Rows may have several targets, which are not
+    independent, and ``other`` may be an expected number.
+
+    Args:
+        correct: Number of correct targets of each row, (R,).
+        other: The same of what is compared with.
+        counts: Number of targets of each row, (R,).
+        level: Confidence level.
+
+    Returns:
+        The difference ``correct`` − ``other`` as a share of targets, and the lower and upper bound.
+
+    Raises:
+        ValueError: If there are no targets.
+    """
+    import numpy as np
+    from scipy.special import ndtri
+
+    totals = np.asarray(counts, dtype=float)
+    gains = np.asarray(correct, dtype=float) - np.asarray(other, dtype=float)
+    if not totals.sum() > 0:
+        raise ValueError("no targets")
+    size = totals.mean()
+    gains, totals = np.append(gains, (size, -size)), np.append(totals, (size, size))
+    centre = gains.sum() / totals.sum()
+    error = (((gains - centre * totals) ** 2).sum() ** 0.5) / totals.sum()
+    half_width = float(ndtri((1 + level) / 2)) * error
+    difference = float(gains[:-2].sum() / totals[:-2].sum())
+    return difference, max(-1.0, float(centre - half_width)), min(1.0, float(centre + half_width))
+
+
 def t_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
     """Return Student's confidence interval of the mean of ``values``, such as scores of seeds.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from lra_bench.contracts import DataCache, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
+    from lra_bench.contracts import FloorRows
     from lra_bench.data.cache import Advance
     from lra_bench.data.columns import Integers, ListColumn
     from lra_bench.data.examples import Examples
@@ -53,7 +54,6 @@ class ByteTask(Task):
         UserError: If an option is out of range.
     """
 
-    headline_floor = "bag_of_bytes"
     variants = ("truncated", "filler")
     name: ClassVar[str]
     kind: ClassVar[Literal["classification", "matching"]]
@@ -177,21 +177,32 @@ class ByteTask(Task):
         ``majority`` is the most frequent label of train. ``bag_of_bytes`` is softmax regression on the relative
         frequency of each byte, fitted on at most 25,000 training examples of the same variant and length.
         """
-        length, variant = self._resolved(length, variant)
-        key = settings_digest(self.fingerprint(), split, length, variant)
+        from ..floor_rows import means
 
-        def make() -> dict[str, float]:
+        return means(self.floor_rows(split, length, variant))
+
+    def floor_rows(
+        self, split: str, length: int | None = None, variant: str | None = None
+    ) -> Mapping[str, NDArray[Any]]:
+        """Return whether each of these rules is right about each example, (R,) by name."""
+        from ..floor_rows import stored
+
+        length, variant = self._resolved(length, variant)
+
+        def make(advance: Advance) -> FloorRows:
             import numpy as np
 
-            from ..linear_probe import probe_accuracy
+            from ..linear_probe import probe_correct
 
-            train, rows = self._counted("train", length, variant), self._counted(split, length, variant)
+            train, rows = (self._counted(name, length, variant, advance) for name in ("train", split))
             return {
-                "majority": float((rows[1] == np.bincount(train[1]).argmax()).mean()),
-                "bag_of_bytes": probe_accuracy(*train, *rows, self.spec.classes),
+                "majority": rows[1] == np.bincount(train[1]).argmax(),
+                "bag_of_bytes": probe_correct(*train, *rows, self.spec.classes),
             }
 
-        return self.ready()[0].note(f"{self.name}-floors", key, make)
+        key = settings_digest(self.fingerprint(), split, length, variant)
+        total = sum(len(self._drawn(name, length, variant)) for name in ("train", split))
+        return stored(self.ready()[0], f"{self.name}-floors", key, make, total, f"floors of {self.name} at {length:,}")
 
     def ready(self) -> tuple[DataCache, Corpus]:
         """Return the cache given to ``prepare`` and the opened documents.
@@ -255,23 +266,27 @@ class ByteTask(Task):
         targets = self.ready()[1].numbers(name, "target")[self.places[name]]
         return self.filler(name, column, targets, length, (self.seed, SPLITS.index(name))).examples(rows)
 
-    def _counted(self, name: str, length: int, variant: str) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return features (R, F) and targets (R,) of at most 25,000 training examples, or of all of another split."""
-        import numpy as np
-
-        from lra_bench.progress import bar
-
-        from .bytes import byte_shares, draw_rows
+    def _drawn(self, name: str, length: int, variant: str) -> Integers:
+        """Return the numbers of at most 25,000 training examples, or of all examples of another split."""
+        from .bytes import draw_rows
 
         targets = self.ready()[1].numbers(name, "target")[self.places[name]]
         rows = FLOOR_TRAIN_ROWS if name == "train" else len(self.split(name, length, variant))
-        selected = draw_rows(targets, rows, self.seed)
+        return draw_rows(targets, rows, self.seed)
+
+    def _counted(
+        self, name: str, length: int, variant: str, advance: Advance
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return features (R, F) and targets (R,) of the examples of ``_drawn``."""
+        import numpy as np
+
+        from .bytes import byte_shares
+
         features, labels = [], []
-        with bar(len(selected), f"counting bytes of {self.name} {name} at {length:,}") as advance:
-            for part in self._rows(name, length, variant, selected):
-                features.append(self.features(byte_shares(part)))
-                labels.append(part.targets)
-                advance(len(part))
+        for part in self._rows(name, length, variant, self._drawn(name, length, variant)):
+            features.append(self.features(byte_shares(part)))
+            labels.append(part.targets)
+            advance(len(part))
         return np.concatenate(features), np.concatenate(labels)
 
     def _resolved(self, length: int | None, variant: str | None) -> tuple[int, str]:

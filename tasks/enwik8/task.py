@@ -53,7 +53,6 @@ class Enwik8(Task):
     """
 
     source_folders = ("enwik8",)
-    headline_floor = "order_2"
     variants = ("whole",)
 
     def __init__(

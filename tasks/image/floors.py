@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lra_bench.data.cache import Advance
 
-from ..linear_probe import probe_accuracy
+from ..linear_probe import probe_correct
 from .lengths import resized
 from .pixels import CLASSES, INTENSITIES, SIDE, Pictures, to_tokens
 
@@ -38,22 +38,22 @@ def features(parts: Iterable[Pictures], labels: NDArray[np.int64], advance: Adva
     return Features(np.concatenate(histograms), np.concatenate(pixels), labels)
 
 
-def shortcut_accuracies(train: Features, rows: Features, advance: Advance) -> dict[str, float]:
-    """Return the accuracies on ``rows`` of three rules fitted on ``train``.
+def correct_rows(train: Features, rows: Features, advance: Advance) -> dict[str, NDArray[np.bool_]]:
+    """Return whether each of three rules fitted on ``train`` is right about each of ``rows``, (R,).
 
     ``majority``: the most frequent label. ``bag_of_pixels``: softmax regression on the histogram of intensities.
     ``linear_pixels``: softmax regression on the pixels.
     """
     majority_label = np.bincount(train.labels, minlength=CLASSES).argmax()
-    accuracies = {"majority": float((rows.labels == majority_label).mean())}
+    correct = {"majority": rows.labels == majority_label}
     inputs: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {
         "bag_of_pixels": (train.histograms, rows.histograms),
         "linear_pixels": (train.pixels, rows.pixels),
     }
     for rule, (train_x, test_x) in inputs.items():
-        accuracies[rule] = probe_accuracy(train_x, train.labels, test_x, rows.labels, CLASSES)
+        correct[rule] = probe_correct(train_x, train.labels, test_x, rows.labels, CLASSES)
         advance(len(train.labels))
-    return accuracies
+    return correct
 
 
 def _histograms(pictures: Pictures) -> NDArray[np.int32]:

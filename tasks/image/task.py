@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import DataCache, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
+    from lra_bench.contracts import FloorRows
     from lra_bench.data.cache import Advance
     from lra_bench.data.columns import Integers
     from lra_bench.data.download import Remote
@@ -63,7 +64,6 @@ class Image(Task):
     """
 
     source_folders = ("cifar-10-batches-py", "cifar10", "cifar10_jpeg_lossy")
-    headline_floor = "linear_pixels"
     variants = ("canvas", "resolution")
 
     def __init__(
@@ -154,22 +154,29 @@ class Image(Task):
         the pixels, averaged down to 32 x 32 if there are more. They are fitted on all training pictures of the same
         variant and length.
         """
+        from ..floor_rows import means
+
+        return means(self.floor_rows(split, length, variant))
+
+    def floor_rows(
+        self, split: str, length: int | None = None, variant: str | None = None
+    ) -> Mapping[str, NDArray[Any]]:
+        """Return whether each of these rules is right about each picture, (R,) by name."""
+        from ..floor_rows import stored
+
         length, variant = self._resolved(length, variant)
 
-        def make() -> dict[str, float]:
-            from lra_bench.progress import bar
+        def make(advance: Advance) -> FloorRows:
+            from .floors import correct_rows
 
-            from .floors import shortcut_accuracies
-
-            # Pictures of both splits are created, then two rules are fitted on those of train.
-            total = 3 * len(self.split("train")) + len(self.split(split, length, variant))
-            where = "" if length == LENGTH else f" at length {length:,}, {variant}"
-            with bar(total, f"floors of image{where}") as advance:
-                train = self._features("train", length, variant, advance)
-                return shortcut_accuracies(train, self._features(split, length, variant, advance), advance)
+            train = self._features("train", length, variant, advance)
+            return correct_rows(train, self._features(split, length, variant, advance), advance)
 
         key = settings_digest(self.fingerprint(), split, length, variant)
-        return self._prepared().note("image-floors", key, make)
+        # Pictures of both splits are created, then two rules are fitted on those of train.
+        total = 3 * len(self.split("train")) + len(self.split(split, length, variant))
+        where = "" if length == LENGTH else f" at length {length:,}, {variant}"
+        return stored(self._prepared(), "image-floors", key, make, total, f"floors of image{where}")
 
     def check(self, split: str) -> None:
         """Raise ``UserError`` if intensities or class frequencies are wrong, or too many pictures are duplicates."""

@@ -10,8 +10,8 @@ from .trees import ARITY, DEPTH, DIRECT_VALUE, LABEL, NO_DIGIT, ROOT
 Table = NDArray[np.int64]  # (R, 5) from describe()
 
 
-def shortcut_accuracies(train: Table, rows: Table) -> dict[str, float]:
-    """Return the accuracies on ``rows`` of three rules fitted on ``train``.
+def correct_rows(train: Table, rows: Table) -> dict[str, NDArray[np.bool_]]:
+    """Return whether each of three rules fitted on ``train`` is right about each of ``rows``, (R,).
 
     ``majority``: the most frequent label. ``root_operator``: the most frequent label for each root operator.
     ``root_operator_and_digits``: the most frequent label for each pair of the root operator and its value over the
@@ -24,7 +24,7 @@ def shortcut_accuracies(train: Table, rows: Table) -> dict[str, float]:
     )
     majority = np.full(len(rows), np.bincount(train[:, LABEL]).argmax())
     guesses = {"majority": majority, "root_operator": root_only, "root_operator_and_digits": root_and_digits}
-    return {rule: float((guess == rows[:, LABEL]).mean()) for rule, guess in guesses.items()}
+    return {rule: guess == rows[:, LABEL] for rule, guess in guesses.items()}
 
 
 def compare(train: Table, rows: Table) -> dict[str, float]:

@@ -79,7 +79,6 @@ class ListOps(Task):
     """
 
     source_folders = ("listops-1000", "listops")
-    headline_floor = "root_operator"
 
     def __init__(
         self,
@@ -176,9 +175,17 @@ class ListOps(Task):
         They predict the most frequent label of train: of all trees, of trees with the same root operator, and of trees
         with the same root operator and value of the digits directly below it.
         """
-        from .floors import shortcut_accuracies
+        from ..floor_rows import means
 
-        return shortcut_accuracies(self._table("train"), self._table(split, length))
+        return means(self.floor_rows(split, length))
+
+    def floor_rows(
+        self, split: str, length: int | None = None, variant: str | None = None
+    ) -> Mapping[str, NDArray[Any]]:
+        """Return whether each of these rules is right about each example, (R,) by name."""
+        from .floors import correct_rows
+
+        return correct_rows(self._table("train"), self._table(split, length))
 
     def drift(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
         """Return statistics of a split and of train.

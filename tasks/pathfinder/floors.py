@@ -36,21 +36,21 @@ def features(parts: Iterable[Part], parameters: Parameters, advance: Advance) ->
     return Features(np.concatenate(distances), np.concatenate(brightness), np.concatenate(labels))
 
 
-def shortcut_accuracies(train: Features, rows: Features) -> dict[str, float]:
-    """Return the accuracies on ``rows`` of three rules fitted on ``train``.
+def correct_rows(train: Features, rows: Features) -> dict[str, NDArray[np.bool_]]:
+    """Return whether each of three rules fitted on ``train`` is right about each of ``rows``, (R,).
 
     ``majority``: the most frequent label. ``marker_distance``: the best threshold on the distance of the markers.
     ``brightness``: the best threshold on the mean intensity.
     """
     majority_label = int(train.labels.mean() > 0.5)
-    accuracies = {"majority": float((rows.labels == majority_label).mean())}
+    correct = {"majority": rows.labels == majority_label}
     for rule, train_values, values in (
         ("marker_distance", train.distances, rows.distances),
         ("brightness", train.brightness, rows.brightness),
     ):
         threshold, above = best_threshold(train_values, train.labels)
-        accuracies[rule] = float((np.where(values > threshold, above, 1 - above) == rows.labels).mean())
-    return accuracies
+        correct[rule] = np.where(values > threshold, above, 1 - above) == rows.labels
+    return correct
 
 
 def best_threshold(values: NDArray[np.float64], labels: Integers) -> tuple[float, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.contracts import DataCache, Provenance, Task, TaskSpec, UserError
 from lra_bench.data.digest import settings_digest
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
     import datasets
     import pyarrow
+    from numpy.typing import NDArray
 
+    from lra_bench.contracts import FloorRows
     from lra_bench.data.cache import Advance
 
     from .files import PictureFiles
@@ -74,7 +76,6 @@ class Pathfinder(Task):
     """
 
     source_folders = (*(f"pathfinder{resolution}" for resolution in RESOLUTIONS), "lra_release")
-    headline_floor = "marker_distance"
     variants = ("canvas", "resolution")
 
     def __init__(
@@ -169,22 +170,29 @@ class Pathfinder(Task):
         The most frequent label of train, and the best thresholds on the distance of the markers and on the mean
         intensity. They are fitted on 10,000 training examples of the same variant and length.
         """
+        from ..floor_rows import means
+
+        return means(self.floor_rows(split, length, variant))
+
+    def floor_rows(
+        self, split: str, length: int | None = None, variant: str | None = None
+    ) -> Mapping[str, NDArray[Any]]:
+        """Return whether each of these rules is right about each picture, (R,) by name."""
+        from ..floor_rows import stored
+
         length, variant = self._resolved(length, variant)
+        # The black canvas contains no information: the floors are computed on the pictures without it.
+        place = self._training_form if variant == "canvas" else (length, variant)
+        fitted, rows = min(FITTED_ROWS, len(self.split("train", *place))), len(self.split(split, length, variant))
 
-        def make() -> dict[str, float]:
-            from lra_bench.progress import bar
+        def make(advance: Advance) -> FloorRows:
+            from .floors import correct_rows
 
-            from .floors import shortcut_accuracies
+            train = self._features("train", place, fitted, advance)
+            return correct_rows(train, self._features(split, place, rows, advance))
 
-            # The black canvas contains no information: the floors are computed on the pictures without it.
-            place = self._training_form if variant == "canvas" else (length, variant)
-            fitted, rows = min(FITTED_ROWS, len(self.split("train", *place))), len(self.split(split, length, variant))
-            with bar(fitted + rows, f"floors of {self.spec.name}") as advance:
-                train = self._features("train", place, fitted, advance)
-                return shortcut_accuracies(train, self._features(split, place, rows, advance))
-
-        key = settings_digest(self.fingerprint(), split, length, variant)
-        return self._prepared().note(f"{self.spec.name}-floors", key, make)
+        name, key = self.spec.name, settings_digest(self.fingerprint(), split, length, variant)
+        return stored(self._prepared(), f"{name}-floors", key, make, fitted + rows, f"floors of {name}")
 
     def check(self, split: str) -> None:
         """Raise ``UserError`` if intensities or labels are wrong, or too many pictures are duplicates."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
+    from lra_bench.contracts import FloorRows
     from lra_bench.data.cache import Advance
 
     from .floors import Rule
@@ -116,17 +117,36 @@ class SyntheticTask(Task):
 
         For a shortcut that chooses randomly among ties, this is its expected accuracy.
         """
+        from .floors import SCORED
+
+        rows = self._floor_columns(split, length)
+        scored = float(rows[SCORED].sum())
+        return {name: float(correct.sum()) / scored for name, correct in rows.items() if name != SCORED}
+
+    def floor_rows(
+        self, split: str, length: int | None = None, variant: str | None = None
+    ) -> Mapping[str, NDArray[Any]]:
+        """Return the expected number of correct targets of these rules for each example, (R,) by name."""
+        from .floors import SCORED
+
+        return {name: correct for name, correct in self._floor_columns(split, length).items() if name != SCORED}
+
+    def _floor_columns(self, split: str, length: int | None) -> FloorRows:
+        """Return the columns of ``floors.correct_rows`` from the cache of the data."""
+        from ..floor_rows import stored
+
         length = length or self.spec.train_length
 
-        def compute() -> dict[str, float]:
-            from .floors import commonest, mean_accuracy
+        def compute(advance: Advance) -> FloorRows:
+            from .floors import commonest, correct_rows
 
             target = commonest(self.blocks("train"), self.spec.classes)
             rules: dict[str, Rule] = {"majority": lambda block: block.targets == target, **self.shortcuts()}
-            return mean_accuracy(rules, self.blocks(split, length))
+            return correct_rows(rules, self.blocks(split, length))
 
-        key = settings_digest(self.fingerprint(), split, length)
-        return self._prepared().note(f"{self.spec.name}-floors-{split}-{length}", key, compute)
+        name, key = self.spec.name, settings_digest(self.fingerprint(), split, length)
+        description = f"floors of {name} {split} at length {length:,}"
+        return stored(self._prepared(), f"{name}-floors-{split}-{length}", key, compute, 0, description)
 
     def check(self, split: str, length: int | None = None) -> None:
         """Raise ``UserError`` if an example is invalid, has wrong targets, or occurs twice in this or another split."""

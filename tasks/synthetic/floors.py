@@ -32,16 +32,20 @@ def commonest(blocks: Iterable[Block], classes: int) -> int:
     return int(counts.argmax())
 
 
-def mean_accuracy(rules: Mapping[str, Rule], blocks: Iterable[Block]) -> dict[str, float]:
-    """Return the expected accuracy of each rule over all scored targets."""
-    right = dict.fromkeys(rules, 0.0)
-    scored = 0
+SCORED = "scored"
+"""Column with the number of scored targets."""
+
+
+def correct_rows(rules: Mapping[str, Rule], blocks: Iterable[Block]) -> dict[str, NDArray[Any]]:
+    """Return the expected number of correct targets of each rule for each example (R,), and the column ``SCORED``."""
+    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in (*rules, SCORED)}
     for block in blocks:
-        counted = block.targets != NOT_SCORED
-        scored += int(counted.sum())
+        counted = (block.targets != NOT_SCORED).reshape(len(block.targets), -1)
+        parts[SCORED].append(counted.sum(axis=1))
         for name, rule in rules.items():
-            right[name] += float(rule(block)[counted].sum())
-    return {name: total / scored for name, total in right.items()}
+            correct = np.asarray(rule(block)).reshape(counted.shape)
+            parts[name].append(np.where(counted, correct, 0).sum(axis=1))
+    return {name: np.concatenate(columns) for name, columns in parts.items()}
 
 
 def commonest_symbol(block: Block, first_symbol: int, symbols: int) -> NDArray[Any]:

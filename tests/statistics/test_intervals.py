@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from lra_bench.statistics.intervals import bootstrap, t_interval, wilson, wilson_over_rows
+from lra_bench.statistics.intervals import bootstrap, paired_gain, t_interval, wilson, wilson_over_rows
 
 
 @given(st.integers(1, 5000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))), st.floats(0.5, 0.999))
@@ -93,3 +95,31 @@ def test_95_percent_intervals_have_nominal_coverage(name: str) -> None:
             truth = 1.0
         hits += low <= truth <= high
     assert 0.93 <= hits / trials <= 0.97
+
+
+def test_paired_gain_is_the_adjusted_wald_interval():
+    correct, other = np.repeat([1, 1, 0, 0], [50, 20, 8, 22]), np.repeat([1, 0, 1, 0], [50, 20, 8, 22])
+    n, better, worse = 102, 21 / 102, 9 / 102  # Bonett and Price 2012, equation 9
+    half_width = 1.959964 * math.sqrt((better + worse - (better - worse) ** 2) / n)
+    expected = 0.12, better - worse - half_width, better - worse + half_width
+    assert paired_gain(correct, other, np.ones(100)) == pytest.approx(expected)
+
+
+def test_paired_gain_covers_the_difference_of_rows_with_several_targets():
+    generator, inside, runs = np.random.default_rng(0), 0, 400
+    for _ in range(runs):
+        counts = generator.integers(1, 9, 300)
+        shares = generator.beta(2, 2, 300)  # targets of a row are alike, and so are both sides
+        correct, other = generator.binomial(counts, np.minimum(1, shares + 0.05)), counts * shares
+        low, high = paired_gain(correct, other, counts)[1:]
+        inside += int(low <= np.average(np.minimum(1, shares + 0.05) - shares, weights=counts) <= high)
+    assert 0.92 < inside / runs <= 1
+
+
+@pytest.mark.parametrize("rows", [1, 3, 2000])
+def test_paired_gain_of_equal_rows_contains_zero_and_a_certain_gain_does_not_exceed_one(rows):
+    ones = np.ones(rows)
+    assert paired_gain(ones, ones, ones)[1] < 0 < paired_gain(ones, ones, ones)[2]
+    assert paired_gain(ones, 0 * ones, ones)[2] <= 1
+    with pytest.raises(ValueError, match="no targets"):
+        paired_gain([], [], [])

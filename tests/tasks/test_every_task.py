@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -76,12 +77,21 @@ def assert_runs(forks, folder, task, model):
     record = folder.record()
     assert record["status"] == "ok", record["reason"]
     metric = "bits_per_character" if task == "enwik8" else "accuracy"
-    assert record["metrics"]["test"][metric] is not None
+    metrics = record["metrics"]["test"]
+    assert metrics[metric] is not None
     assert set(record["data"]["checksums"]) >= {"train", "validation", "test"}
     assert record["data"]["partial"] or task not in REAL
     points = record["extrapolation"]["points"]
     scored = [point for point in points if point["status"] == "ok"]
     assert len(scored) >= 2 and all(point["floor"] is not None for point in scored)
+    for floors, margins, score in (
+        (record["floors"], record["margins"], metrics[metric]),
+        *((point["floors"], point["margins"], point["score"]) for point in scored),
+    ):
+        assert set(margins) == (set(floors) if metric == "accuracy" else set())
+        for name, margin in margins.items():
+            assert margin["difference"] == pytest.approx(score - floors[name], abs=1e-6)
+            assert margin["low"] < margin["high"]
     assert all(point["reason"] for point in points if point["status"] != "ok")
     assert bool(record["extrapolation"]["by_position"]) == (task == "enwik8")
 
@@ -134,3 +144,22 @@ def test_two_concurrent_prepares_create_one_data_set(tmp_path):
     for task in sources:
         names = [path.name for path in (tmp_path / task / "data").iterdir() if path.is_dir()]
         assert names and not [name for name in names if ".building-" in name]
+
+
+@pytest.mark.parametrize("task", sorted(ONE_OF_EACH_CLASS - {"enwik8"}))
+def test_floors_of_rows_are_in_the_order_of_the_split(task, data, tmp_path):
+    built = build(task)
+    built.prepare(Cache(tmp_path))
+    lengths = [None, 2 * built.spec.train_length]
+    for variant in built.variants:
+        for length in lengths:
+            if built.supports_length(length or built.spec.train_length, variant):
+                continue
+            split = built.split("test", length, variant)
+            rows, floors = built.floor_rows("test", length, variant), built.floors("test", length, variant)
+            assert set(rows) == set(floors) and all(len(correct) == len(split) for correct in rows.values())
+            if built.spec.per_token:
+                continue
+            targets = np.asarray(split["target"])
+            right = rows["majority"].astype(bool)
+            assert len(set(targets[right])) <= 1 and not set(targets[right]) & set(targets[~right])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lra_bench.tasks.linear_probe import L2, fit, probe_accuracy, standardised
+from lra_bench.tasks.linear_probe import L2, fit, probe_correct, standardised
 
 
 def sample(rows, features, classes, seed):
@@ -47,13 +47,13 @@ def test_separable_classes_are_separated():
     generator = np.random.default_rng(1)
     y = generator.integers(0, 5, 600)
     x = np.eye(5)[y] * 8 + generator.normal(size=(600, 5))
-    assert probe_accuracy(x[:400], y[:400], x[400:], y[400:], 5) > 0.98
+    assert probe_correct(x[:400], y[:400], x[400:], y[400:], 5).mean() > 0.98
 
 
 def test_accuracy_on_noise_is_chance():
     generator = np.random.default_rng(2)
     x, y = generator.integers(0, 256, (6000, 20)), generator.integers(0, 4, 6000)
-    accuracy = probe_accuracy(x[:3000], y[:3000], x[3000:], y[3000:], 4)
+    accuracy = probe_correct(x[:3000], y[:3000], x[3000:], y[3000:], 4).mean()
     assert abs(accuracy - 0.25) < 4 * np.sqrt(0.25 * 0.75 / 3000)
 
 

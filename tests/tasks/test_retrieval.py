@@ -244,11 +244,10 @@ def test_floors(task):
     assert floors["bag_of_bytes"] > 0.9  # citing papers share an alphabet
     assert task.floors("test", 200, "filler")["bag_of_bytes"] < floors["bag_of_bytes"]
     assert task.floors("test", 30)["bag_of_bytes"] > 0.75
-    assert task.headline_floor in floors
 
 
 def test_features_compare_byte_frequencies(task):
-    features, labels = task._counted("test", 50, "truncated")
+    features, labels = task._counted("test", 50, "truncated", lambda rows: None)
     for row, (first, second) in enumerate(texts(task, "test")):
         frequencies = [np.array([text.count(byte) / len(text) for byte in range(256)]) for text in (first, second)]
         assert np.allclose(

@@ -166,10 +166,10 @@ def test_targets_are_uniform_and_chance_is_one_over_classes(task):
     assert np.abs(counts / counts.sum() - spec.chance).max() < 5 * (spec.chance / ROWS["train"]) ** 0.5
 
 
-def test_floors_contain_the_headline_floor_and_do_not_solve_the_task(task):
+def test_floors_do_not_solve_the_task(task):
     for length in (None, 2 * task.spec.train_length):
         floors = task.floors("test", length)
-        assert task.headline_floor in floors and "majority" in floors
+        assert "majority" in floors
         assert all(0 <= floor < 0.9 for floor in floors.values())
 
 
