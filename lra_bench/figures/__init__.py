@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from lra_bench.contracts import UserError
 
 from . import (
-    efficiency_length,
     evaluation_knobs,
     extrapolation,
     heat_map,
@@ -40,7 +39,6 @@ FIGURES: dict[str, FigureModule] = {
     "heat_map": heat_map,
     "ranks": ranks,
     "score_vs_growth": score_vs_growth,
-    "efficiency_length": efficiency_length,
 }
 """Modules of the figures by name, in the order in which ``plot`` draws them."""
 

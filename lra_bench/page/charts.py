@@ -102,7 +102,8 @@ def _cost(rows: Rows, reference: Rows) -> Chart:
     ]
     known = [row for row in reference if _is_known(row["value"])]
     if known and first["model"] != REFERENCE:
-        series.append(_series(f"{REFERENCE}, training", "reference", _points(known, "length", "value", factor)))
+        label = f"{REFERENCE}, training, in a run of its own"
+        series.append(_series(label, "reference", _points(known, "length", "value", factor)))
     ends: dict[str, dict[str, Any]] = {}
     for row in sorted(rows, key=lambda row: row["length"]):
         if row["status"] != "ok":

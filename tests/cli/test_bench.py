@@ -68,7 +68,7 @@ def test_the_extrapolation_has_a_floor_at_every_length(bench):
     for point in curve["points"]:
         assert point["status"] == "ok", point["reason"]
         assert point["length"] == curve["train_length"] * point["ratio"]
-        assert point["floor_name"] == "root_operator"
+        assert point["floor_name"] == "root_operator_and_digits"
         assert 0 < point["floor"] < 1
         assert point["low"] <= point["score"] <= point["high"]
         assert point["skill"] == pytest.approx((point["score"] - point["floor"]) / (1 - point["floor"]))
@@ -125,9 +125,9 @@ def test_leaderboard_show_list_and_plot_read_the_record(bench, forks):
     drawn = {Path(path).name for path in plotted.stdout.split()}
     files = {f"{figure}-smoke.{suffix}" for figure in ("extrapolation", "heat_map") for suffix in ("pdf", "png", "csv")}
     assert files <= drawn
-    assert "plot efficiency_length" in plotted.stderr and "model=transformer" in plotted.stderr
-    failed = forks.command(folder, "plot", "efficiency_length", "--protocol", "smoke", check=False)
-    assert (failed.returncode, failed.stdout) == (2, "") and "model=transformer" in failed.stderr
+    assert "plot score_vs_length" in plotted.stderr and "lra-bench bench" in plotted.stderr
+    failed = forks.command(folder, "plot", "score_vs_length", "--protocol", "smoke", check=False)
+    assert (failed.returncode, failed.stdout) == (2, "") and "lra-bench bench" in failed.stderr
     (listed,) = json.loads(folder.run("results", "list", "--json").stdout)
     assert listed["hash_version"] == HASH_VERSION
 

@@ -26,7 +26,7 @@ from lra_bench.records.extrapolation import section
 from lra_bench.records.schema import Record
 from tests.support.record_factory import LENGTHS, RATIOS, make_curves, make_growth, make_record, make_speed
 
-TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth", "efficiency_length")
+TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth")
 OF_ONE_LENGTH = tuple(name for name in FIGURES if name != "score_vs_length")
 """Figures that can be drawn from trainings at one length; ``score_vs_length`` has a separate test module."""
 OF_SCORES = (

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from lra_bench.config.listing import options
 from lra_bench.figures import heat_map, palette, ranks, style, variants
 from lra_bench.figures.curves import FAINT
-from lra_bench.figures.efficiency_length import first_better
 from lra_bench.figures.legend import Entry, lay_out
 from lra_bench.figures.palette import look, looks
 from lra_bench.figures.place import place
@@ -153,24 +152,6 @@ def test_columns_of_several_seeds_are_combined_as_declared() -> None:
     assert (row["score"], row["speed"], row["floor"]) == pytest.approx((0.5, 30.0, 0.2))
     assert pd.isna(row["floor_name"]) and (row["status"], row["failure"], row["seeds"]) == ("ok", "x", 3)
     assert (row["interval"], row["seed_scores"]) == ("each", "0.4 0.5 0.6") and math.isnan(row["low"])
-
-
-@given(st.floats(0.5, 1.5), st.floats(0.2, 1.5), st.floats(1024, 8192))
-def test_the_crossing_of_two_power_laws_is_exact(slow: float, more: float, crossing: float) -> None:
-    own = {length: 3e-6 * length**slow for length in LENGTHS}
-    reference = {length: 3e-6 * crossing**slow * (length / crossing) ** (slow + more) for length in LENGTHS}
-    word, length = first_better(own, reference)
-    assert word == "from" or (word, length) == ("always", 1024.0) or math.isclose(crossing, 8192, rel_tol=1e-6)
-    if word == "from":
-        assert length == pytest.approx(crossing, rel=1e-6)
-    assert first_better({length: 2 * cost for length, cost in own.items()}, own) == ("never", 8192.0)
-
-
-def test_a_variant_is_better_from_the_length_at_which_the_reference_fails() -> None:
-    own = dict.fromkeys(LENGTHS, 2.0)
-    assert first_better(own, {1024: 1.0, 2048: 1.0}, failed=4096.0) == ("alone", 4096.0)
-    assert first_better({1024: 2.0}, {1024: 1.0, 2048: 1.0}, failed=4096.0) == ("never", 1024.0)
-    assert first_better({1024: 1.0}, {2048: 1.0}) == ("unknown", None)
 
 
 @settings(deadline=None, max_examples=15)
