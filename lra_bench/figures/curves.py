@@ -116,7 +116,7 @@ def _sheet_pages(kind: Curves, parts: Sequence[str], rows: pd.DataFrame, width: 
     shown = best(rows, kind)
     drawn = rows[rows["label"].isin(shown)]
     total = rows["label"].nunique()
-    others = [] if len(shown) == total else _left_out(kind, total, bool(rows["reference"].any()))
+    others = [] if len(shown) == total else _left_out(kind, rows, total)
     # If curves are not variants, each panel belongs to one variant and is omitted with it.
     panelled = rows if kind.lines.are_variants else drawn
     apart = [group for _, group in panelled.groupby([*PANEL, *kind.apart], dropna=False)] if kind.apart else [panelled]
@@ -149,11 +149,17 @@ def best(rows: pd.DataFrame, kind: Curves) -> list[str]:
     return [*reference, *control, *others][:CROWDED]
 
 
-def _left_out(kind: Curves, total: int, has_reference: bool) -> list[Entry]:
+def _left_out(kind: Curves, rows: pd.DataFrame, total: int) -> list[Entry]:
     """Return the legend entries that explain which variants are selected."""
-    rule = f"{REFERENCE}, best control, best others by mean rank over all points"
-    rule += ", your own before reference boards" if has_reference else ""
-    note = Entry(f"{CROWDED} of {total} variants highlighted: {rule}; all are in the CSV file", {"linestyle": "none"})
+    rules = {
+        REFERENCE: (rows["variant"] == REFERENCE).any(),
+        "best control": (rows["family"] == "control").any(),
+        "best others by mean rank over all points": True,
+        "your own before reference boards": rows["reference"].any(),
+    }
+    shown = "highlighted" if kind.lines.are_variants else "shown"
+    text = f"{CROWDED} of {total} variants {shown}: {', '.join(rule for rule, applies in rules.items() if applies)}"
+    note = Entry(f"{text}; all are in the CSV file", {"linestyle": "none"})
     faint = Entry(f"other variants ({total - CROWDED})", {"color": FAINT, "linewidth": 0.7})
     return [faint, note] if kind.lines.are_variants else [note]
 

@@ -138,9 +138,11 @@ def scatter_sheets(data: pd.DataFrame, cost: Cost, width: float) -> Iterator[She
             )
             for group in panels
         ]
+        front_entry = Entry("Pareto front of variants that exceed the floor in every seed", FRONT)
+        front = [front_entry] if any(len(_front(group, cost)) > 1 for group in panels) else []
         fitted = [bar("95 % confidence interval of the fit", "_")] if cost.low is not None else []
         legend = [
-            *numbers, Entry("Pareto front of variants that exceed the floor in every seed", FRONT),
+            *numbers, *front,
             *_halo_entry(largest, largest_area), *floor_entry(rows), *score_bars(rows), *fitted,
         ]  # fmt: skip
         yield Sheet(parts, pages(cells, width, frame, legend, heading(parts)), rows)
@@ -194,9 +196,7 @@ def _draw(
     floor = rows["floor"].dropna()
     if len(floor):
         ax.axhline(factor * floor.mean(), zorder=1.7, gid="floor", **floor_line())
-    # The factor is 100 for accuracies and 1 for bits per character, of which lower values are better.
-    above = np.flatnonzero(rows["clears_floor"].map({True: True}).notna())
-    front = above[_front(x[above], (y if factor > 1 else -y)[above], cost.less_is_better)]
+    front = _front(rows, cost)
     ax.plot(x[front], y[front], zorder=1.8, gid="front", **FRONT)
     ax.set_ylabel(name + _at_length(rows))
     ax.margins(0.09)
@@ -222,13 +222,21 @@ def _at_length(rows: pd.DataFrame) -> str:
     return f", length {between}{length_name(int(lengths[-1]))}"
 
 
-def _front(x: Any, y: Any, less_is_better: bool) -> list[int]:
-    """Return the indices of the points on the Pareto front, from the best to the worst x; higher y is better."""
+def _front(rows: pd.DataFrame, cost: Cost) -> list[int]:
+    """Return the positions of the rows on the Pareto front of a panel, from the lowest to the highest cost.
+
+    Only rows that exceed the floor in every seed are considered.
+    """
+    factor, _ = units(rows["metric"].iloc[0])
+    # The factor is 100 for accuracies and 1 for bits per character, of which lower values are better.
+    scores = (1 if factor > 1 else -1) * rows["score"].to_numpy(float)
+    costs = (1 if cost.less_is_better else -1) * rows[cost.column].to_numpy(float)
+    above = [place for place, clears in enumerate(rows["clears_floor"].eq(True)) if clears]
     best, front = float("-inf"), []
-    for index in sorted(range(len(x)), key=lambda i: (x[i] if less_is_better else -x[i], -y[i])):
-        if y[index] > best:
-            best = y[index]
-            front.append(index)
+    for place in sorted(above, key=lambda each: (costs[each], -scores[each])):
+        if scores[place] > best:
+            best = scores[place]
+            front.append(place)
     return front
 
 

@@ -422,6 +422,15 @@ def test_score_vs_speed_uses_one_length_and_memory_as_area() -> None:
             assert row.train_tokens_per_second not in on_it
 
 
+def test_the_legend_of_a_scatter_plot_contains_the_pareto_front_only_if_it_is_drawn() -> None:
+    text = "Pareto front of variants that exceed the floor in every seed"
+    for made, drawn in ((many(4, ("listops",)), True), ([make_record("performer", accuracy=0.1)], False)):
+        (figure, _) = one("score_vs_speed", made)
+        (line,) = [line for line in figure.axes[0].lines if line.get_gid() == "front"]
+        assert (len(line.get_xdata()) > 1) is drawn
+        assert (text in written(figure)) is drawn
+
+
 @pytest.mark.parametrize(
     ("name", "cost"), [("score_vs_speed", "train_tokens_per_second"), ("score_vs_growth", "time_exponent")]
 )
