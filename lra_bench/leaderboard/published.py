@@ -36,7 +36,6 @@ COLUMNS: Mapping[str, str] = {
     "year": "year of the source",
     "flags": "reasons why the number is not directly comparable, see FLAGS",
     "quotes": "arXiv id of the original source of a second-hand number, if known",
-    "protocol": "protocol of this harness under whose rules the number was obtained, empty if none",
     "note": "further remarks",
 }
 """Columns of the CSV files and their descriptions."""

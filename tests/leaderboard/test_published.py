@@ -41,7 +41,6 @@ GOOD = {
     "year": "2020",
     "flags": "",
     "quotes": "",
-    "protocol": "lra",
     "note": "",
 }
 
@@ -148,5 +147,5 @@ def test_duplicates_and_unknown_columns_raise_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"some\.csv:1: the columns"):
         load_published(tmp_path)
     (tmp_path / "some.csv").write_text(",".join(COLUMNS) + "\nA,b\n")
-    with pytest.raises(UserError, match=r"some\.csv:2: does not have 15 fields"):
+    with pytest.raises(UserError, match=r"some\.csv:2: does not have 14 fields"):
         load_published(tmp_path)
