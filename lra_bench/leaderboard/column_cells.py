@@ -167,7 +167,7 @@ def status_of_tasks(row: Row, context: Context) -> Cell:
     found = {
         name.removeprefix("status_"): status
         for name, status in row.items()
-        if name.startswith("status_") and status and row["kind"] == "measured"
+        if name.startswith("status_") and status
     }
     ends = badges_by_task(found)
     return Cell(value=len(ends) or None, badges=ends)

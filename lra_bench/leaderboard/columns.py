@@ -546,7 +546,7 @@ PAGE_ONLY = (
 WIDE = (
     Column(name="protocol", help="name of the protocol"),
     Column(name="section", help="ranked, or modified if the user changed an option of the protocol"),
-    Column(name="kind", help="measured, floor (a baseline without a model) or published (numbers from papers)"),
+    Column(name="kind", help="measured, or floor (a baseline without a model)"),
     Column(
         name="variant",
         help="model and its differences from the model's configuration file",
@@ -759,13 +759,6 @@ WIDE = (
         text=lambda row, context: row["status"] or "",
         first="ascending",
     ),
-    Column(
-        name="citation",
-        help="publication that a published row is taken from",
-        heading="citation",
-        left=True,
-        kind="text",
-    ),
 )
 """Columns of the layout ``wide``, which has one row per variant, protocol and hardware with all tasks."""
 
@@ -847,11 +840,11 @@ LONG_PAGE = (
 WIDE_TEXT = (
     "variant", "reference", "mean_skill", "score_<task>", "avg5", "avg6_fail50", "status", "comparable",
     "relative_speed", "relative_memory", "time_exponent", f"retention_{RETENTION}", "parameters", "hardware",
-    "modified", "citation",
+    "modified",
 )  # fmt: skip
 """View of ``WIDE`` in text: terminal, Markdown and LaTeX."""
 
-WIDE_PAGE = tuple(name for name in WIDE_TEXT if name not in ("reference", "modified", "citation"))
+WIDE_PAGE = tuple(name for name in WIDE_TEXT if name not in ("reference", "modified"))
 """View of ``WIDE`` on the page: the table of all tasks."""
 
 

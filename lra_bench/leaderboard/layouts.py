@@ -64,10 +64,10 @@ LAYOUTS = {
         "the floor (baseline without a model). Bold: the best of at least three seeds that exceed the floor, and "
         "rows not shown to be worse. avg5 excludes Path-X; avg6_fail50 includes it and counts a failed Path-X as 50 "
         "%; both are given only if every task was run. Speed and memory are those of a training step, relative to "
-        "the transformer on the same hardware; published rows were not run here and have neither. The source names "
-        "the reference board that a row belongs to; rows without one are your own. Long Range Arena scores depend on "
-        "budget and pretraining (arXiv 2310.02980), and short-range dependencies explain much of them (arXiv "
-        "2501.14850): compare them with the floors and with the skill kept on longer inputs.",
+        "the transformer on the same hardware. The source names the reference board that a row belongs to; rows "
+        "without one are your own. Long Range Arena scores depend on budget and pretraining (arXiv 2310.02980), and "
+        "short-range dependencies explain much of them (arXiv 2501.14850): compare them with the floors and with the "
+        "skill kept on longer inputs.",
     ),
     "published": Layout(
         lambda records, against=None, profiles=(): load_published(),

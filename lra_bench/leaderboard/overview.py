@@ -15,7 +15,6 @@ from . import columns as registry
 from .averages import FIVE, PATH_X, averages
 from .badges import all_ended, badges
 from .column import Column, in_order
-from .published import cite, has_flag, load_published
 from .relative import with_relative_costs
 from .table import leaderboard, runs, with_types
 
@@ -30,15 +29,15 @@ ONE_CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
 def overview(
     records: Iterable[Record], against: str | None = None, profiles: Iterable[StoredProfile] = ()
 ) -> pd.DataFrame:
-    """Return one row per protocol, variant and hardware, followed by floors and published results per protocol.
+    """Return one row per protocol, variant and hardware, followed by the floors of each protocol.
 
     Each task has the columns that ``of_each_task`` lists; other versions of a task and incomplete data have separate
     columns. Rows with scores on more tasks come first, then those with a higher mean skill. ``avg5`` and
     ``avg6_fail50`` are missing unless every task was run, their intervals unless all tasks have the same five or more
     seeds. ``relative_speed``, ``relative_memory`` and ``time_exponent`` are means over the tasks with a profile (see
     ``with_relative_costs``), missing without one. ``retention_4x`` is the mean share of skill kept at four times the
-    training length, over tasks on which every seed clears the floor. ``kind`` is ``measured``, ``floor`` or
-    ``published``. ``section`` is ``modified`` if the user changed the protocol, otherwise ``ranked``.
+    training length, over tasks on which every seed clears the floor. ``kind`` is ``measured`` or ``floor``.
+    ``section`` is ``modified`` if the user changed the protocol, otherwise ``ranked``.
     """
     import pandas as pd
 
@@ -77,9 +76,7 @@ def _track(
     ]
     yield from sorted(measured, key=_order)
     board = board[board["section"] == "ranked"]
-    labels = dict(zip(board["label"], zip(board["task"], board["data_lacks"], strict=True), strict=True))
     yield from ({"protocol": protocol, "section": "ranked", **row} for row in _floors(frame, board))
-    yield from ({"protocol": protocol, "section": "ranked", **row} for row in _published(protocol, labels))
 
 
 def of_each_task() -> list[Column]:
@@ -197,22 +194,3 @@ def _floors(frame: pd.DataFrame, board: pd.DataFrame) -> Iterator[dict[str, Any]
             readable = str(name).removeprefix("floor_").replace("_", " ")
             scores = {key.removeprefix("score_"): value for key, value in row.items() if key.startswith("score_")}
             yield {"kind": "floor", "variant": readable, **row, **averages(scores)}
-
-
-def _published(protocol: str, labels: Mapping[str, tuple[str, str]]) -> Iterator[dict[str, Any]]:
-    """Yield the published rows obtained under the rules of ``protocol``, on the tasks in the table."""
-    frame = load_published()
-    frame = frame[(frame["protocol"] == protocol) & (frame["metric"] == "accuracy")]
-    columns = {task: label for label, (task, missing) in labels.items() if not missing and label == task}
-    for _, group in frame.groupby(["file", "table", "model"], sort=False):
-        shown = group[group["task"].isin(list(columns))]
-        if shown.empty:
-            continue
-        known = group[group["value"].notna()]
-        scores = dict(zip(known["task"], known["value"] / 100, strict=True))
-        failed = group[has_flag(group, "failed")]["task"]
-        row = {"kind": "published", "variant": group.iloc[0]["model"], "citation": cite(group.iloc[0].to_dict())}
-        row |= {f"score_{columns[task]}": scores.get(task) for task in shown["task"]}
-        row |= {f"metric_{columns[task]}": "accuracy" for task in shown["task"]}
-        row |= {f"status_{columns[task]}": "failed" for task in shown["task"] if task in set(failed)}
-        yield {**row, **averages(scores, PATH_X in set(failed))}

@@ -36,7 +36,6 @@ COLUMNS: Mapping[str, str] = {
     "year": "year of the source",
     "flags": "reasons why the number is not directly comparable, see FLAGS",
     "quotes": "arXiv id of the original source of a second-hand number, if known",
-    "protocol": "protocol of this harness under whose rules the number was obtained, empty if none",
     "note": "further remarks",
 }
 """Columns of the CSV files and their descriptions."""
@@ -56,6 +55,10 @@ FLAGS: Mapping[str, str] = {
     "external": "submitted to the source and not reproduced by it",
     "approximate": "the source states that the number is approximate",
     "outside-rules": "deliberately violates the rules of the benchmark",
+    "validation-is-test": "the authors' code uses the test set of Text as the validation set",
+    "mixed-lengths": "input lengths differ between the models of the table, or between the paper and the authors' code",
+    "before-bracket-fix": "until March 2021, the tokenizer of the authors' code removed the closing brackets of "
+    "ListOps, without which the expressions cannot be parsed",
 }
 """Flags of published numbers and their descriptions."""
 

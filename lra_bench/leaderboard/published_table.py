@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .averages import FIVE, PATH_X
@@ -14,15 +14,14 @@ if TYPE_CHECKING:
 
 METRICS = ("accuracy", "validation_accuracy", "bits_per_character")
 TASKS = (*FIVE, PATH_X, "pathfinder256", "enwik8")
-FREE = ("linear-input", "failed", "misprint")
+MARKS = {"linear-input": "†", "validation-is-test": "‡", "mixed-lengths": "§", "before-bracket-fix": "¶"}
+"""Signs appended to numbers with a flag; a legend below the table explains them."""
+FREE = (*MARKS, "failed", "misprint")
 """Flags that are shown at the number itself; the others are listed in the row."""
-
-MARKS = {"linear-input": "†"}
-"""Marks appended to numbers with a flag."""
 
 
 def published_sections(frame: pd.DataFrame) -> Iterator[Section]:
-    """Yield one table per source and printed table; a dagger marks pixels read as numbers, F a failed task."""
+    """Yield one table per source and printed table; F is a failed task, and ``MARKS`` are explained below."""
     scores = frame[frame["metric"].isin(METRICS)]
     means = recomputed_averages(scores).set_index(ONE_ROW)
     for (file, title, table), group in scores.groupby(["file", "source_title", "table"], sort=False):
@@ -35,12 +34,16 @@ def published_sections(frame: pd.DataFrame) -> Iterator[Section]:
             for model, numbers in group.groupby("model", sort=False)
         ]
         cells = without_empty(rows, ("model",))
-        remark = (
-            "† Pixels are read as real numbers instead of tokens, which makes the task easier."
-            if cells.map(lambda cell: "†" in cell).any(axis=None)
-            else ""
-        )
-        yield Section(heading, cells, remark=remark, first_cost="flags", left=frozenset(("model", "flags")))
+        left = frozenset(("model", "flags"))
+        yield Section(heading, cells, remark=_legend(rows), first_cost="flags", left=left)
+
+
+def _legend(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return the meanings of the signs in the cells of a table."""
+    shown = {sign for row in rows for cell in row.values() for sign in cell}
+    return " ".join(
+        f"{mark} {FLAGS[flag][0].upper()}{FLAGS[flag][1:]}." for flag, mark in MARKS.items() if mark in shown
+    )
 
 
 def _row(model: str, numbers: pd.DataFrame, decimals: int, means: pd.DataFrame, key: tuple[Any, ...]) -> dict[str, str]:
@@ -61,13 +64,16 @@ def _row(model: str, numbers: pd.DataFrame, decimals: int, means: pd.DataFrame, 
 
 def _number(entry: dict[Any, Any], decimals: int) -> str:
     flags = entry["flags"].split()
-    if "failed" in flags:
-        return "F"
-    return f"{entry['value']:.{decimals}f}" + "".join(mark for flag, mark in MARKS.items() if flag in flags)
+    return "F" if "failed" in flags else f"{entry['value']:.{decimals}f}{_marks(flags)}"
 
 
 def _printed(entry: dict[Any, Any], decimals: int) -> str:
-    return f"{entry['value']:.{decimals}f}" + (" (misprint)" if "misprint" in entry["flags"].split() else "")
+    flags = entry["flags"].split()
+    return f"{entry['value']:.{decimals}f}{_marks(flags)}" + (" (misprint)" if "misprint" in flags else "")
+
+
+def _marks(flags: Collection[str]) -> str:
+    return "".join(mark for flag, mark in MARKS.items() if flag in flags)
 
 
 def _mean(average: Any, name: str) -> str:

@@ -41,7 +41,7 @@ def long_sections(frame: pd.DataFrame) -> Iterator[Section]:
 
 
 def wide_sections(frame: pd.DataFrame) -> Iterator[Section]:
-    """Yield tables from the data of the layout ``wide``: variants, floors, then published rows.
+    """Yield tables from the data of the layout ``wide``: variants, then floors.
 
     There is one table per protocol and group of tasks on which the same variants were measured.
     """

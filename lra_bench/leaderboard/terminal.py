@@ -60,7 +60,7 @@ def _print_table(console: Console, section: Section, title: str, table: pd.DataF
             justify="left" if name in section.left else "right",
             vertical="top",
             overflow="fold",
-            no_wrap=name not in (*section.heads, "citation"),
+            no_wrap=name not in section.heads,
         )
     for place, row in table.to_dict("index").items():
         rich_table.add_row(*[Text(cell, style=_style(section, (place, str(name)))) for name, cell in row.items()])

@@ -1,5 +1,5 @@
 // The view is determined by one state, which is stored in the fragment of the URL, so that views can be linked.
-const INITIAL = { track: "", task: "", hardware: "", family: "", q: "", published: "yes", sort: "", open: "" };
+const INITIAL = { track: "", task: "", hardware: "", family: "", q: "", sort: "", open: "" };
 
 const readState = () => {
   const given = new URLSearchParams(location.hash.slice(1));
@@ -16,7 +16,6 @@ const writeState = (state) => {
 const matches = (row, state, words) => {
   const { name, family, hardware } = row.dataset;
   const published = row.classList.contains("published");
-  if (published && state.published !== "yes" && !row.closest(".elsewhere")) return false;
   if (state.hardware && hardware !== undefined && hardware !== state.hardware) return false;
   if (state.family && (published || family !== undefined) && family !== state.family) return false;
   const lowerCaseName = name.toLowerCase();

@@ -12,7 +12,6 @@ const sorting = () => {
 
 const show = () => {
   for (const name of ["track", "task", "hardware", "family", "q"]) form.elements[name].value = state[name];
-  form.elements.published.checked = state.published === "yes";
   const [key, direction] = sorting();
   const shown = filterTracks(state);
   for (const table of tables) sortTable(table, key, direction === "ascending" ? "ascending" : "descending");
@@ -54,10 +53,9 @@ const remembered = (theme) => {
 for (const body of all("tbody")) rowsOf(body).forEach((row, number) => (row.dataset.place = number));
 
 form.addEventListener("input", () => {
-  const { track, task, hardware, family, q, published } = form.elements;
+  const { track, task, hardware, family, q } = form.elements;
   change({
     track: track.value, task: task.value, hardware: hardware.value, family: family.value, q: q.value.trim(),
-    published: published.checked ? "yes" : "no",
   });
 });
 form.addEventListener("submit", (event) => event.preventDefault());

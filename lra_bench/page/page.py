@@ -108,10 +108,10 @@ def _tracks(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], place
     for protocol, rows in overview.groupby("protocol", sort=False) if len(overview) else []:
         own = board[board["protocol"] == protocol]
         own = own.assign(label=task_labels(own))
-        unmeasured = rows_of(rows[rows["kind"] != "measured"])
+        floors = rows_of(rows[rows["kind"] == "floor"])
         tables = [*wide_tables(rows, places)]
         for number, (label, members) in enumerate(own.groupby("label", sort=False)):
-            tables.append(task_table(members.drop(columns="label"), str(label), unmeasured, places, number))
+            tables.append(task_table(members.drop(columns="label"), str(label), floors, places, number))
         runs = sum(record.key.protocol == protocol for record in records)
         tracks.append(Track(str(protocol), str(protocol), tables, runs))
     return tracks

@@ -29,7 +29,7 @@ class Row:
     kind: Literal["measured", "floor", "published"]
     name: str
     cells: Mapping[str, Cell]
-    small: str = ""
+    modified: str = ""
     look: str = ""
     family: str = ""
     hardware: str = ""
@@ -109,7 +109,7 @@ def identity(row: Mapping[str, Any], family: str, look: str, parts: Iterable[Any
         "id": digest(parts),
         "kind": row.get("kind", "measured"),
         "name": row["variant"],
-        "small": row.get("citation") or row["modified"] or "",
+        "modified": row["modified"] or "",
         "family": family,
         "look": look,
         "hardware": row["hardware"] or "",

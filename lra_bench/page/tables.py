@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.leaderboard import columns as registry
-from lra_bench.leaderboard.badges import badge
 from lra_bench.leaderboard.cell import Cell, scored, word
 from lra_bench.leaderboard.column import Row as Data
 from lra_bench.leaderboard.column import Shown, shown
@@ -30,7 +29,6 @@ BODIES: Mapping[Any, str] = {
     "ranked": "Ranked",
     "modified": "Protocol modified: ranked separately",
     "floor": "Floors (baselines without a model)",
-    "published": "Published results under the same protocol",
 }
 """Headings of the groups of rows in a table."""
 
@@ -56,14 +54,14 @@ def wide_tables(frame: pd.DataFrame, places: Places) -> Iterator[Table]:
         yield Table(f"{rows[0]['protocol']}-all{suffix}", title, "", without_empty(columns, bodies), bodies)
 
 
-def task_table(frame: pd.DataFrame, label: str, unmeasured: Sequence[Data], places: Places, number: int) -> Table:
+def task_table(frame: pd.DataFrame, label: str, floors: Sequence[Data], places: Places, number: int) -> Table:
     """Return the table of one task.
 
     Args:
         frame: The rows of one task, task version and data in the layout ``long``. The index contains the positions of
             their details.
         label: The label of the task in the layout ``wide``.
-        unmeasured: The floors and published rows of the layout ``wide``.
+        floors: The floors of the layout ``wide``.
         places: The details, families and colours of rows.
         number: A number that distinguishes the tables of one task.
 
@@ -78,17 +76,16 @@ def task_table(frame: pd.DataFrame, label: str, unmeasured: Sequence[Data], plac
         if members := [row for row in rows if row["section"] == section]:
             bodies.append(Body(section, BODIES[section], [_run(row, columns, places) for row in members]))
             remarks.append(comparison_remark(members))
-    for kind in ("floor", "published"):
-        others = [_unmeasured_row(row, label, context.metric) for row in unmeasured if row["kind"] == kind]
-        if known := [row for row in others if row.cells["score"]]:
-            bodies.append(Body(kind, BODIES[kind], known))
+    others = [_floor(row, label, context.metric) for row in floors]
+    if known := [row for row in others if row.cells["score"]]:
+        bodies.append(Body("floor", BODIES["floor"], known))
     first = rows[0]
-    floors = floor_remark([row for row in rows if row["section"] == "ranked"])
+    beaten = floor_remark([row for row in rows if row["section"] == "ranked"])
     missing = f" · data: {first['data_lacks']}" if first["data_lacks"] else ""
     version = f" v{first['task_version']}" if label.startswith(f"{first['task']} v") else ""
     return Table(
         f"{first['protocol']}-{first['task']}-{number}",
-        f"{first['task']}{version}{missing}{f': {floors}' if floors else ''}", first["task"],
+        f"{first['task']}{version}{missing}{f': {beaten}' if beaten else ''}", first["task"],
         without_empty(columns, bodies), bodies, [*filter(None, remarks)],
     )  # fmt: skip
 
@@ -106,12 +103,10 @@ def _variants(rows: Sequence[Data], columns: Sequence[Shown], labels: Sequence[s
     """Return the rows of all tasks."""
     found = []
     for row in rows:
-        parts = [
-            row["protocol"], row["section"], row["variant"], row["modified"], row["hardware"], row["citation"], *labels,
-        ]  # fmt: skip
+        parts = [row[name] for name in ("protocol", "section", "variant", "modified", "hardware")]
         found.append(
             Row(
-                **identity(row, places.family(row["model"]), places.look(row["model"]), parts),
+                **identity(row, places.family(row["model"]), places.look(row["model"]), [*parts, *labels]),
                 cells=_cells(row, columns),
                 details=places.of_variant(row, labels) if row["kind"] == "measured" else (),
             )
@@ -129,9 +124,8 @@ def _run(row: Data, columns: Sequence[Shown], places: Places) -> Row:
     )
 
 
-def _unmeasured_row(row: Data, label: str, metric: str | None) -> Row:
-    """Return a floor or published row of the layout ``wide`` as a row of the table of one task."""
-    parts = [row["protocol"], label, row["kind"], row["variant"], row["citation"]]
-    value, ended = row.get(f"score_{label}"), row.get(f"status_{label}")
-    shown = Cell(badges=[badge(ended)]) if ended and value is None else scored(value, None, None, metric)
-    return Row(**identity(row, "", "", parts), cells={"variant": word(row["variant"]), "score": shown})
+def _floor(row: Data, label: str, metric: str | None) -> Row:
+    """Return a floor of the layout ``wide`` as a row of the table of one task."""
+    parts = [row["protocol"], label, row["kind"], row["variant"]]
+    score = scored(row.get(f"score_{label}"), None, None, metric)
+    return Row(**identity(row, "", "", parts), cells={"variant": word(row["variant"]), "score": score})

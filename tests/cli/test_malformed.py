@@ -159,7 +159,7 @@ def corrupt_last_checkpoint(workspace, data):
 
 
 def corrupt_published(workspace, data):
-    row = ["m", "listops", "", "accuracy", "37.1", "%", "Table 1", "Title", "2011.04006", "", "2020", *[""] * 4]
+    row = ["m", "listops", "", "accuracy", "37.1", "%", "Table 1", "Title", "2011.04006", "", "2020", *[""] * 3]
     content = "\n".join([",".join(COLUMNS), *[",".join([f"m{n}", *row[1:]]) for n in range(4)]]).encode() + b"\n"
     (workspace / "numbers.csv").write_bytes(data.draw(spoiled_bytes(content)))
     return error_message(lambda: load_published(workspace))

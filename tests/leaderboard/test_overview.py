@@ -1,4 +1,4 @@
-"""The wide table: cells, averages, relative costs, floors and published rows."""
+"""The wide table: cells, averages, relative costs and floors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from lra_bench.leaderboard import export
 from lra_bench.leaderboard.overview import overview, task_columns
+from lra_bench.leaderboard.published import load_published
 from lra_bench.leaderboard.sections import wide_sections
 from lra_bench.records.schema import Record
 from tests.support.record_factory import make_record
@@ -157,7 +158,7 @@ def test_a_task_without_scores_is_a_column_of_badges() -> None:
     assert "| oom " in export.render(frame, "markdown", layout="wide")
 
 
-def test_a_modified_protocol_alone_has_no_floors_and_no_published_rows() -> None:
+def test_a_modified_protocol_alone_has_no_floors() -> None:
     frame = overview([make_record("local", protocol="lra", protocol_modified=["train.steps"])])
     assert list(frame["section"]) == ["modified"]
 
@@ -169,20 +170,14 @@ def test_floors_are_rows_and_their_averages_require_every_task() -> None:
     assert pd.isna(row(overview([make_record()]), "majority")["avg5"])
 
 
-def test_published_rows_are_shown_only_under_their_protocol() -> None:
-    lra = overview(arena("local"))
-    published = lra[lra["kind"] == "published"]
-    assert len(published) == 11
-    performer = row(published, "Performer")
-    assert performer["score_listops"] == pytest.approx(0.1801)
-    assert performer["citation"] == "arXiv 2011.04006, Table 1 (2020)"
-    assert performer["avg6_fail50"] == pytest.approx(0.51175)
-    assert published[["hardware", "relative_speed", "relative_memory", "parameters"]].isna().all(axis=None)
-    assert (overview(arena("local", protocol="quick"))["kind"] != "published").all()
-    small = overview(arena("local", protocol="small"))
-    nystrom = row(small, "Nyströmformer")
-    assert nystrom["score_image"] == pytest.approx(0.4158) and pd.isna(nystrom["score_text"])
-    assert (overview([make_record("local", "text", protocol="small")])["kind"] != "published").all()
+@pytest.mark.parametrize("protocol", ["lra", "small", "published"])
+def test_published_numbers_are_not_in_the_table_of_any_protocol(protocol: str) -> None:
+    frame = overview(arena("local", protocol=protocol))
+    assert set(frame["kind"]) == {"measured", "floor"} and "citation" not in frame
+    printed = set(load_published()["model"])
+    assert "Performer" in printed and not printed & set(frame["variant"])
+    for layout in ("terminal", "markdown", "latex"):
+        assert "(published)" not in export.render(frame, layout, 2000, "wide")
 
 
 def test_other_versions_and_incomplete_data_have_separate_columns() -> None:
@@ -229,7 +224,7 @@ def test_a_wide_table_without_records_is_empty() -> None:
 def test_continued_terminal_tables_omit_rows_without_values() -> None:
     text = export.render(overview(arena("local")), "terminal", 80, "wide")
     first, *others = text.split("lra, continued")
-    assert "majority (floor)" in first and "Performer (published)" in first
+    assert "majority (floor)" in first
     costs = next(part for part in others if "hardware" in part)
     assert "local" in costs and "majority" not in costs
     assert max(len(line) for line in text.splitlines()) <= 80

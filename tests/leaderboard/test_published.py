@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import csv
+import re
 from io import StringIO
 from pathlib import Path
 
 import pytest
 
 from lra_bench.contracts import UserError
+from lra_bench.leaderboard import export
 from lra_bench.leaderboard.averages import averages
-from lra_bench.leaderboard.published import COLUMNS, cite, has_flag, load_published, recomputed_averages
+from lra_bench.leaderboard.latex_signs import escape
+from lra_bench.leaderboard.published import (
+    AVERAGES,
+    COLUMNS,
+    FLAGS,
+    cite,
+    has_flag,
+    load_published,
+    recomputed_averages,
+)
+from lra_bench.leaderboard.published_table import MARKS, published_sections
 
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder", "avg5")
 # Tay et al. 2020, arXiv 2011.04006, Table 1; all models failed on Path-X.
@@ -41,7 +53,6 @@ GOOD = {
     "year": "2020",
     "flags": "",
     "quotes": "",
-    "protocol": "lra",
     "note": "",
 }
 
@@ -63,6 +74,50 @@ def test_the_table_of_2020_is_reproduced() -> None:
     path_x = table[table["task"] == "pathfinder128"]
     assert has_flag(path_x, "failed").all() and len(path_x) == len(TABLE_1)
     assert list(table[has_flag(table, "misprint")]["model"]) == ["Sinkhorn Transformer"]
+
+
+OF_2020 = {
+    "text": {"validation-is-test", "mixed-lengths"},
+    "listops": {"before-bracket-fix"},
+    **dict.fromkeys(AVERAGES, {"validation-is-test", "mixed-lengths", "before-bracket-fix"}),
+}
+"""Flags of the scores of 2011.04006 by task; an average has the flags of the scores in it."""
+
+
+def test_scores_of_2020_and_their_quotations_have_the_flags_of_its_code() -> None:
+    frame = load_published()
+    known = set().union(*OF_2020.values())
+    of_2020 = (frame["arxiv"] == "2011.04006") | (frame["quotes"] == "2011.04006")
+    scores = frame["metric"] == "accuracy"
+    quoted = frame[frame["quotes"] == "2011.04006"]
+    assert len(quoted) == 11 and has_flag(quoted, "second-hand").all()
+    for flags, task, own in zip(frame["flags"], frame["task"], of_2020 & scores, strict=True):
+        assert set(flags.split()) & known == (OF_2020.get(task, set()) if own else set())
+
+
+@pytest.mark.parametrize("name", ["terminal", "markdown", "latex"])
+def test_flags_of_2020_are_marked_at_the_scores_and_explained(name: str) -> None:
+    frame = load_published()
+    text = export.render(frame[frame["arxiv"] == "2011.04006"], name, 2000, "published")
+    signs = [escape(sign) if name == "latex" else sign for sign in "‡§¶"]
+    both, bracket = signs[0] + signs[1], signs[2]
+    for number in (f"36.37{bracket}", f"64.27{both}", f"54.39{both}{bracket}"):
+        assert number in text
+    assert not re.search(rf"(57\.46|42\.44|71\.40)[{re.escape('†‡§¶$')}]", text)
+    for sign, flag in zip(signs, ("validation-is-test", "mixed-lengths", "before-bracket-fix"), strict=True):
+        meaning = FLAGS[flag][0].upper() + FLAGS[flag][1:]
+        assert " ".join(text.split()).count(f"{sign} {escape(meaning) if name == 'latex' else meaning}.") == 1
+
+
+def test_the_legend_of_a_table_explains_exactly_its_signs() -> None:
+    assert len(set(MARKS.values())) == len(MARKS) and set(MARKS) < set(FLAGS)
+    sections = list(published_sections(load_published()))
+    for section in sections:
+        shown = {sign for sign in MARKS.values() if section.table.map(lambda cell, sign=sign: sign in cell).any(axis=None)}
+        assert {sign for sign in MARKS.values() if f"{sign} " in section.remark} == shown
+        listed = {flag for cell in section.table.get("flags", ()) for flag in cell.split(", ")}
+        assert not listed & set(MARKS)
+    assert {sign for section in sections for sign in MARKS.values() if sign in section.remark} == set(MARKS.values())
 
 
 def test_printed_averages_match_their_row_or_are_flagged_as_misprints() -> None:
@@ -148,5 +203,5 @@ def test_duplicates_and_unknown_columns_raise_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"some\.csv:1: the columns"):
         load_published(tmp_path)
     (tmp_path / "some.csv").write_text(",".join(COLUMNS) + "\nA,b\n")
-    with pytest.raises(UserError, match=r"some\.csv:2: does not have 15 fields"):
+    with pytest.raises(UserError, match=r"some\.csv:2: does not have 14 fields"):
         load_published(tmp_path)

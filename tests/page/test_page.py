@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import json
 import re
 import sys
@@ -19,6 +20,8 @@ from lra_bench.figures.palette import FAMILIES, look
 from lra_bench.leaderboard import export
 from lra_bench.leaderboard.badges import badge, badges_by_task
 from lra_bench.leaderboard.layouts import LAYOUTS
+from lra_bench.leaderboard.published import FLAGS
+from lra_bench.leaderboard.published_table import MARKS
 from lra_bench.page import charts, facts
 from lra_bench.page.colours import DARK_GROUND, READABLE, contrast, lightened
 from lra_bench.page.page import page, write_page
@@ -162,12 +165,25 @@ def test_tracks_and_sections_have_separate_rows(built: tuple[str, dict[str, pd.D
     assert tracks == ["quick", "small", "_published"]
     for table in re.findall(r'id="board-(small-all[^"]*)"', text):
         kinds = [kind for kind, _ in rows_by_body(text, table)]
-        assert kinds == sorted(kinds, key=["ranked", "modified", "floor", "published"].index)
-    assert {kind for kind, _ in rows_of_all_tasks(text, "small")} == {"ranked", "modified", "floor", "published"}
+        assert kinds == sorted(kinds, key=["ranked", "modified", "floor"].index)
+    assert {kind for kind, _ in rows_of_all_tasks(text, "small")} == {"ranked", "modified", "floor"}
+    for table in re.findall(r'id="board-([^"]+)"', text):
+        published = [kind == "published" for kind, _ in rows_by_body(text, table)]
+        assert published and all(each is table.startswith("_published") for each in published), table
     assert {row["variant"] for kind, row in rows_of_all_tasks(text, "quick") if kind == "ranked"} == {
         "transformer", "performer", "bag_of_tokens",
     }  # fmt: skip
-    assert text.count("arXiv 2102.03902, img/LRA.png (2021)") >= 5
+    assert "arXiv 2102.03902, img/LRA.png (2021)" in text
+
+
+def test_flags_of_published_scores_have_signs_and_a_legend(built: tuple[str, dict[str, pd.DataFrame]]) -> None:
+    text, _ = built
+    boards = re.findall(r'<figure class="board"[^>]*id="board-_published.*?</figure>', text, re.DOTALL)
+    [board] = [each for each in boards if "arXiv 2011.04006, Table 1" in each]
+    for number in ("36.37¶", "64.27‡§", "57.46"):
+        assert f'<span class="figure">{number}</span>' in board
+    for flag in ("validation-is-test", "mixed-lengths", "before-bracket-fix"):
+        assert f"{MARKS[flag]} {FLAGS[flag][0].upper()}{FLAGS[flag][1:]}." in html.unescape(board)
 
 
 def test_details_contain_every_seed_and_one_command(built: tuple[str, dict[str, pd.DataFrame]]) -> None:

@@ -177,16 +177,11 @@ def test_filters_select_rows_and_are_stored_in_the_url(visit: Any) -> None:
     assert set(shown(linked, ".nothing")) == {"No row matches the filters."}
 
 
-def test_published_rows_can_be_hidden(visit: Any) -> None:
-    page = visit(SMALL)
-    assert len(shown(page, "tbody.published tr.row")) == 5
-    colours = [
-        page.locator(f"{body} td.number:visible").first.evaluate("each => getComputedStyle(each).color")
-        for body in ("tbody.published", "tbody.ranked")
-    ]
-    assert colours[0] != colours[1]
-    page.get_by_label("published rows").uncheck()
-    assert shown(page, "tbody.published tr") == [] and "published=no" in page.evaluate("location.hash")
+def test_published_rows_are_in_their_own_track(visit: Any) -> None:
+    for at in (SMALL, LISTOPS):
+        assert shown(visit(at), "tbody.published") == []
+    page = visit("#track=_published&q=reformer")
+    assert len(shown(page, "tbody.published tr.row")) >= 3 and shown(page, "tbody.ranked") == []
 
 
 def test_a_row_is_opened_by_click_and_by_key(visit: Any) -> None:
