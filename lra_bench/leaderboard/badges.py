@@ -51,13 +51,12 @@ def badges(entry: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def badges_of_all(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return the badges of all tasks of a variant as text, each with its tasks unless all tasks have it."""
-    found: dict[str, list[str]] = {}
-    for entry in rows:
-        for text in badges(entry):
-            found.setdefault(text, []).append(entry["label"])
-    return ", ".join(text + _where(labels, len(rows)) for text, labels in found.items())
+def badges_of_all(statuses: Mapping[str, str | None]) -> str:
+    """Return the badges of a variant as text from those of each task (``oom 1/3, no 4x``).
+
+    Each badge is followed by its tasks unless all tasks have it.
+    """
+    return ", ".join(text + _where(labels, len(statuses)) for text, labels in _tasks_of(statuses).items())
 
 
 def badge(text: str, tasks: Iterable[str] = ()) -> Badge:
@@ -77,13 +76,18 @@ def badge(text: str, tasks: Iterable[str] = ()) -> Badge:
     return Badge(text, f"{seeds}{STATUSES.get(status, status)}{where}", "ended" if status in ENDED else "open")
 
 
-def badges_by_task(statuses: Mapping[str, str]) -> list[Badge]:
+def badges_by_task(statuses: Mapping[str, str | None]) -> list[Badge]:
     """Return the badges of a variant from those of each task (``oom 1/3, no 4x``), each once with its tasks."""
+    return [badge(text, tasks) for text, tasks in _tasks_of(statuses).items()]
+
+
+def _tasks_of(statuses: Mapping[str, str | None]) -> dict[str, list[str]]:
+    """Return the tasks of each badge."""
     tasks: dict[str, list[str]] = {}
-    for task, text in statuses.items():
-        for each in filter(None, text.split(", ")):
-            tasks.setdefault(each, []).append(task)
-    return [badge(text, of) for text, of in tasks.items()]
+    for task, texts in statuses.items():
+        for text in filter(None, (texts or "").split(", ")):
+            tasks.setdefault(text, []).append(task)
+    return tasks
 
 
 def all_ended(entry: Mapping[str, Any]) -> bool:

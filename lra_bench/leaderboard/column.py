@@ -71,7 +71,9 @@ class Column:
             ``×``), which are replaced with values of the table's ``Context``.
         run: A function that returns the value of one run. A repeated column receives the repeated object as second
             argument. A column with neither ``run`` nor ``tasks`` is computed from all rows of a table.
-        tasks: A function that returns the value from the rows of one variant on all tasks.
+        tasks: A function that returns the value of one variant from its values by task in the column ``of``, such as
+            ``mean``.
+        of: The repeated column whose values ``tasks`` receives, by default the one named ``<name>_<task>``.
         seeds: How the values of the seeds of a variant are combined: the first known value, the mean, or the largest.
             None if the column is not computed from runs.
         dtype: The type in data frames, by default the one inferred by pandas.
@@ -89,7 +91,8 @@ class Column:
     name: str
     help: str
     run: Callable[..., Any] | None = None
-    tasks: Callable[[Sequence[Row]], Any] | None = None
+    tasks: Callable[[Mapping[str, Any]], Any] | None = None
+    of: str = ""
     seeds: Literal["first", "mean", "largest"] | None = None
     dtype: Literal["Int64", "float64"] | None = None
     heading: str = ""
@@ -111,6 +114,12 @@ class Column:
     def named(self, part: str) -> str:
         """Return the name of the column in the data, with ``part`` in place of the placeholder."""
         return self.name.replace(self.repeats, part) if self.repeats else self.name
+
+    def over_tasks(self, row: Row, labels: Iterable[str]) -> Any:
+        """Return the value of one variant over the tasks ``labels``, for a column with ``tasks``."""
+        assert self.tasks is not None
+        name = self.of or f"{self.name}_<task>"
+        return self.tasks({label: row[name.replace("<task>", label)] for label in labels})
 
     def part_of(self, name: str) -> str | None:
         """Return the part of ``name`` in place of the placeholder, empty if the column is not repeated.

@@ -53,7 +53,7 @@ def score_text(row: Row, context: Context) -> str:
 
 def relative_speed(row: Row, context: Context) -> Cell:
     """Return the relative speed, with the length unless the heading states it, and ``~`` if it is uncertain."""
-    mark = "~" if (row["relative_speed_spread"] or 0) > WIDE_SPREAD else ""
+    mark = "~" if (row["spread_of_relative_speed"] or 0) > WIDE_SPREAD else ""
     return figure(row["relative_speed"], lambda value: times(value) + mark, context.length(row))
 
 

@@ -18,8 +18,7 @@ from . import column_cells as cells
 from .badges import RETENTION, badges_of_all
 from .column import Column
 from .formatting import count, exponent, megabytes, percent, source, times
-from .over_tasks import all_comparable, body_sizes, geometric_mean, mean, retention
-from .relative import shared
+from .over_tasks import all_true, geometric_mean, largest, mean, shared
 from .runs import missing_data, unrestricted_at
 
 timed_number = partial(cells.number, at=True)
@@ -584,7 +583,8 @@ WIDE = (
         name="mean_skill",
         help="mean over the tasks of the table of the score normalised so that the strongest floor is 0 and a perfect "
         "score is 1; rows are sorted by it",
-        tasks=lambda rows: mean(row["skill"] for row in rows),
+        tasks=mean,
+        of="skill_<task>",
         dtype="float64",
         heading="mean skill",
         cell=cells.number(percent, "mean_skill"),
@@ -631,6 +631,47 @@ WIDE = (
         help="on this task: statuses of seeds that are not ok, lengths at which the step benchmark failed, and lengths "
         "without a score",
     ),
+    Column(
+        name="comparable_<task>",
+        help="whether the protocol of this task is unmodified and the body parameters are within 10 % of the "
+        "transformer's on it",
+    ),
+    Column(
+        name=f"retention_{RETENTION}_<task>",
+        help="skill at four times the training length of this task divided by skill at the training length; empty if "
+        "not every seed clears the floor",
+        dtype="float64",
+    ),
+    Column(
+        name="relative_speed_<task>",
+        help="speed of a training step on this task divided by the Transformer's, from one profile in which both were "
+        "timed alternately; empty without a profile",
+        dtype="float64",
+    ),
+    Column(
+        name="spread_of_relative_speed_<task>",
+        help="half of the width of the 95 % interval of the relative speed on this task, divided by it",
+        dtype="float64",
+    ),
+    Column(
+        name="relative_memory_<task>",
+        help="peak memory of a training step on this task divided by the Transformer's, from the same profile",
+        dtype="float64",
+    ),
+    Column(
+        name="time_exponent_<task>",
+        help="growth exponent a of the time of a training step on this task, time ~ length^a, from the same profile",
+        dtype="float64",
+    ),
+    Column(
+        name="speed_length_<task>",
+        help="sequence length in tokens of the relative speed and memory on this task",
+        dtype="Int64",
+    ),
+    Column(
+        name="speed_kernel_<task>",
+        help="attention kernel of the Transformer that the relative speed and memory on this task refer to",
+    ),
     *(
         column
         for name, help in (
@@ -672,25 +713,23 @@ WIDE = (
         name="relative_speed",
         help="speed of a training step divided by the Transformer's, from one profile in which both were timed "
         "alternately, geometric mean over the profiled tasks; ~ marks a spread above 5 %; empty without a profile",
-        tasks=geometric_mean("relative_speed"),
+        tasks=geometric_mean,
         dtype="float64",
         heading="relative speed {at}",
         cell=cells.relative_speed,
         machine=True,
     ),
     Column(
-        name="relative_speed_spread",
+        name="spread_of_relative_speed",
         help="half of the width of the 95 % interval of the relative speed, divided by it; the largest over tasks",
-        tasks=lambda rows: max(
-            (row["relative_speed_spread"] for row in rows if row["relative_speed_spread"] is not None), default=None
-        ),
+        tasks=largest,
         dtype="float64",
     ),
     Column(
         name="relative_memory",
         help="peak memory of a training step divided by the Transformer's, from the same profile, geometric mean over "
         "the profiled tasks",
-        tasks=geometric_mean("relative_memory"),
+        tasks=geometric_mean,
         dtype="float64",
         heading="relative memory {at}",
         cell=cells.number(times, "relative_memory"),
@@ -700,20 +739,20 @@ WIDE = (
     Column(
         name="speed_length",
         help="sequence length in tokens of relative_speed and relative_memory, if it is the same for all tasks",
-        tasks=lambda rows: shared(rows, "profile_length"),
+        tasks=shared,
         dtype="Int64",
     ),
     Column(
         name="speed_kernel",
         help="attention kernel of the Transformer that relative_speed and relative_memory refer to, if it is the same "
         "for all tasks",
-        tasks=lambda rows: shared(rows, "profile_kernel"),
+        tasks=shared,
     ),
     Column(
         name="time_exponent",
         help="growth exponent a of the time of a training step, time ~ length^a, from the same profile, mean over the "
         "profiled tasks",
-        tasks=lambda rows: mean(row["profile_time_exponent"] for row in rows),
+        tasks=mean,
         dtype="float64",
         heading="time exponent",
         cell=cells.number(exponent, "time_exponent"),
@@ -724,7 +763,7 @@ WIDE = (
         name=f"retention_{RETENTION}",
         help="skill at four times the training length divided by skill at the training length, mean over tasks whose "
         "score has a confidence interval entirely better than the floor",
-        tasks=lambda rows: mean(map(retention, rows)),
+        tasks=mean,
         dtype="float64",
         heading=f"skill kept {RETENTION}",
         cell=cells.number(percent, f"retention_{RETENTION}"),
@@ -733,7 +772,7 @@ WIDE = (
         name="parameters",
         help="number of trainable body parameters that one token uses, without embeddings, position tables and head; "
         "on each task in the order of the columns if they differ",
-        tasks=lambda rows: max(body_sizes(rows), default=None),
+        tasks=largest,
         dtype="Int64",
         heading="parameters",
         cell=cells.parameters,
@@ -743,7 +782,7 @@ WIDE = (
         name="comparable",
         help="whether the protocol is unmodified and the body parameters are within 10 % of the transformer's; empty "
         "if the transformer was not run",
-        tasks=all_comparable,
+        tasks=all_true,
         heading="comparable with transformer",
         left=True,
         cell=cells.comparable,

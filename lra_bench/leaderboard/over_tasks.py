@@ -1,47 +1,43 @@
-"""Aggregation of the values of one variant over tasks."""
+"""Aggregation of the values of one variant over the tasks of a table.
+
+The functions receive the values by task. Unknown values are None.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-
-from .badges import RETENTION
-from .column import Row
+from collections.abc import Mapping
+from typing import Any
 
 
-def mean(values: Iterable[float | None]) -> float | None:
+def mean(values: Mapping[str, float | None]) -> float | None:
     """Return the mean of the known values, None if there is none."""
-    known = [value for value in values if value is not None]
+    known = _known(values)
     return math.fsum(known) / len(known) if known else None
 
 
-def geometric_mean(name: str) -> Callable[[Sequence[Row]], float | None]:
-    """Return a function that computes the geometric mean of the positive values of a column, None if there is none."""
-
-    def over_tasks(rows: Sequence[Row]) -> float | None:
-        logarithm = mean(math.log(row[name]) for row in rows if row[name])
-        return None if logarithm is None else math.exp(logarithm)
-
-    return over_tasks
+def geometric_mean(values: Mapping[str, float | None]) -> float | None:
+    """Return the geometric mean of the known positive values, None if there is none."""
+    logarithm = mean({task: math.log(value) for task, value in values.items() if value})
+    return None if logarithm is None else math.exp(logarithm)
 
 
-def body_sizes(rows: Sequence[Row]) -> list[int]:
-    """Return the known numbers of active body parameters."""
-    return [row["parameters_body_active"] for row in rows if row["parameters_body_active"] is not None]
+def largest(values: Mapping[str, Any]) -> Any:
+    """Return the largest known value, None if there is none."""
+    return max(_known(values), default=None)
 
 
-def all_comparable(rows: Sequence[Row]) -> bool | None:
-    """Return False if any row is not comparable, None if any is unknown, otherwise True."""
-    values = [row["comparable"] for row in rows]
-    return False if False in values else None if None in values else True
+def shared(values: Mapping[str, Any]) -> Any:
+    """Return the value that all tasks with a known value share, None if they differ or if there is none."""
+    found = set(_known(values))
+    return found.pop() if len(found) == 1 else None
 
 
-def retention(row: Row) -> float | None:
-    """Return the skill at ``RETENTION`` divided by the skill at 1x.
+def all_true(values: Mapping[str, bool | None]) -> bool | None:
+    """Return False if any value is False, None if any is unknown, otherwise True."""
+    known = values.values()
+    return False if False in known else None if None in known else True
 
-    The result is None if one of them is unknown, or if not every seed clears the floor.
-    """
-    own, longer = row.get("skill_1x"), row.get(f"skill_{RETENTION}")
-    if own is None or longer is None or not row["clears_floor"]:
-        return None
-    return longer / own if own > 0 else None
+
+def _known(values: Mapping[str, Any]) -> list[Any]:
+    return [value for value in values.values() if value is not None]

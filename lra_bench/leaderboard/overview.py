@@ -13,7 +13,7 @@ from lra_bench.statistics.paired import CLAIM_SEEDS
 
 from . import columns as registry
 from .averages import FIVE, PATH_X, averages
-from .badges import all_ended, badges
+from .badges import RETENTION, all_ended, badges
 from .column import Column, in_order
 from .relative import with_relative_costs
 from .table import leaderboard, runs, with_types
@@ -110,14 +110,38 @@ def _measured(group: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int
         name: first[name] for name in ("section", "variant", "model", "modified", "hardware", "reference")
     }
     for entry in rows:
-        values = {**entry, "status": ", ".join(badges(entry)), "parameters": entry["parameters_body_active"]}
+        values = {
+            **entry,
+            "status": ", ".join(badges(entry)),
+            "parameters": entry["parameters_body_active"],
+            f"retention_{RETENTION}": _retention(entry),
+            "time_exponent": entry["profile_time_exponent"],
+            "speed_length": entry["profile_length"],
+            "speed_kernel": entry["profile_kernel"],
+        }
         row |= {column.named(entry["label"]): values[column.name.removesuffix("_<task>")] for column in of_each_task()}
     return {
         **row,
         **_averages(rows, by_seed),
-        **{column.name: column.tasks(rows) for column in registry.WIDE if column.tasks is not None},
+        **over_tasks(row, [entry["label"] for entry in rows]),
         "_scored": sum(entry["score"] is not None for entry in rows),
     }
+
+
+def over_tasks(row: Mapping[str, Any], labels: Sequence[str]) -> dict[str, Any]:
+    """Return the columns of a row that combine its values on the tasks ``labels``."""
+    return {column.name: column.over_tasks(row, labels) for column in registry.WIDE if column.tasks is not None}
+
+
+def _retention(entry: Mapping[str, Any]) -> float | None:
+    """Return the skill at ``RETENTION`` divided by the skill at 1x.
+
+    The result is None if one of them is unknown, or if not every seed clears the floor.
+    """
+    own, longer = entry.get("skill_1x"), entry.get(f"skill_{RETENTION}")
+    if own is None or longer is None or not entry["clears_floor"]:
+        return None
+    return longer / own if own > 0 else None
 
 
 def _known(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lra_bench.records.profiles import ProfileRow, StoredProfile
@@ -11,7 +11,7 @@ from lra_bench.records.profiles import ProfileRow, StoredProfile
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = ("relative_speed", "relative_speed_spread", "relative_memory", "profile_time_exponent", "profile_length",
+COLUMNS = ("relative_speed", "spread_of_relative_speed", "relative_memory", "profile_time_exponent", "profile_length",
            "profile_kernel")  # fmt: skip
 """Columns that ``with_relative_costs`` adds to the long table."""
 WITHIN = ["task", "protocol", "hardware"]
@@ -60,7 +60,7 @@ def _costs(profiles: Sequence[StoredProfile], hashes: set[str]) -> dict[str, dic
     return {
         row["hash"]: {
             "relative_speed": row["speed_ratio_default"],
-            "relative_speed_spread": row["spread_of_speed_ratio_default"],
+            "spread_of_relative_speed": row["spread_of_speed_ratio_default"],
             "relative_memory": row["memory_ratio_default"],
             "profile_time_exponent": growth.get(row["hash"]),
             "profile_length": length,
@@ -78,9 +78,3 @@ def _first_batch(rows: Sequence[ProfileRow]) -> list[ProfileRow]:
         return []
     policy, size = timed[0]["batch_policy"], timed[0]["batch_size"]
     return [row for row in timed if row["batch_policy"] == policy and (policy != "fixed" or row["batch_size"] == size)]
-
-
-def shared(rows: Sequence[Mapping[str, Any]], name: str) -> Any:
-    """Return the value of a column if all rows that have a relative speed share it, otherwise None."""
-    values = {row[name] for row in rows if row["relative_speed"] is not None}
-    return values.pop() if len(values) == 1 else None

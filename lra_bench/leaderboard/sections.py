@@ -14,8 +14,7 @@ from . import columns as registry
 from .averages import FIVE
 from .column import Column, Context, Row, shown
 from .formatting import AT_FLOOR, Section, at_length, difference, rows_of, without_empty
-from .over_tasks import mean
-from .overview import of_each_task, task_columns
+from .overview import of_each_task, over_tasks, task_columns
 from .table import RANKED_TOGETHER
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def task_groups(rows: Sequence[Row], labels: Iterable[str]) -> list[list[str]]:
 
 
 def rows_with(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
-    """Return the rows that have a score or status on a task of ``labels``, restricted to these tasks.
+    """Return the rows that have a score or status on a task of ``labels``, with values of these tasks only.
 
     Measured rows are sorted by the number of scores and the mean skill on these tasks. ``avg5`` and ``avg6_fail50`` are
     kept only if all of their tasks are among ``labels``.
@@ -92,12 +91,11 @@ def rows_with(rows: Sequence[Row], labels: Sequence[str]) -> list[Row]:
     incomplete = [name for name in (rows[0] if rows else ()) if name.startswith("avg") and not set(FIVE) <= set(labels)]
     chosen = []
     for row in rows:
-        if all(row[f"score_{label}"] is None and not row[f"status_{label}"] for label in labels):
+        known = [label for label in labels if row[f"score_{label}"] is not None or row[f"status_{label}"]]
+        if not known:
             continue
         own = {name: value for name, value in row.items() if name not in left_out} | dict.fromkeys(incomplete)
-        own["mean_skill"] = mean(row[f"skill_{label}"] for label in labels)
-        own["parameters"] = max((size for label in labels if (size := row[f"parameters_{label}"])), default=None)
-        chosen.append(own)
+        chosen.append(own | over_tasks(row, known))
 
     def order(row: Row) -> tuple[float, ...]:
         scored = sum(row[f"score_{label}"] is not None for label in labels)

@@ -188,6 +188,16 @@ def test_other_versions_and_incomplete_data_have_separate_columns() -> None:
     assert task_columns(frame) == ["listops v1", "listops v1 (4,000 rows)", "listops v2"]
 
 
+def test_a_table_of_some_tasks_contains_the_badges_of_these_tasks_only() -> None:
+    made = [make_record("transformer"), make_record("local"), make_record("transformer", "text")]
+    made[0].speed = [{**point, "status": "timeout"} if point["length"] == 16384 else point for point in made[0].speed]
+    frame = overview(made)
+    first, second = wide_sections(frame)
+    assert "timeout@16k (listops)" in row(frame, "transformer")["status"]
+    assert "timeout@16k" in first.table["status"].tolist()
+    assert "timeout" not in " ".join(second.table.get("status", []))
+
+
 def test_comparable_combines_all_tasks() -> None:
     def body(model: str, task: str, size: int) -> Record:
         sizes = {"total": size, "body": size, "body_active": size, "embeddings": 0, "positions": 0, "head": 0}

@@ -12,7 +12,9 @@ import pytest
 
 from lra_bench.leaderboard import export
 from lra_bench.leaderboard.layouts import LAYOUTS
+from lra_bench.leaderboard.formatting import rows_of
 from lra_bench.leaderboard.overview import overview
+from lra_bench.leaderboard.sections import rows_with
 from lra_bench.page.page import page
 from lra_bench.records.check import check_store
 from lra_bench.records.machines import CEILING
@@ -115,6 +117,20 @@ def test_tasks_are_combined_by_geometric_mean(tmp_path: Path) -> None:
     write_profile(profile({"transformer": 1.0, "local": 1.0, "performer": 2.0}, task="text"), tmp_path)
     frame = overview([*records(), *records(task="text")], profiles=load_profiles(tmp_path))
     assert costs(frame)["local"][:2] == pytest.approx((4.0, 0.2))
+
+
+def test_a_table_of_some_tasks_contains_the_costs_of_these_tasks_only(tmp_path: Path) -> None:
+    write_profile(profile(), tmp_path)
+    write_profile(profile({"transformer": 1.0, "local": 1.0, "performer": 2.0}, task="text"), tmp_path)
+    made = [*records(), *records(("transformer", "local"), task="text")]
+    frame = overview(made, profiles=load_profiles(tmp_path))
+    rows = {row["variant"]: row for row in rows_of(frame)}
+    assert rows["local"]["relative_speed"] == pytest.approx(4.0)
+    for tasks, expected in ((["listops"], 8.0), (["text"], 2.0)):
+        table = {row["variant"]: row for row in rows_with(list(rows.values()), tasks)}
+        assert table["local"]["relative_speed"] == pytest.approx(expected)
+        assert table["local"]["speed_length"] == 8192
+    assert "performer" not in table
 
 
 def test_a_profile_belongs_to_the_machine_with_its_ceiling(tmp_path: Path) -> None:
