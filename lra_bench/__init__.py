@@ -21,6 +21,7 @@ def load_records(
     *,
     wandb: str | None = None,
     reference: str | os.PathLike[str] | None = None,
+    protocol: str | None = None,
 ) -> pd.DataFrame:
     """Load the records of a results folder as a tidy table.
 
@@ -33,15 +34,19 @@ def load_records(
         reference: Folder of reference boards, or ``"none"``. Default: ``$LRA_BENCH_REFERENCE`` if set, otherwise the
             boards of the checkout. Their rows follow those of ``results``; the column ``reference`` contains the
             board's name.
+        protocol: Name of a protocol, to load only its records. Default: all protocols except ``smoke``, whose scores
+            are meaningless.
 
     Returns:
         The table. ``lra_bench.leaderboard.query.documented`` describes its columns. Unknown values are missing.
 
     Raises:
-        UserError: If there is no such table, folder of boards, or project.
+        UserError: If there is no such table, folder of boards, or project, or no record of the protocol.
     """
     from lra_bench.contracts import UserError
+    from lra_bench.leaderboard.naming import PYTHON, hidden, select
     from lra_bench.leaderboard.query import TABLES, tidy
+    from lra_bench.progress import say
     from lra_bench.records.reference import load_reference, reference_root
     from lra_bench.records.store import load_all, results_root
 
@@ -49,7 +54,11 @@ def load_records(
         raise UserError(f"table={table}: choose {', '.join(TABLES)}")
     if wandb is None:
         root = results_root(results)
-        return tidy([*load_all(root), *load_reference(reference_root(reference), root)], table)
-    from lra_bench.tracking.reading import load_project
+        found = [*load_all(root), *load_reference(reference_root(reference), root)]
+    else:
+        from lra_bench.tracking.reading import load_project
 
-    return tidy(load_project(wandb, "wandb="), table)
+        found = load_project(wandb, "wandb=")
+    if explanation := hidden(found, protocol=protocol, spelling=PYTHON):
+        say(f"{explanation}.")
+    return tidy(select(found, protocol=protocol, spelling=PYTHON), table)

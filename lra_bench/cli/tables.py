@@ -55,7 +55,7 @@ def leaderboard(
     """Print or write the leaderboard of all records."""
     from lra_bench.leaderboard import export
     from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
-    from lra_bench.leaderboard.naming import select
+    from lra_bench.leaderboard.naming import hidden, select
     from lra_bench.page.page import page, write_page
     from lra_bench.tracking.reading import load_project
 
@@ -72,21 +72,25 @@ def leaderboard(
         profiles = profiles_of(results, reference, found)
     else:
         root, found, profiles = root_of(results), load_project(from_wandb), []
-    records = select(found, task, protocol)
+    records, explanation = select(found, task, protocol), hidden(found, task, protocol)
+    nothing = explanation or export.NO_RECORDS
     all_layouts = write or text_format == HTML
     wanted = {name: each for name, each in LAYOUTS.items() if all_layouts or each is chosen}
-    frames = {name: each.make(records, against, profiles) for name, each in wanted.items()}
+    reference_row = against if records else None
+    frames = {name: each.make(records, reference_row, profiles) for name, each in wanted.items()}
     if write:
         for name, frame in frames.items():
-            for path in export.write(frame, root, name):
+            for path in export.write(frame, root, name, nothing):
                 say(f"wrote {path}")
-        say(f"wrote {write_page(records, frames, root)}")
+        say(f"wrote {write_page(records, frames, root, nothing)}")
     if text_format == HTML:
-        print(page(records, frames), end="")
+        print(page(records, frames, nothing), end="")
     else:
         name = layout or "long"
         shown = [each.strip() for each in columns.split(",")] if columns else []
-        print(export.render(frames[name], text_format, layout=name, columns=shown), end="")
+        if explanation and frames[name].empty and text_format not in export.READ:
+            say(f"{explanation}.")
+        print(export.render(frames[name], text_format, layout=name, columns=shown, nothing=nothing), end="")
 
 
 def compare(
@@ -141,12 +145,13 @@ def plot(
     """Draw figures of the records, as PDF, PNG and CSV."""
     from lra_bench.figures import draw
     from lra_bench.figures.pool import draw_all
-    from lra_bench.leaderboard.naming import select
+    from lra_bench.leaderboard.naming import hidden, select
 
     root, found = records_of(results, reference)
     records = select(found, task, protocol)
     if not records:
-        raise UserError(f"--results {root}: contains no records to draw; run lra-bench bench first")
+        nothing = f"--results {root}: contains no records to draw; run lra-bench bench first"
+        raise UserError(hidden(found, task, protocol) or nothing)
     folder = output or root / "figures"
     if name != "all":
         for path in draw(name, records, folder, width):

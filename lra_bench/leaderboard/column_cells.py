@@ -165,9 +165,7 @@ def average_text(name: str) -> Callable[[Row, Context], str]:
 def status_of_tasks(row: Row, context: Context) -> Cell:
     """Return the badges of all tasks, each once."""
     found = {
-        name.removeprefix("status_"): status
-        for name, status in row.items()
-        if name.startswith("status_") and status
+        name.removeprefix("status_"): status for name, status in row.items() if name.startswith("status_") and status
     }
     ends = badges_by_task(found)
     return Cell(value=len(ends) or None, badges=ends)

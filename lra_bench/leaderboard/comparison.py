@@ -9,7 +9,7 @@ from lra_bench.contracts import UserError
 from lra_bench.records.schema import Record
 
 from .claims import Key, Place, Ranking, key_of, place_of, rankings
-from .naming import find_variant, select
+from .naming import find_variant, hidden, select
 from .pair_tests import Comparison, compare_pair
 
 DIFFERENT_PROTOCOLS = "the protocol keys modified for A and B differ, so the variants differ in more than the model"
@@ -37,9 +37,13 @@ def compare(
         The full names of A and B, and one comparison per task, task version, protocol and data.
 
     Raises:
-        UserError: If a name matches no variant or more than one, or if the variants share no task and protocol.
+        UserError: If a name matches no variant or more than one, if the variants share no task and protocol, or if all
+            records are hidden.
     """
-    chosen = select(list(records), task, protocol)
+    records = list(records)
+    if explanation := hidden(records, task, protocol):
+        raise UserError(explanation)
+    chosen = select(records, task, protocol)
     name_a, all_a = find_variant(chosen, a, "A", paths(a))
     name_b, all_b = find_variant(chosen, b, "B", paths(b))
     if name_a == name_b:

@@ -8,33 +8,58 @@ from pathlib import Path
 
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
-from lra_bench.progress import say
 from lra_bench.records.schema import Record
 
 UNRANKED = ("smoke",)
 """Protocols whose scores are meaningless; tables and figures exclude them unless the user selects one by name."""
 
+COMMAND_LINE, PYTHON = "--{} {}", "{}={}"
+"""Formats of an option and its value in messages."""
 
-def select(records: Sequence[Record], task: str | None = None, protocol: str | None = None) -> list[Record]:
+
+def select(
+    records: Sequence[Record], task: str | None = None, protocol: str | None = None, spelling: str = COMMAND_LINE
+) -> list[Record]:
     """Return the records of one task and one protocol, by default of all protocols except ``UNRANKED``.
 
-    If only records of ``UNRANKED`` protocols exist, a line on stderr reports that they are excluded. Raises
-    ``UserError`` if there are records, but none of the task or of the protocol.
+    Args:
+        records: The records to select from.
+        task: The task, by default all.
+        protocol: The protocol, by default all except ``UNRANKED``.
+        spelling: The format of options in error messages.
+
+    Returns:
+        The selected records; if the list is empty, ``hidden`` explains it.
+
+    Raises:
+        UserError: If there are records, but none of the task or of the protocol.
     """
     for option, wanted in (("task", task), ("protocol", protocol)):
         known = {getattr(record.key, option) for record in records}
         if wanted is not None and records and wanted not in known:
-            raise UserError(f"--{option} {wanted}: no record of that {option}{suggest(wanted, known)}")
+            raise UserError(f"{spelling.format(option, wanted)}: no record of that {option}{suggest(wanted, known)}")
     of_task = [record for record in records if task in (None, record.key.task)]
     if protocol is None:
-        ranked = [record for record in of_task if record.key.protocol not in UNRANKED]
-        if of_task and not ranked:
-            say(f"{len(of_task)} records of protocol {UNRANKED[0]} are hidden; --protocol {UNRANKED[0]} shows them.")
-        return ranked
+        return [record for record in of_task if record.key.protocol not in UNRANKED]
     chosen = [record for record in of_task if record.key.protocol == protocol]
     if records and not chosen:
         raise UserError(f"--task {task} --protocol {protocol}: no record of that task and protocol")
     return chosen
+
+
+def hidden(
+    records: Iterable[Record], task: str | None = None, protocol: str | None = None, spelling: str = COMMAND_LINE
+) -> str:
+    """Return how to show the records if ``select`` returns none of them because of ``UNRANKED``, otherwise ``""``.
+
+    The result is a sentence without a full stop.
+    """
+    found = [record.key.protocol for record in records if task in (None, record.key.task)]
+    if not found or protocol is not None or not set(found) <= set(UNRANKED):
+        return ""
+    protocol, several = found[0], len(found) > 1
+    counted = f"{len(found)} records of protocol {protocol} are" if several else f"1 record of protocol {protocol} is"
+    return f"{counted} hidden; {spelling.format('protocol', protocol)} shows {'them' if several else 'it'}"
 
 
 def find_variant(

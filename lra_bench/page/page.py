@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from lra_bench.contracts import UserError
 from lra_bench.leaderboard.cell import EMPTY
 from lra_bench.leaderboard.column import Shown
+from lra_bench.leaderboard.export import NO_RECORDS
 from lra_bench.leaderboard.formatting import readable, rows_of
 from lra_bench.leaderboard.layouts import LAYOUTS
 from lra_bench.leaderboard.overview import task_labels
@@ -42,8 +43,11 @@ class Track:
     runs: int = 0
 
 
-def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame]) -> str:
-    """Return the page as HTML from the records and the data of every layout made from them."""
+def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], nothing: str = NO_RECORDS) -> str:
+    """Return the page as HTML from the records and the data of every layout made from them.
+
+    ``nothing`` is the sentence shown if there are no records, without a full stop.
+    """
     import jinja2
 
     families = {record.key.model: "other" for record in records}
@@ -83,6 +87,7 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame]) -> str:
         published_note=LAYOUTS["published"].note,
         data=details(records, board, places.look),
         empty=EMPTY,
+        nothing=nothing,
         elsewhere=TRACK,
         count=len(records),
         last=max((record.finished_at for record in records), default="")[:10],
@@ -90,12 +95,14 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame]) -> str:
     )
 
 
-def write_page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], folder: Path) -> Path:
-    """Write the page to ``folder`` atomically and return its path. Raises ``UserError`` if it cannot be written."""
+def write_page(
+    records: Sequence[Record], frames: Mapping[str, pd.DataFrame], folder: Path, nothing: str = NO_RECORDS
+) -> Path:
+    """Write the ``page`` to ``folder`` atomically and return its path. Raises ``UserError`` if it cannot be written."""
     path = folder / FILE
     try:
         with replacing(path) as temporary:
-            temporary.write_text(page(records, frames), encoding="utf-8")
+            temporary.write_text(page(records, frames, nothing), encoding="utf-8")
     except OSError as error:
         raise UserError(f"--results {folder}: {why(error)}; choose another folder with --results") from error
     return path

@@ -56,6 +56,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for seed in (0, 1):
                 store.write(make_record(model, task, seed), root, make_curves())
     store.write(make_record("reformer", status="diverged"), root)
+    store.write(make_record("luna", protocol="smoke"), root, make_curves())
     return root
 
 

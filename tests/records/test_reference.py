@@ -20,7 +20,7 @@ from lra_bench.grid.plan import plan
 from lra_bench.leaderboard import export
 from lra_bench.leaderboard.comparison import compare
 from lra_bench.leaderboard.layouts import LAYOUTS
-from lra_bench.leaderboard.naming import find_variant, select
+from lra_bench.leaderboard.naming import find_variant
 from lra_bench.leaderboard.table import leaderboard
 from lra_bench.page.page import page
 from lra_bench.records import environment, reference, store
@@ -188,14 +188,6 @@ def test_a_name_refers_to_the_users_variant_first(user_and_board):
 def test_a_results_folder_that_is_a_board_is_not_its_own_reference(user_and_board):
     _, _, folder = user_and_board
     assert reference.load_reference(folder / "reference", folder / "reference" / "board") == []
-
-
-def test_smoke_is_shown_only_on_request(capsys):
-    records = [make_record(), make_record("local", protocol="smoke")]
-    assert [record.key.model for record in select(records)] == ["performer"]
-    assert [record.key.model for record in select(records, protocol="smoke")] == ["local"]
-    assert select(records[1:]) == []
-    assert "--protocol smoke shows them" in capsys.readouterr().err
 
 
 def test_commands_show_the_reference_next_to_the_results(tmp_path, forks):
