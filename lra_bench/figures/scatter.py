@@ -231,12 +231,12 @@ def _front(rows: pd.DataFrame, cost: Cost) -> list[int]:
     # The factor is 100 for accuracies and 1 for bits per character, of which lower values are better.
     scores = (1 if factor > 1 else -1) * rows["score"].to_numpy(float)
     costs = (1 if cost.less_is_better else -1) * rows[cost.column].to_numpy(float)
-    above = [place for place, clears in enumerate(rows["clears_floor"].eq(True)) if clears]
+    above = [index for index, clears in enumerate(rows["clears_floor"].eq(True)) if clears]
     best, front = float("-inf"), []
-    for place in sorted(above, key=lambda each: (costs[each], -scores[each])):
-        if scores[place] > best:
-            best = scores[place]
-            front.append(place)
+    for index in sorted(above, key=lambda each: (costs[each], -scores[each])):
+        if scores[index] > best:
+            best = scores[index]
+            front.append(index)
     return front
 
 

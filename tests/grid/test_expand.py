@@ -81,17 +81,3 @@ def test_cells_of_a_built_in_grid_are_valid(name):
     for group, _, value in (text.partition("=") for cell in cells for text in cell):
         assert group not in GROUPS or value in option_files(group), f"{group}={value}"
     assert all(each.model["mixer"] for each in configurations(cells[::7]))
-
-
-def test_the_delay_grid_trains_all_systems_with_the_same_options():
-    """Check that only system, position and task differ, and that no two cells have the same task, model and length."""
-    made = configurations(expand(["grid=delay"]))
-    assert len(made) == 7 * 2 * 6
-    for task in ("copy", "recall"):
-        of_task = [each for each in made if each.task["_target_"].startswith(f"lra_bench.tasks.{task}.")]
-        for part in ("train", "measure"):
-            assert all(getattr(each, part) == getattr(of_task[0], part) for each in of_task), (task, part)
-    for key in ("depth", "width", "ff_width", "heads", "dropout", "causal"):
-        assert len({getattr(each.backbone, key) for each in made}) == 1, key
-    cells = {(each.task["_target_"], each.model["label"], each.task["length"]) for each in made}
-    assert len(cells) == len(made)

@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from lra_bench.leaderboard import export
-from lra_bench.leaderboard.layouts import LAYOUTS
 from lra_bench.leaderboard.formatting import rows_of
+from lra_bench.leaderboard.layouts import LAYOUTS
 from lra_bench.leaderboard.overview import overview
 from lra_bench.leaderboard.sections import rows_with
 from lra_bench.page.page import page
