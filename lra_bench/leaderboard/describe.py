@@ -80,6 +80,8 @@ def _facts(record: Record) -> Facts:
         yield "modified", ", ".join(record.protocol_modified)
     if record.parameters is not None:
         yield "parameters", _plain(record.parameters)
+    if restriction := restricted(record):
+        yield "attention", restriction
     if record.training is not None:
         yield "training", _plain(record.training)
     if record.extrapolation:
@@ -92,6 +94,18 @@ def _facts(record: Record) -> Facts:
                 summary = f"{count} points on {attempt['hardware']}, {attempt['measured_at']}"
                 yield f"attempt {attempt['attempt']}", summary
     yield from costs(record.speed, record.growth, record.flops)
+
+
+def restricted(record: Record) -> str:
+    """Return as text from which length on the mechanism restricts attention; empty if unknown."""
+    if record.restriction is None:
+        return ""
+    length, longest = record.restriction["from_length"], record.restriction["row_length"]
+    if length is None:
+        return "restricted at no length"
+    if length == 0:
+        return "restricted at every length"
+    return f"restricted from {length:,} tokens; the longest row has {longest:,}"
 
 
 def _plain(values: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from lra_bench.leaderboard.describe import number
+from lra_bench.leaderboard.describe import number, restricted
 from lra_bench.leaderboard.formatting import readable, score
 from lra_bench.leaderboard.runs import missing_data
 from lra_bench.records.schema import STATUSES, Record
@@ -37,16 +37,10 @@ def groups(records: Sequence[Record]) -> Iterator[tuple[str, Facts]]:
     yield "Code", _merged([dict(record.code) for record in records])
     yield "Machine", _merged([record.environment["hardware"] for record in records])
     yield "Software", _merged([record.environment["software"] for record in records])
-    yield "System", _merged([{**(record.capability or {}), **_restriction(record)} for record in records])
-
-
-def _restriction(record: Record) -> dict[str, str]:
-    """Return the length from which the mechanism restricts attention as text; empty if unknown."""
-    if record.restriction is None:
-        return {}
-    length = record.restriction["from_length"]
-    text = "no length" if length is None else f"{length:,} tokens" if length else "every length"
-    return {"attention_restricted_from": text}
+    yield (
+        "System",
+        _merged([(record.capability or {}) | {"attention": restricted(record)} for record in records]),
+    )
 
 
 def seeds(records: Iterable[Record]) -> Iterator[dict[str, Any]]:

@@ -15,6 +15,7 @@ from scipy import stats
 
 from lra_bench.contracts import UserError
 from lra_bench.leaderboard import export
+from lra_bench.leaderboard.describe import describe
 from lra_bench.leaderboard.overview import overview
 from lra_bench.leaderboard.table import leaderboard, runs
 from lra_bench.records.schema import Record
@@ -325,3 +326,21 @@ def test_rows_that_the_mechanism_does_not_restrict_are_marked(layout: str, from_
     local = leaderboard(records).set_index("model").loc["local"]
     assert (None if pd.isna(local["restricts_from"]) else local["restricts_from"]) == from_length
     assert (None if pd.isna(local["unrestricted_at"]) else local["unrestricted_at"]) == (64 if mark else None)
+
+
+@pytest.mark.parametrize(
+    ("restriction", "text"),
+    [
+        ({"from_length": 66, "row_length": 64}, "restricted from 66 tokens; the longest row has 64"),
+        ({"from_length": 0, "row_length": 64}, "restricted at every length"),
+        ({"from_length": None, "row_length": 64}, "restricted at no length"),
+        (None, ""),
+    ],
+)
+def test_a_described_record_states_the_length_from_which_attention_is_restricted(
+    restriction: Restriction | None, text: str
+) -> None:
+    described = describe(make_record("local", restriction=restriction)).splitlines()
+    assert [line.split(maxsplit=1)[1] for line in described if line.startswith("attention ")] == (
+        [text] if text else []
+    )
