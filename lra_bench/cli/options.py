@@ -17,7 +17,6 @@ from lra_bench.runtime.safe_text import printable
 from .completion import override
 
 if TYPE_CHECKING:
-    from lra_bench.records.profiles import StoredProfile
     from lra_bench.records.schema import Record
 
 Overrides = Annotated[
@@ -75,14 +74,6 @@ def records_of(results: Path | None, reference: Path | None) -> tuple[Path, list
 
     root = read_from(results)
     return root, [*load_all(root), *load_reference(reference_root(reference), root)]
-
-
-def profiles_of(results: Path | None, reference: Path | None, records: list[Record]) -> list[StoredProfile]:
-    """Return the profiles of the results folder and of the reference boards, for tables of ``records``."""
-    from lra_bench.records.profiles import load_all_profiles
-    from lra_bench.records.reference import reference_root
-
-    return load_all_profiles(read_from(results), reference_root(reference), records)
 
 
 def with_source(overrides: list[str] | None, source: str | None) -> list[str]:

@@ -12,7 +12,7 @@ from lra_bench.contracts import UserError
 from lra_bench.progress import say
 from lra_bench.runtime.safe_text import printable
 
-from .options import Json, Reference, Results, print_json, profiles_of, records_of, root_of
+from .options import Json, Reference, Results, print_json, records_of, root_of
 
 HTML = "html"
 Protocol = Annotated[str | None, typer.Option(help="Only this protocol; smoke is included only if it is named here")]
@@ -69,15 +69,14 @@ def leaderboard(
         )
     if from_wandb is None:
         root, found = records_of(results, reference)
-        profiles = profiles_of(results, reference, found)
     else:
-        root, found, profiles = root_of(results), load_project(from_wandb), []
+        root, found = root_of(results), load_project(from_wandb)
     records, explanation = select(found, task, protocol), hidden(found, task, protocol)
     nothing = explanation or export.NO_RECORDS
     all_layouts = write or text_format == HTML
     wanted = {name: each for name, each in LAYOUTS.items() if all_layouts or each is chosen}
     reference_row = against if records else None
-    frames = {name: each.make(records, reference_row, profiles) for name, each in wanted.items()}
+    frames = {name: each.make(records, reference_row) for name, each in wanted.items()}
     if write:
         for name, frame in frames.items():
             for path in export.write(frame, root, name, nothing):

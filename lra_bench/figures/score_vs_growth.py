@@ -1,8 +1,7 @@
-"""Score over the growth exponent of the time of a training step."""
+"""Score over the growth exponent of the time of a training step, from a profile of the systems."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,51 +17,36 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-RUN = "run lra-bench bench with three or more lengths in measure.speed_lengths, which a growth exponent needs"
-FITTED = ("time_exponent", "time_low", "time_high")
+RUN = "run lra-bench profile with these models and three or more lengths in measure.speed_lengths"
+FITTED = ("time_exponent", "time_low", "time_high", "growth_from", "growth_to")
 
 
 def exclusions(records: Sequence[Record]) -> list[str]:
     """Return for each record the reason why it is not drawn, empty if it is drawn."""
-    return exclusions_by_cost(records, [_fit(record)[0] is not None for record in records], "without a growth exponent")
+    known = [_fit(record)[0] is not None for record in records]
+    return exclusions_by_cost(records, known, "without a growth exponent from a profile")
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw one panel per task: score over the exponent a of N^a in training, with the lengths of both.
-
-    Exponents and the ends of their intervals are medians over seeds.
-    """
+    """Draw one panel per task: score over the exponent a of N^a in training, with the lengths of both."""
     yield from scatter_sheets(data, COST, width)
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """Return one row per variant, aggregated over seeds."""
+    """Return one row per variant, aggregated over seeds. All seeds of a variant have the same costs."""
     import pandas as pd
 
-    key = [*SHEET, *PANEL, *IDENTITY]
     fits = pd.DataFrame([_fit(record) for record in records], columns=list(FITTED), dtype=float)
     frame = pd.concat([scores(records), fits], axis=1)
-    medians = frame.groupby(key, dropna=False)[list(FITTED)].median().reset_index()
-    lengths = (
-        frame.assign(**_lengths(records))
-        .groupby(key, dropna=False)
-        .agg(growth_from=("growth_from", "min"), growth_to=("growth_to", "max"))
-    )
-    return over_seeds(frame.drop(columns=list(FITTED)), key).merge(medians, on=key).merge(lengths, on=key)
-
-
-def _lengths(records: Sequence[Record]) -> dict[str, list[float]]:
-    """Return the shortest and the longest length of the fit of each record, NaN without a fit."""
-    own = [record.growth["train"]["lengths"] if "train" in record.growth else [] for record in records]
-    return {
-        "growth_from": [min(lengths, default=math.nan) for lengths in own],
-        "growth_to": [max(lengths, default=math.nan) for lengths in own],
-    }
+    return over_seeds(frame, [*SHEET, *PANEL, *IDENTITY], first=FITTED)
 
 
 def _fit(record: Record) -> tuple[float | None, ...]:
-    growth = record.growth.get("train")
-    return (None,) * len(FITTED) if growth is None else tuple(growth[name] for name in FITTED)  # type: ignore[literal-required]
+    """Return the values of ``FITTED``, None without a growth exponent."""
+    if (costs := record.profiled) is None or costs["time_exponent"] is None:
+        return (None,) * len(FITTED)
+    lengths = costs["growth_lengths"]
+    return costs["time_exponent"], costs["time_low"], costs["time_high"], min(lengths), max(lengths)
 
 
 def _decorate(ax: Axes, rows: pd.DataFrame) -> None:

@@ -434,6 +434,48 @@ LONG = (
         seeds="mean",
     ),
     Column(
+        name="relative_speed",
+        help="speed of a training step divided by the Transformer's, from one stored profile in which both were timed "
+        "alternately; empty without a profile",
+        run=lambda run: run.profiled("relative_speed"),
+        seeds="first",
+        dtype="float64",
+    ),
+    Column(
+        name="spread_of_relative_speed",
+        help="half of the width of the 95 % interval of the relative speed, divided by it",
+        run=lambda run: run.profiled("spread_of_relative_speed"),
+        seeds="first",
+        dtype="float64",
+    ),
+    Column(
+        name="relative_memory",
+        help="peak memory of a training step divided by the Transformer's, from the same profile",
+        run=lambda run: run.profiled("relative_memory"),
+        seeds="first",
+        dtype="float64",
+    ),
+    Column(
+        name="profile_time_exponent",
+        help="growth exponent a of the time of a training step, time ~ length^a, from the same profile",
+        run=lambda run: run.profiled("time_exponent"),
+        seeds="first",
+        dtype="float64",
+    ),
+    Column(
+        name="profile_length",
+        help="sequence length in tokens of the relative speed and memory",
+        run=lambda run: run.profiled("length"),
+        seeds="first",
+        dtype="Int64",
+    ),
+    Column(
+        name="profile_kernel",
+        help="attention kernel of the Transformer that the relative speed and memory refer to",
+        run=lambda run: run.profiled("kernel"),
+        seeds="first",
+    ),
+    Column(
         name="floor_<floor>",
         help="score of the floor (baseline without a model) of this name on the test split",
         run=lambda run, score: score,

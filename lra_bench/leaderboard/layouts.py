@@ -25,8 +25,8 @@ class Layout:
     """A kind of table.
 
     ``make`` builds the data from records, with claims relative to the variant of the given name (by default the
-    transformer) and relative costs from the given profiles (by default none). ``sections`` splits the data into titled
-    tables of text, ``file`` is the file name without suffix, and ``note`` explains the table to its readers.
+    transformer). ``sections`` splits the data into titled tables of text, ``file`` is the file name without suffix, and
+    ``note`` explains the table to its readers.
     """
 
     make: Callable[..., pd.DataFrame]
@@ -38,7 +38,7 @@ class Layout:
 
 LAYOUTS = {
     "long": Layout(
-        lambda records, against=None, profiles=(): leaderboard(records, against=against),
+        lambda records, against=None: leaderboard(records, against=against),
         long_sections,
         "leaderboard",
         "Leaderboard",
@@ -70,7 +70,7 @@ LAYOUTS = {
         "skill kept on longer inputs.",
     ),
     "published": Layout(
-        lambda records, against=None, profiles=(): load_published(),
+        lambda records, against=None: load_published(),
         published_sections,
         "published",
         "Published numbers",

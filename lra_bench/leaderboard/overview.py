@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lra_bench.records.profiles import StoredProfile
 from lra_bench.records.schema import Record
 from lra_bench.statistics.intervals import t_interval
 from lra_bench.statistics.paired import CLAIM_SEEDS
@@ -15,7 +14,6 @@ from . import columns as registry
 from .averages import FIVE, PATH_X, averages
 from .badges import RETENTION, all_ended, badges
 from .column import Column, in_order
-from .relative import with_relative_costs
 from .table import leaderboard, runs, with_types
 
 if TYPE_CHECKING:
@@ -26,16 +24,14 @@ ONE_ROW = ["section", "variant", "modified", "hardware"]
 ONE_CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
 
 
-def overview(
-    records: Iterable[Record], against: str | None = None, profiles: Iterable[StoredProfile] = ()
-) -> pd.DataFrame:
+def overview(records: Iterable[Record], against: str | None = None) -> pd.DataFrame:
     """Return one row per protocol, variant and hardware, followed by the floors of each protocol.
 
     Each task has the columns that ``of_each_task`` lists; other versions of a task and incomplete data have separate
     columns. Rows with scores on more tasks come first, then those with a higher mean skill. ``avg5`` and
     ``avg6_fail50`` are missing unless every task was run, their intervals unless all tasks have the same five or more
     seeds. ``relative_speed``, ``relative_memory`` and ``time_exponent`` are means over the tasks with a profile (see
-    ``with_relative_costs``), missing without one. ``retention_4x`` is the mean share of skill kept at four times the
+    ``attach_costs``), missing without one. ``retention_4x`` is the mean share of skill kept at four times the
     training length, over tasks on which every seed clears the floor. ``kind`` is ``measured`` or ``floor``.
     ``section`` is ``modified`` if the user changed the protocol, otherwise ``ranked``.
     """
@@ -45,7 +41,7 @@ def overview(
     frame = runs(records)
     if frame.empty:
         return pd.DataFrame(columns=[column.name for column in registry.WIDE if not column.repeats])
-    board = with_relative_costs(leaderboard(records, against=against), profiles)
+    board = leaderboard(records, against=against)
     by_seed = _scores_by_seed(frame)
     rows = [
         row

@@ -68,6 +68,11 @@ class Run:
         slopes: Mapping[str, Any] = self.record.growth.get(mode) or {}
         return slopes.get(exponent)
 
+    def profiled(self, name: str) -> Any:
+        """Return a field of the costs in a stored profile, None without a profile."""
+        costs: Mapping[str, Any] = self.record.profiled or {}
+        return costs.get(name)
+
     def limit(self, mode: str) -> str | None:
         """Return the status and shortest length at which the step benchmark failed: ``out_of_memory at 8192``."""
         failed = [point for point in self._points(mode) if point["status"] != "ok"]

@@ -17,7 +17,6 @@ from lra_bench.runtime.files import read_whole, replacing, why
 from lra_bench.runtime.redaction import shareable
 
 from .machines import machine_at
-from .reference import boards
 from .schema import Record
 from .values import check, checked_json, plain
 
@@ -54,6 +53,9 @@ class ProfileSummary(TypedDict):
     mode: str
     batch_policy: str
     time_exponent: float | None
+    time_low: float | None
+    time_high: float | None
+    lengths: list[int]
 
 
 class _Content(TypedDict):
@@ -76,7 +78,7 @@ class StoredProfile:
         measured_at: Start of the profile, in ISO 8601.
         task: Name of the task.
         protocol: Name of the protocol.
-        machine: Name of the machine in tables, as ``Record.machine``.
+        machine: Name of the machine, as ``Record.machine`` without the name of a board.
         rows: One row per system, batch, mode and length.
         summaries: One row per system, batch policy and mode.
     """
@@ -107,35 +109,26 @@ def write_profile(profile: Mapping[str, Any], root: Path) -> Path:
     return path
 
 
-def load_profiles(root: Path, records: Iterable[Record] = (), board: str = "") -> list[StoredProfile]:
-    """Load the profiles of a results folder, oldest first; a message on stderr reports each file that is not valid.
+def load_profiles(
+    root: Path, records: Sequence[Record] = (), broken: Callable[[str], None] = say
+) -> list[StoredProfile]:
+    """Load the profiles of a results folder, oldest first.
 
     Args:
         root: The results folder.
-        records: The records of the same folder, by which the machine is named.
-        board: Name of the reference board that the folder belongs to, empty for the user's folder.
+        records: The records of the same folder, by which machines are named (``name_machines``).
+        broken: Called with the error message of each file that is not a valid profile.
 
     Returns:
         The profiles.
     """
-    own = [record for record in records if record.reference == board]
     found = []
     for path in sorted((root / PROFILES).glob("*/*.json")):
         try:
-            found.append(_load(path, own, board))
+            found.append(_load(path, records))
         except UserError as error:
-            say(f"{error}; left out")
+            broken(f"{error}; left out")
     return sorted(found, key=lambda profile: (profile.measured_at, profile.path))
-
-
-def load_all_profiles(root: Path, reference: Path | None, records: Iterable[Record]) -> list[StoredProfile]:
-    """Load the profiles of a results folder and of all boards in the folder ``reference``."""
-    records = list(records)
-    found = load_profiles(root, records)
-    for name, folder in boards(reference):
-        if folder.resolve() != root.resolve():
-            found += load_profiles(folder, records, name)
-    return found
 
 
 def check_profiles(root: Path, problem: Callable[[str], None]) -> int:
@@ -143,13 +136,13 @@ def check_profiles(root: Path, problem: Callable[[str], None]) -> int:
     paths = sorted((root / PROFILES).glob("*/*.json"))
     for path in paths:
         try:
-            _load(path, (), "")
+            _load(path, ())
         except UserError as error:
             problem(str(error))
     return len(paths)
 
 
-def _load(path: Path, records: Iterable[Record], board: str) -> StoredProfile:
+def _load(path: Path, records: Iterable[Record]) -> StoredProfile:
     try:
         raw = checked_json(read_whole(path, LARGEST_BYTES), _refuse)
         check(raw, _Content)
@@ -162,13 +155,12 @@ def _load(path: Path, records: Iterable[Record], board: str) -> StoredProfile:
         raise UserError(
             f"{path}: has version {raw['version']}, this lra-bench reads up to {VERSION}; upgrade lra-bench"
         )
-    machine = machine_at(raw["hardware"], raw["ceiling_flops_per_second"], records)
     return StoredProfile(
         path=path,
         measured_at=raw["measured_at"],
         task=raw["task"],
         protocol=raw["protocol"],
-        machine=f"{machine}@{board}" if board else machine,
+        machine=machine_at(raw["hardware"], raw["ceiling_flops_per_second"], records),
         rows=raw["rows"],
         summaries=raw["summaries"],
     )

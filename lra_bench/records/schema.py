@@ -28,6 +28,7 @@ from .sections import (
     Margin,
     Metric,
     Parameters,
+    ProfiledCosts,
     Restriction,
     SpeedPoint,
     Training,
@@ -94,6 +95,7 @@ class Record:
         path: File from which the record was loaded; not stored.
         reference: Name of the reference board, empty for the user's records; not stored.
         machine_suffix: End of ``machine`` if machines of the same hardware name differ (``name_machines``); not stored.
+        profiled: Costs in a stored profile, None without one (``attach_costs``); not stored.
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -129,6 +131,7 @@ class Record:
     path: Path | None = field(default=None, compare=False, repr=False, metadata=NOT_STORED)
     reference: str = field(default="", compare=False, repr=False, metadata=NOT_STORED)
     machine_suffix: str = field(default="", compare=False, repr=False, metadata=NOT_STORED)
+    profiled: ProfiledCosts | None = field(default=None, compare=False, repr=False, metadata=NOT_STORED)
 
     @property
     def metric(self) -> Literal["accuracy", "bits_per_character"] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 
@@ -52,6 +53,26 @@ class Parameters(TypedDict):
     embeddings: int
     positions: int
     head: int
+
+
+class ProfiledCosts(TypedDict):
+    """Costs of a training step in a stored profile, in which several systems were timed alternately.
+
+    ``relative_speed`` and ``relative_memory`` are those of the Transformer's step with the attention kernel ``kernel``
+    divided by, or dividing, those of this system at ``length`` tokens: twice as fast is 2, twice the memory is 2.
+    ``spread_of_relative_speed`` is half of the width of the 95 % interval of the ratio, divided by it. The time of a
+    step over ``growth_lengths`` is fitted as N^a with a = ``time_exponent`` and its 95 % interval.
+    """
+
+    relative_speed: float
+    spread_of_relative_speed: float | None
+    relative_memory: float | None
+    length: int
+    kernel: str | None
+    time_exponent: float | None
+    time_low: float | None
+    time_high: float | None
+    growth_lengths: Sequence[int]
 
 
 class Restriction(TypedDict):

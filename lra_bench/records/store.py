@@ -22,6 +22,8 @@ from lra_bench.runtime.files import read_whole, replacing, sweep, why
 from .environment import HOST, host_name, same_host
 from .key import CellKey
 from .machines import name_machines
+from .profiled_costs import attach_costs
+from .profiles import load_profiles
 from .schema import FINISHED, Record
 from .upgrades import upgrade
 from .values import checked_json
@@ -258,7 +260,8 @@ def load_all(root: Path, broken: Callable[[str], None] = say) -> list[Record]:
     """Load all records under ``root``, sorted by path.
 
     Files that are not valid records, or whose key does not match their path, are left out. ``broken`` is called with an
-    error message for each. Machines are named by ``name_machines``.
+    error message for each. Machines are named by ``name_machines``, and costs are those of the profiles under ``root``
+    (``attach_costs``).
     """
     records: list[Record] = []
     for path in sorted((root / RUNS).glob("*/*/*/*/seed*.json")):
@@ -271,6 +274,7 @@ def load_all(root: Path, broken: Callable[[str], None] = say) -> list[Record]:
         else:
             records.append(record)
     name_machines(records)
+    attach_costs(records, load_profiles(root, records, broken))
     return records
 
 

@@ -24,7 +24,15 @@ from lra_bench.figures.palette import AT_FLOOR, contrast
 from lra_bench.records import store
 from lra_bench.records.extrapolation import section
 from lra_bench.records.schema import Record
-from tests.support.record_factory import LENGTHS, RATIOS, make_curves, make_growth, make_record, make_speed
+from tests.support.record_factory import (
+    LENGTHS,
+    RATIOS,
+    make_costs,
+    make_curves,
+    make_growth,
+    make_record,
+    make_speed,
+)
 
 TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth")
 OF_ONE_LENGTH = tuple(name for name in FIGURES if name != "score_vs_length")
@@ -56,6 +64,7 @@ def many(models: int = 11, tasks: tuple[str, ...] = ("listops", "retrieval_synth
         record = make_record(model, task, accuracy=0.25 + (5 * number % 17) / 80)
         record.speed = make_speed(growth, 1e-5 * (1 + 3 * number % 5), False, {})
         record.growth = {mode: make_growth(growth) for mode in ("train", "inference")}
+        record.profiled = make_costs(growth)
         record.capability = {"family": families[number // len(tasks) % len(families)]}
         made.append(record)
     return made
@@ -435,7 +444,10 @@ def test_the_legend_of_a_scatter_plot_contains_the_pareto_front_only_if_it_is_dr
     ("name", "cost"), [("score_vs_speed", "train_tokens_per_second"), ("score_vs_growth", "time_exponent")]
 )
 def test_the_cost_of_one_seed_is_used_for_seeds_without_it(name: str, cost: str) -> None:
-    made = [make_record("performer"), *(make_record("performer", seed=seed, speed=[], growth={}) for seed in (1, 2))]
+    made = [
+        make_record("performer"),
+        *(make_record("performer", seed=seed, speed=[], profiled=None) for seed in (1, 2)),
+    ]
     (row,) = one(name, made)[1].to_dict("records")
     assert row["seeds"] == 3 and row["score"] == pytest.approx(np.mean([record.score() for record in made]))
     assert row[cost] == one(name, made[:1])[1][cost].item()
@@ -448,7 +460,7 @@ def of_three_models() -> list[Record]:
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
 def test_excluded_records_are_reported_in_one_line(name: str, stored_once, tmp_path: Path, capsys) -> None:
     whole = stored_once(of_three_models)[:2]
-    bare = make_record("performer", hash="cccc0000", metrics={}, speed=[], growth={}, extrapolation=None)
+    bare = make_record("performer", hash="cccc0000", metrics={}, speed=[], growth={}, profiled=None, extrapolation=None)
     paths = draw(name, [*whole, bare], tmp_path / "drawn")
     assert all(path.name.startswith(f"{name}-quick") for path in paths)
     assert capsys.readouterr().err.startswith(f"{name}: 1 of 3 records excluded (1 ")

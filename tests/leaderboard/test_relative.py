@@ -18,7 +18,9 @@ from lra_bench.leaderboard.sections import rows_with
 from lra_bench.page.page import page
 from lra_bench.records.check import check_store
 from lra_bench.records.machines import CEILING
-from lra_bench.records.profiles import load_all_profiles, load_profiles, write_profile
+from lra_bench.records.profiled_costs import attach_costs
+from lra_bench.records.profiles import load_profiles, write_profile
+from lra_bench.records.reference import load_reference
 from lra_bench.records.schema import Record
 from lra_bench.records.store import load_all, write
 from tests.support.record_factory import make_record
@@ -45,7 +47,7 @@ def profile(
     summaries = [
         {
             "variant": name, "hash": HASHES[name], "mode": "train", "batch_policy": "fixed",
-            "time_exponent": 1.0 + value / 10,
+            "time_exponent": 1.0 + value / 10, "time_low": 1.0, "time_high": 2.0, "lengths": list(LENGTHS),
         }
         for name, value in ratios.items()
     ]  # fmt: skip
@@ -59,6 +61,13 @@ def records(models: Sequence[str] = (*MODELS, "linear"), **options: Any) -> list
     return [make_record(model, hash=HASHES.get(model, "ffffffff"), **options) for model in models]
 
 
+def made(root: Path, found: list[Record] | None = None) -> list[Record]:
+    """Return records with the costs of the profiles below ``root``."""
+    found = records() if found is None else found
+    attach_costs(found, load_profiles(root))
+    return found
+
+
 def costs(frame: pd.DataFrame) -> dict[str, tuple[float, ...]]:
     measured = frame[frame["kind"] == "measured"].set_index("variant")
     rows = measured[["relative_speed", "relative_memory", "time_exponent"]].dropna()
@@ -67,7 +76,7 @@ def costs(frame: pd.DataFrame) -> dict[str, tuple[float, ...]]:
 
 def test_rows_are_matched_by_hash_and_others_are_empty(tmp_path: Path) -> None:
     write_profile(profile(), tmp_path)
-    frame = overview(records(), profiles=load_profiles(tmp_path))
+    frame = overview(made(tmp_path))
     assert costs(frame) == {
         "transformer": pytest.approx((2.0, 0.1, 1.1)),
         "local": pytest.approx((8.0, 0.4, 1.4)),
@@ -78,8 +87,8 @@ def test_rows_are_matched_by_hash_and_others_are_empty(tmp_path: Path) -> None:
     assert "relative speed @8k (flash)" in text and "8.00× " in text and "8.00×~" not in text
 
 
-def test_without_a_profile_the_columns_are_empty() -> None:
-    frame = overview(records())
+def test_without_a_profile_the_columns_are_empty(tmp_path: Path) -> None:
+    frame = overview(made(tmp_path))
     assert frame[["relative_speed", "relative_memory", "time_exponent", "speed_length"]].isna().all(axis=None)
     assert "relative" not in export.render(frame, "markdown", layout="wide").partition("##")[2]
 
@@ -87,13 +96,13 @@ def test_without_a_profile_the_columns_are_empty() -> None:
 def test_the_profile_with_the_most_shown_rows_is_used_alone(tmp_path: Path) -> None:
     write_profile(profile(), tmp_path)
     write_profile(profile({"transformer": 1.0, "local": 99.0}), tmp_path)
-    assert costs(overview(records(), profiles=load_profiles(tmp_path)))["local"][0] == pytest.approx(8.0)
+    assert costs(overview(made(tmp_path)))["local"][0] == pytest.approx(8.0)
 
 
 @pytest.mark.parametrize("change", [{"task": "text"}, {"protocol": "small"}, {"hardware": "cpu-epyc-4t"}])
 def test_profiles_of_another_task_protocol_or_machine_are_not_used(tmp_path: Path, change: dict[str, str]) -> None:
     write_profile(profile(**change), tmp_path)
-    assert costs(overview(records(), profiles=load_profiles(tmp_path))) == {}
+    assert costs(overview(made(tmp_path))) == {}
 
 
 def test_the_length_is_the_longest_at_which_most_rows_were_timed(tmp_path: Path) -> None:
@@ -102,28 +111,27 @@ def test_the_length_is_the_longest_at_which_most_rows_were_timed(tmp_path: Path)
         if row["length"] == 8192 and row["hash"] in (HASHES["transformer"], HASHES["local"]):
             row |= {"status": "timeout", "speed_ratio_default": None}
     write_profile(slow, tmp_path)
-    frame = overview(records(), profiles=load_profiles(tmp_path))
+    frame = overview(made(tmp_path))
     assert set(frame["speed_length"].dropna()) == {4096} and costs(frame)["local"][0] == pytest.approx(4.0)
 
 
 def test_uncertain_ratios_are_marked(tmp_path: Path) -> None:
     write_profile(profile(spread=0.2), tmp_path)
-    text = export.render(overview(records(), profiles=load_profiles(tmp_path)), "markdown", layout="wide")
+    text = export.render(overview(made(tmp_path)), "markdown", layout="wide")
     assert "8.00×~" in text
 
 
 def test_tasks_are_combined_by_geometric_mean(tmp_path: Path) -> None:
     write_profile(profile(), tmp_path)
     write_profile(profile({"transformer": 1.0, "local": 1.0, "performer": 2.0}, task="text"), tmp_path)
-    frame = overview([*records(), *records(task="text")], profiles=load_profiles(tmp_path))
+    frame = overview(made(tmp_path, [*records(), *records(task="text")]))
     assert costs(frame)["local"][:2] == pytest.approx((4.0, 0.2))
 
 
 def test_a_table_of_some_tasks_contains_the_costs_of_these_tasks_only(tmp_path: Path) -> None:
     write_profile(profile(), tmp_path)
     write_profile(profile({"transformer": 1.0, "local": 1.0, "performer": 2.0}, task="text"), tmp_path)
-    made = [*records(), *records(("transformer", "local"), task="text")]
-    frame = overview(made, profiles=load_profiles(tmp_path))
+    frame = overview(made(tmp_path, [*records(), *records(("transformer", "local"), task="text")]))
     rows = {row["variant"]: row for row in rows_of(frame)}
     assert rows["local"]["relative_speed"] == pytest.approx(4.0)
     for tasks, expected in ((["listops"], 8.0), (["text"], 2.0)):
@@ -139,8 +147,7 @@ def test_a_profile_belongs_to_the_machine_with_its_ceiling(tmp_path: Path) -> No
             record.environment["hardware"][CEILING] = ceiling
             write(record, tmp_path)
     write_profile(profile(), tmp_path)
-    loaded = load_all(tmp_path)
-    frame = overview(loaded, profiles=load_profiles(tmp_path, loaded))
+    frame = overview(load_all(tmp_path))
     known = frame[frame["relative_speed"].notna()]
     assert set(known["hardware"]) == {"cpu-epyc-2t-100gflops"} and len(known) == 3
 
@@ -149,12 +156,10 @@ def test_profiles_of_boards_are_used_for_their_rows_only(tmp_path: Path) -> None
     board = tmp_path / "reference" / "first"
     for record in records():
         write(record, board)
+        write(record, tmp_path / "own")
     write_profile(profile(), board)
-    own, others = records(), load_all(board)
-    for record in others:
-        record.reference = "first"
-    profiles = load_all_profiles(tmp_path / "own", tmp_path / "reference", [*own, *others])
-    known = overview([*own, *others], profiles=profiles).query("relative_speed.notna()")
+    found = [*load_all(tmp_path / "own"), *load_reference(tmp_path / "reference")]
+    known = overview(found).query("relative_speed.notna()")
     assert set(known["reference"]) == {"first"} and len(known) == 3
 
 
@@ -174,8 +179,8 @@ def test_a_damaged_profile_is_reported_and_left_out(tmp_path: Path, capsys: pyte
 
 def test_every_format_shows_the_columns(tmp_path: Path) -> None:
     write_profile(profile(), tmp_path)
-    profiles = load_profiles(tmp_path)
-    frames = {name: layout.make(records(), None, profiles) for name, layout in LAYOUTS.items()}
+    shown = made(tmp_path)
+    frames = {name: layout.make(shown) for name, layout in LAYOUTS.items()}
     for format in ("terminal", "markdown", "latex"):
         assert "8.00" in export.render(frames["wide"], format, 400, "wide")
     assert json.loads(export.render(frames["wide"], "json"))[0]["relative_speed"] is not None

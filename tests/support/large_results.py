@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from lra_bench.figures.palette import PLACES, REFERENCE
 from lra_bench.records.extrapolation import section
 from lra_bench.records.points import ExtrapolationPoint, PositionBin
+from lra_bench.records.profiles import write_profile
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Metric
 from tests.support.record_factory import EXAMPLES, RATIOS, attempt_of, make_growth, make_metric, make_record, make_speed
@@ -42,9 +43,12 @@ def fill(
     seeds: int = 1,
     protocols: Iterable[str] = ("quick",),
 ) -> int:
-    """Write the records and curves of a study under ``root`` and return the number of records."""
+    """Write the records, curves and profiles of a study under ``root`` and return the number of records."""
     count = 0
+    cells: dict[tuple[str, str, str], dict[str, Record]] = {}
     for record in study(systems, tasks, seeds, protocols):
+        place = (record.key.task, record.key.protocol, record.key.hardware)
+        cells.setdefault(place, {})[record.key.hash] = record
         path = root / "runs" / record.key.file("json")
         path.parent.mkdir(parents=True, exist_ok=True)
         if record.status == "ok":
@@ -52,7 +56,24 @@ def fill(
             record.artifacts = {"curves": path.with_suffix(".curves.parquet").name}
         path.write_text(json.dumps(record.to_dict(), indent=1), encoding="utf-8")
         count += 1
+    for (task, protocol, hardware), members in cells.items():
+        write_profile(_profile(task, protocol, hardware, list(members.values())), root)
     return count
+
+
+def _profile(task: str, protocol: str, hardware: str, records: Sequence[Record]) -> dict[str, Any]:
+    """Return a profile of all systems at the longest length, with the growth of their step benchmarks."""
+    places = [{"variant": record.key.model, "hash": record.key.hash, "mode": "train"} for record in records]
+    row = {
+        "length": LONGEST, "batch_size": 1, "batch_policy": "fixed", "status": "ok", "default_backend": "fused",
+        "speed_ratio_default": 2.0, "spread_of_speed_ratio_default": 0.01, "memory_ratio_default": 0.5,
+    }  # fmt: skip
+    fits = [{**record.growth["train"], "batch_policy": "fixed"} for record in records]
+    return {
+        "task": task, "protocol": protocol, "hardware": hardware, "ceiling_flops_per_second": 1e11,
+        "rows": [place | row for place in places],
+        "summaries": [place | fit for place, fit in zip(places, fits, strict=True)],
+    }  # fmt: skip
 
 
 def study(

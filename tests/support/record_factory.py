@@ -13,7 +13,7 @@ from lra_bench.records.extrapolation import section
 from lra_bench.records.key import CellKey
 from lra_bench.records.points import Attempt, Extrapolation, ExtrapolationPoint
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import Growth, Metric, SpeedPoint
+from lra_bench.records.sections import Growth, Metric, ProfiledCosts, SpeedPoint
 
 # Body parameters, accuracy at the training length, its decrease per doubling of length, growth exponent, and seconds
 # per token at 1k.
@@ -82,6 +82,7 @@ def make_record(
         },
         "speed": make_speed(growth, cost, on_gpu, speed_failures or {}),
         "growth": {"train": make_growth(growth), "inference": make_growth(growth)},
+        "profiled": make_costs(growth),
         "flops": {
             "per_token_forward": 1e6,
             "per_token_training": 3e6,
@@ -180,6 +181,21 @@ def make_growth(exponent: float) -> Growth:
         "memory_low": exponent - 0.2,
         "memory_high": exponent,
         "lengths": list(LENGTHS),
+    }
+
+
+def make_costs(exponent: float, ratio: float = 2.0) -> ProfiledCosts:
+    """Return the costs of a system in a profile, whose step time grows with ``exponent``."""
+    return {
+        "relative_speed": ratio,
+        "spread_of_relative_speed": 0.01,
+        "relative_memory": 1 / ratio,
+        "length": LENGTHS[-1],
+        "kernel": "fused",
+        "time_exponent": exponent,
+        "time_low": exponent - 0.05,
+        "time_high": exponent + 0.05,
+        "growth_lengths": list(LENGTHS),
     }
 
 
