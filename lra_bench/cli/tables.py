@@ -151,6 +151,7 @@ def plot(
     if not records:
         nothing = f"--results {root}: contains no records to draw; run lra-bench bench first"
         raise UserError(hidden(found, task, protocol) or nothing)
+    del found  # draw_all frees the memory of the records
     folder = output or root / "figures"
     if name != "all":
         for path in draw(name, records, folder, width):
