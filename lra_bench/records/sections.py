@@ -58,10 +58,10 @@ class Parameters(TypedDict):
 class ProfiledCosts(TypedDict):
     """Costs of a training step in a stored profile, in which several systems were timed alternately.
 
-    ``relative_speed`` and ``relative_memory`` are those of the Transformer's step with the attention kernel ``kernel``
-    divided by, or dividing, those of this system at ``length`` tokens: twice as fast is 2, twice the memory is 2.
-    ``spread_of_relative_speed`` is half of the width of the 95 % interval of the ratio, divided by it. The time of a
-    step over ``growth_lengths`` is fitted as N^a with a = ``time_exponent`` and its 95 % interval.
+    ``relative_speed`` is the speed of a step divided by the Transformer's with the attention kernel ``kernel``, at
+    ``length`` tokens; ``relative_memory`` is the same ratio of peak memory. ``spread_of_relative_speed`` is half of the
+    width of the 95 % interval of the ratio, divided by it. The time of a step over ``growth_lengths`` is fitted as N^a
+    with a = ``time_exponent``; ``time_low`` and ``time_high`` are the ends of its 95 % interval.
     """
 
     relative_speed: float
