@@ -39,13 +39,16 @@ def profile(
     from lra_bench.leaderboard.profile import tables, write_csv
     from lra_bench.profiling.comparison.run import Comparison
     from lra_bench.records.profiles import write_profile
+    from lra_bench.records.store import check_writable
     from lra_bench.runtime.hardware import resolve
 
     root = root_of(results)
     planned = comparison_plans(overrides or [], root, config_dir)
     profiles: list[Any] = []
+    # Raise an error before the measurement if a file cannot be written.
+    check_writable(root)
     if output is not None:
-        write_csv(profiles, output)  # raise an error before the measurement if the file cannot be written
+        write_csv(profiles, output)
     with importable(config_dir):
         for comparison_plan in planned:
             hardware = resolve(comparison_plan.candidates[0].config.hardware)
@@ -67,11 +70,11 @@ def profile(
                 say("lra-bench: interrupted; an unfinished profile is not saved, run it again.")
                 sys.exit(130)
             profiles.append(found)
-            say(f"wrote {write_profile(found.as_dict(), root)}")
-            if output is not None:
-                write_csv(profiles, output)
             if not as_json:
                 _print_profile(found, tables(found))
+            if output is not None:
+                write_csv(profiles, output)
+            say(f"wrote {write_profile(found.as_dict(), root)}")
     if as_json:
         print_json([found.as_dict() for found in profiles])
 
