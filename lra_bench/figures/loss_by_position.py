@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.leaderboard.runs import ratio_name
 from lra_bench.records.schema import Record
 
-from .curves import Curves, curve_sheets, limits, lines_by
+from .curves import Curves, curve_sheets, floor_entry, floor_line, limits, lines_by
 from .intervals import seed_band
 from .layout import Sheet
 from .legend import Entry
@@ -32,26 +32,39 @@ def exclusions(records: Sequence[Record]) -> list[str]:
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
     """Draw one panel per task, variant and knob, with one line per context length: the mean over seeds.
 
-    The band is the range of the seeds. Points are drawn at the last token of their bin. The vertical line is the
-    training length: a curve that rises beyond it means that longer contexts make predictions worse.
+    The band is the range of the seeds. Points are drawn at the last token of their bin. The dashed line is the score of
+    the strongest floor on all scored tokens; floors by position are not recorded. The vertical line is the training
+    length: a curve that rises beyond it means that longer contexts make predictions worse.
     """
     yield from curve_sheets(data, KIND, width)
 
 
 def _bins(record: Record) -> list[dict[str, object]]:
-    """Return the losses by position of a finished record."""
+    """Return the losses by position of a finished record, with the strongest floor on the same tokens."""
     if record.status != "ok" or record.extrapolation is None:
         return []
     length = record.extrapolation["train_length"]
-    return [{"train_length": length, **each} for each in record.extrapolation["by_position"]]
+    floors = {
+        point["ratio"]: {"floor": point["floor"], "floor_name": point["floor_name"]}
+        for point in record.extrapolation["points"]
+        if point["floor"] is not None
+    }
+    unknown = {"floor": None, "floor_name": None}
+    return [
+        {"train_length": length, **floors.get(each["ratio"], unknown), **each}
+        for each in record.extrapolation["by_position"]
+    ]
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
     """Return one row per variant, knob, context length and bin."""
-    groups = placed(records, [_bins(record) for record in records]).groupby(BIN, dropna=False)
+    bins = placed(records, [_bins(record) for record in records]).astype({"floor": float})
+    groups = bins.groupby(BIN, dropna=False)
     data = groups.agg(
         seeds=("seed", "nunique"),
         n=("n", "sum"),
+        floor=("floor", "mean"),
+        floor_name=("floor_name", "first"),
         **{name: ("bits_per_character", how) for name, how in NUMBERS.items()},
     )
     data = data.reset_index()
@@ -67,14 +80,20 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
     ax.axvline(rows["train_length"].iloc[0], zorder=1, **TRAINED)
     lengths_below(ax, rows["last"].unique())
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
-    limits(ax, *extent(rows, "low", "high"))
+    if len(floor := rows.drop_duplicates("ratio")["floor"].dropna()):
+        ax.axhline(floor.mean(), zorder=2, gid="floor", **floor_line())
+    limits(ax, *extent(rows, "low", "high", "floor"))
     ax.set_xlabel("position in the context (tokens)")
     ax.set_ylabel(units("bits_per_character")[1])
 
 
 def _legend(rows: pd.DataFrame) -> list[Entry]:
     lengths = ", ".join(f"{length:,}" for length in sorted(rows["train_length"].unique()))
-    return [*seed_band(rows), Entry(f"training length ({lengths})", {**TRAINED, "linestyle": "-"})]
+    return [
+        *floor_entry(rows, "mean over positions"),
+        *seed_band(rows),
+        Entry(f"training length ({lengths})", {**TRAINED, "linestyle": "-"}),
+    ]
 
 
 TRAINED: dict[str, Any] = {"color": GREY, "linewidth": 0.8}

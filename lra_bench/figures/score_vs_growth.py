@@ -28,7 +28,10 @@ def exclusions(records: Sequence[Record]) -> list[str]:
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
-    """Draw one panel per task: score over the exponent a of N^a in training, with the lengths of both."""
+    """Draw one panel per task: score over the growth exponent of the training time.
+
+    The labels of the axes contain the length of the score and the range of lengths of the exponent.
+    """
     yield from scatter_sheets(data, COST, width)
 
 

@@ -242,6 +242,13 @@ def test_losses_by_position_show_mean_and_range_over_seeds_at_the_end_of_bins() 
     found = [at[name] for name in ("low", "bits_per_character", "high")]
     assert found == pytest.approx([expected, expected + 0.05, expected + 0.1])
     assert (at["seeds"], at["n"]) == (2, 20_000)
+    (floor,) = [line for line in ax.lines if line.get_gid() == "floor"]
+    recorded = [
+        point["floor"] for record in made for point in record.extrapolation["points"] if point["ratio"] in (1, 2)
+    ]
+    assert list(floor.get_ydata()) == pytest.approx([np.mean(recorded)] * 2)
+    assert ax.get_ylim()[0] < np.mean(recorded) < ax.get_ylim()[1]
+    assert "floor (baseline without a model, mean over positions)" in " ".join(" ".join(written(figure)).split())
 
 
 def test_losses_with_a_knob_have_separate_axes() -> None:

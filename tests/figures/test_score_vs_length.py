@@ -47,6 +47,20 @@ def test_each_training_is_a_point_on_the_line_of_its_system() -> None:
     assert {"copy", "recall", "128", "256", "512"} <= set(written(figure))
 
 
+@pytest.mark.parametrize("width", [COLUMN_INCHES, PAGE_INCHES])
+def test_the_floor_at_each_length_is_drawn_and_scores_at_it_are_grey(width: float) -> None:
+    made = [*study(), *(trained_at(length, "linear", accuracy=0.05) for length in (128, 256))]
+    for sheet in sheets(NAME, made, width):
+        for page in sheet.pages:
+            for ax in page.axes:
+                (floor,) = [line for line in ax.lines if line.get_gid() == "floor"]
+                assert list(floor.get_xdata()) == [128, 256, 512]
+            assert "(baseline without a model)" in " ".join(" ".join(written(page)).split())
+        (copy,) = [ax for page in sheet.pages for ax in page.axes if ax.get_title("left") == "copy"]
+        (grey,) = [line for line in copy.lines if line.get_gid() == "at floor"]
+        assert len(grey.get_xdata()) == 2
+
+
 def test_trainings_that_differ_in_more_than_the_length_are_separate_lines() -> None:
     made = study(("performer",), ("copy",), 1)
     slower = [trained_at(length, accuracy=0.3) for length in (128, 256)]
