@@ -44,7 +44,7 @@ def load_records(
         UserError: If there is no such table, folder of boards, or project, or no record of the protocol.
     """
     from lra_bench.contracts import UserError
-    from lra_bench.leaderboard.naming import PYTHON, hidden, select
+    from lra_bench.leaderboard.naming import PYTHON, explain_hidden, select
     from lra_bench.leaderboard.query import TABLES, tidy
     from lra_bench.progress import say
     from lra_bench.records.reference import load_reference, reference_root
@@ -59,6 +59,6 @@ def load_records(
         from lra_bench.tracking.reading import load_project
 
         found = load_project(wandb, "wandb=")
-    if explanation := hidden(found, protocol=protocol, spelling=PYTHON):
+    if explanation := explain_hidden(found, protocol=protocol, spelling=PYTHON):
         say(f"{explanation}.")
     return tidy(select(found, protocol=protocol, spelling=PYTHON), table)

@@ -55,7 +55,7 @@ def leaderboard(
     """Print or write the leaderboard of all records."""
     from lra_bench.leaderboard import export
     from lra_bench.leaderboard.layouts import LAYOUTS, find_layout
-    from lra_bench.leaderboard.naming import hidden, select
+    from lra_bench.leaderboard.naming import explain_hidden, select
     from lra_bench.page.page import page, write_page
     from lra_bench.tracking.reading import load_project
 
@@ -71,25 +71,25 @@ def leaderboard(
         root, found = records_of(results, reference)
     else:
         root, found = root_of(results), load_project(from_wandb)
-    records, explanation = select(found, task, protocol), hidden(found, task, protocol)
-    nothing = explanation or export.NO_RECORDS
+    records, explanation = select(found, task, protocol), explain_hidden(found, task, protocol)
+    if_empty = explanation or export.NO_RECORDS
     all_layouts = write or text_format == HTML
     wanted = {name: each for name, each in LAYOUTS.items() if all_layouts or each is chosen}
     reference_row = against if records else None
     frames = {name: each.make(records, reference_row) for name, each in wanted.items()}
     if write:
         for name, frame in frames.items():
-            for path in export.write(frame, root, name, nothing):
+            for path in export.write(frame, root, name, if_empty):
                 say(f"wrote {path}")
-        say(f"wrote {write_page(records, frames, root, nothing)}")
+        say(f"wrote {write_page(records, frames, root, if_empty)}")
     if text_format == HTML:
-        print(page(records, frames, nothing), end="")
+        print(page(records, frames, if_empty), end="")
     else:
         name = layout or "long"
         shown = [each.strip() for each in columns.split(",")] if columns else []
         if explanation and frames[name].empty and text_format not in export.READ:
             say(f"{explanation}.")
-        print(export.render(frames[name], text_format, layout=name, columns=shown, nothing=nothing), end="")
+        print(export.render(frames[name], text_format, layout=name, columns=shown, if_empty=if_empty), end="")
 
 
 def compare(
@@ -144,13 +144,13 @@ def plot(
     """Draw figures of the records, as PDF, PNG and CSV."""
     from lra_bench.figures import draw
     from lra_bench.figures.pool import draw_all
-    from lra_bench.leaderboard.naming import hidden, select
+    from lra_bench.leaderboard.naming import explain_hidden, select
 
     root, found = records_of(results, reference)
     records = select(found, task, protocol)
     if not records:
-        nothing = f"--results {root}: contains no records to draw; run lra-bench bench first"
-        raise UserError(hidden(found, task, protocol) or nothing)
+        none = f"--results {root}: contains no records to draw; run lra-bench bench first"
+        raise UserError(explain_hidden(found, task, protocol) or none)
     del found  # draw_all frees the memory of the records
     folder = output or root / "figures"
     if name != "all":

@@ -13,6 +13,7 @@ from .cell import Cell, Whisker, figure, scored, share, word
 from .column import Context, Row
 from .formatting import (
     AT_FLOOR,
+    at_length,
     count,
     difference,
     readable,
@@ -54,7 +55,8 @@ def score_text(row: Row, context: Context) -> str:
 def relative_speed(row: Row, context: Context) -> Cell:
     """Return the relative speed, with the length unless the heading states it, and ``~`` if it is uncertain."""
     mark = "~" if (row["spread_of_relative_speed"] or 0) > WIDE_SPREAD else ""
-    return figure(row["relative_speed"], lambda value: times(value) + mark, context.length(row))
+    length = "" if context.at else at_length(row["profile_length"])
+    return figure(row["relative_speed"], lambda value: times(value) + mark, length)
 
 
 def verdict(row: Row, context: Context) -> Cell:

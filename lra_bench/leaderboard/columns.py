@@ -701,17 +701,17 @@ WIDE = (
         dtype="float64",
     ),
     Column(
-        name="time_exponent_<task>",
+        name="profile_time_exponent_<task>",
         help="growth exponent a of the time of a training step on this task, time ~ length^a, from the same profile",
         dtype="float64",
     ),
     Column(
-        name="speed_length_<task>",
+        name="profile_length_<task>",
         help="sequence length in tokens of the relative speed and memory on this task",
         dtype="Int64",
     ),
     Column(
-        name="speed_kernel_<task>",
+        name="profile_kernel_<task>",
         help="attention kernel of the Transformer that the relative speed and memory on this task refer to",
     ),
     *(
@@ -779,25 +779,25 @@ WIDE = (
         machine=True,
     ),
     Column(
-        name="speed_length",
+        name="profile_length",
         help="sequence length in tokens of relative_speed and relative_memory, if it is the same for all tasks",
         tasks=shared,
         dtype="Int64",
     ),
     Column(
-        name="speed_kernel",
+        name="profile_kernel",
         help="attention kernel of the Transformer that relative_speed and relative_memory refer to, if it is the same "
         "for all tasks",
         tasks=shared,
     ),
     Column(
-        name="time_exponent",
+        name="profile_time_exponent",
         help="growth exponent a of the time of a training step, time ~ length^a, from the same profile, mean over the "
         "profiled tasks",
         tasks=mean,
         dtype="float64",
         heading="time exponent",
-        cell=cells.number(exponent, "time_exponent"),
+        cell=cells.number(exponent, "profile_time_exponent"),
         first="ascending",
         machine=True,
     ),
@@ -920,7 +920,7 @@ LONG_PAGE = (
 
 WIDE_TEXT = (
     "variant", "reference", "mean_skill", "score_<task>", "avg5", "avg6_fail50", "status", "comparable",
-    "relative_speed", "relative_memory", "time_exponent", f"retention_{RETENTION}", "parameters", "hardware",
+    "relative_speed", "relative_memory", "profile_time_exponent", f"retention_{RETENTION}", "parameters", "hardware",
     "modified",
 )  # fmt: skip
 """View of ``WIDE`` in text: terminal, Markdown and LaTeX."""

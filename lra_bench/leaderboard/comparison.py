@@ -9,7 +9,7 @@ from lra_bench.contracts import UserError
 from lra_bench.records.schema import Record
 
 from .claims import Key, Place, Ranking, key_of, place_of, rankings
-from .naming import find_variant, hidden, select
+from .naming import explain_hidden, find_variant, select
 from .pair_tests import Comparison, compare_pair
 
 DIFFERENT_PROTOCOLS = "the protocol keys modified for A and B differ, so the variants differ in more than the model"
@@ -41,7 +41,7 @@ def compare(
             records are hidden.
     """
     records = list(records)
-    if explanation := hidden(records, task, protocol):
+    if explanation := explain_hidden(records, task, protocol):
         raise UserError(explanation)
     chosen = select(records, task, protocol)
     name_a, all_a = find_variant(chosen, a, "A", paths(a))

@@ -97,7 +97,7 @@ def _facts(record: Record) -> Facts:
 
 
 def restricted(record: Record) -> str:
-    """Return as text from which length on the mechanism restricts attention; empty if unknown."""
+    """Describe the length from which the mechanism restricts attention; empty if it is unknown."""
     if record.restriction is None:
         return ""
     length, longest = record.restriction["from_length"], record.restriction["row_length"]

@@ -48,7 +48,7 @@ def render(
     width: int | None = None,
     layout: str = "long",
     columns: Sequence[str] = (),
-    nothing: str = NO_RECORDS,
+    if_empty: str = NO_RECORDS,
 ) -> str:
     """Return a table as text in one of ``FORMATS``.
 
@@ -59,7 +59,7 @@ def render(
         width: Maximum width of the terminal in characters, by default that of the current terminal.
         layout: The layout that ``frame`` belongs to.
         columns: Headings of the columns to show instead of the default selection, for the formats in ``READ``.
-        nothing: The sentence shown instead of an empty table in the formats in ``READ``, without a full stop.
+        if_empty: The sentence shown instead of an empty table in the formats in ``READ``, without a full stop.
 
     Returns:
         The text of the table.
@@ -71,7 +71,7 @@ def render(
     sections = _sections(frame, layout) if format in READ else []
     if columns:
         sections = with_columns(sections, columns)
-    return _text(frame, sections, format, layout, nothing, width)
+    return _text(frame, sections, format, layout, if_empty, width)
 
 
 def _sections(frame: pd.DataFrame, layout: str) -> list[Section]:
@@ -79,7 +79,7 @@ def _sections(frame: pd.DataFrame, layout: str) -> list[Section]:
 
 
 def _text(
-    frame: pd.DataFrame, sections: Sequence[Section], format: str, layout: str, nothing: str, width: int | None = None
+    frame: pd.DataFrame, sections: Sequence[Section], format: str, layout: str, if_empty: str, width: int | None = None
 ) -> str:
     if format == "csv":
         return without_formulas(frame).to_csv(index=False)
@@ -87,18 +87,18 @@ def _text(
         return json.dumps(rows_of(frame), indent=1, allow_nan=False) + "\n"
     kind = find_layout(layout)
     if format == "latex":
-        return latex(sections, kind.note if sections else f"{nothing}.")
+        return latex(sections, kind.note if sections else f"{if_empty}.")
     if format == "markdown":
-        return _markdown(sections, kind.title, kind.note, nothing)
+        return _markdown(sections, kind.title, kind.note, if_empty)
     if not sections:
-        return f"{nothing}.\n"
+        return f"{if_empty}.\n"
     return terminal(sections, width or shutil.get_terminal_size((100, 24)).columns)
 
 
-def write(frame: pd.DataFrame, folder: Path, layout: str = "long", nothing: str = NO_RECORDS) -> list[Path]:
+def write(frame: pd.DataFrame, folder: Path, layout: str = "long", if_empty: str = NO_RECORDS) -> list[Path]:
     """Write a table to ``folder`` as markdown, LaTeX, CSV, JSON and Parquet, and return the paths.
 
-    Each file is written atomically. ``nothing`` is that of ``render``. Raises ``UserError`` if the folder cannot be
+    Each file is written atomically. ``if_empty`` is that of ``render``. Raises ``UserError`` if the folder cannot be
     written.
     """
     paths = []
@@ -110,7 +110,7 @@ def write(frame: pd.DataFrame, folder: Path, layout: str = "long", nothing: str 
                 if format == "parquet":
                     frame.to_parquet(path, index=False)
                 else:
-                    path.write_text(_text(frame, sections, format, layout, nothing), encoding="utf-8")
+                    path.write_text(_text(frame, sections, format, layout, if_empty), encoding="utf-8")
     except OSError as error:
         raise UserError(f"--results {folder}: {why(error)}; choose another folder with --results") from error
     return paths
@@ -141,11 +141,11 @@ def _is_score(name: str) -> bool:
     return name in SCORE_COLUMNS or name.startswith(COMPARED)
 
 
-def _markdown(sections: Sequence[Section], title: str, note: str, nothing: str) -> str:
+def _markdown(sections: Sequence[Section], title: str, note: str, if_empty: str) -> str:
     parts = [f"# {title}", note]
     for section in sections:
         table = section.table.map(lambda cell: cell.replace("|", "\\|").replace("\n", " "))
         for place, name in section.best:
             table.at[place, name] = "**" + str(table.at[place, name]) + "**"
         parts += [f"## {section.title}", table.to_markdown(index=False, disable_numparse=True), section.remark]
-    return "\n\n".join(part for part in (*parts, "" if sections else f"{nothing}.") if part) + "\n"
+    return "\n\n".join(part for part in (*parts, "" if sections else f"{if_empty}.") if part) + "\n"

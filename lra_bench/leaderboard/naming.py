@@ -29,7 +29,7 @@ def select(
         spelling: The format of options in error messages.
 
     Returns:
-        The selected records; if the list is empty, ``hidden`` explains it.
+        The selected records; if the list is empty, ``explain_hidden`` states why.
 
     Raises:
         UserError: If there are records, but none of the task or of the protocol.
@@ -43,16 +43,17 @@ def select(
         return [record for record in of_task if record.key.protocol not in UNRANKED]
     chosen = [record for record in of_task if record.key.protocol == protocol]
     if records and not chosen:
-        raise UserError(f"--task {task} --protocol {protocol}: no record of that task and protocol")
+        named = f"{spelling.format('task', task)} {spelling.format('protocol', protocol)}"
+        raise UserError(f"{named}: no record of that task and protocol")
     return chosen
 
 
-def hidden(
+def explain_hidden(
     records: Iterable[Record], task: str | None = None, protocol: str | None = None, spelling: str = COMMAND_LINE
 ) -> str:
-    """Return how to show the records if ``select`` returns none of them because of ``UNRANKED``, otherwise ``""``.
+    """Return which option shows the records if ``select`` excludes all of them because of ``UNRANKED``.
 
-    The result is a sentence without a full stop.
+    The result is a sentence without a full stop; it is empty in all other cases.
     """
     found = [record.key.protocol for record in records if task in (None, record.key.task)]
     if not found or protocol is not None or not set(found) <= set(UNRANKED):

@@ -30,9 +30,9 @@ def overview(records: Iterable[Record], against: str | None = None) -> pd.DataFr
     Each task has the columns that ``of_each_task`` lists; other versions of a task and incomplete data have separate
     columns. Rows with scores on more tasks come first, then those with a higher mean skill. ``avg5`` and
     ``avg6_fail50`` are missing unless every task was run, their intervals unless all tasks have the same five or more
-    seeds. ``relative_speed``, ``relative_memory`` and ``time_exponent`` are means over the tasks with a profile (see
-    ``attach_costs``), missing without one. ``retention_4x`` is the mean share of skill kept at four times the
-    training length, over tasks on which every seed clears the floor. ``kind`` is ``measured`` or ``floor``.
+    seeds. ``relative_speed``, ``relative_memory`` and ``profile_time_exponent`` are means over the tasks with a
+    profile (see ``attach_costs``), missing without one. ``retention_4x`` is the mean share of skill kept at four times
+    the training length, over tasks on which every seed clears the floor. ``kind`` is ``measured`` or ``floor``.
     ``section`` is ``modified`` if the user changed the protocol, otherwise ``ranked``.
     """
     import pandas as pd
@@ -111,9 +111,6 @@ def _measured(group: pd.DataFrame, by_seed: Mapping[tuple[Any, ...], Mapping[int
             "status": ", ".join(badges(entry)),
             "parameters": entry["parameters_body_active"],
             f"retention_{RETENTION}": _retention(entry),
-            "time_exponent": entry["profile_time_exponent"],
-            "speed_length": entry["profile_length"],
-            "speed_kernel": entry["profile_kernel"],
         }
         row |= {column.named(entry["label"]): values[column.name.removesuffix("_<task>")] for column in of_each_task()}
     return {

@@ -21,7 +21,10 @@ FREE = (*MARKS, "failed", "misprint")
 
 
 def published_sections(frame: pd.DataFrame) -> Iterator[Section]:
-    """Yield one table per source and printed table; F is a failed task, and ``MARKS`` are explained below."""
+    """Yield the published scores as text, one table per printed table of each source.
+
+    F is a failed task. A legend below the table explains the signs of ``MARKS`` that it contains.
+    """
     scores = frame[frame["metric"].isin(METRICS)]
     means = recomputed_averages(scores).set_index(ONE_ROW)
     for (file, title, table), group in scores.groupby(["file", "source_title", "table"], sort=False):

@@ -125,8 +125,8 @@ def long_context(rows: Sequence[Row]) -> tuple[Context, Parts]:
 
 def wide_context(rows: Sequence[Row], labels: Iterable[str]) -> tuple[Context, Parts]:
     """Return the values shared by the rows of all tasks, and the tasks among ``labels`` that any row has."""
-    lengths = {row["speed_length"] for row in rows if row["relative_speed"] is not None}
-    kernels = {row["speed_kernel"] for row in rows if row["relative_speed"] is not None}
+    lengths = {row["profile_length"] for row in rows if row["relative_speed"] is not None}
+    kernels = {row["profile_kernel"] for row in rows if row["relative_speed"] is not None}
     at = at_length(lengths.pop()) if len(lengths) == 1 else ""
     context = Context(at=f"{at} ({kernels.pop()})" if at and len(kernels) == 1 else at)
     known = [label for label in labels if any(row[f"{name}_{label}"] for row in rows for name in ("metric", "status"))]

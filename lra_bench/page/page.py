@@ -43,10 +43,10 @@ class Track:
     runs: int = 0
 
 
-def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], nothing: str = NO_RECORDS) -> str:
+def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], if_empty: str = NO_RECORDS) -> str:
     """Return the page as HTML from the records and the data of every layout made from them.
 
-    ``nothing`` is the sentence shown if there are no records, without a full stop.
+    ``if_empty`` is the sentence shown if there are no records, without a full stop.
     """
     import jinja2
 
@@ -87,7 +87,7 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], nothing:
         published_note=LAYOUTS["published"].note,
         data=details(records, board, places.look),
         empty=EMPTY,
-        nothing=nothing,
+        if_empty=if_empty,
         elsewhere=TRACK,
         count=len(records),
         last=max((record.finished_at for record in records), default="")[:10],
@@ -96,13 +96,13 @@ def page(records: Sequence[Record], frames: Mapping[str, pd.DataFrame], nothing:
 
 
 def write_page(
-    records: Sequence[Record], frames: Mapping[str, pd.DataFrame], folder: Path, nothing: str = NO_RECORDS
+    records: Sequence[Record], frames: Mapping[str, pd.DataFrame], folder: Path, if_empty: str = NO_RECORDS
 ) -> Path:
     """Write the ``page`` to ``folder`` atomically and return its path. Raises ``UserError`` if it cannot be written."""
     path = folder / FILE
     try:
         with replacing(path) as temporary:
-            temporary.write_text(page(records, frames, nothing), encoding="utf-8")
+            temporary.write_text(page(records, frames, if_empty), encoding="utf-8")
     except OSError as error:
         raise UserError(f"--results {folder}: {why(error)}; choose another folder with --results") from error
     return path

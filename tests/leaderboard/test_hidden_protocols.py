@@ -11,7 +11,7 @@ import pytest
 from lra_bench import load_records
 from lra_bench.cli import main
 from lra_bench.contracts import UserError
-from lra_bench.leaderboard.naming import hidden, select
+from lra_bench.leaderboard.naming import explain_hidden, select
 from lra_bench.leaderboard.query import TABLES
 from lra_bench.records import store
 from tests.support.record_factory import make_record
@@ -72,9 +72,9 @@ def test_python_reports_that_all_records_are_hidden(smoke: Path, capsys: pytest.
 
 def test_records_are_reported_as_hidden_only_if_no_other_would_be_shown() -> None:
     own, other = make_record(protocol="smoke"), make_record("local", "text")
-    assert hidden([own]) == "1 record of protocol smoke is hidden; --protocol smoke shows it"
-    assert hidden([own, other], task="listops") and select([own, other], task="listops") == []
-    assert hidden([]) == hidden([own, other]) == hidden([own], protocol="smoke") == ""
+    assert explain_hidden([own]) == "1 record of protocol smoke is hidden; --protocol smoke shows it"
+    assert explain_hidden([own, other], task="listops") and select([own, other], task="listops") == []
+    assert explain_hidden([]) == explain_hidden([own, other]) == explain_hidden([own], protocol="smoke") == ""
 
 
 @pytest.mark.parametrize("layout", ["long", "wide"])

@@ -70,7 +70,7 @@ def made(root: Path, found: list[Record] | None = None) -> list[Record]:
 
 def costs(frame: pd.DataFrame) -> dict[str, tuple[float, ...]]:
     measured = frame[frame["kind"] == "measured"].set_index("variant")
-    rows = measured[["relative_speed", "relative_memory", "time_exponent"]].dropna()
+    rows = measured[["relative_speed", "relative_memory", "profile_time_exponent"]].dropna()
     return {str(name): tuple(row) for name, row in rows.iterrows()}
 
 
@@ -82,14 +82,14 @@ def test_rows_are_matched_by_hash_and_others_are_empty(tmp_path: Path) -> None:
         "local": pytest.approx((8.0, 0.4, 1.4)),
         "performer": pytest.approx((4.0, 0.2, 1.2)),
     }
-    assert set(frame["speed_length"].dropna()) == {8192} and set(frame["speed_kernel"].dropna()) == {"flash"}
+    assert set(frame["profile_length"].dropna()) == {8192} and set(frame["profile_kernel"].dropna()) == {"flash"}
     text = export.render(frame, "markdown", layout="wide")
     assert "relative speed @8k (flash)" in text and "8.00× " in text and "8.00×~" not in text
 
 
 def test_without_a_profile_the_columns_are_empty(tmp_path: Path) -> None:
     frame = overview(made(tmp_path))
-    assert frame[["relative_speed", "relative_memory", "time_exponent", "speed_length"]].isna().all(axis=None)
+    assert frame[["relative_speed", "relative_memory", "profile_time_exponent", "profile_length"]].isna().all(axis=None)
     assert "relative" not in export.render(frame, "markdown", layout="wide").partition("##")[2]
 
 
@@ -112,7 +112,7 @@ def test_the_length_is_the_longest_at_which_most_rows_were_timed(tmp_path: Path)
             row |= {"status": "timeout", "speed_ratio_default": None}
     write_profile(slow, tmp_path)
     frame = overview(made(tmp_path))
-    assert set(frame["speed_length"].dropna()) == {4096} and costs(frame)["local"][0] == pytest.approx(4.0)
+    assert set(frame["profile_length"].dropna()) == {4096} and costs(frame)["local"][0] == pytest.approx(4.0)
 
 
 def test_uncertain_ratios_are_marked(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_table_of_some_tasks_contains_the_costs_of_these_tasks_only(tmp_path: 
     for tasks, expected in ((["listops"], 8.0), (["text"], 2.0)):
         table = {row["variant"]: row for row in rows_with(list(rows.values()), tasks)}
         assert table["local"]["relative_speed"] == pytest.approx(expected)
-        assert table["local"]["speed_length"] == 8192
+        assert table["local"]["profile_length"] == 8192
     assert "performer" not in table
 
 
