@@ -238,6 +238,7 @@ class Capability:
         carries: Names of values that are passed from layer to layer.
         memory: Whether the system keeps a state across the batches of a stream.
         block: ``core`` (a mixer inside the backbone's residual block) or ``self_contained`` (replaces that block).
+        code: The authors' code, as ``owner/repository@commit:path/to/file``; None if they released none.
     """
 
     family: str
@@ -255,6 +256,7 @@ class Capability:
     carries: tuple[str, ...] = ()
     memory: bool = False
     block: Literal["core", "self_contained"] = "core"
+    code: str | None = None
 
     def refuses_direction(self, spec: TaskSpec, causal: bool | None, name: str) -> str | None:
         """Return why the system does not support the direction of the task or of ``backbone.causal``.

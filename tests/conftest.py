@@ -46,6 +46,14 @@ def shared_data() -> Path:
     return SHARED_DATA
 
 
+@pytest.fixture
+def within(request: pytest.FixtureRequest) -> float:
+    """Largest accepted difference of a test marked ``agrees``; docs/fidelity.md shows the same number."""
+    marker = request.node.get_closest_marker("agrees")
+    assert marker is not None, "only tests marked with pytest.mark.agrees use the fixture within"
+    return float(marker.kwargs["within"])
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache_of_the_tests(tmp_path_factory):
     """Use a temporary cache instead of the user's, and no reference boards unless a test sets them."""
