@@ -34,8 +34,8 @@ def load_records(
         reference: Folder of reference boards, or ``"none"``. Default: ``$LRA_BENCH_REFERENCE`` if set, otherwise the
             boards of the checkout. Their rows follow those of ``results``; the column ``reference`` contains the
             board's name.
-        protocol: Name of a protocol, to load only its records. Default: all protocols except ``smoke``, whose scores
-            are meaningless.
+        protocol: Name of a protocol, to load only its records, or name and version, such as ``small-v2``. Default: all
+            protocols except ``smoke``, whose scores are meaningless.
 
     Returns:
         The table. ``lra_bench.leaderboard.query.documented`` describes its columns. Unknown values are missing.

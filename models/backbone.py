@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -16,10 +16,12 @@ from .block import Block, norm_layer
 from .embedding import DEVIATION, embedding
 from .feedforward import FeedForward
 from .kernels.dropout import Dropout
-from .mixer import Context, Mixer, Padding, name_modules
+from .mixer import Context, HeadMixer, Mixer, Padding, name_modules
 from .positions.position import Position
 from .readout import PAIR_FEATURES, POOLINGS, Head, pool
 from .reversible import run_reversibly
+
+PROJECTION_INITS = ("xavier", "fan_in")
 
 
 class SequenceModel(nn.Module):
@@ -38,14 +40,29 @@ class SequenceModel(nn.Module):
         head_dim: Number of features per head; by default width / heads. Ignored by mixers without this option.
         ff_width: Hidden width of the feed-forward networks.
         dropout: Dropout probability.
-        pooling: How the hidden states of a sequence become one vector: ``mean`` over its tokens, ``last`` (that of the
-            last token) or ``cls`` (that of a CLS position with a learned embedding, in front of the tokens). Ignored if
-            the task scores every token.
+        attention_dropout: Dropout probability inside the mixers, in most of them of attention weights; by default
+            ``dropout``.
+        attention_bias: Whether the query, key, value and output projections of the mixers have biases; None for the
+            default of the mixer. Ignored by mixers without this option.
+        projection_init: Initialisation of the projections of heads, the feed-forward networks and the output head:
+            ``xavier`` (Xavier-uniform, zero biases) or ``fan_in`` (weights and biases uniform within ±1 / √inputs,
+            torch's default).
+        embedding_scale: Standard deviation of the initial token or channel embeddings.
+        position_scale: Standard deviation of initial learned positions, or amplitude of sinusoids; None for the default
+            of the position encoding. Ignored by position encodings without the option ``scale``.
+        cls_scale: Standard deviation of the initial CLS embedding.
+        pooling: How the hidden states of a sequence become one vector: ``mean`` over its tokens, ``first`` or ``last``
+            (that of the first or last token) or ``cls`` (that of a CLS position with a learned embedding, in front of
+            the tokens). Ignored if the task scores every token.
+        readout_hidden: Widths of the hidden layers of the output head; by default one of ``ff_width``. Ignored if the
+            task scores every token.
+        readout_activation: Activation of the output head; by default ``activation``.
+        readout_dropout: Dropout probability in the output head; by default ``dropout``.
         norm: ``layer`` (LayerNorm), ``rms`` (RMSNorm), ``scale`` (RMSNorm with one learned scale for all features) or
             ``batch`` (batch normalisation).
         norm_place: ``pre`` (before each mixer and feed-forward network, and after the last block) or ``post`` (after
             each residual sum).
-        activation: Activation of the feed-forward networks and of the output head.
+        activation: Activation of the feed-forward networks.
         max_length: Longest expected sequence in tokens; by default the training length. Longer sequences are rejected
             only if the mixer or the position encoding has a limit (``supports_length``).
         causal: Direction of the mixer. None follows the task; tasks that allow either direction then run bidirectional
@@ -79,7 +96,16 @@ class SequenceModel(nn.Module):
         head_dim: int | None = None,
         ff_width: int = 128,
         dropout: float = 0.1,
+        attention_dropout: float | None = None,
+        attention_bias: bool | None = None,
+        projection_init: str = "xavier",
+        embedding_scale: float = DEVIATION,
+        position_scale: float | None = None,
+        cls_scale: float = DEVIATION,
         pooling: str = "mean",
+        readout_hidden: Sequence[int] | None = None,
+        readout_activation: str | None = None,
+        readout_dropout: float | None = None,
         norm: str = "layer",
         norm_place: str = "pre",
         activation: str = "gelu",
@@ -98,6 +124,8 @@ class SequenceModel(nn.Module):
             raise UserError(f"backbone.causal={causal}: must be true, false or null")
         if pooling not in POOLINGS:
             raise UserError(f"backbone.pooling={pooling}: must be one of {', '.join(POOLINGS)}")
+        if projection_init not in PROJECTION_INITS:
+            raise UserError(f"backbone.projection_init={projection_init}: must be one of {', '.join(PROJECTION_INITS)}")
         if pair_features not in PAIR_FEATURES:
             raise UserError(f"backbone.pair_features={pair_features}: must be one of {', '.join(PAIR_FEATURES)}")
         if norm == "batch" and spec.direction == "causal":
@@ -111,20 +139,21 @@ class SequenceModel(nn.Module):
         self.requested_causal = causal
         self.causal = _runs_causally(spec, kind.spec) if causal is None else causal
         with_cls = pooling == "cls" and not spec.per_token
-        if with_cls and self.causal:
+        if pooling in ("cls", "first") and not spec.per_token and self.causal:
             raise UserError(
-                "backbone.pooling=cls: in a causal model the CLS position, which comes first, attends to no token; "
-                "set backbone.pooling=mean or last"
+                f"backbone.pooling={pooling}: in a causal model the first position attends to no other; set "
+                "backbone.pooling=mean or last"
             )
 
-        self.embedding = embedding(spec, width)
-        self.cls = nn.Parameter(torch.randn(width) * DEVIATION) if with_cls else None
+        self.embedding = embedding(spec, width, embedding_scale)
+        self.cls = nn.Parameter(torch.randn(width) * cls_scale) if with_cls else None
         position_options = {
             "head_dim": head_dim or mixer.get("head_dim"),
             "causal": self.causal,
             "grid": spec.grid,
             # Position encodings that scale longer sequences do so beyond the training length, not beyond max_length.
             **({} if "train_length" in position else {"train_length": spec.train_length}),
+            **({} if position_scale is None or "scale" in position else {"scale": position_scale}),
         }
         self.position = build(
             position,
@@ -142,12 +171,12 @@ class SequenceModel(nn.Module):
             "depth": depth,
             "max_length": self.max_length + with_cls,
             "causal": self.causal,
-            "dropout": dropout,
+            "dropout": dropout if attention_dropout is None else attention_dropout,
             "seed": seed,
             # The backbone applies the embed hook. If there is no other hook, the mixer needs no position encoding, and
             # passing it would register its parameters in each mixer as well.
             "position": self.position if self.position.hooks - {"embed"} else None,
-            **_head_dim_option(kind, head_dim),
+            **_head_options(kind, mixer, head_dim, attention_bias),
         }
         mixers = [build(mixer, Mixer, "model.mixer", layer=layer, **common) for layer in range(depth)]
         self.blocks = nn.ModuleList(
@@ -172,7 +201,17 @@ class SequenceModel(nn.Module):
         if self.remembers and (reason := self.position.supports_length(10**9)):
             raise UserError(f"{reason} (positions of a system with memory grow without limit)")
         self.norm = norm_layer(norm, width) if norm_place == "pre" else nn.Identity()
-        self.head = Head(spec, width, ff_width, activation, dropout, pair_features)
+        self.head = Head(
+            spec,
+            width,
+            readout_hidden or ff_width,
+            readout_activation or activation,
+            dropout if readout_dropout is None else readout_dropout,
+            pair_features,
+        )
+        if projection_init == "fan_in":
+            for layer in self._projections():
+                layer.reset_parameters()
         name_modules(self)
 
     def forward(self, batch: Batch, memory: Any = None) -> Output:
@@ -232,6 +271,18 @@ class SequenceModel(nn.Module):
         # The backbone calls prefix_rows of the first mixer outside the forward pass of its block.
         has_prefix = type(self.mixers[0]).prefix_rows is not Mixer.prefix_rows
         return list(self.blocks)[has_prefix:]
+
+    def _projections(self) -> Iterator[nn.Linear]:
+        """Yield the layers that ``projection_init`` initialises."""
+        for module in self.modules():
+            layers: list[Any] = []
+            if isinstance(module, HeadMixer):
+                layers = [getattr(module, name, None) for name in ("query", "key", "value", "output")]
+            elif isinstance(module, FeedForward):
+                layers = list(module)
+            elif isinstance(module, Head):
+                layers = [module.layers]
+            yield from (layer for layer in layers if isinstance(layer, nn.Linear))
 
     def parameter_parts(self) -> dict[str, int]:
         """Return the number of parameters in total and by part.
@@ -345,13 +396,20 @@ def _check_reversible(kind: type[Mixer], norm: str, norm_place: str, feed_forwar
             raise UserError(f"backbone.reversible=true: {reason}")
 
 
-def _head_dim_option(kind: type[Mixer], head_dim: int | None) -> dict[str, int]:
-    """Return ``head_dim`` as an option if it is set and the mixer accepts it, otherwise no options.
+def _head_options(
+    kind: type[Mixer], mixer: Mapping[str, Any], head_dim: int | None, bias: bool | None
+) -> dict[str, Any]:
+    """Return the options of the mixer that ``backbone.head_dim`` and ``backbone.attention_bias`` set.
 
-    It is ignored instead of rejected because recipes set ``backbone.head_dim`` for all mixers.
+    Options that the mixer does not have are left out instead of rejected, because recipes set them for all mixers;
+    biases are left out too if the configuration of the mixer sets them.
     """
     accepted = known_options(kind)
-    return {} if head_dim is None or (accepted is not None and "head_dim" not in accepted) else {"head_dim": head_dim}
+    biases = {name: bias for name in ("qkv_bias", "output_bias") if name not in mixer}
+    options = {"head_dim": head_dim, **biases}
+    return {
+        name: value for name, value in options.items() if value is not None and (accepted is None or name in accepted)
+    }
 
 
 def _in_tokens(mixer: Mixer, with_cls: bool) -> int | None:

@@ -7,7 +7,7 @@ from torch import nn
 from lra_bench.contracts import TaskSpec
 
 DEVIATION = 0.25
-"""Standard deviation of the initial token, channel and position embeddings and of the CLS vector.
+"""Default standard deviation of the initial token, channel and position embeddings and of the CLS vector.
 
 With smaller values the outputs of the blocks dominate the token embeddings. With 1, as in the Long Range Arena code,
 learning starts later. Chosen by the number of steps until a Transformer of two layers solves ``task=recall`` and by the
@@ -15,14 +15,17 @@ bits per character after 800 steps of ``task=enwik8``: 0.02, 0.1, 0.25, 0.5 and 
 """
 
 
-def embedding(spec: TaskSpec, width: int) -> nn.Module:
-    """Return an embedding table for tokens, or a linear layer for values (B, N, C), initialised with ``DEVIATION``."""
+def embedding(spec: TaskSpec, width: int, scale: float = DEVIATION) -> nn.Module:
+    """Return an embedding table for tokens, or a linear layer for values (B, N, C).
+
+    Its weights are initialised normally with standard deviation ``scale``.
+    """
     if spec.vocabulary_size is not None:
         table = nn.Embedding(spec.vocabulary_size, width)
-        nn.init.normal_(table.weight, std=DEVIATION)
+        nn.init.normal_(table.weight, std=scale)
         return table
     assert spec.channels is not None
     layer = nn.Linear(spec.channels, width)
-    nn.init.normal_(layer.weight, std=DEVIATION)
+    nn.init.normal_(layer.weight, std=scale)
     nn.init.zeros_(layer.bias)
     return layer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from torch import Tensor, nn
 
@@ -10,7 +10,12 @@ from lra_bench.contracts import UserError
 
 from .kernels.dropout import Dropout
 
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "gelu": nn.GELU,
+    "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
+    "relu": nn.ReLU,
+    "silu": nn.SiLU,
+}
 GATED: dict[str, Callable[[], nn.Module]] = {"swiglu": nn.SiLU, "geglu": nn.GELU, "reglu": nn.ReLU}
 
 
@@ -28,15 +33,15 @@ class Gate(nn.Module):
         return gated
 
 
-def activation(name: str) -> nn.Module:
+def activation(name: str, option: str = "backbone.activation") -> nn.Module:
     """Return the activation of that name; a gated one halves the number of features.
 
-    Raises ``UserError`` if the name is unknown.
+    Raises ``UserError`` with the name of the ``option`` if the activation is unknown.
     """
     if name in GATED:
         return Gate(GATED[name]())
     if name not in ACTIVATIONS:
-        raise UserError(f"backbone.activation={name}: must be one of {', '.join([*ACTIVATIONS, *GATED])}")
+        raise UserError(f"{option}={name}: must be one of {', '.join([*ACTIVATIONS, *GATED])}")
     return ACTIVATIONS[name]()
 
 
@@ -50,23 +55,37 @@ def linear(inputs: int, outputs: int, bias: bool = True) -> nn.Linear:
 
 
 class FeedForward(nn.Sequential):
-    """Two linear layers with an activation and dropout between them: (..., width) to (..., outputs).
+    """Linear layers with an activation and dropout between them: (..., width) to (..., outputs).
 
     Gated activations (Shazeer 2020, arXiv 2002.05202) need two projections in front. Their width is 2/3 of ``hidden``,
     as in the paper, so that the number of parameters is the same. Deviation from the paper: the layers have biases.
 
     Args:
         width: Number of input features.
-        hidden: Hidden width.
+        hidden: Hidden width, or the widths of several hidden layers.
         kind: Name of the activation, a key of ``ACTIVATIONS`` or ``GATED``.
         dropout: Dropout probability of the hidden features.
         outputs: Number of output features; by default ``width``.
+        option: Name of the option that sets ``kind``, for error messages.
     """
 
-    def __init__(self, width: int, hidden: int, kind: str, dropout: float, outputs: int | None = None) -> None:
-        inner = max(1, round(hidden * 2 / 3)) if kind in GATED else hidden
-        before = linear(width, 2 * inner if kind in GATED else inner)
-        super().__init__(before, activation(kind), Dropout(dropout), linear(inner, outputs or width))
+    def __init__(
+        self,
+        width: int,
+        hidden: int | Sequence[int],
+        kind: str,
+        dropout: float,
+        outputs: int | None = None,
+        option: str = "backbone.activation",
+    ) -> None:
+        layers: list[nn.Module] = []
+        inputs = width
+        for size in [hidden] if isinstance(hidden, int) else hidden:
+            inner = max(1, round(size * 2 / 3)) if kind in GATED else size
+            before = linear(inputs, 2 * inner if kind in GATED else inner)
+            layers += [before, activation(kind, option), Dropout(dropout)]
+            inputs = inner
+        super().__init__(*layers, linear(inputs, outputs or width))
 
     def forward(self, x: Tensor) -> Tensor:
         """Apply the network to each vector of x (..., width)."""

@@ -251,6 +251,7 @@ class HeadMixer(Mixer):
         head_dim: Number of features per head D; by default width / heads.
         kv_heads: Number of key and value heads G, a divisor of ``heads``; by default ``heads``.
         qkv_bias: Whether the query, key and value projections have a bias.
+        output_bias: Whether the output projection has a bias.
         merge: Module that the method ``merge`` applies to the outputs of the heads: a name in ``heads.choice.MERGES``,
             or a mapping with ``name`` and options. None for a linear output projection.
         head_losses: One or more auxiliary losses on the heads: names in ``heads.choice.LOSSES``, or mappings with
@@ -274,6 +275,7 @@ class HeadMixer(Mixer):
         head_dim: int | None = None,
         kv_heads: int | None = None,
         qkv_bias: bool = True,
+        output_bias: bool = True,
         merge: Choice | None = None,
         head_losses: Choice | Sequence[Choice] | None = None,
         **common: Any,
@@ -289,7 +291,7 @@ class HeadMixer(Mixer):
         self.key = nn.Linear(width, self.kv_heads * self.head_dim, bias=qkv_bias)
         self.value = nn.Linear(width, self.kv_heads * self.head_dim, bias=qkv_bias)
         # Created even if ``merge`` replaces it, so that ``merge`` does not change the other initial weights.
-        self.output: nn.Module = nn.Linear(heads * self.head_dim, width)
+        self.output: nn.Module = nn.Linear(heads * self.head_dim, width, bias=output_bias)
         for linear in (self.query, self.key, self.value, self.output):
             nn.init.xavier_uniform_(linear.weight)
             if linear.bias is not None:

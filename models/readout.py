@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -10,7 +12,7 @@ from lra_bench.contracts import TaskSpec
 from .feedforward import FeedForward, linear
 from .mixer import Padding
 
-POOLINGS = ("mean", "cls", "last")
+POOLINGS = ("mean", "cls", "first", "last")
 PAIR_FEATURES = {"nli": 4, "concatenation": 2}
 """Ways to combine the vectors of two documents, with the input width of the head in multiples of E."""
 
@@ -18,8 +20,9 @@ PAIR_FEATURES = {"nli": 4, "concatenation": 2}
 def pool(x: Tensor, how: str, prefix: int, padding: Padding | None) -> Tensor:
     """Pool x (B, N, E) over positions into one vector per sequence (B, E).
 
-    ``mean`` averages the tokens, ``last`` takes the last token, ``cls`` the vector in front of the first token. A
-    sequence without tokens gives zeros, with ``last`` the first position after the prefix.
+    ``mean`` averages the tokens, ``first`` and ``last`` take the first and the last token, ``cls`` the vector in front
+    of the first token. A sequence without tokens gives zeros, with ``first`` and ``last`` the first position after the
+    prefix.
 
     Args:
         x: Hidden states (B, N, E).
@@ -29,6 +32,8 @@ def pool(x: Tensor, how: str, prefix: int, padding: Padding | None) -> Tensor:
     """
     if how == "cls":
         return x[:, prefix - 1]
+    if how == "first":
+        return x[:, prefix]
     if how == "last":
         if padding is None:
             return x[:, -1]
@@ -49,15 +54,21 @@ class Head(nn.Module):
     Args:
         spec: Specification of the task.
         width: Number of features E.
-        hidden: Width of the hidden layer.
-        activation: Activation of the hidden layer.
-        dropout: Dropout probability in the hidden layer.
+        hidden: Width of the hidden layer, or the widths of several.
+        activation: Activation of the hidden layers.
+        dropout: Dropout probability in the hidden layers.
         pair_features: Input features for two documents x and y: (x, y, x·y, x − y) with ``nli``, as in the paper, or
             (x, y) with ``concatenation``, as in its released code.
     """
 
     def __init__(
-        self, spec: TaskSpec, width: int, hidden: int, activation: str, dropout: float, pair_features: str = "nli"
+        self,
+        spec: TaskSpec,
+        width: int,
+        hidden: int | Sequence[int],
+        activation: str,
+        dropout: float,
+        pair_features: str = "nli",
     ) -> None:
         super().__init__()
         self.pairs = spec.kind == "matching"
@@ -66,7 +77,12 @@ class Head(nn.Module):
             linear(width, spec.classes)
             if spec.per_token
             else FeedForward(
-                width * (PAIR_FEATURES[pair_features] if self.pairs else 1), hidden, activation, dropout, spec.classes
+                width * (PAIR_FEATURES[pair_features] if self.pairs else 1),
+                hidden,
+                activation,
+                dropout,
+                spec.classes,
+                "backbone.readout_activation",
             )
         )
 

@@ -171,7 +171,7 @@ def _print_next_steps(measured: Sequence[tuple[Cell, Record]]) -> None:
     (last, _), program = done[-1], _program()
     protocol = last.config.protocol
     lines = [("show the full record", f"{program} show last")]
-    option = f" --protocol {last.key.protocol}" if last.key.protocol in UNRANKED else ""
+    option = f" --protocol {last.key.protocol}" if last.key.protocol_name in UNRANKED else ""
     lines.append(("compare with all other records", f"{program} leaderboard --task {last.key.task}{option}"))
     if len({cell.key.seed for cell, _ in done}) < MIN_SEEDS:
         lines.append(

@@ -25,11 +25,14 @@ BOUNDS: dict[str, Rule] = {
     "seed": SEED,
     **dict.fromkeys(("train.lr", "train.state_lr", "train.eps"), POSITIVE),
     **dict.fromkeys(("train.warmup_steps", "train.weight_decay", "train.clip"), NOT_NEGATIVE),
-    **dict.fromkeys(("train.betas", "backbone.dropout"), SHARE),
+    **dict.fromkeys(("train.betas", "train.beta1_cycle"), SHARE),
+    **dict.fromkeys(("backbone.dropout", "backbone.attention_dropout", "backbone.readout_dropout"), SHARE),
+    **dict.fromkeys(("backbone.embedding_scale", "backbone.position_scale", "backbone.cls_scale"), NOT_NEGATIVE),
     **dict.fromkeys(("train.steps", "train.batch_size", "train.evaluate_every"), AT_LEAST_ONE),
     **dict.fromkeys(("train.window", "train.validation_tokens"), AT_LEAST_ONE),
     **dict.fromkeys(("backbone.depth", "backbone.width", "backbone.heads", "backbone.head_dim"), AT_LEAST_ONE),
-    **dict.fromkeys(("backbone.ff_width", "backbone.max_length", "backbone.feed_forward_chunks"), AT_LEAST_ONE),
+    **dict.fromkeys(("backbone.ff_width", "backbone.readout_hidden"), AT_LEAST_ONE),
+    **dict.fromkeys(("backbone.max_length", "backbone.feed_forward_chunks"), AT_LEAST_ONE),
     **dict.fromkeys(("measure.speed_lengths", "measure.speed_batch_size", "measure.speed_batches"), AT_LEAST_ONE),
     **dict.fromkeys(
         ("measure.evaluation_batch_size", "measure.extrapolation_tokens", "measure.flops_length"), AT_LEAST_ONE
@@ -63,6 +66,9 @@ def check_bounds(config: CellConfig) -> None:
     betas = config.train.betas
     if len(betas) != 2:
         raise UserError(f"train.betas={_shown(betas)}: must be two numbers, such as [0.9,0.999]")
+    cycle = config.train.beta1_cycle
+    if cycle is not None and len(cycle) != 2:
+        raise UserError(f"train.beta1_cycle={_shown(cycle)}: must be two numbers, such as [0.95,0.85], or null")
 
 
 def _check(option: str, value: Any) -> None:

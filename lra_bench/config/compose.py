@@ -182,9 +182,16 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
     )
 
 
-def check_tuned(composed: Composed, config_dir: Path | None) -> None:
-    """Raise ``UserError`` if the protocol requires ``tuned/<protocol>_<task>_<model>.yaml`` and it does not exist."""
+def check_required_files(composed: Composed, config_dir: Path | None) -> None:
+    """Raise ``UserError`` if the protocol requires a file of the cell's task, or of task and model, and has none.
+
+    The files are ``recipe/<protocol>_<task>.yaml`` and ``tuned/<protocol>_<task>_<model>.yaml``.
+    """
     protocol, choices = composed.config.protocol.name, composed.choices
+    recipes = option_files("recipe", config_dir)
+    if composed.config.protocol.recipe and f"{protocol}_{choices['task']}" not in recipes:
+        tasks = ",".join(name.removeprefix(f"{protocol}_") for name in recipes if name.startswith(f"{protocol}_"))
+        raise UserError(f"protocol={protocol}: has no recipe for task={choices['task']}; choose task={tasks}")
     prefix = f"{protocol}_{choices['task']}_"
     files = option_files("tuned", config_dir)
     if not composed.config.protocol.tuned or f"{prefix}{choices['model']}" in files:

@@ -46,11 +46,29 @@ def rsqrt(step: int, steps: int, warmup_steps: int) -> float:
     return min(1.0, current / max(warmup_steps, 1)) / math.sqrt(max(current, warmup_steps, 1))
 
 
+def triangle(step: int, steps: int, warmup_steps: int) -> float:
+    """Return a fraction that rises linearly from 0 to 1 until the last warm-up step, and falls to 0 at the last step.
+
+    The phases are those of ``torch.optim.lr_scheduler.OneCycleLR``.
+    """
+    peak, last = max(warmup_steps - 1, 0), max(steps - 1, 1)
+    if step < peak:
+        return step / peak
+    return max(0.0, (last - step) / max(last - peak, 1))
+
+
+def one_cycle(step: int, steps: int, warmup_steps: int) -> float:
+    """Return the factor of ``torch.optim.lr_scheduler.OneCycleLR``: from 1/25 to 1, then to 1/250,000, linearly."""
+    end = 1 / 25 if step < warmup_steps - 1 else 1 / 250_000
+    return end + (1 - end) * triangle(step, steps, warmup_steps)
+
+
 SCHEDULES: dict[str, Schedule] = {
     "constant": warmed_up(lambda remaining: 1.0),
     "linear": warmed_up(lambda remaining: remaining),
     "cosine": warmed_up(lambda remaining: 0.5 * (1 + math.cos(math.pi * (1 - remaining)))),
     "rsqrt": rsqrt,
+    "one_cycle": one_cycle,
 }
 
 

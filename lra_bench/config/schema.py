@@ -14,11 +14,10 @@ from lra_bench.runtime.hardware import HardwareOptions
 
 @dataclass
 class Backbone:
-    """Options of the sequence model that contains a mixer; ``_target_`` is its class.
+    """Options of the sequence model that contains a mixer; ``_target_`` is its class, which documents them.
 
-    ``causal: null`` means the direction of the task. ``norm`` is ``layer``, ``rms`` or ``batch``. Batch normalisation
-    uses the unpadded tokens of the batch, which is therefore not split into micro-batches. ``feed_forward: false``
-    removes the feed-forward networks from the blocks.
+    ``causal: null`` means the direction of the task. Batch normalisation uses the unpadded tokens of the batch, which
+    is therefore not split into micro-batches.
     """
 
     _target_: str | None = None
@@ -28,7 +27,16 @@ class Backbone:
     head_dim: int | None = None
     ff_width: int = 128
     dropout: float = 0.1
+    attention_dropout: float | None = None
+    attention_bias: bool | None = None
+    projection_init: str = "xavier"
+    embedding_scale: float = 0.25
+    position_scale: float | None = None
+    cls_scale: float = 0.25
     pooling: str = "mean"
+    readout_hidden: list[int] | None = None
+    readout_activation: str | None = None
+    readout_dropout: float | None = None
     norm: str = "layer"
     norm_place: str = "pre"
     activation: str = "gelu"
@@ -46,9 +54,11 @@ class Train:
     """Options of training.
 
     ``optimizer`` and ``schedule`` are names in ``optimization.py``. ``state_lr`` replaces the maximum learning rate
-    that models set for the parameters of their state dynamics (``max_lr`` in their ``optimizer_hints``). In language
-    modelling ``window`` is the length of training windows in tokens, by default the training length of the task, and
-    validation uses the first ``validation_tokens`` of its split, by default all.
+    that models set for the parameters of their state dynamics (``max_lr`` in their ``optimizer_hints``). With
+    ``decay_all`` weight decay also applies to biases, norms and embeddings. ``beta1_cycle: [high, low]`` replaces the
+    first of ``betas``: it falls from high to low during warm-up and rises to high again until the last step. In
+    language modelling ``window`` is the length of training windows in tokens, by default the training length of the
+    task, and validation uses the first ``validation_tokens`` of its split, by default all.
     """
 
     steps: int = 1000
@@ -59,7 +69,9 @@ class Train:
     schedule: str = "linear"
     warmup_steps: int = 100
     weight_decay: float = 0.0
+    decay_all: bool = False
     betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    beta1_cycle: list[float] | None = None
     eps: float = 1e-8
     clip: float | None = 1.0
     evaluate_every: int = 250
@@ -102,13 +114,21 @@ class Measure:
 class ProtocolOptions:
     """Options of the protocol, which defines the rules under which results are comparable.
 
-    ``next`` is the protocol to use after this one. With ``tuned`` every cell requires a file under ``tuned`` for its
-    task and model.
+    ``version`` rises when the rules change; results of different versions are not comparable. ``next`` is the protocol
+    to use after this one. With ``recipe`` every cell requires a file under ``recipe`` for its task, with ``tuned`` one
+    under ``tuned`` for its task and model.
     """
 
     name: str = "quick"
+    version: int = 1
     next: str | None = None
+    recipe: bool = False
     tuned: bool = False
+
+    @property
+    def label(self) -> str:
+        """Name and version, such as ``small-v2``; the name alone for version 1."""
+        return self.name if self.version == 1 else f"{self.name}-v{self.version}"
 
 
 @dataclass

@@ -85,7 +85,7 @@ def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path |
     """Check a composed configuration and return its cell, with its key."""
     config, hardware = composed.config, UNRESOLVED
     check_launcher(config.launcher)
-    configuration.check_tuned(composed, config_dir)
+    configuration.check_required_files(composed, config_dir)
     if arrived or config.launcher.name != "slurm":
         config = with_own_threads(config)
         check_batch(config.hardware, config.train.batch_size, config.backbone.norm)
@@ -95,7 +95,7 @@ def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path |
         task=composed.choices["task"],
         model=composed.choices["model"],
         hardware=hardware,
-        protocol=config.protocol.name,
+        protocol=config.protocol.label,
         hash=config_hash(config, fingerprint),
         seed=config.seed,
     )

@@ -21,6 +21,8 @@ from .formatting import count, exponent, megabytes, percent, source, times
 from .over_tasks import all_true, geometric_mean, largest, mean, shared
 from .runs import missing_data, unrestricted_at
 
+PROTOCOL = "name of the protocol, with its version from the second on"
+
 timed_number = partial(cells.number, at=True)
 """As ``cells.number``, for values of the step benchmark: followed by the length unless the heading states it."""
 
@@ -32,7 +34,12 @@ LONG = (
         run=lambda run: run.record.data["version"] if run.record.data else None,
         seeds="first",
     ),
-    Column(name="protocol", help="name of the protocol", run=lambda run: run.record.key.protocol, seeds="first"),
+    Column(
+        name="protocol",
+        help=PROTOCOL,
+        run=lambda run: run.record.key.protocol,
+        seeds="first",
+    ),
     Column(
         name="data_lacks",
         help="what the data lacks compared with the full task: missing parts, or information lost by lossy coding "
@@ -585,7 +592,7 @@ PAGE_ONLY = (
 """Columns that are shown on the page only and are not in the data."""
 
 WIDE = (
-    Column(name="protocol", help="name of the protocol"),
+    Column(name="protocol", help=PROTOCOL),
     Column(name="section", help="ranked, or modified if the user changed an option of the protocol"),
     Column(name="kind", help="measured, or floor (a baseline without a model)"),
     Column(

@@ -25,7 +25,8 @@ def select(
     Args:
         records: The records to select from.
         task: The task, by default all.
-        protocol: The protocol, by default all except ``UNRANKED``.
+        protocol: The protocol, by name (all its versions) or with its version (``small-v2``); by default all except
+            ``UNRANKED``.
         spelling: The format of options in error messages.
 
     Returns:
@@ -34,14 +35,18 @@ def select(
     Raises:
         UserError: If there are records, but none of the task or of the protocol.
     """
+    names = {
+        "task": {record.key.task for record in records},
+        "protocol": {name for record in records for name in (record.key.protocol_name, record.key.protocol)},
+    }
     for option, wanted in (("task", task), ("protocol", protocol)):
-        known = {getattr(record.key, option) for record in records}
+        known = names[option]
         if wanted is not None and records and wanted not in known:
             raise UserError(f"{spelling.format(option, wanted)}: no record of that {option}{suggest(wanted, known)}")
     of_task = [record for record in records if task in (None, record.key.task)]
     if protocol is None:
-        return [record for record in of_task if record.key.protocol not in UNRANKED]
-    chosen = [record for record in of_task if record.key.protocol == protocol]
+        return [record for record in of_task if record.key.protocol_name not in UNRANKED]
+    chosen = [record for record in of_task if record.key.has_protocol(protocol)]
     if records and not chosen:
         named = f"{spelling.format('task', task)} {spelling.format('protocol', protocol)}"
         raise UserError(f"{named}: no record of that task and protocol")
@@ -55,7 +60,7 @@ def explain_hidden(
 
     The result is a sentence without a full stop; it is empty in all other cases.
     """
-    found = [record.key.protocol for record in records if task in (None, record.key.task)]
+    found = [record.key.protocol_name for record in records if task in (None, record.key.task)]
     if not found or protocol is not None or not set(found) <= set(UNRANKED):
         return ""
     protocol, several = found[0], len(found) > 1

@@ -51,7 +51,7 @@ def leaderboard(records: Iterable[Record], protocol: str | None = None, against:
     Raises:
         UserError: If ``against`` matches no variant, or several.
     """
-    shown = [record for record in records if protocol in (None, record.key.protocol)]
+    shown = [record for record in records if record.key.has_protocol(protocol)]
     rows = _with_claims(variants(runs(shown)), rankings(shown), _reference_name(shown, against))
     return rows[in_order(registry.LONG, rows.columns)]
 

@@ -11,13 +11,16 @@ from lra_bench.contracts import UserError
 from .values import LARGEST, shown
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+_VERSION = re.compile(r"-v\d+$")
 
 
 @dataclass(frozen=True, order=True)
 class CellKey:
     """The key of a cell of the grid, which determines the paths of its files.
 
-    Raises ``UserError`` if a part cannot be used as a file name or the seed is not an integer from 0 to 2⁶³ - 1.
+    ``protocol`` includes the version of the protocol from the second on, such as ``small-v2``, so that results of
+    different versions are in different rankings. Raises ``UserError`` if a part cannot be used as a file name or the
+    seed is not an integer from 0 to 2⁶³ - 1.
     """
 
     task: str
@@ -37,6 +40,15 @@ class CellKey:
                 )
         if isinstance(self.seed, bool) or not isinstance(self.seed, int) or not 0 <= self.seed < LARGEST:
             raise UserError(f"seed={shown(self.seed)}: set seed to a non-negative integer")
+
+    @property
+    def protocol_name(self) -> str:
+        """Name of the protocol without its version."""
+        return _VERSION.sub("", self.protocol)
+
+    def has_protocol(self, wanted: str | None) -> bool:
+        """Return whether ``wanted`` is None, the name of the protocol, or its name with the version."""
+        return wanted in (None, self.protocol, self.protocol_name)
 
     def folder(self) -> PurePosixPath:
         """Return the cell's folder, relative to ``<results>/runs``; all seeds share it."""

@@ -10,7 +10,7 @@ import torch
 import torch._dynamo  # otherwise torch.optim imports it (70 MiB) while the memory of training is measured
 from torch import Tensor, nn
 
-from lra_bench.config.optimization import OPTIMIZERS, SCHEDULES
+from lra_bench.config.optimization import OPTIMIZERS, SCHEDULES, triangle
 from lra_bench.config.schema import Train
 from lra_bench.runtime.hardware import Hardware
 
@@ -18,14 +18,14 @@ from .parallel import gather_full, shard_like
 
 
 def parameter_groups(
-    model: nn.Module, lr: float, weight_decay: float, state_lr: float | None = None
+    model: nn.Module, lr: float, weight_decay: float, state_lr: float | None = None, decay_all: bool = False
 ) -> list[dict[str, Any]]:
     """Return the parameter groups of ``model``: parameters with equal learning rate and weight decay form a group.
 
     ``weight_decay`` applies to parameters of at least two dimensions that are not embeddings; biases, norm scales and
-    embeddings are not decayed. A module overrides these defaults by its attribute ``optimizer_hints``, a mapping from
-    parameter names to ``lr``, ``max_lr`` (an upper bound on ``lr``) and ``weight_decay``. ``state_lr``, if given,
-    replaces every ``max_lr``.
+    embeddings are not decayed unless ``decay_all`` is true. A module overrides these defaults by its attribute
+    ``optimizer_hints``, a mapping from parameter names to ``lr``, ``max_lr`` (an upper bound on ``lr``) and
+    ``weight_decay``. ``state_lr``, if given, replaces every ``max_lr``.
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     seen: set[int] = set()
@@ -35,7 +35,7 @@ def parameter_groups(
             if id(parameter) in seen or not parameter.requires_grad:
                 continue
             seen.add(id(parameter))
-            decays = parameter.dim() >= 2 and not isinstance(module, nn.Embedding)
+            decays = decay_all or (parameter.dim() >= 2 and not isinstance(module, nn.Embedding))
             hint = hints.get(name, {})
             most = lr if "max_lr" not in hint else hint["max_lr"] if state_lr is None else state_lr
             rate = float(hint.get("lr", min(lr, most)))
@@ -56,7 +56,7 @@ class Optimizer:
     def __init__(self, model: nn.Module, train: Train, hardware: Hardware) -> None:
         self.train = train
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        groups = parameter_groups(model, train.lr, train.weight_decay, train.state_lr)
+        groups = parameter_groups(model, train.lr, train.weight_decay, train.state_lr, train.decay_all)
         self.wrapped = OPTIMIZERS[train.optimizer](groups, train.betas, train.eps)
         self.scaler = torch.amp.GradScaler(hardware.device.type, enabled=hardware.precision == "fp16")
 
@@ -71,9 +71,13 @@ class Optimizer:
         """
         self.scaler.unscale_(self.wrapped)
         norm = nn.utils.clip_grad_norm_(self.parameters, self.train.clip or math.inf)
-        factor = self.factor(step)
+        factor, beta1 = self.factor(step), self.beta1(step)
         for group in self.wrapped.param_groups:
             group["lr"] = group["peak_lr"] * factor
+            if "betas" in group:
+                group["betas"] = (beta1, group["betas"][1])
+            else:
+                group["momentum"] = beta1
         self.scaler.step(self.wrapped)
         self.scaler.update()
         self.clear()
@@ -86,6 +90,13 @@ class Optimizer:
     def factor(self, step: int) -> float:
         """Return the factor by which the schedule multiplies the peak learning rate at ``step``."""
         return SCHEDULES[self.train.schedule](step, self.train.steps, self.train.warmup_steps)
+
+    def beta1(self, step: int) -> float:
+        """Return the decay rate of the first moment at ``step``, or the momentum of SGD."""
+        if self.train.beta1_cycle is None:
+            return self.train.betas[0]
+        high, low = self.train.beta1_cycle
+        return high + (low - high) * triangle(step, self.train.steps, self.train.warmup_steps)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of optimizer and gradient scaler for a checkpoint, with full tensors."""

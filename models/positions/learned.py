@@ -27,13 +27,23 @@ class LearnedPosition(Position):
     - ``clamp``: use the last vector for all later positions.
     - ``interpolate``: stretch the table linearly over the sequence.
 
-    Raises ``UserError`` if ``extend`` is unknown or ``random_positions`` exceeds ``max_length``.
+    ``scale`` is the standard deviation of the initial vectors. Raises ``UserError`` if ``extend`` is unknown or
+    ``random_positions`` exceeds ``max_length``.
     """
 
     name = "learned"
     hooks = frozenset({"embed"})
 
-    def __init__(self, width: int, heads: int, max_length: int, *, extend: Extend = "error", **common: Any) -> None:
+    def __init__(
+        self,
+        width: int,
+        heads: int,
+        max_length: int,
+        *,
+        extend: Extend = "error",
+        scale: float = DEVIATION,
+        **common: Any,
+    ) -> None:
         super().__init__(width, heads, max_length, **common)
         if extend not in get_args(Extend):
             raise UserError(f"position.extend={extend}: must be one of {', '.join(get_args(Extend))}")
@@ -44,7 +54,7 @@ class LearnedPosition(Position):
             )
         self.extend = extend
         self.table = nn.Embedding(max_length, width)
-        nn.init.normal_(self.table.weight, std=DEVIATION)
+        nn.init.normal_(self.table.weight, std=scale)
 
     def evaluation_knobs(self) -> Mapping[str, tuple[str, ...]]:
         """Return the values of ``extend`` that can be evaluated without training again."""

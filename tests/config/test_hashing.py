@@ -175,7 +175,7 @@ def test_defaults_and_revisions_of_the_backbone_are_covered(ideas):
     assert len(set(found)) == 3 and found[3] == found[0]
 
 
-OTHER = {"str": "other", "int": 77, "float": 0.077, "bool": True, "list[float]": [0.7, 0.7]}
+OTHER = {"str": "other", "int": 77, "float": 0.077, "bool": True, "list[float]": [0.7, 0.7], "list[int]": [5]}
 
 
 @pytest.mark.parametrize("section", ["backbone", "train"])

@@ -4,12 +4,17 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from lra_bench.config.compose import compose, hydra_context
 from lra_bench.config.optimization import OPTIMIZERS, SCHEDULES
+from lra_bench.config.schema import Train
 from lra_bench.contracts import UserError
+from lra_bench.runtime.hardware import Hardware
+from lra_bench.training.optimizer import Optimizer, parameter_groups
 
 LR, BETAS, EPS = 0.05, (0.8, 0.9), 1e-6
+CPU = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu")
 
 
 @pytest.mark.parametrize("name", ["linear", "cosine", "constant"])
@@ -34,6 +39,56 @@ def test_rsqrt_is_the_schedule_of_long_range_arena():
     assert factors.index(max(factors)) == 7999
     assert 0.05 * max(factors) == pytest.approx(0.05 / math.sqrt(8000))
     assert factors[3999] == pytest.approx(0.5 * max(factors))
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(5000, 1000), (50, 12), (20000, 8000)])
+def test_one_cycle_and_the_cycle_of_beta1_are_those_of_torch(steps, warmup):
+    weight = torch.zeros(1, requires_grad=True)
+    original = torch.optim.AdamW([weight], lr=LR)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(
+        original, max_lr=LR, pct_start=warmup / steps, anneal_strategy="linear", total_steps=steps
+    )
+    recipe = Train(steps=steps, warmup_steps=warmup, lr=LR, schedule="one_cycle", beta1_cycle=[0.95, 0.85])
+    optimizer = Optimizer(nn.Linear(1, 1), recipe, CPU)
+    for step in range(steps):
+        (group,) = original.param_groups
+        assert LR * optimizer.factor(step) == pytest.approx(group["lr"], rel=1e-9, abs=1e-12)
+        assert optimizer.beta1(step) == pytest.approx(group["betas"][0], rel=1e-12)
+        original.step()
+        if step + 1 < steps:
+            cycle.step()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_cycle_of_beta1_sets_the_decay_of_the_first_moment(name):
+    recipe = Train(optimizer=name, steps=9, warmup_steps=3, beta1_cycle=[0.9, 0.5], schedule="constant")
+    network = nn.Linear(2, 1)
+    optimizer, found = Optimizer(network, recipe, CPU), []
+    for step in range(9):
+        network(torch.ones(1, 2)).sum().backward()
+        optimizer.step(step)
+        (group,) = optimizer.wrapped.param_groups
+        found.append(group["betas"][0] if "betas" in group else group["momentum"])
+    assert found == pytest.approx([0.9, 0.7, 0.5, *(0.5 + 0.4 * step / 6 for step in range(1, 7))])
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(1, 0), (1, 1), (2, 1), (5, 9), (7, 0)])
+def test_one_cycle_stays_within_its_bounds_with_few_steps(steps, warmup):
+    assert all(0 < SCHEDULES["one_cycle"](step, steps, warmup) <= 1 for step in range(steps))
+
+
+def test_decay_all_decays_biases_norms_and_embeddings():
+    network = nn.Sequential(nn.Embedding(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
+    found = {each["weight_decay"]: [p.shape for p in each["params"]] for each in parameter_groups(network, LR, 0.1)}
+    assert found == {0.0: [(3, 4), (4,), (4,), (2,)], 0.1: [(2, 4)]}
+    (everything,) = parameter_groups(network, LR, 0.1, decay_all=True)
+    assert everything["weight_decay"] == 0.1 and len(everything["params"]) == 5
+
+
+@pytest.mark.parametrize("option", ["train.beta1_cycle=[0.9]", "train.beta1_cycle=[0.9,1.0]"])
+def test_a_wrong_cycle_of_beta1_is_refused(option):
+    with hydra_context(), pytest.raises(UserError, match=r"train\.beta1_cycle"):
+        compose(["task=listops", option])
 
 
 @pytest.mark.parametrize("option", ["train.schedule=steep", "train.optimizer=lion"])

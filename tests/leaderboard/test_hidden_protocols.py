@@ -11,6 +11,7 @@ import pytest
 from lra_bench import load_records
 from lra_bench.cli import main
 from lra_bench.contracts import UserError
+from lra_bench.leaderboard.claims import rankings
 from lra_bench.leaderboard.naming import explain_hidden, select
 from lra_bench.leaderboard.query import TABLES
 from lra_bench.records import store
@@ -135,3 +136,27 @@ def test_mixed_folders_show_every_other_protocol_and_no_smoke(command, mixed: Pa
     for text in texts:
         assert "luna" not in text and "are hidden" not in text
     assert "smoke" not in (mixed / "leaderboard.csv").read_text()
+
+
+def test_versions_of_a_protocol_are_never_ranked_together(tmp_path: Path, command) -> None:
+    for protocol, model, accuracy in (("small", "performer", 0.9), ("small-v2", "local", 0.6), ("base", "luna", 0.5)):
+        for seed in range(3):
+            store.write(make_record(model, protocol=protocol, seed=seed, accuracy=accuracy), tmp_path)
+    records = store.load_all(tmp_path)
+    places = {
+        place[2]: {entry.name for entry in ranking.entries.values()} for place, ranking in rankings(records).items()
+    }
+    assert places == {"small": {"performer"}, "small-v2": {"local"}, "base": {"luna"}}
+    assert {record.key.protocol for record in select(records, protocol="small")} == {"small", "small-v2"}
+    assert {record.key.protocol for record in select(records, protocol="small-v2")} == {"small-v2"}
+    with pytest.raises(UserError, match="small-v3: no record of that protocol"):
+        select(records, protocol="small-v3")
+    code, out, _ = command(tmp_path, "leaderboard", "--protocol", "small")
+    assert code == 0 and "listops · small-v2" in out and "listops · small\n" in out.replace(" \n", "\n")
+    code, out, _ = command(tmp_path, "compare", "performer", "local", "--protocol", "small")
+    assert code == 2
+
+
+def test_records_of_smoke_with_a_version_are_hidden_too(tmp_path: Path) -> None:
+    record = make_record("luna", protocol="smoke-v2")
+    assert select([record]) == [] and select([record], protocol="smoke") == [record]

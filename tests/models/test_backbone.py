@@ -14,7 +14,7 @@ from lra_bench.models.map import render
 from lra_bench.models.scale_norm import ScaleNorm
 from tests.oracles import SMALL
 from tests.support.mixer_cases import NODES, SPECS
-from tests.support.model_cases import batch_for, model, node_file, randomise, task
+from tests.support.model_cases import batch_for, initial_model, model, node_file, randomise, task
 
 TASKS = {
     "classification": (task(), (24, 17, 1)),
@@ -134,13 +134,20 @@ class TestPooling:
         network(batch).logits.sum().backward()
         assert network.cls.grad.abs().max() > 0
 
-    def test_cls_of_a_causal_model_raises_user_error(self):
-        spec = task(direction="causal")
-        with pytest.raises(UserError, match=r"backbone\.pooling=cls"):
-            model(spec, pooling="cls")
-        assert model(task("tagging", "causal"), pooling="cls").cls is None
+    def test_first_is_the_first_token(self):
+        network, batch = randomise(model(task(), pooling="first")), batch_for(task())
+        close(network(batch).logits, network.head(network.hidden(batch)[:, 0]))
+        with_prefix = randomise(model(task(), "global_tokens", pooling="first"))
+        close(with_prefix(batch).logits, with_prefix.head(with_prefix.hidden(batch)[:, 0]))
 
-    @pytest.mark.parametrize("pooling", ["mean", "cls", "last"])
+    @pytest.mark.parametrize("pooling", ["cls", "first"])
+    def test_the_first_position_of_a_causal_model_raises_user_error(self, pooling):
+        spec = task(direction="causal")
+        with pytest.raises(UserError, match=rf"backbone\.pooling={pooling}: .*set backbone\.pooling=mean or last"):
+            model(spec, pooling=pooling)
+        assert model(task("tagging", "causal"), pooling=pooling).cls is None
+
+    @pytest.mark.parametrize("pooling", ["mean", "cls", "first", "last"])
     def test_a_sequence_without_tokens_is_finite(self, pooling):
         assert model(task(), pooling=pooling)(batch_for(task(), (24, 0))).logits.isfinite().all()
 
@@ -282,6 +289,77 @@ def config(mixer, seed=0):
         position=node_file("position", "learned"),
         backbone=Backbone(_target_=target, depth=1, width=8, heads=2, position="learned"),
     )
+
+
+class TestInitialValues:
+    """Options with which recipes reproduce the initial values and the output head of other code."""
+
+    def test_scales_of_embeddings_positions_and_cls(self):
+        options = {"width": 128, "embedding_scale": 1.0, "position_scale": 0.02, "cls_scale": 0.0, "pooling": "cls"}
+        network = initial_model(task(length=512), position="learned", **options)
+        assert network.embedding.weight.std().item() == pytest.approx(1.0, rel=0.1)
+        assert network.position.table.weight.std().item() == pytest.approx(0.02, rel=0.05)
+        assert network.cls.abs().max() == 0
+        values = initial_model(task(channels=40, grid=(4, 6)), width=128, embedding_scale=0.02)
+        assert values.embedding.weight.std().item() == pytest.approx(0.02, rel=0.05)
+        sinusoids = initial_model(task(), position="sinusoidal", position_scale=1.0)
+        assert sinusoids.position.scale == 1.0
+        explicit = initial_model(
+            task(), position={**node_file("position", "sinusoidal"), "scale": 0.5}, position_scale=1.0
+        )
+        assert explicit.position.scale == 0.5
+        for position in ("rope", "alibi", "none"):
+            initial_model(task(), position=position, position_scale=1.0)
+
+    def test_fan_in_is_the_default_of_torch(self):
+        network = initial_model(task("matching", classes=2), projection_init="fan_in", width=64, ff_width=256)
+        block = network.blocks[0]
+        layers = [getattr(block.mixer, name) for name in ("query", "key", "value", "output")]
+        layers += [each for each in (*block.feed_forward, *network.head.layers) if isinstance(each, torch.nn.Linear)]
+        assert len(layers) == 8
+        for layer in layers:
+            bound = layer.in_features**-0.5
+            for parameter in layer.parameters():
+                assert 0.6 * bound < parameter.abs().max() <= bound
+        assert initial_model(task("tagging"), projection_init="fan_in").head.layers.bias.abs().max() > 0
+        assert initial_model(task()).head.layers[0].bias.abs().max() == 0
+
+    @pytest.mark.parametrize("mixer", ["transformer", "nystrom", "reformer", "talking_heads", "s4d", "lstm"])
+    def test_projections_without_biases(self, mixer):
+        network = initial_model(task(), mixer, attention_bias=False)
+        for name in ("query", "key", "value", "output"):
+            layer = getattr(network.mixers[0], name, None)
+            if mixer not in ("s4d", "lstm") and layer is not None:
+                assert layer.bias is None
+        kept = initial_model(task(), "transformer", attention_bias=False, own={"qkv_bias": True})
+        assert kept.mixers[0].query.bias is not None and kept.mixers[0].output.bias is None
+
+    def test_dropout_of_mixers_and_of_the_head(self):
+        network = initial_model(task(), dropout=0.3, attention_dropout=0.2, readout_dropout=0.0)
+        assert network.mixers[0].dropout == 0.2 and network.blocks[0].drop.p == 0.3
+        assert network.head.layers[2].p == 0.0 and network.blocks[0].feed_forward[2].p == 0.3
+
+    def test_the_head_has_the_hidden_layers_that_are_chosen(self):
+        network = initial_model(
+            task("matching", classes=2),
+            pair_features="concatenation",
+            readout_hidden=[12, 6],
+            readout_activation="relu",
+        )
+        first, _, _, second, _, _, third = network.head.layers
+        assert (first.in_features, second.in_features, third.in_features) == (32, 12, 6)
+        x = torch.randn(4, 16)
+        pair = torch.cat((x[::2], x[1::2]), -1)
+        expected = third(second(first(pair).relu()).relu())
+        close(network.eval().head(x), expected, 1e-6)
+        gated = initial_model(task(), readout_hidden=[12, 6], readout_activation="swiglu")
+        assert gated(batch_for(task())).logits.shape == (3, 3)
+
+    @pytest.mark.parametrize("options", [{"projection_init": "other"}, {"readout_activation": "other"}])
+    def test_unknown_names_list_the_valid_ones(self, options):
+        ((name, value),) = options.items()
+        with pytest.raises(UserError, match=rf"backbone\.{name}={value}: must be one of "):
+            model(task(), **options)
 
 
 class TestBuilding:
