@@ -13,7 +13,7 @@ from lra_bench.contracts import UserError
 from ..kernels.few import few_attention
 from ..mixer import Context, HeadMixer, MixerSpec
 
-SHARING = ("none", "headwise", "key_value", "layerwise")
+SHARING = ("none", "headwise", "key_value", "layerwise", "layerwise_by_head")
 PROJECTIONS = ("linear", "convolution", "mean", "max")
 
 
@@ -25,7 +25,7 @@ class Linformer(HeadMixer):
     max_length / r positions by their ``mean``, ``max`` or a depthwise ``convolution``. ``sharing`` determines which
     projections are equal: each head has its own E and F (``none``), all heads share E and F (``headwise``), E = F in
     addition (``key_value``), or the same E = F in all layers (``layerwise``), in which case the first layer passes it
-    on. Padding is set to zero before it is projected, and windows that contain only padding are masked, so that neither
+    on; with ``layerwise_by_head`` all layers have the same E = F, a separate one for each head. Padding is set to zero before it is projected, and windows that contain only padding are masked, so that neither
     the content nor the amount of padding has an effect. A CLS token is projected like any other.
     """
 
@@ -57,12 +57,14 @@ class Linformer(HeadMixer):
         if sharing not in SHARING:
             raise UserError(f"model.mixer.sharing={sharing}: must be one of {', '.join(SHARING)}")
         self.projection, self.sharing, self.rank = projection, sharing, rank
+        self.shares_layers = sharing.startswith("layerwise")
         self.window = -(-self.max_length // min(rank, self.max_length))
         size = {"linear": (rank, self.max_length), "convolution": (self.window, self.head_dim)}.get(projection)
         self.weights: nn.Parameter | None = None
-        if size is not None and not (sharing == "layerwise" and self.layer > 0):
-            copies = 1 if sharing in ("key_value", "layerwise") else 2
-            self.weights = nn.Parameter(torch.empty(copies, self.kv_heads if sharing == "none" else 1, *size))
+        if size is not None and not (self.shares_layers and self.layer > 0):
+            copies = 1 if sharing == "key_value" or self.shares_layers else 2
+            heads = self.kv_heads if sharing in ("none", "layerwise_by_head") else 1
+            self.weights = nn.Parameter(torch.empty(copies, heads, *size))
             # Initialised such that projected keys and values have about the scale of the originals.
             terms = self.max_length if projection == "linear" else self.window
             nn.init.normal_(self.weights, std=terms**-0.5)
@@ -76,7 +78,7 @@ class Linformer(HeadMixer):
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project, attend and merge; with layerwise sharing, the first layer passes its projection on."""
         y, context = super().forward(x, context)
-        if self.sharing == "layerwise" and self.weights is not None and self.depth > 1:
+        if self.shares_layers and self.weights is not None and self.depth > 1:
             # A copy, because a sharded layer releases its weights after its forward pass.
             context = context.with_carry("linformer", self.weights.clone())
         return y, context

@@ -41,11 +41,13 @@ def compose(*overrides, config_dir=None, load=None):
 
 
 def tasks_of(protocol):
-    """Return the tasks of a protocol: those with tuned files if it requires them, otherwise all."""
-    node = yaml.safe_load((CONF / "protocol" / f"{protocol}.yaml").read_text())
-    files = [path.stem for path in (CONF / "tuned").glob(f"{protocol}_*.yaml")]
+    """Return the tasks of a protocol: those with tuned files or recipes if it requires them, otherwise all."""
+    node = yaml.safe_load((CONF / "protocol" / f"{protocol}.yaml").read_text())["protocol"]
     every = [entry["name"] for entry in options("tasks")]
-    needed = node["protocol"].get("tuned", False)
+    if node.get("recipe"):
+        return [task for task in every if (CONF / "recipe" / f"{protocol}_{task}.yaml").exists()]
+    files = [path.stem for path in (CONF / "tuned").glob(f"{protocol}_*.yaml")]
+    needed = node.get("tuned", False)
     return [task for task in every if not needed or any(name.startswith(f"{protocol}_{task}_") for name in files)]
 
 

@@ -54,7 +54,7 @@ def test_recipes_exist_for_every_task_of_long_range_arena():
 class TestFile:
     def test_names_an_existing_cell_and_cites_the_source_of_its_values(self, name):
         protocol, _, model = cell(name)
-        assert yaml.safe_load((CONF / "protocol" / f"{protocol}.yaml").read_text())["protocol"]["tuned"]
+        assert (CONF / "protocol" / f"{protocol}.yaml").exists()
         assert model in {entry["name"] for entry in options("models")}
         text = " ".join((CONF / "tuned" / f"{name}.yaml").read_text().replace("\n#", "").split())
         assert text.startswith("# @package _global_") and re.search(
@@ -99,6 +99,12 @@ def test_a_changed_option_is_recorded_as_a_change_of_the_protocol(tmp_path):
 def test_a_cell_without_a_file_names_it(task, words, tmp_path):
     with pytest.raises(UserError, match=rf"protocol=published: .*{words}"):
         plan(["protocol=published", f"task={task}", "model=performer", "hardware=cpu"], tmp_path)
+
+
+def test_a_protocol_that_requires_recipes_refuses_other_tasks(tmp_path):
+    words = r"protocol=lra_released: has no recipe for task=recall; choose task=.*listops.*text"
+    with pytest.raises(UserError, match=words):
+        plan(["protocol=lra_released", "task=recall", "model=transformer", "hardware=cpu"], tmp_path)
 
 
 def test_a_file_in_config_dir_is_found(tmp_path):

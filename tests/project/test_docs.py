@@ -176,7 +176,7 @@ def test_protocol_sizes_in_the_docs_are_those_of_the_files() -> None:
     assert {name: (int(depth), int(width)) for name, depth, width in rows} == {
         name: (node["backbone"]["depth"], node["backbone"]["width"])
         for name, node in files.items()
-        if name not in tuned
+        if name not in tuned and "backbone" in node
     }
     documented = re.findall(r"^\| `(\w+)` \| each paper's own", (ROOT / "docs/protocols.md").read_text(), re.MULTILINE)
     assert set(documented) == tuned

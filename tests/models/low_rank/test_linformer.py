@@ -16,7 +16,7 @@ def real(y):
     return Padding.from_lengths(torch.tensor(LENGTHS), y.shape[1]).zero(y)
 
 
-@pytest.mark.parametrize("sharing", ["none", "headwise", "key_value", "layerwise"])
+@pytest.mark.parametrize("sharing", ["none", "headwise", "key_value", "layerwise", "layerwise_by_head"])
 @pytest.mark.parametrize("projection", ["linear", "mean"])
 def test_outputs_equal_the_definition(sharing, projection):
     mixer, x = make("linformer", sharing=sharing, projection=projection), rows(2, 61)
