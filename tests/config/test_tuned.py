@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from lra_bench.config import compose
 from lra_bench.config.listing import options
