@@ -159,8 +159,10 @@ def compose(overrides: Sequence[str], config_dir: Path | None = None, load: Load
         checked.append(f"position={position}")
         groups.append(f"position={position}")
         config, choices = load(checked)
-    # The configuration of the chosen files alone; the differences from it are the options that the user changed.
-    base = load(groups)[0] if len(groups) < len(checked) else config
+    # The configuration of the chosen files alone; the differences from it are the options that the user changed, by
+    # overrides or by an experiment.
+    files = [group for group in groups if group.partition("=")[0] != "experiment"]
+    base = load(files)[0] if len(files) < len(checked) else config
     changed = _changed(base, config)
     cell_config = from_dict(config)
     if not cell_config.model.get("mixer") and not cell_config.model.get("network"):

@@ -205,6 +205,11 @@ def test_the_automatic_position_is_that_of_the_recipe_if_the_mixer_supports_it()
         ("train.clip=-1", "train.clip=-1.0: must be at least 0 and finite"),
         ("train.betas=[2,3]", "train.betas=[2.0,3.0]: must be at least 0 and below 1"),
         ("train.betas=[0.9]", "train.betas=[0.9]: must be two numbers"),
+        ("train.beta1_cycle=[0.9,1]", "train.beta1_cycle=[0.9,1.0]: must be at least 0 and below 1"),
+        ("train.beta1_cycle=[0.9]", "train.beta1_cycle=[0.9]: must be two numbers"),
+        ("backbone.readout_hidden=[0]", "backbone.readout_hidden=[0]: must be at least 1"),
+        ("backbone.embedding_scale=-1", "backbone.embedding_scale=-1.0: must be at least 0 and finite"),
+        ("backbone.attention_dropout=1", "backbone.attention_dropout=1.0: must be at least 0 and below 1"),
         ("train.window=0", "train.window=0: must be at least 1"),
         ("backbone.head_dim=0", "backbone.head_dim=0: must be at least 1"),
         ("backbone.dropout=nan", "backbone.dropout=nan: must be at least 0 and below 1"),
@@ -290,3 +295,12 @@ def test_listed_models_have_their_declared_capabilities():
     assert rows["transformer"]["growth"] == 2 and "rotate" in rows["transformer"]["positions"]
     assert rows["mqa"]["arxiv"] == "1911.02150" and rows["mqa"]["growth"] == 2  # a file may name its own source
     assert "family" not in options("models")[0]
+
+
+def test_options_that_an_experiment_sets_are_modifications_of_the_protocol(tmp_path):
+    (tmp_path / "experiment").mkdir()
+    text = "# @package _global_\ntrain: {steps: 7}\nmodel: {mixer: {features: 48}}\n"
+    (tmp_path / "experiment" / "wide.yaml").write_text(text)
+    composed = compose("model=performer", "experiment=wide", "hardware=cpu", config_dir=tmp_path)
+    assert composed.config.train.steps == 7
+    assert composed.modified == ("train.steps",) and composed.differences == {"model.mixer.features": 48}

@@ -85,12 +85,6 @@ def test_decay_all_decays_biases_norms_and_embeddings():
     assert everything["weight_decay"] == 0.1 and len(everything["params"]) == 5
 
 
-@pytest.mark.parametrize("option", ["train.beta1_cycle=[0.9]", "train.beta1_cycle=[0.9,1.0]"])
-def test_a_wrong_cycle_of_beta1_is_refused(option):
-    with hydra_context(), pytest.raises(UserError, match=r"train\.beta1_cycle"):
-        compose(["task=listops", option])
-
-
 @pytest.mark.parametrize("option", ["train.schedule=steep", "train.optimizer=lion"])
 def test_the_error_for_an_unknown_name_lists_the_known_ones(option):
     known = SCHEDULES if "schedule" in option else OPTIMIZERS

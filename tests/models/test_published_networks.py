@@ -85,7 +85,7 @@ def test_small_combines_documents_as_xiong_et_al(composed, within):
 
 @pytest.mark.agrees("transformer", compared="the whole network under protocol=lra", within=1e-10)
 def test_lra_is_the_network_of_tay_et_al(composed, within):
-    """Compare with lra_benchmarks/models/transformer/transformer.py; here the CLS vector has no position, as the recipe says."""
+    """Compare with models/transformer/transformer.py; here the CLS vector has no position, as the recipe says."""
     config = composed("lra_released", "listops")
     config.backbone.depth, config.backbone.width, config.backbone.ff_width = 2, 64, 96
     network, batch, valid = made(config, CLASSIFICATION)
