@@ -25,8 +25,9 @@ class Linformer(HeadMixer):
     max_length / r positions by their ``mean``, ``max`` or a depthwise ``convolution``. ``sharing`` determines which
     projections are equal: each head has its own E and F (``none``), all heads share E and F (``headwise``), E = F in
     addition (``key_value``), or the same E = F in all layers (``layerwise``), in which case the first layer passes it
-    on; with ``layerwise_by_head`` all layers have the same E = F, a separate one for each head. Padding is set to zero before it is projected, and windows that contain only padding are masked, so that neither
-    the content nor the amount of padding has an effect. A CLS token is projected like any other.
+    on; with ``layerwise_by_head`` all layers have the same E = F, a separate one for each head. Padding is set to zero
+    before it is projected, and windows that contain only padding are masked, so that neither the content nor the amount
+    of padding has an effect. A CLS token is projected like any other.
     """
 
     spec = MixerSpec(
