@@ -55,6 +55,7 @@ class SinkhornAttention(SortedBlocks):
         family="routed",
         paper="Sparse Sinkhorn Attention",
         arxiv="2002.11296",
+        code="google-research/long-range-arena@cd31e5c:lra_benchmarks/models/sinkhorn_transformer/sinkhorn_attention.py",
         causal="exact",
         length="maximum",
         growth=1.5,

@@ -21,7 +21,7 @@ class BilinearSinkhornAttention(SinkhornAttention):
     the normalised sums of the blocks by the same weights as those of tokens.
     """
 
-    spec = replace(SinkhornAttention.spec, length="any", full_config={"block": 1_000_000})
+    spec = replace(SinkhornAttention.spec, length="any", full_config={"block": 1_000_000}, code=None)
 
     def add_sorting(self) -> None:
         """Add no layers: blocks use the projections of tokens."""
