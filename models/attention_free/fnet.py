@@ -37,6 +37,7 @@ class FNet(Mixer):
         family="attention_free",
         paper="FNet: Mixing Tokens with Fourier Transforms",
         arxiv="2105.03824",
+        code="google-research/google-research@8de5973:f_net/layers.py",
         padding="content",
         extra_flops=fourier_flops,
     )

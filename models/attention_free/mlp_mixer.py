@@ -29,6 +29,7 @@ class MLPMixer(Mixer):
         family="attention_free",
         paper="MLP-Mixer: An all-MLP Architecture for Vision",
         arxiv="2105.01601",
+        code="google-research/vision_transformer@c6de1e5:vit_jax/models_mixer.py",
         length="maximum",
     )
 

@@ -16,16 +16,23 @@ from ..mixer import Context, Mixer
 
 
 class Convolved(Mixer):
-    """Long convolution y = k ∗ x + D ⊙ x of each channel, followed by GELU and a gated projection.
+    """Long convolution y = k ∗ x + D ⊙ x of each channel, followed by GELU and a projection.
 
     x (B, N, E) -> (B, N, E). A subclass defines ``lags``, which returns the kernel for lags from zero on and, if not
     causal, a separate one for negative lags. Kernels are computed and applied in float32 or higher precision.
+
+    Args:
+        width: Model width E.
+        heads: Number of heads, which has no effect.
+        gated: Whether the output projection is gated (GLU); otherwise a linear layer.
+        common: Options of ``Mixer``.
     """
 
-    def __init__(self, width: int, heads: int, **common: Any) -> None:
+    def __init__(self, width: int, heads: int, *, gated: bool = True, **common: Any) -> None:
         super().__init__(width, heads, **common)
+        self.gated = gated
         self.skip = nn.Parameter(torch.randn(width))
-        self.output = linear(width, 2 * width)
+        self.output = linear(width, 2 * width if gated else width)
 
     def restricts_from(self) -> int:
         """Return 0: weights depend on distances only."""
@@ -37,7 +44,7 @@ class Convolved(Mixer):
         return 1 if self.causal else 2
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
-        """Convolve each channel, then apply GELU and the gated projection."""
+        """Convolve each channel, then apply GELU and the projection."""
         if context.padding is not None:
             x = context.padding.zero(x)
         channels = x.mT
@@ -45,7 +52,8 @@ class Convolved(Mixer):
             channels = channels.float() if channels.dtype.itemsize < 4 else channels
             y, context = self.respond(channels, context)
             y = F.gelu(y + self.skip[:, None] * channels).mT
-        return F.glu(self.output(dropout(y, self.drop_rate)), -1), context
+        y = self.output(dropout(y, self.drop_rate))
+        return F.glu(y, -1) if self.gated else y, context
 
     def respond(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Return k ∗ x for channels x (B, E, N), which are zero at padding, and the context."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from torch import Tensor
 
 from ..feedforward import linear
@@ -15,6 +17,10 @@ class DynamicConvolution(LightConvolution):
     and deviations as in ``LightConvolution``; the default of ``hidden`` does not account for U, which has C H K
     parameters with C = ``hidden``.
     """
+
+    spec = replace(
+        LightConvolution.spec, code="facebookresearch/fairseq@3d262bb:fairseq/modules/dynamic_convolution.py"
+    )
 
     def begin(self, hidden: int) -> None:
         """Create the linear map from values to the kernel scores of all heads."""

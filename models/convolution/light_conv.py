@@ -34,6 +34,7 @@ class LightConvolution(Mixer):
         family="convolution",
         paper="Pay Less Attention with Lightweight and Dynamic Convolutions",
         arxiv="1901.10430",
+        code="facebookresearch/fairseq@3d262bb:fairseq/modules/lightweight_convolution.py",
         causal="exact",
     )
 

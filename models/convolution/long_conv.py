@@ -21,14 +21,24 @@ class LongConv(Convolved):
     """y = k ∗ x + D ⊙ x for each channel, with k_t = sign(w_t) max(|w_t| − λ, 0) and one parameter w_t per lag t.
 
     Fu et al. 2023, arXiv 2302.06646. x (B, N, E) -> (B, N, E). O(N E log N) time, O(N E) memory and parameters, for up
-    to ``max_length`` positions. ``squash`` is λ, 0.001 to 0.004 in the paper's experiments; ``kernel_dropout`` is the
-    dropout rate of lags during training; ``smooth`` is the odd number of neighbouring lags that are averaged first (1:
-    no smoothing). ``begin`` is the initialisation of w: ``random``, with the same small scale at all lags, or
-    ``double_exp``, which decays with the lag at a different rate for each channel.
+    to ``max_length`` positions. Raises ``UserError`` for an invalid option.
 
-    Deviations: if not causal, each kernel has the length of the sequence, while the authors' are twice as long, and
-    lag zero belongs to the forward kernel alone. Dropout is applied once, before the projection. The block also has
-    a feed-forward network.
+    Deviations from the authors' code (HazyResearch/safari at 02220c6, src/models/sequence/long_conv.py): each channel
+    has one kernel, where the configurations for Long Range Arena have two (``channels: 2``), whose outputs are
+    concatenated before the projection. Those configurations have a squash of 0.001 to 0.004 and a kernel dropout of 0.1
+    to 0.3, and the defaults of the code are 0.1 and 0. Lags are trained at a rate of at most 0.001, there at 0.0001 to
+    0.001, depending on the task. The block also has a feed-forward network.
+
+    Args:
+        width: Model width E.
+        heads: Number of heads, which has no effect.
+        squash: λ, below which a lag is set to zero.
+        kernel_dropout: Probability with which lags are dropped during training.
+        smooth: Odd number of neighbouring lags that are averaged first; 1 for no smoothing.
+        begin: Initialisation of w: ``random``, with the same small scale at all lags, or ``double_exp``, which decays
+            with the lag at a different rate for each channel.
+        gated: Whether the output projection is gated (GLU); otherwise a linear layer.
+        common: Options of ``Mixer``.
     """
 
     spec = MixerSpec(
@@ -37,6 +47,7 @@ class LongConv(Convolved):
         arxiv="2302.06646",
         causal="exact",
         length="maximum",
+        code="HazyResearch/safari@02220c6:src/models/sequence/long_conv.py",
     )
 
     def __init__(
@@ -48,9 +59,10 @@ class LongConv(Convolved):
         kernel_dropout: float = 0.2,
         smooth: int = 1,
         begin: str = "random",
+        gated: bool = True,
         **common: Any,
     ) -> None:
-        super().__init__(width, heads, **common)
+        super().__init__(width, heads, gated=gated, **common)
         if squash < 0:
             raise UserError(f"model.mixer.squash={squash}: must not be negative")
         if not 0 <= kernel_dropout < 1:

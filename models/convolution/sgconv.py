@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -20,11 +20,26 @@ class SGConv(Convolved):
 
     Li, Cai, Zhang, Chen, Dey 2022, arXiv 2210.09298. x (B, N, E) -> (B, N, E). O(N E log N) time, O(N E) memory and
     O(E taps log N) parameters. Each piece has ``taps`` parameters, linearly interpolated by factors 1, 1, 2, 4 ... and
-    multiplied by increasing powers of 1 / ``decay``, until the maximum length is covered; the paper uses 1 to 32 taps.
-    Kernels are divided by their initial norms.
+    multiplied by increasing powers of 1 / ``decay``, until the maximum length is covered. Kernels are divided by their
+    initial norms.
 
-    Deviations: lags beyond the last piece are zero, as in the authors' code. Lag zero belongs to the forward kernel
-    alone. Dropout is applied once, before the projection. The block also has a feed-forward network.
+    As in the authors' code (ctlllll/SGConv at 97862df, gconv_standalone.py), pieces have 64 taps, the output projection
+    is a linear layer after GELU, lags beyond the last piece are zero, and kernels are trained at a rate of 0.001.
+    The paper uses 1 to 32 taps.
+
+    Deviations from the authors' code: dropout is applied to single features, before the projection; the block also has
+    a feed-forward network.
+
+    Args:
+        width: Model width E.
+        heads: Number of heads, which has no effect.
+        taps: Number of parameters of a piece.
+        decay: Factor by which each piece is weaker than the one before.
+        gated: Whether the output projection is gated (GLU); otherwise a linear layer.
+        common: Options of ``Mixer``.
+
+    Raises:
+        UserError: If ``taps`` is below 1, or ``decay`` is not positive.
     """
 
     spec = MixerSpec(
@@ -32,11 +47,15 @@ class SGConv(Convolved):
         paper="What Makes Convolutional Models Great on Long Sequence Modeling?",
         arxiv="2210.09298",
         causal="exact",
+        code="ctlllll/SGConv@97862df:gconv_standalone.py",
     )
+    revision: ClassVar[int] = 2
     norm: Tensor
 
-    def __init__(self, width: int, heads: int, *, taps: int = 8, decay: float = 2.0, **common: Any) -> None:
-        super().__init__(width, heads, **common)
+    def __init__(
+        self, width: int, heads: int, *, taps: int = 64, decay: float = 2.0, gated: bool = False, **common: Any
+    ) -> None:
+        super().__init__(width, heads, gated=gated, **common)
         if taps < 1:
             raise UserError(f"model.mixer.taps={taps}: must be at least 1")
         if decay <= 0:

@@ -35,6 +35,7 @@ class SpanAttention(HeadMixer):
         family="heads",
         paper="Adaptive Attention Span in Transformers",
         arxiv="1905.07799",
+        code="facebookresearch/adaptive-span@27b815f:adaptive_span.py",
         causal="exact",
         positions=("embed", "rotate", "bias"),
         full_config={"ramp": 10**15},

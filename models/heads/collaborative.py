@@ -29,6 +29,7 @@ class CollaborativeHeads(HeadMixer):
         family="heads",
         paper="Multi-Head Attention: Collaborate Instead of Concatenate",
         arxiv="2006.16362",
+        code="epfml/collaborative-attention@5b05408:src/collaborative_attention/collaborative_attention.py",
         causal="exact",
         equivariant=True,
         growth=2.0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -17,6 +18,8 @@ class DynamicSpan(SpanAttention):
     Sukhbaatar et al. 2019, arXiv 1905.07799, section 3.2. x (B, N, E) -> (B, N, E). Options, cost and deviations as in
     ``SpanAttention``.
     """
+
+    spec = replace(SpanAttention.spec, code=None)
 
     def begin(self, initial: int) -> None:
         """Create the linear map, initialised to the same span for all tokens.

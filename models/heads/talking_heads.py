@@ -32,6 +32,7 @@ class TalkingHeads(HeadMixer):
         family="heads",
         paper="Talking-Heads Attention",
         arxiv="2003.02436",
+        code="tensorflow/mesh@da90793:mesh_tensorflow/transformer/transformer_layers.py",
         causal="exact",
         equivariant=True,
         growth=2.0,

@@ -31,6 +31,7 @@ class CosFormer(FeatureAttention):
         family="linear",
         paper="cosFormer: Rethinking Softmax in Attention",
         arxiv="2202.08791",
+        code="OpenNLPLab/cosFormer@8e12da1:cosformer.py",
         causal="exact",
     )
 

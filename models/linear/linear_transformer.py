@@ -25,6 +25,7 @@ class LinearTransformer(FeatureAttention):
         family="linear",
         paper="Transformers are RNNs",
         arxiv="2006.16236",
+        code="idiap/fast-transformers@2ad36b9:fast_transformers/attention/linear_attention.py",
         causal="exact",
         equivariant=True,
     )

@@ -27,6 +27,7 @@ class ReluPerformer(OrthogonalFeatureMap):
         family="linear",
         paper="Rethinking Attention with Performers",
         arxiv="2009.14794",
+        code="google-research/google-research@8de5973:performer/fast_attention/jax/fast_attention.py",
         causal="exact",
         equivariant=True,
         stochastic=True,

@@ -24,15 +24,23 @@ class RFA(RandomFeatureMap):
     ``arccos`` the positive part of the projection. Directions are multiplied by a learned ``scale`` (H, 1, D), divided
     by ``temperature``, and resampled every ``redraw_every`` steps (0: never).
 
-    Deviations from the authors' code: directions are resampled, where the authors keep a pool; evaluation uses the last
-    sample, which is saved with the weights. The normaliser, whose estimate can vanish, is kept at least 0.001 from
-    zero, where the authors' code sets it to 1. Dropout is applied to outputs, because there are no attention weights.
+    Deviations from the authors' code (Noahs-ARK/RFA at b075fa8):
+
+    - Directions are resampled, where the authors draw from a stored pool; evaluation uses the last sample, which is
+      saved with the weights.
+    - Features are multiplied by M^(−1/2), there by 0.1 for any M, and the normaliser, whose estimate can vanish or be
+      negative, is kept at least 0.001 from zero. There a normaliser below 1 is set to 1 in causal
+      attention, which is a value of 100 / M here, so that the outputs of the first tokens are sums with too small a
+      total weight.
+    - ``kernel=arccos``, from the paper, is not in that code.
+    - Dropout is applied to outputs, because there are no attention weights.
     """
 
     spec = MixerSpec(
         family="linear",
         paper="Random Feature Attention",
         arxiv="2103.02143",
+        code="Noahs-ARK/RFA@b075fa8:random_feature_attention/causal_attention.py",
         causal="exact",
         equivariant=True,
         stochastic=True,

@@ -16,7 +16,7 @@ class GatedRFA(RFA):
 
     Peng et al. 2021, arXiv 2103.02143, section 3.2. x (B, N, E) -> (B, N, E); the gate is a sigmoid of a linear map of
     x for each head. O(N M D) time, O(N M + M D) memory per head, computed in chunks; causal only. Options and
-    deviations as in ``RFA``.
+    deviations as in ``RFA``; the authors' code has no gate.
     """
 
     spec = MixerSpec(

@@ -34,6 +34,7 @@ class Linformer(HeadMixer):
         family="low_rank",
         paper="Linformer: Self-Attention with Linear Complexity",
         arxiv="2006.04768",
+        code="facebookresearch/fairseq@3d262bb:examples/linformer/linformer_src/modules/multihead_linear_attention.py",
         length="maximum",
         carries=("linformer",),
         full_config={"projection": "mean", "rank": 1_000_000},

@@ -37,6 +37,7 @@ class Nystromformer(HeadMixer):
         family="low_rank",
         paper="Nyströmformer: A Nyström-Based Algorithm for Approximating Self-Attention",
         arxiv="2102.03902",
+        code="mlpen/Nystromformer@5689313:LRA/code/attention_nystrom.py",
         positions=("embed", "rotate"),
         full_config={"landmarks": 1_000_000, "convolution": 0},
     )

@@ -31,6 +31,7 @@ class AverageAttention(Mixer):
         family="prior",
         paper="Accelerating Neural Transformer via an Average Attention Network",
         arxiv="1805.00631",
+        code="bzhangGo/transformer-aan@d838d55:code/thumt/models/transformer.py",
         causal="exact",
     )
 

@@ -42,6 +42,7 @@ class ConditionalPrior(AddedPrior):
         AddedPrior.spec,
         paper="Conditionally Adaptive Multi-Task Learning",
         arxiv="2009.09139",
+        code="CAMTL/CA-MTL@1e6ebb7:src/model/encoders/conditional_modules.py",
         length="maximum",
         materialises="parameters",
     )

@@ -24,8 +24,12 @@ class EvolvingAttention(HeadMixer):
     in the authors' code. Masked entries, of padding or later keys, are zero in the input of the convolution.
     q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). O(N^2 H (D + 9 H)) time, O(N^2 H) memory in every layer.
 
-    ``alpha`` and ``beta`` are between 0 and 1, otherwise ``UserError`` is raised. Their defaults are those of the
-    example in the authors' code, where the two names are swapped.
+    ``alpha`` and ``beta`` are between 0 and 1, otherwise ``UserError`` is raised. Their defaults, 0.3 and 0.5, are
+    those of the example in the README of the authors' code (pkuyym/EvolvingAttention at 276447b), where the names are
+    swapped: ``--alpha 0.5 --beta 0.3``. The defaults of its options, 0.3 and 0.7 in EA_DC_Transformer/src/options.py,
+    are ``alpha=0.7`` and ``beta=0.3`` here. The activation is ReLU, as in the authors' code for images
+    (EAResnet50/official/resnet/resnet_model.py); their code for time series (EA_DC_Transformer/src/models) has
+    LeakyReLU with a slope of 0.01.
 
     Deviation from the paper: there is a causal form, whose convolution covers the row of the query and the preceding
     row of the map.
@@ -35,6 +39,7 @@ class EvolvingAttention(HeadMixer):
         family="prior",
         paper="Evolving Attention with Residual Convolutions",
         arxiv="2102.12895",
+        code="pkuyym/EvolvingAttention@276447b:EAResnet50/official/resnet/resnet_model.py",
         causal="exact",
         growth=2.0,
         materialises="maps",

@@ -25,7 +25,7 @@ class FactorisedDenseSynthesizer(Synthesizer):
     ``max_length``; the paper requires S T = N.
     """
 
-    spec = replace(Synthesizer.spec, materialises="rows")
+    spec = replace(Synthesizer.spec, materialises="rows", code=None)
 
     def __init__(self, width: int, heads: int, *, mixture: str = "alone", **options: Any) -> None:
         super().__init__(width, heads, mixture=mixture, **options)

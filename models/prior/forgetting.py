@@ -33,6 +33,7 @@ class Forgetting(AddedPrior):
         AddedPrior.spec,
         paper="Forgetting Transformer: Softmax Attention with a Forget Gate",
         arxiv="2503.02130",
+        code="zhixuan-lin/forgetting-transformer@883f260:src/forgetting_transformer/ops/forgetting_attention.py",
     )
     shows_heads = True
 

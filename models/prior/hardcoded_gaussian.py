@@ -36,6 +36,7 @@ class HardcodedGaussian(HeadMixer):
         family="prior",
         paper="Hard-Coded Gaussian Attention for Neural Machine Translation",
         arxiv="2005.00742",
+        code="fallcat/stupidNMT@f8331f5:models/new_attention.py",
         causal="exact",
     )
 

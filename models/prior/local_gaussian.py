@@ -42,6 +42,7 @@ class LocalGaussian(AddedPrior):
         AddedPrior.spec,
         paper="Modeling Localness for Self-Attention Networks",
         arxiv="1810.10182",
+        code="baosongyang/Context-Aware-SAN@23d4e30:layers/attention.py",
         full_config={"window": 1e9},
     )
 

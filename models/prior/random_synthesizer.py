@@ -80,7 +80,7 @@ class FixedRandomSynthesizer(RandomSynthesizer):
     Tay et al. 2021, arXiv 2005.00743. Shapes and costs are those of ``RandomSynthesizer``, without its parameters.
     """
 
-    spec = replace(RandomSynthesizer.spec, stochastic=True)
+    spec = replace(RandomSynthesizer.spec, stochastic=True, code=None)
 
     def add_scores(self) -> None:
         """Add the fixed scores (H, N, N) of variance 1 / N, sampled from seed and layer."""

@@ -24,6 +24,7 @@ class RealFormer(HeadMixer):
         family="prior",
         paper="RealFormer: Transformer Likes Residual Attention",
         arxiv="2012.11747",
+        code="google-research/google-research@ccc94ce:realformer/realformer.py",
         causal="exact",
         equivariant=True,
         growth=2.0,

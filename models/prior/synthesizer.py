@@ -33,6 +33,7 @@ class Synthesizer(HeadMixer):
         family="prior",
         paper="Synthesizer: Rethinking Self-Attention in Transformer Models",
         arxiv="2005.00743",
+        code="tensorflow/mesh@da90793:mesh_tensorflow/transformer/attention.py",
         causal="exact",
         length="maximum",
         growth=2.0,
@@ -97,6 +98,10 @@ class DenseSynthesizer(StaticKeys):
 
     Tay et al. 2021, arXiv 2005.00743. The scores (N) of a token x in a head are W₂ ReLU(W₁ x + b₁) + b₂.
     O(N^2 D) time; O(N D) memory, since the second layer is treated as static keys; O(H N D) parameters.
+
+    Deviations from the authors' code (tensorflow/mesh at da90793, mesh_tensorflow/transformer/attention.py): each head
+    has its own W₂, as in the paper, which all heads share there; b₁ and b₂ are absent there; and in
+    mixtures W₁ is separate from the projection of queries, which are its output there, before the ReLU.
     """
 
     def __init__(self, width: int, heads: int, *, mixture: str = "alone", **options: Any) -> None:
@@ -120,7 +125,8 @@ class FactorisedRandomSynthesizer(StaticKeys):
     """Synthesizer whose scores are a learned low-rank matrix that is independent of the input.
 
     Tay et al. 2021, arXiv 2005.00743. Scores R₁ R₂ᵀ (N, N) for each head, of rank r = ``rank``; values (B, H, N, D).
-    O(N^2 D) time, O(N D) memory, O(H N r) parameters. Raises ``UserError`` if ``rank`` is below 1.
+    O(N^2 D) time, O(N D) memory, O(H N r) parameters. Raises ``UserError`` if ``rank`` is below 1. The default rank is
+    that of the paper.
     """
 
     def __init__(self, width: int, heads: int, *, rank: int = 8, mixture: str = "alone", **options: Any) -> None:

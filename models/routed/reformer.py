@@ -58,6 +58,7 @@ class Reformer(RandomDirections):
         family="routed",
         paper="Reformer: The Efficient Transformer",
         arxiv="2001.04451",
+        code="google/trax@7c189c2:trax/layers/research/efficient_attention.py",
         causal="pseudo",
         stochastic=True,
         positions=("embed", "rotate"),

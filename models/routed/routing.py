@@ -51,6 +51,7 @@ class RoutingAttention(HeadMixer):
         family="routed",
         paper="Efficient Content-Based Sparse Attention with Routing Transformers",
         arxiv="2003.05997",
+        code="google-research/google-research@0c1bbe5:routing_transformer/utils.py",
         causal="pseudo",
         stochastic=True,
         growth=1.5,

@@ -10,10 +10,10 @@ from lra_bench.contracts import UserError
 
 from ..kernels.few import few_attention
 from ..mixer import MixerSpec
-from .sinkhorn import SinkhornAttention
+from .sorted_blocks import SortedBlocks
 
 
-class SortCut(SinkhornAttention):
+class SortCut(SortedBlocks):
     """Sinkhorn attention in which every token attends only to the first n blocks of the softly sorted sequence.
 
     Tay et al. 2020, arXiv 2002.11296. x (B, N, E) -> (B, N, E). O(N n b E) time and O(N E) memory for blocks of b
@@ -30,6 +30,8 @@ class SortCut(SinkhornAttention):
         budget: Number n of sorted blocks to keep.
         iterations: Number of Sinkhorn iterations.
         temperature: Divisor of the scores, above 0.
+        scorer: Layers that score blocks, ``network`` or ``linear``.
+        sort: Normalisation of the scores, ``sinkhorn`` or ``softmax``.
         common: Options of ``HeadMixer``.
 
     Raises:
@@ -53,9 +55,12 @@ class SortCut(SinkhornAttention):
         budget: int = 2,
         iterations: int = 8,
         temperature: float = 0.75,
+        scorer: str = "network",
+        sort: str = "sinkhorn",
         **common: Any,
     ) -> None:
-        super().__init__(width, heads, block=block, iterations=iterations, temperature=temperature, **common)
+        options = {"block": block, "iterations": iterations, "temperature": temperature, "scorer": scorer, "sort": sort}
+        super().__init__(width, heads, **options, **common)
         if budget < 1:
             raise UserError(f"model.mixer.budget={budget}: must be at least 1")
         self.budget = budget
@@ -67,7 +72,7 @@ class SortCut(SinkhornAttention):
     def read(self, q: Tensor, own: tuple[Tensor, Tensor], far: tuple[Tensor, Tensor], real: Tensor | None) -> Tensor:
         """Return the attention outputs (B, H, N, D) of all queries over the sorted blocks.
 
-        Arguments are those of ``SinkhornAttention.read``; ``own`` is unused. Positions beyond the blocks of a sequence
+        Arguments are those of ``SortedBlocks.read``; ``own`` is unused. Positions beyond the blocks of a sequence
         are masked.
         """
         keys, values = (part.flatten(2, 3) for part in far)

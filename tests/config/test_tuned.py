@@ -49,6 +49,12 @@ def test_recipes_exist_for_every_task_of_long_range_arena():
         assert tasks == {"listops", "text", "retrieval", "image", "pathfinder", "pathfinder128"}
 
 
+def test_protocol_lra_follows_the_code_of_long_range_arena_for_sinkhorn():
+    tasks = {task for protocol, task, model in map(cell, FILES) if (protocol, model) == ("lra", "sinkhorn")}
+    sizes = {"pathfinder", "pathfinder64", "pathfinder128", "pathfinder256"}
+    assert tasks == {"listops", "text", "retrieval", "image", *sizes}
+
+
 @pytest.mark.parametrize("name", FILES)
 class TestFile:
     def test_names_an_existing_cell_and_cites_the_source_of_its_values(self, name):
@@ -64,8 +70,9 @@ class TestFile:
         from omegaconf import OmegaConf
 
         written: Any = OmegaConf.load(CONF / "tuned" / f"{name}.yaml")
-        for base in written.pop("defaults", []):
-            written = OmegaConf.merge(OmegaConf.load(CONF / "tuned" / f"{base}.yaml"), written)
+        while bases := written.pop("defaults", []):
+            for base in bases:
+                written = OmegaConf.merge(OmegaConf.load(CONF / "tuned" / f"{base}.yaml"), written)
         expected = dict(leaves(OmegaConf.to_container(written)))
         found = dict(leaves(as_dict(composed[name].config)))
         assert {key: found[key] for key in expected} == expected

@@ -193,7 +193,7 @@ def attention_block(block, x, y, visible):
     parts = []
     for h in range(block.heads):
         channels = slice(h * size, (h + 1) * size)
-        scores = (q[..., channels] @ k[..., channels].mT / size**0.5).masked_fill(~visible, -torch.inf)
+        scores = (q[..., channels] @ k[..., channels].mT / x.shape[-1] ** 0.5).masked_fill(~visible, -torch.inf)
         parts.append(scores.softmax(-1).nan_to_num(0) @ v[..., channels])
     o = normalised(block.read_norm, q + torch.cat(parts, -1))
     return normalised(block.norm, o + block.feed_forward(o).relu())

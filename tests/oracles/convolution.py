@@ -35,7 +35,10 @@ def by_lags(kernels):
     def read(mixer, x, seen):
         matrix = toeplitz(*kernels(mixer, x.shape[1]))
         y = torch.einsum("eij,bje->bie", matrix, x * real_rows(x, seen)) + x * mixer.skip
-        a, b = mixer.output(torch.nn.functional.gelu(y)).chunk(2, -1)
+        y = mixer.output(torch.nn.functional.gelu(y))
+        if not mixer.gated:
+            return y
+        a, b = y.chunk(2, -1)
         return a * b.sigmoid()
 
     return read

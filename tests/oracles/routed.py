@@ -18,8 +18,19 @@ def lengths_of(seen, batch):
     return seen.expand(batch, 1, *seen.shape[-2:])[:, 0, -1].sum(-1).tolist()
 
 
-def block_score(mixer, head, summary, summaries):
-    """Return the scores of one block against all others, from its summary (E,) and theirs (M, E)."""
+def block_scores(mixer, head, summary, summaries, keys):
+    """Return the scores (M, M) of all blocks at all positions.
+
+    ``summary`` (M, E) are the features of positions, ``summaries`` (M, E) those of blocks, ``keys`` M tensors (b, D).
+    """
+    if mixer.scorer == "linear":
+        by_block = [mixer.scoring.weight @ sum(block.unbind()) + mixer.scoring.bias for block in keys]
+        return torch.stack([scores[: len(keys)] for scores in by_block], 1)
+    return torch.stack([scores_at(mixer, head, each, summaries) for each in summary])
+
+
+def scores_at(mixer, head, summary, summaries):
+    """Return the scores of all blocks at one position, from its features (E,) and theirs (M, E)."""
     channels = slice(head * mixer.head_dim, (head + 1) * mixer.head_dim)
     if isinstance(mixer, BilinearSinkhornAttention):
         summary, summaries = (
@@ -39,6 +50,8 @@ def permutation(mixer, scores):
     if mixer.causal:
         normalised = normalised.tril(-1)
         return torch.cat((normalised[:1], normalised[1:] / normalised[1:].sum(1, keepdim=True)))
+    if mixer.sort == "softmax":
+        return normalised / normalised.sum(0)
     for _ in range(mixer.iterations):
         normalised = normalised / normalised.sum(1, keepdim=True)
         normalised = normalised / normalised.sum(0, keepdim=True)
@@ -57,7 +70,9 @@ def sinkhorn(mixer, x, seen):
         query_sums = torch.stack([real[: s + 1].sum(0) for s in starts]) if mixer.causal else sums
         heads = []
         for h in range(mixer.heads):
-            block_weights = permutation(mixer, torch.stack([block_score(mixer, h, a, sums) for a in query_sums]))
+            block_weights = permutation(
+                mixer, block_scores(mixer, h, query_sums, sums, [k[h, s : s + b] for s in starts])
+            )
             outputs_of_head = []
             for a, start in enumerate(starts):
                 keys, values, shift = [], [], []
@@ -75,7 +90,10 @@ def sinkhorn(mixer, x, seen):
                     own_block = range(start, min(start + b, i + 1 if mixer.causal else length))
                     scores = torch.stack([*keys, *(k[h, j] for j in own_block)]) @ q[h, i] * mixer.head_dim**-0.5
                     scores = scores + torch.stack([*shift, *(x.new_zeros(()) for _ in own_block)])
-                    outputs_of_head.append(scores.softmax(0) @ torch.stack([*values, *(v[h, j] for j in own_block)]))
+                    weights = scores.softmax(0)
+                    if mixer.join == "sum":
+                        weights = torch.cat((scores[: len(keys)].softmax(0), scores[len(keys) :].softmax(0)))
+                    outputs_of_head.append(weights @ torch.stack([*values, *(v[h, j] for j in own_block)]))
             heads.append(torch.stack(outputs_of_head))
         outputs[example, :length] = mixer.merge(torch.stack(heads)[None])[0]
     return outputs
@@ -91,7 +109,7 @@ def sortcut(mixer, x, seen):
         sums = torch.stack([real[s : s + b].sum(0) for s in starts])
         heads = []
         for h in range(mixer.heads):
-            block_weights = permutation(mixer, torch.stack([block_score(mixer, h, a, sums) for a in sums]))
+            block_weights = permutation(mixer, block_scores(mixer, h, sums, sums, [k[h, s : s + b] for s in starts]))
             keys, values, shift = [], [], []
             for sorted_weights in block_weights[: mixer.budget]:
                 for t in range(min(b, length)):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from lra_bench.contracts import UserError
-from tests.support.mixer_cases import make, rows, run
+from tests.support.mixer_cases import WIDTH, make, rows, run
 from tests.support.model_cases import batch_for, model, task
 
 
@@ -39,24 +39,46 @@ def test_has_about_as_many_parameters_as_a_transformer_block():
     assert abs(sizes["isab"] / sizes["transformer"] - 1) < 0.1
 
 
-def test_norms_and_biases_can_be_disabled():
-    mixer, x = make("isab", norm=False, qkv_bias=False, points=3), rows(1, 9)
+def attention_block(part, x, y, heads, scale):
+    """Compute the block of the authors' modules.py with divisor 1 / ``scale`` of the scores."""
+    q, k, v = part.query(x), part.key(y), part.value(y)
+    parts = [torch.softmax(a @ b.mT * scale, -1) @ c for a, b, c in
+             zip(*(each.chunk(heads, -1) for each in (q, k, v)), strict=True)]  # fmt: skip
+    o = part.read_norm(q + torch.cat(parts, -1))
+    return part.norm(o + torch.relu(part.feed_forward(o)))
 
-    def block(part, x, y):
-        q, k, v = part.query(x), part.key(y), part.value(y)
-        heads = [torch.softmax(a @ b.mT / a.shape[-1] ** 0.5, -1) @ c for a, b, c in
-                 zip(*(each.chunk(mixer.heads, -1) for each in (q, k, v)), strict=True)]  # fmt: skip
-        o = q + torch.cat(heads, -1)
-        return o + torch.relu(part.feed_forward(o))
 
-    expected = block(mixer.spread, x, block(mixer.gather, mixer.points, x))
+@pytest.mark.agrees("isab", compared="ISAB of modules.py with and without norms", within=1e-12)
+@pytest.mark.parametrize("norm", [True, False])
+def test_equals_the_authors(norm, within):
+    mixer, x = make("isab", norm=norm, points=3), rows(2, 9)
+    gathered = attention_block(mixer.gather, mixer.points, x, mixer.heads, WIDTH**-0.5)
+    expected = attention_block(mixer.spread, x, gathered, mixer.heads, WIDTH**-0.5)
+    assert (run(mixer, x) - expected).abs().max() <= within
+
+
+def test_scores_can_be_scaled_by_the_width_of_a_head():
+    mixer, x = make("isab", scale="head", points=3), rows(2, 9)
+    scale = (WIDTH // mixer.heads) ** -0.5
+    expected = attention_block(
+        mixer.spread, x, attention_block(mixer.gather, mixer.points, x, mixer.heads, scale), mixer.heads, scale
+    )
     assert (run(mixer, x) - expected).abs().max() < 1e-12
+
+
+def test_norms_and_biases_can_be_disabled():
+    mixer = make("isab", norm=False, qkv_bias=False, points=3)
     names = " ".join(name for name, _ in mixer.named_parameters())
     assert "norm" not in names and names.count("bias") == 2
 
 
 @pytest.mark.parametrize(
-    ("own", "option"), [({"points": 0}, r"model\.mixer\.points=0"), ({"head_dim": 5}, r"backbone\.head_dim=5")]
+    ("own", "option"),
+    [
+        ({"points": 0}, r"model\.mixer\.points=0"),
+        ({"scale": "none"}, r"model\.mixer\.scale=none"),
+        ({"head_dim": 5}, r"backbone\.head_dim=5"),
+    ],
 )
 def test_invalid_options_are_rejected(own, option):
     with pytest.raises(UserError, match=option):

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from lra_bench.contracts import UserError
 from lra_bench.models.convolution.hyena import Hyena
@@ -13,7 +14,44 @@ from tests.oracles.convolution import implicit, pieces, squashed
 from tests.support.mixer_cases import WIDTH, make, rows, run
 
 
+def interpolate(x, factor):
+    """Interpolate x (..., taps) linearly between the centres of its cells to ``factor`` times as many numbers."""
+    taps = x.shape[-1]
+    centres = (torch.arange(taps * factor, dtype=x.dtype) + 0.5) / factor - 0.5
+    centres = centres.clamp(0, taps - 1)
+    low = centres.long()
+    return x[..., low] * (1 - centres + low) + x[..., (low + 1).clamp(max=taps - 1)] * (centres - low)
+
+
 class TestSGConv:
+    @pytest.mark.agrees("sgconv", compared="kernels, convolution and output of gconv_standalone.py", within=1e-12)
+    @pytest.mark.parametrize("causal", [False, True])
+    def test_layer_equals_the_authors(self, causal, within):
+        torch.manual_seed(0)
+        n, scales = 300, 4  # the smallest number of pieces of 64, 64, 128, 256 ... lags that cover the sequence
+        mixer = SGConv(WIDTH, 2, max_length=n, causal=causal).double()
+        mixer.norm = mixer._concatenated(512).norm(dim=-1, keepdim=True)  # rounded to float32 by the constructor
+        x, directions = rows(2, n), 1 if causal else 2
+        assert mixer.pieces.shape == (directions, WIDTH, scales, 64)
+        kernel = torch.cat([
+            2.0 ** (scales - 1 - i) * interpolate(mixer.pieces[:, :, i], 2 ** max(0, i - 1)) for i in range(scales)
+        ], -1)  # fmt: skip
+        kernel = (kernel / kernel.norm(dim=-1, keepdim=True))[..., :n]
+        if not causal:
+            kernel = F.pad(kernel[:1], (0, n)) + F.pad(kernel[1:].flip(-1), (n, 0))
+        spectrum = torch.fft.rfft(x.mT, n=2 * n) * torch.fft.rfft(kernel[0], n=2 * n)
+        y = torch.fft.irfft(spectrum, n=2 * n)[..., :n] + mixer.skip[:, None] * x.mT
+        expected = F.gelu(y).mT @ mixer.output.weight.T + mixer.output.bias
+        assert (run(mixer, x) - expected).abs().max() <= within
+
+    def test_gated_output_is_an_option(self):
+        mixer, x = make("sgconv", gated=True), rows(2, 20)
+        inputs = []
+        mixer.output.register_forward_pre_hook(lambda _, arguments: inputs.append(arguments[0]))
+        y = run(mixer, x)
+        value, gate = (inputs[0] @ mixer.output.weight.T + mixer.output.bias).chunk(2, -1)
+        assert (y - value * gate.sigmoid()).abs().max() < 1e-12
+
     @pytest.mark.parametrize("taps", [1, 3, 8, 200])
     @pytest.mark.parametrize("n", [1, 9, 100, 128])
     def test_kernels_equal_the_definition(self, taps, n):
@@ -24,17 +62,17 @@ class TestSGConv:
 
     def test_initial_kernels_have_norm_one_and_decrease_with_the_lag(self):
         torch.manual_seed(0)
-        (kernel,) = SGConv(64, 2, max_length=1024, causal=True).lags(1024)
+        (kernel,) = SGConv(64, 2, max_length=1024, causal=True, taps=8).lags(1024)
         assert (kernel.norm(dim=-1) - 1).abs().max() < 1e-5
         strength = [kernel[:, begin : 2 * begin].square().mean().sqrt().item() for begin in (8, 64, 512)]
         assert strength[0] > 3 * strength[1] > 9 * strength[2]
 
     def test_parameters_grow_with_the_logarithm_of_the_length(self):
         counts = [SGConv(16, 2, max_length=n).pieces.numel() for n in (1024, 2048, 4096)]
-        assert counts[2] - counts[1] == counts[1] - counts[0] == 2 * 16 * 8
+        assert counts[2] - counts[1] == counts[1] - counts[0] == 2 * 16 * 64
 
     def test_lags_beyond_the_last_piece_are_zero(self):
-        mixer, x = make("sgconv", causal=True, max_length=16), rows(1, 40)
+        mixer, x = make("sgconv", causal=True, max_length=16, taps=8), rows(1, 40)
         changed = x.clone()
         changed[:, :8] += 1
         difference = (run(mixer, x) - run(mixer, changed)).abs().amax((0, 2))
@@ -47,6 +85,19 @@ class TestSGConv:
 
 
 class TestLongConv:
+    @pytest.mark.agrees("long_conv", compared="kernels, convolution and output of safari's long_conv.py", within=1e-12)
+    @pytest.mark.parametrize("causal", [False, True])
+    def test_layer_equals_the_authors_with_one_kernel_per_channel(self, causal, within):
+        mixer, n = make("long_conv", causal=causal, max_length=60, squash=0.03), 60
+        x = rows(2, n)
+        kernel = F.relu(mixer.kernel.abs() - 0.03) * mixer.kernel.sign()
+        if not causal:
+            kernel = F.pad(kernel[:1], (0, n)) + F.pad(kernel[1:].flip(-1), (n, 0))
+        spectrum = torch.fft.rfft(x.mT, n=2 * n) * torch.fft.rfft(kernel[0], n=2 * n)
+        y = torch.fft.irfft(spectrum, n=2 * n)[..., :n] + mixer.skip[:, None] * x.mT
+        value, gate = (F.gelu(y).mT @ mixer.output.weight.T + mixer.output.bias).chunk(2, -1)
+        assert (run(mixer, x) - value * gate.sigmoid()).abs().max() <= within
+
     @pytest.mark.parametrize("smooth", [1, 3, 7])
     @pytest.mark.parametrize("n", [1, 50, 126, 128])
     def test_kernels_equal_the_definition(self, smooth, n):

@@ -5,8 +5,10 @@ import torch
 
 from lra_bench.contracts import UserError
 from lra_bench.models.kernels.sinkhorn import sinkhorn
+from lra_bench.models.mixer import Padding
 from lra_bench.models.routed import sorted_blocks as module
-from tests.support.mixer_cases import make, rows, run
+from tests.support.mixer_cases import dense_output, make, rows, run
+from tests.support.storage_probe import exponents
 
 FORMS = ["sinkhorn", "sinkhorn_bilinear"]
 
@@ -83,7 +85,10 @@ class TestAttention:
         assert not torch.equal(noisy[0], noisy[1]) and not torch.equal(noisy[0], without_noise)
 
     def test_invalid_options_are_rejected(self, form):
-        for own in ({"block": -1}, {"iterations": 0}, {"temperature": 0.0}, {"kv_heads": 1}):
+        for own in (
+            *({"block": -1}, {"iterations": 0}, {"temperature": 0.0}, {"kv_heads": 1}),
+            *({"scorer": "none"}, {"sort": "none"}, {"join": "none"}),
+        ):
             with pytest.raises(UserError, match=rf"model\.mixer\.{next(iter(own))}"):
                 make(form, **own)
 
@@ -91,3 +96,61 @@ class TestAttention:
 @pytest.mark.parametrize(("most", "block"), [(1, 8), (256, 16), (257, 24), (1024, 32), (4096, 64)])
 def test_default_block_is_the_root_of_the_maximum_length(most, block):
     assert make("sinkhorn", max_length=most).block == block
+
+
+LONG_RANGE_ARENA = {"scorer": "linear", "sort": "softmax", "join": "sum", "temperature": 1.0}
+
+
+class TestFormOfLongRangeArena:
+    """The options of ``protocol=lra``, which follow the code of Long Range Arena."""
+
+    @pytest.mark.agrees("sinkhorn", compared="two softmaxes and the linear scorer of Long Range Arena", within=1e-12)
+    def test_equals_its_formula(self, within):
+        mixer, x = make("sinkhorn", block=8, **LONG_RANGE_ARENA), rows(2, 40)
+        q, k, v = (part.unflatten(2, (5, 8)) for part in mixer.project(x))
+        # Each block is distributed over the positions of the first five of all blocks up to the maximum length.
+        shares = (k.sum(3) @ mixer.scoring.weight.T + mixer.scoring.bias)[..., :5].softmax(-1)
+        keys, values = (torch.einsum("bhksd,bhkl->bhlsd", part, shares) for part in (k, v))
+        attended = [
+            (q @ of.mT / mixer.head_dim**0.5).softmax(-1) @ to for of, to in ((k, v), (keys, values))
+        ]  # fmt: skip
+        expected = mixer.output(sum(attended).flatten(2, 3).transpose(1, 2).flatten(2))
+        assert (run(mixer, x) - expected).abs().max() <= within
+
+    @pytest.mark.parametrize("changed", [{}, {"scorer": "network"}, {"sort": "sinkhorn"}, {"join": "softmax"}])
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize(("n", "lengths"), [(1, None), (61, None), (61, [61, 40, 1])])
+    def test_equals_the_definition(self, changed, causal, n, lengths):
+        mixer, x = make("sinkhorn", block=8, causal=causal, **{**LONG_RANGE_ARENA, **changed}), rows(3, n)
+        y, expected = run(mixer, x, lengths), dense_output(mixer, x, lengths)[0]
+        real = Padding.from_lengths(torch.tensor(lengths or [n] * 3), n)
+        assert real.zero(y - expected).abs().max() < 1e-10
+
+    @pytest.mark.parametrize("causal", [False, True])
+    def test_amount_of_padding_and_later_tokens_have_no_effect(self, causal):
+        mixer, x = make("sinkhorn", block=8, causal=causal, **LONG_RANGE_ARENA), rows(2, 61)
+        longer = torch.cat((x, 30 * rows(2, 60, seed=1)), 1)
+        assert (run(mixer, longer, [61, 61])[:, :61] - run(mixer, x)).abs().max() < 1e-10
+        if causal:
+            assert (run(mixer, longer)[:, :61] - run(mixer, x)).abs().max() < 1e-10
+
+    @pytest.mark.parametrize("causal", [False, True])
+    def test_memory_grows_as_declared(self, causal):
+        """The block grows with the root of the maximum length, so that no tensor has more than N^1.5 elements."""
+
+        def at(n):
+            options = {"causal": causal, "dtype": torch.float32, "max_length": n, "block": None}
+            x = rows(2, n, dtype=torch.float32).requires_grad_()
+            return run(make("sinkhorn", **options, **LONG_RANGE_ARENA).train(), x)
+
+        found, _ = exponents(at, [1024, 4096])
+        assert max(found) <= 1.6
+
+    def test_has_no_noise(self):
+        mixer, x = make("sinkhorn", **LONG_RANGE_ARENA), rows(2, 61)
+        without_noise = run(mixer, x)
+        assert (run(mixer.train(), x) - without_noise).abs().max() < 1e-12
+
+    def test_sorted_blocks_can_be_compared_or_scored_but_not_both(self):
+        with pytest.raises(UserError, match=r"model\.mixer\.scorer=linear: blocks are scored by their contents"):
+            make("sinkhorn_bilinear", scorer="linear")
