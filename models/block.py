@@ -43,7 +43,7 @@ class Block(nn.Module):
         norm: Kind of norm, a key of ``NORMS``.
         place: ``pre``, norm before each branch (Xiong et al. 2020, arXiv 2002.04745), or ``post``, norm after each
             residual sum (Vaswani et al. 2017, arXiv 1706.03762).
-        dropout: Dropout probability at the output of each branch.
+        dropout: Dropout probability at the output of each branch, except that of a mixer with ``drops_output``.
         chunks: Number of chunks of the sequence that the feed-forward network processes sequentially.
     """
 
@@ -81,13 +81,15 @@ class Block(nn.Module):
     def mix(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Return the output of the mixer branch, (B, N, E), and the context; the caller adds the output to x.
 
-        The branch includes dropout, and the norm if it is placed before the mixer.
+        The branch includes dropout, and the norm if it is placed before the mixer. The mixer receives x without the
+        norm as ``Context.residual``.
         """
+        context = context.replace(residual=x)
         if self.pre:
             # ``BatchNorm`` needs the padding in the context and adds its statistics to it; other norms leave it as is.
             x, context = normalised(self.mixer_norm, x, context)
         y, context = self.mixer(x, context)
-        return self.drop(y), context
+        return y if self.mixer.drops_output else self.drop(y), context.replace(residual=None)
 
     def transform(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Return the output of the feed-forward branch, (B, N, E), and the context; the caller adds the output to x.

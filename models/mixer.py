@@ -81,6 +81,8 @@ class Context:
         statistics: Detached tensors for ``after_step``, by qualified name of the module and name of the tensor.
         grid: (rows, columns) if the sequence is an image, otherwise None.
         train_length: Length of the longest training example in tokens; None if unknown.
+        residual: Input (B, N, E) of the block, to which the output of the mixer is added: that of the mixer before the
+            norm, if the norm is placed before the mixer. Set during ``Block.mix`` only, otherwise None.
     """
 
     padding: Padding | None
@@ -93,6 +95,7 @@ class Context:
     statistics: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     grid: tuple[int, int] | None = None
     train_length: int | None = None
+    residual: Tensor | None = None
 
     def clamped_positions(self) -> Tensor:
         """Return ``positions`` with those of padding replaced by the position of the last token: (B, N).
@@ -157,6 +160,8 @@ class Mixer(nn.Module):
     spec: ClassVar[MixerSpec]
     revision: ClassVar[int] = 1
     """Part of the hash of cells. Raise it if the class computes something else from the same arguments."""
+    drops_output: ClassVar[bool] = False
+    """Whether ``forward`` applies the dropout at the output of the branch, which the block then does not apply."""
     separates_cls: ClassVar[bool] = False
     """Whether a CLS row and the tokens attend to each other at every length; ``restricts_from`` then counts tokens."""
 

@@ -37,6 +37,7 @@ class MegaChunk(Mega):
         hidden: int | None = None,
         function: Function = "softmax",
         reach: int | None = None,
+        attention_dropout: float = 0.0,
         **common: Any,
     ) -> None:
         if chunk < 1:
@@ -49,6 +50,7 @@ class MegaChunk(Mega):
             hidden=hidden,
             function=function,
             reach=chunk if reach is None else reach,
+            attention_dropout=attention_dropout,
             **common,
         )
         self.chunk = chunk

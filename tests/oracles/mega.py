@@ -40,6 +40,7 @@ def weights(mixer, q, k, seen):
 
 
 def gated(mixer, x, seen):
+    """Compute the output without dropout, with x as residual."""
     batch, n, _ = x.shape
     seen = seen.expand(batch, 1, n, n)[:, 0]
     if isinstance(mixer, MegaChunk):

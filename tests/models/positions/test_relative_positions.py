@@ -233,13 +233,26 @@ class TestKerple:
         gradients = torch.autograd.grad(bias.sum(), list(position.parameters()))
         assert all(gradient.isfinite().all() and gradient.abs().min() > 0 for gradient in gradients)
 
-    def test_initial_values_are_within_bounds(self):
+    @pytest.mark.parametrize(("form", "amounts", "shapes"), [("log", 2.0, 1.0), ("power", 1.0, 2.0)])
+    def test_initial_values_are_uniform_as_in_the_authors_code(self, form, amounts, shapes):
+        """In ``ParallelKerpleLog`` and ``ParallelKerplePower``; smaller values than 0.01 are raised to that or 0.02."""
         torch.manual_seed(0)
-        for form, most in (("log", 1.0), ("power", 1.0)):
-            position = make_position("kerple", form=form, heads=64, width=64)
-            amount = softplus(position.amount)
-            shape = softplus(position.shape) if form == "log" else 2 * position.shape.sigmoid()
-            assert amount.min() > 0 and amount.max() <= 2 and shape.min() > 0 and shape.max() <= most + 1e-5
+        position = make_position("kerple", form=form, heads=2048, width=2048).double()
+        shape = softplus(position.shape) if form == "log" else 2 * position.shape.sigmoid()
+        for values, most in ((softplus(position.amount), amounts), (shape, shapes)):
+            quantiles = (values / most).quantile(torch.linspace(0, 1, 11, dtype=values.dtype))
+            assert (quantiles - torch.linspace(0, 1, 11)).abs().max() < 0.03
+            assert 0.009 < values.min() < 0.03 and values.max() <= most * (1 + 1e-6)
+
+    def test_initial_values_of_log_equal_the_draws(self):
+        torch.manual_seed(0)
+        position = make_position("kerple", form="log", heads=8, width=8)
+        torch.manual_seed(0)
+        above = torch.rand(2, 8)
+        assert (softplus(position.amount) - 2 * above[0]).abs().max() < 1e-6
+        assert (softplus(position.shape) - above[1]).abs().max() < 1e-6
+
+    def test_an_unknown_form_raises_user_error(self):
         with pytest.raises(UserError, match=r"position\.form=sum"):
             make_position("kerple", form="sum")
 

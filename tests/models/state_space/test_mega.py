@@ -1,4 +1,4 @@
-"""Mega: averages by convolution and step by step, gates, Laplace attention, continuation of chunks."""
+"""Mega: averages by convolution and step by step, gates, Laplace attention, the whole layer, memory of chunks."""
 
 import math
 
@@ -6,12 +6,15 @@ import pytest
 import torch
 
 from lra_bench.contracts import UserError
+from lra_bench.models.block import Block
 from lra_bench.models.kernels.vandermonde import sum_of_exponentials, weighed_by_exponentials
-from lra_bench.models.mixer import Padding
+from lra_bench.models.mixer import Padding, name_modules
 from lra_bench.models.state_space.mega import laplace
 from lra_bench.models.state_space.moving_average import MovingAverage
-from tests.oracles.mega import averaged
+from tests.oracles.mega import averaged, weights
+from tests.oracles.recurrent import swish
 from tests.support.mixer_cases import context, dense_output, make, rows, run
+from tests.support.model_cases import randomise
 
 BOTH = ("mega", "mega_chunk")
 
@@ -105,7 +108,10 @@ class TestBoth:
     @pytest.mark.parametrize("name", BOTH)
     @pytest.mark.parametrize(
         ("option", "value"),
-        [("averages", 0), ("query_width", 0), ("hidden", -1), ("reach", 0), ("function", "relu2")],
+        [
+            *(("averages", 0), ("query_width", 0), ("hidden", -1), ("reach", 0), ("function", "relu2")),
+            *(("attention_dropout", -0.1), ("attention_dropout", 1.0)),
+        ],
     )
     def test_invalid_options_raise_user_error(self, name, option, value):
         with pytest.raises(UserError, match=rf"model\.mixer\.{option}={value}"):
@@ -116,6 +122,93 @@ class TestBoth:
         assert found.tolist() == pytest.approx([0, 0.0061, 0.2314, 0.8504, 0.9975, 1], abs=1e-4)
         score = torch.tensor(math.sqrt(2))
         assert (laplace(score) - 0.99392).abs() < 1e-4
+
+
+class TestLayer:
+    """The layer of a block with norm and residual sum, after ``MovingAverageGatedAttention`` of the authors' code.
+
+    Dropout with probability p multiplies by 1 + p in these tests, so that its place has an effect that is not random.
+    """
+
+    DROPOUT, WEIGHTS_DROPOUT, LENGTHS = 0.3, 0.2, (21, 13, 1)
+
+    def block(self, monkeypatch, name, place, norm, **options):
+        for module in ("state_space.mega.dropout", "kernels.dropout.dropout", "kernels.rows.drop"):
+            monkeypatch.setattr(f"lra_bench.models.{module}", lambda x, p: x * (1 + p))
+        mixer = make(name, dropout=self.DROPOUT, **{"attention_dropout": self.WEIGHTS_DROPOUT, **options})
+        block = Block(mixer, None, mixer.width, norm=norm, place=place, dropout=self.DROPOUT)
+        name_modules(block)
+        return randomise(block).double().train()
+
+    def normalised(self, norm, kind, x, real):
+        if kind == "scale":
+            eps = torch.finfo(x.dtype).eps  # that of torch
+            return norm.weight * x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
+        if kind == "layer":
+            mean, variance = x.mean(-1, keepdim=True), x.var(-1, keepdim=True, unbiased=False)
+        else:
+            mean, variance = x[real].mean(0), x[real].var(0, unbiased=False)
+        return norm.weight * (x - mean) / (variance + 1e-5).sqrt() + norm.bias
+
+    def authors_layer(self, block, place, norm, x, lengths):
+        mixer, kept, residual = block.mixer, 1 + self.DROPOUT, x
+        real = torch.arange(x.shape[1]) < torch.tensor(lengths)[:, None]
+        if place == "pre":
+            x = self.normalised(block.mixer_norm, norm, x, real)
+        v = swish(mixer.value(x))
+        mx = kept * averaged(mixer.average, x * real[..., None], lengths)
+        u, r, z, hx = mixer.gates(mx).split(mixer.sizes, -1)
+        q, k = (swish(z) * gamma + beta for gamma, beta in zip(mixer.scales, mixer.shifts, strict=True))
+        chunk = torch.arange(x.shape[1]) // getattr(mixer, "chunk", x.shape[1])
+        outputs = []
+        for example, seen in enumerate(real):
+            visible = seen & (chunk[:, None] == chunk)
+            attention = (1 + mixer.attention_dropout) * weights(mixer, q[example], k[example], visible)
+            outputs.append(attention @ v[example])
+        h = kept * swish(hx + mixer.read(torch.stack(outputs) * swish(r)))
+        y = residual + u.sigmoid() * (h - residual)
+        return y if place == "pre" else self.normalised(block.mixer_norm, norm, y, real)
+
+    @pytest.mark.agrees("mega", "mega_chunk", compared="layer with norm, residual sum and dropout", within=1e-10)
+    @pytest.mark.parametrize("function", ["softmax", "laplace"])
+    @pytest.mark.parametrize("norm", ["layer", "scale", "batch"])
+    @pytest.mark.parametrize("place", ["pre", "post"])
+    @pytest.mark.parametrize("name", BOTH)
+    def test_equals_the_authors_layer(self, name, place, norm, function, within, monkeypatch):
+        block = self.block(monkeypatch, name, place, norm, function=function)
+        real = torch.arange(21) < torch.tensor(self.LENGTHS)[:, None]
+        for scale in (0.25, 1.0, 4.0):
+            x = (scale * rows(3, 21) + scale).requires_grad_()
+            y, after = block(x, context(21, self.LENGTHS))
+            expected = self.authors_layer(block, place, norm, x, self.LENGTHS)
+            assert (y - expected)[real].abs().max() <= within
+            assert after.residual is None
+            leaves = [x, *block.parameters()]
+            for one, other in zip(gradients(y[real], leaves), gradients(expected[real], leaves), strict=True):
+                assert (one - other).abs().max() <= within * (1 + other.abs().max())
+
+    @pytest.mark.parametrize("name", BOTH)
+    def test_attention_weights_have_no_dropout_by_default(self, name, monkeypatch):
+        block = self.block(monkeypatch, name, "pre", "layer", attention_dropout=0.0)
+        x = rows(3, 21)
+        assert make(name, dropout=0.3).attention_dropout == 0
+        expected = self.authors_layer(block, "pre", "layer", x, [21] * 3)
+        assert (block(x, context(21))[0] - expected).abs().max() < 1e-10
+
+    @pytest.mark.parametrize("name", BOTH)
+    def test_evaluation_uses_no_dropout(self, name):
+        mixer = make(name, dropout=0.5, attention_dropout=0.5).eval()
+        assert torch.equal(run(mixer, rows(2, 20)), run(make(name), rows(2, 20)))
+
+    @pytest.mark.parametrize("name", BOTH)
+    def test_the_residual_at_padding_has_no_effect(self, name):
+        block = Block(make(name), None, 16, norm="layer", place="pre", dropout=0.0).double()
+        x = rows(2, 20)
+        x[1, 12:] = torch.nan
+        x.requires_grad_()
+        y, _ = block(x, context(20, [20, 12]))
+        found = torch.autograd.grad(y[0].square().sum() + y[1, :12].square().sum(), list(block.mixer.parameters()))
+        assert all(gradient.isfinite().all() for gradient in found)
 
 
 class TestChunks:
