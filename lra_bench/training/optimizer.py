@@ -24,7 +24,8 @@ def parameter_groups(
 
     ``weight_decay`` applies to parameters of at least two dimensions that are not embeddings; biases, norm scales and
     embeddings are not decayed unless ``decay_all`` is true. A module overrides these defaults by its attribute
-    ``optimizer_hints``, a mapping from parameter names to ``lr``, ``max_lr`` (an upper bound on ``lr``) and
+    ``optimizer_hints``, a mapping from parameter names to ``lr``, ``lr_factor`` (a factor of the learning rate of the
+    run, which ``lr`` overrides), ``max_lr`` (an upper bound on the learning rate, after the factor) and
     ``weight_decay``. ``state_lr``, if given, replaces every ``max_lr``.
     """
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
@@ -37,8 +38,8 @@ def parameter_groups(
             seen.add(id(parameter))
             decays = decay_all or (parameter.dim() >= 2 and not isinstance(module, nn.Embedding))
             hint = hints.get(name, {})
-            most = lr if "max_lr" not in hint else hint["max_lr"] if state_lr is None else state_lr
-            rate = float(hint.get("lr", min(lr, most)))
+            most = math.inf if "max_lr" not in hint else hint["max_lr"] if state_lr is None else state_lr
+            rate = float(hint.get("lr", min(lr * hint.get("lr_factor", 1.0), most)))
             rates = (rate, float(hint.get("weight_decay", weight_decay if decays else 0.0)))
             groups.setdefault(rates, []).append(parameter)
     return [

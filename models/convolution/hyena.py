@@ -26,11 +26,13 @@ class Hyena(Mixer):
 
     Poli et al. 2023, arXiv 2302.10866. x (B, N, E) -> (B, N, E). O(o N E log N + N E²) time, O(o N E) memory. v and the
     gates g are projections of x followed by a depthwise convolution over three positions. The filters h are computed by
-    ``ImplicitFilters`` with ``filter_width`` (default E / 4), ``filter_layers``, ``bands`` and ``frequency``. If not
-    causal, negative lags have separate filters, and the short convolution is centred.
+    ``ImplicitFilters`` with ``filter_width``, ``filter_layers``, ``bands`` and ``frequency``. With ``filter_bias`` the
+    short convolution has a bias. If not causal, negative lags have separate filters, and the short convolution is
+    centred.
 
-    Deviations: there are as many long filters as gates, as in the paper's definition; the authors' code omits the
-    first. Dropout is applied once, before the output projection. The block also has a feed-forward network.
+    Deviations from the authors' code: there are as many long filters as gates, as in the paper's definition; the code
+    omits the first, and its gates are in reverse order. Dropout is applied once, before the output projection. The
+    block also has a feed-forward network.
     """
 
     spec = MixerSpec(
@@ -38,7 +40,9 @@ class Hyena(Mixer):
         paper="Hyena Hierarchy: Towards Larger Convolutional Language Models",
         arxiv="2302.10866",
         causal="exact",
+        code="HazyResearch/safari@02220c6:src/models/sequence/hyena.py",
     )
+    revision = 2
 
     def __init__(
         self,
@@ -46,14 +50,14 @@ class Hyena(Mixer):
         heads: int,
         *,
         order: int = 2,
-        filter_width: int | None = None,
+        filter_width: int = 64,
         filter_layers: int = 2,
         bands: int = 16,
         frequency: float = 14.0,
+        filter_bias: bool = True,
         **common: Any,
     ) -> None:
         super().__init__(width, heads, **common)
-        filter_width = max(1, width // 4) if filter_width is None else filter_width
         for name, value in (("order", order), ("filter_width", filter_width), ("bands", bands)):
             if value < 1:
                 raise UserError(f"model.mixer.{name}={value}: must be at least 1")
@@ -64,6 +68,8 @@ class Hyena(Mixer):
         self.order, directions = order, 1 if self.causal else 2
         self.input, self.output = linear(width, (order + 1) * width), linear(width, width)
         self.short = nn.Parameter(torch.empty((order + 1) * width, 1, 3).uniform_(-(3**-0.5), 3**-0.5))
+        bias = torch.empty((order + 1) * width).uniform_(-(3**-0.5), 3**-0.5) if filter_bias else None
+        self.short_bias = None if bias is None else nn.Parameter(bias)
         self.skip = nn.Parameter(torch.randn(order, width))
         self.filters = ImplicitFilters(
             (directions, order, width), filter_width, filter_layers, bands, frequency, self.max_length
@@ -78,7 +84,8 @@ class Hyena(Mixer):
         projected = self.input(x)
         if context.padding is not None:
             projected = context.padding.zero(projected)
-        channels = F.conv1d(F.pad(projected.mT, (2, 0) if self.causal else (1, 1)), self.short, groups=len(self.short))
+        padded = F.pad(projected.mT, (2, 0) if self.causal else (1, 1))
+        channels = F.conv1d(padded, self.short, self.short_bias, groups=len(self.short))
         if context.padding is not None:
             channels = context.padding.zero(channels.mT).mT
         with full_precision(x):

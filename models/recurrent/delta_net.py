@@ -21,16 +21,19 @@ class DeltaNet(MatrixRecurrence):
     in chunks of C tokens. Queries, keys and values pass through a short convolution and SiLU; queries and keys are
     normalised to unit length. Bidirectional form as in ``MatrixRecurrence``.
 
-    Deviations from the paper: the projections have biases; values have no SiLU other than that of the convolution.
+    Deviations from the authors' code: the projections have biases; vectors are divided by their length without 1e-6
+    under the root; values have no SiLU other than that of the convolution, if there is none.
 
     Args:
         width: Number of features E.
-        heads: Number of heads H.
+        heads: Number of heads H of the backbone.
         key_width: Total width of the queries, and of the keys, of all heads; by default ``width``.
         filter: Length of the convolution in tokens; 0 for none.
+        filter_bias: Whether the convolution has a bias.
         gated: Whether a SiLU gate follows the norm of the outputs.
         negative: Whether to double β, so that the state transition can have negative eigenvalues (Grazzi et al. 2024,
             arXiv 2411.12537).
+        state_heads: Number of heads H of the state; by default as in ``MatrixRecurrence``.
         **common: Arguments of ``Mixer``.
     """
 
@@ -40,6 +43,7 @@ class DeltaNet(MatrixRecurrence):
         arxiv="2406.06484",
         causal="exact",
         memory=True,
+        code="fla-org/flash-linear-attention@bc3b101:fla/layers/delta_net.py",
     )
 
     def __init__(
@@ -49,12 +53,21 @@ class DeltaNet(MatrixRecurrence):
         *,
         key_width: int | None = None,
         filter: int = 4,
+        filter_bias: bool = False,
         gated: bool = False,
         negative: bool = False,
+        state_heads: int | None = None,
         **common: Any,
     ) -> None:
-        key_width = width if key_width is None else key_width
-        super().__init__(width, heads, key_width=key_width, filter=filter, gated=gated, **common)
+        matrix: dict[str, Any] = {"filter": filter, "filter_bias": filter_bias, "gated": gated}
+        super().__init__(
+            width,
+            heads,
+            key_width=width if key_width is None else key_width,
+            state_heads=state_heads,
+            **matrix,
+            **common,
+        )
         self.negative = negative
         self.strength = linear(width, self.streams)
 

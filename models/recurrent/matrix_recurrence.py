@@ -17,6 +17,9 @@ from ..mixer import Context, Padding
 from .recurrence import Recurrence
 from .short_filter import ShortFilter
 
+FEWEST_HEADS, SMALLEST_HEAD = 4, 16
+"""Default of the number of heads with a decay each, and the features that each of them must have."""
+
 
 class MatrixRecurrence(Recurrence):
     """Base class of linear attention with a matrix state per head and decay.
@@ -28,15 +31,24 @@ class MatrixRecurrence(Recurrence):
 
     Args:
         width: Number of features E.
-        heads: Number of heads H.
+        heads: Number of heads of the backbone.
         key_width: Total width of the queries, and of the keys, of all heads; by default half the width.
         filter: Length of a convolution in front of the state in tokens; 0 for none.
+        filter_bias: Whether the convolution has a bias.
         gated: Whether a SiLU gate follows the norm of each head's output.
+        state_heads: Number of heads H of the state. By default the heads of the backbone; if each head has its own
+            decay (``decay_per_head``), at least ``FEWEST_HEADS`` heads, but not more than leave ``SMALLEST_HEAD``
+            features to a head, and only if they divide the widths.
         **common: Arguments of ``Mixer``.
     """
 
     shares_keys: ClassVar[bool] = False
     """Whether all heads of a direction share queries and keys."""
+    decay_per_head: ClassVar[bool] = False
+    """Whether all features of a head decay at the same rate, so that few heads mean few decay rates."""
+    norm_eps: ClassVar[float] = 1e-5
+    """Constant that the norm of the outputs adds to the mean square, as in flash-linear-attention."""
+    revision: ClassVar[int] = 2
 
     def __init__(
         self,
@@ -45,25 +57,32 @@ class MatrixRecurrence(Recurrence):
         *,
         key_width: int | None = None,
         filter: int = 0,
+        filter_bias: bool = False,
         gated: bool = True,
+        state_heads: int | None = None,
         **common: Any,
     ) -> None:
         super().__init__(width, heads, inner=width, **common)
         key_width = max(width // 2, 1) if key_width is None else key_width
-        self.streams = heads if self.causal else 2 * heads
-        self.groups = self.streams if not self.shares_keys else 1 if self.causal else 2
-        if width % self.streams or key_width % self.groups or key_width < self.groups:
+        if state_heads is not None and state_heads < 1:
+            raise UserError(f"model.mixer.state_heads={state_heads}: must be at least 1")
+        self.state_heads = self._default_heads(key_width) if state_heads is None else state_heads
+        self.streams, self.groups = self._counts(self.state_heads)
+        if not self._divides(self.state_heads, key_width):
             directions = "" if self.causal else " in two directions"
+            option = "backbone.heads" if state_heads is None else "model.mixer.state_heads"
             raise UserError(
-                f"backbone.heads={heads}: {self.streams} recurrences{directions} do not divide width {width} and "
-                f"model.mixer.key_width={key_width}; change backbone.heads or model.mixer.key_width"
+                f"{option}={self.state_heads}: {self.streams} recurrences{directions} do not divide width {width} and "
+                f"model.mixer.key_width={key_width}; change {option} or model.mixer.key_width"
             )
         if filter < 0:
             raise UserError(f"model.mixer.filter={filter}: must be at least 0; 0 means no convolution")
         self.head_dim, self.key_dim = width // self.streams, key_width // self.groups
         self.query, self.key, self.value = linear(width, key_width), linear(width, key_width), linear(width, width)
-        self.filters = nn.ModuleList(ShortFilter(size, filter) for size in (key_width, key_width, width) if filter)
-        self.norm = nn.RMSNorm(self.head_dim)
+        self.filters = nn.ModuleList(
+            ShortFilter(size, filter, bias=filter_bias) for size in (key_width, key_width, width) if filter
+        )
+        self.norm: nn.Module = nn.RMSNorm(self.head_dim, eps=self.norm_eps)
         self.gate = linear(width, width) if gated else None
         self.accelerated = False
 
@@ -87,6 +106,21 @@ class MatrixRecurrence(Recurrence):
         q, k = self.apply_rotation(q, k, context)
         o, memory["state"] = self.recall(q, k, v, x, context, memory.get("state"))
         return self.finish(self.gated(o.to(x.dtype), x, context)), self.remember(context, **memory)
+
+    def _counts(self, heads: int) -> tuple[int, int]:
+        """Return the numbers of recurrences and of different queries and keys, in all directions together."""
+        directions = 1 if self.causal else 2
+        return directions * heads, directions * (1 if self.shares_keys else heads)
+
+    def _divides(self, heads: int, key_width: int) -> bool:
+        """Return whether ``heads`` heads per direction divide the widths."""
+        streams, groups = self._counts(heads)
+        return not self.width % streams and not key_width % groups and key_width >= groups
+
+    def _default_heads(self, key_width: int) -> int:
+        """Return the default of ``state_heads``."""
+        wanted = min(FEWEST_HEADS, self.width // SMALLEST_HEAD) if self.decay_per_head else 0
+        return next((each for each in range(wanted, self.heads, -1) if self._divides(each, key_width)), self.heads)
 
     @property
     def _head_counts(self) -> tuple[int, int, int]:

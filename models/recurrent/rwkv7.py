@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -20,6 +21,9 @@ MIN_LOG_DECAY = -math.exp(-0.5)  # lower bound of log w: every channel keeps at 
 # Exponents of the initial weights of the previous token: 1 − (channel / E)^(exponent · (1 − layer / depth)).
 SHIFT_EXPONENTS = {"receptance": 0.2, "decay": 0.9, "key": 0.7, "value": 0.7, "rate": 0.9, "gate": 0.2}
 
+RANK_FACTORS = {"decay": 2.5, "rate": 2.5, "blend": 1.7, "gate": 5.0}
+"""Ranks of the low-rank maps relative to the square root of the number of channels."""
+
 
 class RWKV7(Recurrence):
     """RWKV-7 time mixing: a matrix state with a generalised delta rule, and token shift.
@@ -34,17 +38,21 @@ class RWKV7(Recurrence):
     the current value is added as a bonus, and a gate is applied. Values above the first layer are mixed with those of
     the first.
 
-    In the bidirectional form every head becomes two of half the width, and each direction has its own weights. Raises
-    ``UserError`` for an invalid rank or if the heads do not divide the width.
+    In the bidirectional form every head becomes two of half the width, and each direction has its own weights. Ranks,
+    initial values, doubled learning rate of the constant in w and parameters with weight decay as in the authors' code,
+    for each direction those of its own width. Raises ``UserError`` for an invalid rank or if the heads do not divide
+    the width.
 
-    Deviations from the paper: ranks are smaller than the authors' (32 and more), which gives about as many parameters
-    as attention; the output projection is initialised Xavier-uniform, not to zero; the channel mixing is the block's
-    feed-forward network, which has no token shift.
+    Deviations from the authors' code: the output projection is initialised Xavier-uniform, not to zero; heads may be
+    smaller than 64; the channel mixing is the block's feed-forward network, which has no token shift. At small widths
+    the low-rank maps, whose rank is at least 32, have more parameters than the rest.
 
     Args:
         width: Number of features E.
         heads: Number of heads H.
-        rank: Rank of the low-rank maps, of both directions together; by default E / 16.
+        rank: Rank of all low-rank maps, of both directions together; by default that of each map in the authors' code:
+            a multiple of 32 close to 2.5 √C (w and a), 1.7 √C (values) and 5 √C (gate), with C the channels of a
+            direction.
         **common: Arguments of ``Mixer``.
     """
 
@@ -55,22 +63,26 @@ class RWKV7(Recurrence):
         causal="exact",
         carries=("rwkv7",),
         memory=True,
+        code="BlinkDL/RWKV-LM@524481d:RWKV-v7/train_temp/src/model.py",
     )
+    revision = 2
 
     def __init__(self, width: int, heads: int, *, rank: int | None = None, **common: Any) -> None:
         super().__init__(width, heads, inner=width, **common)
         directions = 1 if self.causal else 2
-        rank = max(1, width // 16) if rank is None else rank
-        if rank < 1:
+        if rank is not None and rank < 1:
             raise UserError(f"model.mixer.rank={rank}: must be at least 1")
         if width % (directions * heads):
             raise UserError(
                 f"backbone.heads={heads}: {directions * heads} recurrences do not divide width {width}; change "
                 "backbone.heads or backbone.width"
             )
-        rank = max(1, rank // directions)
+        channels = width // directions
+        ranks = {name: _rank(factor, channels) for name, factor in RANK_FACTORS.items()}
+        if rank is not None:
+            ranks = dict.fromkeys(ranks, max(1, rank // directions))
         self.mixes = nn.ModuleList(
-            TimeMix(width, width // directions, heads, rank, self.layer, self.depth) for _ in range(directions)
+            TimeMix(width, channels, heads, ranks, self.layer, self.depth) for _ in range(directions)
         )
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
@@ -98,12 +110,12 @@ class TimeMix(nn.Module):
         width: Number of features E.
         channels: Number of output channels C.
         heads: Number of heads H.
-        rank: Rank of the low-rank maps.
+        ranks: Ranks of the low-rank maps, with the keys of ``RANK_FACTORS``.
         layer: Index of the layer, which sets initial values.
         depth: Number of layers.
     """
 
-    def __init__(self, width: int, channels: int, heads: int, rank: int, layer: int, depth: int) -> None:
+    def __init__(self, width: int, channels: int, heads: int, ranks: Mapping[str, int], layer: int, depth: int) -> None:
         super().__init__()
         self.heads = heads
         shape = (heads, channels // heads)
@@ -113,20 +125,28 @@ class TimeMix(nn.Module):
             torch.stack([1 - channel ** (exponent * remaining) for exponent in SHIFT_EXPONENTS.values()])
         )
         self.receptance, self.key, self.value = (nn.Linear(width, channels, bias=False) for _ in range(3))
-        for linear, bound in ((self.receptance, 0.5), (self.key, 0.05), (self.value, 0.5)):
-            nn.init.uniform_(linear.weight, -bound * width**-0.5, bound * width**-0.5)
+        for linear, gain in ((self.receptance, 1.0), (self.key, 0.1), (self.value, 1.0)):
+            nn.init.orthogonal_(linear.weight, gain=gain)
         linear_ramp, squared_ramp = torch.linspace(-0.5, 0.5, channels), _signed_squares(shape[1]).repeat(heads)
         steepness = (layer / max(depth - 1, 1)) ** 0.3
         decay = -5.5 + 6 * (linear_ramp + 0.5) ** (1 + steepness) + 2.5 * squared_ramp
-        self.decay = LowRank(width, rank, channels, nn.Tanh(), decay)
-        self.rate = LowRank(width, rank, channels, nn.Identity(), -0.19 + 0.3 * squared_ramp + 0.4 * linear_ramp)
-        self.gate = LowRank(width, rank, channels, nn.Sigmoid(), None)
-        self.blend = None if layer == 0 else LowRank(width, rank, channels, nn.Identity(), 0.73 - 0.4 * linear_ramp)
+        rate = -0.19 + 0.3 * squared_ramp + 0.4 * linear_ramp
+        self.decay = LowRank(width, ranks["decay"], channels, nn.Tanh(), decay)
+        self.rate = LowRank(width, ranks["rate"], channels, nn.Identity(), rate)
+        self.gate = LowRank(width, ranks["gate"], channels, nn.Sigmoid(), None)
+        self.blend = None
+        if layer > 0:
+            self.blend = LowRank(width, ranks["blend"], channels, nn.Identity(), 0.73 - 0.4 * linear_ramp)
+        self.decay.up.optimizer_hints = {  # type: ignore[assignment]
+            "weight": {"weight_decay": 0.0},
+            "bias": {"lr_factor": 2.0},
+        }
         # Per channel: the scale of κ, and how much the rate a scales the key that is written.
         self.asked = nn.Parameter(0.71 - 0.1 * linear_ramp)
         self.written = nn.Parameter(torch.full((channels,), 1.02))
         self.bonus = nn.Parameter(torch.full(shape, -0.04))
         self.norm = nn.GroupNorm(heads, channels, eps=64e-5)
+        nn.init.constant_(self.norm.weight, ((layer + 1) / depth) ** 0.7)
         self.optimizer_hints = {name: {"weight_decay": 0.0} for name in ("shares", "bonus")}
         self.accelerated = False
 
@@ -176,7 +196,7 @@ class TimeMix(nn.Module):
 
 
 class LowRank(nn.Module):
-    """Low-rank map U f(V x) + b, initialised to the constant b: (..., E) to (..., C).
+    """Low-rank map U f(V x) + b, initialised to b + U f(0): (..., E) to (..., C). Weights are not decayed.
 
     Args:
         width: Number of input features E.
@@ -191,7 +211,9 @@ class LowRank(nn.Module):
         self.down, self.up = nn.Linear(width, rank, bias=False), nn.Linear(rank, channels, bias=bias is not None)
         self.between = between
         nn.init.zeros_(self.down.weight)
-        nn.init.orthogonal_(self.up.weight, gain=0.1)
+        nn.init.orthogonal_(self.up.weight, gain=0.1 * max(1.0, rank / channels) ** 0.5)
+        for layer in (self.down, self.up):
+            layer.optimizer_hints = {"weight": {"weight_decay": 0.0}}  # type: ignore[assignment]
         if bias is not None:
             with torch.no_grad():
                 self.up.bias.copy_(bias)
@@ -200,6 +222,11 @@ class LowRank(nn.Module):
         """Apply the map to x (..., E)."""
         y: Tensor = self.up(self.between(self.down(x)))
         return y
+
+
+def _rank(factor: float, channels: int) -> int:
+    """Return the multiple of 32 that is closest to ``factor`` √``channels``, at least 32."""
+    return max(32, round(factor * channels**0.5 / 32) * 32)
 
 
 def _signed_squares(size: int) -> Tensor:

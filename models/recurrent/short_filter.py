@@ -11,11 +11,21 @@ from .recurrence import last_rows
 
 
 class ShortFilter(nn.Module):
-    """Depthwise causal convolution over ``size`` tokens and SiLU: x (B, N, C) to (B, N, C) in O(N C size) time."""
+    """Depthwise causal convolution over ``size`` tokens and SiLU: x (B, N, C) to (B, N, C) in O(N C size) time.
 
-    def __init__(self, channels: int, size: int) -> None:
+    Weights and biases are initialised as in ``torch.nn.Conv1d``: uniform between −``size``^(−1/2) and ``size``^(−1/2).
+
+    Args:
+        channels: Number of channels C.
+        size: Length of the convolution in tokens.
+        bias: Whether a bias is added before the SiLU.
+    """
+
+    def __init__(self, channels: int, size: int, *, bias: bool = False) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(size, channels).uniform_(-(size**-0.5), size**-0.5))
+        bound = size**-0.5
+        self.weight = nn.Parameter(torch.empty(size, channels).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(channels).uniform_(-bound, bound)) if bias else None
 
     def forward(self, x: Tensor, before: Tensor | None, padding: Padding | None) -> tuple[Tensor, Tensor]:
         """Apply the filter to x (B, N, C), preceded by ``before`` (B, size − 1, C).
@@ -32,4 +42,6 @@ class ShortFilter(nn.Module):
         y = inputs[:, :length] * weight[0]
         for tap in range(1, size):
             y = y + inputs[:, tap : tap + length] * weight[tap]
+        if self.bias is not None:
+            y = y + self.bias.to(x.dtype)
         return F.silu(y), last_rows(x, before.to(x.dtype), padding)

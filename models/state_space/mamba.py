@@ -29,7 +29,7 @@ class Mamba(Recurrence):
     −exp of a parameter, with initial values −1 … −S. In the bidirectional form (see ``Recurrence``) each direction
     computes B, C and Δ from its own half of u. Raises ``UserError`` for an invalid option.
 
-    Deviations from the paper: u is as wide as x, where the paper doubles the width, which gives about as many
+    Deviations from the authors' code: u is as wide as x, where theirs is twice as wide, which gives about as many
     parameters as attention; the block also has a feed-forward network; the projections of x have biases.
 
     Args:
@@ -38,6 +38,7 @@ class Mamba(Recurrence):
         states: Number of states per channel S.
         rank: Rank of the projection to Δ; by default E / 16, rounded up.
         filter: Length of the convolution in tokens.
+        filter_bias: Whether the convolution has a bias.
         **common: Arguments of ``Mixer``.
     """
 
@@ -47,10 +48,20 @@ class Mamba(Recurrence):
         arxiv="2312.00752",
         causal="exact",
         memory=True,
+        code="state-spaces/mamba@e9594ce:mamba_ssm/modules/mamba_simple.py",
     )
+    revision = 2
 
     def __init__(
-        self, width: int, heads: int, *, states: int = 16, rank: int | None = None, filter: int = 4, **common: Any
+        self,
+        width: int,
+        heads: int,
+        *,
+        states: int = 16,
+        rank: int | None = None,
+        filter: int = 4,
+        filter_bias: bool = True,
+        **common: Any,
     ) -> None:
         super().__init__(width, heads, inner=width, **common)
         rank = math.ceil(width / 16) if rank is None else rank
@@ -58,7 +69,8 @@ class Mamba(Recurrence):
             if value < 1:
                 raise UserError(f"model.mixer.{name}={value}: must be at least 1")
         groups = 1 if self.causal else 2
-        self.value, self.gate, self.filter = linear(width, width), linear(width, width), ShortFilter(width, filter)
+        self.value, self.gate = linear(width, width), linear(width, width)
+        self.filter = ShortFilter(width, filter, bias=filter_bias)
         self.sizes = (rank, states, states)
         self.choice = nn.Parameter(torch.empty(groups, width // groups, sum(self.sizes)))
         self.step = nn.Parameter(torch.empty(groups, rank, width // groups))

@@ -23,15 +23,18 @@ class Mamba2(MatrixRecurrence):
     C. exp(A) is initialised between 1 and 16, softplus(b) between 0.001 and 0.1. Bidirectional form as in
     ``MatrixRecurrence``.
 
-    Deviations from the paper: x is as wide as u, where the paper doubles the width, which gives about as many
-    parameters as attention; the block also has a feed-forward network; the projections have biases.
+    Deviations from the authors' code: x is as wide as u, where theirs is twice as wide, which gives about as many
+    parameters as attention; there are fewer states, and heads are smaller at small widths; the block also has a
+    feed-forward network; the projections have biases.
 
     Args:
         width: Number of features E.
-        heads: Number of heads H.
+        heads: Number of heads H of the backbone.
         key_width: Width of B, and of C; by default E / 2, half of it for each direction in the bidirectional form.
         filter: Length of the convolution in tokens; 0 for none.
+        filter_bias: Whether the convolution has a bias.
         gated: Whether a SiLU gate is applied before the norm.
+        state_heads: Number of heads H of the state; by default as in ``MatrixRecurrence``.
         **common: Arguments of ``Mixer``.
     """
 
@@ -41,8 +44,10 @@ class Mamba2(MatrixRecurrence):
         arxiv="2405.21060",
         causal="exact",
         memory=True,
+        code="state-spaces/mamba@e9594ce:mamba_ssm/modules/mamba2.py",
     )
     shares_keys = True
+    decay_per_head = True
 
     def __init__(
         self,
@@ -51,11 +56,14 @@ class Mamba2(MatrixRecurrence):
         *,
         key_width: int | None = None,
         filter: int = 4,
+        filter_bias: bool = True,
         gated: bool = True,
+        state_heads: int | None = None,
         **common: Any,
     ) -> None:
-        super().__init__(width, heads, key_width=key_width, filter=filter, gated=gated, **common)
-        self.norm = nn.RMSNorm(width)
+        matrix: dict[str, Any] = {"filter": filter, "filter_bias": filter_bias, "gated": gated}
+        super().__init__(width, heads, key_width=key_width, state_heads=state_heads, **matrix, **common)
+        self.norm = nn.RMSNorm(width, eps=self.norm_eps)
         self.step = linear(width, self.streams)
         self.log_rate = nn.Parameter(torch.empty(self.streams).uniform_(1, 16).log())
         self.skip = nn.Parameter(torch.ones(self.streams))

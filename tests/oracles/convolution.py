@@ -92,6 +92,7 @@ def hyena(mixer, x, seen):
             j = i + tap - (2 if mixer.causal else 1)
             if 0 <= j < n:
                 short[:, i] += mixer.short[:, 0, tap] * rows[:, j]
+    short = short if mixer.short_bias is None else short + mixer.short_bias
     z, *gates = (short * real).chunk(mixer.order + 1, -1)
     filters = implicit(mixer.filters, n + 1)
     for number, gate in enumerate(gates):

@@ -60,14 +60,14 @@ def min_lstm(mixer, x):
     return f / (f + i), i / (f + i) * candidate(h)
 
 
-def filtered(weight, rows):
-    """Return weighted sums of the previous rows (N, C), after SiLU."""
+def filtered(weight, rows, bias=0):
+    """Return weighted sums of the previous rows (N, C) and the bias, after SiLU."""
     size = len(weight)
     sums = [
         sum(weight[tap] * rows[index + tap - size + 1] for tap in range(size) if index + tap >= size - 1)
         for index in range(len(rows))
     ]
-    return torch.nn.functional.silu(torch.stack(sums))
+    return torch.nn.functional.silu(torch.stack(sums) + bias)
 
 
 def matrices(step, gated=None):
@@ -89,7 +89,8 @@ def matrices(step, gated=None):
             head_rows = [each[example, positions, group] for each, group in zip(rows, groups, strict=True)]
             for number, convolution in enumerate(mixer.filters):
                 weight = convolution.weight.unflatten(-1, (counts[number], -1))[:, groups[number]]
-                head_rows[number] = filtered(weight, head_rows[number])
+                bias = 0 if convolution.bias is None else convolution.bias.view(counts[number], -1)[groups[number]]
+                head_rows[number] = filtered(weight, head_rows[number], bias)
             q, k, v = head_rows
             q, k = (each[0, 0] for each in rotated(mixer, q[None, None], k[None, None]))
             state = None
@@ -116,7 +117,7 @@ def or_zeros(state, k, v):
 
 
 def retention(mixer, x, head, state, q, k, v):
-    rate = 1 - 2.0 ** (-5 - head % mixer.heads)
+    rate = 1 - 2.0 ** (-5 - head % mixer.state_heads)
     state = rate * or_zeros(state, k, v) + torch.outer(k, v) * mixer.key_dim**-0.5
     return state, q @ state
 
@@ -154,13 +155,46 @@ def gate_first(mixer, o, x):
     return mixer.output(mixer.norm(o))
 
 
-def exponential(mixer, x, head, state, q, k, v):
-    """Compute a step without the running maximum, which small gates do not need."""
-    keep, add = mixer.forget(x)[head].sigmoid(), mixer.add(x)[head].exp()
-    cell, normaliser = (or_zeros(None, k, v), torch.zeros_like(k)) if state is None else state
-    k = k * mixer.key_dim**-0.5
-    cell, normaliser = keep * cell + add * torch.outer(k, v), keep * normaliser + add * k
-    return (cell, normaliser), q @ cell / (q @ normaliser).abs().clamp(min=1)
+def by_blocks(projection, x):
+    """Multiply each block of the features of x (N, C) by its matrix."""
+    weight = projection.weight
+    parts = zip(weight, x.split(weight.shape[-1], -1), strict=True)
+    return torch.cat([part @ matrix.mT for matrix, part in parts], -1)
+
+
+def exponential(mixer, x, seen):
+    """Compute the mLSTM layer position by position, with the running maximum of the gates."""
+    directions, heads, width = len(mixer.forget), mixer.state_heads, x.shape[-1]
+    u, half = mixer.up(x), width // directions
+    read = torch.zeros_like(x)
+    for example, part, places in reading_orders(mixer, x, seen, directions):
+        if not places:
+            continue
+        channels = slice(part * half, (part + 1) * half)
+        rows = u.new_zeros(len(places), width)
+        rows[:, channels] = u[example, places, channels]
+        convolved = swish(rows) if mixer.filter is None else filtered(mixer.filter.weight, rows, mixer.filter.bias)
+        q, k, v = (
+            by_blocks(projection, each).chunk(directions, -1)[part]
+            for projection, each in ((mixer.query, convolved), (mixer.key, convolved), (mixer.value, rows))
+        )
+        forget, add = (gate[part](torch.cat((q, k, v), -1)) for gate in (mixer.forget, mixer.add))
+        q, k, v = (each.unflatten(-1, (heads, -1)) for each in (q, k, v))
+        for head in range(heads):
+            cell, normaliser, largest = x.new_zeros(q.shape[-1], v.shape[-1]), x.new_zeros(q.shape[-1]), x.new_zeros(())
+            for t, place in enumerate(places):
+                log_keep = forget[t, head].sigmoid().log() + largest
+                largest = torch.maximum(log_keep, add[t, head])
+                keep, new = (log_keep - largest).exp(), (add[t, head] - largest).exp()
+                scaled = k[t, head] * q.shape[-1] ** -0.5
+                cell = keep * cell + new * torch.outer(scaled, v[t, head])
+                normaliser = keep * normaliser + new * scaled
+                denominator = torch.maximum((q[t, head] @ normaliser).abs(), (-largest).exp()) + 1e-6
+                o = q[t, head] @ cell / denominator
+                o = (o - o.mean()) / (o.var(correction=0) + 1e-5).sqrt()
+                own = slice(part * half + head * len(o), part * half + (head + 1) * len(o))
+                read[example, place, own] = o * mixer.scale[own] + mixer.skip[own] * convolved[t, own]
+    return mixer.output(read if mixer.gate is None else read * swish(mixer.gate(x)))
 
 
 def mamba(mixer, x, seen):
@@ -171,7 +205,9 @@ def mamba(mixer, x, seen):
         channels = slice(group * size, (group + 1) * size)
         state = x.new_zeros(size, states)
         filtered_values = (
-            filtered(mixer.filter.weight[:, channels], value[example, positions, channels]) if positions else ()
+            filtered(mixer.filter.weight[:, channels], value[example, positions, channels], mixer.filter.bias[channels])
+            if positions
+            else ()
         )
         for position, u in zip(positions, filtered_values, strict=True):
             chosen = u @ mixer.choice[group]
@@ -261,7 +297,7 @@ OUTPUTS = {
     GatedDeltaNet: matrices(gated_delta),
     Mamba: mamba,
     Mamba2: matrices(selective, gate_first),
-    MLSTM: matrices(exponential),
+    MLSTM: exponential,
     LSTM: networks(lstm),
     GRU: networks(gru),
 }

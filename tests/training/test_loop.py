@@ -320,11 +320,13 @@ def test_parameter_groups_follow_defaults_and_optimizer_hints():
             "slow": {"lr": 1e-5, "weight_decay": 0.0},
             "capped": {"max_lr": 1e-4},
             "free": {"max_lr": 1e-2, "weight_decay": 0.0},
+            "fast": {"lr_factor": 2.0},
+            "both": {"lr_factor": 4.0, "max_lr": 3e-3},
         }
 
         def __init__(self):
             super().__init__()
-            self.slow, self.capped, self.free = (nn.Parameter(torch.ones(2, 2)) for _ in range(3))
+            self.slow, self.capped, self.free, self.fast, self.both = (nn.Parameter(torch.ones(2, 2)) for _ in range(5))
             self.linear = nn.Linear(2, 2)
             self.table = nn.Embedding(3, 2)
 
@@ -335,7 +337,11 @@ def test_parameter_groups_follow_defaults_and_optimizer_hints():
         (1e-4, 0.1): {id(model.capped)},
         (1e-3, 0.1): {id(model.linear.weight)},
         (1e-3, 0.0): {id(model.free), id(model.linear.bias), id(model.table.weight)},
+        (2e-3, 0.1): {id(model.fast)},
+        (3e-3, 0.1): {id(model.both)},
     }
     rates = {id(p): g["lr"] for g in parameter_groups(model, 1e-3, 0.1, state_lr=3e-4) for p in g["params"]}
-    assert [rates[id(p)] for p in (model.slow, model.capped, model.free)] == [1e-5, 3e-4, 3e-4]
+    assert [rates[id(p)] for p in (model.slow, model.capped, model.free, model.both)] == [1e-5, 3e-4, 3e-4, 3e-4]
     assert rates[id(model.linear.weight)] == 1e-3
+    lower = {id(p): g["lr"] for g in parameter_groups(model, 1e-4, 0.1) for p in g["params"]}
+    assert [lower[id(p)] for p in (model.fast, model.both)] == [2e-4, 4e-4]
