@@ -33,12 +33,17 @@ class SoftmaxAttention(HeadMixer):
     ``log_n`` multiplies the inner products of queries that attend to n > L keys by log n / log L, with L the training
     length, because the softmax spreads over more keys as n grows (Chiang and Cholak 2022, arXiv 2202.12172, who use
     log n at every length). Terms that a position adds to scores are not multiplied.
+
+    Deviations from the papers: ``dot`` and ``bilinear`` compare the tokens of one sequence in each head, where Luong et
+    al. compare the state of a decoder with those of an encoder; ``reduced``, a bilinear form of low rank, is in neither
+    paper.
     """
 
     spec = MixerSpec(
         family="full",
         paper="Attention Is All You Need",
         arxiv="1706.03762",
+        code="tensorflow/tensor2tensor@bafdc1b:tensor2tensor/layers/common_attention.py",
         causal="exact",
         equivariant=True,
         growth=2.0,

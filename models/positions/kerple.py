@@ -27,6 +27,7 @@ class KerplePosition(Position):
     """
 
     name = "kerple"
+    code = "chijames/KERPLE@25be3d7:megatron/mpu/layers.py"
     hooks = frozenset({"bias"})
 
     def __init__(self, width: int, heads: int, max_length: int, *, form: Form = "log", **common: Any) -> None:

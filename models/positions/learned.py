@@ -31,6 +31,7 @@ class LearnedPosition(Position):
     """
 
     name = "learned"
+    code = "facebookresearch/fairseq@3d262bb:fairseq/modules/learned_positional_embedding.py"
     hooks = frozenset({"embed"})
 
     def __init__(self, width: int, heads: int, max_length: int, *, extend: Extend = "error", **common: Any) -> None:
