@@ -244,7 +244,7 @@ def _code(row: Row) -> str:
     if (match := CODE.fullmatch(row.code)) is None:
         raise ValueError(f"{row.key}: code={row.code!r} must have the form owner/repository@commit:path/to/file")
     url = f"https://github.com/{match['repository']}/blob/{match['commit']}/{match['path']}"
-    return f"[{match['repository']}]({url}), {match['commit'][:7]}, {match['path']}"
+    return f"[{match['repository']}@{match['commit'][:7]}]({url}), {match['path']}"
 
 
 def _comparison(agreement: Agreement) -> str:
