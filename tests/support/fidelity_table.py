@@ -29,7 +29,7 @@ from tests.support.mixer_cases import POSITIONS
 
 CODE = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{7,40}):(?P<path>[\w./+-]*\w)")
 """Form of ``Capability.code``."""
-PAPER = re.compile(r"(?P<paper>\w[^.:;]*? \d{4}), arXiv (?P<arxiv>\d{4}\.\d{5})")
+PAPER = re.compile(r"(?P<paper>[A-Z](?:[^.:;]|(?<=al)\.)*? \d{4}), arXiv (?P<arxiv>\d{4}\.\d{5})")
 """First paper in the docstring of a position encoding."""
 DEVIATIONS = re.compile(r"(?:^|(?<=[.!?])\s)Deviations?(?P<source>\sfrom\s[^:]+)?:(?P<text>.*)", re.DOTALL)
 """Statement of deviations in a paragraph of a docstring, up to the end of the paragraph."""
@@ -52,7 +52,7 @@ position encodings, and below each table a list of deviations.
 | `model=` | key of the system, with a link to its implementation | `conf/model` |
 | paper | paper that defines the system | `spec` of its class |
 | authors' code | repository, commit and file that its authors released, if they did | `code` in `spec` |
-| compared with | what tests compare the system with, largest accepted absolute difference, link to the test | marker `agrees` |
+| compared with | what a test compares it with, largest accepted absolute difference, the test | marker `agrees` |
 
 **Deviations** are differences from the paper or from the authors' code that remain, from the docstring of the class.
 "None known" means that the comparisons found none, not that the authors' numbers have been reproduced;
