@@ -33,10 +33,6 @@ class SoftmaxAttention(HeadMixer):
     ``log_n`` multiplies the inner products of queries that attend to n > L keys by log n / log L, with L the training
     length, because the softmax spreads over more keys as n grows (Chiang and Cholak 2022, arXiv 2202.12172, who use
     log n at every length). Terms that a position adds to scores are not multiplied.
-
-    Deviations from the papers: ``dot`` and ``bilinear`` compare the tokens of one sequence in each head, where Luong et
-    al. compare the state of a decoder with those of an encoder; ``reduced``, a bilinear form of low rank, is in neither
-    paper.
     """
 
     spec = MixerSpec(

@@ -54,20 +54,18 @@ position encodings, and below each table a list of deviations.
 | authors' code | repository, commit and file that its authors released, if they did | `code` in `spec` |
 | compared with | what a test compares it with, largest accepted absolute difference, the test | marker `agrees` |
 
-**Deviations** are differences from the paper or from the authors' code that remain, from the docstring of the class.
-"None known" means that the comparisons found none, not that the authors' numbers have been reproduced;
-[published-recipes.md](published-recipes.md) describes how to try that.
+**Deviations** are differences from the paper or from the authors' code that remain. Docstrings state those of a class,
+and comments in `conf/model` those of its options. "None known" does not mean that the authors' numbers have been
+reproduced; [published-recipes.md](published-recipes.md) describes how to train as the authors did.
 
 How the comparisons are made:
 
-- Comparisons use float64, small sizes and random weights. Absolute values of outputs are about 1, so that 10⁻¹⁰ means
-  equality except for rounding.
+- They use float64, small sizes and random weights, so that a difference of 10⁻¹⁰ is due to rounding.
 - "Definition of the paper" is an independent implementation of the formula with loops and full N × N matrices, in
-  `tests/oracles`. It is compared with and without padding, in each direction, at lengths of up to 64 tokens. Such an
-  implementation repeats a misreading of the paper, which a comparison with the authors' formulas or with another
-  package can find.
-- Names of packages in the column stand for their implementations with the same weights. These tests are skipped unless
-  the packages are installed (`pip install -e '.[peers]'`). Most of them are not by the authors of the system.
+  `tests/oracles`. It is compared with and without padding, in each direction, at up to 64 tokens. A misreading of the
+  paper can be in both; comparisons with the authors' formulas or with other packages can find it.
+- A name such as `transformers` is that of a package, which is given the same weights. Few of these packages are by the
+  authors of the system. Their tests are skipped unless they are installed (`pip install -e '.[peers]'`).
 
 Some differences hold for all systems and are not listed for each:
 
@@ -129,7 +127,7 @@ def _system_rows() -> Iterable[Row]:
             arxiv=capability.arxiv,
             code=capability.code,
             has_oracle=system in {**ORACLES, **OUTPUTS},
-            deviations=tuple(text for part in parts for text in deviations(part)),
+            deviations=(*stated_in_comments(text), *(stated for part in parts for stated in deviations(part))),
         )
 
 
@@ -201,6 +199,12 @@ def stated_deviations(docstring: str) -> list[str]:
     return found
 
 
+def stated_in_comments(text: str) -> list[str]:
+    """Return the deviations that a model file states in comments: those of its options, not of its class."""
+    lines = [line.strip().lstrip("# ") for line in text.splitlines() if line.strip().startswith("#")]
+    return stated_deviations("\n".join(f"\n{line}" if re.match("Deviation|Defaults", line) else line for line in lines))
+
+
 def _markdown(text: str) -> str:
     """Return text of a docstring as Markdown, with the items of lists on lines of their own."""
     parts = re.split(r"^- ", text, flags=re.MULTILINE)
@@ -233,7 +237,7 @@ def _table_row(row: Row) -> str:
     """Return a row of a table."""
     paper = f"[{row.paper}](https://arxiv.org/abs/{row.arxiv})" if row.arxiv else row.paper
     name = f"[`{row.key}`](../{row.file})"
-    cells = name, paper, _code(row), "<br>".join(_comparison(each) for each in row.agreements) or "nothing"
+    cells = name, paper, _code(row), "<br>".join(_comparison(each) for each in row.agreements) or "–"
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 
@@ -249,13 +253,12 @@ def _code(row: Row) -> str:
 
 def _comparison(agreement: Agreement) -> str:
     """Return a comparison with its tolerance and a link to its test."""
-    return f'{agreement.compared} ≤ {number(agreement.within)} ([test](../{agreement.file} "{agreement.test}"))'
+    within = f"≤ {number(agreement.within)}" if agreement.within else "exactly"
+    return f'{agreement.compared} {within} ([test](../{agreement.file} "{agreement.test}"))'
 
 
 def number(value: float) -> str:
     """Return a tolerance as a power of ten with superscripts, such as 2 · 10⁻⁵."""
-    if value == 0:
-        return "0"
     factor, exponent = f"{value:e}".split("e")
     factor = f"{float(factor):g}"
     power = "10" + str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
