@@ -57,7 +57,8 @@ def systems() -> list[tuple[str, str, type[nn.Module], Capability]]:
             node = model.get("mixer") or model["network"]
             system = load_class(node["_target_"], nn.Module, "model")
             capability = getattr(system, "spec", None) or system.capability  # type: ignore[attr-defined]
-            capability = replace(capability, **model.get("source", {}))
+            if source := model.get("source"):
+                capability = replace(capability, **{"code": None, **source})
             found.append((file.name.removesuffix(".yaml"), str(model["label"]), system, capability))
     return sorted(found, key=lambda each: (each[3].family, each[0]))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,14 +106,16 @@ def _declared(model: Path) -> dict[str, Any]:
 def capabilities(model: Path) -> dict[str, Any]:
     """Return the declared capabilities of the system of a model file: family, paper, direction, growth and others.
 
-    A file whose options define a separate system has a section ``source`` with its family, paper and arXiv id, which
-    replace those of the class. Raises ``UserError`` if the file or its class cannot be loaded.
+    A file whose options define a separate system has a section ``source`` with its family, paper, arXiv id and authors'
+    code, which replace those of the class. Raises ``UserError`` if the file or its class cannot be loaded.
     """
     node, target = _read(model)
-    if "mixer" in node:
-        return {**mixer_capability(target).as_dict(), **node.get("source", {})}
-    declared = network_capability(target)
-    return {} if declared is None else {**declared.as_dict(), **node.get("source", {})}
+    declared = mixer_capability(target) if "mixer" in node else network_capability(target)
+    if declared is None:
+        return {}
+    if source := node.get("source"):
+        return {**replace(declared, code=None).as_dict(), **source}
+    return declared.as_dict()
 
 
 def _read(model: Path) -> tuple[dict[str, Any], str]:

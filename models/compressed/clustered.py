@@ -32,6 +32,7 @@ class ClusteredAttention(RandomDirections):
         family="compressed",
         paper="Fast Transformers with Clustered Attention",
         arxiv="2007.04825",
+        code="idiap/fast-transformers@2ad36b9:fast_transformers/attention/clustered_attention.py",
         stochastic=True,
         positions=("embed", "rotate"),
     )

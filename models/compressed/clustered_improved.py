@@ -30,7 +30,11 @@ class ImprovedClusteredAttention(ClusteredAttention):
     Deviations from the paper: k-means starts at evenly spaced queries, the same for any amount of padding.
     """
 
-    spec = replace(ClusteredAttention.spec, full_config={"keys": 1_000_000})
+    spec = replace(
+        ClusteredAttention.spec,
+        code="idiap/fast-transformers@2ad36b9:fast_transformers/attention/improved_clustered_attention.py",
+        full_config={"keys": 1_000_000},
+    )
     draws = "clustered_improved"
 
     def __init__(

@@ -43,6 +43,7 @@ class Informer(HeadMixer):
         family="compressed",
         paper="Informer: Beyond Efficient Transformer for Long Sequence Time-Series Forecasting",
         arxiv="2012.07436",
+        code="zhouhaoyi/Informer2020@29f2a73:models/attn.py",
         causal="pseudo",
         stochastic=True,
         positions=("embed", "rotate"),

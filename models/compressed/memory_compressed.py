@@ -36,6 +36,7 @@ class MemoryCompressed(HeadMixer):
         family="compressed",
         paper="Generating Wikipedia by Summarizing Long Sequences",
         arxiv="1801.10198",
+        code="tensorflow/tensor2tensor@bafdc1b:tensor2tensor/layers/common_attention.py",
         causal="exact",
         growth=2.0,
     )

@@ -17,17 +17,21 @@ from .by_rows import attend_by_rows, weigh_by_rows
 class AdditiveAttention(HeadMixer):
     """Softmax attention with scores v · tanh(W_1 k_j + W_2 q_i), a network of width ``score_width`` for each head.
 
-    Bahdanau, Cho, Bengio 2015, arXiv 1409.0473, as self-attention. q (B, H, N, D), k and v (B, G, N, D) ->
+    Bahdanau, Cho, Bengio 2015, arXiv 1409.0473. q (B, H, N, D), k and v (B, G, N, D) ->
     (B, H, N, D). O(N^2 D) time, dominated by hyperbolic tangents; O(N D) memory, because scores are computed in chunks
     of queries and recomputed in the backward pass. ``score_width`` is by default D / 2, which keeps the body within
     10 % of a Transformer's parameters. Rotary positions are not supported, because rotated queries and keys do not
     encode their distance in additive scores.
+
+    Deviations from the paper: queries and keys are projections of the same tokens, in several heads; the paper compares
+    the state of a recurrent decoder with those of its encoder by one network, which is as wide as the state.
     """
 
     spec = MixerSpec(
         family="full",
         paper="Neural Machine Translation by Jointly Learning to Align and Translate",
         arxiv="1409.0473",
+        code="lisa-groundhog/GroundHog@4d2433b:experiments/nmt/encdec.py",
         causal="exact",
         equivariant=True,
         growth=2.0,

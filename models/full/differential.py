@@ -36,6 +36,7 @@ class Differential(HeadMixer):
         family="full",
         paper="Differential Transformer",
         arxiv="2410.05258",
+        code="microsoft/unilm@768a3c8:Diff-Transformer/multihead_diffattn.py",
         causal="exact",
         equivariant=True,
         growth=2.0,

@@ -39,6 +39,7 @@ class SoftmaxAttention(HeadMixer):
         family="full",
         paper="Attention Is All You Need",
         arxiv="1706.03762",
+        code="tensorflow/tensor2tensor@bafdc1b:tensor2tensor/layers/common_attention.py",
         causal="exact",
         equivariant=True,
         growth=2.0,

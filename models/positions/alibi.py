@@ -31,6 +31,7 @@ class AlibiPosition(Position):
     """
 
     name = "alibi"
+    code = "ofirpress/attention_with_linear_biases@4b92f28:fairseq/models/transformer.py"
     hooks = frozenset({"bias"})
     before: Tensor
     after: Tensor

@@ -28,6 +28,7 @@ class KerplePosition(Position):
     """
 
     name = "kerple"
+    code = "chijames/KERPLE@25be3d7:megatron/mpu/layers.py"
     hooks = frozenset({"bias"})
     revision: ClassVar[int] = 2
 

@@ -32,6 +32,7 @@ class LearnedPosition(Position):
     """
 
     name = "learned"
+    code = "facebookresearch/fairseq@3d262bb:fairseq/modules/learned_positional_embedding.py"
     hooks = frozenset({"embed"})
 
     def __init__(

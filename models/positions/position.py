@@ -35,6 +35,8 @@ class Position(nn.Module):
     """Value of the option ``position``."""
     hooks: ClassVar[frozenset[str]] = frozenset()
     """Names of the implemented hooks, a subset of embed, rotate, bias, scores and weight."""
+    code: ClassVar[str | None] = None
+    """The authors' code, as ``owner/repository@commit:path/to/file``; None if they released none."""
     revision: ClassVar[int] = 1
     """Part of the hash of cells. Raise it if the class computes something else from the same arguments."""
 

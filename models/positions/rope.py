@@ -52,6 +52,7 @@ class RotaryPosition(GridPosition):
     """
 
     name = "rope"
+    code = "bojone/bert4keras@c1ae0dc:bert4keras/backend.py"
     hooks = frozenset({"rotate"})
 
     def __init__(

@@ -24,6 +24,7 @@ class ShawPosition(Position):
     """
 
     name = "shaw"
+    code = "tensorflow/tensor2tensor@bafdc1b:tensor2tensor/layers/common_attention.py"
     hooks = frozenset({"scores"})
 
     def __init__(self, width: int, heads: int, max_length: int, *, clip: int = 16, **common: Any) -> None:

@@ -25,6 +25,7 @@ class SinusoidalPosition(GridPosition):
     """
 
     name = "sinusoidal"
+    code = "tensorflow/tensor2tensor@bafdc1b:tensor2tensor/layers/common_attention.py"
     hooks = frozenset({"embed"})
 
     def __init__(self, width: int, heads: int, max_length: int, *, scale: float = DEVIATION, **common: Any) -> None:

@@ -25,6 +25,7 @@ class T5Position(Position):
     """
 
     name = "t5"
+    code = "tensorflow/mesh@da90793:mesh_tensorflow/transformer/transformer_layers.py"
     hooks = frozenset({"bias"})
     bounds: Tensor
 

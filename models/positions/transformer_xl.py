@@ -24,6 +24,7 @@ class TransformerXLPosition(Position):
     """
 
     name = "transformer_xl"
+    code = "kimiyoung/transformer-xl@44781ed:pytorch/mem_transformer.py"
     hooks = frozenset({"scores"})
 
     def __init__(self, width: int, heads: int, max_length: int, **common: Any) -> None:

@@ -71,6 +71,8 @@ class LazyMaps(LazyFormer):
     """``LazyFormer`` whose layers pass on the weights themselves, as in the paper.
 
     Ying et al. 2021, arXiv 2102.12702. O(N^2 D) time, of which layers that reuse weights save half; O(N^2) memory.
+
+    Deviations from the paper: none.
     """
 
     spec = replace(LazyFormer.spec, materialises="maps")

@@ -32,6 +32,7 @@ class BigBird(RandomBlocks):
         family="sparse",
         paper="Big Bird: Transformers for Longer Sequences",
         arxiv="2007.14062",
+        code="google-research/bigbird@5e7d375:bigbird/core/attention.py",
         stochastic=True,
         positions=("embed", "rotate"),
         full_config={"block": 1_000_000},

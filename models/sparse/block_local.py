@@ -20,6 +20,9 @@ class BlockLocal(HeadMixer):
     (B, H, N, D). O(N b D) time; O(N D) memory, and N b weights if they are dropped on CPU. No information crosses block
     borders at any depth. Prefix rows are treated like tokens: a CLS row attends only to the first block, so mean
     pooling is preferable. Raises ``UserError`` if ``block`` is below 1.
+
+    Deviations from Qiu et al.: every head attends to its own block, and blocks have a fixed size instead of a fixed
+    number (``Blockwise`` has shifted heads).
     """
 
     spec = MixerSpec(

@@ -35,6 +35,7 @@ class BPTransformer(HeadMixer):
         family="sparse",
         paper="BP-Transformer: Modelling Long-Range Context via Binary Partitioning",
         arxiv="1911.04070",
+        code="yzh119/BPT@3ce980d:modules/attention.py",
         causal="exact",
         growth=1.2,  # effective exponent of N log N between a few hundred and a few thousand tokens
     )

@@ -27,12 +27,16 @@ class DilatedWindow(HeadMixer):
     first head to the largest value whose window fits in ``max_length`` in the last head: with a single dilation,
     tokens in different residue classes would never interact. Raises ``UserError`` if an option is invalid, or if
     ``kv_heads`` differs from ``heads`` and heads have different dilations.
+
+    Deviations from the paper: there are no global tokens; by default every layer has the same dilations, which differ
+    in all heads, while the paper dilates two heads of the upper layers only.
     """
 
     spec = MixerSpec(
         family="sparse",
         paper="Longformer: The Long-Document Transformer",
         arxiv="2004.05150",
+        code="allenai/longformer@caefee6:longformer/diagonaled_mm_tvm.py",
         causal="exact",
         positions=("embed", "rotate"),
         full_config={"window": 1_000_000, "dilation": 1},

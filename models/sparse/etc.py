@@ -59,6 +59,7 @@ class ETC(HeadMixer):
         family="sparse",
         paper="ETC: Encoding Long and Structured Inputs in Transformers",
         arxiv="2004.08483",
+        code="google-research/google-research@0c1bbe5:etcmodel/layers/attention.py",
         # With clip 0 all tokens have the same label, which adds the same number to all scores of a query.
         full_config={"window": 1_000_000, "global_tokens": 0, "clip": 0},
     )

@@ -32,6 +32,7 @@ class ImageLocal1d(HeadMixer):
         family="sparse",
         paper="Image Transformer",
         arxiv="1802.05751",
+        code="tensorflow/tensor2tensor@bafdc1b:tensor2tensor/layers/common_attention.py",
         causal="exact",
         positions=("embed", "rotate"),
         full_config={"block": 1_000_000},

@@ -43,6 +43,7 @@ class Longformer(DilatedWindow):
         family="sparse",
         paper="Longformer: The Long-Document Transformer",
         arxiv="2004.05150",
+        code="allenai/longformer@caefee6:longformer/longformer.py",
         causal="exact",
         positions=("embed", "rotate"),
         full_config={"window": 1_000_000, "global_tokens": 0},

@@ -24,12 +24,16 @@ class RandomAttention(RandomBlocks):
     to masks, and N (1 + r) b weights if they are dropped on CPU; sampling takes N r^2 / b steps. Random blocks are
     sampled from those that contain tokens of the sequence, so that padding has no effect; if fewer than r are
     available, all of them are visible. Prefix rows are treated like tokens.
+
+    Deviations from the paper: random blocks are combined with the block itself only, not with neighbours and global
+    blocks; the causal form is not in the paper.
     """
 
     spec = MixerSpec(
         family="sparse",
         paper="Big Bird: Transformers for Longer Sequences",
         arxiv="2007.14062",
+        code="google-research/bigbird@5e7d375:bigbird/core/attention.py",
         causal="exact",
         stochastic=True,
         positions=("embed", "rotate"),

@@ -19,12 +19,15 @@ class SlidingWindow(HeadMixer):
     q (B, H, N, D), k and v (B, G, N, D) -> (B, H, N, D). O(N w D) time and memory, with w = ``window``. Prefix rows are
     treated like tokens: a CLS row attends to the first ``window`` tokens. Raises ``UserError`` if ``window`` is
     negative.
+
+    Deviations from the paper: there are no global tokens, and all layers have the same window.
     """
 
     spec = MixerSpec(
         family="sparse",
         paper="Longformer: The Long-Document Transformer",
         arxiv="2004.05150",
+        code="allenai/longformer@caefee6:longformer/sliding_chunks.py",
         causal="exact",
         positions=("embed", "rotate", "bias"),
         full_config={"window": 1_000_000},

@@ -44,6 +44,7 @@ class SparseFixed(TwoPatterns):
         family="sparse",
         paper="Generating Long Sequences with Sparse Transformers",
         arxiv="1904.10509",
+        code="openai/sparse_attention@c53f3bd:attention.py",
         causal="exact",
         growth=1.5,
         positions=("embed", "rotate"),

@@ -28,7 +28,13 @@ class StarTransformer(HeadMixer):
     update is not lost if only the outputs of tokens are used; tokens attend to the sum of the relay and its update.
     """
 
-    spec = MixerSpec(family="sparse", paper="Star-Transformer", arxiv="1902.09113", carries=("star",))
+    spec = MixerSpec(
+        family="sparse",
+        paper="Star-Transformer",
+        arxiv="1902.09113",
+        code="fastnlp/fastNLP@e03d2dd:fastNLP/modules/torch/encoder/star_transformer.py",
+        carries=("star",),
+    )
     separates_cls = True
 
     def __init__(self, width: int, heads: int, **common: Any) -> None:

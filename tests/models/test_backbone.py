@@ -398,6 +398,20 @@ class TestBagOfTokens:
         torch.manual_seed(0)
         return BagOfTokens(spec=spec).double().eval()
 
+    @pytest.mark.agrees("bag_of_tokens", compared="definition", within=1e-12)
+    def test_equals_its_definition(self, within):
+        network, batch = self.bag(task()), batch_for(task(), (24, 17, 1))
+
+        def perceptron(layers, x):
+            first, second = (layer for layer in layers if isinstance(layer, torch.nn.Linear))
+            hidden = first.weight @ x + first.bias
+            return second.weight @ (hidden * (1 + torch.erf(hidden / 2**0.5)) / 2) + second.bias
+
+        for logits, row, n in zip(network(batch).logits, batch.tokens, batch.lengths, strict=True):
+            mean = sum(network.embedding.weight[token] for token in row[:n]) / n
+            expected = perceptron(network.head.layers, mean + perceptron(network.body, mean))
+            close(logits, expected, within)
+
     @pytest.mark.parametrize("kind", ["classification", "matching", "image", "pairs of series"])
     def test_order_and_padding_have_no_effect(self, kind):
         spec, lengths = TASKS[kind]

@@ -88,9 +88,10 @@ def test_equals_full_attention_with_full_config(name, causal, n):
     assert_close(zero_padding(run(mixer, x, lengths), lengths), zero_padding(run(full, x, lengths), lengths))
 
 
+@pytest.mark.agrees(compared="definition of the paper", within=1e-10)
 @every_case
 @pytest.mark.parametrize(("n", "lengths"), [(1, None), (9, [9, 5, 1]), (61, None), (64, [64, 59, 1])])
-def test_equals_its_definition(name, causal, n, lengths):
+def test_equals_its_definition(name, causal, n, lengths, within):
     mixer, x = make(name, causal=causal), rows(3 if lengths is None else len(lengths), n)
     # ORACLES define attention weights, OUTPUTS the outputs of mixers without such weights.
     assert type(mixer) in {**ORACLES, **OUTPUTS}, f"{type(mixer).__name__} has no dense oracle in tests/oracles"
@@ -98,7 +99,7 @@ def test_equals_its_definition(name, causal, n, lengths):
     assert y.shape == x.shape and y.dtype == x.dtype and y.isfinite().all()
     if lengths is not None:
         y, expected = zero_padding(y, lengths), zero_padding(expected, lengths)
-    assert_close(y, expected)
+    assert_close(y, expected, within)
 
 
 @cases_where(lambda spec: spec.padding != "none")
@@ -382,11 +383,22 @@ def test_undeclared_positions_raise_user_error(name, causal):
                 make(name, causal=causal, position=make_position(encoding, causal=causal))
 
 
+@pytest.mark.agrees(
+    "position=alibi",
+    "position=da_transformer",
+    "position=kerple",
+    "position=rope",
+    "position=shaw",
+    "position=t5",
+    "position=transformer_xl",
+    compared="definition of the paper, in every mixer that supports it",
+    within=1e-10,
+)
 @pytest.mark.parametrize(
     ("name", "causal", "encoding"),
     [(name, causal, encoding) for name, encoding in SUPPORTED for causal in directions(name)],
 )
-def test_declared_positions_are_supported(name, causal, encoding):
+def test_declared_positions_are_supported(name, causal, encoding, within):
     """The position changes the output, a shift of all positions does not; gradients are finite; the oracle agrees."""
     position = make_position(encoding, causal=causal)
     n, lengths = 61, [61, 30]
@@ -406,7 +418,7 @@ def test_declared_positions_are_supported(name, causal, encoding):
     for gradient in gradients:
         assert gradient.isfinite().all() and gradient.abs().max() > 0
     expected = zero_padding(dense_output(mixer, x, lengths)[0], lengths)
-    assert_close(y, expected)
+    assert_close(y, expected, within)
     for one, other in zip(gradients, torch.autograd.grad(expected.square().sum(), weights), strict=True):
         assert_close(one, other, 1e-9)
 

@@ -14,8 +14,6 @@ from tests.support.mixer_cases import HEADS, WIDTH, context, make, rows, run
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 HEAD_DIM = WIDTH // HEADS
-EXACT = 1e-10
-SINGLE = 1e-5  # for peers that compute partly in single precision
 
 
 def peer(name):
@@ -46,8 +44,9 @@ def difference(one, other):
     return (one - other).abs().max().item()
 
 
+@pytest.mark.agrees("performer", compared="`performer-pytorch`, with the same directions", within=1e-10)
 @pytest.mark.parametrize("causal", [False, True])
-def test_performer_features_match_performer_pytorch(causal):
+def test_performer_features_match_performer_pytorch(causal, within):
     package = peer("performer_pytorch.performer_pytorch")
     mixer = make("performer", causal=causal, features=32)
     q, k, v = mixer.project(rows(2, 50))
@@ -60,23 +59,27 @@ def test_performer_features_match_performer_pytorch(causal):
         reference = package.causal_linear_attention_noncuda(queries, keys, v, chunk_size=7, eps=0.0)
     else:
         reference = package.linear_attention(queries, keys, v)
-    assert difference(mixer.attend(q, k, v, context(50)), reference) < EXACT
+    assert difference(mixer.attend(q, k, v, context(50)), reference) <= within
 
 
+@pytest.mark.agrees(
+    "linear", "performer", "performer_relu", compared="`performer-pytorch`, sums over keys", within=1e-10
+)
 @pytest.mark.parametrize("causal", [False, True])
-def test_feature_sums_match_performer_pytorch(causal):
+def test_feature_sums_match_performer_pytorch(causal, within):
     package = peer("performer_pytorch.performer_pytorch")
     q, k, v = (rows(2, 40, seed).unflatten(-1, (HEADS, -1)).transpose(1, 2) for seed in range(3))
     q, k = q.exp(), k.exp()
     reference = (
         package.causal_linear_attention_noncuda(q, k, v, eps=0.0) if causal else package.linear_attention(q, k, v)
     )
-    assert difference(linear_attention(q, k, v, causal=causal), reference) < EXACT
+    assert difference(linear_attention(q, k, v, causal=causal), reference) <= within
 
 
+@pytest.mark.agrees("linformer", compared="`linformer`", within=1e-10)
 @pytest.mark.parametrize("length", [64, 50, 3])
 @pytest.mark.parametrize("sharing", ["headwise", "key_value"])
-def test_linformer(length, sharing):
+def test_linformer(length, sharing, within):
     mixer = make("linformer", rank=8, sharing=sharing, max_length=64)
     reference = peer("linformer").LinformerSelfAttention(WIDTH, seq_len=64, k=8, heads=HEADS).double()
     copy_weights(
@@ -87,7 +90,7 @@ def test_linformer(length, sharing):
     )
     reference.proj_k.data, reference.proj_v.data = mixer.weights[0, 0].T, mixer.weights[-1, 0].T
     x = rows(2, length)
-    assert difference(run(mixer, x), reference(x)) < EXACT
+    assert difference(run(mixer, x), reference(x)) <= within
 
 
 def rotations(mixer, buckets):
@@ -95,7 +98,8 @@ def rotations(mixer, buckets):
     return mixer.directions[0, 0, :, : buckets // 2].double()
 
 
-def test_reformer(monkeypatch):
+@pytest.mark.agrees("reformer", compared="`reformer-pytorch`, one round", within=1e-10)
+def test_reformer(monkeypatch, within):
     """One round only: the peer sorts all rounds as one list, so that first chunks attend to another round."""
     package = peer("reformer_pytorch")
     mixer = make("reformer", chunk=8, rounds=1)
@@ -104,10 +108,11 @@ def test_reformer(monkeypatch):
     directions = rotations(mixer, 8)[None, :, None]
     x = rows(2, 64)
     monkeypatch.setattr(torch, "randn", lambda shape, **_: directions.reshape(shape))
-    assert difference(run(mixer, x), reference(x)) < EXACT
+    assert difference(run(mixer, x), reference(x)) <= within
 
 
-def test_reformer_of_transformers(monkeypatch):
+@pytest.mark.agrees("reformer", compared="`transformers`, one round, in single precision", within=1e-3)
+def test_reformer_of_transformers(monkeypatch, within):
     """The peer does not divide scores by √D; smaller queries compensate for it, because keys have unit length."""
     package = peer("transformers.models.reformer.modeling_reformer")
     mixer = make("reformer", chunk=8, rounds=1)
@@ -127,11 +132,12 @@ def test_reformer_of_transformers(monkeypatch):
     directions = rotations(mixer, 8)[None, :, None]
     x = rows(2, 64)
     monkeypatch.setattr(torch, "randn", lambda shape, **_: directions.expand(shape))
-    assert difference(run(mixer, x), mixer.output(reference(x).hidden_states)) < 1e2 * SINGLE
+    assert difference(run(mixer, x), mixer.output(reference(x).hidden_states)) <= within
 
 
+@pytest.mark.agrees("routing", compared="`routing-transformer`, with the same centroids", within=5e-5)
 @pytest.mark.parametrize("clusters", [1, 4, 8])
-def test_routing(clusters):
+def test_routing(clusters, within):
     """Queries and keys are the mixer's; the peer normalises them for the choice only, and adds 1e-5 to its counts."""
     package = peer("routing_transformer.routing_transformer")
     mixer = make("routing", clusters=clusters, local_heads=0)
@@ -139,20 +145,24 @@ def test_routing(clusters):
     reference.kmeans.means.copy_(mixer.centroids.means)
     reference.kmeans.initted.fill_(True)
     q, k, v = mixer.project(rows(2, 64))
-    assert difference(mixer.attend(q, k, v, context(64)), reference(q, k, v)[0]) < 5 * SINGLE
+    assert difference(mixer.attend(q, k, v, context(64)), reference(q, k, v)[0]) <= within
 
 
+@pytest.mark.agrees(
+    "sinkhorn", "sinkhorn_bilinear", "sortcut", compared="`sinkhorn-transformer`, normalisation of scores", within=1e-10
+)
 @pytest.mark.parametrize("iterations", [1, 4, 20])
-def test_sinkhorn_operator(iterations):
+def test_sinkhorn_operator(iterations, within):
     package = peer("sinkhorn_transformer.sinkhorn_transformer")
     scores = 3 * rows(4, WIDTH)
     no_mask = torch.ones(WIDTH, WIDTH, dtype=torch.bool)
     reference = package.sinkhorn_sorting_operator(scores, iterations)
-    assert difference(sinkhorn(scores, no_mask, iterations), reference) < EXACT
+    assert difference(sinkhorn(scores, no_mask, iterations), reference) <= within
 
 
+@pytest.mark.agrees("nystrom", compared="`nystrom-attention`, one head", within=1e-10)
 @pytest.mark.parametrize("convolution", [0, 5])
-def test_nystrom(convolution, monkeypatch):
+def test_nystrom(convolution, monkeypatch, within):
     """One example and one head: the peer initialises its inverse with the norms of all heads and examples together."""
     package = peer("nystrom_attention")
     monkeypatch.setattr(mixer_cases, "HEADS", 1)
@@ -165,10 +175,11 @@ def test_nystrom(convolution, monkeypatch):
     if convolution:
         reference.res_conv.weight.data = mixer.filters.detach()[:, None, :, None]
     x = rows(1, 64)
-    assert difference(run(mixer, x), reference(x)) < EXACT
+    assert difference(run(mixer, x), reference(x)) <= within
 
 
-def test_nystrom_of_transformers(monkeypatch):
+@pytest.mark.agrees("nystrom", compared="`transformers`, one head", within=1e-10)
+def test_nystrom_of_transformers(monkeypatch, within):
     """One example and one head, see ``test_nystrom``."""
     package = peer("transformers.models.nystromformer.modeling_nystromformer")
     monkeypatch.setattr(mixer_cases, "HEADS", 1)
@@ -186,12 +197,13 @@ def test_nystrom_of_transformers(monkeypatch):
     copy_weights((reference.query, mixer.query), (reference.key, mixer.key), (reference.value, mixer.value))
     reference.conv.weight.data = mixer.filters.detach()[:, None, :, None]
     x = rows(1, 64)
-    assert difference(run(mixer, x), mixer.output(reference(x)[0])) < EXACT
+    assert difference(run(mixer, x), mixer.output(reference(x)[0])) <= within
 
 
+@pytest.mark.agrees("local", compared="`local-attention`", within=1e-10)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("window", [1, 8, 32, 64])
-def test_local(window, causal):
+def test_local(window, causal, within):
     package = peer("local_attention.transformer")
     mixer = make("local", window=window, causal=causal)
     reference = package.LocalMHA(
@@ -206,11 +218,12 @@ def test_local(window, causal):
     copy_stacked_weights(reference.to_qkv, mixer.query, mixer.key, mixer.value)
     copy_weights((reference.to_out, mixer.output))
     x = rows(2, 64)
-    assert difference(run(mixer, x), reference(x)) < EXACT
+    assert difference(run(mixer, x), reference(x)) <= within
 
 
+@pytest.mark.agrees("longformer", compared="`transformers`, in single precision", within=1e-5)
 @pytest.mark.parametrize("tokens", [0, 1, 3])
-def test_longformer_of_transformers(tokens):
+def test_longformer_of_transformers(tokens, within):
     package = peer("transformers.models.longformer.modeling_longformer")
     mixer = make("longformer", window=8, global_tokens=tokens)
     config = package.LongformerConfig(
@@ -238,10 +251,11 @@ def test_longformer_of_transformers(tokens):
         is_index_global_attn=is_global,
         is_global_attn=tokens > 0,
     )[0]
-    assert difference(run(mixer, x), mixer.output(expected)) < SINGLE
+    assert difference(run(mixer, x), mixer.output(expected)) <= within
 
 
-def test_bigbird_of_transformers(monkeypatch):
+@pytest.mark.agrees("bigbird", compared="`transformers`, with the same random blocks", within=1e-10)
+def test_bigbird_of_transformers(monkeypatch, within):
     """With the peer's random blocks, which it samples in training mode only."""
     package = peer("transformers.models.big_bird.modeling_big_bird")
     mixer = make("bigbird", block=4, random_blocks=2)
@@ -275,20 +289,22 @@ def test_bigbird_of_transformers(monkeypatch):
     near = mixer.table(torch.full((1,), 16), 16)[..., :5]
     table = torch.cat((near, torch.nn.functional.pad(random, (0, 0, 1, 1), value=-1)[None]), -1)
     monkeypatch.setattr(mixer, "table", lambda *_: table)
-    assert difference(run(mixer, x), mixer.output(expected)) < EXACT
+    assert difference(run(mixer, x), mixer.output(expected)) <= within
 
 
+@pytest.mark.agrees("fnet", compared="`transformers`", within=1e-10)
 @pytest.mark.parametrize("length", [1, 7, 64])
-def test_fnet_of_transformers(length):
+def test_fnet_of_transformers(length, within):
     package = peer("transformers.models.fnet.modeling_fnet")
     x = rows(2, length)
     (reference,) = package.FNetBasicFourierTransform(package.FNetConfig(hidden_size=WIDTH))(x)
-    assert difference(run(make("fnet", norm="backward"), x), reference) < EXACT
+    assert difference(run(make("fnet", norm="backward"), x), reference) <= within
 
 
+@pytest.mark.agrees("gmlp", "amlp", compared="`g-mlp-pytorch`", within=1e-10)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("key", "attention"), [("gmlp", None), ("amlp", 8)])
-def test_gmlp(key, attention, causal):
+def test_gmlp(key, attention, causal, within):
     package = peer("g_mlp_pytorch.g_mlp_pytorch")
     mixer = make(key, hidden=32, max_length=64, causal=causal, **({"attention": attention} if attention else {}))
     reference = package.gMLPBlock(dim=WIDTH, dim_ff=32, seq_len=64, attn_dim=attention, causal=causal).double()
@@ -300,14 +316,15 @@ def test_gmlp(key, attention, causal):
     copy_weights(*pairs)
     gate.weight.data, gate.bias.data = mixer.weights.detach()[None], mixer.bias.detach()[None]
     x = rows(2, 64)
-    assert difference(run(mixer, x), x + reference(mixer.norm(x))) < EXACT
+    assert difference(run(mixer, x), x + reference(mixer.norm(x))) <= within
 
 
-def test_mlp_mixer():
+@pytest.mark.agrees("mlp_mixer", compared="`mlp-mixer-pytorch`", within=1e-10)
+def test_mlp_mixer(within):
     package = peer("mlp_mixer_pytorch.mlp_mixer_pytorch")
     mixer = make("mlp_mixer", hidden=8, max_length=64)
     reference = package.FeedForward(64, 8, dense=partial(nn.Conv1d, kernel_size=1)).double()
     reference[0].weight.data, reference[0].bias.data = mixer.before.detach()[..., None], mixer.before_bias.detach()
     reference[3].weight.data, reference[3].bias.data = mixer.after.detach()[..., None], mixer.after_bias.detach()
     x = rows(2, 64)
-    assert difference(run(mixer, x), reference(x)) < EXACT
+    assert difference(run(mixer, x), reference(x)) <= within

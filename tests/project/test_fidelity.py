@@ -1,0 +1,193 @@
+"""The page of agreement with papers and authors' code matches declarations, docstrings and tests."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from inspect import getmembers, isclass, isfunction
+from pathlib import Path
+
+import pytest
+
+from lra_bench.models.map import systems
+from tests.support.agreements import ROOT, Agreement, agreements, read
+from tests.support.fidelity_table import (
+    CODE,
+    POSITION_FAMILY,
+    deviations,
+    number,
+    render,
+    rows,
+    stated_deviations,
+    stated_in_comments,
+)
+from tests.support.mixer_cases import POSITIONS
+
+ROWS = rows()
+MARKERS = agreements()
+
+
+def test_page_matches_declarations_docstrings_and_tests() -> None:
+    written = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
+    assert written == render(), (
+        "docs/fidelity.md is outdated: python -m tests.support.fidelity_table > docs/fidelity.md"
+    )
+
+
+def test_every_model_file_and_position_has_one_row() -> None:
+    files = [file.stem for file in (ROOT / "conf" / "model").glob("*.yaml")]
+    assert sorted(row.key for row in ROWS) == sorted([*files, *(f"position={name}" for name in POSITIONS)])
+    page = render()
+    for row in ROWS:
+        assert page.count(f"\n| [`{row.key}`](") == 1, row.key
+        assert (ROOT / row.file).is_file(), row.file
+
+
+def test_every_family_has_one_section() -> None:
+    families = {capability.family for *_, capability in systems()}
+    assert {row.family for row in ROWS} == {*families, POSITION_FAMILY}
+    assert render().count("\n## ") == len(families) + 1
+
+
+def test_every_system_is_compared() -> None:
+    assert {row.key for row in ROWS if not row.agreements} == {"position=none"}
+
+
+def test_markers_name_systems() -> None:
+    keys = {row.key for row in ROWS}
+    assert [each for each in MARKERS if not keys.issuperset(each.systems)] == []
+
+
+def test_markers_state_what_is_compared_in_one_line() -> None:
+    assert [each for each in MARKERS if not each.compared.strip() or "\n" in each.compared or each.within < 0] == []
+
+
+def test_tests_use_the_tolerance_of_their_marker() -> None:
+    assert [f"{each.file}: {each.test}" for each in MARKERS if not each.is_used] == []
+
+
+def test_all_marked_tests_are_found() -> None:
+    """A marker in a place that ``read`` does not parse would be missing on the page."""
+    found = {(each.file, each.test) for each in MARKERS}
+    paths = [path for path in sorted((ROOT / "tests").rglob("test_*.py")) if path.name != Path(__file__).name]
+    marked = [path for path in paths if "mark.agrees(" in path.read_text(encoding="utf-8")]
+    for file in (path.relative_to(ROOT).as_posix() for path in marked):
+        module = import_module(file.removesuffix(".py").replace("/", "."))
+        kinds = [kind for _, kind in getmembers(module, isclass) if kind.__module__ == module.__name__]
+        functions = [function for holder in (module, *kinds) for _, function in getmembers(holder, isfunction)]
+        for function in functions:
+            marks = [mark for mark in getattr(function, "pytestmark", []) if mark.name == "agrees"]
+            assert not marks or (file, function.__name__) in found
+
+
+def test_code_names_repository_commit_and_file() -> None:
+    assert [row.key for row in ROWS if row.code is not None and CODE.fullmatch(row.code) is None] == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "owner/repository@1234567",
+        "owner/repository:file.py",
+        "owner/repository@main:file.py",
+        "owner/repository@1234567:",
+        "https://github.com/owner/repository@1234567:file.py",
+    ],
+)
+def test_incomplete_code_is_rejected(code: str) -> None:
+    assert CODE.fullmatch(code) is None
+
+
+SOURCE = """
+import pytest
+pytestmark = [pytest.mark.slow, pytest.mark.agrees("a", compared="module", within=1)]
+named = pytest.mark.agrees("b", compared="name", within=2e-3)
+def test_of_module(within): ...
+@named
+def test_of_name(within): ...
+@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.agrees("c", "d", compared="parameter", within=0))])
+def test_of_parameter(n): ...
+@pytest.mark.agrees(compared="class", within=1)
+class TestClass:
+    def test_of_class(self, within): ...
+    @pytest.mark.agrees("e", compared="method", within=1)
+    def test_of_method(self, *, within): ...
+    def helper(self): ...
+"""
+
+
+def test_markers_of_modules_classes_names_and_parameters_are_read() -> None:
+    assert read(SOURCE, "f.py") == [
+        Agreement(("a",), "module", 1.0, "f.py", "test_of_module", True),
+        Agreement(("b",), "name", 0.002, "f.py", "test_of_name", True),
+        Agreement(("c", "d"), "parameter", 0.0, "f.py", "test_of_parameter", False),
+        Agreement((), "class", 1.0, "f.py", "test_of_class", True),
+        Agreement(("e",), "method", 1.0, "f.py", "test_of_method", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("NAME, compared='x', within=1", "must be literals"),
+        ("'a', within=1", "compared and within"),
+        ("'a', compared='x', within=1, causal=True", "compared and within"),
+    ],
+)
+def test_invalid_markers_raise(arguments: str, words: str) -> None:
+    with pytest.raises(ValueError, match=rf"f\.py:2: .*{words}"):
+        read(f"import pytest\n@pytest.mark.agrees({arguments})\ndef test_x(within): ...", "f.py")
+
+
+@pytest.mark.parametrize(
+    ("docstring", "expected"),
+    [
+        (
+            "Sum.\n\nDeviations from the paper: ``x`` is\n2 * y; z.\n\nArgs:\n    x: X.",
+            ["from the paper: `x` is 2 \\* y; z."],
+        ),
+        ("Sum.\n\nDeviation: one.\n\nDeviations from the code: two.", ["one.", "from the code: two."]),
+        ("Sum.\n\nIt is fast. Deviation from the paper: one.", ["from the paper: one."]),
+        (
+            "Sum.\n\nDeviations from the paper:\n\n- A is\n  one.\n- B.\n\nMore.",
+            ["from the paper:\n  - A is one.\n  - B."],
+        ),
+        ("Sum.\n\nDeviations from the paper:\n- A.\n- B.", ["from the paper:\n  - A.\n  - B."]),
+        ("Sum of deviations.\n\nOther deviations as in ``X``.", []),
+    ],
+)
+def test_stated_deviations(docstring: str, expected: list[str]) -> None:
+    assert stated_deviations(docstring) == expected
+
+
+def test_comments_of_model_files_state_deviations() -> None:
+    text = "# A: b\nmodel:\n  # Deviations from the paper: one,\n  # two.\n  # Defaults of the mixer: x: 1\n  mixer: {}"
+    assert stated_in_comments(text) == ["from the paper: one, two."]
+
+
+class TestInheritedDeviations:
+    """The classes of this test are treated like those of ``lra_bench.models``."""
+
+    @staticmethod
+    def kind(docstring: str | None, *bases: type) -> type:
+        return type("Kind", bases, {"__doc__": docstring, "__module__": "lra_bench.models.test"})
+
+    def test_nearest_class_that_states_any(self) -> None:
+        base = self.kind("Sum.\n\nDeviations from the paper: one.")
+        assert deviations(self.kind("Mean.", base)) == ("from the paper: one.",)
+        assert deviations(self.kind(None, base)) == ("from the paper: one.",)
+        assert deviations(self.kind("Mean.\n\nDeviations: two.", base)) == ("two.",)
+
+    def test_none_replaces_those_of_the_base_class(self) -> None:
+        base = self.kind("Sum.\n\nDeviations from the paper: one.")
+        assert deviations(self.kind("Mean.\n\nDeviations from the paper: none.", base)) == ()
+
+    def test_named_base_class_is_added(self) -> None:
+        base = self.kind("Sum.\n\nDeviations from the paper: one.")
+        base.__name__ = "Base"
+        text = "Mean. Options and\ndeviations as in ``Base``.\n\nDeviations: two."
+        assert deviations(self.kind(text, base)) == ("two.", "from the paper: one.")
+
+
+@pytest.mark.parametrize(("value", "expected"), [(1e-10, "10⁻¹⁰"), (5e-5, "5 · 10⁻⁵"), (2.0, "2 · 10⁰")])
+def test_number(value: float, expected: str) -> None:
+    assert number(value) == expected
