@@ -74,8 +74,8 @@ class SinkhornAttention(SortedBlocks):
         join: str = "softmax",
         **common: Any,
     ) -> None:
-        options = {"block": block, "iterations": iterations, "temperature": temperature, "scorer": scorer, "sort": sort}
-        super().__init__(width, heads, **options, **common)
+        sorting: dict[str, Any] = {"temperature": temperature, "scorer": scorer, "sort": sort}
+        super().__init__(width, heads, block=block, iterations=iterations, **sorting, **common)
         if join not in JOINS:
             raise UserError(f"model.mixer.join={join}: must be one of {', '.join(JOINS)}")
         self.join = join

@@ -59,8 +59,8 @@ class SortCut(SortedBlocks):
         sort: str = "sinkhorn",
         **common: Any,
     ) -> None:
-        options = {"block": block, "iterations": iterations, "temperature": temperature, "scorer": scorer, "sort": sort}
-        super().__init__(width, heads, **options, **common)
+        sorting: dict[str, Any] = {"temperature": temperature, "scorer": scorer, "sort": sort}
+        super().__init__(width, heads, block=block, iterations=iterations, **sorting, **common)
         if budget < 1:
             raise UserError(f"model.mixer.budget={budget}: must be at least 1")
         self.budget = budget

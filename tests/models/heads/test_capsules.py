@@ -72,10 +72,11 @@ def em_reference(module, votes):
     return (active[:, None] * means).reshape(-1)
 
 
+@pytest.mark.agrees("capsule_dynamic", "capsule_em", compared="routing of the paper, vote by vote", within=1e-10)
 @every_kind
 @pytest.mark.parametrize("iterations", [1, 2, 3, 5])
 @pytest.mark.parametrize("capsules", [1, 2, 5])
-def test_outputs_equal_the_definition(name, iterations, capsules):
+def test_outputs_equal_the_definition(name, iterations, capsules, within):
     module, x = merge(name, capsules=capsules, iterations=iterations), draw(2, 6, 12)
     loops = {"capsule_dynamic": dynamic_reference, "capsule_em": em_reference}[name]
     expected = np.zeros((2, 6, 10))
@@ -84,7 +85,7 @@ def test_outputs_equal_the_definition(name, iterations, capsules):
             heads = x[row, token].view(3, 4)
             votes = torch.stack([heads[h] @ module.votes[h] for h in range(3)]).detach().numpy()
             expected[row, token] = loops(module, votes.reshape(3, capsules, -1))
-    assert np.abs(module(x).detach().numpy() - expected).max() < 1e-10
+    assert np.abs(module(x).detach().numpy() - expected).max() <= within
 
 
 @every_kind

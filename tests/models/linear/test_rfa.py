@@ -58,6 +58,23 @@ class TestEstimator:
         assert (found - (angle.sin() + (math.pi - angle) * angle.cos()) / (2 * math.pi)).abs().max() < 0.02
 
 
+@pytest.mark.agrees("rfa", compared="causal form of the authors' code if its normaliser exceeds 1", within=1e-12)
+def test_equals_the_authors_beyond_their_floor(within):
+    mixer, x = make("rfa", causal=True), rows(2, 200)
+    q, k, v = mixer.project(x)
+    directions = mixer.scale * mixer.directions
+    features = [
+        0.1 * torch.cat((angles.sin(), angles.cos()), -1)
+        for angles in (y / (y.norm(dim=-1, keepdim=True) + 1e-3) @ directions.mT for y in (q, k))
+    ]
+    weights = (features[0] @ features[1].mT).tril()
+    normaliser = weights.sum(-1, keepdim=True)
+    kept = (normaliser > 1).expand(v.shape)
+    assert kept.double().mean() > 0.5
+    expected = weights @ v / normaliser.clamp_min(1)
+    assert (mixer.attend(q, k, v, context(200)) - expected)[kept].abs().max() <= within
+
+
 class TestNormaliser:
     @pytest.mark.parametrize(("total", "used"), [(0.0, 0.01), (1e-5, 0.01), (-1e-5, -0.01), (0.02, 0.02), (-3.0, -3.0)])
     def test_absolute_value_has_a_floor(self, total, used):
