@@ -214,7 +214,7 @@ class TestExponentialGates:
         [
             ({"block": 16}, "block=16"),
             ({"block": 0}, "block=0"),
-            ({"key_width": 6}, "key_width=6"),
+            ({"key_width": 10}, "key_width=10"),
             ({"filter": -1}, "filter=-1"),
         ],
     )
