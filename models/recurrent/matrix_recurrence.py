@@ -78,7 +78,9 @@ class MatrixRecurrence(Recurrence):
         if filter < 0:
             raise UserError(f"model.mixer.filter={filter}: must be at least 0; 0 means no convolution")
         self.head_dim, self.key_dim = width // self.streams, key_width // self.groups
-        self.query, self.key, self.value = linear(width, key_width), linear(width, key_width), linear(width, width)
+        self.query: nn.Module = linear(width, key_width)
+        self.key: nn.Module = linear(width, key_width)
+        self.value: nn.Module = linear(width, width)
         self.filters = nn.ModuleList(
             ShortFilter(size, filter, bias=filter_bias) for size in (key_width, key_width, width) if filter
         )

@@ -94,7 +94,8 @@ class MLSTM(MatrixRecurrence):
                 f"model.mixer.block={block}; change one of them"
             )
         blocks, begin = width // block, (2 / (5 * width)) ** 0.5
-        self.query, self.key = (BlockDiagonal(blocks, block, key_width // blocks, begin) for _ in range(2))
+        self.query = BlockDiagonal(blocks, block, key_width // blocks, begin)
+        self.key = BlockDiagonal(blocks, block, key_width // blocks, begin)
         self.value = BlockDiagonal(blocks, block, block, begin)
         self.up, self.output = nn.Linear(width, width, bias=False), nn.Linear(width, width, bias=False)
         self.gate = nn.Linear(width, width, bias=False) if gated else None
@@ -106,15 +107,14 @@ class MLSTM(MatrixRecurrence):
         self.norm = nn.LayerNorm(self.head_dim, eps=self.norm_eps, elementwise_affine=False)
         self.scale, self.skip = nn.Parameter(torch.ones(width)), nn.Parameter(torch.ones(width))
         inputs = (2 * key_width + width) // directions
-        self.forget, self.add = (
-            nn.ModuleList(linear(inputs, self.state_heads) for _ in range(directions)) for _ in range(2)
-        )
-        with torch.no_grad():
-            for forget, add in zip(self.forget, self.add, strict=True):
-                forget.weight.zero_()
-                add.weight.zero_()
-                forget.bias.copy_(torch.linspace(3, 6, self.state_heads))
-                add.bias.normal_(std=0.1)
+        forget, add = ([linear(inputs, self.state_heads) for _ in range(directions)] for _ in range(2))
+        for forget_gate, add_gate in zip(forget, add, strict=True):
+            nn.init.zeros_(forget_gate.weight)
+            nn.init.zeros_(add_gate.weight)
+            with torch.no_grad():
+                forget_gate.bias.copy_(torch.linspace(3, 6, self.state_heads))
+            nn.init.normal_(add_gate.bias, std=0.1)
+        self.forget, self.add = nn.ModuleList(forget), nn.ModuleList(add)
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
         """Project x, apply the convolution, run the recurrence, add the convolved features, gate and project."""

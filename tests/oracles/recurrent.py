@@ -286,6 +286,7 @@ def gated_by_itself(output, y):
     return y * output.gate(torch.nn.functional.gelu(y)).sigmoid()
 
 
+SMALL = {"mlstm": {"key_width": 8}}  # with blocks that are not square
 OUTPUTS = {
     LRU: complex_states(ring, gated_linear),
     S5: complex_states(held_constant, gated_by_itself),

@@ -11,7 +11,7 @@ from lra_bench.models.convolution.hyena import Hyena
 from lra_bench.models.convolution.long_conv import LongConv
 from lra_bench.models.convolution.sgconv import SGConv
 from tests.oracles.convolution import implicit, pieces, squashed
-from tests.support.mixer_cases import WIDTH, make, rows, run
+from tests.support.mixer_cases import WIDTH, context, make, rows, run
 
 
 def interpolate(x, factor):
@@ -151,8 +151,45 @@ class TestHyena:
             mixer.skip.fill_(1)
             mixer.short.zero_()
             mixer.short[:, 0, 1] = 1
+            mixer.short_bias.zero_()
         v, *gates = mixer.input(x).chunk(4, -1)
         assert (run(mixer, x) - mixer.output(v * gates[0] * gates[1] * gates[2])).abs().max() < 1e-12
+
+    @pytest.mark.agrees("hyena", compared="the operator without its first long filter", within=1e-6)
+    def test_without_the_first_filter_equals_the_authors_operator(self, within):
+        """The authors' operator has one long filter fewer than gates: order 2 has one filter between two gates."""
+        torch.manual_seed(0)
+        mixer, n = Hyena(64, 2, max_length=128, causal=True).double(), 40
+        x = torch.randn(2, n, 64, dtype=torch.float64)
+        with torch.no_grad():
+            mixer.filters.last.weight[:64] = 0
+            mixer.skip[0] = 1
+        short = torch.nn.Conv1d(192, 192, 3, groups=192, padding=2).double()
+        short.load_state_dict({"weight": mixer.short.detach(), "bias": mixer.short_bias.detach()})
+        v, inner, outer = short(mixer.input(x).mT)[..., :n].split(64, 1)
+        t = torch.linspace(0, 1, 128, dtype=torch.float64)[:n, None]
+        turn = 2 * math.pi * torch.arange(n).double()[:, None] / 128 * torch.linspace(1e-4, 15, 16).double()
+        hidden = torch.cat((t, turn.cos(), -turn.sin()), -1)
+        for layer in mixer.filters.layers:
+            hidden = (mixer.filters.frequency * layer(hidden)).sin()
+        assert hidden.shape == (n, 64)
+        rates = torch.linspace(math.log(100) / 1.5, math.log(100) / 0.3, 64).double()
+        kernel = ((hidden @ mixer.filters.last.weight[64:].T) * (-t * rates).exp()).T
+        v = v * inner
+        expected = torch.zeros_like(v)
+        for i in range(n):
+            for j in range(i + 1):
+                expected[:, :, i] += kernel[:, i - j] * v[:, :, j]
+        expected = (expected + mixer.skip[1][:, None] * v) * outer
+        y, _ = mixer(x, context(n))
+        assert (y - mixer.output(expected.mT)).abs().max() <= within
+
+    def test_the_filter_network_and_the_short_convolution_begin_as_the_authors(self):
+        torch.manual_seed(0)
+        mixer = Hyena(64, 2)
+        assert {layer.out_features for layer in mixer.filters.layers} == {64}
+        assert 0.5 < mixer.short_bias.abs().max() <= 3**-0.5
+        assert Hyena(64, 2, filter_bias=False).short_bias is None
 
     def test_windows_decay_to_a_hundredth_at_their_fractions_of_the_maximum_length(self):
         torch.manual_seed(0)

@@ -1,0 +1,257 @@
+"""Whole layers as they begin at width 64, against the formulas of their authors' code typed anew."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from lra_bench.models.recurrent.delta_net import DeltaNet
+from lra_bench.models.recurrent.gated_delta_net import GatedDeltaNet
+from lra_bench.models.recurrent.gla import GLA
+from lra_bench.models.recurrent.lru import LRU
+from lra_bench.models.recurrent.mlstm import MLSTM
+from lra_bench.models.recurrent.retnet import RetNet
+from lra_bench.models.recurrent.short_filter import ShortFilter
+from lra_bench.models.state_space.mamba import Mamba
+from lra_bench.models.state_space.mamba2 import Mamba2
+from tests.support.mixer_cases import context
+
+WIDTH, BACKBONE_HEADS, HEADS, N = 64, 2, 4, 30
+
+
+def begin(kind, **options):
+    """Return a causal mixer with its initial weights, inputs (2, N, E) and its outputs, in float64."""
+    torch.manual_seed(0)
+    mixer = kind(WIDTH, BACKBONE_HEADS, causal=True, **options).double().eval()
+    x = torch.randn(2, N, WIDTH, dtype=torch.float64)
+    return mixer, x, mixer(x, context(N))[0]
+
+
+def convolved(short_filter, x):
+    """Apply the filter as torch's causal depthwise convolution, and SiLU."""
+    size, channels = short_filter.weight.shape
+    convolution = nn.Conv1d(channels, channels, size, groups=channels, padding=size - 1).double()
+    with torch.no_grad():
+        convolution.weight.copy_(short_filter.weight.T[:, None])
+        convolution.bias.copy_(0 if short_filter.bias is None else short_filter.bias)
+    return F.silu(convolution(x.mT)[..., : x.shape[1]].mT)
+
+
+def in_heads(x, heads):
+    return x.unflatten(-1, (heads, -1))
+
+
+def rms(x, eps):
+    return x / (x.square().mean(-1, keepdim=True) + eps).sqrt()
+
+
+def delta_rule(q, k, v, strength, keep):
+    """Run the delta rule on (B, N, H, D) position by position; ``strength`` and ``keep`` are (B, N, H)."""
+    state = torch.zeros(q.shape[0], q.shape[2], q.shape[-1], v.shape[-1], dtype=q.dtype)
+    outputs = []
+    for t in range(q.shape[1]):
+        state = keep[:, t, :, None, None] * state
+        old = torch.einsum("bhk,bhkv->bhv", k[:, t], state)
+        state = state + torch.einsum("bhk,bhv->bhkv", k[:, t], strength[:, t, :, None] * (v[:, t] - old))
+        outputs.append(torch.einsum("bhk,bhkv->bhv", q[:, t], state) * q.shape[-1] ** -0.5)
+    return torch.stack(outputs, 1)
+
+
+def delta_inputs(mixer, x, heads):
+    """Return unit queries and keys, and values, (B, N, H, D)."""
+    projections = (mixer.query, mixer.key, mixer.value)
+    filtered = [convolved(each, project(x)) for each, project in zip(mixer.filters, projections, strict=True)]
+    q, k, v = (in_heads(each, heads) for each in filtered)
+    return q / q.norm(dim=-1, keepdim=True), k / k.norm(dim=-1, keepdim=True), v
+
+
+@pytest.mark.agrees("delta_net", compared="the layer as it begins", within=1e-10)
+def test_delta_net(within):
+    mixer, x, y = begin(DeltaNet)
+    assert mixer.filters[0].bias is None
+    strength = mixer.strength(x).sigmoid()
+    o = delta_rule(*delta_inputs(mixer, x, BACKBONE_HEADS), strength, torch.ones_like(strength))
+    assert (y - mixer.output(rms(o, 1e-5).flatten(2))).abs().max() <= within
+
+
+@pytest.mark.agrees("gated_delta_net", compared="the layer as it begins", within=1e-10)
+def test_gated_delta_net(within):
+    mixer, x, y = begin(GatedDeltaNet)
+    assert mixer.filters[0].bias is None
+    keep = (-mixer.log_rate.exp() * F.softplus(mixer.step(x))).exp()
+    o = delta_rule(*delta_inputs(mixer, x, HEADS), mixer.strength(x).sigmoid(), keep)
+    assert (y - mixer.output(rms(o, 1e-5).flatten(2) * F.silu(mixer.gate(x)))).abs().max() <= within
+
+
+@pytest.mark.agrees("gla", compared="the layer as it begins", within=1e-10)
+def test_gla(within):
+    mixer, x, y = begin(GLA)
+    q, k, v = (in_heads(project(x), BACKBONE_HEADS) for project in (mixer.query, mixer.key, mixer.value))
+    keep = in_heads(mixer.forget(x).sigmoid() ** (1 / 16), BACKBONE_HEADS)
+    state, outputs = torch.zeros(2, BACKBONE_HEADS, q.shape[-1], v.shape[-1], dtype=x.dtype), []
+    for t in range(N):
+        state = keep[:, t, ..., None] * state + k[:, t, ..., None] * v[:, t, :, None]
+        outputs.append(torch.einsum("bhk,bhkv->bhv", q[:, t], state) * q.shape[-1] ** -0.5)
+    o = rms(torch.stack(outputs, 1), 1e-5).flatten(2)
+    assert (y - mixer.output(o * F.silu(mixer.gate(x)))).abs().max() <= within
+
+
+@pytest.mark.agrees("retnet", compared="the layer without rotation, up to a scale before its norm", within=1e-4)
+def test_retnet(within):
+    """The authors divide by sums of decays and of weights, which a norm without constant would cancel."""
+    mixer, x, y = begin(RetNet)
+    q, k, v = (in_heads(project(x), HEADS).transpose(1, 2) for project in (mixer.query, mixer.key, mixer.value))
+    rates = 1 - 2.0 ** (-5 - torch.arange(HEADS, dtype=torch.float64))
+    distance = torch.arange(N)[:, None] - torch.arange(N)
+    decay = torch.where(distance >= 0, rates[:, None, None] ** distance.clamp(min=0), 0)
+    decay = decay / decay.sum(-1, keepdim=True).sqrt()
+    weights = (q @ k.mT) * q.shape[-1] ** -0.5 * decay
+    weights = weights / weights.abs().sum(-1, keepdim=True).clamp(min=1)
+    o = rms(weights @ v, 1e-6).transpose(1, 2).flatten(2)
+    assert (y - mixer.output(o * F.silu(mixer.gate(x)))).abs().max() <= within
+    assert [*mixer.norm.parameters()] == []
+
+
+@pytest.mark.agrees("mlstm", compared="the layer with an inner width of its input", within=1e-10)
+def test_mlstm(within):
+    """The recurrent form of the authors' cell, with other gate weights than the initial zeros."""
+    torch.manual_seed(0)
+    mixer = MLSTM(WIDTH, BACKBONE_HEADS, causal=True).double()
+    x = torch.randn(2, N, WIDTH, dtype=torch.float64)
+    for gate in (mixer.forget[0], mixer.add[0]):
+        nn.init.normal_(gate.weight, std=3.0)
+    u, z = mixer.up(x), mixer.gate(x)
+    c = convolved(mixer.filter, u)
+    q, k, v = (
+        torch.cat([part @ block.T for part, block in zip(inputs.split(4, -1), project.weight, strict=True)], -1)
+        for project, inputs in ((mixer.query, c), (mixer.key, c), (mixer.value, u))
+    )
+    add, forget = (gate[0](torch.cat((q, k, v), -1)) for gate in (mixer.add, mixer.forget))
+    q, k, v = (in_heads(each, HEADS) for each in (q, k, v))
+    cell, normaliser = torch.zeros(2, HEADS, 16, 16, dtype=x.dtype), torch.zeros(2, HEADS, 16, dtype=x.dtype)
+    largest, outputs = torch.zeros(2, HEADS, dtype=x.dtype), []
+    for t in range(N):
+        before, log_keep = largest, F.logsigmoid(forget[:, t])
+        largest = torch.maximum(log_keep + before, add[:, t])
+        keep, new = (log_keep + before - largest).exp(), (add[:, t] - largest).exp()
+        scaled = k[:, t] / 4
+        cell = keep[..., None, None] * cell + new[..., None, None] * scaled[..., None] * v[:, t, :, None]
+        normaliser = keep[..., None] * normaliser + new[..., None] * scaled
+        total = (q[:, t] * normaliser).sum(-1)
+        h = torch.einsum("bhk,bhkv->bhv", q[:, t], cell)
+        outputs.append(h / (torch.maximum(total.abs(), (-largest).exp()) + 1e-6)[..., None])
+    h = torch.stack(outputs, 1).flatten(0, 1).flatten(1)
+    h = F.group_norm(h, HEADS, mixer.scale, eps=1e-5).unflatten(0, x.shape[:2])
+    expected = mixer.output((h + mixer.skip * c) * F.silu(z))
+    assert (mixer(x, context(N))[0] - expected).abs().max() <= within
+    assert mixer.scale.tolist() == mixer.skip.tolist() == [1.0] * WIDTH
+
+
+def test_mlstm_begins_with_the_deviations_of_the_authors():
+    torch.manual_seed(0)
+    mixer = MLSTM(256, 4, depth=2)
+    for weight in (mixer.up.weight, mixer.gate.weight, mixer.query.weight, mixer.key.weight, mixer.value.weight):
+        assert weight.std().item() == pytest.approx(math.sqrt(2 / (5 * 256)), rel=0.1)
+    assert mixer.output.weight.std().item() == pytest.approx(2 / 2 / math.sqrt(256), rel=0.1)
+    assert [each for each in (mixer.up.bias, mixer.gate.bias, mixer.output.bias) if each is not None] == []
+
+
+@pytest.mark.agrees("mamba", compared="the layer as it begins, with an inner width of its input", within=1e-10)
+def test_mamba(within):
+    mixer, x, y = begin(Mamba)
+    u = convolved(mixer.filter, mixer.value(x))
+    low, write, read = (u @ mixer.choice[0]).split((4, 16, 16), -1)
+    steps = F.softplus(low @ mixer.step[0] + mixer.step_bias)
+    rates = -mixer.log_rate.exp()
+    state, outputs = torch.zeros(2, WIDTH, 16, dtype=x.dtype), []
+    for t in range(N):
+        state = (steps[:, t, :, None] * rates).exp() * state + (steps[:, t] * u[:, t])[..., None] * write[:, t, None]
+        outputs.append((state * read[:, t, None]).sum(-1) + u[:, t])
+    expected = mixer.output(torch.stack(outputs, 1) * F.silu(mixer.gate(x)))
+    assert (y - expected).abs().max() <= within
+    assert (rates + torch.arange(1, 17)).abs().max() < 1e-5
+    assert mixer.filter.bias.abs().max() > 0.4
+
+
+@pytest.mark.agrees("mamba2", compared="the layer as it begins, with an inner width of its input", within=1e-10)
+def test_mamba2(within):
+    mixer, inputs, y = begin(Mamba2)
+    projections = (mixer.query, mixer.key, mixer.value)
+    read, write, x = (
+        convolved(each, project(inputs)) for each, project in zip(mixer.filters, projections, strict=True)
+    )
+    x, steps = in_heads(x, HEADS), F.softplus(mixer.step(inputs))
+    keep = (-mixer.log_rate.exp() * steps).exp()
+    state, outputs = torch.zeros(2, HEADS, 16, 32, dtype=x.dtype), []
+    for t in range(N):
+        added = (steps[:, t, :, None] * x[:, t])[..., None] * write[:, t, None, None]
+        state = keep[:, t, :, None, None] * state + added
+        outputs.append((state * read[:, t, None, None]).sum(-1) + x[:, t])
+    gated = torch.stack(outputs, 1).flatten(2) * F.silu(mixer.gate(inputs))
+    assert (y - mixer.output(rms(gated, 1e-5))).abs().max() <= within
+    assert all(each.bias.abs().max() > 0.4 for each in mixer.filters)
+
+
+@pytest.mark.agrees("lru", compared="the recurrence and the gated output", within=1e-10)
+def test_lru(within):
+    mixer, x, y = begin(LRU)
+    factors = torch.exp(-mixer.log_rate.exp() + 1j * mixer.log_phase.exp())
+    inputs = torch.complex(mixer.input.weight[::2], mixer.input.weight[1::2]) * mixer.log_scale.exp()[:, None]
+    readout = torch.complex(mixer.readout.weight[:, ::2], -mixer.readout.weight[:, 1::2])
+    h, outputs = torch.zeros(2, 32, dtype=torch.complex128), []
+    for t in range(N):
+        h = factors * h + x[:, t].to(h.dtype) @ inputs.T
+        outputs.append((h @ readout.T).real + mixer.skip * x[:, t])
+    a, b = mixer.output[1](F.gelu(torch.stack(outputs, 1))).chunk(2, -1)
+    assert (y - a * b.sigmoid()).abs().max() <= within
+
+
+def test_lru_begins_on_a_ring_close_to_the_circle_with_small_phases():
+    torch.manual_seed(0)
+    factors = LRU(WIDTH, BACKBONE_HEADS).rates()[0]
+    assert factors.abs().min() > 0.9 - 1e-6 and factors.abs().max() < 0.999 + 1e-6
+    assert factors.angle().min() >= 0 and factors.angle().max() < math.pi / 10 + 1e-6
+    assert (factors.abs() > 0.98).sum() >= 4
+
+
+def test_filters_begin_as_torchs_convolution():
+    """Uniform within the inverse root of the number of taps, weights and biases alike."""
+    torch.manual_seed(0)
+    ours, torchs = ShortFilter(2000, 4, bias=True), nn.Conv1d(2000, 2000, 4, groups=2000)
+    for mine, theirs in ((ours.weight, torchs.weight), (ours.bias, torchs.bias)):
+        assert mine.std().item() == pytest.approx(theirs.std().item(), rel=0.05)
+        assert 0.49 < mine.abs().max() <= 0.5
+    assert ShortFilter(4, 4).bias is None
+
+
+@pytest.mark.parametrize("kind", [RetNet, GatedDeltaNet, Mamba2, MLSTM])
+@pytest.mark.parametrize("causal", [False, True])
+def test_systems_with_a_decay_per_head_have_at_least_four_heads(kind, causal):
+    """From width 64 on; smaller heads than 16 features are made only if the backbone or the option asks for them."""
+    directions = 1 if causal else 2
+    for width, heads, expected in ((16, 2, 2), (64, 1, 4), (64, 2, 4), (64, 8, 8), (256, 4, 4), (512, 8, 8)):
+        mixer = kind(width, heads, causal=causal)
+        assert (mixer.state_heads, mixer.streams) == (expected, directions * expected)
+        assert mixer.head_dim == width // mixer.streams
+    assert kind(64, 2, causal=causal, state_heads=2).state_heads == 2
+
+
+@pytest.mark.parametrize("kind", [DeltaNet, GLA])
+def test_other_systems_have_the_heads_of_the_backbone(kind):
+    assert [kind(64, heads).state_heads for heads in (1, 2, 8)] == [1, 2, 8]
+
+
+@pytest.mark.parametrize("kind", [RetNet, GatedDeltaNet, Mamba2, MLSTM])
+def test_heads_are_chosen_among_those_that_divide_the_width(kind):
+    """Three heads divide 48; 40 features leave room for two heads of 16; three do not divide 56."""
+    found = {width: kind(width, 1, causal=True).state_heads for width in (48, 40, 56)}
+    assert found == {48: 3, 40: 2, 56: 2}
+
+
+def test_decay_rates_are_those_of_the_heads_in_both_directions():
+    mixer, x = RetNet(64, 2), torch.zeros(1, 3, 64)
+    log_decay, _ = mixer.decays(x, context(3))
+    rates = [1 - 2.0 ** (-5 - head) for head in range(4)]
+    assert log_decay.exp()[0, :, 0].tolist() == pytest.approx(rates * 2)
