@@ -16,7 +16,6 @@ from ..kernels.few import few_attention
 from ..kernels.linear import causal_linear_sums, full_precision
 from ..mixer import Context, HeadMixer, MixerSpec
 
-
 GAIN = 0.5**0.5  # of the initial weights of the projections to both attentions, as in the authors' code
 
 
