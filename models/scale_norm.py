@@ -11,8 +11,8 @@ class ScaleNorm(nn.Module):
     """g x / √(mean x²) with one learned scale g: an ``RMSNorm`` whose features share their scale.
 
     Nguyen and Salazar 2019, arXiv 1910.05895. x (..., E) -> (..., E). Deviates from the paper as the code of Mega does:
-    g starts at 1 and multiplies vectors of norm √E; in the paper g starts at √E and multiplies vectors of norm 1. To the
-    mean of squares torch's default is added, the machine epsilon; the code of Mega adds 1e-5.
+    g starts at 1 and multiplies vectors of norm √E; in the paper g starts at √E and multiplies vectors of norm 1.
+    Deviates from the code of Mega: the machine epsilon is added to the mean of squares, as in torch, instead of 1e-5.
     """
 
     def __init__(self, width: int) -> None:
