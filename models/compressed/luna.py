@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -16,6 +16,8 @@ from ..kernels.few import few_attention
 from ..kernels.linear import causal_linear_sums, full_precision
 from ..mixer import Context, HeadMixer, MixerSpec
 
+GAIN = 0.5**0.5  # of the initial weights of the projections to both attentions, as in the authors' code
+
 
 class Luna(HeadMixer):
     """A packed sequence P (l, E) attends to the tokens, then the tokens attend to its output: two l × N attentions.
@@ -26,16 +28,26 @@ class Luna(HeadMixer):
     packed output on, and the next layer normalises it with its own norm.
     The causal form packs by running means with weights log2(1 + 2^(P·k)), which need no normaliser. P is then the
     learned sequence in every layer, because a packed output carried from layer to layer would contain later tokens.
+    Initial weights of the projections to both attentions are Xavier-uniform with gain 1/√2.
+
+    Deviations from the authors' code: P is normalised before each layer, also under ``backbone.norm_place=post``; the
+    packed output that is passed on has no dropout, and neither have the packing weights of the causal form; P starts
+    from N(0, 1), where the authors normalise N(0, 1/E); biases start at zero, where the authors start only that of the
+    output at zero; all vectors of P are used in a sequence of fewer tokens, where the authors use as many as there are
+    tokens. In their models for the Long Range Arena keys and values have separate projections, and initial weights for
+    ListOps are drawn from N(0, 0.02²).
     """
 
     spec = MixerSpec(
         family="compressed",
         paper="Luna: Linear Unified Nested Attention",
         arxiv="2106.01540",
+        code="XuezheMax/fairseq-apollo@3644d20:fairseq/modules/luna_attention.py",
         causal="exact",
         equivariant=True,
         carries=("luna",),
     )
+    revision: ClassVar[int] = 2
 
     def __init__(self, width: int, heads: int, *, packed: int = 128, **common: Any) -> None:
         super().__init__(width, heads, **common)
@@ -51,8 +63,9 @@ class Luna(HeadMixer):
             )
         self.packed_length = packed
         self.packed_query = nn.Linear(width, width)
-        nn.init.xavier_uniform_(self.packed_query.weight)
         nn.init.zeros_(self.packed_query.bias)
+        for linear in (self.query, self.key, self.value, self.packed_query):
+            nn.init.xavier_uniform_(linear.weight, gain=GAIN)
         # Unit scale, like the normalised input of later layers.
         self.packed = nn.Parameter(torch.randn(1, packed, width)) if self.layer == 0 else None
         self.norm = nn.LayerNorm(width) if self.layer > 0 and not self.causal else None

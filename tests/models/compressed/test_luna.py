@@ -1,9 +1,12 @@
 """Luna: attention through the packed sequence, and how it is passed from layer to layer."""
 
+import math
+
 import pytest
 import torch
 
 from lra_bench.contracts import UserError
+from lra_bench.models.compressed.luna import Luna
 from tests.support.mixer_cases import context, make, rows, run
 from tests.support.model_cases import batch_for, model, task
 
@@ -67,6 +70,57 @@ def test_all_causal_layers_use_the_learned_sequence():
     learned = network.mixers[0].packed
     for before, after in carried(network, batch)[1:]:
         assert (before == learned).all() and (after == learned).all()
+
+
+@pytest.mark.agrees("luna", compared="deviation of the initial weights of projections", within=0.02)
+@pytest.mark.parametrize("causal", [False, True])
+def test_initial_weights_have_the_deviation_of_the_authors_code(causal, within):
+    """Xavier-uniform with gain 1/√2 for the projections to both attentions, and with gain 1 for the output."""
+    torch.manual_seed(0)
+    mixer, width = Luna(256, 4, causal=causal, packed=4), 256
+    gains = {mixer.packed_query: 0.5**0.5, mixer.query: 0.5**0.5, mixer.key: 0.5**0.5, mixer.value: 0.5**0.5}
+    for linear, gain in {**gains, mixer.output: 1.0}.items():
+        bound = gain * math.sqrt(6 / (width + width))
+        assert abs(linear.weight.std().item() * math.sqrt(3) / bound - 1) <= within
+        assert bound * (1 - within) <= linear.weight.abs().max() <= bound * (1 + 1e-6)
+        assert linear.bias.abs().max() == 0
+
+
+def attended(mixer, queries, keys):
+    """Attend with each head of each query (M, E) to ``keys`` (N, E), which are also the values."""
+    outputs = torch.zeros_like(queries)
+    for head in range(mixer.heads):
+        part = slice(head * mixer.head_dim, (head + 1) * mixer.head_dim)
+        for row, query in enumerate(queries):
+            scores = torch.stack([query[part] @ key[part] for key in keys]) / math.sqrt(mixer.head_dim)
+            outputs[row, part] = (scores.exp() / scores.exp().sum()) @ keys[:, part]
+    return outputs
+
+
+def authors_attention(mixer, x, packed):
+    """Return the output and the packed output of ``LunarMultiheadAttention`` with tied keys and values.
+
+    x (N, E) are the tokens of one example, ``packed`` is (l, E).
+    """
+    packed_output = attended(mixer, mixer.packed_query(packed), mixer.key(x))
+    return mixer.output(attended(mixer, mixer.query(x), mixer.value(packed_output))), packed_output
+
+
+@pytest.mark.agrees("luna", compared="both attentions and the packed sequence of two layers", within=1e-10)
+def test_equals_the_authors_attention(within):
+    first, second = (make("luna", layer=layer, depth=3, weights=layer + 1) for layer in range(2))
+    x, lengths = rows(3, 11), [11, 6, 1]
+    y, after = first(x, context(11, lengths))
+    z, further = second(x, after)
+    with torch.no_grad():
+        for example, length in enumerate(lengths):
+            packed = first.packed[0]
+            for mixer, found, state in ((first, y, after), (second, z, further)):
+                packed = packed if mixer is first else second.norm(packed)
+                expected, packed_output = authors_attention(mixer, x[example, :length], packed)
+                packed = packed + packed_output
+                assert (found[example, :length] - expected).abs().max() <= within
+                assert (state.carry["luna"][example] - packed).abs().max() <= within
 
 
 def test_single_packed_position_gives_equal_outputs():
