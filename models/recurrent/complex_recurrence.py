@@ -71,12 +71,13 @@ class GatedLinear(nn.Sequential):
 
 
 class GatedByItself(nn.Module):
-    """y ⊙ σ(W GELU(y)): (..., E) to (..., E)."""
+    """y ⊙ σ(W GELU(y)), or GELU(y) ⊙ σ(W GELU(y)) if ``activated``: (..., E) to (..., E)."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, activated: bool = False) -> None:
         super().__init__()
-        self.gate = linear(width, width)
+        self.gate, self.activated = linear(width, width), activated
 
     def forward(self, y: Tensor) -> Tensor:
         """Apply the gate to y (..., E)."""
-        return y * self.gate(F.gelu(y)).sigmoid()
+        activated = F.gelu(y)
+        return (activated if self.activated else y) * self.gate(activated).sigmoid()

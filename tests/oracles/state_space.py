@@ -10,10 +10,11 @@ from tests.oracles.recurrent import reading_orders
 
 
 def diagonal(mixer):
-    """Return h ↦ exp(Λ Δ) h, (exp(Λ Δ) − 1) / Λ, and C of each direction, for each channel."""
+    """Return h ↦ exp(Λ Δ) h, B (exp(Λ Δ) − 1) / Λ, and C of each direction, for each channel."""
     pole = -mixer.log_decay.exp() + 1j * mixer.frequency
     factors = (pole * mixer.log_step.exp()[:, None]).exp()
-    return (lambda h: factors * h), (factors - 1) / pole, torch.view_as_complex(mixer.readout)
+    b = 1 if mixer.input is None else torch.view_as_complex(mixer.input)
+    return (lambda h: factors * h), b * (factors - 1) / pole, torch.view_as_complex(mixer.readout)
 
 
 def with_one_rank(mixer):
@@ -50,18 +51,19 @@ def channels(discrete):
 
 def normalised(mixer, n):
     """Return kernels lag by lag: a softmax over the longest length, or the integral of a mode over a step."""
-    step = mixer.log_step.exp()[:, None]
+    steps = mixer.log_step.exp()
+    decay = mixer.decay.exp() if mixer.kernel == "exp" else mixer.decay
+    pole, rate = -decay + 1j * mixer.frequency, -decay * steps[:, :1] + 1j * mixer.frequency * steps[:, -1:]
     if mixer.kernel == "exp":
-        pole = -mixer.decay.exp() + 1j * mixer.frequency
-        mode_values = ((pole * step).exp() - 1) * (torch.arange(n)[:, None, None] * pole * step).exp() / pole
+        mode_values = (rate.exp() - 1) * (torch.arange(n)[:, None, None] * rate).exp() / pole
     else:
-        pole = -mixer.decay + 1j * mixer.frequency
-        powers = torch.arange(mixer.max_length)[:, None, None] * pole * step
+        powers = torch.arange(mixer.max_length)[:, None, None] * rate
         powers = (powers - powers.real.amax(0)).exp()
         mode_values = torch.zeros(n, *powers.shape[1:], dtype=powers.dtype)
-        total = powers.sum(0)
-        # 1e-7 keeps the quotient finite.
-        total = (total * pole).conj() / ((total * pole).abs() ** 2 + 1e-7)
+        # One step of the geometric series; 1e-7 keeps the quotient finite.
+        step = torch.where(rate.real > 0, -rate, rate).exp() - 1
+        sums = powers.sum(0) * step * pole
+        total = step * sums.conj() / (sums.abs() ** 2 + 1e-7)
         mode_values[: mixer.max_length] = (powers * total)[:n]
     return torch.einsum("dep,tep->det", torch.view_as_complex(mixer.readout), mode_values).real
 
