@@ -12,6 +12,7 @@ class ScaleNorm(nn.Module):
 
     Nguyen and Salazar 2019, arXiv 1910.05895. x (..., E) -> (..., E). Deviates from the paper as the code of Mega does:
     g starts at 1 and multiplies vectors of norm √E; in the paper g starts at √E and multiplies vectors of norm 1.
+    Deviates from the code of Mega: the machine epsilon is added to the mean of squares, as in torch, instead of 1e-5.
     """
 
     def __init__(self, width: int) -> None:
