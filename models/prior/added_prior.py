@@ -18,7 +18,9 @@ class AddedPrior(SoftmaxAttention):
     computed for slices of queries and again in the backward pass; layers without a prior do not materialise scores.
     """
 
-    spec = replace(SoftmaxAttention.spec, family="prior", equivariant=False, materialises="rows", full_config=None)
+    spec = replace(
+        SoftmaxAttention.spec, family="prior", equivariant=False, materialises="rows", full_config=None, code=None
+    )
 
     def prior(self, q: Tensor, k: Tensor, context: Context) -> tuple[Prior, tuple[Tensor, ...]] | None:
         """Return the prior and its tensors to be split by queries, as in ``attend_by_rows``; None for no prior."""
