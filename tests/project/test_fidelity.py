@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lra_bench.contracts import Capability
 from lra_bench.models.map import systems
 from tests.support.agreements import ROOT, Agreement, agreements, read
 from tests.support.fidelity_table import (
@@ -81,6 +82,15 @@ def test_all_marked_tests_are_found() -> None:
 
 def test_code_names_repository_commit_and_file() -> None:
     assert [row.key for row in ROWS if row.code is not None and CODE.fullmatch(row.code) is None] == []
+
+
+def test_code_is_not_inherited_from_the_system_of_another_paper() -> None:
+    for key, _, system, _ in systems():
+        declared = [
+            base.__dict__["spec"] for base in system.__mro__ if isinstance(base.__dict__.get("spec"), Capability)
+        ]
+        for other in declared[1:]:
+            assert declared[0].code is None or declared[0].code != other.code or declared[0].paper == other.paper, key
 
 
 @pytest.mark.parametrize(

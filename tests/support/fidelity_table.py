@@ -60,12 +60,14 @@ reproduced; [published-recipes.md](published-recipes.md) describes how to train 
 
 How the comparisons are made:
 
-- They use float64, small sizes and random weights, so that a difference of 10⁻¹⁰ is due to rounding.
+- Most use float64, small sizes and random weights, so that a difference of 10⁻¹⁰ is due to rounding.
 - "Definition of the paper" is an independent implementation of the formula with loops and full N × N matrices, in
   `tests/oracles`. It is compared with and without padding, in each direction, at up to 64 tokens. A misreading of the
   paper can be in both; comparisons with the authors' formulas or with other packages can find it.
 - A name such as `transformers` is that of a package, which is given the same weights. Few of these packages are by the
   authors of the system. Their tests are skipped unless they are installed (`pip install -e '.[peers]'`).
+- All other entries are comparisons with a formula of the authors' code or paper, which the test computes itself; the
+  repository contains no code of the authors.
 
 Some differences hold for all systems and are not listed for each:
 
