@@ -22,7 +22,7 @@ class DeltaNet(MatrixRecurrence):
     normalised to unit length. Bidirectional form as in ``MatrixRecurrence``.
 
     Deviations from the authors' code: the projections have biases; vectors are divided by their length without 1e-6
-    under the root; values have no SiLU other than that of the convolution, if there is none.
+    under the root; without a convolution, queries, keys and values have no SiLU.
 
     Args:
         width: Number of features E.

@@ -58,3 +58,4 @@ def layers(mixer, x, seen):
 
 
 OUTPUTS = {RWKV7: layers}
+SMALL = {"rwkv7": {"rank": 4}}  # smaller than the width, as in large models

@@ -11,6 +11,8 @@ from lra_bench.models.recurrent.delta_net import DeltaNet
 from lra_bench.models.recurrent.gated_delta_net import GatedDeltaNet
 from lra_bench.models.recurrent.gla import GLA
 from lra_bench.models.recurrent.lru import LRU
+from lra_bench.models.recurrent.min_gru import MinGRU
+from lra_bench.models.recurrent.min_lstm import MinLSTM
 from lra_bench.models.recurrent.mlstm import MLSTM
 from lra_bench.models.recurrent.retnet import RetNet
 from lra_bench.models.recurrent.short_filter import ShortFilter
@@ -248,6 +250,38 @@ def test_heads_are_chosen_among_those_that_divide_the_width(kind):
     """Three heads divide 48; 40 features leave room for two heads of 16; three do not divide 56."""
     found = {width: kind(width, 1, causal=True).state_heads for width in (48, 40, 56)}
     assert found == {48: 3, 40: 2, 56: 2}
+
+
+def test_gated_delta_net_begins_with_rates_from_0_to_16():
+    torch.manual_seed(0)
+    rates = GatedDeltaNet(512, 256, causal=True).log_rate.exp()
+    assert 0 < rates.min() < 0.5 and 15.5 < rates.max() <= 16 and rates.mean().item() == pytest.approx(8, rel=0.1)
+
+
+@pytest.mark.agrees("min_gru", compared="the layer in the paper's recurrent form", within=1e-10)
+def test_min_gru(within):
+    mixer, x, y = begin(MinGRU)
+    gate, candidate = mixer.input(x).chunk(2, -1)
+    candidate = torch.where(candidate >= 0, candidate + 0.5, candidate.sigmoid())
+    h, outputs = torch.zeros_like(gate[:, 0]), []
+    for t in range(N):
+        z = gate[:, t].sigmoid()
+        h = (1 - z) * h + z * candidate[:, t]
+        outputs.append(h)
+    assert (y - mixer.output(torch.stack(outputs, 1))).abs().max() <= within
+
+
+@pytest.mark.agrees("min_lstm", compared="the layer in the paper's recurrent form", within=1e-10)
+def test_min_lstm(within):
+    mixer, x, y = begin(MinLSTM)
+    forget, add, candidate = mixer.input(x).chunk(3, -1)
+    candidate = torch.where(candidate >= 0, candidate + 0.5, candidate.sigmoid())
+    h, outputs = torch.zeros_like(add[:, 0]), []
+    for t in range(N):
+        f, i = forget[:, t].sigmoid(), add[:, t].sigmoid()
+        h = (f * h + i * candidate[:, t]) / (f + i)
+        outputs.append(h)
+    assert (y - mixer.output(torch.stack(outputs, 1))).abs().max() <= within
 
 
 def test_decay_rates_are_those_of_the_heads_in_both_directions():
