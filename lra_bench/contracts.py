@@ -238,7 +238,7 @@ class Capability:
         carries: Names of values that are passed from layer to layer.
         memory: Whether the system keeps a state across the batches of a stream.
         block: ``core`` (a mixer inside the backbone's residual block) or ``self_contained`` (replaces that block).
-        code: The authors' code, as ``owner/repository@commit:path/to/file``; None if they released none.
+        code: The authors' code, as ``owner/repository@commit:path/to/file``; None if none was found.
     """
 
     family: str

@@ -28,6 +28,10 @@ class Linformer(HeadMixer):
     on; with ``layerwise_by_head`` all layers have the same E = F, a separate one for each head. Padding is set to zero
     before it is projected, and windows that contain only padding are masked, so that neither the content nor the amount
     of padding has an effect. A CLS token is projected like any other.
+
+    Deviations from the authors' code: projections are normal with standard deviation N^(-1/2), the authors' are
+    Xavier-uniform; keys and values are projected along the sequence after the key and value projections, so that their
+    biases are projected too.
     """
 
     spec = MixerSpec(

@@ -51,7 +51,8 @@ position encodings, and below each table a list of deviations.
 | --- | --- | --- |
 | `model=` | key of the system, with a link to its implementation | `conf/model` |
 | paper | paper that defines the system | `spec` of its class |
-| authors' code | repository, commit and file that its authors released, if they did | `code` in `spec` |
+| authors' code | repository, commit and file of its authors, if such code was found | `code` in `spec` |
+| position | position encoding with which it is run: its own, or that of the recipe if it supports it | `conf/model` |
 | compared with | what a test compares it with, largest accepted absolute difference, the test | marker `agrees` |
 
 **Deviations** are differences from the paper or from the authors' code that remain. Docstrings state those of a class,
@@ -68,6 +69,11 @@ How the comparisons are made:
   authors of the system. Their tests are skipped unless they are installed (`pip install -e '.[peers]'`).
 - All other entries are comparisons with a formula of the authors' code or paper, which the test computes itself; the
   repository contains no code of the authors.
+
+Position encodings: a model file sets the encoding of the paper, such as `rope` for RetNet, or `none` for state spaces,
+recurrences and long convolutions, whose outputs depend on the order of the tokens without one. All other systems use the
+encoding of the recipe, so that they are compared under equal conditions; a mixer that does not support its hooks runs
+without one.
 
 Some differences hold for all systems and are not listed for each:
 
@@ -90,6 +96,7 @@ class Row:
         paper: Title or authors of the paper.
         arxiv: arXiv id of the paper.
         code: The authors' code, see ``Capability.code``.
+        position: Position encoding that the model file sets, or None for that of the recipe; empty for encodings.
         has_oracle: Whether the system is a mixer with a dense definition.
         deviations: Deviations from the paper and the authors' code, as Markdown.
         agreements: Comparisons with the paper, the authors' code or other packages.
@@ -101,6 +108,7 @@ class Row:
     paper: str
     arxiv: str | None
     code: str | None
+    position: str | None
     has_oracle: bool
     deviations: tuple[str, ...]
     agreements: list[Agreement] = field(default_factory=list)
@@ -128,6 +136,7 @@ def _system_rows() -> Iterable[Row]:
             paper=capability.paper,
             arxiv=capability.arxiv,
             code=capability.code,
+            position=(yaml.safe_load(text).get("backbone") or {}).get("position"),
             has_oracle=system in {**ORACLES, **OUTPUTS},
             deviations=(*stated_in_comments(text), *(stated for part in parts for stated in deviations(part))),
         )
@@ -152,6 +161,7 @@ def _position_rows() -> Iterable[Row]:
             paper=source["paper"] if source else "none",
             arxiv=source["arxiv"] if source else None,
             code=position.code,
+            position="",
             has_oracle=False,
             deviations=deviations(position),
         )
@@ -231,7 +241,8 @@ def _section(family: str, found: list[Row]) -> str:
     title = "Position encodings" if family == POSITION_FAMILY else f"Family `{family}`"
     first = "encoding" if family == POSITION_FAMILY else "`model=`"
     table = "".join(_table_row(row) for row in found)
-    head = f"| {first} | paper | authors' code | compared with |\n| --- | --- | --- | --- |\n"
+    names = [first, "paper", "authors' code", *([] if family == POSITION_FAMILY else ["position"]), "compared with"]
+    head = f"| {' | '.join(names)} |\n|{' --- |' * len(names)}\n"
     return f"## {title}\n\n{head}{table}\n{_listed(found)}"
 
 
@@ -239,14 +250,16 @@ def _table_row(row: Row) -> str:
     """Return a row of a table."""
     paper = f"[{row.paper}](https://arxiv.org/abs/{row.arxiv})" if row.arxiv else row.paper
     name = f"[`{row.key}`](../{row.file})"
-    cells = name, paper, _code(row), "<br>".join(_comparison(each) for each in row.agreements) or "–"
+    comparisons = "<br>".join(_comparison(each) for each in row.agreements) or "–"
+    position = [] if row.family == POSITION_FAMILY else [row.position or "of the recipe"]
+    cells = [name, paper, _code(row), *position, comparisons]
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 
 def _code(row: Row) -> str:
     """Return the link to the authors' code."""
     if row.code is None:
-        return "none released" if row.arxiv or not row.paper.startswith("none") else "–"
+        return "none found" if row.arxiv or not row.paper.startswith("none") else "–"
     if (match := CODE.fullmatch(row.code)) is None:
         raise ValueError(f"{row.key}: code={row.code!r} must have the form owner/repository@commit:path/to/file")
     url = f"https://github.com/{match['repository']}/blob/{match['commit']}/{match['path']}"
