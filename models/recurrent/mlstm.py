@@ -63,7 +63,6 @@ class MLSTM(MatrixRecurrence):
         code="NX-AI/xlstm@032a6fb:xlstm/blocks/mlstm/layer.py",
     )
     decay_per_head = True
-    revision = 3
 
     def __init__(
         self,
