@@ -71,9 +71,9 @@ How the comparisons are made:
   repository contains no code of the authors.
 
 Position encodings: a model file sets the encoding of the paper, such as `rope` for RetNet, or `none` for state spaces,
-recurrences and long convolutions, whose outputs depend on the order of the tokens without one. All other systems use the
-encoding of the recipe, so that they are compared under equal conditions; a mixer that does not support its hooks runs
-without one.
+recurrences and long convolutions, whose outputs depend on the order of the tokens without one. All other systems use
+the encoding of the recipe, so that they are compared under equal conditions; a mixer that does not support its hooks
+runs without one.
 
 Some differences hold for all systems and are not listed for each:
 

@@ -78,8 +78,8 @@ def test_initial_weights_have_the_deviation_of_the_authors_code(causal, within):
     """Xavier-uniform with gain 1/√2 for the projections to both attentions, and with gain 1 for the output."""
     torch.manual_seed(0)
     mixer, width = Luna(256, 4, causal=causal, packed=4), 256
-    gains = {mixer.packed_query: 0.5**0.5, mixer.query: 0.5**0.5, mixer.key: 0.5**0.5, mixer.value: 0.5**0.5}
-    for linear, gain in {**gains, mixer.output: 1.0}.items():
+    inner = [mixer.packed_query, mixer.query, mixer.key, mixer.value]
+    for linear, gain in [*((each, 0.5**0.5) for each in inner), (mixer.output, 1.0)]:
         bound = gain * math.sqrt(6 / (width + width))
         assert abs(linear.weight.std().item() * math.sqrt(3) / bound - 1) <= within
         assert bound * (1 - within) <= linear.weight.abs().max() <= bound * (1 + 1e-6)

@@ -1,4 +1,4 @@
-"""Whole layers as they begin at width 64, against the formulas of their authors' code typed anew."""
+"""Whole layers as they begin at width 64, against the formulas of their authors' code typed again."""
 
 import math
 
@@ -74,7 +74,8 @@ def test_delta_net(within):
     mixer, x, y = begin(DeltaNet)
     assert mixer.filters[0].bias is None
     strength = mixer.strength(x).sigmoid()
-    o = delta_rule(*delta_inputs(mixer, x, BACKBONE_HEADS), strength, torch.ones_like(strength))
+    q, k, v = delta_inputs(mixer, x, BACKBONE_HEADS)
+    o = delta_rule(q, k, v, strength, torch.ones_like(strength))
     assert (y - mixer.output(rms(o, 1e-5).flatten(2))).abs().max() <= within
 
 
@@ -83,7 +84,8 @@ def test_gated_delta_net(within):
     mixer, x, y = begin(GatedDeltaNet)
     assert mixer.filters[0].bias is None
     keep = (-mixer.log_rate.exp() * F.softplus(mixer.step(x))).exp()
-    o = delta_rule(*delta_inputs(mixer, x, HEADS), mixer.strength(x).sigmoid(), keep)
+    q, k, v = delta_inputs(mixer, x, HEADS)
+    o = delta_rule(q, k, v, mixer.strength(x).sigmoid(), keep)
     assert (y - mixer.output(rms(o, 1e-5).flatten(2) * F.silu(mixer.gate(x)))).abs().max() <= within
 
 
