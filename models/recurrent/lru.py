@@ -21,8 +21,8 @@ class LRU(ComplexRecurrence):
     (B, N, E) -> (B, N, E). O(N E P) time, O(N (E + P)) memory. γ is initialised to √(1 − |λ|²), which gives the state
     the variance of its input. λ is initialised close to the unit circle and to the real axis, so that states remember
     10 to 1000 tokens: between the paper's listing, the whole disk (``inner_radius`` 0, ``outer_radius`` 1,
-    ``max_phase`` 2π), and its setting for Path-X (0.999, 0.9999, π/10). Bidirectional form as in ``ComplexRecurrence``. Raises
-    ``UserError`` for an invalid ring or phase.
+    ``max_phase`` 2π), and its setting for Path-X (0.999, 0.9999, π/10). Bidirectional form as in ``ComplexRecurrence``.
+    Raises ``UserError`` for an invalid ring or phase.
 
     Deviations from the paper: B and C are initialised Xavier-uniform; dropout comes before the GELU.
 
