@@ -17,7 +17,7 @@ LR, BETAS, EPS = 0.05, (0.8, 0.9), 1e-6
 CPU = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu")
 
 
-@pytest.mark.parametrize("name", ["linear", "cosine", "constant"])
+@pytest.mark.parametrize("name", ["linear", "cosine", "constant", "trapezoid"])
 def test_warm_up_is_linear(name):
     factors = [SCHEDULES[name](step, 100, 10) for step in range(10)]
     assert factors == pytest.approx([(step + 1) / 10 for step in range(10)])
@@ -30,6 +30,7 @@ def test_decay_after_warm_up():
     assert SCHEDULES["cosine"](55, 100, 10) == pytest.approx(0.5)
     assert SCHEDULES["cosine"](25, 100, 10) == pytest.approx((1 + math.cos(math.pi / 6)) / 2)
     assert SCHEDULES["constant"](99, 100, 10) == 1.0
+    assert [SCHEDULES["trapezoid"](step, 100, 0) for step in (0, 80, 90, 99)] == pytest.approx([1, 1, 0.5, 0.05])
     assert [SCHEDULES[name](100, 100, 10) for name in ("linear", "cosine")] == [0.0, 0.0]
 
 
