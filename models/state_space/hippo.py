@@ -31,7 +31,8 @@ def legs(size: int) -> tuple[Tensor, Tensor, Tensor]:
 
     A_nk is −√(2n + 1) √(2k + 1) for n > k and −(n + 1) for n = k; adding P Pᵀ with P_n = √(n + 1/2) makes it normal
     (Gu, Goel, Ré 2021, arXiv 2111.00396). Eigenvalues are sorted by imaginary part, so that those above the real axis
-    come last. Cached for the layers of a model: do not change the tensors in place.
+    come last. The first component of each eigenvector is positive, which fixes its phase. Cached for the layers of a
+    model: do not change the tensors in place.
     """
     number = torch.arange(size, dtype=torch.float64)
     scale = (2 * number + 1).sqrt()
@@ -40,11 +41,24 @@ def legs(size: int) -> tuple[Tensor, Tensor, Tensor]:
     # The sum is −1/2 plus a skew-symmetric matrix. i times the latter is Hermitian, so its eigenvectors are orthogonal.
     skew = a + low_rank[:, None] * low_rank + 0.5 * torch.eye(size, dtype=torch.float64)
     frequencies, vectors = torch.linalg.eigh(-1j * skew)
+    vectors = vectors * vectors[0].conj() / vectors[0].abs()
     return (
         torch.complex(torch.full_like(frequencies, -0.5), frequencies),
         vectors.mH @ low_rank.to(vectors.dtype),
         vectors,
     )
+
+
+def legs_input(pairs: int, clip: float | None) -> Tensor:
+    """Return the input vector V* b of HiPPO-LegS for the poles above the real axis, (``pairs``,), complex128.
+
+    b_n = √(2n + 1), which is √2 P_n. Imaginary parts are clipped to ± ``clip`` unless it is None: they grow with the
+    number of states, while real parts stay below one. Raises ``UserError`` unless ``clip`` is positive.
+    """
+    if clip is not None and clip <= 0:
+        raise UserError(f"model.mixer.input_clip={clip}: must be positive, or null for no clipping")
+    vector = 2**0.5 * legs(2 * pairs)[1][pairs:]
+    return vector if clip is None else torch.complex(vector.real, vector.imag.clamp(-clip, clip))
 
 
 def named_poles(kind: str, count: int) -> Tensor:

@@ -10,10 +10,13 @@ from tests.oracles.recurrent import reading_orders
 
 
 def diagonal(mixer):
-    """Return h ↦ exp(Λ Δ) h, (exp(Λ Δ) − 1) / Λ, and C of each direction, for each channel."""
+    """Return h ↦ exp(Λ Δ) h, B (exp(Λ Δ) − 1) / Λ, and C of each direction, for each channel."""
     pole = -mixer.log_decay.exp() + 1j * mixer.frequency
     factors = (pole * mixer.log_step.exp()[:, None]).exp()
-    return (lambda h: factors * h), (factors - 1) / pole, torch.view_as_complex(mixer.readout)
+    added = (factors - 1) / pole
+    if mixer.input is not None:
+        added = added * torch.view_as_complex(mixer.input)
+    return (lambda h: factors * h), added, torch.view_as_complex(mixer.readout)
 
 
 def with_one_rank(mixer):

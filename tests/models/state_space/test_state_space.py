@@ -87,6 +87,45 @@ class TestSystems:
         continuous = {id(getattr(mixer, key)) for key in ("log_decay", "frequency", "log_step")}
         assert continuous <= slow and not continuous & decaying
 
+    @pytest.mark.agrees("s4", "s4d", compared="learning rates and weight decay of Λ, B, C and Δ", within=0)
+    @pytest.mark.parametrize("name", ["s4", "s4d"])
+    @pytest.mark.parametrize("options", [{}, {"step_lr": 1e-2, "readout_lr": 1e-3}, {"step_lr": 0.02}])
+    def test_learning_rates_and_weight_decay_are_those_of_the_authors(self, name, options, within):
+        """C decays and has the rate of the other weights, unless one rate is set for all parameters of the kernel."""
+        mixer = make(name, states=4, **options)
+        found = {id(p): (g["lr"], g["weight_decay"]) for g in parameter_groups(mixer, 1e-2, 0.1) for p in g["params"]}
+        kernel = dict.fromkeys(("log_decay", "frequency", "low_rank", "input"), (1e-3, 0.0))
+        kernel["log_step"] = (options.get("step_lr", 1e-3), 0.0)
+        kernel["readout"] = (options.get("readout_lr", 1e-2), 0.1)
+        for key, expected in kernel.items():
+            if hasattr(mixer, key):
+                difference = [abs(a - b) for a, b in zip(found[id(getattr(mixer, key))], expected, strict=True)]
+                assert max(difference) <= within, key
+
+    @pytest.mark.agrees("s4d", compared="the kernel, mode by mode", within=1e-12)
+    @pytest.mark.parametrize("train_input", [True, False])
+    def test_s4d_kernel_equals_the_formula_of_the_authors(self, train_input, within):
+        mixer = make("s4d", causal=True, train_input=train_input)
+        pole = torch.complex(-mixer.log_decay.exp(), mixer.frequency).expand(WIDTH, -1)
+        b = torch.view_as_complex(mixer.input).expand(WIDTH, -1) if train_input else torch.ones_like(pole)
+        c, step = torch.view_as_complex(mixer.readout[0]), mixer.log_step.exp()
+        expected = torch.zeros(WIDTH, 40, dtype=torch.float64)
+        for channel in range(WIDTH):
+            for n in range(pole.shape[1]):
+                rate = step[channel] * pole[channel, n]
+                weight = b[channel, n] * c[channel, n] * (rate.exp() - 1) / pole[channel, n]
+                for lag in range(40):
+                    expected[channel, lag] += 2 * (weight * (lag * rate).exp()).real
+        x = torch.zeros(1, WIDTH, 40, dtype=torch.float64)
+        x[..., 0] = 1
+        assert (mixer.respond(x, context(40))[0][0] - expected).abs().max() <= within
+        assert (mixer.input is None) != train_input
+
+    @pytest.mark.parametrize("poles", ["lin", "inv", "real"])
+    def test_s4d_input_begins_at_one_for_poles_other_than_those_of_hippo(self, poles):
+        mixer = make("s4d", weights=None, poles=poles)
+        assert (torch.view_as_complex(mixer.input) == 1).all()
+
     @pytest.mark.parametrize("name", WITH_STEPS)
     @pytest.mark.parametrize("steps", [(0.1, 0.01), (0.0, 0.1)])
     def test_invalid_step_sizes_raise_user_error(self, name, steps):
