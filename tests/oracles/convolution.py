@@ -35,8 +35,8 @@ def by_lags(kernels):
     def read(mixer, x, seen):
         matrix = toeplitz(*kernels(mixer, x.shape[1]))
         y = torch.einsum("eij,bje->bie", matrix, x * real_rows(x, seen)) + x * mixer.skip
-        a, b = mixer.output(torch.nn.functional.gelu(y)).chunk(2, -1)
-        return a * b.sigmoid()
+        y = mixer.output(torch.nn.functional.gelu(y))
+        return y[..., : mixer.width] * y[..., mixer.width :].sigmoid() if mixer.gated else y
 
     return read
 

@@ -53,13 +53,14 @@ def channels(discrete):
 
 def normalised(mixer, n):
     """Return kernels lag by lag: a softmax over the longest length, or the integral of a mode over a step."""
-    step = mixer.log_step.exp()[:, None]
+    decay = mixer.decay.exp() if mixer.kernel == "exp" else mixer.decay
+    pole = -decay + 1j * mixer.frequency
+    first, last = mixer.log_step.exp()[:, 0, None], mixer.log_step.exp()[:, -1, None]
+    rate = -decay * first + 1j * mixer.frequency * last
     if mixer.kernel == "exp":
-        pole = -mixer.decay.exp() + 1j * mixer.frequency
-        mode_values = ((pole * step).exp() - 1) * (torch.arange(n)[:, None, None] * pole * step).exp() / pole
+        mode_values = (rate.exp() - 1) * (torch.arange(n)[:, None, None] * rate).exp() / pole
     else:
-        pole = -mixer.decay + 1j * mixer.frequency
-        powers = torch.arange(mixer.max_length)[:, None, None] * pole * step
+        powers = torch.arange(mixer.max_length)[:, None, None] * rate
         powers = (powers - powers.real.amax(0)).exp()
         mode_values = torch.zeros(n, *powers.shape[1:], dtype=powers.dtype)
         total = powers.sum(0)
