@@ -71,12 +71,14 @@ class GatedLinear(nn.Sequential):
 
 
 class GatedByItself(nn.Module):
-    """y ⊙ σ(W GELU(y)): (..., E) to (..., E)."""
+    """u ⊙ σ(W GELU(y)): (..., E) to (..., E), with u = GELU(y) if ``activated``, otherwise u = y."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, activated: bool = False) -> None:
         super().__init__()
+        self.activated = activated
         self.gate = linear(width, width)
 
     def forward(self, y: Tensor) -> Tensor:
         """Apply the gate to y (..., E)."""
-        return y * self.gate(F.gelu(y)).sigmoid()
+        gelu = F.gelu(y)
+        return (gelu if self.activated else y) * self.gate(gelu).sigmoid()

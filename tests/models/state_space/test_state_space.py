@@ -157,6 +157,94 @@ class TestSystems:
             outputs.append(c @ state + mixer.skip * row)
         assert (run(mixer, x)[0] - mixer.output(torch.stack(outputs))).abs().max() < 1e-6
 
+    @pytest.mark.agrees("s5", compared="the layer in both directions, position by position", within=1e-10)
+    @pytest.mark.parametrize("gate", ["half_glu1", "half_glu2"])
+    @pytest.mark.parametrize("causal", [False, True])
+    def test_s5_equals_the_recurrence_of_the_authors(self, gate, causal, within):
+        """Two scans over the same inputs, each of which includes the current position, and one C for each."""
+        mixer, x = make("s5", states=8, blocks=2, gate=gate, causal=causal), rows(1, 20)
+        pole = torch.complex(-mixer.log_decay.exp(), mixer.frequency)
+        step, b = mixer.log_step.exp(), torch.complex(mixer.input.weight[::2], mixer.input.weight[1::2])
+        readout = torch.complex(mixer.readout.weight[:, ::2], -mixer.readout.weight[:, 1::2])
+        assert len(pole) == len(step) == len(b) == (8 if causal else 4) and readout.shape[1] == 8
+        factors = (pole * step).exp()
+        added = ((factors - 1) / pole)[:, None] * b
+        states = []
+        for sequence in [x[0]] if causal else [x[0], x[0].flip(0)]:
+            h = [torch.zeros_like(pole)]
+            for row in sequence:
+                h.append(factors * h[-1] + added @ row.to(added.dtype))
+            states.append(torch.stack(h[1:]))
+        if not causal:
+            states[1] = states[1].flip(0)
+        y = 2 * (torch.cat(states, -1) @ readout.mT).real + mixer.skip * x[0]
+        u = torch.nn.functional.gelu(y)
+        gated = (u if gate == "half_glu1" else y) * (u @ mixer.output.gate.weight.mT + mixer.output.gate.bias).sigmoid()
+        assert (run(mixer, x)[0] - gated).abs().max() <= within
+
+    @pytest.mark.agrees("s5", compared="the deviation of the initial B and C, in relation to LeCun's", within=0.05)
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize("readout_init", ["trunc_standard_normal", "lecun_normal", "complex_normal"])
+    def test_s5_begins_like_the_authors(self, causal, readout_init, within):
+        """B is real before its transformation; for C they draw a complex matrix, for ``lecun_normal`` a smaller one."""
+        torch.manual_seed(0)
+        width, states, blocks = 64, 96, 3
+        mixer = S5(width, 2, states=states, blocks=blocks, causal=causal, readout_init=readout_init).double()
+        own = states if causal else states // 2  # complex states of one direction
+        size = own // blocks
+        vectors = legs(2 * size)[2][:, size:]
+        b = torch.complex(mixer.input.weight[::2], mixer.input.weight[1::2])
+        assert b.shape == (own, width)
+        real = 2 * (vectors @ b.unflatten(0, (blocks, size))).real
+        bound = (2 * own) ** -0.5
+        assert abs(real.std() / bound - 1) <= within
+        assert real.abs().max() <= 2 * bound / 0.8796 * (1 + 1e-5)
+        c = torch.complex(mixer.readout.weight[:, ::2], -mixer.readout.weight[:, 1::2])
+        scales = {
+            "trunc_standard_normal": (2 * own) ** -0.5,
+            "lecun_normal": (2 * own * width) ** -0.5,
+            "complex_normal": 0.5**0.5,
+        }
+        for part in (c.real, c.imag):
+            assert abs(part.std() / scales[readout_init] - 1) <= within
+
+    def test_s5_has_about_the_same_scale_with_other_poles(self):
+        torch.manual_seed(0)
+        mixers = [S5(64, 2, states=96, poles=poles) for poles in ("legs", "lin")]
+        for name in ("input", "readout"):
+            first, second = (getattr(mixer, name).weight.std() for mixer in mixers)
+            assert abs(first / second - 1) < 0.05
+
+    @pytest.mark.agrees("s5", compared="learning rates and weight decay of Λ, B, C and Δ", within=0)
+    @pytest.mark.parametrize(
+        ("options", "b", "step"),
+        [
+            ({}, (1e-3, 0.0), (1e-3, 0.0)),  # standard
+            ({"step_lr": 1e-2}, (1e-3, 0.0), (1e-2, 0.0)),  # dt_global
+            ({"input_decay": True}, (1e-3, 0.1), (1e-3, 0.0)),  # BandCdecay
+            ({"input_lr": 1e-2, "input_decay": True}, (1e-2, 0.1), (1e-3, 0.0)),  # BfastandCdecay
+        ],
+    )
+    def test_s5_learning_rates_are_those_of_the_authors(self, options, b, step, within):
+        mixer = make("s5", **options)
+        found = {id(p): (g["lr"], g["weight_decay"]) for g in parameter_groups(mixer, 1e-2, 0.1) for p in g["params"]}
+        expected = {
+            mixer.input.weight: b,
+            mixer.log_step: step,
+            mixer.log_decay: (1e-3, 0.0),
+            mixer.frequency: (1e-3, 0.0),
+            mixer.readout.weight: (1e-2, 0.1),
+        }
+        for parameter, values in expected.items():
+            assert max(abs(x - y) for x, y in zip(found[id(parameter)], values, strict=True)) <= within
+
+    def test_s5_has_separate_systems_if_they_are_not_shared(self):
+        shared, separate = (make("s5", states=8, shared=each) for each in (True, False))
+        for name in ("log_decay", "frequency", "log_step"):
+            assert len(getattr(shared, name)) == 4 and len(getattr(separate, name)) == 8
+        assert shared.input.weight.shape == (8, WIDTH) and separate.input.weight.shape == (16, WIDTH)
+        assert shared.readout.weight.shape == separate.readout.weight.shape == (WIDTH, 16)
+
     def test_lru_keeps_the_variance_of_its_input(self):
         torch.manual_seed(0)
         mixer = LRU(64, 2, states=256, causal=True, inner_radius=0.9, outer_radius=0.99)
@@ -172,6 +260,11 @@ class TestSystems:
             ("lru", {"max_phase": 0}, "max_phase=0"),
             ("lru", {"states": 0}, "states=0"),
             ("s5", {"states": 6, "blocks": 2}, "states=6"),
+            ("s5", {"blocks": 0}, "blocks=0"),
+            ("s5", {"gate": "glu"}, "gate=glu"),
+            ("s5", {"readout_init": "xavier"}, "readout_init=xavier"),
+            ("s5", {"step_lr": 0}, "step_lr=0"),
+            ("s5", {"input_lr": -1}, "input_lr=-1"),
             ("s4d", {"states": 7}, "states=7"),
         ],
     )
