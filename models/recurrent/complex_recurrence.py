@@ -71,13 +71,14 @@ class GatedLinear(nn.Sequential):
 
 
 class GatedByItself(nn.Module):
-    """y ⊙ σ(W GELU(y)), or GELU(y) ⊙ σ(W GELU(y)) if ``activated``: (..., E) to (..., E)."""
+    """u ⊙ σ(W GELU(y)): (..., E) to (..., E), with u = GELU(y) if ``activated``, otherwise u = y."""
 
     def __init__(self, width: int, activated: bool = False) -> None:
         super().__init__()
-        self.gate, self.activated = linear(width, width), activated
+        self.activated = activated
+        self.gate = linear(width, width)
 
     def forward(self, y: Tensor) -> Tensor:
         """Apply the gate to y (..., E)."""
-        activated = F.gelu(y)
-        return (activated if self.activated else y) * self.gate(activated).sigmoid()
+        gelu = F.gelu(y)
+        return (gelu if self.activated else y) * self.gate(gelu).sigmoid()

@@ -24,15 +24,3 @@ def step_biases(count: int) -> Tensor:
     """Return biases whose softplus gives step sizes between 0.001 and 0.1 (Gu and Dao 2023, arXiv 2312.00752)."""
     steps = log_steps(count).exp()
     return steps + torch.log(-torch.expm1(-steps))
-
-
-def step_hint(step_lr: float | None) -> dict[str, float]:
-    """Return the optimizer hint of step sizes: no weight decay, and a peak learning rate of ``step_lr``.
-
-    None means the rate of the run, at most 0.001 or ``train.state_lr``. Raises ``UserError`` unless ``step_lr`` is
-    positive.
-    """
-    if step_lr is not None and step_lr <= 0:
-        raise UserError(f"model.mixer.step_lr={step_lr}: must be positive, or null")
-    rate = {"max_lr": 1e-3} if step_lr is None else {"lr": step_lr}
-    return {**rate, "weight_decay": 0.0}

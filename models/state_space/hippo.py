@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from lra_bench.contracts import UserError
 
 INITIAL_POLES = ("legs", "lin", "inv", "real")
-INPUT_LIMIT = 2.0
-"""Largest absolute imaginary part of the initial input vector in the authors' code of S4 and S4D."""
 
 
 def to_parameter(x: Tensor) -> nn.Parameter:
@@ -33,8 +31,8 @@ def legs(size: int) -> tuple[Tensor, Tensor, Tensor]:
 
     A_nk is −√(2n + 1) √(2k + 1) for n > k and −(n + 1) for n = k; adding P Pᵀ with P_n = √(n + 1/2) makes it normal
     (Gu, Goel, Ré 2021, arXiv 2111.00396). Eigenvalues are sorted by imaginary part, so that those above the real axis
-    come last; the first component of every eigenvector is real and positive. Cached for the layers of a model: do not
-    change the tensors in place.
+    come last. The first component of each eigenvector is positive, which fixes its phase. Cached for the layers of a
+    model: do not change the tensors in place.
     """
     number = torch.arange(size, dtype=torch.float64)
     scale = (2 * number + 1).sqrt()
@@ -43,12 +41,24 @@ def legs(size: int) -> tuple[Tensor, Tensor, Tensor]:
     # The sum is −1/2 plus a skew-symmetric matrix. i times the latter is Hermitian, so its eigenvectors are orthogonal.
     skew = a + low_rank[:, None] * low_rank + 0.5 * torch.eye(size, dtype=torch.float64)
     frequencies, vectors = torch.linalg.eigh(-1j * skew)
-    vectors = vectors * vectors[0].abs() / vectors[0]
+    vectors = vectors * vectors[0].conj() / vectors[0].abs()
     return (
         torch.complex(torch.full_like(frequencies, -0.5), frequencies),
         vectors.mH @ low_rank.to(vectors.dtype),
         vectors,
     )
+
+
+def legs_input(pairs: int, clip: float | None) -> Tensor:
+    """Return the input vector V* b of HiPPO-LegS for the poles above the real axis, (``pairs``,), complex128.
+
+    b_n = √(2n + 1), which is √2 P_n. Imaginary parts are clipped to ± ``clip`` unless it is None: they grow with the
+    number of states, while real parts stay below one. Raises ``UserError`` unless ``clip`` is positive.
+    """
+    if clip is not None and clip <= 0:
+        raise UserError(f"model.mixer.input_clip={clip}: must be positive, or null for no clipping")
+    vector = 2**0.5 * legs(2 * pairs)[1][pairs:]
+    return vector if clip is None else torch.complex(vector.real, vector.imag.clamp(-clip, clip))
 
 
 def named_poles(kind: str, count: int) -> Tensor:
@@ -69,13 +79,3 @@ def named_poles(kind: str, count: int) -> Tensor:
     if kind == "real":
         return torch.complex(-(number + 1), torch.zeros_like(number))
     raise UserError(f"model.mixer.poles={kind}: must be one of {', '.join(INITIAL_POLES)}")
-
-
-def legs_input(size: int, limit: float | None) -> Tensor:
-    """Return the input vector b of HiPPO-LegS in its eigenbasis, one number of each conjugate pair (``size`` / 2,).
-
-    b_n is √(2n + 1), which is √2 times the vector p of ``legs``, in any basis. Imaginary parts beyond ``limit`` are
-    clipped, as in the authors' code; None clips none.
-    """
-    b = 2**0.5 * legs(size)[1][size // 2 :]
-    return b if limit is None else torch.complex(b.real, b.imag.clamp(-limit, limit))

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-
-from lra_bench.contracts import UserError
 
 from ..convolution.convolved import Convolved
 from ..kernels.fft_convolution import fft_convolution
 from ..kernels.power_series import reciprocal_of_one_plus, shifted
 from ..kernels.vandermonde import sum_of_exponentials
 from ..mixer import Context, MixerSpec
-from ..recurrent.steps import log_steps, step_hint
+from ..recurrent.steps import log_steps
 from .convolved import decayed_sums, initial_state, total_decay, with_states
-from .hippo import INPUT_LIMIT, conjugate_pairs, legs, legs_input, to_parameter
+from .hints import SLOW, own_rate
+from .hippo import conjugate_pairs, legs, legs_input, to_parameter
 
 
 class DiscreteSystem(NamedTuple):
@@ -40,20 +39,22 @@ class S4(Convolved):
     h' = (Λ − p p*) h + b x and y = c · h + d x, for each channel x with a complex state h and vectors b, c and p; GELU
     and a gated projection follow. Gu, Goel, Ré 2021, arXiv 2111.00396. x (B, N, E) -> (B, N, E). O(N E (P + log N))
     time; O(N E + E P √N) memory, the second term for the exponentials from which kernels are computed
-    (``sum_of_exponentials``). Λ, p and b are initialised to those of HiPPO-LegS; as in the authors' code, imaginary
-    parts of b are clipped to ``input_limit``. Each channel has its own step size Δ. In the bidirectional form negative
-    lags have a separate c. Weight decay applies to c and the output projection, not to Λ, p, b and Δ. Raises
-    ``UserError`` for an invalid option.
+    (``sum_of_exponentials``). Λ, p and b are initialised to those of HiPPO-LegS, with the imaginary parts of b clipped
+    as in the authors' code. Each channel has its own step size Δ. In the bidirectional form negative lags have a
+    separate c, and lag zero is part of the forward kernel only. Raises ``UserError`` for an invalid option.
 
-    Deviations from the paper:
+    Λ, p, b and Δ have a learning rate of at most 0.001 and no weight decay. Weight decay applies to c and to the output
+    projection.
+
+    Deviations from the authors' code:
 
     - The kernel is computed from the discrete system, whose transition matrix Ā is again diagonal plus rank one: the
       rank-one term contributes a quotient of power series. The authors evaluate Cauchy sums at roots of unity and train
       c (1 − Ā^N); here c itself is trained.
-    - In the bidirectional form lag zero is part of the forward kernel only.
-    - An exponential keeps the real parts of Λ negative and step sizes positive; the authors' later code has a softplus
-      for step sizes.
-    - Dropout is applied once, before the output projection.
+    - Δ is the exponential of a parameter. Their configuration files choose softplus, whose derivative differs by at
+      most 5 % for Δ ≤ 0.1.
+    - Weight decay does not apply to d.
+    - Dropout is applied once, before the output projection. Theirs is applied before GELU too.
     - The block also has a feed-forward network.
 
     Args:
@@ -63,8 +64,9 @@ class S4(Convolved):
         shared: Whether all channels share Λ, p and b.
         shortest: Smallest initial step size Δ.
         longest: Largest initial step size Δ.
-        input_limit: Largest absolute imaginary part of the initial b; None for no limit.
-        step_lr: Peak learning rate of the step sizes; by default that of the run, at most 0.001 or ``train.state_lr``.
+        input_clip: Bound on the imaginary parts of the initial b; None for no bound.
+        step_lr: Learning rate of Δ; by default that of Λ.
+        readout_lr: Learning rate of c; by default that of the other weights.
         gated: Whether the output projection is gated (GLU); otherwise a linear layer.
         **common: Arguments of ``Mixer``.
     """
@@ -77,7 +79,7 @@ class S4(Convolved):
         memory=True,
         code="state-spaces/s4@e757cef:models/s4/s4.py",
     )
-    revision: ClassVar[int] = 2
+    revision = 2
 
     def __init__(
         self,
@@ -88,8 +90,9 @@ class S4(Convolved):
         shared: bool = True,
         shortest: float = 1e-3,
         longest: float = 0.1,
-        input_limit: float | None = INPUT_LIMIT,
+        input_clip: float | None = 2.0,
         step_lr: float | None = None,
+        readout_lr: float | None = None,
         gated: bool = True,
         **common: Any,
     ) -> None:
@@ -101,14 +104,14 @@ class S4(Convolved):
         self.log_decay = to_parameter((-poles.real[pairs:]).log().repeat(copies, 1))
         self.frequency = to_parameter(poles.imag[pairs:].repeat(copies, 1))
         self.low_rank = to_parameter(low_rank)
-        if input_limit is not None and input_limit < 0:
-            raise UserError(f"model.mixer.input_limit={input_limit}: must not be negative; null means no limit")
-        self.input = to_parameter(torch.view_as_real(legs_input(states, input_limit)).repeat(copies, 1, 1))
+        self.input = to_parameter(torch.view_as_real(legs_input(pairs, input_clip)).repeat(copies, 1, 1))
         self.log_step = nn.Parameter(log_steps(width, shortest, longest))
         self.readout = nn.Parameter(torch.randn(self.directions, width, pairs, 2) * 0.5**0.5)
-        slow = {"max_lr": 1e-3, "weight_decay": 0.0}
-        names = ("log_decay", "frequency", "low_rank", "input")
-        self.optimizer_hints = {**dict.fromkeys(names, slow), "log_step": step_hint(step_lr)}
+        self.optimizer_hints = {
+            **dict.fromkeys(("log_decay", "frequency", "low_rank", "input"), SLOW),
+            "log_step": {**SLOW, **own_rate("step_lr", step_lr)},
+            "readout": own_rate("readout_lr", readout_lr),
+        }
 
     def discrete(self) -> DiscreteSystem:
         """Discretise the system by the bilinear rule.

@@ -2,41 +2,46 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..mixer import MixerSpec
-from ..recurrent.steps import log_steps, step_hint
+from ..recurrent.steps import log_steps
 from .convolved import ConvolvedStateSpace
-from .hippo import INPUT_LIMIT, conjugate_pairs, legs_input, named_poles, to_parameter
+from .hints import SLOW, own_rate
+from .hippo import conjugate_pairs, legs_input, named_poles, to_parameter
 
 
 class S4D(ConvolvedStateSpace):
     """Diagonal state space per channel, discretised with the input held constant over a learned step.
 
     x' = Λ x + B u, y = Re(C x) + D u. Gu, Gupta, Goel, Ré 2022, arXiv 2206.11893. x (B, N, E) -> (B, N, E). O(N E log N
-    + N E P) time, O(N E + E P √N) memory. Each channel has its own step size. Bidirectional form as in
-    ``ConvolvedStateSpace``. Weight decay applies to C and the output projection, not to Λ, B and the step sizes. Raises
+    + N E P) time, O(N E + E P √N) memory. Each channel has its own step size. B is initialised to the input vector of
+    HiPPO-LegS in the basis of its eigenvectors for the poles ``legs``, with clipped imaginary parts, and to one for
+    others. Bidirectional form as in ``ConvolvedStateSpace``, with lag zero in the forward kernel only. Raises
     ``UserError`` for an invalid option.
 
-    Deviations from the paper: lag zero is part of the forward kernel only; dropout is applied once, before the output
-    projection; an exponential keeps step sizes positive, where the authors' later code has a softplus; the block also
-    has a feed-forward network.
+    Λ, B and the step sizes have a learning rate of at most 0.001 and no weight decay. Weight decay applies to C and to
+    the output projection.
+
+    Deviations from the authors' code: step sizes are exponentials of parameters, for which their configuration files
+    choose softplus; weight decay does not apply to D; dropout is applied once, before the output projection, and not
+    before GELU too; the block also has a feed-forward network.
 
     Args:
         width: Number of features E.
         heads: Not used; the state is not split into heads.
         states: Number of states 2 P, conjugate pairs counted twice.
         poles: Initial values of Λ: ``legs``, ``lin``, ``inv`` or ``real``.
-        shared: Whether all channels share Λ.
+        shared: Whether all channels share Λ and B.
         shortest: Smallest initial step size.
         longest: Largest initial step size.
-        trained_input: Whether B is trained, as in the authors' code for Long Range Arena; it begins at that of
-            HiPPO-LegS with imaginary parts clipped to ±2, at 1 with other poles. Otherwise B is 1, as in their minimal
-            code.
-        step_lr: Peak learning rate of the step sizes; by default that of the run, at most 0.001 or ``train.state_lr``.
+        train_input: Whether B is a parameter; if not, it is one.
+        input_clip: Bound on the imaginary parts of the initial B for the poles ``legs``; None for no bound.
+        step_lr: Learning rate of the step sizes; by default that of Λ.
+        readout_lr: Learning rate of C; by default that of the other weights.
         gated: Whether the output projection is gated (GLU); otherwise a linear layer.
         **common: Arguments of ``Mixer``.
     """
@@ -47,9 +52,9 @@ class S4D(ConvolvedStateSpace):
         arxiv="2206.11893",
         causal="exact",
         memory=True,
-        code="state-spaces/s4@e757cef:models/s4/s4d.py",
+        code="state-spaces/s4@e757cef:models/s4/s4.py",
     )
-    revision: ClassVar[int] = 2
+    revision = 2
 
     def __init__(
         self,
@@ -61,25 +66,27 @@ class S4D(ConvolvedStateSpace):
         shared: bool = True,
         shortest: float = 1e-3,
         longest: float = 0.1,
-        trained_input: bool = True,
+        train_input: bool = True,
+        input_clip: float | None = 2.0,
         step_lr: float | None = None,
+        readout_lr: float | None = None,
         gated: bool = True,
         **common: Any,
     ) -> None:
         super().__init__(width, heads, gated=gated, **common)
-        half = conjugate_pairs(states)
-        first_poles = named_poles(poles, half).repeat(1 if shared else width, 1)
+        copies, half = 1 if shared else width, conjugate_pairs(states)
+        first_poles = named_poles(poles, half).repeat(copies, 1)
+        first_input = legs_input(half, input_clip) if poles == "legs" else torch.ones(half, dtype=torch.complex128)
+        self.input = to_parameter(torch.view_as_real(first_input).repeat(copies, 1, 1)) if train_input else None
         self.log_decay = to_parameter((-first_poles.real).log())
         self.frequency = to_parameter(first_poles.imag)
         self.log_step = nn.Parameter(log_steps(width, shortest, longest))
         self.readout = nn.Parameter(torch.randn(self.directions, width, half, 2) * 0.5**0.5)
-        self.input: nn.Parameter | None = None
-        if trained_input:
-            first_input = legs_input(states, INPUT_LIMIT) if poles == "legs" else torch.ones_like(first_poles[0])
-            self.input = to_parameter(torch.view_as_real(first_input).repeat(len(first_poles), 1, 1))
-        slow = {"max_lr": 1e-3, "weight_decay": 0.0}
-        names = ("log_decay", "frequency", "input")
-        self.optimizer_hints = {**dict.fromkeys(names, slow), "log_step": step_hint(step_lr)}
+        self.optimizer_hints = {
+            **dict.fromkeys(("log_decay", "frequency", *(("input",) if train_input else ())), SLOW),
+            "log_step": {**SLOW, **own_rate("step_lr", step_lr)},
+            "readout": own_rate("readout_lr", readout_lr),
+        }
 
     def exponents(self) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Return Λ Δ, and the weights 2 C B (exp(Λ Δ) − 1) / Λ of each direction.

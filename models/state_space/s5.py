@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,45 +11,49 @@ from lra_bench.contracts import UserError
 
 from ..mixer import MixerSpec
 from ..recurrent.complex_recurrence import ComplexRecurrence, GatedByItself
-from ..recurrent.steps import log_steps, step_hint
+from ..recurrent.steps import log_steps
+from .hints import SLOW, own_rate
 from .hippo import legs, named_poles, to_parameter
 
-Gate = Literal["half_glu2", "half_glu1"]
-ReadoutInit = Literal["trunc_standard_normal", "lecun_normal", "complex_normal"]
-TRUNCATED_DEVIATION = 0.87962566
-"""Standard deviation of a standard normal variable cut at ±2."""
+READOUTS = ("trunc_standard_normal", "lecun_normal", "complex_normal")
+GATES = ("half_glu1", "half_glu2")
 
 
 class S5(ComplexRecurrence):
     """Diagonal state space that all features share, discretised with the input held constant over a learned step.
 
-    x' = Λ x + B u, y = 2 Re(C x) + D u; y σ(W GELU(y)) follows, or GELU(y) σ(W GELU(y)). Smith, Warrington, Linderman
-    2022, arXiv 2208.04933. x (B, N, E) -> (B, N, E). O(N E P) time, O(N (E + P)) memory. Bidirectional form as in
-    ``ComplexRecurrence``. Raises ``UserError`` for an invalid option.
+    x' = Λ x + B u, y = 2 Re(C x) + D u; GELU(y) ⊙ σ(W GELU(y)) follows. Smith, Warrington, Linderman 2022, arXiv
+    2208.04933. x (B, N, E) -> (B, N, E). O(N E P) time, O(N (E + P)) memory. In the bidirectional form half of the
+    states run forward and half backward, with separate C; Λ, B and Δ are shared. Raises ``UserError`` for an invalid
+    option.
 
-    Weight decay applies to C and W, with ``fast_input`` also to B, not to Λ, D and the step sizes.
+    The initial B is that of real states, truncated normal with variance 1 / S for the S real states of a direction,
+    transformed to the eigenbasis. Λ, B and the step sizes have a learning rate of at most 0.001 and no weight decay.
+    Weight decay applies to C and W.
 
-    Deviations from the authors' code: the real part of Λ is kept negative by an exponential; in the bidirectional form
-    each direction has its own half of the states, Λ and B, where the authors run all states in both directions; dropout
-    comes before the gate, and again after it only in the block; D is not decayed.
+    Deviations from the authors' code: the real part of Λ is kept negative by an exponential, while theirs is not
+    constrained, or clipped at −0.0001; GELU is exact, not the tanh approximation; dropout is applied once, before the
+    gate, to y; weight decay does not apply to D and the step sizes.
 
     Args:
         width: Number of features E.
         heads: Not used; the state is not split into heads.
-        states: Number of complex states P, one of each conjugate pair; by default 3 E / 4, which gives about as many
-            parameters as attention.
+        states: Number of complex states of both directions, one of each conjugate pair; by default the number that
+            gives about as many parameters as attention: E if the directions share B, otherwise 3 E / 4.
         blocks: Number of equal systems whose poles initialise Λ.
         poles: Initial values of Λ: ``legs`` as in the paper, with B and C transformed to the eigenbasis, ``lin``,
             ``inv`` or ``real``.
         shortest: Smallest initial step size.
         longest: Largest initial step size.
-        gate: ``half_glu2``, y σ(W GELU(y)), or ``half_glu1``, GELU(y) σ(W GELU(y)), the names of the authors' code.
-        readout_init: Initial deviation of C, by its name in the authors' code: ``trunc_standard_normal``, 1 / √N for N
-            real states of one direction; ``lecun_normal``, 1 / √(N E); ``complex_normal``, 1 / √2 without
-            transformation to the eigenbasis. B has the deviation 1 / √N.
-        fast_input: Whether B has the learning rate and the weight decay of other weights; otherwise the rate of the
-            states and no decay.
-        step_lr: Peak learning rate of the step sizes; by default that of the run, at most 0.001 or ``train.state_lr``.
+        shared: Whether both directions share Λ, B and Δ.
+        readout_init: Initial C, by its name in the authors' code: ``trunc_standard_normal``, with variance 1 / S of
+            real and imaginary parts; ``lecun_normal``, with variance 1 / (S E); both of real states, then transformed
+            to the eigenbasis; or ``complex_normal``, with variance 1/2, not transformed.
+        gate: Output, by its name in the authors' code: ``half_glu1``, in which GELU precedes both factors of the gate,
+            or ``half_glu2``, in which the factor y is linear.
+        step_lr: Learning rate of the step sizes; by default that of Λ.
+        input_lr: Learning rate of B; by default that of Λ.
+        input_decay: Whether weight decay applies to B.
         **common: Arguments of ``Mixer``.
     """
 
@@ -61,7 +65,7 @@ class S5(ComplexRecurrence):
         memory=True,
         code="lindermanlab/S5@3c18fdb:s5/ssm.py",
     )
-    revision: ClassVar[int] = 2
+    revision = 2
 
     def __init__(
         self,
@@ -73,74 +77,110 @@ class S5(ComplexRecurrence):
         poles: str = "legs",
         shortest: float = 1e-3,
         longest: float = 0.1,
-        gate: Gate = "half_glu2",
-        readout_init: ReadoutInit = "trunc_standard_normal",
-        fast_input: bool = False,
+        shared: bool = True,
+        readout_init: str = "trunc_standard_normal",
+        gate: str = "half_glu1",
         step_lr: float | None = None,
+        input_lr: float | None = None,
+        input_decay: bool = False,
         **common: Any,
     ) -> None:
-        for option, value, known in (("gate", gate, Gate), ("readout_init", readout_init, ReadoutInit)):
-            if value not in get_args(known):
-                raise UserError(f"model.mixer.{option}={value}: must be one of {', '.join(get_args(known))}")
+        if gate not in GATES:
+            raise UserError(f"model.mixer.gate={gate}: must be one of {', '.join(GATES)}")
+        if readout_init not in READOUTS:
+            raise UserError(f"model.mixer.readout_init={readout_init}: must be one of {', '.join(READOUTS)}")
+        if blocks < 1:
+            raise UserError(f"model.mixer.blocks={blocks}: must be at least 1")
+        directions = 1 if common.get("causal", False) else 2
         if states is None:
-            states = blocks * 2 * max(1, round(3 * width / (8 * blocks)))
+            wanted = width if shared and directions == 2 else 3 * width / 4
+            states = 2 * blocks * max(1, round(wanted / (2 * blocks)))
         transform = GatedByItself(width, activated=gate == "half_glu1")
         super().__init__(width, heads, states=states, transform=transform, **common)
-        parts = blocks if self.causal else 2 * blocks
-        if blocks < 1 or states % parts:
+        if states % (blocks * directions):
             raise UserError(
-                f"model.mixer.states={states}: must be a multiple of {parts}, for model.mixer.blocks={blocks} equal "
-                "systems in each direction"
+                f"model.mixer.states={states}: must be a multiple of {blocks * directions}, for "
+                f"model.mixer.blocks={blocks} equal systems in each direction"
             )
-        first_poles = named_poles(poles, states // parts).repeat(parts)
+        self.copies = directions if shared else 1  # directions that use the same poles and inputs
+        own = states // self.copies
+        if self.copies > 1:
+            self.input = SharedByDirections(width, 2 * own, bias=False)
+        each = states // directions
+        first_poles = named_poles(poles, each // blocks).repeat(own * blocks // each)
         self.log_decay = to_parameter((-first_poles.real).log())
         self.frequency = to_parameter(first_poles.imag)
-        self.log_step = nn.Parameter(log_steps(states, shortest, longest))
-        self._initialise(states // parts, 2 * states // (1 if self.causal else 2), readout_init, poles == "legs")
-        slow = {"max_lr": 1e-3, "weight_decay": 0.0}
-        self.optimizer_hints = {"log_decay": slow, "frequency": slow, "log_step": step_hint(step_lr)}
-        if not fast_input:
-            self.input.optimizer_hints = {"weight": slow}  # type: ignore[assignment]
+        self.log_step = nn.Parameter(log_steps(own, shortest, longest))
+        vectors = legs(2 * each // blocks)[2][:, each // blocks :].to(torch.complex64) if poles == "legs" else None
+        with torch.no_grad():
+            inputs = torch.cat([initial_input(each, width, blocks, vectors) for _ in range(own // each)])
+            self.input.weight.copy_(torch.view_as_real(inputs.mT).flatten(1).mT)
+            outputs = torch.cat(
+                [initial_readout(readout_init, each, width, blocks, vectors) for _ in range(directions)], -1
+            )
+            # Re(C h) is Re C Re h − Im C Im h, two real columns.
+            self.readout.weight.copy_(torch.view_as_real(outputs.conj_physical()).flatten(1))
+        self.optimizer_hints = {
+            **dict.fromkeys(("log_decay", "frequency"), SLOW),
+            "log_step": {**SLOW, **own_rate("step_lr", step_lr)},
+        }
+        hint = {**SLOW, **own_rate("input_lr", input_lr)}
+        if input_decay:
+            del hint["weight_decay"]
+        self.input.optimizer_hints = {"weight": hint}  # type: ignore[assignment]
 
     def rates(self) -> tuple[Tensor, Tensor]:
         """Return exp(Λ Δ), and 2 (exp(Λ Δ) − 1) / Λ, which includes the factor 2 of the outputs, (P,) each."""
         pole = torch.complex(-self.log_decay.exp(), self.frequency)
         factors = (pole * self.log_step.exp()).exp()
-        return factors, 2 * (factors - 1) / pole
-
-    def _initialise(self, count: int, real_states: int, readout_init: ReadoutInit, in_eigenbasis: bool) -> None:
-        """Draw B and C for real states, and transform them to the eigenbasis of HiPPO-LegS.
-
-        Args:
-            count: Number of complex states P of one block; a block has 2 P real states.
-            real_states: Number of real states of one direction.
-            readout_init: As in ``S5``.
-            in_eigenbasis: Whether to transform; otherwise the draws are used as they are.
-        """
-        vectors = legs(2 * count)[2][:, count:].to(torch.complex64) if in_eigenbasis else None
-        with torch.no_grad():
-            for begin in range(0, self.input.out_features, 2 * count):
-                block = slice(begin, begin + 2 * count)
-                inputs = _truncated_normal((2 * count, self.width), real_states**-0.5)
-                if vectors is not None:
-                    inputs = torch.view_as_real((vectors.mH @ inputs.to(vectors.dtype)).mT).flatten(1).mT
-                self.input.weight[block] = inputs if vectors is not None else 0.5**0.5 * inputs
-                # Re(C h) is Re C Re h − Im C Im h, two real columns.
-                self.readout.weight[:, block] = torch.view_as_real(
-                    self._draw_readout(count, real_states, readout_init, vectors).conj_physical()
-                ).flatten(1)
-
-    def _draw_readout(self, count: int, real_states: int, readout_init: ReadoutInit, vectors: Tensor | None) -> Tensor:
-        """Return the initial C of one block, complex (E, P)."""
-        if readout_init == "complex_normal":
-            return torch.randn(self.width, count, dtype=torch.complex64)
-        inputs = real_states * (self.width if readout_init == "lecun_normal" else 1)
-        real, imaginary = (_truncated_normal((self.width, 2 * count), inputs**-0.5) for _ in range(2))
-        drawn = torch.complex(real, imaginary)
-        return drawn[:, ::2] if vectors is None else drawn @ vectors
+        return factors.repeat(self.copies), (2 * (factors - 1) / pole).repeat(self.copies)
 
 
-def _truncated_normal(shape: tuple[int, int], deviation: float) -> Tensor:
-    """Return normal numbers cut at two deviations and scaled to ``deviation``, as ``lecun_normal`` of JAX."""
-    x = torch.empty(shape, dtype=torch.float32)
-    return nn.init.trunc_normal_(x, std=1.0, a=-2.0, b=2.0) * (deviation / TRUNCATED_DEVIATION)
+class SharedByDirections(nn.Linear):
+    """Linear layer whose outputs are the inputs of the states of both directions: (..., E) to (..., 2C)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the outputs twice, concatenated."""
+        y = super().forward(x)
+        return torch.cat((y, y), -1)
+
+
+def truncated_normal(*shape: int, variance: float) -> Tensor:
+    """Return normal numbers with ``variance``, truncated at two standard deviations of the normal distribution."""
+    # The truncation reduces the standard deviation by this factor.
+    std = variance**0.5 / 0.87962566103423978
+    return nn.init.trunc_normal_(torch.empty(shape, dtype=torch.float32), std=std, a=-2 * std, b=2 * std)
+
+
+def initial_input(states: int, width: int, blocks: int, vectors: Tensor | None) -> Tensor:
+    """Return the initial B of one direction, complex (``states``, E).
+
+    Args:
+        states: Number of complex states P.
+        width: Number of features E.
+        blocks: Number of blocks that share ``vectors``.
+        vectors: Eigenvectors of a block, (2 P / blocks, P / blocks), with which B of real states is multiplied; None
+            for random numbers with the same variance.
+    """
+    variance = 0.5 / states
+    if vectors is None:
+        parts = truncated_normal(2, states, width, variance=variance / 2)
+        return torch.complex(parts[0], parts[1])
+    real = truncated_normal(blocks, 2 * states // blocks, width, variance=variance).to(vectors.dtype)
+    return (vectors.mH @ real).flatten(0, 1)
+
+
+def initial_readout(kind: str, states: int, width: int, blocks: int, vectors: Tensor | None) -> Tensor:
+    """Return the initial C of one direction, complex (E, ``states``); arguments as in ``initial_input``.
+
+    ``kind`` is one of ``READOUTS``.
+    """
+    if kind == "complex_normal":
+        parts = torch.randn(2, width, states) * 0.5**0.5
+        return torch.complex(parts[0], parts[1])
+    variance = 0.5 / states if kind == "trunc_standard_normal" else 0.5 / (states * width)
+    if vectors is None:
+        parts = truncated_normal(2, width, states, variance=variance)
+        return torch.complex(parts[0], parts[1])
+    parts = truncated_normal(2, width, blocks, 2 * states // blocks, variance=variance)
+    return (torch.complex(parts[0], parts[1]) @ vectors).flatten(1)

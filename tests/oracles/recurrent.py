@@ -254,6 +254,7 @@ def complex_states(rates, transform):
     def read(mixer, x, seen):
         factors, scale = rates(mixer)
         weight = torch.complex(mixer.input.weight[::2], mixer.input.weight[1::2])
+        weight = weight.repeat(len(factors) // len(weight), 1)
         inputs = x.to(weight.dtype) @ weight.mT * scale
         h, half = torch.zeros_like(inputs), inputs.shape[-1] // 2
         for example, part, positions in reading_orders(mixer, x, seen, 2):
@@ -274,7 +275,8 @@ def ring(mixer):
 
 def held_constant(mixer):
     pole, step = -mixer.log_decay.exp() + 1j * mixer.frequency, mixer.log_step.exp()
-    return (pole * step).exp(), 2 * ((pole * step).exp() - 1) / pole
+    directions = mixer.readout.in_features // (2 * len(pole))
+    return (pole * step).exp().repeat(directions), (2 * ((pole * step).exp() - 1) / pole).repeat(directions)
 
 
 def gated_linear(output, y):
@@ -283,7 +285,8 @@ def gated_linear(output, y):
 
 
 def gated_by_itself(output, y):
-    return y * output.gate(torch.nn.functional.gelu(y)).sigmoid()
+    gelu = torch.nn.functional.gelu(y)
+    return (gelu if output.activated else y) * output.gate(gelu).sigmoid()
 
 
 SMALL = {"mlstm": {"key_width": 8}}  # with blocks that are not square

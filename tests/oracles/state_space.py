@@ -13,8 +13,10 @@ def diagonal(mixer):
     """Return h ↦ exp(Λ Δ) h, B (exp(Λ Δ) − 1) / Λ, and C of each direction, for each channel."""
     pole = -mixer.log_decay.exp() + 1j * mixer.frequency
     factors = (pole * mixer.log_step.exp()[:, None]).exp()
-    b = 1 if mixer.input is None else torch.view_as_complex(mixer.input)
-    return (lambda h: factors * h), b * (factors - 1) / pole, torch.view_as_complex(mixer.readout)
+    added = (factors - 1) / pole
+    if mixer.input is not None:
+        added = added * torch.view_as_complex(mixer.input)
+    return (lambda h: factors * h), added, torch.view_as_complex(mixer.readout)
 
 
 def with_one_rank(mixer):
@@ -51,9 +53,10 @@ def channels(discrete):
 
 def normalised(mixer, n):
     """Return kernels lag by lag: a softmax over the longest length, or the integral of a mode over a step."""
-    steps = mixer.log_step.exp()
     decay = mixer.decay.exp() if mixer.kernel == "exp" else mixer.decay
-    pole, rate = -decay + 1j * mixer.frequency, -decay * steps[:, :1] + 1j * mixer.frequency * steps[:, -1:]
+    pole = -decay + 1j * mixer.frequency
+    first, last = mixer.log_step.exp()[:, 0, None], mixer.log_step.exp()[:, -1, None]
+    rate = -decay * first + 1j * mixer.frequency * last
     if mixer.kernel == "exp":
         mode_values = (rate.exp() - 1) * (torch.arange(n)[:, None, None] * rate).exp() / pole
     else:
@@ -61,9 +64,9 @@ def normalised(mixer, n):
         powers = (powers - powers.real.amax(0)).exp()
         mode_values = torch.zeros(n, *powers.shape[1:], dtype=powers.dtype)
         # One step of the geometric series; 1e-7 keeps the quotient finite.
-        step = torch.where(rate.real > 0, -rate, rate).exp() - 1
-        sums = powers.sum(0) * step * pole
-        total = step * sums.conj() / (sums.abs() ** 2 + 1e-7)
+        first_step = torch.where(rate.real > 0, -rate, rate).exp() - 1
+        sums = powers.sum(0) * first_step * pole
+        total = first_step * sums.conj() / (sums.abs() ** 2 + 1e-7)
         mode_values[: mixer.max_length] = (powers * total)[:n]
     return torch.einsum("dep,tep->det", torch.view_as_complex(mixer.readout), mode_values).real
 

@@ -10,17 +10,53 @@ from tests.oracles.state_space import normalised
 from tests.support.mixer_cases import WIDTH, make, rows, run
 
 
+@pytest.mark.agrees("dss", compared="the kernel, as a softmax over the lags", within=1e-10)
 @pytest.mark.parametrize("kernel", ["softmax", "exp"])
+@pytest.mark.parametrize("separate_steps", [True, False])
 @pytest.mark.parametrize("n", [1, 60, 128, 200])
-def test_kernels_equal_the_definition(kernel, n):
+def test_kernels_equal_the_definition(kernel, separate_steps, n, within):
     """``softmax`` has modes of either sign, and no lags beyond ``max_length``."""
-    mixer = make("dss", kernel=kernel)
+    mixer = make("dss", kernel=kernel, separate_steps=separate_steps, states=64)
     found = torch.stack(mixer.lags(n))
     expected = normalised(mixer, n)
-    assert (found - expected[..., : found.shape[-1]]).abs().max() < 1e-10
+    assert (found - expected[..., : found.shape[-1]]).abs().max() <= within
     assert found.shape[-1] == (min(n, 128) if kernel == "softmax" else n)
     if kernel == "softmax":
         assert (mixer.decay > 0).any() and (mixer.decay < 0).any()
+
+
+@pytest.mark.agrees("dss", compared="the layer after the convolution: GELU and a linear projection", within=1e-12)
+def test_output_is_gelu_and_a_linear_projection(within):
+    mixer, x = make("dss", causal=True), rows(2, 20)
+    kernel, y = mixer.lags(20)[0], torch.zeros(2, 20, WIDTH, dtype=torch.float64)
+    for position in range(20):
+        for lag in range(position + 1):
+            y[:, position] += kernel[:, lag] * x[:, position - lag]
+    y = torch.nn.functional.gelu(y + mixer.skip * x)
+    assert mixer.output.weight.shape == (WIDTH, WIDTH)
+    assert (run(mixer, x) - (y @ mixer.output.weight.T + mixer.output.bias)).abs().max() <= within
+
+
+def test_gated_output_multiplies_by_a_sigmoid():
+    mixer, x = make("dss", gated=True), rows(2, 20)
+    assert mixer.output.weight.shape == (2 * WIDTH, WIDTH)
+    with torch.no_grad():
+        mixer.output.weight[WIDTH:] = 0
+        mixer.output.bias[WIDTH:] = -50
+    assert run(mixer, x).abs().max() < 1e-18
+
+
+@pytest.mark.agrees("dss", compared="learning rates and weight decay of λ, w and Δ", within=0)
+@pytest.mark.parametrize("step_lr", [None, 0.02])
+def test_learning_rates_are_those_of_the_authors(step_lr, within):
+    mixer = make("dss", step_lr=step_lr)
+    assert mixer.readout.shape[2] == 64  # complex states
+    found = {id(p): (g["lr"], g["weight_decay"]) for g in parameter_groups(mixer, 1e-2, 0.1) for p in g["params"]}
+    for key in ("decay", "frequency", "readout", "log_step"):
+        rate, weight_decay = found[id(getattr(mixer, key))]
+        expected = step_lr if step_lr and key == "log_step" else 1e-3
+        assert abs(rate - expected) <= within and weight_decay == 0, key
+    assert found[id(mixer.output.weight)] == (1e-2, 0.1)
 
 
 def test_exp_equals_softmax_without_normalisation():
@@ -36,8 +72,8 @@ def test_exp_equals_softmax_without_normalisation():
             each.readout[..., 1] = 0
     a, b = mixer.lags(50)[0], other.lags(50)[0]
     assert (a[:, 1:] / a[:, :-1] - b[:, 1:] / b[:, :-1]).abs().max() < 1e-10
-    sums = torch.expm1(-0.5 * mixer.max_length * mixer.log_step.exp())
-    assert (a[:, :1] / b[:, :1] - sums[:, :1]).abs().max() < 1e-5
+    sums = torch.expm1(-0.5 * mixer.max_length * mixer.log_step[:, 0].exp())
+    assert (a[:, 0] / b[:, 0] - sums).abs().max() < 1e-5
 
 
 @pytest.mark.parametrize("decay", [3.0, -3.0])
@@ -56,7 +92,12 @@ def test_fast_growing_and_decaying_modes_stay_finite(decay):
 
 @pytest.mark.parametrize(
     ("options", "reason"),
-    [({"kernel": "mean"}, "kernel=mean"), ({"states": 5}, "states=5"), ({"poles": "no"}, "poles=no")],
+    [
+        ({"kernel": "mean"}, "kernel=mean"),
+        ({"states": 5}, "states=5"),
+        ({"poles": "no"}, "poles=no"),
+        ({"step_lr": 0}, "step_lr=0"),
+    ],
 )
 def test_invalid_options_raise_user_error(options, reason):
     with pytest.raises(UserError, match=rf"model\.mixer\.{reason}"):
@@ -97,20 +138,3 @@ def test_layer_equals_the_authors(n, within):
     expected = torch.nn.functional.gelu(y) @ mixer.output.weight.T + mixer.output.bias
     assert mixer.output.weight.shape == (WIDTH, WIDTH)
     assert (run(mixer, x) - expected).abs().max() <= within
-
-
-def test_step_sizes_can_have_the_rate_of_the_authors():
-    rates = {each["lr"] for each in parameter_groups(make("dss"), 1e-2, 0.1)}
-    assert rates == {1e-2, 1e-3}
-    (steps,) = [each for each in parameter_groups(make("dss", step_lr=0.02), 1e-2, 0.1, 5e-4) if each["lr"] == 0.02]
-    assert [each.shape for each in steps["params"]] == [(WIDTH, 2)] and steps["weight_decay"] == 0
-    with pytest.raises(UserError, match=r"model\.mixer\.step_lr=0: must be positive"):
-        make("dss", step_lr=0)
-
-
-def test_both_parts_can_share_their_step_sizes():
-    shared, separate = make("dss", separate_steps=False), make("dss")
-    assert shared.log_step.shape == (WIDTH, 1)
-    with torch.no_grad():
-        separate.load_state_dict({**shared.state_dict(), "log_step": shared.log_step.repeat(1, 2)})
-    assert (shared.lags(30)[0] - separate.lags(30)[0]).abs().max() < 1e-12

@@ -12,8 +12,6 @@ from lra_bench.models.kernels.vandermonde import sum_of_exponentials, weighed_by
 from lra_bench.models.mixer import Mixer
 from lra_bench.models.recurrent.lru import LRU
 from lra_bench.models.state_space.hippo import INITIAL_POLES, legs, named_poles
-from lra_bench.models.state_space.s4 import S4
-from lra_bench.models.state_space.s4d import S4D
 from lra_bench.models.state_space.s5 import S5
 from lra_bench.training.optimizer import parameter_groups
 from tests.support.mixer_cases import NODES, WIDTH, context, make, rows, run
@@ -88,96 +86,45 @@ class TestSystems:
         decaying = {id(p) for g in parameter_groups(mixer, 1e-4, 0.1) if g["weight_decay"] for p in g["params"]}
         continuous = {id(getattr(mixer, key)) for key in ("log_decay", "frequency", "log_step")}
         assert continuous <= slow and not continuous & decaying
-        readout = mixer.readout.weight if name == "s5" else mixer.readout
-        assert id(readout) in decaying and id(readout) not in slow
 
-    @pytest.mark.parametrize("name", WITH_STEPS)
-    def test_step_sizes_can_have_a_rate_of_their_own(self, name):
-        mixer = make(name, step_lr=0.01)
-        rates = {id(p): g for g in parameter_groups(mixer, 4e-3, 0.1, 5e-4) for p in g["params"]}
-        assert rates[id(mixer.log_step)]["lr"] == 0.01 and rates[id(mixer.log_decay)]["lr"] == 5e-4
-        assert rates[id(mixer.log_step)]["weight_decay"] == 0
+    @pytest.mark.agrees("s4", "s4d", compared="learning rates and weight decay of Λ, B, C and Δ", within=0)
+    @pytest.mark.parametrize("name", ["s4", "s4d"])
+    @pytest.mark.parametrize("options", [{}, {"step_lr": 1e-2, "readout_lr": 1e-3}, {"step_lr": 0.02}])
+    def test_learning_rates_and_weight_decay_are_those_of_the_authors(self, name, options, within):
+        """C decays and has the rate of the other weights, unless one rate is set for all parameters of the kernel."""
+        mixer = make(name, states=4, **options)
+        found = {id(p): (g["lr"], g["weight_decay"]) for g in parameter_groups(mixer, 1e-2, 0.1) for p in g["params"]}
+        kernel = dict.fromkeys(("log_decay", "frequency", "low_rank", "input"), (1e-3, 0.0))
+        kernel["log_step"] = (options.get("step_lr", 1e-3), 0.0)
+        kernel["readout"] = (options.get("readout_lr", 1e-2), 0.1)
+        for key, expected in kernel.items():
+            if hasattr(mixer, key):
+                difference = [abs(a - b) for a, b in zip(found[id(getattr(mixer, key))], expected, strict=True)]
+                assert max(difference) <= within, key
 
-    @pytest.mark.agrees("s4", "s4d", compared="the initial input vector B", within=1e-5)
-    @pytest.mark.parametrize("states", [4, 64])
-    def test_initial_input_is_that_of_the_authors(self, states, within):
-        """hippo.nplr of state-spaces/s4: V* B of the normal part of HiPPO-LegS, with clipped imaginary parts."""
-        n = torch.arange(states, dtype=torch.float64)
-        a = -torch.sqrt((2 * n[:, None] + 1) * (2 * n + 1)).tril(-1) - torch.diag(n + 1)
-        frequencies, vectors = torch.linalg.eigh(-1j * (a + torch.sqrt((n[:, None] + 0.5) * (n + 0.5))))
-        vectors = vectors[:, frequencies > 0] * (vectors[0].abs() / vectors[0])[frequencies > 0]
-        b = vectors.mH @ torch.sqrt(2 * n + 1).to(vectors.dtype)
-        expected = b.real + 1j * b.imag.clamp(-2, 2)
-        for kind in (S4, S4D):
-            found = torch.view_as_complex(kind(WIDTH, 2, states=states).input)
-            assert (found - expected).abs().max() <= within
-        free = torch.view_as_complex(S4(WIDTH, 2, states=states, input_limit=None).input)
-        assert (free - b).abs().max() <= 1e-6 * b.abs().max()
-        assert b.abs().max() > 2.6 and expected.abs().max() < 2.1
-
-    @pytest.mark.agrees("s4d", compared="the kernel", within=1e-10)
-    @pytest.mark.parametrize("poles", INITIAL_POLES)
-    def test_s4d_kernel_is_that_of_the_authors(self, poles, within):
-        """SSMKernelDiag with discretisation zoh, summed mode by mode."""
-        mixer = make("s4d", causal=True, poles=poles, states=8)
-        x = torch.zeros(1, WIDTH, 20, dtype=torch.float64)
-        x[..., 0] = 1
-        found, a = mixer.respond(x, context(20))[0][0], -mixer.log_decay.exp() + 1j * mixer.frequency
-        b, c, step = torch.view_as_complex(mixer.input), torch.view_as_complex(mixer.readout)[0], mixer.log_step.exp()
+    @pytest.mark.agrees("s4d", compared="the kernel, mode by mode", within=1e-12)
+    @pytest.mark.parametrize("train_input", [True, False])
+    def test_s4d_kernel_equals_the_formula_of_the_authors(self, train_input, within):
+        mixer = make("s4d", causal=True, train_input=train_input)
+        pole = torch.complex(-mixer.log_decay.exp(), mixer.frequency).expand(WIDTH, -1)
+        b = torch.view_as_complex(mixer.input).expand(WIDTH, -1) if train_input else torch.ones_like(pole)
+        c, step = torch.view_as_complex(mixer.readout[0]), mixer.log_step.exp()
+        expected = torch.zeros(WIDTH, 40, dtype=torch.float64)
         for channel in range(WIDTH):
-            for t in range(20):
-                modes = c[channel] * b[0] * ((step[channel] * a[0]).exp() - 1) / a[0] * (t * step[channel] * a[0]).exp()
-                assert abs(2 * modes.sum().real - found[channel, t]) <= within
-        if poles != "legs":
-            ones = make("s4d", causal=True, poles=poles, states=8, trained_input=False)
-            fresh = make("s4d", causal=True, poles=poles, states=8)
-            assert ones.input is None and torch.view_as_complex(S4D(WIDTH, 2, poles=poles).input).equal(
-                torch.ones(1, 32, dtype=torch.complex64)
-            )
-            assert fresh.input.shape == (1, 4, 2)
+            for n in range(pole.shape[1]):
+                rate = step[channel] * pole[channel, n]
+                weight = b[channel, n] * c[channel, n] * (rate.exp() - 1) / pole[channel, n]
+                for lag in range(40):
+                    expected[channel, lag] += 2 * (weight * (lag * rate).exp()).real
+        x = torch.zeros(1, WIDTH, 40, dtype=torch.float64)
+        x[..., 0] = 1
+        assert (mixer.respond(x, context(40))[0][0] - expected).abs().max() <= within
+        assert (mixer.input is None) != train_input
 
-    @pytest.mark.agrees("s5", compared="deviations of the initial B and C", within=0.05)
-    @pytest.mark.parametrize("causal", [False, True])
-    def test_s5_begins_with_the_scales_of_the_authors(self, causal, within):
-        """init_VinvB and init_CV of lindermanlab/S5: |B|² and |C|²/2 have the mean 1 / N for N real states."""
-        options = {"states": 128, "causal": causal}
-        real_states = 256 if causal else 128
-        torch.manual_seed(0)
-        mixers = {
-            name: S5(96, 2, readout_init=name, **options)
-            for name in ("trunc_standard_normal", "lecun_normal", "complex_normal")
-        }
-        mixer = mixers["trunc_standard_normal"]
-        b = torch.complex(mixer.input.weight[::2], mixer.input.weight[1::2])
-        assert (b.abs().square().mean() * real_states).item() == pytest.approx(1, rel=within)
-        expected = {
-            "trunc_standard_normal": 2 / real_states,
-            "lecun_normal": 2 / (96 * real_states),
-            "complex_normal": 1,
-        }
-        for name, variance in expected.items():
-            weight = mixers[name].readout.weight
-            c = torch.complex(weight[:, ::2], -weight[:, 1::2])
-            assert (c.abs().square().mean() / variance).item() == pytest.approx(1, rel=within)
-
-    @pytest.mark.agrees("s5", compared="the gates half_glu1 and half_glu2", within=1e-12)
-    @pytest.mark.parametrize("gate", ["half_glu1", "half_glu2"])
-    def test_gates_of_s5_are_those_of_the_authors(self, gate, within):
-        mixer, y = make("s5", gate=gate), rows(2, 9)
-        x1 = torch.nn.functional.gelu(y)
-        factor = x1 if gate == "half_glu1" else y
-        expected = factor * torch.sigmoid(x1 @ mixer.output.gate.weight.T + mixer.output.gate.bias)
-        assert (mixer.output(y) - expected).abs().max() <= within
-
-    def test_b_of_s5_can_have_the_rate_and_decay_of_other_weights(self):
-        for fast, rate, decay in ((False, 1e-3, 0), (True, 1e-2, 0.1)):
-            mixer = make("s5", fast_input=fast)
-            (group,) = [
-                each
-                for each in parameter_groups(mixer, 1e-2, 0.1)
-                if any(p is mixer.input.weight for p in each["params"])
-            ]
-            assert (group["lr"], group["weight_decay"]) == (rate, decay)
+    @pytest.mark.parametrize("poles", ["lin", "inv", "real"])
+    def test_s4d_input_begins_at_one_for_poles_other_than_those_of_hippo(self, poles):
+        mixer = make("s4d", weights=None, poles=poles)
+        assert (torch.view_as_complex(mixer.input) == 1).all()
 
     @pytest.mark.parametrize("name", WITH_STEPS)
     @pytest.mark.parametrize("steps", [(0.1, 0.01), (0.0, 0.1)])
@@ -193,8 +140,7 @@ class TestSystems:
         y = run(mixer, rows(1, 5000, dtype=torch.float32))
         assert y.isfinite().all() and 1e-3 < y.std() < 30
 
-    @pytest.mark.agrees("s5", compared="the recurrence with the real matrix of HiPPO", within=1e-6)
-    def test_s5_equals_its_real_system(self, within):
+    def test_s5_equals_its_real_system(self):
         """With the normal matrix of HiPPO in place of Λ, and B and C before their transformation to the eigenbasis."""
         torch.manual_seed(0)
         mixer = S5(WIDTH, 2, states=6, causal=True, shortest=0.05, longest=0.05).double()
@@ -209,7 +155,95 @@ class TestSystems:
         for row in x[0]:
             state = factor @ state + added @ row
             outputs.append(c @ state + mixer.skip * row)
-        assert (run(mixer, x)[0] - mixer.output(torch.stack(outputs))).abs().max() <= within
+        assert (run(mixer, x)[0] - mixer.output(torch.stack(outputs))).abs().max() < 1e-6
+
+    @pytest.mark.agrees("s5", compared="the layer in both directions, position by position", within=1e-10)
+    @pytest.mark.parametrize("gate", ["half_glu1", "half_glu2"])
+    @pytest.mark.parametrize("causal", [False, True])
+    def test_s5_equals_the_recurrence_of_the_authors(self, gate, causal, within):
+        """Two scans over the same inputs, each of which includes the current position, and one C for each."""
+        mixer, x = make("s5", states=8, blocks=2, gate=gate, causal=causal), rows(1, 20)
+        pole = torch.complex(-mixer.log_decay.exp(), mixer.frequency)
+        step, b = mixer.log_step.exp(), torch.complex(mixer.input.weight[::2], mixer.input.weight[1::2])
+        readout = torch.complex(mixer.readout.weight[:, ::2], -mixer.readout.weight[:, 1::2])
+        assert len(pole) == len(step) == len(b) == (8 if causal else 4) and readout.shape[1] == 8
+        factors = (pole * step).exp()
+        added = ((factors - 1) / pole)[:, None] * b
+        states = []
+        for sequence in [x[0]] if causal else [x[0], x[0].flip(0)]:
+            h = [torch.zeros_like(pole)]
+            for row in sequence:
+                h.append(factors * h[-1] + added @ row.to(added.dtype))
+            states.append(torch.stack(h[1:]))
+        if not causal:
+            states[1] = states[1].flip(0)
+        y = 2 * (torch.cat(states, -1) @ readout.mT).real + mixer.skip * x[0]
+        u = torch.nn.functional.gelu(y)
+        gated = (u if gate == "half_glu1" else y) * (u @ mixer.output.gate.weight.mT + mixer.output.gate.bias).sigmoid()
+        assert (run(mixer, x)[0] - gated).abs().max() <= within
+
+    @pytest.mark.agrees("s5", compared="the deviation of the initial B and C, in relation to LeCun's", within=0.05)
+    @pytest.mark.parametrize("causal", [False, True])
+    @pytest.mark.parametrize("readout_init", ["trunc_standard_normal", "lecun_normal", "complex_normal"])
+    def test_s5_begins_like_the_authors(self, causal, readout_init, within):
+        """B is real before its transformation; for C they draw a complex matrix, for ``lecun_normal`` a smaller one."""
+        torch.manual_seed(0)
+        width, states, blocks = 64, 96, 3
+        mixer = S5(width, 2, states=states, blocks=blocks, causal=causal, readout_init=readout_init).double()
+        own = states if causal else states // 2  # complex states of one direction
+        size = own // blocks
+        vectors = legs(2 * size)[2][:, size:]
+        b = torch.complex(mixer.input.weight[::2], mixer.input.weight[1::2])
+        assert b.shape == (own, width)
+        real = 2 * (vectors @ b.unflatten(0, (blocks, size))).real
+        bound = (2 * own) ** -0.5
+        assert abs(real.std() / bound - 1) <= within
+        assert real.abs().max() <= 2 * bound / 0.8796 * (1 + 1e-5)
+        c = torch.complex(mixer.readout.weight[:, ::2], -mixer.readout.weight[:, 1::2])
+        scales = {
+            "trunc_standard_normal": (2 * own) ** -0.5,
+            "lecun_normal": (2 * own * width) ** -0.5,
+            "complex_normal": 0.5**0.5,
+        }
+        for part in (c.real, c.imag):
+            assert abs(part.std() / scales[readout_init] - 1) <= within
+
+    def test_s5_has_about_the_same_scale_with_other_poles(self):
+        torch.manual_seed(0)
+        mixers = [S5(64, 2, states=96, poles=poles) for poles in ("legs", "lin")]
+        for name in ("input", "readout"):
+            first, second = (getattr(mixer, name).weight.std() for mixer in mixers)
+            assert abs(first / second - 1) < 0.05
+
+    @pytest.mark.agrees("s5", compared="learning rates and weight decay of Λ, B, C and Δ", within=0)
+    @pytest.mark.parametrize(
+        ("options", "b", "step"),
+        [
+            ({}, (1e-3, 0.0), (1e-3, 0.0)),  # standard
+            ({"step_lr": 1e-2}, (1e-3, 0.0), (1e-2, 0.0)),  # dt_global
+            ({"input_decay": True}, (1e-3, 0.1), (1e-3, 0.0)),  # BandCdecay
+            ({"input_lr": 1e-2, "input_decay": True}, (1e-2, 0.1), (1e-3, 0.0)),  # BfastandCdecay
+        ],
+    )
+    def test_s5_learning_rates_are_those_of_the_authors(self, options, b, step, within):
+        mixer = make("s5", **options)
+        found = {id(p): (g["lr"], g["weight_decay"]) for g in parameter_groups(mixer, 1e-2, 0.1) for p in g["params"]}
+        expected = {
+            mixer.input.weight: b,
+            mixer.log_step: step,
+            mixer.log_decay: (1e-3, 0.0),
+            mixer.frequency: (1e-3, 0.0),
+            mixer.readout.weight: (1e-2, 0.1),
+        }
+        for parameter, values in expected.items():
+            assert max(abs(x - y) for x, y in zip(found[id(parameter)], values, strict=True)) <= within
+
+    def test_s5_has_separate_systems_if_they_are_not_shared(self):
+        shared, separate = (make("s5", states=8, shared=each) for each in (True, False))
+        for name in ("log_decay", "frequency", "log_step"):
+            assert len(getattr(shared, name)) == 4 and len(getattr(separate, name)) == 8
+        assert shared.input.weight.shape == (8, WIDTH) and separate.input.weight.shape == (16, WIDTH)
+        assert shared.readout.weight.shape == separate.readout.weight.shape == (WIDTH, 16)
 
     def test_lru_keeps_the_variance_of_its_input(self):
         torch.manual_seed(0)
@@ -226,11 +260,12 @@ class TestSystems:
             ("lru", {"max_phase": 0}, "max_phase=0"),
             ("lru", {"states": 0}, "states=0"),
             ("s5", {"states": 6, "blocks": 2}, "states=6"),
-            ("s4d", {"states": 7}, "states=7"),
+            ("s5", {"blocks": 0}, "blocks=0"),
             ("s5", {"gate": "glu"}, "gate=glu"),
-            ("s5", {"readout_init": "glu"}, "readout_init=glu"),
-            ("s4", {"input_limit": -1}, "input_limit=-1"),
-            ("s4", {"step_lr": 0}, "step_lr=0"),
+            ("s5", {"readout_init": "xavier"}, "readout_init=xavier"),
+            ("s5", {"step_lr": 0}, "step_lr=0"),
+            ("s5", {"input_lr": -1}, "input_lr=-1"),
+            ("s4d", {"states": 7}, "states=7"),
         ],
     )
     def test_invalid_options_raise_user_error(self, name, options, reason):
