@@ -85,7 +85,7 @@ def _facts(record: Record) -> Facts:
     if record.training is not None:
         yield "training", _plain(record.training)
     for part in record.slices:
-        yield f"{part['slicing']} {part['label']}", _score(part)
+        yield f"by {part['slicing']}", f"{part['label']}: {_score(part)}"
     if record.extrapolation:
         for point in record.extrapolation["points"]:
             yield f"length {point['length']:,}", f"{_curve_name(point)}, {_point(point)}"
