@@ -318,12 +318,12 @@ class Slicing(NamedTuple):
 
     Attributes:
         labels: Names of the slices in their order, such as ``("1–7", "8–15")``.
-        index: (T,). Index in ``labels`` of the slice of each scored target, in the order of the split and, within an
+        label_of: (T,). Index in ``labels`` of the label of each scored target, in the order of the split and, within an
             example, of positions.
     """
 
     labels: Sequence[str]
-    index: NDArray[Any]
+    label_of: NDArray[Any]
 
 
 class DataCache(Protocol):
@@ -450,7 +450,7 @@ class Task(ABC):
             split: Name of the split.
 
         Returns:
-            The (expected) accuracy on each scored target by name, (T,) in the order of ``Slicing.index``. By default
+            The (expected) accuracy on each scored target by name, (T,) in the order of ``Slicing.label_of``. By default
             ``floor_rows`` if each example has one target, otherwise empty, in which case slices have no floors.
         """
         return {} if self.spec.per_token else self.floor_rows(split)

@@ -170,9 +170,7 @@ class Stages:
             self.config.train.validation_tokens,
         )
         each_target = task.spec.kind != "language_modeling"  # for the slices
-        test = evaluate(
-            model, rows["test"], task.spec, self.hardware, batch_size, "Test", each_target=each_target
-        )
+        test = evaluate(model, rows["test"], task.spec, self.hardware, batch_size, "Test", each_target=each_target)
         self.record.metrics = {
             "validation": _metric(validation, task),  # type: ignore[dict-item]
             "test": _metric(test, task),  # type: ignore[dict-item]

@@ -40,15 +40,13 @@ def slice_scores(task: Task, result: Evaluation, attempt: int = 1, split: str = 
         return []
     floors = task.floor_targets(split)
     assert result.target_correct is not None
-    sizes = {name: len(slicing.index) for name, slicing in slicings.items()}
+    sizes = {name: len(slicing.label_of) for name, slicing in slicings.items()}
     sizes |= {f"floor {name}": len(correct) for name, correct in floors.items()}
     for name, size in sizes.items():
         if size != result.n:
             raise ValueError(f"{task.spec.name}: {name} has {size:,} targets, the {split} split {result.n:,}")
     return [
-        point
-        for name, slicing in slicings.items()
-        for point in _points(task, name, slicing, result, floors, attempt)
+        point for name, slicing in slicings.items() for point in _points(task, name, slicing, result, floors, attempt)
     ]
 
 
@@ -58,7 +56,7 @@ def _points(
     spec, found = task.spec, []
     row_of = np.repeat(np.arange(len(result.scored)), result.scored)
     for number, label in enumerate(slicing.labels):
-        members = slicing.index == number
+        members = slicing.label_of == number
         if not members.any():
             continue
         rows = row_of[members]

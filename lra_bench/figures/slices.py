@@ -29,6 +29,7 @@ COLUMNS = [
     "floor", "floor_name", "metric",
 ]  # fmt: skip
 GAP_INCHES = 0.06
+IN_TOKENS = ("length", "distance")
 
 
 def exclusions(records: Sequence[Record]) -> list[str]:
@@ -107,7 +108,7 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
     _name_slices(ax, rows.drop_duplicates("place").sort_values("place")["slice"].tolist())
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
     limits(ax, *(factor * end for end in extent(rows, "score", "low", "high", "floor")))
-    ax.set_xlabel(_name(rows))
+    ax.set_xlabel(f"{_name(rows)}{' (tokens)' if _name(rows) in IN_TOKENS else ''}")
     ax.set_ylabel(name)
 
 

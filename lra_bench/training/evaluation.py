@@ -28,9 +28,9 @@ class Evaluation:
     ``loss`` is the mean in nats; ``score`` is the task's metric: accuracy, otherwise bits per scored target.
     ``mean_tokens`` is the mean length of the rows. Per row, ``prediction`` and ``target`` are classes, or −1 if each
     token has its own target; ``correct`` is the number of correct targets, ``row_loss`` the sum of the losses in nats,
-    ``scored`` the number of scored targets. ``target_correct`` (T,) states for each scored target, in the order of rows
-    and positions, whether it is correct; None unless it was requested. In language modelling a row is a window, or another part of the text of
-    fixed size over which results are summed.
+    ``scored`` the number of scored targets. ``target_correct`` (T,) is whether each scored target is predicted
+    correctly, in the order of rows and positions; None unless it was requested. In language modelling a row is a
+    window, or another part of the text of fixed size over which results are summed.
     """
 
     score: float

@@ -1,6 +1,7 @@
 """Slices from numbers: every target is in the slice whose label contains its number."""
 
 import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def test_bins_contain_their_values_and_have_equal_ratios(seed):
     for value, number in zip(values, index, strict=True):
         assert spans[number][0] <= value <= spans[number][1]
     assert sorted(set(index.tolist())) == list(range(len(labels))) and len(labels) <= bins
-    assert all(last < first for (_, last), (first, _) in zip(spans, spans[1:], strict=False))
+    assert all(last < first for (_, last), (first, _) in pairwise(spans))
     ratio = ((values.max() + 1) / values.min()) ** (1 / bins)
     for first, last in spans:
         # Bounds are rounded up to integers, so a bin can be wider than the ratio by less than one integer.

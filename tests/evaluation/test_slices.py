@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from lra_bench.contracts import NOT_SCORED, Output, Slicing, TaskSpec
+from lra_bench.contracts import NOT_SCORED, Output, Slicing, Task, TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.evaluation.slices import slice_scores
@@ -39,9 +39,8 @@ class Guesses(torch.nn.Module):
 @pytest.fixture(scope="module", params=["listops", "recall"])
 def measured(request, tmp_path_factory):
     """Return a task and the evaluation of a model on its test split."""
-    if request.param == "listops":
-        task = ListOps(rows=ROWS, window=[10, 120])
-    else:
+    task: Task = ListOps(rows=ROWS, window=[10, 120])
+    if request.param == "recall":
         task = RecallTask(rows=ROWS, length=48, pairs=4, symbols=8, queries=6, power=0.5)
     task.prepare(Cache(tmp_path_factory.mktemp("data")))
     model = Guesses(task.spec)
@@ -86,9 +85,7 @@ def test_points_equal_direct_computation(measured):
         counts, correct = [total[row] for row in rows], [right[row] for row in rows]
         assert (point["n"], point["attempt"]) == (len(members), 3)
         assert point["score"] == pytest.approx(sum(correct) / len(members))
-        expected = (
-            wilson_over_rows(correct, counts) if task.spec.per_token else wilson(int(sum(correct)), len(members))
-        )
+        expected = wilson_over_rows(correct, counts) if task.spec.per_token else wilson(int(sum(correct)), len(members))
         assert (point["low"], point["high"]) == pytest.approx(expected)
         for name, values in floors.items():
             assert point["floors"][name] == pytest.approx(np.mean([values[target] for target in members]))
@@ -97,7 +94,10 @@ def test_points_equal_direct_computation(measured):
             gain = paired_gain(correct, of_rows, counts)
             assert (margin["difference"], margin["low"], margin["high"]) == pytest.approx(gain)
         assert point["floor"] == max(point["floors"].values()) == point["floors"][point["floor_name"]]
-        assert point["skill"] == pytest.approx((point["score"] - point["floor"]) / (1 - point["floor"]))
+        if point["floor"] == 1:
+            assert point["skill"] is None
+        else:
+            assert point["skill"] == pytest.approx((point["score"] - point["floor"]) / (1 - point["floor"]))
 
 
 def task_with(slicing, **spec):
