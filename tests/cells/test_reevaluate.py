@@ -178,11 +178,11 @@ def test_an_interrupted_evaluation_changes_no_file(cell, monkeypatch):
     evaluate = extrapolation_module().evaluate
     calls = []
 
-    def interrupted(*arguments):
+    def interrupted(*arguments, **options):
         calls.append(arguments)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return evaluate(*arguments)
+        return evaluate(*arguments, **options)
 
     monkeypatch.setattr(extrapolation_module(), "evaluate", interrupted)
     with pytest.raises(KeyboardInterrupt):
