@@ -27,8 +27,8 @@ def load_records(
 
     Args:
         results: Results folder. Default: ``$LRA_BENCH_RESULTS`` if set, otherwise ``./results``.
-        table: ``runs`` (one row per run), ``lengths`` (one row per run and evaluated length) or ``speed`` (one row per
-            run, mode and timed length).
+        table: ``runs`` (one row per run), ``lengths`` (one row per run and evaluated length), ``slices`` (one row per
+            run and named subset of the test targets) or ``speed`` (one row per run, mode and timed length).
         wandb: ``ENTITY/PROJECT`` of a W&B project. If given, its records are loaded instead of ``results`` and
             ``reference``.
         reference: Folder of reference boards, or ``"none"``. Default: ``$LRA_BENCH_REFERENCE`` if set, otherwise the

@@ -313,6 +313,19 @@ class Provenance:
     lossy: str = ""
 
 
+class Slicing(NamedTuple):
+    """A partition of the scored targets of a split into named subsets (slices), each scored separately.
+
+    Attributes:
+        labels: Names of the slices in their order, such as ``("1–7", "8–15")``.
+        label_of: (T,). Index in ``labels`` of the label of each scored target, in the order of the split and, within an
+            example, of positions.
+    """
+
+    labels: Sequence[str]
+    label_of: NDArray[Any]
+
+
 class DataCache(Protocol):
     """Storage of prepared data; ``lra_bench.data.cache.Cache`` implements it on disk."""
 
@@ -427,6 +440,32 @@ class Task(ABC):
         Returns:
             The (expected) number of correct targets by name, (R,) in the order of ``split``; empty if it is not known
             or the metric is not accuracy.
+        """
+        return {}
+
+    def floor_targets(self, split: str) -> Mapping[str, NDArray[Any]]:
+        """Return how much of each scored target the floors predict correctly, for the floors of slices.
+
+        Args:
+            split: Name of the split.
+
+        Returns:
+            The (expected) accuracy on each scored target by name, (T,) in the order of ``Slicing.label_of``. By default
+            ``floor_rows`` if each example has one target, otherwise empty, in which case slices have no floors.
+        """
+        return {} if self.spec.per_token else self.floor_rows(split)
+
+    def slices(self, split: str) -> Mapping[str, Slicing]:
+        """Return partitions of the scored targets of a split into subsets that are scored separately.
+
+        Only accuracies are scored by slice.
+
+        Args:
+            split: Name of the split.
+
+        Returns:
+            Partitions by what they depend on, such as ``length``, ``depth`` or ``distance``; empty if the task has
+            none. ``lra_bench.data.slicing`` makes them from numbers.
         """
         return {}
 

@@ -110,6 +110,16 @@ class CopyTask(SyntheticTask):
         targets[:, -copied:] = symbols
         return Block(tokens, targets), valid
 
+    def properties(self, block: Block) -> Mapping[str, NDArray[Any]]:
+        """Return the ``distance`` of each target from the symbol that it repeats, equal for all of them, (T,)."""
+        import numpy as np
+
+        from lra_bench.contracts import NOT_SCORED
+
+        length = block.tokens.shape[1]
+        scored = int((block.targets != NOT_SCORED).sum())
+        return {"distance": np.full(scored, length - self._copied(length))}
+
     def shortcuts(self) -> Mapping[str, Rule]:
         """Return the rule ``commonest_symbol``: the most frequent symbol of the example at every position."""
         from .synthetic.drawing import FIRST_COPIED

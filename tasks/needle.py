@@ -110,6 +110,12 @@ class NeedleTask(SyntheticTask):
         valid &= ((last > 0) & (last < self._first_symbol))[:, 0]
         return Block(block.tokens, targets, {"depth": place / max(haystack.shape[1] - 2, 1)}), valid
 
+    def properties(self, block: Block) -> Mapping[str, NDArray[Any]]:
+        """Return the ``distance`` of each target from the symbol after the marker, (T,)."""
+        from .synthetic.sources import distance_after_first
+
+        return {"distance": distance_after_first(block)}
+
     def shortcuts(self) -> Mapping[str, Rule]:
         """Return the rule ``commonest_symbol`` and, with several needles, ``symbol_behind_a_marker``."""
         from .synthetic.floors import commonest_symbol, one_of

@@ -137,6 +137,19 @@ class RecallTask(SyntheticTask):
         valid &= (targets != NOT_SCORED).sum(axis=1) == self.queries
         return Block(block.tokens, targets), valid
 
+    def properties(self, block: Block) -> Mapping[str, NDArray[Any]]:
+        """Return the number of ``pairs`` of its example and the ``distance`` from its value for each target, (T,)."""
+        import numpy as np
+
+        from lra_bench.contracts import NOT_SCORED
+
+        from .synthetic.drawing import FIRST_KEY
+        from .synthetic.sources import distance_after_first
+
+        pairs = (block.tokens >= FIRST_KEY + self.half).sum(axis=1)  # values occur in pairs only
+        scored = (block.targets != NOT_SCORED).sum(axis=1)
+        return {"pairs": np.repeat(pairs, scored), "distance": distance_after_first(block)}
+
     def shortcuts(self) -> Mapping[str, Rule]:
         """Return the rule ``value_shown``: a random value of the example, with an accuracy of 1 / ``pairs``."""
         from .synthetic.floors import one_of

@@ -15,6 +15,7 @@ from lra_bench.progress import say
 from lra_bench.records.extrapolation import attempt_now, joined, section
 from lra_bench.records.points import Extrapolation, ExtrapolationPoint
 from lra_bench.records.schema import Record
+from lra_bench.records.sections import SlicePoint
 from lra_bench.runtime.hardware import HardwareOptions, first_line
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def reevaluate(
         hardware: An option of the group ``hardware``. Default: the hardware options of the record.
         config_dir: Folder of additional configuration and classes.
         write: Whether to add the points to the record. They are written as a new attempt in one step after all are
-            measured, and the record's W&B run is updated.
+            measured, and the record's W&B run is updated. A record without slices gets them if the training length is
+            evaluated.
         trusted: Packages whose classes the record may name.
 
     Returns:
@@ -105,6 +107,8 @@ def reevaluate(
         )
         after = joined(request.kept, found.points, found.by_position, attempt, task.spec.higher_is_better)
         if write:
+            if not record.slices:
+                record.slices = _slices(task, found, number)
             _join(record, after, found, number)
             update(record)
     return after, _new_points(after, found.points)
@@ -199,6 +203,20 @@ def _request(record: Record, task: Task, lengths: Sequence[int], knobs: Sequence
         knobs = list(dict.fromkeys([*(point["knob"] for point in kept["points"] if point["knob"]), *knobs]))
         selected, kept = sorted({*before, *selected}), section(trained, [], [], [], higher)
     return _Request(selected, list(knobs), longest, kept)
+
+
+def _slices(task: Task, found: Measured, number: int) -> list[SlicePoint]:
+    """Return the scores of slices if the training length was evaluated without a knob, for a record without slices.
+
+    Those of an existing record remain, because they are parts of its test score, which is not measured again.
+    """
+    from lra_bench.evaluation.slices import slice_scores
+
+    at_training_length = (
+        result for place, result in found.evaluations.items() if place.ratio == 1 and result.target_correct is not None
+    )
+    result = next(at_training_length, None)
+    return [] if result is None else slice_scores(task, result, number)
 
 
 def _join(record: Record, after: Extrapolation, found: Measured, number: int) -> None:

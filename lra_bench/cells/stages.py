@@ -16,6 +16,7 @@ from lra_bench.contracts import TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.evaluation.extrapolation import PointKey, check_options, extrapolate, interval, margins
+from lra_bench.evaluation.slices import slice_scores
 from lra_bench.profiling.profile import profile
 from lra_bench.records.extrapolation import attempt_now, section
 from lra_bench.records.machines import CEILING
@@ -168,7 +169,8 @@ class Stages:
             "Validation, reloaded",
             self.config.train.validation_tokens,
         )
-        test = evaluate(model, rows["test"], task.spec, self.hardware, batch_size, "Test")
+        each_target = task.spec.kind != "language_modeling"  # for the slices
+        test = evaluate(model, rows["test"], task.spec, self.hardware, batch_size, "Test", each_target=each_target)
         self.record.metrics = {
             "validation": _metric(validation, task),  # type: ignore[dict-item]
             "test": _metric(test, task),  # type: ignore[dict-item]
@@ -176,7 +178,9 @@ class Stages:
         self.record.margins = margins(test, task.floor_rows("test"), task.spec)
         with torch.inference_mode():
             own = task.score(model.eval())
-        if own is not None:
+        if own is None:
+            self.record.slices = slice_scores(task, test, self.record.attempt)
+        else:
             self.record.margins = {}
             # The interval is computed from predictions and targets, so it does not apply to the task's own score.
             self.record.metrics["test"] = {**self.record.metrics["test"], "low": None, "high": None, **own}  # type: ignore[typeddict-item]

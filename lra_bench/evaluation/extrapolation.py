@@ -268,7 +268,10 @@ class _Measuring:
         rows = Rows(task.split("test", None if key.ratio == 1 else length, key.variant), task.spec)
         # Batches of longer rows have as many tokens as at the training length, to limit memory.
         batch_size = max(1, round(self.options.evaluation_batch_size * min(1.0, task.spec.train_length / length)))
-        return evaluate(self.model, rows, task.spec, self.hardware, batch_size, _label(f"Length {length:,}", key))
+        return evaluate(
+            *(self.model, rows, task.spec, self.hardware, batch_size, _label(f"Length {length:,}", key)),
+            each_target=key.ratio == 1,  # for the slices
+        )
 
     def _evaluate_context(self, key: PointKey) -> Evaluation:
         """Evaluate a language model with another context; raises ``UserError`` if it is not supported."""

@@ -19,6 +19,7 @@ from . import (
     score_vs_growth,
     score_vs_length,
     score_vs_speed,
+    slices,
     speed_vs_length,
 )
 from .contract import FigureModule
@@ -34,6 +35,7 @@ FIGURES: dict[str, FigureModule] = {
     "extrapolation": extrapolation,
     "evaluation_knobs": evaluation_knobs,
     "score_vs_length": score_vs_length,
+    "slices": slices,
     "loss_by_position": loss_by_position,
     "learning_curves": learning_curves,
     "heat_map": heat_map,

@@ -79,8 +79,9 @@ class Curves:
         lines: The curves of a panel.
         less_is_better: A function that returns for each row whether lower y is better.
         columns: The number of panels per row.
-        aside: The range in octaves of x over which curves are shifted against each other, so that bars of curves with
-            the same x remain readable.
+        aside: The range of x over which curves are shifted against each other, so that bars of curves with the same x
+            remain readable: in octaves, or in units of x if ``linear``.
+        linear: Whether the x axis is linear.
     """
 
     panel: Sequence[str]
@@ -100,6 +101,7 @@ class Curves:
     less_is_better: Callable[[pd.DataFrame], Any] = _counts_bits
     columns: int = 3
     aside: float = 0.0
+    linear: bool = False
 
 
 def curve_sheets(data: pd.DataFrame, kind: Curves, width: float) -> Iterator[Sheet]:
@@ -202,7 +204,8 @@ def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, 
         x, y, low, high = curves[key].T
         look = look_of[key]
         if kind.bars:
-            x = x * 2 ** (spread * (number - (len(names) - 1) / 2))
+            shift = spread * (number - (len(names) - 1) / 2)
+            x = x + shift if kind.linear else x * 2**shift
             bars.append((x, low, high, [look.colour] * len(x)))
             if "seed_scores" in rows:
                 _mark_seeds(ax, rows.loc[curve_rows[key]], x, y, scale, look)

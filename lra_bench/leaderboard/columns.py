@@ -871,6 +871,20 @@ LENGTHS = (
 )
 """Columns of ``load_records(table="lengths")`` that follow those of ``IDENTITY``."""
 
+SLICES = (
+    Column(name="slicing", help="property by which the scored targets of the test split are divided, such as length"),
+    Column(name="label", help="values of the property in this slice, such as 8–15"),
+    Column(name="metric", help="accuracy (between 0 and 1)"),
+    Column(name="score", help="score on the targets of the slice"),
+    Column(name="low", help="lower end of the 95 % confidence interval of the score over examples"),
+    Column(name="high", help="upper end of the 95 % confidence interval of the score over examples"),
+    Column(name="n", help="number of scored targets"),
+    Column(name="floor_name", help="name of the strongest floor (baseline without a model) on these targets"),
+    Column(name="floor", help="score of the floor on the same targets"),
+    Column(name="skill", help="score normalised so that the floor is 0 and a perfect score is 1"),
+)
+"""Columns of ``load_records(table="slices")`` that follow those of ``IDENTITY``."""
+
 SPEED = (
     Column(
         name="mode", help="train (a training step) or inference (a forward pass without gradients), called a step below"

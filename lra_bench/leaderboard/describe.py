@@ -84,6 +84,8 @@ def _facts(record: Record) -> Facts:
         yield "attention", restriction
     if record.training is not None:
         yield "training", _plain(record.training)
+    for part in record.slices:
+        yield f"by {part['slicing']}", f"{part['label']}: {_score(part)}"
     if record.extrapolation:
         for point in record.extrapolation["points"]:
             yield f"length {point['length']:,}", f"{_curve_name(point)}, {_point(point)}"
@@ -124,11 +126,15 @@ def number(value: Any) -> str:
 def _point(point: Mapping[str, Any]) -> str:
     if point["score"] is None:
         return f"{point['status']}: {point['reason']}"
-    floor = f", {point['floor_name']} floor {point['floor']:.4f}" if point["floor"] is not None else ""
     kept = f", keeps {point['retention']:.0%} of the skill" if point["retention"] is not None else ""
+    return _score(point) + kept
+
+
+def _score(point: Mapping[str, Any]) -> str:
+    floor = f", {point['floor_name']} floor {point['floor']:.4f}" if point["floor"] is not None else ""
     low, high = point["low"], point["high"]
     interval = f" [{low:.4f}, {high:.4f}]" if low is not None and high is not None else ""
-    return f"{point['score']:.4f}{interval} over {point['n']:,} targets{floor}{kept}"
+    return f"{point['score']:.4f}{interval} over {point['n']:,} targets{floor}"
 
 
 def _speed(entry: Mapping[str, Any]) -> str:

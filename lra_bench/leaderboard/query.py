@@ -31,7 +31,8 @@ def documented(table: str) -> dict[str, str]:
     identity = registry.of_runs(registry.IDENTITY)
     if table == "runs":
         return _helps(registry.of_runs(registry.RUNS))
-    return _helps([*identity, *{"lengths": registry.LENGTHS, "speed": registry.SPEED}[table]])
+    further = {"lengths": registry.LENGTHS, "slices": registry.SLICES, "speed": registry.SPEED}[table]
+    return _helps([*identity, *further])
 
 
 def column_list() -> list[dict[str, str]]:
@@ -60,6 +61,12 @@ def _lengths(record: Record) -> Iterator[dict[str, Any]]:
         yield {"knob": "", "metric": record.metric, **point, **identity, "length_variant": point["variant"]}
 
 
+def _slices(record: Record) -> Iterator[dict[str, Any]]:
+    identity = values(Run(record), registry.of_runs(registry.IDENTITY))
+    for point in record.slices:
+        yield {"metric": record.metric, **point, **identity}
+
+
 def _speed(record: Record) -> Iterator[dict[str, Any]]:
     identity = values(Run(record), registry.of_runs(registry.IDENTITY))
     for point in record.speed:
@@ -69,6 +76,7 @@ def _speed(record: Record) -> Iterator[dict[str, Any]]:
 TABLES: Mapping[str, Callable[[Record], Iterator[dict[str, Any]]]] = {
     "runs": _runs,
     "lengths": _lengths,
+    "slices": _slices,
     "speed": _speed,
 }
 """Functions that convert a record into the rows of each table."""

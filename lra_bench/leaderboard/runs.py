@@ -9,7 +9,7 @@ from typing import Any
 
 from lra_bench.records.points import CurveSummary, ExtrapolationPoint
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import Margin, SpeedPoint
+from lra_bench.records.sections import Margin, SlicePoint, SpeedPoint
 from lra_bench.statistics.seeds import SeedScore
 
 MODES = ("train", "inference")
@@ -48,8 +48,8 @@ class Run:
         name, floor = self.floor
         return clears(self.test, self.record.margins.get(name or ""), floor, self.record.higher_is_better)
 
-    def clears_floor_at(self, point: ExtrapolationPoint) -> bool | None:
-        """Return whether a score at another length is better than the floor by more than its interval."""
+    def clears_floor_at(self, point: ExtrapolationPoint | SlicePoint) -> bool | None:
+        """Return whether a score at another length or of a slice is better than the floor by more than its interval."""
         margin = point["margins"].get(point["floor_name"] or "")
         return None if point["score"] is None else clears(point, margin, point["floor"], self.record.higher_is_better)
 

@@ -14,6 +14,7 @@ from lra_bench.leaderboard.describe import number, restricted
 from lra_bench.leaderboard.formatting import readable, score
 from lra_bench.leaderboard.runs import missing_data
 from lra_bench.records.schema import STATUSES, Record
+from lra_bench.records.sections import SlicePoint
 
 DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 """The YAML dumper. The C implementation, if PyYAML includes it, is ten times as fast."""
@@ -27,6 +28,7 @@ def groups(records: Sequence[Record]) -> Iterator[tuple[str, Facts]]:
     """Yield titled lists of facts about the seeds of one cell; values that differ are shown as a range or a list."""
     last = records[-1]
     yield "Score", list(_scores(records))
+    yield "Score by slice", list(_slices(records))
     yield "Training", _merged([record.training or {} for record in records])
     yield (
         "Parameters",
@@ -107,6 +109,18 @@ def _scores(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
             )
     if done.protocol_modified:
         yield "modified", ", ".join(done.protocol_modified)
+
+
+def _slices(records: Sequence[Record]) -> Iterator[tuple[str, str]]:
+    """Yield the mean score over seeds of each slice, with the floor of one of them."""
+    of_slice: dict[tuple[str, str], list[SlicePoint]] = {}
+    for point in (point for record in records for point in record.slices):
+        of_slice.setdefault((point["slicing"], point["label"]), []).append(point)
+    for (slicing, label), points in of_slice.items():
+        mean = sum(point["score"] for point in points) / len(points)
+        floor = points[-1]["floor"]
+        compared = "" if floor is None else f", floor {score(floor, 'accuracy')}"
+        yield f"{readable(slicing)} {label}", f"{score(mean, 'accuracy')}{compared}, {points[-1]['n']:,} targets"
 
 
 def _costs(records: Sequence[Record]) -> Iterator[tuple[str, str]]:

@@ -30,6 +30,7 @@ from .sections import (
     Parameters,
     ProfiledCosts,
     Restriction,
+    SlicePoint,
     SpeedPoint,
     Training,
     Variant,
@@ -88,6 +89,7 @@ class Record:
         metrics: Scores by split.
         floors: Floors (scores of rules without a model) on the test split, by name.
         margins: Improvement of the test score over each floor, paired by row; empty if the rows are not known.
+        slices: Test scores of named subsets of the targets; empty if the task has none.
         extrapolation: Scores at other lengths.
         capability: Declared properties of the system.
         restriction: Length from which the mechanism restricts what a token can attend to; None if unknown.
@@ -124,6 +126,7 @@ class Record:
     metrics: dict[str, Metric] = field(default_factory=dict)
     floors: dict[str, float | None] = field(default_factory=dict)
     margins: dict[str, Margin] = field(default_factory=dict)
+    slices: list[SlicePoint] = field(default_factory=list)
     extrapolation: Extrapolation | None = None
     capability: Capability | None = None
     restriction: Restriction | None = None

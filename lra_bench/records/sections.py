@@ -99,6 +99,38 @@ class Margin(TypedDict):
     high: float
 
 
+class SlicePoint(TypedDict):
+    """The test score of a slice: a named subset of the scored targets.
+
+    Attributes:
+        slicing: What the subsets depend on, such as ``length`` or ``distance``.
+        label: Name of the subset, such as ``8–15``; the points of a slicing are in the order of its labels.
+        n: Number of scored targets.
+        score: The score, an accuracy.
+        low: Lower bound of its 95 % confidence interval.
+        high: Upper bound of the interval.
+        floor: The strongest floor (score of a rule without a model) on the same targets, None if unknown.
+        floor_name: Name of that floor.
+        floors: All floors by name.
+        margins: Improvement of the score over each floor, paired by row.
+        skill: (score - floor) / (1 - floor).
+        attempt: Number of the attempt in which the slice was measured.
+    """
+
+    slicing: str
+    label: str
+    n: int
+    score: float
+    low: float
+    high: float
+    floor: float | None
+    floor_name: str | None
+    floors: dict[str, float]
+    margins: dict[str, Margin]
+    skill: float | None
+    attempt: int
+
+
 class Train(TypedDict, total=False):
     """Training options that tables and cost estimates read."""
 

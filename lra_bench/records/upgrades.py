@@ -9,7 +9,7 @@ from lra_bench.contracts import UserError
 
 from .extrapolation import compare_with_strongest_floor, complete_curves, name_length_variants
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """The current schema version."""
 
 
@@ -65,10 +65,16 @@ def _to_version_5(raw: dict[str, Any]) -> dict[str, Any]:
     return compare_with_strongest_floor({"hash_version": 1, "margins": {}, "restriction": None, **raw})
 
 
+def _to_version_6(raw: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade from version 5 to 6: add scores of slices, of which there are none."""
+    return {"slices": [], **raw}
+
+
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: name_length_variants,
     2: _to_version_3,
     3: _to_version_4,
     4: _to_version_5,
+    5: _to_version_6,
 }
 """Upgrade functions by version: each receives a raw record of that version and returns one of the next version."""

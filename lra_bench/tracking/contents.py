@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 CURVE_ROWS = 1000
 """Approximate number of logged rows of a training curve."""
-FIGURES = ("extrapolation", "evaluation_knobs", "loss_by_position", "speed_vs_length")
+FIGURES = ("extrapolation", "evaluation_knobs", "slices", "loss_by_position", "speed_vs_length")
 """Names of the figures that are logged."""
 
-ELSEWHERE = ("config", "environment", "capability", "artifacts", "speed", "extrapolation")
+ELSEWHERE = ("config", "environment", "capability", "artifacts", "speed", "slices", "extrapolation")
 """Fields of a record that are not in the summary, but in the run's configuration, its tables or its artifact."""
 
 SPEED = ("status", "median_seconds", "tokens_per_second", "peak_allocated_bytes", "peak_resident_growth_bytes")
@@ -119,7 +119,8 @@ def charts(wandb: Any, record: Record) -> dict[str, Any]:
 
 
 def _lists(record: Record) -> dict[str, list[Any]]:
-    return {"speed": record.speed, "extrapolation": record.extrapolation["points"] if record.extrapolation else []}
+    points = record.extrapolation["points"] if record.extrapolation else []
+    return {"speed": record.speed, "slices": record.slices, "extrapolation": points}
 
 
 def _curve_name(row: Mapping[str, Any]) -> str:
@@ -132,7 +133,7 @@ def _table(wandb: Any, rows: list[Any]) -> Any:
 
 
 def figures(record: Record, folder: Path) -> dict[str, Path]:
-    """Draw the figures over length of one record as PNG files in ``folder`` and return their paths by name."""
+    """Draw the figures ``FIGURES`` of one record as PNG files in ``folder`` and return their paths by name."""
     from lra_bench.figures import NothingToDrawError, draw
 
     paths = {}

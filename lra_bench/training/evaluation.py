@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -28,8 +28,9 @@ class Evaluation:
     ``loss`` is the mean in nats; ``score`` is the task's metric: accuracy, otherwise bits per scored target.
     ``mean_tokens`` is the mean length of the rows. Per row, ``prediction`` and ``target`` are classes, or −1 if each
     token has its own target; ``correct`` is the number of correct targets, ``row_loss`` the sum of the losses in nats,
-    ``scored`` the number of scored targets. In language modelling a row is a window, or another part of the text of
-    fixed size over which results are summed.
+    ``scored`` the number of scored targets. ``target_correct`` (T,) is whether each scored target is predicted
+    correctly, in the order of rows and positions; None unless it was requested. In language modelling a row is a
+    window, or another part of the text of fixed size over which results are summed.
     """
 
     score: float
@@ -41,6 +42,7 @@ class Evaluation:
     correct: np.ndarray
     row_loss: np.ndarray
     scored: np.ndarray
+    target_correct: np.ndarray | None = None
 
 
 @contextmanager
@@ -68,6 +70,7 @@ def evaluate(
     description: str,
     places: int | None = None,
     group: Group = ALONE,
+    each_target: bool = False,
 ) -> Evaluation:
     """Evaluate every row once.
 
@@ -84,6 +87,7 @@ def evaluate(
         places: In language modelling, the number of scored tokens after which to stop, rounded up to entire windows;
             by default all.
         group: The ranks that share the batches. All ranks must call this function, and each returns the same result.
+        each_target: Whether to return ``target_correct``; not supported in language modelling.
 
     Returns:
         The score and loss, with per-row results.
@@ -98,19 +102,27 @@ def evaluate(
     else:
         batches = windows.batches(rows, batch_size, turns)
     gathered: list[tuple[np.ndarray, Tensor]] = []
+    targets: list[np.ndarray] = []
     with evaluating(model, group.sharded), bar(total, description, unit=unit) as advance:
         for indices, batch in batches:
             batch = batch.to(hardware.device)
             with hardware.autocast():
                 output = model(batch)
             gathered.append((indices, _row_figures(output, batch)))
+            if each_target:
+                targets.extend(_correct_of_rows(output, batch))
             advance(len(indices))
     order = np.concatenate([indices for indices, _ in gathered])
     found = torch.cat([values for _, values in gathered], dim=1).cpu().numpy()
     figures = np.empty((5, len(lengths)))
-    for where, values in group.gather((order, found)):
+    of_row: dict[int, np.ndarray] = {}
+    for where, values, correct in group.gather((order, found, targets)):
         figures[:, where] = values
-    return summarise(figures, spec, float(np.mean(lengths)))
+        of_row.update(zip(where.tolist(), correct, strict=False))
+    result = summarise(figures, spec, float(np.mean(lengths)))
+    if not each_target:
+        return result
+    return replace(result, target_correct=np.concatenate([of_row[row] for row in range(len(lengths))]))
 
 
 def target_figures(output: Output, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -124,6 +136,14 @@ def target_figures(output: Output, batch: Batch) -> tuple[Tensor, Tensor]:
         logits.flatten(0, -2), targets.flatten(), ignore_index=NOT_SCORED, reduction="none"
     ).view_as(targets)
     return losses, logits.argmax(-1) == targets
+
+
+def _correct_of_rows(output: Output, batch: Batch) -> list[np.ndarray]:
+    """Return for each row which of its scored targets are correct."""
+    targets = batch.targets.reshape(len(batch.targets), -1)
+    correct = (output.logits.argmax(-1).view_as(targets) == targets).cpu().numpy()
+    scored = (targets != NOT_SCORED).cpu().numpy()
+    return [row[mask] for row, mask in zip(correct, scored, strict=True)]
 
 
 def _row_figures(output: Output, batch: Batch) -> Tensor:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from lra_bench.contracts import Slicing
     from lra_bench.data.cache import Advance
     from lra_bench.data.examples import Examples
 
@@ -186,6 +187,20 @@ class ListOps(Task):
         from .floors import correct_rows
 
         return correct_rows(self._table("train"), self._table(split, length))
+
+    def slices(self, split: str) -> Mapping[str, Slicing]:
+        """Return slices of the examples by length, by depth of the tree and by root operator."""
+        from lra_bench.data.columns import numbers
+        from lra_bench.data.slicing import by_value, in_bins
+
+        from .trees import DEPTH, ROOT, ROOT_NAMES
+
+        table = self._table(split)
+        return {
+            "length": in_bins(numbers(self.split(split), "length")),
+            "depth": by_value(table[:, DEPTH]),
+            "operator": by_value(table[:, ROOT], ROOT_NAMES),
+        }
 
     def drift(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
         """Return statistics of a split and of train.

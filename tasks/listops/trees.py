@@ -26,6 +26,7 @@ FIRST_OPERATOR = IDS["[MIN"]
 CLOSE = IDS["]"]
 MIN, MAX, MED, SM = range(4)
 LONE_DIGIT = 4  # root operator of a tree that is a single digit
+ROOT_NAMES = {**dict(enumerate(OPERATORS)), LONE_DIGIT: "digit"}
 NO_DIGIT = 10  # value of the digits of a root that has no digits among its arguments
 
 LABEL, ROOT, ARITY, DIRECT_VALUE, DEPTH = range(5)  # columns of describe()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
-    from lra_bench.contracts import FloorRows
+    from lra_bench.contracts import FloorRows, Slicing
     from lra_bench.data.cache import Advance
 
     from .floors import Rule
@@ -85,6 +85,13 @@ class SyntheticTask(Task):
     def shortcuts(self) -> Mapping[str, Rule]:
         """Return the floors of the task other than ``majority``, by name; ``prepare`` must have been called."""
 
+    def properties(self, block: Block) -> Mapping[str, NDArray[Any]]:
+        """Return positive integers by which the scored targets are sliced, (T,) by name; none by default.
+
+        They are computed from the tokens. Targets are in the order of rows and positions.
+        """
+        return {}
+
     def fingerprint(self) -> str:
         """Return a digest of the generator's settings."""
         return settings_digest(
@@ -131,6 +138,39 @@ class SyntheticTask(Task):
 
         return {name: correct for name, correct in self._floor_columns(split, length).items() if name != SCORED}
 
+    def floor_targets(self, split: str) -> Mapping[str, NDArray[Any]]:
+        """Return the expected accuracy of these rules on each scored target, (T,) by name."""
+        from ..floor_rows import stored
+        from .floors import correct_targets
+
+        if not self.spec.per_token:
+            return self.floor_rows(split)
+
+        def compute(advance: Advance) -> FloorRows:
+            return correct_targets(self._rules(), self.blocks(split))
+
+        name, key = self.spec.name, settings_digest(self.fingerprint(), split, "targets")
+        return stored(
+            self._prepared(), f"{name}-floors-of-targets-{split}", key, compute, 0, f"floors of {name} {split}"
+        )
+
+    def slices(self, split: str) -> Mapping[str, Slicing]:
+        """Return slices by the ``properties`` of targets: one per number of pairs, intervals of other properties."""
+        import numpy as np
+
+        from lra_bench.data.slicing import by_value, in_bins
+
+        parts = [self.properties(block) for block in self.blocks(split)]
+        values = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return {name: by_value(found) if name == "pairs" else in_bins(found) for name, found in values.items()}
+
+    def _rules(self) -> dict[str, Rule]:
+        """Return the floors as rules by name."""
+        from .floors import commonest
+
+        target = commonest(self.blocks("train"), self.spec.classes)
+        return {"majority": lambda block: block.targets == target, **self.shortcuts()}
+
     def _floor_columns(self, split: str, length: int | None) -> FloorRows:
         """Return the columns of ``floors.correct_rows`` from the cache of the data."""
         from ..floor_rows import stored
@@ -138,11 +178,9 @@ class SyntheticTask(Task):
         length = length or self.spec.train_length
 
         def compute(advance: Advance) -> FloorRows:
-            from .floors import commonest, correct_rows
+            from .floors import correct_rows
 
-            target = commonest(self.blocks("train"), self.spec.classes)
-            rules: dict[str, Rule] = {"majority": lambda block: block.targets == target, **self.shortcuts()}
-            return correct_rows(rules, self.blocks(split, length))
+            return correct_rows(self._rules(), self.blocks(split, length))
 
         name, key = self.spec.name, settings_digest(self.fingerprint(), split, length)
         description = f"floors of {name} {split} at length {length:,}"

@@ -48,6 +48,16 @@ def correct_rows(rules: Mapping[str, Rule], blocks: Iterable[Block]) -> dict[str
     return {name: np.concatenate(columns) for name, columns in parts.items()}
 
 
+def correct_targets(rules: Mapping[str, Rule], blocks: Iterable[Block]) -> dict[str, NDArray[Any]]:
+    """Return the expected accuracy of each rule on each scored target, (T,), in the order of rows and positions."""
+    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in rules}
+    for block in blocks:
+        scored = block.targets != NOT_SCORED
+        for name, rule in rules.items():
+            parts[name].append(np.asarray(rule(block), dtype=np.float64)[scored])
+    return {name: np.concatenate(values) for name, values in parts.items()}
+
+
 def commonest_symbol(block: Block, first_symbol: int, symbols: int) -> NDArray[Any]:
     """Return the expected accuracy, on each target (R, N), of predicting the most frequent symbol of the example.
 

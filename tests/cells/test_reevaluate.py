@@ -75,6 +75,18 @@ def test_new_lengths_and_knobs_are_added_to_the_record_as_an_attempt(measured, c
     assert best_weights(measured) == weights
 
 
+def test_a_record_without_slices_gets_them_if_its_training_length_is_evaluated(cell):
+    raw = json.loads(cell.read_text())
+    assert raw["slices"]
+    cell.write_text(json.dumps({**raw, "slices": []}))
+    reevaluate(cell, [120])
+    assert store.load(cell).slices == []
+    reevaluate(cell)
+    assert store.load(cell).slices == [{**point, "attempt": 3} for point in raw["slices"]]
+    reevaluate(cell)
+    assert {point["attempt"] for point in store.load(cell).slices} == {3}
+
+
 def test_a_record_with_a_hash_of_version_1_is_evaluated_under_its_key(cell):
     raw = json.loads(cell.read_text())
     cell.write_text(json.dumps({**raw, "hash_version": 1}))
@@ -166,11 +178,11 @@ def test_an_interrupted_evaluation_changes_no_file(cell, monkeypatch):
     evaluate = extrapolation_module().evaluate
     calls = []
 
-    def interrupted(*arguments):
+    def interrupted(*arguments, **options):
         calls.append(arguments)
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return evaluate(*arguments)
+        return evaluate(*arguments, **options)
 
     monkeypatch.setattr(extrapolation_module(), "evaluate", interrupted)
     with pytest.raises(KeyboardInterrupt):

@@ -15,8 +15,8 @@ SMOKE = ["model=performer", "task=listops", "protocol=smoke", "hardware=cpu", "h
 FIELDS = {
     "schema_version", "hash_version", "status", "reason", "last_lines", "attempt", "key", "variant", "config",
     "protocol_modified", "command", "started_at", "finished_at", "wall_seconds", "code", "data", "environment",
-    "parameters", "training", "speed", "growth", "flops", "energy", "metrics", "floors", "margins", "extrapolation",
-    "capability", "restriction", "artifacts",
+    "parameters", "training", "speed", "growth", "flops", "energy", "metrics", "floors", "margins", "slices",
+    "extrapolation", "capability", "restriction", "artifacts",
 }  # fmt: skip
 
 
@@ -55,6 +55,12 @@ def test_the_record_is_complete(bench):
     assert record["flops"]["per_token_training"] > record["flops"]["per_token_forward"] > 0
     test = record["metrics"]["test"]
     assert 0 <= test["low"] <= test["accuracy"] <= test["high"] <= 1
+    assert {point["slicing"] for point in record["slices"]} == {"length", "depth", "operator"}
+    for name in ("length", "depth", "operator"):
+        own = [point for point in record["slices"] if point["slicing"] == name]
+        assert sum(point["n"] for point in own) == test["n"]
+        assert sum(point["n"] * point["score"] for point in own) / test["n"] == pytest.approx(test["accuracy"])
+        assert all(point["floor"] is not None for point in own)
     assert set(record["floors"]) == {"majority", "root_operator", "root_operator_and_digits"}
     assert record["parameters"]["total"] == sum(
         record["parameters"][part] for part in ("body", "embeddings", "positions", "head")

@@ -27,10 +27,12 @@ from lra_bench.records.schema import Record
 from tests.support.record_factory import (
     LENGTHS,
     RATIOS,
+    SLICES,
     make_costs,
     make_curves,
     make_growth,
     make_record,
+    make_slice,
     make_speed,
 )
 
@@ -38,7 +40,8 @@ TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth")
 OF_ONE_LENGTH = tuple(name for name in FIGURES if name != "score_vs_length")
 """Figures that can be drawn from trainings at one length; ``score_vs_length`` has a separate test module."""
 OF_SCORES = (
-    "score_vs_speed", "score_vs_growth", "extrapolation", "evaluation_knobs", "learning_curves", "heat_map", "ranks",
+    "score_vs_speed", "score_vs_growth", "extrapolation", "evaluation_knobs", "slices", "learning_curves", "heat_map",
+    "ranks",
 )  # fmt: skip
 LONG = {"model.mixer.features": 64, "model.mixer.kernel": "softmax_positive_orthogonal"}
 FAMILIES = {"local": "sparse", "bag_of_tokens": "control", "transformer": "full", "reformer": "routed"}
@@ -259,6 +262,57 @@ def test_losses_with_a_knob_have_separate_axes() -> None:
     assert titles == ["listops · performer", "listops · performer · position.scaling=yarn"]
 
 
+def test_slices_show_the_mean_over_seeds_and_the_floor_of_each_slice() -> None:
+    figure, data = one("slices", records())
+    assert [ax.get_title("left") for ax in figure.axes] == ["listops · by length", "listops · by operator"]
+    for ax, (slicing, labels) in zip(figure.axes, SLICES.items(), strict=True):
+        assert [tick.get_text() for tick in ax.get_xticklabels()] == list(labels)
+        points = [point for point in make_record("transformer").slices if point["slicing"] == slicing]
+        (floor,) = [line for line in ax.lines if line.get_gid() == "floor"]
+        np.testing.assert_allclose(floor.get_ydata(), [100 * point["floor"] for point in points])
+        own = data[(data["variant"] == "transformer") & (data["slicing"] == slicing)].sort_values("place")
+        assert list(own["slice"]) == list(labels)
+        for column in ("score", "low", "high", "n"):
+            assert list(own[column]) == [point[column] for point in points]  # type: ignore[literal-required]
+        of_seeds = [[p for p in r.slices if p["slicing"] == slicing] for r in records() if r.key.model == "local"]
+        means = [np.mean([point["score"] for point in points]) for points in zip(*of_seeds, strict=True)]
+        local = data[(data["variant"] == "local") & (data["slicing"] == slicing)].sort_values("place")
+        assert list(local["score"]) == pytest.approx(means) and set(local["interval"]) == {"each"}
+        drawn = [line for line in ax.lines if line.get_zorder() == 3.5]
+        assert sorted(tuple(line.get_ydata()) for line in drawn) == sorted(
+            tuple(100 * rows.sort_values("place")["score"])
+            for _, rows in data[data["slicing"] == slicing].groupby("label")
+        )
+    assert "reformer" not in set(data["model"])
+
+
+def test_slices_are_sorted_by_their_first_number_and_single_slices_are_not_drawn() -> None:
+    made = [make_record("transformer"), make_record("local")]
+    labels = {"transformer": ("4", "16"), "local": ("2", "4", "1,024–2,047")}
+    for record in made:
+        record.slices = [make_slice("pairs", label, 0.5, 10) for label in labels[record.key.model]]
+        record.slices.append(make_slice("distance", "33", 0.5, 30))
+    figure, data = one("slices", made)
+    (ax,) = figure.axes
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["2", "4", "16", "1,024–2,047"]
+    assert dict(zip(data["slice"], data["place"], strict=True)) == {"2": 0, "4": 1, "16": 2, "1,024–2,047": 3}
+    made[0].slices = made[0].slices[-1:]
+    assert set(one("slices", made)[1]["model"]) == {"local"}
+
+
+@pytest.mark.parametrize("width", style.WIDTHS.values(), ids=style.WIDTHS)
+def test_labels_of_many_slices_do_not_overlap(width: float) -> None:
+    made = [make_record("transformer"), make_record("local")]
+    for record in made:
+        record.slices = [make_slice("length", f"{1000 * n:,}–{1000 * n + 999:,}", n / 20, 10) for n in range(1, 20)]
+        record.slices += [make_slice("distance", f"{10**n:,}–{10 ** (n + 1) - 1:,}", n / 20, 10) for n in range(4)]
+        record.slices += [make_slice("depth", f"{n}", n / 20, 10) for n in range(2, 11)]
+    check_layout("slices", made, width)
+    figure, _ = one("slices", made)
+    depth, distance, length = ([tick.get_text() for tick in ax.get_xticklabels()] for ax in figure.axes)
+    assert len(depth) == 9 and len(distance) == 4 and 1 < len(length) < 19
+
+
 def test_labels_with_many_modified_keys_contain_their_number() -> None:
     _, data = one("extrapolation", [make_record(protocol_modified=["task.rows", "train.lr", "train.steps"])])
     assert set(data["label"]) == {"performer (3 keys changed)"}
@@ -466,7 +520,8 @@ def of_three_models() -> list[Record]:
 @pytest.mark.parametrize("name", OF_ONE_LENGTH)
 def test_excluded_records_are_reported_in_one_line(name: str, stored_once, tmp_path: Path, capsys) -> None:
     whole = stored_once(of_three_models)[:2]
-    bare = make_record("performer", hash="cccc0000", metrics={}, speed=[], growth={}, profiled=None, extrapolation=None)
+    empty = {"metrics": {}, "speed": [], "growth": {}, "profiled": None, "slices": [], "extrapolation": None}
+    bare = make_record("performer", hash="cccc0000", **empty)
     paths = draw(name, [*whole, bare], tmp_path / "drawn")
     assert all(path.name.startswith(f"{name}-quick") for path in paths)
     assert capsys.readouterr().err.startswith(f"{name}: 1 of 3 records excluded (1 ")

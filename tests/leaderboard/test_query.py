@@ -13,7 +13,7 @@ from lra_bench import load_records
 from lra_bench.contracts import UserError
 from lra_bench.leaderboard.query import TABLES, documented, tidy
 from lra_bench.records import store
-from tests.support.record_factory import LENGTHS, RATIOS, make_record
+from tests.support.record_factory import LENGTHS, RATIOS, SLICES, make_record
 
 
 @pytest.fixture
@@ -49,6 +49,17 @@ def test_lengths_and_speed_have_one_row_per_point(results: Path) -> None:
         assert list(frame.columns) == list(documented(name))
 
 
+def test_slices_have_one_row_per_slicing_and_label(results: Path) -> None:
+    frame = load_records(results, "slices")
+    assert list(frame.columns) == list(documented("slices"))
+    expected = {(slicing, label) for slicing, labels in SLICES.items() for label in labels}
+    for model, rows in frame.groupby("model"):
+        assert set(zip(rows["slicing"], rows["label"], strict=True)) == expected and len(rows) == len(expected)
+        scores = {(point["slicing"], point["label"]): point["score"] for point in make_record(model).slices}
+        for row in rows.itertuples():
+            assert row.score == scores[row.slicing, row.label]
+
+
 @pytest.mark.parametrize("table", TABLES)
 def test_every_column_is_filled_and_documented(table: str) -> None:
     frame = tidy([make_record("local"), make_record("local", hardware="h200-bf16")], table)
@@ -59,7 +70,7 @@ def test_every_column_is_filled_and_documented(table: str) -> None:
 
 
 def test_unknown_tables_raise_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="runs, lengths, speed"):
+    with pytest.raises(UserError, match="runs, lengths, slices, speed"):
         load_records(tmp_path, "points")
     assert load_records(tmp_path).empty
 

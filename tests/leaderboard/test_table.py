@@ -20,7 +20,7 @@ from lra_bench.leaderboard.overview import overview
 from lra_bench.leaderboard.table import leaderboard, runs
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Restriction
-from tests.support.record_factory import EXAMPLES, MODELS, make_record
+from tests.support.record_factory import EXAMPLES, MODELS, SLICES, make_record
 
 
 def board() -> list[Record]:
@@ -344,3 +344,13 @@ def test_a_described_record_states_the_length_from_which_attention_is_restricted
     assert [line.split(maxsplit=1)[1] for line in described if line.startswith("attention ")] == (
         [text] if text else []
     )
+
+
+def test_a_described_record_lists_the_score_of_each_slice() -> None:
+    lines = [line for line in describe(make_record("local", accuracy=0.5)).splitlines() if line.startswith("by ")]
+    assert [line.split(" over ")[0].split(" [")[0].split() for line in lines] == [
+        ["by", "length", "20–99:", "0.4800"],
+        ["by", "length", "100–500:", "0.5200"],
+        *(["by", "operator", f"{name}:", f"{0.44 + 0.04 * n:.4f}"] for n, name in enumerate(SLICES["operator"])),
+    ]
+    assert lines[0].endswith("over 1,000 targets, root_operator floor 0.3400")

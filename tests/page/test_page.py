@@ -197,9 +197,18 @@ def test_details_contain_every_seed_and_one_command(built: tuple[str, dict[str, 
     assert cell["seeds"][2]["reason"] == "diverged in the factory" and cell["seeds"][2]["score"] == ""
     assert cell["command"] == "lra-bench bench task=text model=local protocol=small seed=0,1,2"
     titles = [data["pool"][at][0] for at in cell["facts"]]
-    assert titles[:4] == ["Score", "Training", "Parameters", "Growth and cost"]
-    assert titles[4:] == ["Data", "Code", "Machine", "Software", "System"]
+    assert titles[:5] == ["Score", "Score by slice", "Training", "Parameters", "Growth and cost"]
+    assert titles[5:] == ["Data", "Code", "Machine", "Software", "System"]
     assert "lr" not in cell["config"] and "steps: 500" in "".join(data["pool"][at] for at in cell["config"])
+
+
+def test_details_contain_the_mean_score_and_the_floor_of_each_slice() -> None:
+    made = [make_record("luna", seed=seed, accuracy=0.5 + 0.1 * seed) for seed in range(2)]
+    found = dict(dict(facts.groups(made))["Score by slice"])
+    assert found["length 100–500"] == "57.0 %, floor 31.0 %, 1,000 targets"
+    assert list(found)[2:] == ["operator MIN", "operator MAX", "operator MED", "operator SM"]
+    made[0].slices[0] |= {"floor": None}
+    assert dict(dict(facts.groups(made[:1]))["Score by slice"])["length 20–99"] == "48.0 %, 1,000 targets"
 
 
 def test_charts_show_the_data_of_the_records(records: list[Record], built: tuple[str, dict[str, pd.DataFrame]]) -> None:

@@ -81,6 +81,14 @@ def test_hash_version_margins_and_restriction_of_older_records_are_unknown() -> 
     assert old.extrapolation is not None and {len(point["margins"]) for point in old.extrapolation["points"]} == {0}
 
 
+def test_older_records_have_no_slices() -> None:
+    for version in range(1, 6):
+        assert store.load(STORED / f"version{version}.json").slices == []
+    record = store.load(STORED / "version6.json")
+    assert {point["slicing"] for point in record.slices} == {"length", "operator"}
+    assert [point["label"] for point in record.slices if point["slicing"] == "operator"] == ["MIN", "MAX", "MED", "SM"]
+
+
 def test_every_older_version_has_an_upgrade() -> None:
     assert sorted(upgrades.UPGRADES) == list(range(1, upgrades.SCHEMA_VERSION))
 

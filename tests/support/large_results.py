@@ -135,6 +135,7 @@ def _measured(task: str, model: str, score: float) -> dict[str, Any]:
         return {
             "metrics": {"validation": _bits(score + 0.01), "test": _bits(score)},
             "floors": {"unigram": floor},
+            "slices": [],
             "extrapolation": section(500, points, list(_bins(score)), [attempt_of(1)], False),
         }
     return {

@@ -13,7 +13,8 @@ from lra_bench.records.extrapolation import section
 from lra_bench.records.key import CellKey
 from lra_bench.records.points import Attempt, Extrapolation, ExtrapolationPoint
 from lra_bench.records.schema import Record
-from lra_bench.records.sections import Growth, Metric, ProfiledCosts, SpeedPoint
+from lra_bench.records.sections import Growth, Metric, ProfiledCosts, SlicePoint, SpeedPoint
+from lra_bench.statistics.intervals import wilson
 
 # Body parameters, accuracy at the training length, its decrease per doubling of length, growth exponent, and seconds
 # per token at 1k.
@@ -107,6 +108,7 @@ def make_record(
             },
             "metrics": {"validation": make_metric(level + 0.005), "test": make_metric(level)},
             "floors": {"majority": 0.171, "root_operator": 0.32, "root_operator_and_digits": 0.335},
+            "slices": make_slices(level),
             "extrapolation": make_extrapolation(make_point(level, decay, ratio) for ratio in RATIOS),
         }
     return Record(**(fields | changes))
@@ -120,6 +122,39 @@ def make_metric(accuracy: float, n: int = EXAMPLES) -> Metric:
         "n": n,
         "low": accuracy - half_width,
         "high": accuracy + half_width,
+    }
+
+
+SLICES = {"length": ("20–99", "100–500"), "operator": ("MIN", "MAX", "MED", "SM")}
+"""Labels of the slices by slicing; targets are distributed evenly over them."""
+
+
+def make_slices(level: float) -> list[SlicePoint]:
+    """Return slices whose mean score is ``level``."""
+    return [
+        make_slice(slicing, label, level + 0.02 * (2 * number - len(labels) + 1), EXAMPLES // len(labels))
+        for slicing, labels in SLICES.items()
+        for number, label in enumerate(labels)
+    ]
+
+
+def make_slice(slicing: str, label: str, accuracy: float, n: int) -> SlicePoint:
+    score = min(max(accuracy, 0.0), 1.0)
+    floor = 0.31 if label in ("SM", "100–500") else 0.34
+    low, high = wilson(score * n, n)
+    return {
+        "slicing": slicing,
+        "label": label,
+        "n": n,
+        "score": score,
+        "low": low,
+        "high": high,
+        "floor": floor,
+        "floor_name": "root_operator",
+        "floors": {"majority": 0.17, "root_operator": floor},
+        "margins": {"root_operator": {"difference": score - floor, "low": low - floor, "high": high - floor}},
+        "skill": (score - floor) / (1 - floor),
+        "attempt": 1,
     }
 
 

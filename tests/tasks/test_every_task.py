@@ -23,6 +23,12 @@ LONG |= {"copy", "needle", "retrieval_synthetic"}
 LONG |= {"listops"}  # tests/cli/test_bench.py runs it
 REAL = {"text", "retrieval", "image", "enwik8"}
 TASKS = [entry["name"] for entry in options("tasks")]
+SLICINGS = {
+    "listops": {"length", "depth", "operator"},
+    "copy": {"distance"},
+    "recall": {"pairs", "distance"},
+    "needle": {"distance"},
+}
 FAST = ["hardware=cpu", "hardware.threads=1", "tracker=none", "measure.speed_lengths=[]", "measure.energy=false"]
 
 
@@ -94,6 +100,13 @@ def assert_runs(forks, folder, task, model):
             assert margin["low"] < margin["high"]
     assert all(point["reason"] for point in points if point["status"] != "ok")
     assert bool(record["extrapolation"]["by_position"]) == (task == "enwik8")
+    assert {point["slicing"] for point in record["slices"]} == SLICINGS.get(task, set())
+    for name in SLICINGS.get(task, ()):
+        own = [point for point in record["slices"] if point["slicing"] == name]
+        total = sum(point["n"] * point["score"] for point in own)
+        assert sum(point["n"] for point in own) == metrics["n"] and total / metrics["n"] == pytest.approx(
+            metrics[metric]
+        )
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,10 @@ def check_tables_figures_and_artifact(log: Path, record: Record) -> None:
     assert scores == [point["score"] for point in record.extrapolation["points"]]
     speed = json.loads((log.parent / "files" / logged["tables/speed/path"]).read_text())
     assert len(speed["data"]) == len(record.speed)
-    for name in ("extrapolation", "speed_vs_length"):
+    slices = json.loads((log.parent / "files" / logged["tables/slices/path"]).read_text())
+    labels = [row[slices["columns"].index("label")] for row in slices["data"]]
+    assert labels == [point["label"] for point in record.slices] != []
+    for name in ("extrapolation", "slices", "speed_vs_length"):
         image = log.parent / "files" / logged[f"figures/{name}/path"]
         assert image.read_bytes().startswith(b"\x89PNG")
 

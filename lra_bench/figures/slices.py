@@ -1,0 +1,137 @@
+"""Test score of each slice: examples or targets of one length, depth, distance or other property."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lra_bench.leaderboard.runs import Run
+from lra_bench.records.schema import Record
+from lra_bench.records.sections import SlicePoint
+
+from .curves import Curves, curve_sheets, floor_entry, floor_line, limits
+from .intervals import score_bars
+from .layout import Sheet
+from .style import SMALL, TINY, text_inches
+from .variants import IDENTITY, PANEL, SHEET, extent, over_seeds, panel_title, placed, units
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+RUN = "run lra-bench bench with a task that has slices, such as task=listops or task=recall"
+NUMBERS = ("n", "score", "low", "high", "floor", "floor_name")
+SLICED = [*SHEET, *PANEL, "slicing"]
+COLUMNS = [
+    *SLICED, *IDENTITY, "slice", "place", "n", "seeds", "score", "low", "high", "interval", "seed_scores", "learned",
+    "floor", "floor_name", "metric",
+]  # fmt: skip
+GAP_INCHES = 0.06
+IN_TOKENS = ("length", "distance")
+
+
+def exclusions(records: Sequence[Record]) -> list[str]:
+    """Return for each record the reason why it is not drawn, empty if it is drawn."""
+    return ["" if _points(record) else "without several slices" for record in records]
+
+
+def table(records: Sequence[Record]) -> pd.DataFrame:
+    """Return one row per variant, slicing and slice, averaged over seeds; ``place`` is the place on the x axis."""
+    import pandas as pd
+
+    points = placed(records, [[*_rows(record)] for record in records])
+    points["floor"] = pd.to_numeric(points["floor"])
+    orders = points.groupby(SLICED, dropna=False, sort=False)["slice"].agg(lambda found: in_order(list(found)))
+    places = {
+        (*key, name): place
+        for key, names in zip(map(_known, orders.index), orders, strict=True)
+        for place, name in enumerate(names)
+    }
+    keys = points[[*SLICED, "slice"]].itertuples(index=False, name=None)
+    points["place"] = [places[_known(key)] for key in keys]
+    return over_seeds(points, [*SLICED, *IDENTITY, "place", "slice"])[COLUMNS]
+
+
+def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
+    """Draw one panel per task and slicing with one line per variant, and the strongest floor of each slice.
+
+    Bars and grey points are drawn as in ``extrapolation``, for the targets of the slice. Slicings with a single slice
+    are not drawn, because its score is the test score.
+    """
+    yield from curve_sheets(data, KIND, width)
+
+
+def in_order(names: Sequence[str]) -> list[str]:
+    """Return the different labels of slices: by their first number if all have one, otherwise by first occurrence."""
+    found = list(dict.fromkeys(names))
+    numbers = [re.match(r"\d[\d,]*", name) for name in found]
+    if all(numbers):
+        found.sort(key=lambda name: int(re.match(r"\d[\d,]*", name)[0].replace(",", "")))  # type: ignore[index]
+    return found
+
+
+def _known(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return a key whose missing values are equal to each other."""
+    return tuple(part if part == part else None for part in key)
+
+
+def _points(record: Record) -> list[SlicePoint]:
+    """Return the slices of a finished record, of slicings with more than one."""
+    if record.status != "ok":
+        return []
+    counts = Counter(point["slicing"] for point in record.slices)
+    return [point for point in record.slices if counts[point["slicing"]] > 1]
+
+
+def _rows(record: Record) -> Iterator[dict[str, Any]]:
+    run = Run(record)
+    for point in _points(record):
+        numbers = {name: point[name] for name in NUMBERS}  # type: ignore[literal-required]
+        place = {"metric": record.metric, "slicing": point["slicing"], "slice": point["label"]}
+        yield {**place, **numbers, "clears_floor": run.clears_floor_at(point)}
+
+
+def _title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
+    return f"{panel_title(rows, sheet)} · by {_name(rows)}"
+
+
+def _name(rows: pd.DataFrame) -> str:
+    return str(rows["slicing"].iloc[0]).replace("_", " ")
+
+
+def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
+    factor, name = units(rows["metric"].iloc[0])
+    floor = rows.dropna(subset=["floor"]).groupby("place")["floor"].mean()
+    ax.plot(floor.index, factor * floor, zorder=2, gid="floor", **floor_line())
+    _name_slices(ax, rows.drop_duplicates("place").sort_values("place")["slice"].tolist())
+    ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
+    limits(ax, *(factor * end for end in extent(rows, "score", "low", "high", "floor")))
+    ax.set_xlabel(f"{_name(rows)}{' (tokens)' if _name(rows) in IN_TOKENS else ''}")
+    ax.set_ylabel(name)
+
+
+def _name_slices(ax: Axes, names: Sequence[str]) -> None:
+    """Set the x axis with labels below as many slices as have room, in a smaller font if necessary."""
+    ax.set_xlim(-0.5, len(names) - 0.5)
+    room = ax.bbox.width / ax.figure.dpi / len(names)
+
+    def every(points: float) -> int:
+        return next(
+            step
+            for step in range(1, len(names) + 1)
+            if max(text_inches(name, points) for name in names[::step]) + GAP_INCHES <= step * room
+            or step == len(names)
+        )
+
+    points = SMALL if every(SMALL) == 1 else TINY
+    step = every(points)
+    ax.set_xticks(range(0, len(names), step), names[::step], fontsize=points)
+
+
+KIND = Curves(
+    panel=[*PANEL, "slicing"], x="place", y="score", low="low", high="high", bars=True, aside=0.3, linear=True,
+    title=_title, decorate=_decorate, scale=lambda rows: units(rows["metric"].iloc[0])[0], columns=2,
+    legend=lambda rows: [*floor_entry(rows), *score_bars(rows)],
+)  # fmt: skip
