@@ -80,7 +80,7 @@ class Curves:
         less_is_better: A function that returns for each row whether lower y is better.
         columns: The number of panels per row.
         at_floor: A function that returns whether a curve is drawn in grey because it is not better than the floor, from
-            the rows of the curve.
+            the rows of the curve in one panel; None if none is.
         aside: The range in octaves of x over which curves are shifted against each other, so that bars of curves with
             the same x remain readable.
     """
@@ -101,7 +101,7 @@ class Curves:
     lines: Lines = VARIANTS
     less_is_better: Callable[[pd.DataFrame], Any] = _counts_bits
     columns: int = 3
-    at_floor: Callable[[pd.DataFrame], bool] = lambda own: False
+    at_floor: Callable[[pd.DataFrame], bool] | None = None
     aside: float = 0.0
 
 
@@ -173,7 +173,18 @@ def _cell(kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, sheet: pd.DataF
 
 def _entries(kind: Curves, rows: pd.DataFrame, look_of: Looks) -> list[Entry]:
     own = dict(iter(rows.groupby(kind.lines.columns[-1])))
-    return [Entry(kind.name(key[-1], own[key[-1]]), look_of[key].options()) for key in kind.lines.order(rows)]
+    return [
+        Entry(kind.name(key[-1], own[key[-1]]), _look(kind, own[key[-1]], look_of[key]).options())
+        for key in kind.lines.order(rows)
+    ]
+
+
+def _look(kind: Curves, own: pd.DataFrame, look: Look) -> Look:
+    """Return the look of a curve from its rows in one or several panels, grey if it is at the floor in all of them."""
+    if kind.at_floor is None:
+        return look
+    panels = (panel for _, panel in own.groupby(list(kind.panel), dropna=False, observed=True))
+    return look.faint() if all(map(kind.at_floor, panels)) else look
 
 
 def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, look_of: Looks) -> None:
@@ -204,7 +215,7 @@ def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, 
     for number, key in enumerate(names):
         x, y, low, high = curves[key].T
         own = rows.loc[curve_rows[key]]
-        look = look_of[key].faint() if kind.at_floor(own) else look_of[key]
+        look = _look(kind, own, look_of[key])
         if kind.bars:
             x = x * 2 ** (spread * (number - (len(names) - 1) / 2))
             bars.append((x, low, high, [look.colour] * len(x)))

@@ -111,7 +111,10 @@ def _legend(rows: pd.DataFrame) -> Iterator[Entry]:
     if len(floors):
         splits = sorted(floors["floor_split"].unique(), reverse=True)
         yield from floor_entry(floors, f"on the {' or '.join(splits)} split")
-        yield Entry("shaded: scores that are not better than the floor", {"color": BELOW_FLOOR, "linewidth": 6})
+        yield Entry(
+            "shaded: scores that are not better than the floor",
+            {"color": BELOW_FLOOR, "linewidth": 6, "solid_capstyle": "butt"},
+        )
     if any(_is_at_floor(own) for _, own in rows.groupby([*PANEL, "label"], dropna=False)):
         yield Entry("grey curves: never better than the floor, in any seed", {"color": AT_FLOOR})
     yield from seed_band(rows)
