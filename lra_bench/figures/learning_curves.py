@@ -10,7 +10,7 @@ from lra_bench.records import tables
 from lra_bench.records.schema import Record
 
 from .curves import Curves, curve_sheets, floor_entry, floor_line, limits
-from .intervals import seed_band
+from .intervals import BLOCK, seed_band
 from .layout import Sheet
 from .legend import Entry
 from .palette import AT_FLOOR, BELOW_FLOOR
@@ -111,10 +111,7 @@ def _legend(rows: pd.DataFrame) -> Iterator[Entry]:
     if len(floors):
         splits = sorted(floors["floor_split"].unique(), reverse=True)
         yield from floor_entry(floors, f"on the {' or '.join(splits)} split")
-        yield Entry(
-            "shaded: scores that are not better than the floor",
-            {"color": BELOW_FLOOR, "linewidth": 6, "solid_capstyle": "butt"},
-        )
+        yield Entry("shaded: scores that are not better than the floor", {"color": BELOW_FLOOR, **BLOCK})
     if any(_is_at_floor(own) for _, own in rows.groupby([*PANEL, "label"], dropna=False)):
         yield Entry("grey curves: never better than the floor, in any seed", {"color": AT_FLOOR})
     yield from seed_band(rows)
