@@ -276,7 +276,6 @@ def _curves(fit: Fit) -> pd.DataFrame:
     curve = pd.DataFrame(fit.state.curve, columns=columns)
     curve.insert(0, "step", range(1, len(curve) + 1))
     validations = pd.DataFrame(fit.state.validations, columns=["step", "validation_loss", "validation_score"])
-    validations["train_seconds"] = fit.state.validation_seconds
     return curve.merge(validations, on="step", how="left")
 
 

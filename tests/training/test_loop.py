@@ -144,13 +144,15 @@ SCORES = {4: 0.3, 8: 0.7, 12: 0.8, 16: 0.9, 20: 0.9, 24: 0.5, 28: 0.9}
 class Counting(Toy):
     """A model that counts the steps done in a buffer, which checkpoints contain."""
 
+    steps: torch.Tensor
+
     def __init__(self):
         super().__init__()
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     def after_step(self, step, statistics):
         super().after_step(step, statistics)
-        self.steps += 1
+        self.steps.add_(1)
 
 
 @pytest.fixture
