@@ -15,9 +15,11 @@ from lra_bench.config.objects import build_model, build_task
 from lra_bench.contracts import TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
+from lra_bench.data.windows import cut_all
 from lra_bench.evaluation.extrapolation import PointKey, check_options, extrapolate, interval, margins
 from lra_bench.evaluation.slices import slice_scores
 from lra_bench.profiling.profile import profile
+from lra_bench.records.curves import strongest
 from lra_bench.records.extrapolation import attempt_now, section
 from lra_bench.records.machines import CEILING
 from lra_bench.records.schema import Record
@@ -74,6 +76,7 @@ class Stages:
         self.tracker = tracker(self.config.tracker)
         self.report = report
         self.stage = "starting"
+        self.validation_floor: tuple[str | None, float | None] = (None, None)
         self.curves: pd.DataFrame | None = None
         self.predictions: pd.DataFrame | None = None
 
@@ -121,6 +124,7 @@ class Stages:
             "rows": {name: len(part) for name, part in rows.items()},
         }
         self.record.floors = dict(task.floors("test"))
+        self.validation_floor = _validation_floor(task, rows["validation"], self.config.train.validation_tokens)
         return task, rows
 
     def _build(self, task: Task) -> nn.Module:
@@ -138,16 +142,20 @@ class Stages:
     def _train(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> Fit:
         self.stage = f"training at {task.spec.train_length:,} tokens, batch {self.config.train.batch_size}"
         restore_collections()
+        name, floor = self.validation_floor
         if self.group.strategy != "none":
-            fit, peaks = train_in_group(self.config, self.group, self.checkpoints, self.tracker.log)
+            fit, peaks = train_in_group(self.config, self.group, self.checkpoints, self.tracker.log, floor)
             memory: dict[str, Any] = {**largest(peaks), "peak_by_rank": peaks}
         else:
             self.hardware.place(model)
             with peak_memory(self.hardware.device) as peak:
-                fit = train(model, rows, task.spec, self.config, self.hardware, self.checkpoints, self.tracker.log)
+                fit = train(
+                    model, rows, task.spec, self.config, self.hardware, self.checkpoints, self.tracker.log, floor=floor
+                )
             memory = peak.as_dict()
         self.curves = _curves(fit)
-        self.record.training = cast(Training, {**fit.figures, **memory})
+        of_floor = {"validation_floor": floor, "validation_floor_name": name}
+        self.record.training = cast(Training, {**fit.figures, **of_floor, **memory})
         return fit
 
     def _finish(self, model: nn.Module, rows: dict[str, Rows]) -> None:
@@ -247,6 +255,18 @@ def _restriction(model: nn.Module, spec: TaskSpec) -> Restriction | None:
 def _capability(model: nn.Module) -> Capability | None:
     capability = getattr(model, "capability", None)
     return cast(Capability, capability.as_dict()) if capability is not None else None
+
+
+def _validation_floor(task: Task, rows: Rows, tokens: int | None) -> tuple[str | None, float | None]:
+    """Return name and score of the strongest floor on the targets of the validation split that are scored in training.
+
+    In language modelling these are the first ``tokens``. If the task has no floors of parts of a split, the floors are
+    those of the entire split.
+    """
+    floors: Mapping[str, float] = {}
+    if task.spec.kind == "language_modeling" and tokens is not None:
+        floors = task.floors_between("validation", cut_all(rows.lengths, task.spec.train_length, tokens).spans)
+    return strongest(floors or task.floors("validation"), task.spec.higher_is_better) or (None, None)
 
 
 def _metric(result: Evaluation, task: Task) -> dict[str, Any]:

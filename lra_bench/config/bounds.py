@@ -19,6 +19,7 @@ POSITIVE: Rule = ("must be above 0 and finite", lambda value: 0 < value < math.i
 NOT_NEGATIVE: Rule = ("must be at least 0 and finite", lambda value: 0 <= value < math.inf)
 THREADS: Rule = ("must be 1 to 65536", lambda value: 1 <= value <= 65536)
 SHARE: Rule = ("must be at least 0 and below 1", lambda value: 0 <= value < 1)
+BELOW_ONE: Rule = ("must be below 1 and finite", lambda value: -math.inf < value < 1)
 SEED: Rule = ("must be at least 0 and below 2^63", lambda value: 0 <= value < 2**63)
 
 BOUNDS: dict[str, Rule] = {
@@ -30,6 +31,7 @@ BOUNDS: dict[str, Rule] = {
     **dict.fromkeys(("backbone.embedding_scale", "backbone.position_scale", "backbone.cls_scale"), NOT_NEGATIVE),
     **dict.fromkeys(("train.steps", "train.batch_size", "train.evaluate_every"), AT_LEAST_ONE),
     **dict.fromkeys(("train.window", "train.validation_tokens"), AT_LEAST_ONE),
+    "train.stop_at": BELOW_ONE,
     **dict.fromkeys(("backbone.depth", "backbone.width", "backbone.heads", "backbone.head_dim"), AT_LEAST_ONE),
     **dict.fromkeys(("backbone.ff_width", "backbone.readout_hidden"), AT_LEAST_ONE),
     **dict.fromkeys(("backbone.max_length", "backbone.feed_forward_chunks"), AT_LEAST_ONE),

@@ -17,6 +17,7 @@ WORDS = {
     "train.warmup_steps": "warmup",
     "train.weight_decay": "wd decay",
     "train.clip": "gradclip gradientclip gradientclipping maxgradnorm clipnorm",
+    "train.stop_at": "earlystop earlystopping stopearly patience",
     "train.optimizer": "optim optimiser",
     "train.schedule": "scheduler lrschedule lrscheduler",
     "backbone.depth": "layers nlayers numlayers nlayer",

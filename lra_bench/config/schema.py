@@ -58,7 +58,8 @@ class Train:
     ``decay_all`` weight decay also applies to biases, norms and embeddings. ``beta1_cycle: [high, low]`` replaces the
     first of ``betas``: it falls from high to low during warm-up and rises to high again until the last step. In
     language modelling ``window`` is the length of training windows in tokens, by default the training length of the
-    task, and validation uses the first ``validation_tokens`` of its split, by default all.
+    task, and validation uses the first ``validation_tokens`` of its split, by default all. ``stop_at`` ends training
+    early after three evaluations in a row with a validation skill above this value.
     """
 
     steps: int = 1000
@@ -78,6 +79,7 @@ class Train:
     order: str = "shuffled"
     window: int | None = None
     validation_tokens: int | None = None
+    stop_at: float | None = None
 
 
 @dataclass

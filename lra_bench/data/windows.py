@@ -39,6 +39,19 @@ class Windows:
         """Number of input tokens of each window, (W,)."""
         return self.stops - self.starts
 
+    @property
+    def spans(self) -> list[tuple[int, int, int]]:
+        """The predicted tokens as (document, start, stop), one entry per sequence of adjacent windows."""
+        spans: list[tuple[int, int, int]] = []
+        for document, first, stop in zip(
+            *map(np.ndarray.tolist, (self.documents, self.firsts, self.stops)), strict=True
+        ):
+            if spans and spans[-1][::2] == (document, first + 1):
+                spans[-1] = (document, spans[-1][1], stop + 1)
+            else:
+                spans.append((document, first + 1, stop + 1))
+        return spans
+
     def select(self, indices: slice | Integers) -> Windows:
         """Return the windows with the given indices, in that order."""
         return Windows(self.documents[indices], self.starts[indices], self.firsts[indices], self.stops[indices])

@@ -79,6 +79,8 @@ class Curves:
         lines: The curves of a panel.
         less_is_better: A function that returns for each row whether lower y is better.
         columns: The number of panels per row.
+        at_floor: A function that returns whether a curve is drawn in grey because it is not better than the floor, from
+            the rows of the curve in one panel; None if none is.
         aside: The range of x over which curves are shifted against each other, so that bars of curves with the same x
             remain readable: in octaves, or in units of x if ``linear``.
         linear: Whether the x axis is linear.
@@ -100,6 +102,7 @@ class Curves:
     lines: Lines = VARIANTS
     less_is_better: Callable[[pd.DataFrame], Any] = _counts_bits
     columns: int = 3
+    at_floor: Callable[[pd.DataFrame], bool] | None = None
     aside: float = 0.0
     linear: bool = False
 
@@ -172,7 +175,18 @@ def _cell(kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, sheet: pd.DataF
 
 def _entries(kind: Curves, rows: pd.DataFrame, look_of: Looks) -> list[Entry]:
     own = dict(iter(rows.groupby(kind.lines.columns[-1])))
-    return [Entry(kind.name(key[-1], own[key[-1]]), look_of[key].options()) for key in kind.lines.order(rows)]
+    return [
+        Entry(kind.name(key[-1], own[key[-1]]), _look(kind, own[key[-1]], look_of[key]).options())
+        for key in kind.lines.order(rows)
+    ]
+
+
+def _look(kind: Curves, own: pd.DataFrame, look: Look) -> Look:
+    """Return the look of a curve from its rows in one or several panels, grey if it is at the floor in all of them."""
+    if kind.at_floor is None:
+        return look
+    panels = (panel for _, panel in own.groupby(list(kind.panel), dropna=False, observed=True))
+    return look.faint() if all(map(kind.at_floor, panels)) else look
 
 
 def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, look_of: Looks) -> None:
@@ -202,17 +216,19 @@ def draw_panel(ax: Axes, kind: Curves, rows: pd.DataFrame, whole: pd.DataFrame, 
     bars = []
     for number, key in enumerate(names):
         x, y, low, high = curves[key].T
-        look = look_of[key]
+        own = rows.loc[curve_rows[key]]
+        look = _look(kind, own, look_of[key])
         if kind.bars:
             shift = spread * (number - (len(names) - 1) / 2)
             x = x + shift if kind.linear else x * 2**shift
             bars.append((x, low, high, [look.colour] * len(x)))
             if "seed_scores" in rows:
-                _mark_seeds(ax, rows.loc[curve_rows[key]], x, y, scale, look)
+                _mark_seeds(ax, own, x, y, scale, look)
         elif (low < high).any():
             ax.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0, zorder=2)
         sparse = max(1, len(x) // 6)
-        ax.plot(x, y, zorder=3.5, markevery=(number % sparse, sparse), **look.options())
+        behind = 0.1 if look != look_of[key] else 0.0
+        ax.plot(x, y, zorder=3.5 - behind, markevery=(number % sparse, sparse), **look.options())
     if bars:
         x, low, high, colours = map(np.concatenate, zip(*bars, strict=True))
         ax.vlines(x, low, high, colors=list(colours), linewidth=0.8, zorder=3)
@@ -257,7 +273,7 @@ def floor_line() -> dict[str, Any]:
 def floor_entry(rows: pd.DataFrame, where: str = "") -> list[Entry]:
     """Return the legend entry of the floors, with their tasks unless all tasks have the same floor.
 
-    ``where`` follows the explanation of floors.
+    ``where`` follows the explanation of floors. The result is empty if no floor is known.
     """
     named = rows.dropna(subset=["floor_name"])[["task", "floor_name"]].drop_duplicates()
     names = [name.replace("_", " ") for name in named["floor_name"]]

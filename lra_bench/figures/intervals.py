@@ -17,6 +17,10 @@ SEED: Mapping[str, Any] = {"marker": ".", "markersize": 3, "markeredgewidth": 0.
 """Look of the score of a single seed, as keyword arguments of matplotlib."""
 
 
+BLOCK: Mapping[str, Any] = {"linewidth": 6, "solid_capstyle": "butt"}
+"""Look of the legend entry of an area, as keyword arguments of matplotlib."""
+
+
 def score_bars(rows: pd.DataFrame, marker: str = "|") -> list[Entry]:
     """Return the entries of the intervals of ``over_seeds``, of marks of single seeds, and of scores at the floor."""
     known = rows.loc[rows["low"].notna() & rows["high"].notna(), "interval"].unique()
@@ -34,7 +38,7 @@ def seed_band(rows: pd.DataFrame) -> list[Entry]:
     """Return the entry of a band from the smallest to the largest seed, empty if each curve has one seed."""
     if not (rows["low"] < rows["high"]).any():
         return []
-    return [Entry("range over seeds (minimum to maximum)", {"color": GREY, "linewidth": 6, "alpha": 0.3})]
+    return [Entry("range over seeds (minimum to maximum)", {"color": GREY, "alpha": 0.3, **BLOCK})]
 
 
 def bar(label: str, marker: str = "|") -> Entry:

@@ -10,8 +10,10 @@ from lra_bench.records import tables
 from lra_bench.records.schema import Record
 
 from .curves import Curves, curve_sheets, floor_entry, floor_line, limits
-from .intervals import seed_band
+from .intervals import BLOCK, seed_band
 from .layout import Sheet
+from .legend import Entry
+from .palette import AT_FLOOR, BELOW_FLOOR
 from .variants import IDENTITY, PANEL, SHEET, extent, panel_title, places, units
 
 if TYPE_CHECKING:
@@ -30,14 +32,19 @@ def exclusions(records: Sequence[Record]) -> list[str]:
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:
     """Draw one panel per task with one line per variant: the mean over seeds, in a band of the range over seeds.
 
-    The dashed line is the strongest floor on the test split; floors on the validation split are not recorded.
+    The dashed line is the strongest floor, and the region of scores that are not better is shaded. A curve is grey if
+    no seed is better than the floor at any evaluation.
     """
     if len(data):
         yield from curve_sheets(data, KIND, width)
 
 
 def table(records: Sequence[Record]) -> pd.DataFrame:
-    """Return one row per variant and validated step."""
+    """Return one row per variant and validated step.
+
+    ``floor`` is the strongest floor on ``floor_split``: the validation split, or the test split if the record does not
+    contain the floor on the validation split.
+    """
     import numpy as np
     import pandas as pd
 
@@ -45,11 +52,12 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     own = [(record, *curve) for record, curve in zip(records, curves, strict=True) if curve is not None]
     if not any(len(steps) for _, steps, _ in own):
         return pd.DataFrame()
-    floors = [record.best_floor() or (None, math.nan) for record, _, _ in own]
+    floors = [_floor(record) for record, _, _ in own]
     cells = places([record for record, _, _ in own]).assign(
         metric=np.array([record.metric for record, _, _ in own], dtype=object),
-        floor=np.array([score for _, score in floors], dtype=float),
-        floor_name=np.array([name for name, _ in floors], dtype=object),
+        floor=np.array([score for _, score, _ in floors], dtype=float),
+        floor_name=np.array([name for name, _, _ in floors], dtype=object),
+        floor_split=np.array([split for _, _, split in floors], dtype=object),
     )
     # Cells are numbered per record, because grouping all steps by many string columns is slow.
     cells["cell"] = cells.groupby([*CELL, "metric"], dropna=False).ngroup()
@@ -62,7 +70,9 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     )
     groups = points.groupby(["cell", "step"])["validation_score"]
     found = groups.agg(score="mean", low="min", high="max", seeds="count").reset_index()
-    of_cells = cells.groupby("cell").agg(floor=("floor", "mean"), floor_name=("floor_name", "first"))
+    of_cells = cells.groupby("cell").agg(
+        floor=("floor", "mean"), floor_name=("floor_name", "first"), floor_split=("floor_split", "first")
+    )
     found = found.join(of_cells, on="cell")
     identities = cells.drop_duplicates("cell").set_index("cell").loc[found.pop("cell")]
     data = pd.concat([identities[CELL].reset_index(drop=True), found], axis=1)
@@ -70,13 +80,53 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     return data
 
 
+def _floor(record: Record) -> tuple[str | None, float, str]:
+    """Return name, score and split of the strongest floor."""
+    training = record.training or {}
+    if (score := training.get("validation_floor")) is not None:
+        return training.get("validation_floor_name"), score, "validation"
+    name, score = record.best_floor() or (None, math.nan)
+    return name, score, "test"
+
+
+def _drawn_floors(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows whose floors are drawn: in each panel those on the validation split, if there are any."""
+    known = rows.dropna(subset=["floor"])
+    of_validation = known["floor_split"] == "validation"
+    any_of_panel = of_validation.groupby([known[name] for name in PANEL], dropna=False).transform("any")
+    return known[of_validation | ~any_of_panel]
+
+
+def _is_at_floor(own: pd.DataFrame) -> bool:
+    """Return whether no score of a curve is better than its floor, of any seed; False if the floor is unknown."""
+    floor = own["floor"].iloc[0]
+    if own["metric"].iloc[0] == "bits_per_character":
+        return bool(own["low"].min() >= floor)
+    return bool(own["high"].max() <= floor)
+
+
+def _legend(rows: pd.DataFrame) -> Iterator[Entry]:
+    """Yield the entries of the floor, of the shaded region, of grey curves and of bands."""
+    floors = _drawn_floors(rows)
+    if len(floors):
+        splits = sorted(floors["floor_split"].unique(), reverse=True)
+        yield from floor_entry(floors, f"on the {' or '.join(splits)} split")
+        yield Entry("shaded: scores that are not better than the floor", {"color": BELOW_FLOOR, **BLOCK})
+    if any(_is_at_floor(own) for _, own in rows.groupby([*PANEL, "label"], dropna=False)):
+        yield Entry("grey curves: never better than the floor, in any seed", {"color": AT_FLOOR})
+    yield from seed_band(rows)
+
+
 def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
     factor, name = units(rows["metric"].iloc[0])
     ax.set_xlim(0, 1.03 * rows["step"].max())
     ax.locator_params(axis="y", nbins=6, steps=[1, 2, 5, 10])
-    if len(floor := rows["floor"].dropna()):
-        ax.axhline(factor * floor.mean(), zorder=2, gid="floor", **floor_line())
     limits(ax, *(factor * end for end in extent(rows, "low", "high", "floor")))
+    if len(floors := _drawn_floors(rows)):
+        floor = factor * floors["floor"].mean()
+        worst = ax.get_ylim()[rows["metric"].iloc[0] == "bits_per_character"]
+        ax.axhspan(floor, worst, color=BELOW_FLOOR, linewidth=0, zorder=0.5, gid="below floor")
+        ax.axhline(floor, zorder=2, gid="floor", **floor_line())
     ax.locator_params(axis="x", nbins=4)
     ax.set_xlabel("training step")
     ax.set_ylabel(f"validation {name}")
@@ -84,6 +134,5 @@ def _decorate(ax: Axes, rows: pd.DataFrame) -> None:
 
 KIND = Curves(
     panel=PANEL, x="step", y="score", low="low", high="high", bars=False, title=panel_title, decorate=_decorate,
-    scale=lambda rows: units(rows["metric"].iloc[0])[0],
-    legend=lambda rows: [*floor_entry(rows, "on the test split"), *seed_band(rows)],
+    scale=lambda rows: units(rows["metric"].iloc[0])[0], legend=lambda rows: list(_legend(rows)), at_floor=_is_at_floor,
 )  # fmt: skip

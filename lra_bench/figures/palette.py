@@ -15,6 +15,8 @@ GREY = "#767676"
 WHITE = "#FFFFFF"
 AT_FLOOR = "#AFAFAF"
 """Colour of scores that do not exceed the floor."""
+BELOW_FLOOR = "#F1F1F1"
+"""Colour of the region of scores that do not exceed the floor."""
 LEAST_CONTRAST = 2.5
 REFERENCE = "transformer"
 

@@ -110,6 +110,7 @@ def _scaled(record: Record, cell: Cell) -> float:
     assert record.wall_seconds is not None
     training = (record.training or {}).get("train_seconds") or 0.0
     before, now = record.config.get("train", {}), cell.config.train
-    rows = before.get("steps", 0) * before.get("batch_size", 0)
+    done = (record.training or {}).get("steps") or before.get("steps", 0)  # training may have been stopped early
+    rows = done * before.get("batch_size", 0)
     ratio = now.steps * now.batch_size / rows if rows > 0 else 1.0
     return max(0.0, record.wall_seconds - training) + training * ratio

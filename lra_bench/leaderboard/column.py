@@ -74,8 +74,9 @@ class Column:
         tasks: A function that returns the value of one variant from its values by task in the column ``of``, such as
             ``mean``.
         of: The repeated column whose values ``tasks`` receives, by default the one named ``<name>_<task>``.
-        seeds: How the values of the seeds of a variant are combined: the first known value, the mean, or the largest.
-            None if the column is not computed from runs.
+        seeds: How the values of the seeds of a variant are combined: the first known value, the mean or the largest of
+            the known values; or, only if the value of every seed is known, their median or sum. None if the column is
+            not computed from runs.
         dtype: The type in data frames, by default the one inferred by pandas.
         heading: The heading in tables for readers. Columns without a heading are in the data only.
         page_heading: The heading on the page, by default ``heading``.
@@ -93,7 +94,7 @@ class Column:
     run: Callable[..., Any] | None = None
     tasks: Callable[[Mapping[str, Any]], Any] | None = None
     of: str = ""
-    seeds: Literal["first", "mean", "largest"] | None = None
+    seeds: Literal["first", "mean", "largest", "median of all", "sum of all"] | None = None
     dtype: Literal["Int64", "float64"] | None = None
     heading: str = ""
     page_heading: str = ""

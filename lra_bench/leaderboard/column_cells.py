@@ -88,6 +88,16 @@ def _marked(text: str, cell: Cell) -> str:
     return f"{text} {AT_FLOOR}" if cell.at_floor else text
 
 
+def take_off(row: Row, context: Context) -> Cell:
+    """Return the steps until the take-off if all seeds took off; otherwise how many did, or a dash with one seed."""
+    reached, seeds = row["took_off"], row["seeds"]
+    if reached is None:
+        return Cell()
+    if reached < seeds:
+        return Cell(f"{reached} of {seeds}" if seeds > 1 else "–")
+    return figure(row["takeoff_steps"], count)
+
+
 def axis(row: Row, context: Context) -> Cell:
     """Return the interval on the axis of the table, within margins of the width of a score's mark."""
     if row["score"] is None:

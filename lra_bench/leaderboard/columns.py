@@ -313,6 +313,33 @@ LONG = (
         seeds="mean",
     ),
     Column(
+        name="took_off",
+        help="number of seeds that took off: three evaluations in a row with validation skill above one half; empty if "
+        "unknown for any seed",
+        run=lambda run: run.took_off,
+        seeds="sum of all",
+        dtype="Int64",
+    ),
+    Column(
+        name="takeoff_steps",
+        help="training steps until the first of three evaluations in a row with validation skill above one half: the "
+        "median over seeds if all took off; otherwise tables show how many did, or – if the only one did not",
+        run=lambda run: run.training.get("takeoff_steps"),
+        seeds="median of all",
+        dtype="float64",
+        heading="take-off (steps)",
+        cell=cells.take_off,
+        first="ascending",
+    ),
+    Column(
+        name="takeoff_seconds",
+        help="training time until the take-off, without evaluations, checkpoints and compilation, seconds: the median "
+        "over seeds if all took off, otherwise missing",
+        run=lambda run: run.training.get("takeoff_seconds"),
+        seeds="median of all",
+        dtype="float64",
+    ),
+    Column(
         name="training_tokens_per_second",
         help="throughput of the training run in tokens per second; padding is not counted",
         run=lambda run: run.training.get("tokens_per_second"),
@@ -918,24 +945,25 @@ IDENTITY = (
 RUNS = (
     *IDENTITY, "status", "reason", "finished_at", "metric", "score", "low", "high", "examples", "loss",
     "validation_score", "floor_name", "floor", "parameters_total", "parameters_body", "parameters_body_active",
-    "train_seconds", "training_tokens_per_second", "wall_seconds", "flops_per_token_forward", "joules_per_step",
-    "train_time_exponent", "inference_time_exponent", "train_memory_exponent", "inference_memory_exponent", "family",
-    "path",
+    "train_seconds", "took_off", "takeoff_steps", "takeoff_seconds", "training_tokens_per_second", "wall_seconds",
+    "flops_per_token_forward", "joules_per_step", "train_time_exponent", "inference_time_exponent",
+    "train_memory_exponent", "inference_memory_exponent", "family", "path",
 )  # fmt: skip
 """Columns of ``load_records(table="runs")``."""
 
 LONG_TEXT = (
     "rank", "variant", "reference", "score", "floor", "interval", "verdict", "score_<ratio>", "statuses",
-    "parameters_body_active", "comparable", "hardware", "training_tokens_per_second", "train_tokens_per_second",
-    "inference_tokens_per_second", "train_peak_allocated_bytes", "train_peak_resident_growth_bytes", "train_limit",
-    "modified",
+    "takeoff_steps", "parameters_body_active", "comparable", "hardware", "training_tokens_per_second",
+    "train_tokens_per_second", "inference_tokens_per_second", "train_peak_allocated_bytes",
+    "train_peak_resident_growth_bytes", "train_limit", "modified",
 )  # fmt: skip
 """View of ``LONG`` in text: terminal, Markdown and LaTeX."""
 
 LONG_PAGE = (
-    "rank", "variant", "score", "score_axis", "floor", "verdict", "score_<ratio>", "statuses", "interval", "comparable",
-    "parameters_body_active", "hardware", "training_tokens_per_second", "train_tokens_per_second",
-    "inference_tokens_per_second", "train_peak_allocated_bytes", "train_peak_resident_growth_bytes",
+    "rank", "variant", "score", "score_axis", "floor", "verdict", "score_<ratio>", "statuses", "takeoff_steps",
+    "interval", "comparable", "parameters_body_active", "hardware", "training_tokens_per_second",
+    "train_tokens_per_second", "inference_tokens_per_second", "train_peak_allocated_bytes",
+    "train_peak_resident_growth_bytes",
 )  # fmt: skip
 """View of ``LONG`` on the page: the table of one task."""
 

@@ -83,7 +83,9 @@ def _facts(record: Record) -> Facts:
     if restriction := restricted(record):
         yield "attention", restriction
     if record.training is not None:
-        yield "training", _plain(record.training)
+        yield "training", _plain(without_take_off(record.training))
+    if reached := take_off(record):
+        yield "take-off", reached
     for part in record.slices:
         yield f"by {part['slicing']}", f"{part['label']}: {_score(part)}"
     if record.extrapolation:
@@ -108,6 +110,21 @@ def restricted(record: Record) -> str:
     if length == 0:
         return "restricted at every length"
     return f"restricted from {length:,} tokens; the longest row has {longest:,}"
+
+
+def take_off(record: Record) -> str:
+    """Describe when the training took off, or that it did not; empty if it is unknown."""
+    training: Mapping[str, Any] = record.training or {}
+    if training.get("takeoff_censored") is None:
+        return ""
+    if training["takeoff_censored"]:
+        return f"not within {number(training['steps'])} steps"
+    return f"at step {number(training['takeoff_steps'])}, after {number(training['takeoff_seconds'])} s of training"
+
+
+def without_take_off(training: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the measurements of the training that ``take_off`` does not describe."""
+    return {name: value for name, value in training.items() if not name.startswith("takeoff_")}
 
 
 def _plain(values: Mapping[str, Any]) -> str:

@@ -33,6 +33,12 @@ class Run:
         return self.record.training or {}
 
     @cached_property
+    def took_off(self) -> int | None:
+        """1 if the training took off, 0 if not, None if unknown."""
+        censored = self.training.get("takeoff_censored")
+        return None if censored is None else int(not censored)
+
+    @cached_property
     def parameters(self) -> Mapping[str, Any]:
         """Numbers of parameters; empty if the model was not built."""
         return self.record.parameters or {}

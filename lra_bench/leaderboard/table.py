@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -164,8 +165,12 @@ def _variant(data: Mapping[str, list[Any]], seeds: Mapping[str, str], places: Se
 def _combine(rule: str, values: Sequence[Any]) -> Any:
     """Combine the values of all seeds as ``Column.seeds`` specifies, None if no value is known."""
     known = [value for value in values if _is_known(value)]
-    if not known:
+    if not known or (rule.endswith("of all") and len(known) < len(values)):
         return None
+    if rule == "median of all":
+        return statistics.median(known)
+    if rule == "sum of all":
+        return sum(known)
     if rule == "largest":
         return max(known)
     return math.fsum(known) / len(known) if rule == "mean" else known[0]

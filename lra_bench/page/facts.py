@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from lra_bench.leaderboard.describe import number, restricted
+from lra_bench.leaderboard.describe import number, restricted, take_off, without_take_off
 from lra_bench.leaderboard.formatting import readable, score
 from lra_bench.leaderboard.runs import missing_data
 from lra_bench.records.schema import STATUSES, Record
@@ -29,7 +29,8 @@ def groups(records: Sequence[Record]) -> Iterator[tuple[str, Facts]]:
     last = records[-1]
     yield "Score", list(_scores(records))
     yield "Score by slice", list(_slices(records))
-    yield "Training", _merged([record.training or {} for record in records])
+    of_training = [without_take_off(record.training or {}) | {"take-off": take_off(record)} for record in records]
+    yield "Training", _merged(of_training)
     yield (
         "Parameters",
         [(readable(name), number(dict(last.parameters)[name])) for name in PARTS] if last.parameters else [],

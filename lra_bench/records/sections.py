@@ -157,11 +157,20 @@ class Training(TypedDict, total=False):
     """Measurements of the training run; further fields are allowed.
 
     ``selected_by`` is the validation metric whose best value selected the tested weights, at ``best_step``.
+    ``stopped_early`` is whether ``train.stop_at`` ended training before its last step. ``validation_floor`` is the
+    score of the strongest floor on the evaluated rows of the validation split. ``take_off.TakeOff`` describes the
+    fields ``takeoff_…``. Records of earlier versions lack all of these.
     """
 
     steps: int | None
     selected_by: str
     best_step: int | None
+    stopped_early: bool | None
+    validation_floor: float | None
+    validation_floor_name: str | None
+    takeoff_steps: int | None
+    takeoff_seconds: float | None
+    takeoff_censored: bool | None
     train_seconds: float | None
     evaluation_seconds: float | None
     tokens_per_second: float | None

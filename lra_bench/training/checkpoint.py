@@ -65,16 +65,18 @@ class State:
     """Training state that a resumed run needs in addition to weights and optimizer state.
 
     ``step`` is the number of completed steps. ``curve`` has one entry per step: loss, learning rate, gradient norm,
-    tokens seen. ``validations`` has one entry per evaluation: step, loss, score. ``best_step`` is the step of the best
-    weights, ``best_value`` their validation loss, or their score if ``TaskSpec.select_by`` is ``metric``, and
-    ``best_digest`` the checksum of the file that contains them. ``memory`` is the recurrent memory after the last batch
-    of a stream. ``seconds`` is the time already spent, by phase, and ``timed`` the totals of the timed steps, so that a
-    resumed run reports the time and throughput of the entire run.
+    tokens seen. ``validations`` has one entry per evaluation: step, loss, score; ``validation_seconds`` is the training
+    time until each evaluation. ``best_step`` is the step of the best weights, ``best_value`` their validation loss, or
+    their score if ``TaskSpec.select_by`` is ``metric``, and ``best_digest`` the checksum of the file that contains
+    them. ``memory`` is the recurrent memory after the last batch of a stream. ``seconds`` is the time already spent, by
+    phase, and ``timed`` the totals of the timed steps, so that a resumed run reports the time and throughput of the
+    entire run.
     """
 
     step: int = 0
     curve: list[tuple[float, float, float, int]] = field(default_factory=list)
     validations: list[tuple[int, float, float]] = field(default_factory=list)
+    validation_seconds: list[float] = field(default_factory=list)
     best_step: int = -1
     best_value: float = float("nan")
     best_digest: str = ""

@@ -19,6 +19,7 @@ from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.streams import StreamBatches
 from lra_bench.data.windows import RandomWindows
 from lra_bench.progress import bar
+from lra_bench.records.take_off import IN_A_ROW, first_above, has_skill, take_off
 from lra_bench.runtime.hardware import Hardware
 from lra_bench.runtime.signals import Stopped, deferred
 
@@ -85,6 +86,7 @@ def train(
     checkpoints: Checkpoints,
     log: Callable[[int, dict[str, float]], None],
     group: Group = ALONE,
+    floor: float | None = None,
 ) -> Fit:
     """Train ``model`` on ``rows["train"]`` and keep the best weights on ``rows["validation"]``.
 
@@ -102,6 +104,8 @@ def train(
         log: Called as ``log(step, values)`` after every evaluation.
         group: The ranks that train together. Each rank calls this function with the same arguments and processes its
             part of every batch; the result is the same on all ranks.
+        floor: The score of the strongest floor on the evaluated rows of the validation split, from which the skill of
+            evaluations is computed; None if unknown. It must be the same on all ranks.
 
     Returns:
         The final training state and the values of the record's ``training`` section.
@@ -110,8 +114,14 @@ def train(
         Diverged: If a loss, or without a gradient scaler a gradient norm, is not finite. The meter checks them every
             ``CHECK_EVERY_STEPS`` steps, before evaluations and before checkpoints, not at every step.
         Stopped: If the process was interrupted; a checkpoint has been written.
+        UserError: If ``train.stop_at`` is set and the skill of evaluations is undefined.
     """
     recipe, seed = config.train, config.seed
+    if recipe.stop_at is not None and not has_skill(floor, spec.higher_is_better):
+        raise UserError(
+            f"train.stop_at={recipe.stop_at}: {spec.name} has no floor on the validation split to compute skill from; "
+            "set train.stop_at=null"
+        )
     batches = training_batches(rows["train"], recipe, seed)
     compilation = Compilation(model, hardware.compile)
     run = group.wrap(model, compilation.run)
@@ -120,11 +130,14 @@ def train(
     state.memory = tree_map_only(Tensor, lambda tensor: tensor.to(hardware.device), state.memory)
     meter = Meter(state, optimizer, hardware, group, compilation.pop_seconds)
     stepped = stepped_modules(model)
+    solved = _is_solved(state, recipe, spec, floor)
 
     model.train()
     label = f"Training {config.model['label']}"
     with bar(recipe.steps, label, start=state.step, unit="steps") as advance, deferred() as interrupted:
         for step in range(state.step, recipe.steps):
+            if solved:
+                break
             seed_everything(seed, step, group.rank)
             batch = meter.wait(batches, step)
             # If compilation fails in the first function, the second one undoes its effects before the first is retried.
@@ -144,9 +157,10 @@ def train(
                         model, rows["validation"], spec, config, hardware, checkpoints, state, group
                     )
                 log(state.step, {**meter.latest(), **_latest_validation(state)})
+                solved = _is_solved(state, recipe, spec, floor)
                 model.train()
             due, stopped = group.any(checkpoints.due(), interrupted())
-            if due or stopped or state.step == recipe.steps:
+            if due or stopped or solved or state.step == recipe.steps:
                 meter.check()
                 with meter.phase("checkpoint"):
                     checkpoints.save(state, model, optimizer)
@@ -155,7 +169,19 @@ def train(
     if interrupted() and not group.connected:
         # The interrupt arrived while the last checkpoint was written. For a group, the parent process raises instead.
         raise Stopped
-    return Fit(state, {**meter.figures(), "compile": compilation.report(), **_outcome(model, state, spec)})
+    figures = {**meter.figures(), "compile": compilation.report(), **_outcome(model, state, spec)}
+    found = take_off(
+        [(step, score) for step, _, score in state.validations], state.validation_seconds, floor, spec.higher_is_better
+    )
+    return Fit(state, {**figures, **found, "stopped_early": state.step < recipe.steps})
+
+
+def _is_solved(state: State, recipe: Train, spec: TaskSpec, floor: float | None) -> bool:
+    """Return whether the skill of the latest evaluations exceeds ``train.stop_at``, so that training ends."""
+    if recipe.stop_at is None or floor is None:
+        return False
+    latest = [score for _, _, score in state.validations[-IN_A_ROW:]]
+    return first_above(latest, floor, spec.higher_is_better, recipe.stop_at) is not None
 
 
 def forward_backward(
@@ -276,11 +302,13 @@ def _validate_and_save_best(
 ) -> None:
     """Evaluate on the validation split and keep the weights if they are better than all before.
 
-    In language modelling, the evaluation stops after ``train.validation_tokens`` scored tokens.
+    The training time until the evaluation is read from ``state.seconds``, which must be up to date. In language
+    modelling, the evaluation stops after ``train.validation_tokens`` scored tokens.
     """
     batch_size, tokens = config.measure.evaluation_batch_size, config.train.validation_tokens
     result = evaluate(model, rows, spec, hardware, batch_size, "Validation", tokens, group)
     state.validations.append((state.step, result.loss, result.score))
+    state.validation_seconds.append(state.seconds["train"])
     value = selected_value(result, spec)
     lower_is_better = spec.select_by == "loss" or not spec.higher_is_better
     if math.isnan(state.best_value) or (value < state.best_value if lower_is_better else value > state.best_value):

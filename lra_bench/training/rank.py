@@ -104,7 +104,7 @@ def work(request: dict[str, Any], pipe: StatusPipe) -> None:
         limit = memory_limit(options.memory_limit_gigabytes, hardware.device)
         try:
             with writer(folder) if group.first else nullcontext(), limit, peak_memory(hardware.device) as peak:
-                fit = train(model, rows, task.spec, config, hardware, checkpoints, log, group)
+                fit = train(model, rows, task.spec, config, hardware, checkpoints, log, group, request["floor"])
             pipe.report(status="ok", figures=fit.figures, peak=peak.as_dict())
         except Diverged as error:
             # The loss is the same on every rank.

@@ -97,16 +97,18 @@ def train_in_group(
     hardware: Hardware,
     checkpoints: Checkpoints,
     log: Callable[[int, dict[str, float]], None],
+    floor: float | None = None,
 ) -> tuple[Fit, list[dict[str, int | None]]]:
     """Train a cell with ``hardware.processes`` ranks; return the result of training and the peak memory of each rank.
 
-    Weights are written to the folder of ``checkpoints``; ``log(step, values)`` is called after every evaluation. On
-    Ctrl-C and SIGTERM, ranks finish their step and write a checkpoint.
+    Weights are written to the folder of ``checkpoints``; ``log(step, values)`` is called after every evaluation.
+    ``floor`` is the score of the strongest floor on the evaluated rows. On Ctrl-C and SIGTERM, ranks finish their step
+    and write a checkpoint.
 
     Raises the equivalent of a rank's exception (``UserError``, ``Unwritable``, ``Diverged``, ``MemoryError``,
     ``KeyboardInterrupt``) or ``GroupFailed``. All ranks have ended then.
     """
-    request = {"config": as_dict(config), "folder": str(checkpoints.folder)}
+    request = {"config": as_dict(config), "folder": str(checkpoints.folder), "floor": floor}
     kills = memory_kills()
     with running("lra_bench.training.rank", request, hardware) as agent:
         assert agent.stdout is not None

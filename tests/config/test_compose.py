@@ -147,6 +147,15 @@ def test_options_changed_by_the_user_are_listed():
     assert composed.differences == {"model.mixer.features": 32}
 
 
+def test_only_a_modified_protocol_ends_training_early():
+    assert not [path for path in CONF.rglob("*.yaml") if "stop_at" in path.read_text()]
+    composed = compose("model=performer", "train.stop_at=0.9")
+    assert composed.modified == ("train.stop_at",) and composed.config.train.stop_at == 0.9
+    for value in ("1", "1.5", "nan"):
+        with pytest.raises(UserError, match=r"train\.stop_at=.*: must be below 1"):
+            compose("model=performer", f"train.stop_at={value}")
+
+
 def test_knobs_are_written_in_quotes():
     """Parse knobs as the documentation writes them: Hydra's grammar requires quotes around an equals sign."""
     text = 'measure.extrapolation_knobs=["position.scaling=yarn","model.mixer.log_n=true"]'

@@ -153,6 +153,15 @@ def test_the_windows_of_one_seed_never_change():
     ]
 
 
+@pytest.mark.parametrize("places", [None, 1, 40, 100])
+def test_spans_of_windows_are_the_scored_tokens(places):
+    windows = cut_all(np.array([50, 1, 2, 33]), 16, places)
+    scored = [(d, p + 1) for d, a, b in zip(windows.documents, windows.firsts, windows.stops, strict=True)
+              for p in range(a, b)]  # fmt: skip
+    assert [(document, token) for document, start, stop in windows.spans for token in range(start, stop)] == scored
+    assert len({document for document, _, _ in windows.spans}) == len(windows.spans)
+
+
 def test_random_windows_are_full_and_predict_the_next_token():
     batch = RandomWindows(numbered_documents([500]), 6, 16, seed=0)(3)
     assert batch.full is True and batch.tokens.shape == (6, 16)

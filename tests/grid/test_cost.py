@@ -63,6 +63,11 @@ def test_steps_scale_only_the_training_time():
     assert estimate(cell(steps=1500), [record(100)]).seconds == pytest.approx(50 + 3 * 50)
 
 
+def test_the_steps_of_a_run_that_stopped_early_are_those_done():
+    stopped = record(100, training={"train_seconds": 50.0, "steps": 125, "stopped_early": True})
+    assert estimate(cell(steps=500), [stopped]).seconds == pytest.approx(50 + 4 * 50)
+
+
 def test_failed_records_are_ignored(tmp_path):
     store.write(make_record(status="failed"), tmp_path)
     planned = [Planned(cell(), "to run", "", None)]

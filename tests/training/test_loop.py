@@ -66,7 +66,7 @@ def toy(seed=0, **options):
     return Toy(**options)
 
 
-def fit(model, folder, stop_after=None, every_seconds=math.inf, hardware=CPU, **changes):
+def fit(model, folder, stop_after=None, every_seconds=math.inf, hardware=CPU, floor=None, **changes):
     logged = []
 
     def log(step, values):
@@ -76,7 +76,7 @@ def fit(model, folder, stop_after=None, every_seconds=math.inf, hardware=CPU, **
 
     checkpoints = Checkpoints(Path(folder), every_seconds)
     parts = {"train": rows(), "validation": rows(16, 1)}
-    return loop.train(model, parts, SPEC, config(**changes), hardware, checkpoints, log), logged
+    return loop.train(model, parts, SPEC, config(**changes), hardware, checkpoints, log, floor=floor), logged
 
 
 def weights(model):
@@ -135,6 +135,97 @@ def test_times_and_throughput_match_a_simulated_clock(tmp_path, monkeypatch):
     batches = original(rows(), RECIPE, 7)
     timed = sum(int(batches(step).lengths.sum()) for step in range(10, 40))  # after the warm-up
     assert figures["tokens_per_second"] == pytest.approx(timed / (30 * 0.03))
+
+
+SCORES = {4: 0.3, 8: 0.7, 12: 0.8, 16: 0.9, 20: 0.9, 24: 0.5, 28: 0.9}
+"""Validation scores by step. With a floor of 0.2 the skill exceeds one half from step 8 to 20 and 0.7 from 12 to 20."""
+
+
+class Counting(Toy):
+    """A model that counts the steps done in a buffer, which checkpoints contain."""
+
+    steps: torch.Tensor
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+
+    def after_step(self, step, statistics):
+        super().after_step(step, statistics)
+        self.steps.add_(1)
+
+
+@pytest.fixture
+def scored(monkeypatch):
+    """Replace validation scores by ``SCORES`` and the clock: a step takes 0.5 s, an evaluation 100 s.
+
+    The fixture is a function that trains ``Counting`` with a floor of 0.2 and a checkpoint at every step.
+    """
+    now = 0.0
+    step_of = Optimizer.step
+
+    def timed(self, step):
+        nonlocal now
+        now += 0.5
+        return step_of(self, step)
+
+    def evaluated(model, *arguments):
+        nonlocal now
+        now += 100.0
+        return replace(evaluate(model, *arguments), score=SCORES[int(model.steps)])
+
+    def run(folder, **changes):
+        torch.manual_seed(0)
+        model = Counting()
+        options = {"floor": 0.2, "steps": 28, "every_seconds": 0, **changes}
+        return fit(model, folder, **options)[0], model
+
+    monkeypatch.setattr(Optimizer, "step", timed)
+    monkeypatch.setattr(loop, "evaluate", evaluated)
+    monkeypatch.setattr(meter.time, "perf_counter", lambda: now)
+    return run
+
+
+@pytest.mark.parametrize("cut", [None, 4, 8, 20])
+def test_take_off_is_the_training_time_until_its_evaluation_also_after_a_resumption(tmp_path, scored, cut):
+    if cut:
+        with pytest.raises(KeyboardInterrupt):
+            scored(tmp_path, stop_after=cut)
+    found, _ = scored(tmp_path)
+    figures = found.figures
+    assert (figures["takeoff_steps"], figures["takeoff_censored"], figures["stopped_early"]) == (8, False, False)
+    assert figures["takeoff_seconds"] == pytest.approx(8 * 0.5)
+    assert found.state.validation_seconds == pytest.approx([0.5 * step for step in SCORES])
+    assert figures["train_seconds"] == pytest.approx(28 * 0.5)
+
+
+@pytest.mark.parametrize(("stop_at", "last"), [(0.4, 16), (0.7, 20), (0.8, 28), (None, 28)])
+def test_training_stops_after_three_evaluations_above_stop_at(tmp_path, scored, stop_at, last):
+    found, model = scored(tmp_path, stop_at=stop_at)
+    assert found.state.step == model.steps == found.figures["steps"] == last
+    assert [step for step, _, _ in found.state.validations] == [step for step in SCORES if step <= last]
+    assert found.figures["stopped_early"] == (last < 28)
+    again, resumed = scored(tmp_path, stop_at=stop_at)  # resumes from the last checkpoint
+    assert again.state.step == resumed.steps == last and again.state.curve == found.state.curve
+
+
+@pytest.mark.parametrize("cut", [4, 8, 12, 16, 20])
+def test_a_resumed_run_stops_at_the_same_step(tmp_path, scored, cut):
+    expected, uninterrupted = scored(tmp_path / "whole", stop_at=0.7)
+    with pytest.raises(KeyboardInterrupt):
+        scored(tmp_path / "cut", stop_at=0.7, stop_after=cut)
+    found, resumed = scored(tmp_path / "cut", stop_at=0.7)
+    assert equal(weights(uninterrupted), weights(resumed))
+    assert found.state.curve == expected.state.curve and found.state.validations == expected.state.validations
+    names = ("steps", "best_step", "stopped_early", "takeoff_steps", "final_weights_sha256")
+    assert [found.figures[name] for name in names] == [expected.figures[name] for name in names]
+
+
+def test_without_a_floor_take_off_is_unknown_and_stop_at_is_refused(tmp_path, scored):
+    figures = scored(tmp_path / "unknown", floor=None)[0].figures
+    assert [figures[f"takeoff_{name}"] for name in ("steps", "seconds", "censored")] == [None] * 3
+    with pytest.raises(UserError, match=r"train\.stop_at=0\.9: toy has no floor"):
+        scored(tmp_path / "refused", floor=None, stop_at=0.9)
 
 
 def test_curve_contains_gradient_norm_learning_rate_and_tokens_of_every_step(tmp_path, monkeypatch):
