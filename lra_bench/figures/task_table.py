@@ -40,6 +40,7 @@ class Kind:
         legend: Returns the entries of the legend, without that of the statuses.
         column_inches: Maximum width of a column.
         top: The skill with the lightest colour, by default the largest one of the sheet.
+        sort_tasks: Whether columns are in alphabetical order, or in that of the rows.
     """
 
     text: Callable[[Mapping[Any, Any]], str]
@@ -48,6 +49,7 @@ class Kind:
     legend: Callable[[pd.DataFrame, float], list[Entry]]
     column_inches: float
     top: float | None = None
+    sort_tasks: bool = True
 
 
 def averaged(frame: pd.DataFrame, key: list[str]) -> pd.DataFrame:
@@ -65,7 +67,7 @@ def _keys(frame: pd.DataFrame, key: list[str]) -> pd.Series:
 
 def sheet(parts: tuple[str, ...], rows: pd.DataFrame, width: float, kind: Kind) -> Sheet:
     """Return the figure of the rows of one sheet, which have the column ``label``."""
-    tasks = [group for _, group in rows.groupby(PANEL, dropna=False)]
+    tasks = [group for _, group in rows.groupby(PANEL, dropna=False, sort=kind.sort_tasks)]
     names = [kind.title(group, rows) for group in tasks]
     order = kind.order(rows)
     look_of = looks_of(rows)
@@ -156,25 +158,32 @@ def floor_text(rows: pd.DataFrame) -> str:
     floor = rows["floor"].dropna()
     if not len(floor):
         return ""
-    metric = rows["metric"].dropna().iloc[0]
+    metric = next(iter(rows["metric"].dropna()), None)  # None if no run has a score
     return f"\nfloor {floor.mean():.2f}" if metric == "bits_per_character" else f"\nfloor {100 * floor.mean():.1f}"
 
 
 def colour_entries(rows: pd.DataFrame, top: float, shares: Sequence[float]) -> list[Entry]:
     """Return the entries that explain the colours, those of skill at ``shares`` of ``top``."""
-    import matplotlib
-
     if not rows["skill"].notna().any():
         return []
-    entries = []
-    if ((rows["skill"] <= 0) | (rows["learned"] == 0)).any():
-        entries.append(square(PALE, "at or below the floor (baseline without a model)"))
     in_bits = rows.loc[rows["skill"].notna(), "metric"] == "bits_per_character"
     best = " or ".join([*(["100 % accuracy"] if not in_bits.all() else []), *(["0 bits"] if in_bits.any() else [])])
-    for share in shares:
-        colour = matplotlib.colors.to_hex(matplotlib.colormaps[COLOURS](share))
-        entries.append(square(colour, f"skill {_percent(share * top)} (0 % at the floor, 100 % at {best})"))
-    return entries
+    meaning = f" (0 % at the floor, 100 % at {best})"
+    return [*floor_entries(rows), *(skill_entry(share, top, meaning) for share in shares)]
+
+
+def floor_entries(rows: pd.DataFrame) -> list[Entry]:
+    """Return the entry of the colour of cells at the floor, none if there is no such cell."""
+    at_floor = ((rows["skill"] <= 0) | (rows["learned"] == 0)).any()
+    return [square(PALE, "at or below the floor (baseline without a model)")] if at_floor else []
+
+
+def skill_entry(share: float, top: float, meaning: str = "") -> Entry:
+    """Return the entry of the colour of skill at ``share`` of ``top``."""
+    import matplotlib
+
+    colour = matplotlib.colors.to_hex(matplotlib.colormaps[COLOURS](share))
+    return square(colour, f"skill {_percent(share * top)}{meaning}")
 
 
 def levels_entries(rows: pd.DataFrame) -> list[Entry]:
