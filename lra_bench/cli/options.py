@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        help="key=value, such as model=performer train.lr=3e-4; several values: seed=0,1,2; all options: model=ALL",
+        help="key=value, such as model=performer train.lr=3e-4; several values: seed=0,1,2; all options: model=ALL; a "
+        "group of tasks: task=lra",
         autocompletion=override,
     ),
 ]

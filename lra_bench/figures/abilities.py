@@ -52,10 +52,10 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     import pandas as pd
 
     group = task_group(GROUP)
-    measured = []
-    for row, record in zip(scores(records).to_dict("records"), records, strict=True):
-        ratio = group.measured_at.get(record.key.task, 1.0)
-        measured.append({**row, **(_measured(record, ratio) or {}), "ratio": ratio})
+    measured: list[dict[Any, Any]] = scores(records).to_dict("records")
+    for row, record in zip(measured, records, strict=True):
+        row["ratio"] = group.measured_at.get(record.key.task, 1.0)
+        row.update(_measured(record, row["ratio"]) or {})
     key = [*SHEET, *PANEL, *IDENTITY]
     data = averaged(pd.DataFrame(measured), key)
     columns = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,7 @@ from lra_bench.cli.profile import comparison_plans
 from lra_bench.contracts import Task, Unwritable, UserError
 from lra_bench.grid.execute import execute, must_run, partition, without_data
 from lra_bench.grid.plan import plan
-from lra_bench.grid.status import NO_DATA, RERUN
+from lra_bench.grid.status import NO_DATA, RERUN, Planned
 from lra_bench.tasks.retrieval import Retrieval
 from tests.support.command import TINY, Folder
 from tests.support.malformed import command
@@ -69,6 +70,20 @@ def test_cells_without_data_are_neither_run_nor_submitted(tmp_path: Path) -> Non
     absent = without_data(planned)
     assert list(execute(absent, tmp_path / "results")) == [(absent[0], None, 2)]
     assert not list((tmp_path / "results").rglob("*.json"))
+
+
+def test_the_other_cells_are_submitted_and_the_exit_code_is_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    submitted: list[str] = []
+
+    def submit(planned: list[Planned], *_: object) -> SimpleNamespace:
+        submitted.extend(each.cell.key.task for each in planned)
+        return SimpleNamespace(name="grid")
+
+    monkeypatch.setattr("lra_bench.grid.slurm.submit.submit", submit)
+    cells = ("task=retrieval,copy", "model=local,performer", "launcher=slurm")
+    code, errors = command("bench", *QUICK, *cells, "--results", tmp_path / "results")
+    assert (code, submitted) == (2, ["copy", "copy"])
+    assert errors.startswith("retrieval: 2 cells are not run") and "2 cells submitted" in errors
 
 
 def test_a_dry_run_shows_the_reason(tmp_path: Path) -> None:
