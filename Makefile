@@ -84,10 +84,10 @@ compare: $(INSTALLED) ## Compare two variants: A=performer B="performer features
 	@test -n "$(A)" -a -n "$(B)" || { echo 'compare: name two variants, such as make compare A=performer B="performer features=64"' >&2; exit 2; }
 	"$(BIN)/lra-bench" compare "$(A)" "$(B)" $(call option,TASK,--task) $(call option,PROTOCOL,--protocol) $(ARGS)
 
-plots: $(INSTALLED) ## Draw the figures of all records, or of one TASK or PROTOCOL
+plots: $(INSTALLED) ## Draw the figures of all records, or of one TASK (or group) or PROTOCOL
 	"$(BIN)/lra-bench" plot $(call option,TASK,--task) $(call option,PROTOCOL,--protocol) $(ARGS)
 
-data: $(INSTALLED) ## Generate or download the data of a task in advance: TASK=listops
+data: $(INSTALLED) ## Generate or download the data of tasks in advance: TASK=listops, TASK=lra
 	"$(BIN)/lra-bench" data prepare $(call option,TASK) $(call option,PROTOCOL,--protocol) $(ARGS)
 
 test: $(INSTALLED) ## Run the fast tests; select some with ARGS="tests/project/test_imports.py -k cycle"

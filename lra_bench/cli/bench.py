@@ -15,7 +15,17 @@ import typer
 from lra_bench.contracts import UserError
 from lra_bench.progress import say
 
-from .options import ConfigDir, Overrides, Reference, Results, Source, print_table, root_of, with_source
+from .options import (
+    ConfigDir,
+    Overrides,
+    Reference,
+    Results,
+    Source,
+    print_table,
+    report_missing_data,
+    root_of,
+    with_source,
+)
 
 if TYPE_CHECKING:
     from lra_bench.cells.cell import Cell
@@ -48,7 +58,7 @@ def bench(
 
     A record contains the test score, speed, memory, FLOPs and the scores on shorter and longer inputs.
     """
-    from lra_bench.grid.execute import execute, submits
+    from lra_bench.grid.execute import execute, submits, without_data
     from lra_bench.grid.plan import plan
     from lra_bench.grid.status import RERUN
     from lra_bench.records.reference import reference_root
@@ -70,8 +80,12 @@ def bench(
     if dry_run:
         _print_plan(planned, root, rerun)
         return
+    absent = without_data(planned)
+    report_missing_data(absent)
     if submits(planned):
         _submit(planned, root, config_dir, rerun)
+        if absent:
+            raise typer.Exit(2)
         return
     worst_code = 0
     measured: list[tuple[Cell, Record]] = []
@@ -82,6 +96,9 @@ def bench(
             measured.append((each.cell, record))
     _print_reference_scores([record for _, record in measured], boards)
     _print_next_steps(measured)
+    if absent:
+        tasks = ", ".join({each.cell.key.task: None for each in absent})
+        say(f"{len(absent)} of {len(planned)} cells were not run: no data of {tasks}, see the message at the start.")
     if worst_code:
         raise typer.Exit(worst_code)
 

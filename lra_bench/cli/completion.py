@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 
 from lra_bench.config.groups import GROUPS, option_files
+from lra_bench.config.task_groups import group_names
 
 BASH = "complete_bash"
 REQUEST = "_LRA_BENCH_COMPLETE"
@@ -25,7 +26,8 @@ def override(incomplete: str) -> list[str]:
     if group not in GROUPS:
         return []
     before, comma, last = value.rpartition(",")
-    return [f"{group}={before}{comma}{name}" for name in (*option_files(group), "ALL") if name.startswith(last)]
+    names = (*option_files(group), *(group_names() if group == "task" else ()), "ALL")
+    return [f"{group}={before}{comma}{name}" for name in names if name.startswith(last)]
 
 
 def in_bash(answer: Callable[[], object]) -> None:

@@ -21,8 +21,10 @@ SPLITS = ("train", "validation", "test")
 
 app = typer.Typer(help="Prepare, verify and find the data of tasks.")
 
-Tasks = Annotated[list[str] | None, typer.Argument(help="Task names and task.key=value options; default: all tasks")]
-Names = Annotated[list[str] | None, typer.Argument(help="Task names; default: all tasks")]
+Tasks = Annotated[
+    list[str] | None, typer.Argument(help="Names of tasks or groups, and task.key=value options; default: all tasks")
+]
+Names = Annotated[list[str] | None, typer.Argument(help="Names of tasks or groups of tasks; default: all tasks")]
 Protocol = Annotated[str, typer.Option(help="Protocol that defines the sizes of the data sets")]
 
 
@@ -61,7 +63,7 @@ def verify(
             task.check(split)
         print(f"{name}: labels, ranges and duplicates are correct", flush=True)
 
-    names, overrides = _split(tasks)
+    names, overrides = _split(tasks, config_dir)
     if names or overrides or source:
         _for_each(tasks, protocol, source, config_dir, check)
     entries = list(_entries_of(names, cache.entries()))
@@ -126,7 +128,7 @@ def _for_each(
     from lra_bench.config.import_path import importable
     from lra_bench.config.objects import build_task
 
-    names, overrides = _split(tasks)
+    names, overrides = _split(tasks, config_dir)
     if not names and (overrides or source):
         raise UserError(f"{(overrides or ['--source'])[0]}: needs a task; name the task that it applies to")
     if source and len(names) > 1:
@@ -149,8 +151,13 @@ def _for_each(
         )
 
 
-def _split(tasks: list[str] | None) -> tuple[list[str], list[str]]:
-    """Split the arguments into task names (plain or ``task=NAME``, separated by commas) and overrides."""
+def _split(tasks: list[str] | None, config_dir: Path | None) -> tuple[list[str], list[str]]:
+    """Split the arguments into task names (plain or ``task=NAME``, separated by commas) and overrides.
+
+    Names of groups are replaced by those of their tasks.
+    """
+    from lra_bench.config.task_groups import expand_tasks
+
     names: list[str] = []
     overrides = []
     for text in tasks or []:
@@ -159,7 +166,7 @@ def _split(tasks: list[str] | None) -> tuple[list[str], list[str]]:
             overrides.append(text)
         else:
             names += (value if given else text).split(",")
-    return names, overrides
+    return expand_tasks(names, config_dir), overrides
 
 
 def _known(tasks: list[str] | None, config_dir: Path | None) -> list[str]:
@@ -170,7 +177,7 @@ def _known(tasks: list[str] | None, config_dir: Path | None) -> list[str]:
     from lra_bench.build import suggest
     from lra_bench.config.groups import listing, option_files
 
-    names, overrides = _split(tasks)
+    names, overrides = _split(tasks, config_dir)
     for text in overrides:
         raise UserError(f"{text}: this command accepts only task names")
     known = set(option_files("task", config_dir)) if names else set()

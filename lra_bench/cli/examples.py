@@ -18,9 +18,9 @@ EXAMPLES = {
         "lra-bench evaluate last --lengths 1000,2000",
         "lra-bench evaluate listops/performer --knobs position.scaling=yarn --no-write",
     ),
-    "list": ("lra-bench list models", "lra-bench list models --family linear --causal", "lra-bench list tasks --json"),
+    "list": ("lra-bench list models", "lra-bench list models --family linear --causal", "lra-bench list groups"),
     "leaderboard": (
-        "lra-bench leaderboard --task listops --protocol quick",
+        "lra-bench leaderboard --task lra --protocol quick",
         "lra-bench leaderboard --layout wide --format latex",
         "lra-bench leaderboard --columns score,floor,parameters",
         "lra-bench leaderboard --write",
@@ -34,7 +34,7 @@ EXAMPLES = {
     "show": ("lra-bench show last", "lra-bench show listops/performer", "lra-bench show quick-6f325a9d/seed0"),
     "doctor": ("lra-bench doctor", "lra-bench doctor --results results"),
     "data prepare": (
-        "lra-bench data prepare listops",
+        "lra-bench data prepare abilities",
         "lra-bench data prepare text --source aclImdb_v1.tar.gz --protocol small",
     ),
     "data verify": ("lra-bench data verify", "lra-bench data verify listops --protocol small"),

@@ -134,7 +134,9 @@ def evaluate(
 
 @app.command("list")
 def list_options(
-    kind: Annotated[str, typer.Argument(help="models, tasks, positions, protocols, hardware, columns …")] = "models",
+    kind: Annotated[
+        str, typer.Argument(help="models, tasks, groups (of tasks), positions, protocols, hardware, columns …")
+    ] = "models",
     family: Annotated[str | None, typer.Option(help="Only models of this family, such as linear")] = None,
     causal: Annotated[bool, typer.Option("--causal", help="Only models with an exact causal form")] = False,
     config_dir: ConfigDir = None,

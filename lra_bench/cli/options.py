@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lra_bench.contracts import UserError
+from lra_bench.progress import say
 from lra_bench.runtime.findings import Finding
 from lra_bench.runtime.safe_text import printable
 
 from .completion import override
 
 if TYPE_CHECKING:
+    from lra_bench.grid.status import Planned
     from lra_bench.records.schema import Record
 
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        help="key=value, such as model=performer train.lr=3e-4; several values: seed=0,1,2; all options: model=ALL",
+        help="key=value, such as model=performer train.lr=3e-4; several values: seed=0,1,2; all options: model=ALL; a "
+        "group of tasks: task=lra",
         autocompletion=override,
     ),
 ]
@@ -79,6 +82,16 @@ def records_of(results: Path | None, reference: Path | None) -> tuple[Path, list
 def with_source(overrides: list[str] | None, source: str | None) -> list[str]:
     """Return the overrides with ``--source`` appended as ``task.source=…``."""
     return [*(overrides or []), *([f"task.source={source}"] if source else [])]
+
+
+def report_missing_data(absent: Sequence[Planned]) -> None:
+    """Print one line on stderr for each task whose data is missing, with its number of cells and the reason."""
+    reasons = {each.cell.key.task: each.reason for each in absent}
+    for task, reason in reasons.items():
+        count = sum(each.cell.key.task == task for each in absent)
+        say(
+            f"{task}: {'1 cell is' if count == 1 else f'{count} cells are'} not run, because there is no data; {reason}"
+        )
 
 
 def print_json(value: Any) -> None:

@@ -13,7 +13,7 @@ import typer
 from lra_bench.contracts import TaskSpec, UserError
 from lra_bench.progress import say
 
-from .options import ConfigDir, Json, Overrides, Results, print_json, print_table, root_of
+from .options import ConfigDir, Json, Overrides, Results, print_json, print_table, report_missing_data, root_of
 
 if TYPE_CHECKING:
     from lra_bench.grid.plan import PlanCache
@@ -43,7 +43,8 @@ def profile(
     from lra_bench.runtime.hardware import resolve
 
     root = root_of(results)
-    planned = comparison_plans(overrides or [], root, config_dir)
+    planned, absent = comparison_plans(overrides or [], root, config_dir)
+    report_missing_data(absent)
     profiles: list[Any] = []
     # Raise an error before the measurement if a file cannot be written.
     check_writable(root)
@@ -77,6 +78,8 @@ def profile(
             say(f"wrote {write_profile(found.as_dict(), root)}")
     if as_json:
         print_json([found.as_dict() for found in profiles])
+    if absent:
+        raise typer.Exit(2)
 
 
 def _print_profile(found: Any, tables: Iterable[tuple[str, list[dict[str, Any]]]]) -> None:
@@ -101,21 +104,29 @@ class ComparisonPlan:
     protocol: str
 
 
-def comparison_plans(overrides: Sequence[str], results: Path, config_dir: Path | None = None) -> list[ComparisonPlan]:
-    """Group the planned cells by all options except those of the model; return one ``ComparisonPlan`` per group.
+def comparison_plans(
+    overrides: Sequence[str], results: Path, config_dir: Path | None = None
+) -> tuple[list[ComparisonPlan], list[Planned]]:
+    """Group the planned cells by all options except those of the model.
 
-    Raises ``UserError`` if no model of a group supports its task.
+    Returns one ``ComparisonPlan`` per group, and the cells whose task has no data, which belong to no group. Raises
+    ``UserError`` if no model of a group supports its task.
     """
     from lra_bench.config.import_path import importable
+    from lra_bench.grid.execute import without_data
     from lra_bench.grid.plan import PlanCache, plan
+    from lra_bench.grid.status import NO_DATA
 
     cache = PlanCache()
     groups: dict[tuple[str, ...], list[Planned]] = {}
-    for each in plan(overrides, results, config_dir, cache=cache):
+    planned = plan(overrides, results, config_dir, cache=cache)
+    absent = without_data(planned)
+    for each in (each for each in planned if each.status != NO_DATA):
         shared = tuple(text for text in each.cell.overrides if not _is_model(text))
         groups.setdefault(shared, []).append(each)
     with importable(config_dir):
-        return [_comparison_plan(shared, group, results, config_dir, cache) for shared, group in groups.items()]
+        found = [_comparison_plan(shared, group, results, config_dir, cache) for shared, group in groups.items()]
+    return found, absent
 
 
 def _comparison_plan(
@@ -141,7 +152,7 @@ def _comparison_plan(
             ),
         ),
         refused=tuple((_name(each), each.reason) for each in planned if each not in fit),
-        spec=cache.task(config)[0],
+        spec=cache.spec(config),
         protocol=standard.cell.key.protocol,
     )
 

@@ -16,7 +16,7 @@ from .options import Json, Reference, Results, print_json, records_of, root_of
 
 HTML = "html"
 Protocol = Annotated[str | None, typer.Option(help="Only this protocol; smoke is included only if it is named here")]
-Task = Annotated[str | None, typer.Option(help="Only this task")]
+Task = Annotated[str | None, typer.Option(help="Only this task or group of tasks (lra-bench list groups)")]
 
 
 def leaderboard(

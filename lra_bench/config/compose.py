@@ -18,6 +18,7 @@ from .hints import check_bare_words, suggest_options
 from .loading import by_hydra
 from .schema import CellConfig
 from .serialization import from_dict
+from .task_groups import group_names
 
 OPEN_GROUPS = ("task", "model", "position")
 """Groups whose options are the constructor arguments of a class, so that their names are not in the schema."""
@@ -100,8 +101,9 @@ def check_override(override: str, config_dir: Path | None) -> str:
         for name in value.split(","):
             # experiment=null, the default, chooses no file.
             if name and name not in known and not (option == "experiment" and name == "null"):
+                suggested = {*known, *(group_names(config_dir) if option == "task" else ())}
                 raise UserError(
-                    f"{option}={name}: there is no such {option}{suggest(name, set(known), listing(option))}"
+                    f"{option}={name}: there is no such {option}{suggest(name, suggested, listing(option))}"
                 )
         return override
     if section in OPEN_GROUPS and inner:

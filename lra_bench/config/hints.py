@@ -9,6 +9,7 @@ from pathlib import Path
 from lra_bench.contracts import UserError
 
 from .groups import GROUPS, option_files
+from .task_groups import group_names
 
 WORDS = {
     "train.lr": "learningrate rate",
@@ -50,6 +51,7 @@ def check_bare_words(overrides: Sequence[str], config_dir: Path | None) -> None:
     if not words:
         return
     options = {name: group for group in reversed(GROUPS) for name in option_files(group, config_dir)}
+    options = dict.fromkeys(group_names(config_dir), "task") | options
     suggestions = [_choice(word, options) for word in words]
     if all(suggestions):
         raise UserError(f"{' '.join(words)}: write {' '.join(map(str, suggestions))}")

@@ -13,10 +13,16 @@ from lra_bench.contracts import UserError
 
 from .capabilities import mixer_capability, network_capability
 from .groups import GROUPS, option_files
+from .task_groups import task_group
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # faster, as about a hundred files are read
-LISTED = (*GROUPS, "grid")
-PLURALS = {**{f"{group}s": group for group in LISTED}, "hardware": "hardware"}
+LISTED = (*GROUPS, "grid", "task_group")
+PLURALS = {
+    **{f"{group}s": group for group in LISTED},
+    "hardware": "hardware",
+    "group": "task_group",
+    "groups": "task_group",
+}
 
 
 def describe(file: Path) -> str:
@@ -39,7 +45,8 @@ def options(
 ) -> list[dict[str, Any]]:
     """Return name and description of each option of a group.
 
-    With ``declared``, ``family`` or ``causal`` each model also has its declared capabilities. A class is imported only
+    Groups of tasks also have the list ``tasks``, which their description contains too. With ``declared``, ``family`` or
+    ``causal`` each model also has its declared capabilities. A class is imported only
     if its capabilities cannot be parsed from its source. Models that cannot be loaded have no capabilities.
 
     Args:
@@ -62,7 +69,10 @@ def options(
     if group != "model" and (family is not None or causal):
         raise UserError(f"{'--causal' if family is None else '--family'}: only applies to lra-bench list models")
     files = option_files(group, config_dir)
-    rows = [{"name": name, "description": describe(file)} for name, file in files.items()]
+    rows: list[dict[str, Any]] = [{"name": name, "description": describe(file)} for name, file in files.items()]
+    if group == "task_group":
+        rows = [{**row, "tasks": list(task_group(row["name"], config_dir).tasks)} for row in rows]
+        return [{**row, "description": f"{row['description']}: {', '.join(row['tasks'])}"} for row in rows]
     if group != "model" or not (declared or causal or family is not None):
         return rows
     rows = [{**row, **_declared(files[row["name"]])} for row in rows]

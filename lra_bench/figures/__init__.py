@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from lra_bench.contracts import UserError
 
 from . import (
+    abilities,
     evaluation_knobs,
     extrapolation,
     heat_map,
@@ -39,6 +40,7 @@ FIGURES: dict[str, FigureModule] = {
     "loss_by_position": loss_by_position,
     "learning_curves": learning_curves,
     "heat_map": heat_map,
+    "abilities": abilities,
     "ranks": ranks,
     "score_vs_growth": score_vs_growth,
 }

@@ -6,22 +6,23 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lra_bench.cells.cell import exit_code
-from lra_bench.cells.subprocess import write_placeholder_record
+from lra_bench.cells.subprocess import WRONG_INPUT, write_placeholder_record
 from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.records.schema import Record
 
 from . import local_pool
 from .local_pool import Outcome
-from .status import RERUN, UNRESOLVED, Planned
+from .status import NO_DATA, RERUN, UNRESOLVED, Planned
 
 
 def execute(planned: Sequence[Planned], results: Path, rerun: str = "never") -> Iterator[Outcome]:
     """Run the cells that must run on this machine and yield every cell with its record and its exit code.
 
-    ``rerun`` is one of ``RERUN``. A cell with wrong input is yielded with exit code 2 and without a record; the other
-    cells still run. Ctrl-C ends the iteration after running cells have written their checkpoints.
+    ``rerun`` is one of ``RERUN``. A cell with wrong input or without data is yielded with exit code 2 and without a
+    record; the other cells still run. Ctrl-C ends the iteration after running cells have written their checkpoints.
     """
+    yield from ((each, None, WRONG_INPUT) for each in without_data(planned))
     to_run = []
     for each, record in partition(planned, results, rerun):
         if record is None:
@@ -33,13 +34,23 @@ def execute(planned: Sequence[Planned], results: Path, rerun: str = "never") -> 
 
 
 def partition(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[tuple[Planned, Record | None]]:
-    """Yield each cell with its existing record, or with None if it must run; write a record for incompatible cells."""
+    """Yield each cell with its existing record, or with None if it must run; write a record for incompatible cells.
+
+    Cells without data are left out.
+    """
     store.check_writable(results)
     for each in planned:
+        if each.status == NO_DATA:
+            continue
         if each.status == "incompatible" and each.cell.key.hardware != UNRESOLVED:
             yield each, write_placeholder_record(each.cell, each.attempt, results, "incompatible", each.reason)
         else:
             yield each, None if must_run(each, rerun) or each.record is None else each.record
+
+
+def without_data(planned: Sequence[Planned]) -> list[Planned]:
+    """Return the cells whose task has no data on this machine."""
+    return [each for each in planned if each.status == NO_DATA]
 
 
 def must_run(planned: Planned, rerun: str) -> bool:

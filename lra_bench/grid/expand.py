@@ -11,12 +11,14 @@ from typing import Any
 from lra_bench.build import suggest
 from lra_bench.config.groups import GROUPS, option_files
 from lra_bench.config.hints import check_bare_words
+from lra_bench.config.task_groups import expand_tasks
 from lra_bench.contracts import UserError
 
 
 def expand(overrides: Sequence[str], config_dir: Path | None = None) -> list[list[str]]:
-    """Expand comma lists, ranges, ``model=ALL`` and ``grid=NAME`` to one list of single-valued overrides per cell.
+    """Expand comma lists, ranges, ``model=ALL``, groups of tasks and ``grid=NAME`` to one list of overrides per cell.
 
+    Each override of a cell has a single value.
     The file of a grid contains ``parts``. Each part is a separate grid: a mapping of options to values or lists of
     values. Options under ``all`` apply to every part. Overrides on the command line replace those of the file.
     Raises ``UserError`` if an override or the file of a grid cannot be parsed.
@@ -82,8 +84,8 @@ def _expanded(overrides: Sequence[str], config_dir: Path | None) -> list[list[st
             parsed = parser.parse_override(text)
         except HydraException as error:
             raise UserError(f"{text}: cannot be read as key=value ({str(error).splitlines()[0]})") from error
-        if parsed.is_sweep_override():
-            choices.append([f"{key}={each}" for each in parsed.sweep_string_iterator()])
-        else:
-            choices.append([text])
+        values = list(parsed.sweep_string_iterator()) if parsed.is_sweep_override() else [value]
+        if key == "task":
+            values = expand_tasks(values, config_dir)
+        choices.append([f"{key}={each}" for each in values] if parsed.is_sweep_override() or key == "task" else [text])
     return [list(cell) for cell in itertools.product(*choices)]

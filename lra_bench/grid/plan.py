@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from lra_bench.cells.cell import Cell
@@ -14,14 +14,14 @@ from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
 from lra_bench.config.objects import build_task
 from lra_bench.config.schema import CellConfig
-from lra_bench.contracts import TaskSpec
+from lra_bench.contracts import Task, TaskSpec, Unwritable, UserError
 from lra_bench.progress import bar
 from lra_bench.records.key import CellKey
 from lra_bench.runtime.hardware import check_batch, slug
 
 from .expand import expand
 from .resources import check_launcher, with_own_threads
-from .status import UNRESOLVED, Planned, record_of, status_of
+from .status import NO_DATA, UNKNOWN_HASH, UNRESOLVED, Planned, record_of, status_of
 
 
 def plan(
@@ -43,34 +43,57 @@ def plan(
 
     Returns:
         The cells without duplicates, each with its status and its record.
+
+    Raises:
+        UserError: If an override is wrong, or if all cells have the same task and its data is missing. With several
+            tasks, the cells of such a task have the status ``NO_DATA``.
     """
-    planned: dict[CellKey, Planned] = {}
+    planned: dict[tuple[CellKey, str], Planned] = {}
     with importable(config_dir), configuration.hydra_context():
         cells = expand(overrides, config_dir)
         cache = cache or PlanCache()
         with bar(len(cells), "Planning", unit="cells") as advance:
             for each in composed(cells, config_dir):
                 cell = _cell(each, cache, config_dir, arrived)
-                if cell.key not in planned:
+                missing = cache.missing_data(each.config)
+                # Without data the hash in the key is unknown, and cells are compared by the hash without the data.
+                identity = cell.key, config_hash(cell.config, "") if missing else ""
+                if identity not in planned and missing:
+                    planned[identity] = Planned(cell, NO_DATA, missing, None)
+                elif identity not in planned:
                     record = record_of(cell, results)
-                    planned[cell.key] = Planned(cell, *status_of(cell, cache.task(each.config)[0], record), record)
+                    planned[identity] = Planned(cell, *status_of(cell, cache.spec(each.config), record), record)
                 advance(1)
-    return list(planned.values())
+    found = list(planned.values())
+    absent = next((each for each in found if each.status == NO_DATA), None)
+    if absent is not None and len({each.cell.key.task for each in found}) == 1:
+        raise UserError(absent.reason)
+    return found
 
 
 class PlanCache:
     """Cache of task specifications, data fingerprints and hardware names of planned cells."""
 
     def __init__(self) -> None:
-        self._tasks: dict[str, tuple[TaskSpec, str]] = {}
+        self._tasks: dict[str, _PlannedTask] = {}
         self._slugs: dict[str, str] = {}
 
-    def task(self, config: CellConfig) -> tuple[TaskSpec, str]:
-        """Return the specification of the task and the fingerprint of its data."""
+    def spec(self, config: CellConfig) -> TaskSpec:
+        """Return the specification of the task."""
+        return self._task(config).spec
+
+    def fingerprint(self, config: CellConfig) -> str:
+        """Return the fingerprint of the data of the task, empty if the data is missing."""
+        return self._task(config).fingerprint
+
+    def missing_data(self, config: CellConfig) -> str:
+        """Return the error message about missing data of the task, empty if the fingerprint is known."""
+        return self._task(config).missing
+
+    def _task(self, config: CellConfig) -> _PlannedTask:
         name = json.dumps(config.task, sort_keys=True)
         if name not in self._tasks:
-            task = build_task(config)
-            self._tasks[name] = task.spec, task.fingerprint()
+            self._tasks[name] = _examined(build_task(config))
         return self._tasks[name]
 
     def slug(self, config: CellConfig) -> str:
@@ -79,6 +102,28 @@ class PlanCache:
         if name not in self._slugs:
             self._slugs[name] = slug(config.hardware)
         return self._slugs[name]
+
+
+@dataclass(frozen=True)
+class _PlannedTask:
+    """What a plan needs of a task. Either ``fingerprint`` or ``missing``, the error message, is empty."""
+
+    spec: TaskSpec
+    fingerprint: str = ""
+    missing: str = ""
+
+
+def _examined(task: Task) -> _PlannedTask:
+    """Return specification and fingerprint of a task, or the message of the error that its data cannot be read.
+
+    Raises ``Unwritable`` if the cache cannot be written.
+    """
+    try:
+        return _PlannedTask(task.spec, fingerprint=task.fingerprint())
+    except Unwritable:
+        raise
+    except UserError as error:
+        return _PlannedTask(task.spec, missing=str(error))
 
 
 def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path | None, arrived: bool) -> Cell:
@@ -90,13 +135,13 @@ def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path |
         config = with_own_threads(config)
         check_batch(config.hardware, config.train.batch_size, config.backbone.norm)
         hardware = cache.slug(config)
-    _, fingerprint = cache.task(config)
+    fingerprint = cache.fingerprint(config)
     key = CellKey(
         task=composed.choices["task"],
         model=composed.choices["model"],
         hardware=hardware,
         protocol=config.protocol.label,
-        hash=config_hash(config, fingerprint),
+        hash=UNKNOWN_HASH if cache.missing_data(config) else config_hash(config, fingerprint),
         seed=config.seed,
     )
     chosen = [text.partition("=")[2] for text in composed.overrides if text.startswith("position=")]

@@ -21,6 +21,11 @@ from lra_bench.records.schema import FINISHED, RETRIED, Record
 RERUN = {"never": (), "failed": ("failed",), "stale": ("stale",), "all": ("done", "failed", "stale")}
 """Values of ``--rerun``, each with the planned statuses that it measures again."""
 
+NO_DATA = "no data"
+"""Planned status of a cell whose task has no raw data on this machine."""
+UNKNOWN_HASH = "unknown"
+"""Hash in the key of a cell with the status ``NO_DATA``: the hash covers the data, so it cannot be computed."""
+
 UNRESOLVED = "elsewhere"
 """Hardware in the key of a submitted cell, until the job determines it on the machine that runs the cell."""
 PLACE = {
@@ -34,7 +39,8 @@ PLACE = {
 class Planned:
     """A cell with its status, the reason for it, and its record if there is one.
 
-    ``status`` is ``to run``, ``done``, ``failed``, ``stale`` or ``incompatible``.
+    ``status`` is ``to run``, ``done``, ``failed``, ``stale``, ``incompatible`` or ``no data``. A cell without data
+    has no hash, and therefore no record.
     """
 
     cell: Cell

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from lra_bench.build import suggest
+from lra_bench.config.task_groups import ALL, expand_tasks
 from lra_bench.contracts import UserError
 from lra_bench.records.schema import Record
 
@@ -20,11 +21,11 @@ COMMAND_LINE, PYTHON = "--{} {}", "{}={}"
 def select(
     records: Sequence[Record], task: str | None = None, protocol: str | None = None, spelling: str = COMMAND_LINE
 ) -> list[Record]:
-    """Return the records of one task and one protocol, by default of all protocols except ``UNRANKED``.
+    """Return the records of one task or group of tasks and of one protocol, by default all except ``UNRANKED``.
 
     Args:
         records: The records to select from.
-        task: The task, by default all.
+        task: The task or the group of tasks, by default all tasks.
         protocol: The protocol, by name (all its versions) or with its version (``small-v2``); by default all except
             ``UNRANKED``.
         spelling: The format of options in error messages.
@@ -33,17 +34,17 @@ def select(
         The selected records; if the list is empty, ``explain_hidden`` states why.
 
     Raises:
-        UserError: If there are records, but none of the task or of the protocol.
+        UserError: If there are records, but none of the task, of a task of the group, or of the protocol.
     """
+    of_task = _of_task(records, task)
     names = {
         "task": {record.key.task for record in records},
         "protocol": {name for record in records for name in (record.key.protocol_name, record.key.protocol)},
     }
-    for option, wanted in (("task", task), ("protocol", protocol)):
+    for option, wanted, found in (("task", task, of_task), ("protocol", protocol, ())):
         known = names[option]
-        if wanted is not None and records and wanted not in known:
+        if wanted is not None and records and not found and wanted not in known:
             raise UserError(f"{spelling.format(option, wanted)}: no record of that {option}{suggest(wanted, known)}")
-    of_task = [record for record in records if task in (None, record.key.task)]
     if protocol is None:
         return [record for record in of_task if record.key.protocol_name not in UNRANKED]
     chosen = [record for record in of_task if record.key.has_protocol(protocol)]
@@ -60,12 +61,23 @@ def explain_hidden(
 
     The result is a sentence without a full stop; it is empty in all other cases.
     """
-    found = [record.key.protocol_name for record in records if task in (None, record.key.task)]
+    found = [record.key.protocol_name for record in _of_task(list(records), task)]
     if not found or protocol is not None or not set(found) <= set(UNRANKED):
         return ""
     protocol, several = found[0], len(found) > 1
     counted = f"{len(found)} records of protocol {protocol} are" if several else f"1 record of protocol {protocol} is"
     return f"{counted} hidden; {spelling.format('protocol', protocol)} shows {'them' if several else 'it'}"
+
+
+def _of_task(records: Sequence[Record], task: str | None) -> list[Record]:
+    """Return the records of a task or of the tasks of a group, all records for None and ``ALL``.
+
+    A task of ``records`` precedes a group of the same name.
+    """
+    if task is None or task == ALL:
+        return list(records)
+    names = {task} if any(record.key.task == task for record in records) else set(expand_tasks([task]))
+    return [record for record in records if record.key.task in names]
 
 
 def find_variant(

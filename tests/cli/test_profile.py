@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 
 def names(*overrides: str, **options: Path) -> list[list[tuple[str, str | None]]]:
-    planned = comparison_plans([*SMALL, *overrides], Path("results"), **options)
+    planned, _ = comparison_plans([*SMALL, *overrides], Path("results"), **options)
     return [
         [(candidate.name, candidate.attention) for candidate in comparison_plan.candidates]
         for comparison_plan in planned
@@ -50,7 +50,7 @@ def test_variants_have_distinct_names_and_a_changed_transformer_is_not_a_baselin
 
 def test_options_other_than_the_model_give_separate_comparisons() -> None:
     assert names("model=local", "position=none,rope", "seed=0,1") == [[*BASELINES, ("local", None)]] * 4
-    (comparison_plan,) = comparison_plans([*SMALL, "model=local", "position=rope"], Path("results"))
+    (comparison_plan,), _ = comparison_plans([*SMALL, "model=local", "position=rope"], Path("results"))
     assert {candidate.config.position["_target_"] for candidate in comparison_plan.candidates} == {
         "lra_bench.models.positions.rope.RotaryPosition"
     }
@@ -61,7 +61,7 @@ def test_models_that_do_not_support_the_task_are_listed_or_refused(monkeypatch: 
         return "has no causal form" if "FNet" in config.model["mixer"]["_target_"] else None
 
     monkeypatch.setattr(status, "incompatible", refused)
-    (comparison_plan,) = comparison_plans([*SMALL, "model=local,fnet"], Path("results"))
+    (comparison_plan,), _ = comparison_plans([*SMALL, "model=local,fnet"], Path("results"))
     assert [candidate.name for candidate in comparison_plan.candidates] == [
         "transformer",
         "transformer (math)",

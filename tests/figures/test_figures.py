@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from lra_bench.contracts import UserError
-from lra_bench.figures import FIGURES, NothingToDrawError, draw, heat_map, style
+from lra_bench.figures import FIGURES, NothingToDrawError, draw, style, task_table
 from lra_bench.figures.layout import Sheet
 from lra_bench.figures.palette import AT_FLOOR, contrast
 from lra_bench.records import store
@@ -37,8 +37,8 @@ from tests.support.record_factory import (
 )
 
 TIMED = ("score_vs_speed", "speed_vs_length", "score_vs_growth")
-OF_ONE_LENGTH = tuple(name for name in FIGURES if name != "score_vs_length")
-"""Figures that can be drawn from trainings at one length; ``score_vs_length`` has a separate test module."""
+OF_ONE_LENGTH = tuple(name for name in FIGURES if name not in ("score_vs_length", "abilities"))
+"""Figures that can be drawn from trainings of any task at one length; the others have separate test modules."""
 OF_SCORES = (
     "score_vs_speed", "score_vs_growth", "extrapolation", "evaluation_knobs", "slices", "learning_curves", "heat_map",
     "ranks",
@@ -455,7 +455,7 @@ def test_the_heat_map_shows_every_score_or_status() -> None:
     bold = {text for text, artist in cells.items() if artist.get_weight() == "bold"}
     assert bold == {f"{100 * score:.1f}" for score in data.loc[data["best"] == True, "score"]}  # noqa: E712
     assert "51.0" in bold and "90.0" not in bold  # the best of three seeds, and one seed
-    muted = {text for text, artist in cells.items() if artist.get_color() == heat_map.MUTED}
+    muted = {text for text, artist in cells.items() if artist.get_color() == task_table.MUTED}
     assert muted == {f"{100 * score:.1f}" for score in data.loc[data["learned"] == 0, "score"]} != set()
     assert "listops\nfloor 33.5" in written(figure) and not any("e+" in text for text in written(figure))
     assert "div: diverged" in written(figure)

@@ -41,7 +41,7 @@ def test_a_dry_run_builds_each_task_once(built, tmp_path):
 
 
 def test_the_models_of_a_profile_share_one_task(built):
-    (found,) = comparison_plans([*CELL, "model=local,performer"], Path("results"))
+    (found,), _ = comparison_plans([*CELL, "model=local,performer"], Path("results"))
     assert len(found.candidates) == 4 and len(built) == 1
 
 

@@ -1,0 +1,78 @@
+"""Groups of tasks, such as ``lra`` and ``abilities``, whose name may be used wherever a task is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lra_bench.build import suggest
+from lra_bench.contracts import UserError
+
+from .groups import option_files
+
+FOLDER = "task_group"
+ALL = "ALL"
+"""The name of the group of all tasks, which has no file."""
+
+
+@dataclass(frozen=True)
+class TaskGroup:
+    """The tasks of a group.
+
+    ``measured_at`` contains the tasks whose skill is measured at another length than that of the training, with the
+    ratio of the two lengths.
+    """
+
+    tasks: tuple[str, ...]
+    measured_at: Mapping[str, float] = field(default_factory=dict)
+
+
+def task_group(name: str, config_dir: Path | None = None) -> TaskGroup:
+    """Read the file of a group. Raises ``UserError`` if there is none, or if it cannot be read."""
+    import yaml
+
+    files = option_files(FOLDER, config_dir)
+    if name not in files:
+        raise UserError(f"task={name}: there is no such group of tasks{suggest(name, set(files))}")
+    try:
+        node = yaml.safe_load(files[name].read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        fault = " ".join(str(error).split())
+        raise UserError(f"task={name}: {files[name]} cannot be read ({fault})") from error
+    tasks, ratios = (node.get("tasks"), node.get("measured_at") or {}) if isinstance(node, dict) else (None, {})
+    if not isinstance(tasks, list) or not tasks or not all(isinstance(task, str) for task in tasks):
+        raise UserError(f"task={name}: {files[name]} has no tasks; they must be a list of names of tasks")
+    if not isinstance(ratios, dict) or not all(_is_ratio(ratio) for ratio in ratios.values()):
+        raise UserError(f"task={name}: {files[name]}: measured_at must be a mapping from tasks to positive numbers")
+    return TaskGroup(tuple(tasks), {str(task): float(ratio) for task, ratio in ratios.items()})
+
+
+def _is_ratio(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def group_names(config_dir: Path | None = None) -> list[str]:
+    """Return the names of the groups that have a file and are not the name of a task."""
+    tasks = option_files("task", config_dir)
+    return [name for name in option_files(FOLDER, config_dir) if name not in tasks]
+
+
+def expand_tasks(names: Iterable[str], config_dir: Path | None = None) -> list[str]:
+    """Replace names of groups by the names of their tasks; other names are returned unchanged, all without duplicates.
+
+    A task with the name of a group precedes the group. Raises ``UserError`` if a group contains a task that does not
+    exist.
+    """
+    tasks, groups = option_files("task", config_dir), group_names(config_dir)
+    found: dict[str, None] = {}
+    for name in names:
+        members = tuple(tasks) if name == ALL else (name,)
+        if name in groups:
+            members = task_group(name, config_dir).tasks
+            if unknown := [task for task in members if task not in tasks]:
+                hint = suggest(unknown[0], set(tasks))
+                raise UserError(f"task={name}: the group contains {unknown[0]}, which is not a task{hint}")
+        found |= dict.fromkeys(members)
+    return list(found)

@@ -1,0 +1,110 @@
+"""Missing raw data of one of several tasks: its cells are not run, the others are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from lra_bench.cli.profile import comparison_plans
+from lra_bench.contracts import Task, Unwritable, UserError
+from lra_bench.grid.execute import execute, must_run, partition, without_data
+from lra_bench.grid.plan import plan
+from lra_bench.grid.status import NO_DATA, RERUN, Planned
+from lra_bench.tasks.retrieval import Retrieval
+from tests.support.command import TINY, Folder
+from tests.support.malformed import command
+
+QUICK = [text for text in TINY if not text.startswith("task=")] + [
+    "tracker=none", "train.steps=2", "measure.extrapolation_ratios=[1]",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use an empty cache and no folder of official data, so that the task ``retrieval`` has none."""
+    monkeypatch.setenv("LRA_BENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("LRA_BENCH_DATA", raising=False)
+
+
+def test_only_the_cells_of_the_task_without_data_have_no_data(tmp_path: Path) -> None:
+    planned = plan([*QUICK, "task=copy,retrieval,needle", "model=local,performer", "seed=0,1"], tmp_path)
+    statuses = {(each.cell.key.task, each.status) for each in planned}
+    assert statuses == {("copy", "to run"), ("needle", "to run"), ("retrieval", NO_DATA)} and len(planned) == 12
+    for each in without_data(planned):
+        assert each.reason.startswith("task.source: retrieval needs new_aan_pairs")
+        assert each.record is None and each.cell.key.hash == "unknown"
+        assert not any(must_run(each, rerun) for rerun in RERUN)
+
+
+def test_variants_of_a_task_without_data_are_separate_cells_and_duplicates_are_not(tmp_path: Path) -> None:
+    planned = plan([*QUICK, "task=copy,retrieval", "model=performer", "train.lr=0.1,0.2,0.1", "seed=0,0"], tmp_path)
+    assert [each.cell.config.train.lr for each in without_data(planned)] == [0.1, 0.2] and len(planned) == 4
+
+
+def test_a_single_task_without_data_is_an_error(tmp_path: Path) -> None:
+    for task in ("task=retrieval", "task=retrieval,retrieval"):
+        with pytest.raises(UserError, match=r"^task\.source: retrieval needs"):
+            plan([*QUICK, task, "model=local,performer"], tmp_path)
+    code, errors = command("bench", *QUICK, "task=retrieval", "model=local", "--results", tmp_path / "results")
+    assert code == 2 and "lra-bench: task.source: retrieval needs" in errors
+    assert not (tmp_path / "results").exists()
+
+
+def test_other_errors_of_a_task_still_end_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="wrong_option"):
+        plan([*QUICK, "task=copy,retrieval", "model=local", "task.wrong_option=1"], tmp_path)
+
+    def full(self: Task) -> str:
+        raise Unwritable("LRA_BENCH_CACHE: no space left")
+
+    monkeypatch.setattr(Retrieval, "fingerprint", full)
+    with pytest.raises(Unwritable):
+        plan([*QUICK, "task=copy,retrieval", "model=local"], tmp_path)
+
+
+def test_cells_without_data_are_neither_run_nor_submitted(tmp_path: Path) -> None:
+    planned = plan([*QUICK, "task=retrieval,copy", "model=local", "launcher=slurm"], tmp_path / "results")
+    assert [each.cell.key.task for each, _ in partition(planned, tmp_path / "results", "all")] == ["copy"]
+    absent = without_data(planned)
+    assert list(execute(absent, tmp_path / "results")) == [(absent[0], None, 2)]
+    assert not list((tmp_path / "results").rglob("*.json"))
+
+
+def test_the_other_cells_are_submitted_and_the_exit_code_is_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    submitted: list[str] = []
+
+    def submit(planned: list[Planned], *_: object) -> SimpleNamespace:
+        submitted.extend(each.cell.key.task for each in planned)
+        return SimpleNamespace(name="grid")
+
+    monkeypatch.setattr("lra_bench.grid.slurm.submit.submit", submit)
+    cells = ("task=retrieval,copy", "model=local,performer", "launcher=slurm")
+    code, errors = command("bench", *QUICK, *cells, "--results", tmp_path / "results")
+    assert (code, submitted) == (2, ["copy", "copy"])
+    assert "retrieval: 2 cells are not run" in errors and "2 cells submitted" in errors
+
+
+def test_a_dry_run_shows_the_reason(tmp_path: Path) -> None:
+    done = Folder(tmp_path).run("bench", "task=lra", "model=performer", "protocol=smoke", "--dry-run")
+    assert done.stdout.count("to run") == 5 and done.stdout.count(NO_DATA) == 1
+    assert "task.source: retrieval needs" in done.stdout.partition(NO_DATA)[2]
+    assert "5 cells to run" in done.stderr
+
+
+def test_the_other_cells_run_and_the_exit_code_is_2(tmp_path: Path) -> None:
+    folder = Folder(tmp_path)
+    done = folder.run("bench", *QUICK, "task=retrieval,copy", "model=local", check=False)
+    assert done.returncode == 2
+    assert [(record["key"]["task"], record["status"]) for record in folder.records()] == [("copy", "ok")]
+    *lines, last = done.stderr.splitlines()  # on a slow machine, progress precedes the messages
+    [reported] = [line for line in lines if line.startswith("retrieval:")]
+    assert reported.startswith("retrieval: 1 cell is not run, because there is no data; task.source: retrieval needs")
+    assert last == "1 of 2 cells were not run: no data of retrieval, see the message at the start."
+
+
+def test_a_profile_leaves_out_the_task_without_data(tmp_path: Path) -> None:
+    found, absent = comparison_plans([*QUICK, "task=retrieval,copy", "model=local,performer"], tmp_path)
+    assert [each.spec.name for each in found] == ["copy"]
+    assert {each.cell.key.task for each in absent} == {"retrieval"} and len(absent) == 2
