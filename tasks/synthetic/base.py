@@ -81,6 +81,10 @@ class SyntheticTask(Task):
         Returns a block with the same tokens, and whether each example is valid, (R,). Used by ``check``.
         """
 
+    def in_split(self, block: Block, split: str) -> Block:
+        """Return the examples of a stream as those of a split. A task whose splits score other targets overrides it."""
+        return block
+
     @abstractmethod
     def shortcuts(self) -> Mapping[str, Rule]:
         """Return the floors of the task other than ``majority``, by name; ``prepare`` must have been called."""
@@ -193,7 +197,12 @@ class SyntheticTask(Task):
         length = length or self.spec.train_length
         where = f"{self.spec.name} {split}" + ("" if length == self.spec.train_length else f" at length {length:,}")
         others = {name: self.split(name) for name in self.rows if name != split}
-        check_rows(self.split(split, length), self.blocks(split, length), self.read, where, length, others)
+
+        def read(block: Block) -> tuple[Block, NDArray[Any]]:
+            expected, valid = self.read(block)
+            return self.in_split(expected, split), valid
+
+        check_rows(self.split(split, length), self.blocks(split, length), read, where, length, others)
 
     def provenance(self) -> Provenance:
         """Return source, licence, citation and, for each split, the sha256 of lengths, tokens and targets."""
@@ -230,7 +239,7 @@ class SyntheticTask(Task):
 
         def make(advance: Advance) -> Iterator[pyarrow.Table]:
             def draw(first: int, count: int) -> Block:
-                return self.draw(int(stream, 16), first, count, length)
+                return self.in_split(self.draw(int(stream, 16), first, count, length), name)
 
             for block in distinct(draw, start, stop, length * self._documents, advance):
                 yield block.examples().table(fixed=True)

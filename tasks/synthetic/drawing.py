@@ -16,6 +16,7 @@ from lra_bench.data.splitmix import STEP, below, mix, uniform
 
 BLANK, SEPARATOR, FIRST_COPIED = 1, 2, 3
 FIRST_KEY = 2
+FIRST_ELEMENT = 1
 FIRST_MARKER = 1
 MARK, FIRST_SYMBOL = 1, 2
 TRIES = 32
@@ -62,6 +63,61 @@ def draw_copies(key: Any, first: int, copied: int, symbols: int, tokens: Any, ta
 
 
 @compiled
+def draw_scattered_copies(key: Any, first: int, copied: int, symbols: int, tokens: Any, targets: Any) -> None:
+    """Generate examples of ``SelectiveCopyTask``: symbols among blanks, a separator, as many blanks as symbols.
+
+    Args:
+        key: Key of the stream.
+        first: Number of the first example in the stream.
+        copied: Number of symbols to copy.
+        symbols: Number of different symbols.
+        tokens: Output, (R, N).
+        targets: Output, (R, N).
+    """
+    counter = np.empty(1, dtype=np.uint64)
+    rows, length = tokens.shape
+    separator = length - copied - 1
+    for row in range(rows):
+        _start(key, first + row, counter)
+        tokens[row] = BLANK
+        tokens[row, separator] = SEPARATOR
+        targets[row] = NOT_SCORED
+        found = 0
+        for place in range(separator):
+            # Every subset of ``copied`` positions has the same probability (selection sampling).
+            if below(counter, separator - place) < copied - found:
+                symbol = below(counter, symbols)
+                tokens[row, place] = FIRST_COPIED + symbol
+                targets[row, separator + 1 + found] = symbol
+                found += 1
+
+
+@compiled
+def draw_words(key: Any, first: int, product: Any, shortest: int, tokens: Any, targets: Any) -> None:
+    """Generate examples of ``WordProblemTask``: random elements of a group, and their products from the left.
+
+    Args:
+        key: Key of the stream.
+        first: Number of the first example in the stream.
+        product: Multiplication table of the group, (G, G).
+        shortest: Smallest number of targets; all others are equally probable up to N.
+        tokens: Output, (R, N).
+        targets: Output, (R, N). As many positions from the first one on as sampled, the others are not scored.
+    """
+    counter = np.empty(1, dtype=np.uint64)
+    rows, length = tokens.shape
+    for row in range(rows):
+        _start(key, first + row, counter)
+        scored = shortest + below(counter, length - shortest + 1)
+        state = 0
+        for place in range(length):
+            element = below(counter, len(product))
+            tokens[row, place] = FIRST_ELEMENT + element
+            state = product[state, element]
+            targets[row, place] = state if place < scored else NOT_SCORED
+
+
+@compiled
 def _probability(cumulative: Any, place: int) -> float:
     """Return the probability of one position from the cumulative probabilities."""
     return cumulative[place] - (cumulative[place - 1] if place else 0.0)
@@ -90,24 +146,29 @@ def _free_place(cumulative: Any, tokens: Any, counter: Any) -> int:
 
 @compiled
 def draw_recalls(
-    key: Any, first: int, pairs: int, half: int, queries: int, cumulative: Any, tokens: Any, targets: Any
+    key: Any, first: int, choices: Any, half: int, queries: int, cumulative: Any, tokens: Any, targets: Any
 ) -> None:
     """Generate examples of ``RecallTask``: key-value pairs, then queries among blanks.
 
     Args:
         key: Key of the stream.
         first: Number of the first example in the stream.
-        pairs: Number of pairs.
+        choices: Numbers of pairs, (C,); each example has one of them.
         half: Number of different keys, and of different values.
-        queries: Number of queries.
-        cumulative: Cumulative probabilities of a query's position after the pairs, (N − 2 pairs,).
+        queries: Number of queries; 0 for one query of every key.
+        cumulative: For each number of pairs P, the cumulative probabilities of a query's position after the pairs,
+            (C, N); only the first N − 2 P are used.
         tokens: Output, (R, N).
         targets: Output, (R, N).
     """
     counter = np.empty(1, dtype=np.uint64)
-    keys, values, order = np.empty(half, np.int64), np.empty(half, np.int64), np.empty(pairs, np.int64)
+    keys, values, items = np.empty(half, np.int64), np.empty(half, np.int64), np.empty(half, np.int64)
     for row in range(tokens.shape[0]):
         _start(key, first + row, counter)
+        # Without a choice no random number is consumed, so that examples of a single number of pairs stay the same.
+        choice = below(counter, len(choices)) if len(choices) > 1 else 0
+        pairs = choices[choice]
+        order, probabilities = items[:pairs], cumulative[choice, : tokens.shape[1] - 2 * pairs]
         tokens[row] = BLANK
         targets[row] = NOT_SCORED
         for number in range(half):
@@ -121,9 +182,9 @@ def draw_recalls(
         for pair in range(pairs):
             tokens[row, 2 * pair] = FIRST_KEY + keys[pair]
             tokens[row, 2 * pair + 1] = FIRST_KEY + half + values[pair]
-        for query in range(queries):
+        for query in range(queries if queries else pairs):
             pair = order[query % pairs]
-            place = 2 * pairs + _free_place(cumulative, tokens[row, 2 * pairs :], counter)
+            place = 2 * pairs + _free_place(probabilities, tokens[row, 2 * pairs :], counter)
             tokens[row, place] = FIRST_KEY + keys[pair]
             targets[row, place] = values[pair]
 

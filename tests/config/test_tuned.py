@@ -59,14 +59,21 @@ def test_protocol_lra_follows_the_code_of_long_range_arena_for_sinkhorn():
 
 @pytest.mark.parametrize("name", FILES)
 class TestFile:
-    def test_names_an_existing_cell_and_cites_the_source_of_its_values(self, name):
+    def test_names_an_existing_cell_and_states_the_source_of_its_values(self, name):
         protocol, _, model = cell(name)
         assert (CONF / "protocol" / f"{protocol}.yaml").exists()
         assert model in {entry["name"] for entry in options("models")}
         text = " ".join((CONF / "tuned" / f"{name}.yaml").read_text().replace("\n#", "").split())
-        assert text.startswith("# @package _global_") and re.search(
-            r"arXiv \d{4}\.\d{5}: \S+/\S+ at \w{7}, \S+\.", text
-        )
+        # The values of quick are no one's but lra-bench's.
+        source = r"chosen for lra-bench: \w+" if protocol == "quick" else r"arXiv \d{4}\.\d{5}: \S+/\S+ at \w{7}, \S+\."
+        assert text.startswith("# @package _global_ ") and re.search(source, text)
+
+    def test_its_mechanism_restricts_at_the_training_length(self, name, composed):
+        if cell(name)[0] != "quick":
+            return
+        made = composed[name].config
+        spec = build_task(made).spec
+        assert build_model(made, spec).blocks[0].mixer.restricts_from() <= spec.train_length
 
     def test_its_values_are_those_of_the_composed_cell(self, name, composed):
         from omegaconf import OmegaConf

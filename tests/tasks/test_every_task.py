@@ -19,7 +19,7 @@ from tests.support.command import Folder
 CONF = Path(__file__).parents[2] / "conf"
 HEAVY = ("torch", "numba", "datasets", "pandas", "pyarrow", "scipy")
 LONG = {"image", "retrieval", "pathfinder", "pathfinder64", "pathfinder128", "pathfinder256"}
-LONG |= {"copy", "needle", "retrieval_synthetic"}
+LONG |= {"copy", "needle", "retrieval_synthetic", "selective_copy", "recall_ladder", "s3", "a5", "s5"}
 LONG |= {"listops"}  # tests/cli/test_bench.py runs it
 REAL = {"text", "retrieval", "image", "enwik8"}
 TASKS = [entry["name"] for entry in options("tasks")]

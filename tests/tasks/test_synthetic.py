@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from lra_bench.contracts import NOT_SCORED, UserError
+from lra_bench.contracts import NOT_SCORED, Capability, UserError
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
 from lra_bench.data.examples import content_sha256, digests_of
@@ -19,7 +19,18 @@ from lra_bench.tasks.copy import CopyTask
 from lra_bench.tasks.needle import NeedleTask
 from lra_bench.tasks.recall import RecallTask
 from lra_bench.tasks.retrieval_synthetic import RetrievalSynthetic
-from lra_bench.tasks.synthetic.drawing import BLANK, FIRST_COPIED, FIRST_KEY, FIRST_SYMBOL, MARK, SEPARATOR
+from lra_bench.tasks.selective_copy import SelectiveCopyTask
+from lra_bench.tasks.synthetic.drawing import (
+    BLANK,
+    FIRST_COPIED,
+    FIRST_ELEMENT,
+    FIRST_KEY,
+    FIRST_SYMBOL,
+    MARK,
+    SEPARATOR,
+)
+from lra_bench.tasks.synthetic.groups import multiplication_table
+from lra_bench.tasks.word_problem import GROUPS, WordProblemTask
 
 ROWS = {"train": 900, "validation": 100, "test": 400}
 SPLITS = ("train", "validation", "test")
@@ -29,6 +40,12 @@ VARIANTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "recall": (RecallTask, {"length": 32, "pairs": 4, "symbols": 12}),
     "recall, many queries": (RecallTask, {"length": 40, "pairs": 3, "symbols": 6, "queries": 8, "power": 1.0}),
     "recall, few queries": (RecallTask, {"length": 20, "pairs": 5, "symbols": 200, "queries": 2}),
+    "recall, ladder": (RecallTask, {"length": 40, "pairs": [5, 1, 3], "symbols": 12, "queries": 9, "power": 1.0}),
+    "recall, ladder of one query": (RecallTask, {"length": 32, "pairs": [2, 4], "symbols": 16}),
+    "selective copy": (SelectiveCopyTask, {"length": 24, "symbols": 5, "copied": 4}),
+    "selective copy without blanks": (SelectiveCopyTask, {"length": 19, "symbols": 6, "copied": 9}),
+    "s3": (WordProblemTask, {"group": "s3", "length": 30}),
+    "a5": (WordProblemTask, {"group": "a5", "length": 16, "shortest": 5, "scored_from": 7}),
     "needle": (NeedleTask, {"length": 30, "symbols": 7}),
     "needles": (NeedleTask, {"length": 30, "symbols": 40, "needles": 5}),
     "retrieval": (RetrievalSynthetic, {"length": 47, "keys": 5, "marks": 3}),
@@ -47,13 +64,51 @@ def read_copy(task, row):
 
 def read_recall(task, row):
     """Return the expected targets by looking up every later key in a dictionary of the pairs."""
-    pairs = dict(zip(row[: 2 * task.pairs : 2], row[1 : 2 * task.pairs : 2], strict=True))
-    assert len(pairs) == len(set(pairs.values())) == task.pairs
-    queries = Counter(token for token in row[2 * task.pairs :] if token != BLANK)
-    assert queries.total() == task.queries
+    shown = sum(token >= FIRST_KEY + task.half for token in row)
+    assert shown in task.choices
+    pairs = dict(zip(row[: 2 * shown : 2], row[1 : 2 * shown : 2], strict=True))
+    assert len(pairs) == len(set(pairs.values())) == shown
+    queries = Counter(token for token in row[2 * shown :] if token != BLANK)
+    assert queries.total() == (task.queries or shown)
     assert max(queries[key] for key in pairs) - min(queries[key] for key in pairs) <= 1
-    later = [pairs[token] - FIRST_KEY - task.half if token != BLANK else NOT_SCORED for token in row[2 * task.pairs :]]
-    return [NOT_SCORED] * (2 * task.pairs) + later
+    later = [pairs[token] - FIRST_KEY - task.half if token != BLANK else NOT_SCORED for token in row[2 * shown :]]
+    return [NOT_SCORED] * (2 * shown) + later
+
+
+def read_selective_copy(task, row):
+    """Return the expected targets: the tokens before the separator that are not blanks."""
+    end = row.index(SEPARATOR)
+    symbols = [token - FIRST_COPIED for token in row[:end] if token != BLANK]
+    assert len(symbols) == task.copied and row[end + 1 :] == [BLANK] * task.copied
+    return [NOT_SCORED] * (end + 1) + symbols
+
+
+def read_words(task, row, split, scored):
+    """Return the expected targets: products of permutations of which ``scored`` are scored, at the start in train."""
+    group = GROUPS[task.group]
+    elements = [p for p in itertools.permutations(range(group.letters)) if not group.even or is_even(p)]
+    state, products = tuple(range(group.letters)), []
+    for token in row:
+        factor = elements[token - FIRST_ELEMENT]
+        state = tuple(state[image] for image in factor)
+        products.append(elements.index(state))
+    if split == "train":
+        assert task.shortest <= scored <= len(row)
+        return products[:scored] + [NOT_SCORED] * (len(row) - scored)
+    first = min(task.scored_from, len(row) - 1)
+    return [NOT_SCORED] * first + products[first:]
+
+
+def is_even(permutation):
+    """Return whether a permutation is even, by its number of cycles."""
+    left, cycles = set(permutation), 0
+    while left:
+        place = next(iter(left))
+        cycles += 1
+        while place in left:
+            left.remove(place)
+            place = permutation[place]
+    return (len(permutation) - cycles) % 2 == 0
 
 
 def read_needle(task, row):
@@ -77,7 +132,20 @@ def read_retrieval(task, documents):
     return int(keys[0] == keys[1])
 
 
-READ = {"copy": read_copy, "recall": read_recall, "needle": read_needle, "retrieval_synthetic": read_retrieval}
+READ = {
+    "copy": read_copy,
+    "selective_copy": read_selective_copy,
+    "recall": read_recall,
+    "recall_ladder": read_recall,
+    "needle": read_needle,
+    "retrieval_synthetic": read_retrieval,
+}
+
+
+def expected_targets(task, tokens, split, target):
+    if isinstance(task, WordProblemTask):
+        return read_words(task, tokens, split, sum(each != NOT_SCORED for each in target))
+    return READ[task.spec.name](task, tokens)
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +176,7 @@ def test_targets_equal_those_of_a_simple_interpreter(task, ratio):
         rows = task.split(split, length)
         assert len(rows) == (ROWS[split] if ratio == 1 else 150)
         for tokens, target in zip(rows["tokens"][:], rows["target"][:], strict=True):
-            assert target == READ[task.spec.name](task, tokens)
+            assert target == expected_targets(task, tokens, split, target)
         assert set(rows["length"][:]) == {length}
         assert np.shape(rows["tokens"][:])[-1] == length
         assert np.min(rows["tokens"][:]) > 0 and np.max(rows["tokens"][:]) < task.spec.vocabulary_size
@@ -206,6 +274,86 @@ def test_needle_floors_equal_direct_computation(cache):
 def test_recall_floor_is_one_over_pairs(cache, name):
     task = prepared(cache, name)
     assert task.floors("test")["value_shown"] == pytest.approx(1 / task.pairs)
+
+
+@pytest.mark.parametrize("name", ["recall, ladder", "recall, ladder of one query"])
+def test_recall_ladder_has_each_number_of_pairs_equally_often_and_its_floor(cache, name):
+    task = prepared(cache, name)
+    for split in SPLITS:
+        tokens = np.array(task.split(split)["tokens"][:])
+        pairs = (tokens >= FIRST_KEY + task.half).sum(axis=1)
+        counts = np.array([(pairs == choice).sum() for choice in task.choices])
+        mean = len(tokens) / len(counts)
+        assert counts.sum() == len(tokens) and np.abs(counts - mean).max() < 5 * mean**0.5
+        queries = (np.array(task.split(split)["target"][:]) != NOT_SCORED).sum(axis=1)
+        assert (queries == (pairs if task.queries is None else task.queries)).all()
+        assert task.floor_rows(split)["value_shown"] == pytest.approx(queries / pairs)
+
+
+def test_selective_copy_uses_all_positions_equally_often(cache):
+    task = prepared(cache, "selective copy", rows={**ROWS, "train": 6000})
+    tokens = np.array(task.split("train")["tokens"][:])
+    separator = 24 - 4 - 1
+    counts = (tokens[:, :separator] != BLANK).sum(axis=0)
+    assert np.abs(counts - 6000 * 4 / separator).max() < 5 * (6000 * 4 / separator) ** 0.5
+    together = (tokens[:, 0] != BLANK) & (tokens[:, 1] != BLANK)
+    mean = 6000 * 4 * 3 / (separator * (separator - 1))
+    assert abs(together.sum() - mean) < 5 * mean**0.5
+
+
+def test_selective_copy_floor_equals_direct_computation(cache):
+    task = prepared(cache, "selective copy")
+    right = [max(Counter(t for t in row if t > SEPARATOR).values()) / 4 for row in task.split("test")["tokens"][:]]
+    assert task.floors("test")["commonest_symbol"] == pytest.approx(np.mean(right))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_multiplication_tables_are_groups_with_identity_zero(group):
+    name, letters, even, size = GROUPS[group]
+    table = multiplication_table(letters, even)
+    everything = np.arange(size)
+    assert table.shape == (size, size)
+    assert (table[0] == everything).all() and (table[:, 0] == everything).all()
+    assert (np.sort(table, axis=0) == everything[:, None]).all() and (np.sort(table, axis=1) == everything).all()
+    assert (table[table] == table[:, table]).all()  # associative
+    assert (table == table.T).all() == (name == "parity")
+
+
+def test_parity_is_that_of_the_ones_read_so_far(cache):
+    task = WordProblemTask(group="z2", length=20, rows=ROWS, extrapolation_rows=150)
+    task.prepare(cache)
+    assert task.spec.name == "parity" and task.spec.direction == "causal"
+    for split, length in itertools.product(SPLITS, (20, 50)):
+        rows = task.split(split, length)
+        ones = np.cumsum(np.array(rows["tokens"][:]) == FIRST_ELEMENT + 1, axis=1) % 2
+        targets = np.array(rows["target"][:])
+        scored = targets != NOT_SCORED
+        assert (targets[scored] == ones[scored]).all()
+        if split == "train":
+            counts = np.bincount(scored.sum(axis=1), minlength=length + 1)[3:]
+            mean = len(rows) / len(counts)
+            assert counts.sum() == len(rows) and np.abs(counts - mean).max() < 5 * mean**0.5
+        else:
+            assert (np.flatnonzero(scored.any(axis=0)) >= (19 if length == 20 else 20)).all()
+            assert (scored.sum(axis=1) == (1 if length == 20 else 30)).all()
+        task.check(split, length)
+
+
+@pytest.mark.parametrize(("length", "scored"), [(30, 1), (20, 1), (75, 45)])
+def test_word_problems_are_scored_only_beyond_the_training_length(cache, length, scored):
+    task = prepared(cache, "s3")
+    rows = task.split("test", length)
+    targets = np.array(rows["target"][:])
+    assert ((targets != NOT_SCORED).sum(axis=1) == scored).all() and (targets[:, -scored:] != NOT_SCORED).all()
+    last = (np.array(rows["tokens"][:]) - FIRST_ELEMENT == targets)[:, -scored:]
+    assert task.floors("test", length)["last_element"] == pytest.approx(last.mean())
+    assert task.floor_rows("test", length)["last_element"] == pytest.approx(last.sum(axis=1))
+
+
+def test_word_problems_refuse_systems_without_a_causal_form(cache):
+    spec = prepared(cache, "s3").spec
+    system = Capability("low_rank", "", causal="none")
+    assert system.refuses_direction(spec, None, "linformer") == "linformer has no exact causal form, which s3 needs"
 
 
 def test_token_counts_are_uninformative_in_balanced_retrieval(cache):
@@ -321,7 +469,12 @@ def test_targets_depend_only_on_earlier_tokens(task):
             prefix, target = tokens[: place + 1], targets[place]
             if task.spec.name == "copy":
                 answer = prefix[place - len(tokens) + (task.copied or (len(tokens) - 1) // 2)] - FIRST_COPIED
-            elif task.spec.name == "recall":
+            elif task.spec.name == "selective_copy":
+                number = place - len(tokens) + task.copied
+                answer = [token for token in prefix if token > SEPARATOR][number] - FIRST_COPIED
+            elif isinstance(task, WordProblemTask):
+                answer = read_words(task, prefix, "train", len(prefix))[-1]
+            elif isinstance(task, RecallTask):
                 answer = prefix[prefix.index(prefix[-1]) + 1] - FIRST_KEY - task.half
             else:
                 answer = prefix[prefix.index(prefix[-1]) + 1] - task.needles - 1
@@ -365,8 +518,8 @@ def test_check_detects_invalid_examples(cache, name):
     task._splits["test", task.spec.train_length] = task.split("test").select([0, 1, 2, 1])
     with pytest.raises(UserError, match="test: 1 rows are duplicates"):
         task.check("test")
-    task._splits["test", task.spec.train_length] = task.split("train").select([0, 1])
-    with pytest.raises(UserError, match="test: 2 rows are also in train"):
+    task._splits["test", task.spec.train_length] = task.split("validation").select([0, 1])
+    with pytest.raises(UserError, match="test: 2 rows are also in validation"):
         task.check("test")
 
 
@@ -420,6 +573,18 @@ def test_impossible_lengths_are_refused(cache):
         (RecallTask, {"queries": 0}, r"task\.queries=0: must be at least 1"),
         (RecallTask, {"power": 0.0}, r"task\.power=0\.0: must be above 0"),
         (RecallTask, {"length": 10}, r"task\.length=10: pairs and queries need at least 12 tokens"),
+        (RecallTask, {"pairs": []}, r"task\.pairs=\[\]: name each number of pairs once, and at least one"),
+        (RecallTask, {"pairs": [4, 2, 4]}, r"task\.pairs=\[2, 4, 4\]: name each number of pairs once"),
+        (RecallTask, {"pairs": [0, 2]}, r"task\.pairs=0: must be at least 1"),
+        (RecallTask, {"pairs": [2, 17]}, r"task\.pairs=17: needs 17 keys; set task\.symbols to 34"),
+        (RecallTask, {"pairs": [2, 16], "length": 47}, r"task\.length=47: pairs and queries need at least 48 tokens"),
+        (SelectiveCopyTask, {"symbols": 1}, r"task\.symbols=1: must be at least 2"),
+        (SelectiveCopyTask, {"copied": 0}, r"task\.copied=0: must be at least 1"),
+        (SelectiveCopyTask, {"length": 16}, r"task\.length=16: an example needs at least 17 tokens"),
+        (WordProblemTask, {"group": "z3"}, r"task\.group=z3: is not a known group; choose z2, s3, a5, s5"),
+        (WordProblemTask, {"shortest": 0}, r"task\.shortest=0: must be at least 1"),
+        (WordProblemTask, {"scored_from": -1}, r"task\.scored_from=-1: must be at least 0"),
+        (WordProblemTask, {"length": 2}, r"task\.length=2: an example needs at least 3 tokens"),
         (NeedleTask, {"needles": 0}, r"task\.needles=0: must be at least 1"),
         (NeedleTask, {"length": 11, "needles": 4}, r"task\.length=11: an example needs at least 12 tokens"),
         (RetrievalSynthetic, {"keys": 1}, r"task\.keys=1: must be at least 2"),
