@@ -63,14 +63,16 @@ class RecallTask(SyntheticTask):
         power: float = 0.01,
         **common: Unpack[Common],
     ) -> None:
-        self.pairs = pairs
-        self.choices = [pairs] if isinstance(pairs, int) else sorted(pairs)
+        self.pairs, self.ladder = pairs, not isinstance(pairs, int)
+        numbers = [pairs] if isinstance(pairs, int) else pairs
+        if not all(isinstance(number, int) for number in numbers):
+            raise UserError(f"task.pairs={pairs}: must be a whole number or a list of whole numbers")
+        self.choices = sorted(numbers)
         if len(set(self.choices)) < max(len(self.choices), 1):
             raise UserError(f"task.pairs={list(self.choices)}: name each number of pairs once, and at least one")
         at_least(1, pairs=self.choices[0])
         at_least(2, symbols=symbols)
         self.half, self.power, self.queries = symbols // 2, power, queries
-        self.ladder = not isinstance(pairs, int)
         if queries is None and not self.ladder:
             self.queries = self.choices[0]
         if self.queries is not None:

@@ -575,6 +575,8 @@ def test_impossible_lengths_are_refused(cache):
         (RecallTask, {"length": 10}, r"task\.length=10: pairs and queries need at least 12 tokens"),
         (RecallTask, {"pairs": []}, r"task\.pairs=\[\]: name each number of pairs once, and at least one"),
         (RecallTask, {"pairs": [4, 2, 4]}, r"task\.pairs=\[2, 4, 4\]: name each number of pairs once"),
+        (RecallTask, {"pairs": "abc"}, r"task\.pairs=abc: must be a whole number or a list of whole numbers"),
+        (RecallTask, {"pairs": [1, "two"]}, r"task\.pairs=\[1, 'two'\]: must be a whole number or a list"),
         (RecallTask, {"pairs": [0, 2]}, r"task\.pairs=0: must be at least 1"),
         (RecallTask, {"pairs": [2, 17]}, r"task\.pairs=17: needs 17 keys; set task\.symbols to 34"),
         (RecallTask, {"pairs": [2, 16], "length": 47}, r"task\.length=47: pairs and queries need at least 48 tokens"),
