@@ -152,7 +152,7 @@ def test_columns_of_tables_are_listed_with_their_meaning(monkeypatch, capsys):
     code, text = run(monkeypatch, capsys, "list", "columns")
     assert code == 0
     headings = [line for line in text.splitlines() if not line.startswith(" ")]
-    assert headings[0].startswith("leaderboard --layout long (") and len(headings) == 5
+    assert headings[0].startswith("leaderboard --layout long (") and len(headings) == 6
     line = next(line for line in text.splitlines() if line.split()[:1] == ["train_peak_allocated_bytes"])
     assert "CUDA" in line
     rows = json.loads(run(monkeypatch, capsys, "list", "columns", "--json")[1])
