@@ -81,8 +81,8 @@ Some differences hold for all systems and are not listed for each:
   [backbone](../models/backbone.py) and of the recipe, except under
   [`protocol=published`](published-recipes.md).
 - Query, key, value and output projections of heads have biases, and are initialised Xavier-uniform with biases of zero,
-  unless a system has its own or the recipe sets `backbone.attention_bias` and `backbone.projection_init`, as `small` and
-  `lra` do.
+  unless a system has its own or the recipe sets `backbone.attention_bias` and `backbone.projection_init`, as `small`
+  and `lra` do.
 """
 
 
