@@ -17,7 +17,8 @@ IN_A_ROW = 3
 class TakeOff(TypedDict):
     """Fields of the record's section ``training`` that describe the take-off.
 
-    ``takeoff_steps`` and ``takeoff_seconds`` are the steps and the training time until the take-off, None without one.
+    ``takeoff_steps`` and ``takeoff_seconds`` are the steps and the training time until the take-off, None if there is
+    none.
     ``takeoff_censored`` is true if it was not reached within the steps done, None if skill is undefined.
     """
 
@@ -27,7 +28,7 @@ class TakeOff(TypedDict):
 
 
 def first_above(scores: Sequence[float], floor: float, higher_is_better: bool, above: float) -> int | None:
-    """Return the index of the first of ``IN_A_ROW`` consecutive scores with skill above ``above``, None without one.
+    """Return the index of the first of ``IN_A_ROW`` consecutive scores with skill above ``above``, or None.
 
     A score whose skill is undefined is not above any value.
     """

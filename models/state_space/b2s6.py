@@ -17,6 +17,7 @@ from ..mixer import Context, MixerSpec
 from ..recurrent.complex_recurrence import GatedLinear
 from ..recurrent.recurrence import Recurrence
 from ..recurrent.steps import step_biases
+from .hints import SLOW
 from .hippo import named_poles, to_parameter
 
 
@@ -73,8 +74,7 @@ class B2S6(Recurrence):
         self.bias = nn.Parameter(torch.tensor([1.0, 0.0]).repeat(width, states, 1))
         self.read = nn.Parameter(torch.randn(blocks, size, states) * size**-0.5)
         self.skip = nn.Parameter(torch.randn(width))
-        slow = {"max_lr": 1e-3, "weight_decay": 0.0}
-        self.optimizer_hints = dict.fromkeys(("log_decay", "frequency", "choice", "step_bias"), slow)
+        self.optimizer_hints = dict.fromkeys(("log_decay", "frequency", "choice", "step_bias"), SLOW)
         self.optimizer_hints["bias"] = {"weight_decay": 0.0}
 
     def forward(self, x: Tensor, context: Context) -> tuple[Tensor, Context]:
