@@ -11,7 +11,9 @@ from .matrix_scan import matrix_scan
 from .scan import scan
 
 CHUNK = 64
-"""Default number of positions per chunk."""
+"""Largest default number of positions per chunk."""
+SMALLEST_CHUNK = 16
+"""Smallest default number of positions per chunk, on CPU."""
 PAIRWISE_POSITIONS = 4
 """Number of positions up to which decays per channel are computed for each pair of positions."""
 
@@ -24,7 +26,7 @@ def decay_attention(
     *,
     strength: Tensor | None = None,
     state: Tensor | None = None,
-    chunk: int = CHUNK,
+    chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Compute linear attention with a decaying state; also return the last state.
 
@@ -46,7 +48,8 @@ def decay_attention(
         strength: Step sizes β of the delta rule (B, H, N); requires ``log_decay`` (B, H, N). By default the delta rule
             is not used.
         state: Initial state (B, H, K, V), by default zeros.
-        chunk: Positions per chunk, a power of two.
+        chunk: Positions per chunk, a power of two. By default ``CHUNK``; on CPU, where products of positions within a
+            chunk take most of the time if heads are small, about the larger of K and V.
 
     Returns:
         The outputs (B, H, N, V) and the last state (B, H, K, V). A position whose k, log_decay and strength are zero
@@ -56,6 +59,8 @@ def decay_attention(
         ValueError: If ``chunk`` is not a power of two, or if ``strength`` is given with one decay per channel.
     """
     length = q.shape[2]
+    if chunk is None:
+        chunk = _default_chunk(max(q.shape[-1], v.shape[-1]), q.device)
     if chunk < 1 or chunk & (chunk - 1):
         raise ValueError(f"chunk={chunk} is not a power of two")
     # At most the smallest power of two that is not below the length.
@@ -90,6 +95,13 @@ def decay_attention(
         within_chunk = _channel_decayed_sums(q, k, v, cumulative) if decays is None else (q @ k.mT * decays) @ v
         o = within_chunk + decayed_q @ states_before
     return o.transpose(1, 2).flatten(2, 3)[:, :, :length], states[:, -1]
+
+
+def _default_chunk(size: int, device: torch.device) -> int:
+    """Return the positions per chunk for keys and values of at most ``size`` features."""
+    if device.type != "cpu":
+        return CHUNK
+    return min(max(1 << size.bit_length() - 1, SMALLEST_CHUNK), CHUNK)
 
 
 def _in_chunks(x: Tensor, chunk: int) -> Tensor:
@@ -142,7 +154,8 @@ def _solve_delta_rule(
     Returns:
         A (B, X, H, C, V), the values that are added to a zero state, and W (B, X, H, C, K).
     """
-    system = (strength * decays * (k @ k.mT)).tril(-1)
+    # Only the part below the diagonal is read.
+    system = (strength * k) @ k.mT * decays
     right_side = torch.cat((strength * v, strength * cumulative.exp()[..., None] * k), -1)
     solved = torch.linalg.solve_triangular(system, right_side, upper=False, unitriangular=True)
     return solved[..., : v.shape[-1]], solved[..., v.shape[-1] :]
