@@ -35,7 +35,7 @@ Missing data changes the fingerprint of the task, which already separates the ra
 VARIANT_SECTIONS, VARIANT_KEYS = ("model", "position"), ("backbone.causal",)
 """Sections and options that describe the system, not the protocol; changed ones are part of the name of a variant."""
 
-DERIVED_GROUPS = ("recipe", "tuned")
+DERIVED_GROUPS = ("recipe", "mechanism", "tuned")
 """Groups whose option file follows from protocol, task and model, and cannot be chosen."""
 
 Load = Callable[[Sequence[str]], tuple[dict[str, Any], dict[str, str]]]
