@@ -211,28 +211,30 @@ def _automatic_position(config: Mapping[str, Any], choices: Mapping[str, str], c
     """Return the name of the position encoding for ``position=auto``, the default.
 
     If the model file sets ``backbone.position``, that position is returned. Otherwise the position that the recipe sets
-    is returned if the mixer supports its hooks, and ``none`` if it does not, if no position is set, or if the model has
-    no mixer. Raises ``UserError`` if there is no such position.
+    is returned if the mixer supports its hooks. A recipe can name several, separated by ``|``, of which the first that
+    the mixer supports is returned. The result is ``none`` if the mixer supports none of them, if no position is set, or
+    if the model has no mixer. Raises ``UserError`` if there is no such position.
     """
     import yaml
 
-    name = config["backbone"]["position"]
-    if not name:
-        return "none"
     files = option_files("position", config_dir)
-    if name not in files:
-        raise UserError(
-            f"backbone.position={name}: there is no such position{suggest(name, set(files), listing('position'))}"
-        )
+    names = str(config["backbone"]["position"] or "none").split("|")
+    for name in names:
+        if name not in files:
+            raise UserError(
+                f"backbone.position={name}: there is no such position{suggest(name, set(files), listing('position'))}"
+            )
     model_file = yaml.safe_load(option_files("model", config_dir)[choices["model"]].read_text(encoding="utf-8")) or {}
-    if (model_file.get("backbone") or {}).get("position"):
-        return str(name)
+    if (model_file.get("backbone") or {}).get("position") and len(names) == 1:
+        return names[0]
     node = config["model"].get("mixer")
     if not node:
         return "none"
-    position = yaml.safe_load(files[name].read_text(encoding="utf-8"))
     supported = {"embed", *mixer_capability(str(node.get("_target_"))).positions}
-    return str(name) if position_hooks(position["_target_"]) <= supported else "none"
+    for name in names:
+        if position_hooks(yaml.safe_load(files[name].read_text(encoding="utf-8"))["_target_"]) <= supported:
+            return name
+    return "none"
 
 
 def _changed(base: Mapping[str, Any], config: Mapping[str, Any], before: str = "") -> dict[str, Any]:

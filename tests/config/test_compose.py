@@ -142,7 +142,7 @@ def test_a_recipe_overrides_its_protocol_and_the_user_overrides_both():
 
 
 def test_options_changed_by_the_user_are_listed():
-    composed = compose("model=performer", "model.mixer.features=32", "train.lr=2e-3", "backbone.depth=3", "seed=4")
+    composed = compose("model=performer", "model.mixer.features=32", "train.lr=5e-3", "backbone.depth=3", "seed=4")
     assert set(composed.modified) == {"train.lr", "backbone.depth"}
     assert composed.differences == {"model.mixer.features": 32}
 
@@ -192,6 +192,15 @@ def test_the_automatic_position_is_that_of_the_recipe_if_the_mixer_supports_it()
     assert compose("protocol=small", "position=none").choices["position"] == "none"
     assert compose("protocol=smoke").choices["position"] == "none"
     assert compose("protocol=small", "backbone.position=sinusoidal").choices["position"] == "sinusoidal"
+
+
+@pytest.mark.parametrize(
+    ("model", "position"),
+    [("transformer", "rope"), ("performer", "rope"), ("linformer", "sinusoidal"), ("s4d", "sinusoidal")],
+)
+def test_the_automatic_position_is_the_first_of_several_that_the_mixer_supports(model, position):
+    named = "backbone.position=rope|sinusoidal"
+    assert compose(f"model={model}", named).choices["position"] == position
 
 
 @pytest.mark.parametrize(
