@@ -16,6 +16,7 @@ from tests.support.command import Folder
 
 CONF = Path(__file__).parents[2] / "conf"
 FILES = sorted(path.stem for path in (CONF / "tuned").glob("*.yaml"))
+MECHANISMS = sorted(path.stem for path in (CONF / "mechanism").glob("*.yaml"))
 
 
 def cell(name):
@@ -64,16 +65,8 @@ class TestFile:
         assert (CONF / "protocol" / f"{protocol}.yaml").exists()
         assert model in {entry["name"] for entry in options("models")}
         text = " ".join((CONF / "tuned" / f"{name}.yaml").read_text().replace("\n#", "").split())
-        # The values of quick are no one's but lra-bench's.
-        source = r"chosen for lra-bench: \w+" if protocol == "quick" else r"arXiv \d{4}\.\d{5}: \S+/\S+ at \w{7}, \S+\."
+        source = r"arXiv \d{4}\.\d{5}: \S+/\S+ at \w{7}, \S+\."
         assert text.startswith("# @package _global_ ") and re.search(source, text)
-
-    def test_its_mechanism_restricts_at_the_training_length(self, name, composed):
-        if cell(name)[0] != "quick":
-            return
-        made = composed[name].config
-        spec = build_task(made).spec
-        assert build_model(made, spec).blocks[0].mixer.restricts_from() <= spec.train_length
 
     def test_its_values_are_those_of_the_composed_cell(self, name, composed):
         from omegaconf import OmegaConf
@@ -96,6 +89,21 @@ class TestFile:
         assert len(network.blocks) == made.backbone.depth
         inside = [key for key, _ in network.named_modules() if not key.startswith("head")]
         assert any("feed_forward" in key for key in inside) == made.backbone.feed_forward
+
+
+@pytest.mark.parametrize("name", MECHANISMS)
+def test_the_mechanism_of_a_protocol_restricts_at_its_training_length(name):
+    protocol, _, model = name.partition("_")
+    with compose.hydra_context():
+        cells = [
+            compose.compose([f"protocol={each}", "task=needle", f"model={model}", "hardware=cpu"])
+            for each in (protocol, "small")
+        ]
+    made, default = (each.config for each in cells)
+    spec = build_task(made).spec
+    smaller, larger = (build_model(each, spec).blocks[0].mixer.restricts_from() for each in (made, default))
+    assert smaller <= spec.train_length and smaller < larger
+    assert cells[0].modified == () and cells[0].differences == {}
 
 
 def test_a_changed_option_is_recorded_as_a_change_of_the_protocol(tmp_path):
