@@ -658,7 +658,7 @@ WIDE = (
     Column(
         name="mean_skill",
         help="mean over the tasks of the table of the score normalised so that the strongest floor is 0 and a perfect "
-        "score is 1; rows are sorted by it",
+        "score is 1, without tasks on which no variant beats the floor; rows are sorted by it",
         tasks=mean,
         of="skill_<task>",
         dtype="float64",

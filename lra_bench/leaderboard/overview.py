@@ -66,6 +66,7 @@ def _track(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of one protocol."""
     board = board.assign(label=task_labels(board))
+    board["skill"] = board["skill"].mask(board["label"].isin(_not_learned(board)))
     measured = [
         {"protocol": protocol, "kind": "measured", **_measured(group, by_seed)}
         for _, group in board.groupby(ONE_ROW, sort=False, dropna=False)
@@ -73,6 +74,12 @@ def _track(
     yield from sorted(measured, key=_order)
     board = board[board["section"] == "ranked"]
     yield from ({"protocol": protocol, "section": "ranked", **row} for row in _floors(frame, board))
+
+
+def _not_learned(board: pd.DataFrame) -> set[str]:
+    """Return the labels of tasks on which no variant beats the floor in every seed; ``mean_skill`` leaves them out."""
+    known = board[board["learned"].notna() & (board["seeds"] > 0)]
+    return set(known["label"]) - set(known.loc[known["learned"] == known["seeds"], "label"])
 
 
 def of_each_task() -> list[Column]:

@@ -70,6 +70,14 @@ def test_a_task_on_which_no_system_beats_the_floor_says_so_in_its_heading() -> N
     assert section.table["listops: no system beats the floor"].iloc[place] == "20.0 ± 1.8 (1) °"
 
 
+def test_the_mean_skill_leaves_out_tasks_on_which_no_system_beats_the_floor() -> None:
+    records = [make_record("local", accuracy=0.2), make_record("local", "text", accuracy=0.9)]
+    only = row(overview(records), "local")
+    assert only["mean_skill"] == only["skill_text"] > 0 and pd.isna(only["skill_listops"])
+    learned = row(overview([*records, make_record("performer", accuracy=0.9)]), "local")
+    assert learned["mean_skill"] == (learned["skill_text"] + learned["skill_listops"]) / 2
+
+
 def test_a_row_contains_every_task_and_both_averages() -> None:
     path_x = [make_record("local", "pathfinder128", seed, protocol="lra", accuracy=0.8) for seed in range(5)]
     frame = overview([*arena("local"), *path_x])
