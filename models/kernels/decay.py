@@ -107,12 +107,12 @@ def decay_attention(
 def few_features(q: Tensor, v: Tensor, log_decay: Tensor, strength: Tensor | None) -> bool:
     """Return whether a loop over positions is faster on CPU than matrix products of chunks.
 
-    The loop takes time proportional to K V for each position, and is vectorised over all heads of all examples.
-    Products of chunks gain from large K and V, but small ones leave most of their time to other operators: those of the
-    triangular system of the delta rule, or of decays per channel. Measured with lengths 50 to 1024 on one thread
-    (forward and backward pass), the loop was faster up to K V = 256; with the delta rule, up to 1024; with decays per
-    channel, up to 2048. With fewer than 64 heads of examples it takes up to twice the time per head, with fewer than 32
-    even more.
+    The loop takes time proportional to K V for each position, and is vectorised over the heads of all examples. With
+    chunks, small heads leave most of the time to operators other than matrix products: those of the triangular system
+    of the delta rule, or of decays per channel. In measurements of the forward and backward pass at lengths 50 to 1024
+    on one thread, the loop took as long as chunks at K V of about 256; with the delta rule, at about 1000; with decays
+    per channel, at about 2000. The last two limits are half of that, because the ratio depends on the load of the
+    machine. All are halved for 32 to 63 heads of all examples; with fewer, vectorised loops are too short.
     """
     streams = q.shape[0] * q.shape[1]
     largest = 1024 if log_decay.dim() == q.dim() else 256 if strength is None else 512

@@ -125,9 +125,13 @@ def _(
 def _setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     ctx.save_for_backward(*inputs[:-1], output[2])
     ctx.mark_non_differentiable(output[2])
+    ctx.set_materialize_grads(False)
 
 
-def _differentiate(ctx: Any, grad_out: Tensor, grad_last: Tensor, _: Any) -> tuple[Tensor, ...]:
+def _differentiate(ctx: Any, grad_out: Tensor | None, grad_last: Tensor | None, _: Any) -> tuple[Tensor, ...]:
+    v, kept = ctx.saved_tensors[2], ctx.saved_tensors[-1]
+    grad_out = torch.zeros_like(v) if grad_out is None else grad_out
+    grad_last = torch.zeros_like(kept[0]) if grad_last is None else grad_last
     gradients: tuple[Tensor, ...] = _backward(grad_out, grad_last, *ctx.saved_tensors)
     return gradients
 
