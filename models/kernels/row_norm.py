@@ -88,7 +88,9 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
     ctx.set_materialize_grads(False)
 
 
-def _differentiate(ctx: Any, gradient: Tensor, _: Any) -> tuple[Tensor | None, ...]:
+def _differentiate(ctx: Any, gradient: Tensor | None, _: Any) -> tuple[Tensor | None, ...]:
+    if gradient is None:
+        return None, None, None, None
     return _backward(gradient, *ctx.saved_tensors, *ctx.numbers), None, None, None
 
 
