@@ -1,4 +1,4 @@
-"""Linear attention with a decaying state and, optionally, the delta rule, computed in chunks of positions."""
+"""Linear attention with a decaying state and, optionally, the delta rule, in chunks or position by position."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .decay_steps import decay_steps
 from .linear import full_precision
 from .matrix_scan import matrix_scan
 from .scan import scan
+from .threads import LANES
 
 CHUNK = 64
 """Largest default number of positions per chunk."""
@@ -37,7 +39,8 @@ def decay_attention(
     No approximation, and numerically stable for any decay: logarithms are summed only within a chunk, and only
     exponentials of numbers ≤ 0 are computed. Sums are computed in single precision or better, regardless of autocast.
     For each example and head, with chunks of C positions: O(N (C K + C V + K V)) time and O(N (K + V + C + K V / C))
-    memory. The delta rule adds O(N (C K + C V + K² + K² V / C)) time and O(N K² / C) memory.
+    memory. The delta rule adds O(N (C K + C V + K² + K² V / C)) time and O(N K² / C) memory. Many small heads are
+    computed position by position on CPU (``few_features``): O(N K V) time and O(N (K + V)) memory.
 
     Args:
         q: Queries (B, H, N, K).
@@ -49,7 +52,8 @@ def decay_attention(
             is not used.
         state: Initial state (B, H, K, V), by default zeros.
         chunk: Positions per chunk, a power of two. By default ``CHUNK``; on CPU, where products of positions within a
-            chunk take most of the time if heads are small, about the larger of K and V.
+            chunk take most of the time if heads are small, about the larger of K and V, or no chunks for many small
+            heads.
 
     Returns:
         The outputs (B, H, N, V) and the last state (B, H, K, V). A position whose k, log_decay and strength are zero
@@ -59,6 +63,10 @@ def decay_attention(
         ValueError: If ``chunk`` is not a power of two, or if ``strength`` is given with one decay per channel.
     """
     length = q.shape[2]
+    if strength is not None and log_decay.dim() == q.dim():
+        raise ValueError("strength requires log_decay of shape (B, H, N)")
+    if chunk is None and q.device.type == "cpu" and few_features(q, v, log_decay, strength):
+        return decay_steps(q, k, v, log_decay, strength, state)
     if chunk is None:
         chunk = _default_chunk(max(q.shape[-1], v.shape[-1]), q.device)
     if chunk < 1 or chunk & (chunk - 1):
@@ -85,8 +93,7 @@ def decay_attention(
             states = scan(chunk_total.exp()[..., None], added, state)
             states_before = torch.cat((state[:, None], states[:, :-1]), 1)
         else:
-            if decays is None:
-                raise ValueError("strength requires log_decay of shape (B, H, N)")
+            assert decays is not None
             strength = _in_chunks(strength, chunk)[..., None]
             added_values, state_weights = _solve_delta_rule(k, v, cumulative, decays, strength)
             states, states_before = _delta_rule_states(keys_at_end, added_values, state_weights, chunk_total, state)
@@ -95,6 +102,21 @@ def decay_attention(
         within_chunk = _channel_decayed_sums(q, k, v, cumulative) if decays is None else (q @ k.mT * decays) @ v
         o = within_chunk + decayed_q @ states_before
     return o.transpose(1, 2).flatten(2, 3)[:, :, :length], states[:, -1]
+
+
+def few_features(q: Tensor, v: Tensor, log_decay: Tensor, strength: Tensor | None) -> bool:
+    """Return whether a loop over positions is faster on CPU than matrix products of chunks.
+
+    The loop takes time proportional to K V for each position, and is vectorised over the heads of all examples. With
+    chunks, small heads leave most of the time to operators other than matrix products: those of the triangular system
+    of the delta rule, or of decays per channel. In measurements of the forward and backward pass at lengths 50 to 1024
+    on one thread, the loop took as long as chunks at K V of about 256; with the delta rule, at about 1000; with decays
+    per channel, at about 2000. The last two limits are half of that, because the ratio depends on the load of the
+    machine. All are halved for 32 to 63 heads of all examples; with fewer, vectorised loops are too short.
+    """
+    streams = q.shape[0] * q.shape[1]
+    largest = 1024 if log_decay.dim() == q.dim() else 256 if strength is None else 512
+    return streams >= LANES and q.shape[-1] * v.shape[-1] <= (largest if streams >= 2 * LANES else largest // 2)
 
 
 def _default_chunk(size: int, device: torch.device) -> int:

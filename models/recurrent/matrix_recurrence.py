@@ -13,6 +13,7 @@ from lra_bench.contracts import UserError
 from ..feedforward import linear
 from ..kernels.accelerated import accelerable, accelerated_decay_attention
 from ..kernels.decay import decay_attention
+from ..kernels.row_norm import HeadNorm
 from ..mixer import Context, Padding
 from .recurrence import Recurrence
 from .short_filter import ShortFilter
@@ -84,7 +85,7 @@ class MatrixRecurrence(Recurrence):
         self.filters = nn.ModuleList(
             ShortFilter(size, filter, bias=filter_bias) for size in (key_width, key_width, width) if filter
         )
-        self.norm: nn.Module = nn.RMSNorm(self.head_dim, eps=self.norm_eps)
+        self.norm: nn.Module = HeadNorm(self.head_dim, eps=self.norm_eps)
         self.gate = linear(width, width) if gated else None
         self.accelerated = False
 
