@@ -16,15 +16,15 @@ from .pixels import CLASSES, INTENSITIES, SIDE, Pictures, to_tokens
 
 
 class Features(NamedTuple):
-    """Features of pictures: ``histograms`` (R, 256), ``pixels`` (R, at most 1,024), and ``labels`` (R,)."""
+    """Features of pictures: ``histograms`` (R, 256), ``pixels`` (R, at most side²), and ``labels`` (R,)."""
 
     histograms: NDArray[np.int32]
     pixels: NDArray[np.uint8]
     labels: NDArray[np.int64]
 
 
-def features(parts: Iterable[Pictures], labels: NDArray[np.int64], advance: Advance) -> Features:
-    """Compute the features of pictures. Pictures of more than 1,024 pixels are averaged down to 32 x 32 for ``pixels``.
+def features(parts: Iterable[Pictures], labels: NDArray[np.int64], advance: Advance, side: int = SIDE) -> Features:
+    """Compute the features of pictures; for ``pixels``, larger ones are averaged down to ``side`` x ``side`` pixels.
 
     Upscaled pictures are thereby nearly restored and canvases are compressed vertically. The rule on pixels never has
     more weights than at the training length.
@@ -32,7 +32,7 @@ def features(parts: Iterable[Pictures], labels: NDArray[np.int64], advance: Adva
     histograms, pixels = [], []
     for part in parts:
         histograms.append(_histograms(part))
-        small = resized(part, SIDE, SIDE) if part[0].size > SIDE * SIDE else part
+        small = resized(part, side, side) if part[0].size > side * side else part
         pixels.append(to_tokens(small))
         advance(len(part))
     return Features(np.concatenate(histograms), np.concatenate(pixels), labels)

@@ -1,4 +1,4 @@
-"""Pictures of other sizes, made from pictures of 32 x 32 pixels."""
+"""Pictures of other sizes, made from square pictures."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from .pixels import INTENSITIES, ROWS_PER_PART, SIDE, Pictures
 _NOISE_LEVELS = 1 << 16
 
 
-def size_of(length: int, variant: str) -> tuple[int, int] | str:
+def size_of(length: int, variant: str, width: int = SIDE) -> tuple[int, int] | str:
     """Return height and width of a picture of ``length`` pixels, or the reason why there is none.
 
-    ``canvas``: 32 pixels wide and at least as high, so that the pixel below is still 32 tokens away. ``resolution``: a
-    square.
+    ``canvas``: of the ``width`` of the pictures and at least as high, so that the pixel below is still that many tokens
+    away. ``resolution``: a square.
     """
     if variant == "canvas":
-        if length < SIDE * SIDE or length % SIDE:
-            return f"a canvas is {SIDE} pixels wide and at least as high: a multiple of {SIDE}, at least {SIDE * SIDE}"
-        return length // SIDE, SIDE
+        if length < width * width or length % width:
+            return (
+                f"a canvas is {width} pixels wide and at least as high: a multiple of {width}, "
+                f"at least {width * width:,}"
+            )
+        return length // width, width
     side = math.isqrt(length)
     if side * side != length or not side:
         return "a picture of another resolution has a square number of pixels"
@@ -40,7 +43,7 @@ def lengthened(
     """Yield pictures of ``length`` pixels made from ``pictures``, in parts. A pure function of its arguments.
 
     Args:
-        pictures: (R, 32, 32).
+        pictures: (R, S, S). For ``resolution`` the original ones, which have 32 x 32 pixels.
         length: Number of pixels of the result.
         variant: ``canvas`` places each picture at a random height between lines of noise; ``resolution`` resizes it.
         noise: Intensities to sample noise from, see ``noise_of``.
@@ -49,7 +52,7 @@ def lengthened(
     Raises:
         ValueError: If the length is impossible.
     """
-    size = size_of(length, variant)
+    size = size_of(length, variant, pictures.shape[2])
     if isinstance(size, str):
         raise ValueError(size)
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
@@ -92,8 +95,9 @@ def _weights(old: int, new: int) -> NDArray[np.float64]:
 
 
 def _on_canvas(pictures: Pictures, height: int, noise: NDArray[np.uint8], generator: np.random.Generator) -> Pictures:
-    canvas = noise[generator.integers(0, len(noise), (len(pictures), height, SIDE), dtype=np.uint16)]
-    tops = generator.integers(0, height - SIDE, len(pictures), endpoint=True)
-    lines = tops[:, None] + np.arange(SIDE)
+    side = pictures.shape[1]
+    canvas = noise[generator.integers(0, len(noise), (len(pictures), height, side), dtype=np.uint16)]
+    tops = generator.integers(0, height - side, len(pictures), endpoint=True)
+    lines = tops[:, None] + np.arange(side)
     canvas[np.arange(len(pictures))[:, None], lines] = pictures
     return canvas

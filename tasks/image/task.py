@@ -1,4 +1,4 @@
-"""Image: classify grey pictures of 32 x 32 pixels, read as a sequence of pixels."""
+"""Image: classify grey pictures of 32 x 32 pixels or fewer, read as a sequence of pixels."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ if TYPE_CHECKING:
 
 READER_VERSION = 1
 VALIDATION_SHARE = 10  # a tenth, as in Long Range Arena
-LENGTH = 1024
+ORIGINAL = 32  # height and width of the pictures of CIFAR-10
+SMALLEST = 8
 
 
 class Image(Task):
     """CIFAR-10 pictures in grey, read pixel by pixel: ten classes.
 
     An example has 1,024 tokens, the intensities (0 black to 255 white) of 32 x 32 pixels line by line, such as
-    ``62 61 60 ... 98 97``, and the class of the picture, 0 (airplane) to 9 (truck).
+    ``62 61 60 ... 98 97``, and the class of the picture, 0 (airplane) to 9 (truck). With a lower ``resolution`` all
+    pictures are averaged by area, and an example is shorter: 256 tokens for 16 x 16 pixels.
 
     Other lengths of a split are made from its first ``extrapolation_rows`` pictures. ``canvas`` places each picture at
-    a random height on a taller canvas whose other lines are noise with the intensities of train; the pixel below is
-    still 32 tokens away. ``resolution`` resizes the pictures to another square, averaged by area or bilinear, which
-    changes this distance.
+    a random height on a taller canvas of the same width, whose other lines are noise with the intensities of train; the
+    distance in tokens to the pixel below stays the same. ``resolution`` resizes the original pictures to another
+    square, averaged by area or bilinear, which changes this distance.
 
     Floors (baselines without a model): ``majority``; ``bag_of_pixels``, softmax regression on the histogram of
     intensities; ``linear_pixels``, softmax regression on the pixels.
@@ -52,8 +54,9 @@ class Image(Task):
         source: None or ``official`` (the folders cifar-10-batches-py, cifar10 or cifar10_jpeg_lossy of $LRA_BENCH_DATA,
             otherwise the Hugging Face Hub), or the path of the authors' archive, of its folder, or of a folder with
             train.parquet and test.parquet. Pictures are sorted, so that all sources give the same examples.
-        input: ``tokens``, or ``linear`` for intensities as numbers (mean 0, standard deviation 1), a different and
-            easier task.
+        resolution: Height and width in pixels: any integer from 8 to 32, which is that of the original pictures.
+        input: ``tokens``, or ``linear`` for intensities as numbers, a different and easier task. They have mean 0 and
+            standard deviation 1 at ``resolution=32``; averaged pictures are scaled alike and deviate less.
         rows: Number of examples by split, to use fewer than there are; always the same ones.
         extrapolation_rows: Number of examples of each split at other lengths.
         allow_partial: Whether to accept fewer pictures, JPEG copies, or pictures that differ from the official files.
@@ -70,13 +73,16 @@ class Image(Task):
         self,
         *,
         source: str | None = None,
+        resolution: int = ORIGINAL,
         input: str = "tokens",
         rows: Mapping[str, int] | None = None,
         extrapolation_rows: int = 2000,
         allow_partial: bool = False,
         seed: int = 0,
     ) -> None:
-        self.source, self.input, self.rows = source, input, checked_rows(rows)
+        if not isinstance(resolution, int) or not SMALLEST <= resolution <= ORIGINAL:
+            raise UserError(f"task.resolution={resolution}: must be an integer from {SMALLEST} to {ORIGINAL}")
+        self.source, self.resolution, self.input, self.rows = source, resolution, input, checked_rows(rows)
         self.extrapolation_rows, self.allow_partial, self.seed = extrapolation_rows, allow_partial, seed
         at_least(1, extrapolation_rows=extrapolation_rows)
         at_least(0, seed=seed)
@@ -87,13 +93,14 @@ class Image(Task):
             direction="either",
             **pixel_input(input),
             classes=10,
-            train_length=LENGTH,
-            grid=(32, 32),
+            train_length=resolution * resolution,
+            grid=(resolution, resolution),
             chance=0.1,
         )
         self._cache: DataCache | None = None
         self._identity, self._place = "", ""
         self._lacks: tuple[str, str] = "", ""
+        self._originals: dict[str, datasets.Dataset] = {}
         self._splits: dict[tuple[str, int, str], datasets.Dataset] = {}
         self._noise: NDArray[np.uint8] | None = None
 
@@ -101,10 +108,13 @@ class Image(Task):
         """Return a digest of the pictures and the options; without pictures, the official ones are assumed."""
         rows = sorted(self.rows.items())
         identity = self._identity or self._available_identity()
-        return settings_digest(READER_VERSION, identity, self.input, rows, self.extrapolation_rows, self.seed)
+        averaged = () if self.resolution == ORIGINAL else (self.resolution,)
+        return settings_digest(
+            READER_VERSION, identity, self.input, rows, self.extrapolation_rows, self.seed, *averaged
+        )
 
     def prepare(self, cache: DataCache) -> None:
-        """Find or download the pictures, read them into the cache once, and split them."""
+        """Find or download the pictures, read them into the cache once, split them, and lower their resolution."""
         from lra_bench.data.splits import require_whole
 
         from .files import OFFICIAL_PICTURES, REMOTES, missing_parts, read_pictures
@@ -123,7 +133,8 @@ class Image(Task):
         self._splits.clear()
         self._noise = None
         for name, places in self._split_indices(pictures).items():
-            self._splits[name, LENGTH, self.variants[0]] = self._as_input(name, pictures.select(places))
+            self._originals[name] = pictures.select(places)
+            self._splits[name, self.spec.train_length, self.variants[0]] = self._as_input(name)
 
     def split(self, name: str, length: int | None = None, variant: str | None = None) -> datasets.Dataset:
         """Return a split with the columns ``tokens`` (uint8) or ``values`` (float32), ``target`` and ``length``.
@@ -144,15 +155,15 @@ class Image(Task):
         """Return the reason why no picture of the variant has ``length`` pixels, or None if one has."""
         from .lengths import size_of
 
-        size = size_of(*self._resolved(length, variant))
+        size = size_of(*self._resolved(length, variant), self.resolution)
         return size if isinstance(size, str) else None
 
     def floors(self, split: str, length: int | None = None, variant: str | None = None) -> Mapping[str, float]:
         """Return the accuracies of ``majority``, ``bag_of_pixels`` and ``linear_pixels``.
 
         The most frequent label of train; softmax regression on the histogram of intensities; and softmax regression on
-        the pixels, averaged down to 32 x 32 if there are more. They are fitted on all training pictures of the same
-        variant and length.
+        the pixels, averaged down to the number at the training length if there are more. They are fitted on all
+        training pictures of the same variant and length.
         """
         from ..floor_rows import means
 
@@ -175,7 +186,7 @@ class Image(Task):
         key = settings_digest(self.fingerprint(), split, length, variant)
         # Pictures of both splits are created, then two rules are fitted on those of train.
         total = 3 * len(self.split("train")) + len(self.split(split, length, variant))
-        where = "" if length == LENGTH else f" at length {length:,}, {variant}"
+        where = "" if length == self.spec.train_length else f" at length {length:,}, {variant}"
         return stored(self._prepared(), "image-floors", key, make, total, f"floors of image{where}")
 
     def check(self, split: str) -> None:
@@ -183,7 +194,7 @@ class Image(Task):
         from .checks import check_pictures
 
         others = {name: self.split(name) for name in SPLITS if name != split}
-        check_pictures(self.split(split), f"image {split}", LENGTH, others)
+        check_pictures(self.split(split), f"image {split}", self.spec.train_length, others)
 
     def provenance(self) -> Provenance:
         """Return source, licence, citation and, for each split, the sha256 of lengths, input and targets."""
@@ -244,23 +255,26 @@ class Image(Task):
         places = {"train": train[kept], "validation": train[held_out], "test": np.flatnonzero(test)}
         return {name: rows[: self.rows.get(name)] for name, rows in places.items()}
 
-    def _as_input(self, name: str, pictures: datasets.Dataset) -> datasets.Dataset:
-        """Return the examples of a split with the columns of the option ``input``."""
-        if self.input == "tokens":
+    def _as_input(self, name: str) -> datasets.Dataset:
+        """Return the examples of a split at the training length, with the columns of the option ``input``."""
+        pictures = self._originals[name]
+        if self.input == "tokens" and self.resolution == ORIGINAL:
             return pictures.select_columns(["tokens", "target", "length"])
 
         from lra_bench.data.columns import numbers
 
-        from .lengths import parts
+        from .lengths import parts, resized
         from .pixels import to_pictures
         from .rows import rows_of, tables
 
         def make(advance: Advance) -> Iterator[pyarrow.Table]:
-            unnormalised = parts(to_pictures(rows_of(pictures)))
-            return tables(unnormalised, numbers(pictures, "target"), self.input == "linear", advance)
+            originals = parts(to_pictures(rows_of(pictures)))
+            averaged = (resized(part, self.resolution, self.resolution) for part in originals)
+            return tables(averaged, numbers(pictures, "target"), self.input == "linear", advance)
 
         key = settings_digest(self.fingerprint(), name)
-        return self._prepared().dataset(f"image-{name}", key, make, len(pictures), f"normalising image {name}")
+        description = f"{'normalising' if self.resolution == ORIGINAL else 'resizing'} image {name}"
+        return self._prepared().dataset(f"image-{name}", key, make, len(pictures), description)
 
     def _at_length(self, name: str, length: int, variant: str) -> datasets.Dataset:
         """Return a split at another length from the cache, creating it if it is not there."""
@@ -287,24 +301,29 @@ class Image(Task):
         from .pixels import to_pictures
         from .rows import rows_of
 
-        pictures, labels = to_pictures(rows_of(self.split(name))), numbers(self.split(name), "target")
-        if length == LENGTH:
+        labels = numbers(self._originals[name], "target")
+        if length != self.spec.train_length and variant == "resolution":
+            pictures = to_pictures(rows_of(self._originals[name]))
+        else:
+            pictures = to_pictures(rows_of(self.split(name)), self.resolution)
+        if length == self.spec.train_length:
             return parts(pictures[:rows]), labels[:rows]
         if self._noise is None:
-            self._noise = noise_of(pictures if name == "train" else to_pictures(rows_of(self.split("train"))))
+            self._noise = noise_of(to_pictures(rows_of(self.split("train")), self.resolution))
         seed = (self.seed, SPLITS.index(name), length)
         return lengthened(pictures[:rows], length, variant, self._noise, seed), labels[:rows]
 
     def _features(self, name: str, length: int, variant: str, advance: Advance) -> Features:
         from .floors import features
 
-        rows = None if length == LENGTH or name == "train" else self.extrapolation_rows
-        return features(*self._pictures(name, length, variant, rows), advance)
+        rows = None if length == self.spec.train_length or name == "train" else self.extrapolation_rows
+        return features(*self._pictures(name, length, variant, rows), advance, self.resolution)
 
     def _resolved(self, length: int | None, variant: str | None) -> tuple[int, str]:
         if variant not in (None, *self.variants):
             raise ValueError(f"image has no variant {variant}")
-        return length or LENGTH, self.variants[0] if variant is None or length in (None, LENGTH) else variant
+        trained = self.spec.train_length
+        return length or trained, self.variants[0] if variant is None or length in (None, trained) else variant
 
     def _prepared(self) -> DataCache:
         if self._cache is None:

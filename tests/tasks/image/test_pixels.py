@@ -118,6 +118,8 @@ def test_canvases_use_every_height_and_the_intensities_of_train():
 def test_size_of_length():
     assert size_of(1024, "canvas") == (32, 32) and size_of(1056, "canvas") == (33, 32)
     assert size_of(2304, "resolution") == (48, 48) and size_of(256, "resolution") == (16, 16)
+    assert size_of(256, "canvas", 16) == (16, 16) and size_of(272, "canvas", 16) == (17, 16)
+    assert "16 pixels wide" in size_of(240, "canvas", 16) and "at least 256" in size_of(264, "canvas", 16)
     for length, variant in [(992, "canvas"), (1040, "canvas"), (2048, "resolution"), (0, "resolution")]:
         assert isinstance(size_of(length, variant), str)
         with pytest.raises(ValueError):

@@ -174,6 +174,10 @@ def test_checks_accept_valid_pictures_and_name_faults():
         ({"rows": {"train": 0}}, r"task\.rows\.train=0"),
         ({"extrapolation_rows": 0}, "extrapolation_rows"),
         ({"seed": -1}, "seed"),
+        *(
+            ({"resolution": side}, rf"task\.resolution={side}: .*from 8 to 32")
+            for side in (0, 7, 33, 64, 16.0, "16", True)
+        ),
     ],
 )
 def test_invalid_options_are_named(options, fault):
