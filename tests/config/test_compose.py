@@ -165,9 +165,9 @@ def test_knobs_are_written_in_quotes():
 
 
 def test_the_direction_is_part_of_the_variant_and_not_of_the_protocol():
-    composed = compose("task=recall", "backbone.causal=true")
+    composed = compose("task=retrieval_synthetic", "backbone.causal=true")
     assert composed.modified == () and composed.differences == {"backbone.causal": True}
-    plain = compose("task=recall")
+    plain = compose("task=retrieval_synthetic")
     assert plain.config.backbone.causal is None
     assert len({config_hash(each.config, "data") for each in (composed, plain)}) == 2
 

@@ -96,7 +96,7 @@ def test_the_mechanism_of_a_protocol_restricts_at_its_training_length(name):
     protocol, _, model = name.partition("_")
     with compose.hydra_context():
         cells = [
-            compose.compose([f"protocol={each}", "task=needle", f"model={model}", "hardware=cpu"])
+            compose.compose([f"protocol={each}", "task=listops", f"model={model}", "hardware=cpu"])
             for each in (protocol, "small")
         ]
     made, default = (each.config for each in cells)
