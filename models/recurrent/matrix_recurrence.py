@@ -12,7 +12,7 @@ from lra_bench.contracts import UserError
 
 from ..feedforward import linear
 from ..kernels.accelerated import accelerable, accelerated_decay_attention
-from ..kernels.decay import decay_attention
+from ..kernels.decay import CHUNK, decay_attention
 from ..mixer import Context, Padding
 from .recurrence import Recurrence
 from .short_filter import ShortFilter
@@ -49,6 +49,8 @@ class MatrixRecurrence(Recurrence):
     norm_eps: ClassVar[float] = 1e-5
     """Constant that the norm of the outputs adds to the mean square, as in flash-linear-attention."""
     revision: ClassVar[int] = 2
+    chunk: int = CHUNK
+    """Positions per chunk, a power of two."""
 
     def __init__(
         self,
@@ -177,8 +179,9 @@ class MatrixRecurrence(Recurrence):
         self, q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, **options: Any
     ) -> tuple[Tensor, Tensor]:
         """Call ``decay_attention`` of the kernels, or its accelerated version."""
-        kernel = accelerated_decay_attention if self.accelerated and accelerable(q, v) else decay_attention
-        return kernel(q, k, v, log_decay, **options)
+        if self.accelerated and accelerable(q, v):
+            return accelerated_decay_attention(q, k, v, log_decay, **options)
+        return decay_attention(q, k, v, log_decay, chunk=self.chunk, **options)
 
 
 def still(x: Tensor, padding: Padding) -> Tensor:

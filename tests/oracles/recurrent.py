@@ -3,7 +3,9 @@
 import torch
 
 from lra_bench.models.recurrent.delta_net import DeltaNet
+from lra_bench.models.recurrent.delta_product import DeltaProduct
 from lra_bench.models.recurrent.gated_delta_net import GatedDeltaNet
+from lra_bench.models.recurrent.gated_delta_product import GatedDeltaProduct
 from lra_bench.models.recurrent.gla import GLA
 from lra_bench.models.recurrent.gru import GRU
 from lra_bench.models.recurrent.lru import LRU
@@ -12,9 +14,12 @@ from lra_bench.models.recurrent.min_gru import MinGRU
 from lra_bench.models.recurrent.min_lstm import MinLSTM
 from lra_bench.models.recurrent.mlstm import MLSTM
 from lra_bench.models.recurrent.retnet import RetNet
+from lra_bench.models.recurrent.signed_min_gru import SignedMinGRU
 from lra_bench.models.state_space.mamba import Mamba
 from lra_bench.models.state_space.mamba2 import Mamba2
 from lra_bench.models.state_space.s5 import S5
+from lra_bench.models.state_space.signed_mamba import SignedMamba
+from lra_bench.models.state_space.signed_mamba2 import SignedMamba2
 from tests.oracles.positions import rotated
 
 
@@ -54,6 +59,11 @@ def min_gru(mixer, x):
     return 1 - z, z * candidate(h)
 
 
+def signed_min_gru(mixer, x):
+    kept, added = min_gru(mixer, x)
+    return 2 * kept - 1, added
+
+
 def min_lstm(mixer, x):
     f, i, h = mixer.input(x).chunk(3, -1)
     f, i = f.sigmoid(), i.sigmoid()
@@ -81,7 +91,7 @@ def matrices(step, gated=None):
         heads, projections = mixer.streams, (mixer.query, mixer.key, mixer.value)
         counts = (mixer.groups, mixer.groups, heads)
         rows = [project(x).unflatten(-1, (count, -1)) for project, count in zip(projections, counts, strict=True)]
-        o = torch.zeros_like(rows[2])
+        o = x.new_zeros(*x.shape[:2], heads, mixer.head_dim)
         for example, head, positions in reading_orders(mixer, x, seen, heads):
             if not positions:
                 continue
@@ -150,6 +160,26 @@ def selective(mixer, x, head, state, q, k, v):
     return state, q @ state + mixer.skip[head] * v
 
 
+def householder_product(mixer, x, head, state, q, k, v):
+    strengths = mixer.strength(x).unflatten(-1, (mixer.streams, mixer.steps))[head].sigmoid()
+    state = or_zeros(state, q, v[: len(v) // mixer.steps])
+    for strength, key, value in zip(strengths, k.chunk(mixer.steps), v.chunk(mixer.steps), strict=True):
+        key = key / key.norm()
+        state = state + strength * (2 if mixer.negative else 1) * torch.outer(key, value - key @ state)
+    return state, q / q.norm() @ state * mixer.key_dim**-0.5
+
+
+def gated_householder_product(mixer, x, head, state, q, k, v):
+    state = or_zeros(state, q, v[: len(v) // mixer.steps])
+    return householder_product(mixer, x, head, rate(mixer, x, head)[1] * state, q, k, v)
+
+
+def signed_selective(mixer, x, head, state, q, k, v):
+    step, kept = rate(mixer, x, head)
+    state = (2 * kept - 1) * or_zeros(state, k, v) + step * torch.outer(k, v)
+    return state, q @ state + mixer.skip[head] * v
+
+
 def gate_first(mixer, o, x):
     o = o * swish(mixer.gate(x))
     return mixer.output(mixer.norm(o))
@@ -213,6 +243,7 @@ def mamba(mixer, x, seen):
             chosen = u @ mixer.choice[group]
             step = torch.nn.functional.softplus(chosen[:rank] @ mixer.step[group] + mixer.step_bias[channels])
             kept = (-step[:, None] * mixer.log_rate[channels].exp()).exp()
+            kept = 2 * kept - 1 if mixer.negative else kept
             state = kept * state + torch.outer(step * u, chosen[rank : rank + states])
             y[example, position, channels] = state @ chosen[rank + states :] + mixer.skip[channels] * u
     return mixer.output(y * swish(mixer.gate(x)))
@@ -289,7 +320,10 @@ def gated_by_itself(output, y):
     return (gelu if output.activated else y) * output.gate(gelu).sigmoid()
 
 
-SMALL = {"mlstm": {"key_width": 8}}  # with blocks that are not square
+SMALL = {
+    "gated_delta_product": {"key_width": 16},  # a vector of one feature would be 1 or −1 for any input
+    "mlstm": {"key_width": 8},  # with blocks that are not square
+}
 OUTPUTS = {
     LRU: complex_states(ring, gated_linear),
     S5: complex_states(held_constant, gated_by_itself),
@@ -299,8 +333,13 @@ OUTPUTS = {
     GLA: matrices(gated),
     DeltaNet: matrices(delta),
     GatedDeltaNet: matrices(gated_delta),
+    DeltaProduct: matrices(householder_product),
+    GatedDeltaProduct: matrices(gated_householder_product),
     Mamba: mamba,
     Mamba2: matrices(selective, gate_first),
+    SignedMinGRU: scanned(signed_min_gru),
+    SignedMamba: mamba,
+    SignedMamba2: matrices(signed_selective, gate_first),
     MLSTM: exponential,
     LSTM: networks(lstm),
     GRU: networks(gru),

@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from lra_bench.models.recurrent.delta_net import DeltaNet
+from lra_bench.models.recurrent.delta_product import DeltaProduct
 from lra_bench.models.recurrent.gated_delta_net import GatedDeltaNet
+from lra_bench.models.recurrent.gated_delta_product import GatedDeltaProduct
 from lra_bench.models.recurrent.gla import GLA
 from lra_bench.models.recurrent.lru import LRU
 from lra_bench.models.recurrent.min_gru import MinGRU
@@ -18,6 +20,8 @@ from lra_bench.models.recurrent.retnet import RetNet
 from lra_bench.models.recurrent.short_filter import ShortFilter
 from lra_bench.models.state_space.mamba import Mamba
 from lra_bench.models.state_space.mamba2 import Mamba2
+from lra_bench.models.state_space.signed_mamba import SignedMamba
+from lra_bench.models.state_space.signed_mamba2 import SignedMamba2
 from tests.support.mixer_cases import context
 
 WIDTH, BACKBONE_HEADS, HEADS, N = 64, 2, 4, 30
@@ -87,6 +91,57 @@ def test_gated_delta_net(within):
     q, k, v = delta_inputs(mixer, x, HEADS)
     o = delta_rule(q, k, v, mixer.strength(x).sigmoid(), keep)
     assert (y - mixer.output(rms(o, 1e-5).flatten(2) * F.silu(mixer.gate(x)))).abs().max() <= within
+
+
+@pytest.mark.agrees("delta_net_negative", compared="the layer as it begins", within=1e-10)
+def test_delta_net_with_negative_eigenvalues(within):
+    mixer, x, y = begin(DeltaNet, negative=True)
+    strength = 2 * mixer.strength(x).sigmoid()
+    q, k, v = delta_inputs(mixer, x, BACKBONE_HEADS)
+    o = delta_rule(q, k, v, strength, torch.ones_like(strength))
+    assert (y - mixer.output(rms(o, 1e-5).flatten(2))).abs().max() <= within
+
+
+@pytest.mark.agrees("gated_delta_net_negative", compared="the layer as it begins", within=1e-10)
+def test_gated_delta_net_with_negative_eigenvalues(within):
+    mixer, x, y = begin(GatedDeltaNet, negative=True)
+    keep = (-mixer.log_rate.exp() * F.softplus(mixer.step(x))).exp()
+    q, k, v = delta_inputs(mixer, x, HEADS)
+    o = delta_rule(q, k, v, 2 * mixer.strength(x).sigmoid(), keep)
+    assert (y - mixer.output(rms(o, 1e-5).flatten(2) * F.silu(mixer.gate(x)))).abs().max() <= within
+
+
+def expanded_product(mixer, x, keep):
+    """Return the outputs of the recurrence by the delta rule over a sequence of steps (B, n N, H, D), normalised.
+
+    The decay is that of the first step of a token, and outputs are those of the last step.
+    """
+    n, heads = mixer.steps, BACKBONE_HEADS
+    q = in_heads(convolved(mixer.filters[0], mixer.query(x)), heads)
+    k, v = (convolved(mixer.filters[part], project(x)) for part, project in ((1, mixer.key), (2, mixer.value)))
+    # Channels are ordered by head, then by step.
+    k, v = (each.unflatten(-1, (heads, n, -1)).transpose(2, 3).flatten(1, 2) for each in (k, v))
+    strength = (2 * mixer.strength(x).sigmoid()).unflatten(-1, (heads, n)).transpose(2, 3).flatten(1, 2)
+    first = torch.ones(2, N, n, heads, dtype=x.dtype)
+    first[:, :, 0] = keep
+    q = (q / q.norm(dim=-1, keepdim=True)).repeat_interleave(n, 1)
+    return rms(delta_rule(q, k / k.norm(dim=-1, keepdim=True), v, strength, first.flatten(1, 2))[:, n - 1 :: n], 1e-5)
+
+
+@pytest.mark.agrees("delta_product", compared="the layer as it begins, without decay and output gate", within=1e-10)
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_delta_product(steps, within):
+    mixer, x, y = begin(DeltaProduct, steps=steps)
+    o = expanded_product(mixer, x, torch.ones(2, N, BACKBONE_HEADS, dtype=x.dtype))
+    assert (y - mixer.output(o.flatten(2))).abs().max() <= within
+
+
+@pytest.mark.agrees("gated_delta_product", compared="the layer as it begins", within=1e-10)
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_gated_delta_product(steps, within):
+    mixer, x, y = begin(GatedDeltaProduct, steps=steps)
+    o = expanded_product(mixer, x, (-mixer.log_rate.exp() * F.softplus(mixer.step(x))).exp())
+    assert (y - mixer.output(o.flatten(2) * F.silu(mixer.gate(x)))).abs().max() <= within
 
 
 @pytest.mark.agrees("gla", compared="the layer as it begins", within=1e-10)
@@ -163,15 +218,19 @@ def test_mlstm_begins_with_the_deviations_of_the_authors():
 
 
 @pytest.mark.agrees("mamba", compared="the layer as it begins, with an inner width of its input", within=1e-10)
-def test_mamba(within):
-    mixer, x, y = begin(Mamba)
+@pytest.mark.agrees("mamba_negative", compared="the layer as it begins, with an inner width of its input", within=1e-10)
+@pytest.mark.parametrize("kind", [Mamba, SignedMamba])
+def test_mamba(kind, within):
+    mixer, x, y = begin(kind)
     u = convolved(mixer.filter, mixer.value(x))
     low, write, read = (u @ mixer.choice[0]).split((4, 16, 16), -1)
     steps = F.softplus(low @ mixer.step[0] + mixer.step_bias)
     rates = -mixer.log_rate.exp()
     state, outputs = torch.zeros(2, WIDTH, 16, dtype=x.dtype), []
     for t in range(N):
-        state = (steps[:, t, :, None] * rates).exp() * state + (steps[:, t] * u[:, t])[..., None] * write[:, t, None]
+        keep = (steps[:, t, :, None] * rates).exp()
+        keep = 2 * keep - 1 if kind is SignedMamba else keep
+        state = keep * state + (steps[:, t] * u[:, t])[..., None] * write[:, t, None]
         outputs.append((state * read[:, t, None]).sum(-1) + u[:, t])
     expected = mixer.output(torch.stack(outputs, 1) * F.silu(mixer.gate(x)))
     assert (y - expected).abs().max() <= within
@@ -180,14 +239,16 @@ def test_mamba(within):
 
 
 @pytest.mark.agrees("mamba2", compared="the layer as it begins, with an inner width of its input", within=1e-10)
-def test_mamba2(within):
-    mixer, inputs, y = begin(Mamba2)
+@pytest.mark.parametrize("kind", [Mamba2, SignedMamba2])
+def test_mamba2(kind, within):
+    mixer, inputs, y = begin(kind)
     projections = (mixer.query, mixer.key, mixer.value)
     read, write, x = (
         convolved(each, project(inputs)) for each, project in zip(mixer.filters, projections, strict=True)
     )
     x, steps = in_heads(x, HEADS), F.softplus(mixer.step(inputs))
     keep = (-mixer.log_rate.exp() * steps).exp()
+    keep = 2 * keep - 1 if kind is SignedMamba2 else keep
     state, outputs = torch.zeros(2, HEADS, 16, 32, dtype=x.dtype), []
     for t in range(N):
         added = (steps[:, t, :, None] * x[:, t])[..., None] * write[:, t, None, None]
