@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-SMALLEST = 1e-6
+SMALLEST = 1e-5
 """Smallest magnitude of a factor: gradients of its logarithm, which are divided by it, stay accurate."""
 
 

@@ -15,6 +15,7 @@ from lra_bench.models.recurrent.min_lstm import MinLSTM
 from lra_bench.models.recurrent.mlstm import MLSTM
 from lra_bench.models.recurrent.retnet import RetNet
 from lra_bench.models.recurrent.signed_min_gru import SignedMinGRU
+from lra_bench.models.recurrent.slstm import SLSTM
 from lra_bench.models.state_space.mamba import Mamba
 from lra_bench.models.state_space.mamba2 import Mamba2
 from lra_bench.models.state_space.s5 import S5
@@ -227,6 +228,31 @@ def exponential(mixer, x, seen):
     return mixer.output(read if mixer.gate is None else read * swish(mixer.gate(x)))
 
 
+def exponential_scalars(mixer, x, seen):
+    """Compute the sLSTM layer position by position, with the gates themselves instead of a running maximum."""
+    heads, size = mixer.state_heads, mixer.norm.normalized_shape[0]
+    inputs, y = x.shape[-1] // heads, torch.zeros_like(x)
+    for example, stream, places in reading_orders(mixer, x, seen, mixer.streams):
+        first = stream % heads * inputs
+        rows = x[example, places, first : first + inputs]
+        convolved = rows
+        if mixer.filter is not None and places:
+            part = slice(stream // heads * x.shape[-1] + first, stream // heads * x.shape[-1] + first + inputs)
+            convolved = filtered(mixer.filter.weight[:, part], rows, mixer.filter.bias[part])
+        hidden, cell, total = (x.new_zeros(size) for _ in range(3))
+        own = slice(stream * size, (stream + 1) * size)
+        for t, place in enumerate(places):
+            logits = torch.cat((mixer.gates.weight[stream] @ convolved[t], mixer.values.weight[stream] @ rows[t]))
+            logits = logits + hidden @ mixer.recurrent[stream] + mixer.bias[stream]
+            add, forget, z, o = logits.chunk(4)
+            cell = forget.sigmoid() * cell + add.exp() * z.tanh()
+            total = forget.sigmoid() * total + add.exp()
+            hidden = o.sigmoid() * cell / total
+            normalised = (hidden - hidden.mean()) / (hidden.var(correction=0) + 1e-5).sqrt()
+            y[example, place, own] = normalised * mixer.scale[own]
+    return y
+
+
 def mamba(mixer, x, seen):
     """Compute the channels of each direction step by step."""
     groups, value = len(mixer.choice), mixer.value(x)
@@ -341,6 +367,7 @@ OUTPUTS = {
     SignedMamba: mamba,
     SignedMamba2: matrices(signed_selective, gate_first),
     MLSTM: exponential,
+    SLSTM: exponential_scalars,
     LSTM: networks(lstm),
     GRU: networks(gru),
 }

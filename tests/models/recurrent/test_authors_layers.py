@@ -18,6 +18,7 @@ from lra_bench.models.recurrent.min_lstm import MinLSTM
 from lra_bench.models.recurrent.mlstm import MLSTM
 from lra_bench.models.recurrent.retnet import RetNet
 from lra_bench.models.recurrent.short_filter import ShortFilter
+from lra_bench.models.recurrent.slstm import SLSTM
 from lra_bench.models.state_space.mamba import Mamba
 from lra_bench.models.state_space.mamba2 import Mamba2
 from lra_bench.models.state_space.signed_mamba import SignedMamba
@@ -215,6 +216,50 @@ def test_mlstm_begins_with_the_deviations_of_the_authors():
         assert weight.std().item() == pytest.approx(math.sqrt(2 / (5 * 256)), rel=0.1)
     assert mixer.output.weight.std().item() == pytest.approx(2 / 2 / math.sqrt(256), rel=0.1)
     assert [each for each in (mixer.up.bias, mixer.gate.bias, mixer.output.bias) if each is not None] == []
+
+
+@pytest.mark.agrees("slstm", compared="the layer with other recurrent weights than the initial zeros", within=1e-10)
+@pytest.mark.parametrize("state_heads", [1, 2, 4])
+def test_slstm(state_heads, within):
+    """The authors' cell with its running maximum, for all heads at a time."""
+    torch.manual_seed(0)
+    mixer = SLSTM(WIDTH, BACKBONE_HEADS, causal=True, state_heads=state_heads).double()
+    size, x = WIDTH // state_heads, torch.randn(2, N, WIDTH, dtype=torch.float64)
+    nn.init.normal_(mixer.recurrent, std=size**-0.5)
+    gates, values = (
+        torch.stack([part @ block.T for part, block in zip(each.split(size, -1), project.weight, strict=True)], 2)
+        for each, project in ((convolved(mixer.filter, x), mixer.gates), (x, mixer.values))
+    )
+    y, c, n, m = (torch.zeros(2, state_heads, size, dtype=x.dtype) for _ in range(4))
+    outputs = []
+    for t in range(N):
+        from_state = torch.einsum("bhd,hdk->bhk", y, mixer.recurrent)
+        raw = torch.cat((gates[:, t], values[:, t]), -1) + from_state + mixer.bias
+        i, f, z, o = raw.chunk(4, -1)
+        log_keep = m + F.logsigmoid(f)
+        m = torch.maximum(i, log_keep) if t else i
+        keep, new = (log_keep - m).exp().clamp(max=1), (i - m).exp().clamp(max=1)
+        c, n = keep * c + new * z.tanh(), keep * n + new
+        y = o.sigmoid() * c / n
+        outputs.append(y)
+    h = torch.stack(outputs, 1).flatten(0, 1).flatten(1)
+    expected = F.group_norm(h, state_heads, mixer.scale, eps=1e-5).unflatten(0, x.shape[:2])
+    assert (mixer(x, context(N))[0] - expected).abs().max() <= within
+    assert mixer.scale.tolist() == [1.0] * WIDTH
+
+
+def test_slstm_begins_as_in_the_authors_code():
+    """Only biases of forget gates are not zero; their exponent grows from 0.3 in the first to 1.6 in the last layer."""
+    torch.manual_seed(0)
+    for layer, exponent in ((0, 0.3), (1, 0.95), (2, 1.6)):
+        mixer = SLSTM(256, 2, causal=True, layer=layer, depth=3)
+        assert mixer.recurrent.abs().max() == 0
+        i, f, z, o = mixer.bias.chunk(4, -1)
+        assert max(each.abs().max() for each in (i, z, o)) == 0
+        expected = 5 - 12 * torch.linspace(0, 1, 128) ** exponent
+        assert (f - expected).abs().max() < 1e-5
+        for weight in (mixer.gates.weight, mixer.values.weight):
+            assert weight.std().item() == pytest.approx(math.sqrt(2 / (5 * 256)), rel=0.05)
 
 
 @pytest.mark.agrees("mamba", compared="the layer as it begins, with an inner width of its input", within=1e-10)

@@ -80,6 +80,23 @@ def test_signed_mamba2_represents_parity(bits, name, correct):
     assert ((y - parity).abs().max() < 1e-9) == correct
 
 
+@torch.no_grad()
+def test_slstm_represents_parity(bits):
+    """A one replaces c / n by the tanh of a multiple of −h, a zero keeps it; the first token sets it from its bias."""
+    tokens, parity = bits
+    mixer = blank("slstm", filter=0)
+    size = mixer.norm.normalized_shape[0]
+    mixer.gates.weight[0, 0, :2] = torch.tensor([-LARGE, LARGE])  # input gate
+    mixer.gates.weight[0, size, :2] = torch.tensor([LARGE, -2 * LARGE])  # forget gate
+    mixer.values.weight[0, 0, :2] = torch.tensor([LARGE, -LARGE])  # candidate of the first token
+    mixer.recurrent[0, 0, 2 * size] = -3 * LARGE
+    mixer.values.weight[0, size, :2] = LARGE  # output gate
+    mixer.scale.fill_(1)
+    y = run(mixer, one_hot(tokens))[0, :, 0]
+    assert (y / y.abs() - (1 - 2 * parity)).abs().max() < 1e-12
+    assert (y.abs() - y.abs().mean()).abs().max() < 1e-9
+
+
 def permutations():
     """Return the matrices of the six permutations of three elements, and their reflections (6, 2, 3) and β (6, 2).
 
