@@ -54,10 +54,10 @@ def test_gradcheck():
     # The maximum of the state is a constant; its other parts are differentiated.
     parts = state[:, :3].detach().requires_grad_()
 
-    def last(*each):
-        return exponential_scan(*each[:2], torch.cat((each[2], state[:, 3:].detach()), 1))[0]
+    def of_parts(gates, recurrent, parts):
+        return exponential_scan(gates, recurrent, torch.cat((parts, state[:, 3:].detach()), 1))[0]
 
-    assert torch.autograd.gradcheck(last, (gates, recurrent, parts))
+    assert torch.autograd.gradcheck(of_parts, (gates, recurrent, parts))
 
 
 def test_outputs_do_not_depend_on_the_maximum():
