@@ -16,6 +16,7 @@ from lra_bench.models.recurrent.mlstm import MLSTM
 from lra_bench.models.recurrent.retnet import RetNet
 from lra_bench.models.recurrent.signed_min_gru import SignedMinGRU
 from lra_bench.models.recurrent.slstm import SLSTM
+from lra_bench.models.state_space.log_linear_mamba2 import LogLinearMamba2
 from lra_bench.models.state_space.mamba import Mamba
 from lra_bench.models.state_space.mamba2 import Mamba2
 from lra_bench.models.state_space.s5 import S5
@@ -179,6 +180,27 @@ def signed_selective(mixer, x, head, state, q, k, v):
     step, kept = rate(mixer, x, head)
     state = (2 * kept - 1) * or_zeros(state, k, v) + step * torch.outer(k, v)
     return state, q @ state + mixer.skip[head] * v
+
+
+def fenwick_level(t, j):
+    """Return the number of the block of the positions before t, counted from the token itself, that contains j."""
+    if t == j:
+        return 0
+    largest = t.bit_length() - 1
+    return largest + 1 if j < 1 << largest else fenwick_level(t - (1 << largest), j - (1 << largest))
+
+
+def log_linear(mixer, x, head, past, q, k, v):
+    """Sum over all previous tokens, which are the state, each with its decayed weight, key and value."""
+    step, kept = rate(mixer, x, head)
+    past = [*((kept * weight, *pair) for weight, *pair in past or ()), (step, k, v)]
+    scales = (mixer.level_scale * mixer.level(x).unflatten(-1, (mixer.streams, -1)))[head]
+    scales = torch.nn.functional.softplus(scales)
+    o = mixer.skip[head] * v
+    for j, (weight, key, value) in enumerate(past):
+        level = min(fenwick_level(len(past) - 1, j), len(scales) - 1)
+        o = o + scales[level] * weight * (q @ key) * value
+    return past, o
 
 
 def gate_first(mixer, o, x):
@@ -363,6 +385,7 @@ OUTPUTS = {
     GatedDeltaProduct: matrices(gated_householder_product),
     Mamba: mamba,
     Mamba2: matrices(selective, gate_first),
+    LogLinearMamba2: matrices(log_linear, gate_first),
     SignedMinGRU: scanned(signed_min_gru),
     SignedMamba: mamba,
     SignedMamba2: matrices(signed_selective, gate_first),

@@ -19,6 +19,7 @@ from lra_bench.models.recurrent.mlstm import MLSTM
 from lra_bench.models.recurrent.retnet import RetNet
 from lra_bench.models.recurrent.short_filter import ShortFilter
 from lra_bench.models.recurrent.slstm import SLSTM
+from lra_bench.models.state_space.log_linear_mamba2 import LogLinearMamba2
 from lra_bench.models.state_space.mamba import Mamba
 from lra_bench.models.state_space.mamba2 import Mamba2
 from lra_bench.models.state_space.signed_mamba import SignedMamba
@@ -302,6 +303,34 @@ def test_mamba2(kind, within):
     gated = torch.stack(outputs, 1).flatten(2) * F.silu(mixer.gate(inputs))
     assert (y - mixer.output(rms(gated, 1e-5))).abs().max() <= within
     assert all(each.bias.abs().max() > 0.4 for each in mixer.filters)
+
+
+@pytest.mark.agrees("log_linear_mamba2", compared="the layer with other scales than the initial ones", within=1e-10)
+@pytest.mark.parametrize("length", [1, 30, 200])
+def test_log_linear_mamba2(length, within):
+    """The authors' recurrent form: a state for each digit of the position, which are merged like a sum with carry."""
+    mixer, _, _ = begin(LogLinearMamba2)
+    nn.init.normal_(mixer.level_scale)
+    inputs = torch.randn(2, length, WIDTH, dtype=torch.float64)
+    projections = (mixer.query, mixer.key, mixer.value)
+    read, write, x = (
+        convolved(each, project(inputs)) for each, project in zip(mixer.filters, projections, strict=True)
+    )
+    x, steps = in_heads(x, HEADS), F.softplus(mixer.step(inputs))
+    keep = (-mixer.log_rate.exp() * steps).exp()
+    scales = F.softplus(mixer.level_scale * mixer.level(inputs).unflatten(-1, (HEADS, -1)))
+    states, outputs = {}, []
+    for t in range(length):
+        states = {level: keep[:, t, :, None, None] * state for level, state in states.items()}
+        states[0] = (steps[:, t, :, None] * x[:, t])[..., None] * write[:, t, None, None]
+        total = sum(scales[:, t, :, level, None, None] * state for level, state in states.items())
+        outputs.append((total * read[:, t, None, None]).sum(-1) + x[:, t])
+        # Adding one to t clears its lowest ones, whose states are merged into the first free level.
+        free = 1 + (~t & (t + 1)).bit_length() - 1
+        states[free] = sum(states.pop(level) for level in range(free) if level in states)
+    gated = torch.stack(outputs, 1).flatten(2) * F.silu(mixer.gate(inputs))
+    assert (mixer(inputs, context(length))[0] - mixer.output(rms(gated, 1e-5))).abs().max() <= within
+    assert mixer.levels == 1 + math.ceil(math.log2(1024)) and mixer.level_scale.shape == (HEADS, 11)
 
 
 @pytest.mark.agrees("lru", compared="the recurrence and the gated output", within=1e-10)

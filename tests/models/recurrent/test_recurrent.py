@@ -167,6 +167,7 @@ class TestMatrices:
             ("retnet", "state_heads=3"),
             ("delta_product", "steps=0"),
             ("gated_delta_product", "steps=-1"),
+            ("log_linear_mamba2", "levels=0"),
         ],
     )
     def test_invalid_sizes_raise_user_error(self, name, option):
