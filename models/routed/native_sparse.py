@@ -101,17 +101,14 @@ class NativeSparseAttention(HeadMixer):
         if padding is not None:
             x = padding.zero(x)
         q, k, v = self.project(x)
-        summaries = (
-            summarise(self.split(project(x)))
-            for summarise, project in (
-                (self.key_summaries, self.summary_key),
-                (self.value_summaries, self.summary_value),
-            )
-        )
+        summary_keys = self.key_summaries(self.split(self.summary_key(x)))
+        summary_values = self.value_summaries(self.split(self.summary_value(x)))
         rotated, k = self.apply_rotation(q, k, context)
         _, window_keys = self.apply_rotation(q, self.split(self.window_key(x)), context)
         options: dict[str, Any] = {"causal": self.causal, "padding": padding, "dropout": self.drop_rate}
-        summarised, selected = summarised_and_selected(q, *summaries, rotated, k, v, self.sizes, **options)
+        summarised, selected = summarised_and_selected(
+            q, summary_keys, summary_values, rotated, k, v, self.sizes, **options
+        )
         near = within_window(
             rotated, window_keys, self.split(self.window_value(x)), window=self.window, bias=None, **options
         )

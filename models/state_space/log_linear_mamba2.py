@@ -45,6 +45,7 @@ class LogLinearMamba2(Mamba2):
         **common: Arguments of ``Mixer``.
     """
 
+    accelerate = None  # type: ignore[assignment]  # no kernels of another package are used
     spec = MixerSpec(
         family="state_space",
         paper="Log-Linear Attention",
