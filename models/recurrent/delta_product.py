@@ -35,7 +35,7 @@ class DeltaProduct(DeltaNet):
         heads: Number of heads H of the backbone.
         steps: Number of steps n per token.
         key_width: Total width of the queries, and of the keys of one step, of all heads; by default E / 2, or E / 4 if
-            ``gated``.
+            ``gated``, rounded to a multiple of the number of recurrences.
         filter: Length of the convolution in tokens; 0 for none.
         filter_bias: Whether the convolution has a bias.
         gated: Whether a SiLU gate follows the norm of the outputs.
@@ -69,7 +69,9 @@ class DeltaProduct(DeltaNet):
     ) -> None:
         if steps < 1:
             raise UserError(f"model.mixer.steps={steps}: must be at least 1")
-        key_width = max(width // (4 if gated else 2), 1) if key_width is None else key_width
+        if key_width is None:
+            streams = (state_heads or heads) * (1 if common.get("causal", False) else 2)
+            key_width = max(width // ((4 if gated else 2) * streams), 1) * streams
         matrix: dict[str, Any] = {"filter": filter, "filter_bias": filter_bias, "gated": gated, "negative": negative}
         super().__init__(width, heads, key_width=key_width, state_heads=state_heads, **matrix, **common)
         self.steps = steps

@@ -51,7 +51,7 @@ class LogLinearMamba2(Mamba2):
         paper="Log-Linear Attention",
         arxiv="2506.04761",
         causal="exact",
-        growth=1.1,  # effective exponent of N log N between a few hundred and a few thousand tokens
+        growth=1.2,  # effective exponent of N log N between a few hundred and a few thousand tokens
         code="HanGuo97/log-linear-attention@7f86441:hattention/modeling_hattention.py",
     )
 
