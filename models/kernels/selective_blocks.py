@@ -16,12 +16,19 @@ NUMBERS = 1 << 16  # numbers in the states of a chunk; a few arrays of this size
 
 
 def selective_sums(
-    inputs: Tensor, steps: Tensor, rates: Tensor, write: Tensor, read: Tensor, state: Tensor, chunk: int
+    inputs: Tensor,
+    steps: Tensor,
+    rates: Tensor,
+    write: Tensor,
+    read: Tensor,
+    state: Tensor,
+    chunk: int,
+    negative: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Compute y_t = h_t read_t with h_t = exp(steps_t rates) h_(t−1) + inputs_t write_tᵀ; also return the last state.
 
-    Shapes are as in ``selective_scan``, with inputs (B, N, C). ``chunk`` is the largest number of rows per chunk.
-    Computed in the common dtype of the arguments, in single precision or better.
+    Shapes and ``negative`` as in ``selective_scan``, with inputs (B, N, C). ``chunk`` is the largest number of rows per
+    chunk. Computed in the common dtype of the arguments, in single precision or better.
     """
     tensors = inputs, steps, rates.mT, write, read, state.mT
     dtype = torch.float32
@@ -29,15 +36,15 @@ def selective_sums(
         dtype = torch.promote_types(dtype, tensor.dtype)
     # With at least as many rows as states, the stored states before chunks take no more memory than the inputs.
     rows = max(1, min(chunk, max(rates.shape[1], NUMBERS // (rates.shape[1] * WIDTH))))
-    y, last, _ = _scan(*(tensor.to(dtype) for tensor in tensors), rows)
+    y, last, _ = _scan(*(tensor.to(dtype) for tensor in tensors), rows, negative)
     return y, last.mT
 
 
 class _BlockStates:
     """States of a block, computed for a chunk of ``size`` rows at a time."""
 
-    def __init__(self, block: Block, size: int, rates: Any) -> None:
-        self.block, self.size = block, size
+    def __init__(self, block: Block, size: int, rates: Any, negative: bool) -> None:
+        self.block, self.size, self.negative = block, size, negative
         self.rates = np.ascontiguousarray(rates[:, block.channels])
         self.decays = np.empty((size, *self.rates.shape), rates.dtype)
         self.states = np.empty((size + 1, *self.rates.shape), rates.dtype)
@@ -53,6 +60,9 @@ class _BlockStates:
         decays, states = self.decays[:count], self.states[: count + 1]
         exponents(self.rates, steps, decays, block.row, rows.start, block.first)
         np.exp(decays, out=decays)
+        if self.negative:
+            decays *= 2
+            decays -= 1
         states[0] = before
         advance(decays, inputs, write, states, block.row, rows.start, block.first, block.group)
         return decays, states
@@ -64,8 +74,9 @@ class _BlockStates:
 
 @torch.library.custom_op("lra_bench::selective_scan", mutates_args=(), device_types="cpu")
 def _scan(
-    inputs: Tensor, steps: Tensor, rates: Tensor, write: Tensor, read: Tensor, state: Tensor, chunk: int
-) -> tuple[Tensor, Tensor, Tensor]:
+    inputs: Tensor, steps: Tensor, rates: Tensor, write: Tensor, read: Tensor, state: Tensor, chunk: int,
+    negative: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """Compute y, the last state and the states before each chunk.
 
     ``inputs`` and ``steps`` are (B, N, C), ``rates`` (S, C), ``write`` and ``read`` (B, N, G, S), ``state`` (B, S, C).
@@ -75,7 +86,11 @@ def _scan(
     u, dt, a, b, c, h, y, last, kept = _arrays(inputs, steps, rates, write, read, state, *results)
 
     def run(block: Block) -> None:
-        block_states, span, before = _BlockStates(block, chunk, a), block.channels, h[block.row, :, block.channels]
+        block_states, span, before = (
+            _BlockStates(block, chunk, a, negative),
+            block.channels,
+            h[block.row, :, block.channels],
+        )
         for number, rows in block_states.chunks(u.shape[1]):
             kept[block.row, number, :, span] = before
             _, states = block_states.advance_over(rows, before, u, dt, b)
@@ -94,7 +109,7 @@ def _scan(
 @torch.library.custom_op("lra_bench::selective_scan_backward", mutates_args=(), device_types="cpu")
 def _backward(
     grad_y: Tensor, grad_last: Tensor, inputs: Tensor, steps: Tensor, rates: Tensor, write: Tensor, read: Tensor,
-    kept: Tensor, chunk: int,
+    kept: Tensor, chunk: int, negative: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """Return the gradients with respect to inputs, steps, rates, write, read and state."""
     batch, length, channels = inputs.shape
@@ -104,14 +119,15 @@ def _backward(
     grad_write, grad_read = (each.new_empty(count, *each.shape) for each in (write, read))
     u, dt, a, b, c, before, d_y, d_last = _arrays(inputs, steps, rates, write, read, kept, grad_y, grad_last)
     d_u, d_dt, d_a, d_b, d_c, d_h = _arrays(grad_inputs, grad_steps, grad_rates, grad_write, grad_read, grad_state)
+    shift = a.dtype.type(negative)
 
     def run(block: Block) -> None:
-        block_states, span, row = _BlockStates(block, chunk, a), block.channels, block.row
+        block_states, span, row = _BlockStates(block, chunk, a, negative), block.channels, block.row
         block_grad, rates_grad = np.ascontiguousarray(d_last[row, :, span]), np.zeros_like(block_states.rates)
         for number, rows in reversed([*block_states.chunks(length)]):
             decays, states = block_states.advance_over(rows, before[row, number, :, span], u, dt, b)
             propagate_back(
-                decays, states, block_grad, block_states.rates, rates_grad, dt, d_y, b, c, d_u, d_dt,
+                decays, states, block_grad, block_states.rates, rates_grad, dt, d_y, b, c, d_u, d_dt, shift,
                 row, rows.start, block.first, block.group,
             )  # fmt: skip
             # ``decays`` now contains the gradients with respect to the terms added to the states.
@@ -137,15 +153,16 @@ def _results(inputs: Tensor, state: Tensor, chunk: int) -> tuple[Tensor, Tensor,
 
 @_scan.register_fake
 def _(
-    inputs: Tensor, steps: Tensor, rates: Tensor, write: Tensor, read: Tensor, state: Tensor, chunk: int
-) -> tuple[Tensor, Tensor, Tensor]:
+    inputs: Tensor, steps: Tensor, rates: Tensor, write: Tensor, read: Tensor, state: Tensor, chunk: int,
+    negative: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     return _results(inputs, state, chunk)
 
 
 @_backward.register_fake
 def _(
     grad_y: Tensor, grad_last: Tensor, inputs: Tensor, steps: Tensor, rates: Tensor, write: Tensor, read: Tensor,
-    kept: Tensor, chunk: int,
+    kept: Tensor, chunk: int, negative: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     shaped_like = inputs, steps, rates, write, read, kept[:, 0]
     grad_inputs, grad_steps, grad_rates, grad_write, grad_read, grad_state = (
@@ -155,13 +172,13 @@ def _(
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    *tensors, _, ctx.chunk = inputs
+    *tensors, _, ctx.chunk, ctx.negative = inputs
     ctx.save_for_backward(*tensors, output[2])
     ctx.mark_non_differentiable(output[2])
 
 
 def _differentiate(ctx: Any, grad_y: Tensor, grad_last: Tensor, _: Any) -> tuple[Tensor | None, ...]:
-    return (*_backward(grad_y, grad_last, *ctx.saved_tensors, ctx.chunk), None)
+    return (*_backward(grad_y, grad_last, *ctx.saved_tensors, ctx.chunk, ctx.negative), None, None)
 
 
 _scan.register_autograd(_differentiate, setup_context=_setup_context)

@@ -51,14 +51,15 @@ def read_out(states: Any, read: Any, out: Any, row: int, start: int, first: int,
 @arithmetic
 def propagate_back(
     decays: Any, states: Any, grad_states: Any, rates: Any, grad_rates: Any, steps: Any, gradient: Any, write: Any,
-    read: Any, grad_inputs: Any, grad_steps: Any, row: int, start: int, first: int, group: int,
+    read: Any, grad_inputs: Any, grad_steps: Any, shift: Any, row: int, start: int, first: int, group: int,
 ) -> None:  # fmt: skip
     """Compute gradients of ``advance`` and ``read_out`` by a loop backwards in time.
 
     ``grad_states`` (S, W) holds the gradient with respect to the last states and is overwritten with that of the first.
     ``grad_inputs`` and ``grad_steps`` (B, N, C) and ``grad_rates`` (S, W) are added to. ``decays`` is overwritten with
     the gradients with respect to the terms that are added to the states. rates are (S, W), steps and gradient
-    (B, N, C).
+    (B, N, C). ``shift`` is what the derivative of a decay with respect to its exponent exceeds the decay by: 0 for
+    exponentials e, and 1 for 2 e − 1.
     """
     width = decays.shape[2]
     for offset in range(1, decays.shape[0] + 1):
@@ -86,6 +87,8 @@ def propagate_back(
                 grad_state[channel] = decay[channel] * before_decay
                 decay[channel] = before_decay
             for channel in range(width):
-                grad_step[channel] += rate[channel] * (grad_state[channel] * before[channel])
+                grad_step[channel] += rate[channel] * ((grad_state[channel] + shift * decay[channel]) * before[channel])
             for channel in range(width):
-                grad_rate[channel] += step_sizes[channel] * (grad_state[channel] * before[channel])
+                grad_rate[channel] += step_sizes[channel] * (
+                    (grad_state[channel] + shift * decay[channel]) * before[channel]
+                )

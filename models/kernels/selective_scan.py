@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ def selective_scan(
     read: Tensor,
     state: Tensor | None = None,
     *,
+    negative: bool = False,
     chunk: int = CHUNK,
 ) -> tuple[Tensor, Tensor]:
     """Compute y_t = h_t read_t with h_t = exp(steps_t rates) h_(t−1) + steps_t x_t write_tᵀ for each channel.
@@ -37,6 +39,8 @@ def selective_scan(
         write: Input weights (B, N, G, S), shared by the channels of each of G groups.
         read: Output weights (B, N, G, S), shared by the channels of each of G groups.
         state: Initial state (B, C, S), by default zeros.
+        negative: Whether factors of the state are 2 e − 1 for e = exp(steps_t rates), between −1 and 1, in place of e
+            (Grazzi et al. 2024, arXiv 2411.12537).
         chunk: Positions per chunk.
 
     Returns:
@@ -45,15 +49,22 @@ def selective_scan(
     if state is None:
         state = x.new_zeros(x.shape[0], *rates.shape)
     if x.device.type == "cpu":
-        return selective_sums(steps * x, steps, rates, write, read, state, chunk)
-    return by_operators(x, steps, rates, write, read, state, chunk)
+        return selective_sums(steps * x, steps, rates, write, read, state, chunk, negative)
+    return by_operators(x, steps, rates, write, read, state, chunk, negative)
 
 
 def by_operators(
-    x: Tensor, steps: Tensor, rates: Tensor, write: Tensor, read: Tensor, state: Tensor, chunk: int
+    x: Tensor,
+    steps: Tensor,
+    rates: Tensor,
+    write: Tensor,
+    read: Tensor,
+    state: Tensor,
+    chunk: int,
+    negative: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Compute ``selective_scan`` with torch operators, on all states of a chunk at the same time."""
-    return by_chunks(_chunk, (x, steps, write, read), (rates,), state, chunk)
+    return by_chunks(partial(_chunk, negative), (x, steps, write, read), (rates,), state, chunk)
 
 
 def by_chunks(
@@ -81,10 +92,11 @@ def by_chunks(
 
 
 def _chunk(
-    x: Tensor, steps: Tensor, write: Tensor, read: Tensor, rates: Tensor, state: Tensor
+    negative: bool, x: Tensor, steps: Tensor, write: Tensor, read: Tensor, rates: Tensor, state: Tensor
 ) -> tuple[Tensor, Tensor]:
     groups = write.shape[2]
     inputs = (steps * x).unflatten(-1, (groups, -1))[..., None] * write[:, :, :, None]
-    h = scan((steps[..., None] * rates).exp(), inputs.flatten(2, 3), state)
+    factors = (steps[..., None] * rates).exp()
+    h = scan(2 * factors - 1 if negative else factors, inputs.flatten(2, 3), state)
     y = (h.unflatten(2, (groups, -1)) @ read[..., None]).flatten(2)
     return y, h[:, -1]

@@ -24,12 +24,16 @@ class Scanned(Recurrence):
         if not self.causal:
             gates = torch.cat([self.ordered(each, context) for each in gates.chunk(2, -1)], -1)
         state = None if context.memory is None else context.memory["state"]
-        h = gated_scan(gates, state)
+        h = self.states(gates, state)
         y = self.finish(self.ordered(h, context))
         if not self.causal:
             return y, context
         initial_state = h.new_zeros(h[:, :1].shape) if state is None else state[:, None].to(h.dtype)
         return y, self.remember(context, state=last_rows(h, initial_state, context.padding)[:, 0])
+
+    def states(self, gates: Tensor, state: Tensor | None) -> Tensor:
+        """Compute the states h (B, N, C) from the gates (B, N, 2 C) and the initial state (B, C), by default zeros."""
+        return gated_scan(gates, state)
 
     def gates(self, x: Tensor) -> Tensor:
         """Return the logits of z and a, concatenated, (B, N, 2 C)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -51,6 +51,8 @@ class Mamba(Recurrence):
         code="state-spaces/mamba@e9594ce:mamba_ssm/modules/mamba_simple.py",
     )
     revision = 2
+    negative: ClassVar[bool] = False
+    """Whether the state is multiplied by 2 exp(Δ A) − 1, between −1 and 1, in place of exp(Δ A)."""
 
     def __init__(
         self,
@@ -93,7 +95,8 @@ class Mamba(Recurrence):
             steps = F.softplus(self._by_group(low.flatten(2), self.step).flatten(2) + self.step_bias)
             if context.padding is not None:
                 steps = context.padding.zero(steps)
-            y, state = selective_scan(u, steps, -self.log_rate.exp(), write, read, memory.get("state"))
+            rates = -self.log_rate.exp()
+            y, state = selective_scan(u, steps, rates, write, read, memory.get("state"), negative=self.negative)
             y = self.ordered(y + self.skip * u, context)
         return self.finish(y.to(x.dtype) * F.silu(self.gate(x))), self.remember(context, state=state, filter=filtered)
 

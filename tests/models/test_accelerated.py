@@ -17,7 +17,12 @@ from lra_bench.runtime.hardware import Hardware, HardwareOptions, resolve, slug
 from tests.support.mixer_cases import NODES, first_direction, make
 from tests.support.model_cases import batch_for, model, task
 
-SYSTEMS = ("delta_net", "gated_delta_net", "gla", "mamba2", "mlstm", "retnet", "rwkv7")
+SMALL_CHUNKS = ("delta_product", "gated_delta_product")
+"""Systems whose chunks differ from those of the accelerated kernel, and with them the rounding."""
+SYSTEMS = (
+    "delta_net", "delta_net_negative", "gated_delta_net", "gated_delta_net_negative", "gla", "mamba2",
+    "mamba2_negative", "mlstm", "retnet", "rwkv7", *SMALL_CHUNKS,
+)  # fmt: skip
 KINDS = ("scalar", "vector", "delta", "corrected")
 INTERNAL: tuple[Callable[..., Any], ...] = (decay_attention, corrected_decay_attention)
 ACCELERATED = (accelerated.accelerated_decay_attention, accelerated.accelerated_corrected_decay_attention)
@@ -110,7 +115,7 @@ def test_accelerated_kernels_run_in_half_precision_only(name, monkeypatch):
         assert not calls
         accelerated = hardware(accelerated=True).place(network)(batch).logits
     count = len(calls)
-    assert count and torch.equal(plain, accelerated)
+    assert count and (plain - accelerated).abs().max() <= (1e-2 if name in SMALL_CHUNKS else 0)
     network(batch)
     assert len(calls) == count
 

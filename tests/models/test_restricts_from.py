@@ -29,6 +29,7 @@ RELAXED = {
     "lowrank_band": {"window": LARGE},
     "mega_chunk": {"chunk": LARGE},
     "multiscale": {"scales": (LARGE,)},
+    "native_sparse": {"window": LARGE, "selected": LARGE},
     "nystrom": {"landmarks": LARGE},
     "poolingformer": {"window": LARGE},
     "random": {"block": LARGE},
@@ -47,8 +48,9 @@ DEFAULTS = {
     "clustered": 101, "clustered_improved": 101, "csalr": 65, "dilated": 2, "etc": 50, "global_tokens": 2,
     "h_transformer_1d": 33, "image_local_1d": 65, "image_local_2d": 9, "informer": 76, "isab": 33, "linformer": 129,
     "local": 66, "longformer": 67, "lowrank_band": 66, "luna": 129, "mega_chunk": 129, "memory_compressed": 2,
-    "multiscale": 34, "nystrom": 65, "poolingformer": 34, "random": 129, "reformer": 129, "routing": 2, "sac": 2,
-    "sinkhorn": 33, "sinkhorn_bilinear": 33, "sortcut": 65, "sparse_fixed": 33, "sparse_strided": 2, "star": 4,
+    "multiscale": 34, "native_sparse": 130, "nystrom": 65, "poolingformer": 34, "random": 129, "reformer": 129,
+    "routing": 2, "sac": 2, "sinkhorn": 33, "sinkhorn_bilinear": 33, "sortcut": 65, "sparse_fixed": 33,
+    "sparse_strided": 2, "star": 4,
 }  # fmt: skip
 """Results with default options, a maximal length of 1,024 and two heads; for all other mixers 0 or None."""
 

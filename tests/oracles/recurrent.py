@@ -3,7 +3,9 @@
 import torch
 
 from lra_bench.models.recurrent.delta_net import DeltaNet
+from lra_bench.models.recurrent.delta_product import DeltaProduct
 from lra_bench.models.recurrent.gated_delta_net import GatedDeltaNet
+from lra_bench.models.recurrent.gated_delta_product import GatedDeltaProduct
 from lra_bench.models.recurrent.gla import GLA
 from lra_bench.models.recurrent.gru import GRU
 from lra_bench.models.recurrent.lru import LRU
@@ -12,9 +14,14 @@ from lra_bench.models.recurrent.min_gru import MinGRU
 from lra_bench.models.recurrent.min_lstm import MinLSTM
 from lra_bench.models.recurrent.mlstm import MLSTM
 from lra_bench.models.recurrent.retnet import RetNet
+from lra_bench.models.recurrent.signed_min_gru import SignedMinGRU
+from lra_bench.models.recurrent.slstm import SLSTM
+from lra_bench.models.state_space.log_linear_mamba2 import LogLinearMamba2
 from lra_bench.models.state_space.mamba import Mamba
 from lra_bench.models.state_space.mamba2 import Mamba2
 from lra_bench.models.state_space.s5 import S5
+from lra_bench.models.state_space.signed_mamba import SignedMamba
+from lra_bench.models.state_space.signed_mamba2 import SignedMamba2
 from tests.oracles.positions import rotated
 
 
@@ -54,6 +61,11 @@ def min_gru(mixer, x):
     return 1 - z, z * candidate(h)
 
 
+def signed_min_gru(mixer, x):
+    kept, added = min_gru(mixer, x)
+    return 2 * kept - 1, added
+
+
 def min_lstm(mixer, x):
     f, i, h = mixer.input(x).chunk(3, -1)
     f, i = f.sigmoid(), i.sigmoid()
@@ -81,7 +93,7 @@ def matrices(step, gated=None):
         heads, projections = mixer.streams, (mixer.query, mixer.key, mixer.value)
         counts = (mixer.groups, mixer.groups, heads)
         rows = [project(x).unflatten(-1, (count, -1)) for project, count in zip(projections, counts, strict=True)]
-        o = torch.zeros_like(rows[2])
+        o = x.new_zeros(*x.shape[:2], heads, mixer.head_dim)
         for example, head, positions in reading_orders(mixer, x, seen, heads):
             if not positions:
                 continue
@@ -150,6 +162,47 @@ def selective(mixer, x, head, state, q, k, v):
     return state, q @ state + mixer.skip[head] * v
 
 
+def householder_product(mixer, x, head, state, q, k, v):
+    strengths = mixer.strength(x).unflatten(-1, (mixer.streams, mixer.steps))[head].sigmoid()
+    state = or_zeros(state, q, v[: len(v) // mixer.steps])
+    for strength, key, value in zip(strengths, k.chunk(mixer.steps), v.chunk(mixer.steps), strict=True):
+        key = key / key.norm()
+        state = state + strength * (2 if mixer.negative else 1) * torch.outer(key, value - key @ state)
+    return state, q / q.norm() @ state * mixer.key_dim**-0.5
+
+
+def gated_householder_product(mixer, x, head, state, q, k, v):
+    state = or_zeros(state, q, v[: len(v) // mixer.steps])
+    return householder_product(mixer, x, head, rate(mixer, x, head)[1] * state, q, k, v)
+
+
+def signed_selective(mixer, x, head, state, q, k, v):
+    step, kept = rate(mixer, x, head)
+    state = (2 * kept - 1) * or_zeros(state, k, v) + step * torch.outer(k, v)
+    return state, q @ state + mixer.skip[head] * v
+
+
+def fenwick_level(t, j):
+    """Return the number of the block of the positions before t, counted from the token itself, that contains j."""
+    if t == j:
+        return 0
+    largest = t.bit_length() - 1
+    return largest + 1 if j < 1 << largest else fenwick_level(t - (1 << largest), j - (1 << largest))
+
+
+def log_linear(mixer, x, head, past, q, k, v):
+    """Sum over all previous tokens, which are the state, each with its decayed weight, key and value."""
+    step, kept = rate(mixer, x, head)
+    past = [*((kept * weight, *pair) for weight, *pair in past or ()), (step, k, v)]
+    scales = (mixer.level_scale * mixer.level(x).unflatten(-1, (mixer.streams, -1)))[head]
+    scales = torch.nn.functional.softplus(scales)
+    o = mixer.skip[head] * v
+    for j, (weight, key, value) in enumerate(past):
+        level = min(fenwick_level(len(past) - 1, j), len(scales) - 1)
+        o = o + scales[level] * weight * (q @ key) * value
+    return past, o
+
+
 def gate_first(mixer, o, x):
     o = o * swish(mixer.gate(x))
     return mixer.output(mixer.norm(o))
@@ -197,6 +250,31 @@ def exponential(mixer, x, seen):
     return mixer.output(read if mixer.gate is None else read * swish(mixer.gate(x)))
 
 
+def exponential_scalars(mixer, x, seen):
+    """Compute the sLSTM layer position by position, with the gates themselves instead of a running maximum."""
+    heads, size = mixer.state_heads, mixer.norm.normalized_shape[0]
+    inputs, y = x.shape[-1] // heads, torch.zeros_like(x)
+    for example, stream, places in reading_orders(mixer, x, seen, mixer.streams):
+        first = stream % heads * inputs
+        rows = x[example, places, first : first + inputs]
+        convolved = rows
+        if mixer.filter is not None and places:
+            part = slice(stream // heads * x.shape[-1] + first, stream // heads * x.shape[-1] + first + inputs)
+            convolved = filtered(mixer.filter.weight[:, part], rows, mixer.filter.bias[part])
+        hidden, cell, total = (x.new_zeros(size) for _ in range(3))
+        own = slice(stream * size, (stream + 1) * size)
+        for t, place in enumerate(places):
+            logits = torch.cat((mixer.gates.weight[stream] @ convolved[t], mixer.values.weight[stream] @ rows[t]))
+            logits = logits + hidden @ mixer.recurrent[stream] + mixer.bias[stream]
+            add, forget, z, o = logits.chunk(4)
+            cell = forget.sigmoid() * cell + add.exp() * z.tanh()
+            total = forget.sigmoid() * total + add.exp()
+            hidden = o.sigmoid() * cell / total
+            normalised = (hidden - hidden.mean()) / (hidden.var(correction=0) + 1e-5).sqrt()
+            y[example, place, own] = normalised * mixer.scale[own]
+    return y
+
+
 def mamba(mixer, x, seen):
     """Compute the channels of each direction step by step."""
     groups, value = len(mixer.choice), mixer.value(x)
@@ -213,6 +291,7 @@ def mamba(mixer, x, seen):
             chosen = u @ mixer.choice[group]
             step = torch.nn.functional.softplus(chosen[:rank] @ mixer.step[group] + mixer.step_bias[channels])
             kept = (-step[:, None] * mixer.log_rate[channels].exp()).exp()
+            kept = 2 * kept - 1 if mixer.negative else kept
             state = kept * state + torch.outer(step * u, chosen[rank : rank + states])
             y[example, position, channels] = state @ chosen[rank + states :] + mixer.skip[channels] * u
     return mixer.output(y * swish(mixer.gate(x)))
@@ -289,7 +368,10 @@ def gated_by_itself(output, y):
     return (gelu if output.activated else y) * output.gate(gelu).sigmoid()
 
 
-SMALL = {"mlstm": {"key_width": 8}}  # with blocks that are not square
+SMALL = {
+    "gated_delta_product": {"key_width": 16},  # a vector of one feature would be 1 or −1 for any input
+    "mlstm": {"key_width": 8},  # with blocks that are not square
+}
 OUTPUTS = {
     LRU: complex_states(ring, gated_linear),
     S5: complex_states(held_constant, gated_by_itself),
@@ -299,9 +381,16 @@ OUTPUTS = {
     GLA: matrices(gated),
     DeltaNet: matrices(delta),
     GatedDeltaNet: matrices(gated_delta),
+    DeltaProduct: matrices(householder_product),
+    GatedDeltaProduct: matrices(gated_householder_product),
     Mamba: mamba,
     Mamba2: matrices(selective, gate_first),
+    LogLinearMamba2: matrices(log_linear, gate_first),
+    SignedMinGRU: scanned(signed_min_gru),
+    SignedMamba: mamba,
+    SignedMamba2: matrices(signed_selective, gate_first),
     MLSTM: exponential,
+    SLSTM: exponential_scalars,
     LSTM: networks(lstm),
     GRU: networks(gru),
 }

@@ -4,6 +4,7 @@ import math
 
 import torch
 
+from lra_bench.models.routed.native_sparse import NativeSparseAttention
 from lra_bench.models.routed.reformer import Reformer
 from lra_bench.models.routed.routing import RoutingAttention
 from lra_bench.models.routed.sac import SparseAdaptiveConnection
@@ -250,7 +251,71 @@ def sac(mixer, x, seen):
     return torch.stack(padded_outputs)
 
 
+def native_sparse(mixer, x, seen):
+    """Compute the three branches of native sparse attention query by query."""
+    sizes, group = mixer.sizes, mixer.heads // mixer.kv_heads
+    q, k, v = mixer.project(x)
+    rows = [mixer.split(project(x)) for project in (mixer.summary_key, mixer.summary_value)]
+    window_key, window_value = (mixer.split(project(x)) for project in (mixer.window_key, mixer.window_value))
+    turned, k, window_key = rotated(mixer, q, k, window_key)
+    gates = mixer.gate(x).sigmoid().unflatten(-1, (3, mixer.heads))
+    o = torch.zeros_like(q)
+    for example, length in enumerate(lengths_of(seen, len(x))):
+        firsts = range(0, max(0, length - sizes.summary + 1), sizes.stride)
+        for head in range(mixer.heads):
+            shared = head // group
+            keys, values = (
+                [summary(network, each[example, shared, first : first + sizes.summary]) for first in firsts]
+                for network, each in zip((mixer.key_summaries, mixer.value_summaries), rows, strict=True)
+            )
+            same = range(shared * group, (shared + 1) * group)
+            for t in range(length):
+                stop = t + 1 if mixer.causal else length
+                ends = [first + sizes.summary for first in firsts if first + sizes.summary <= stop]
+                weights = {h: weights_of(mixer, q[example, h, t], keys[: len(ends)]) for h in same}
+                chosen = selected_blocks(mixer, sum(weights.values()).tolist(), ends, t, stop)
+                inside = [j for j in range(stop) if j // sizes.block in chosen]
+                near = [j for j in range(stop) if abs(j - t) <= mixer.window]
+                branches = [
+                    weights[head] @ torch.stack(values[: len(ends)]) if ends else torch.zeros_like(q[0, 0, 0]),
+                    weights_of(mixer, turned[example, head, t], k[example, shared, inside])
+                    @ v[example, shared, inside],
+                    weights_of(mixer, turned[example, head, t], window_key[example, shared, near])
+                    @ window_value[example, shared, near],
+                ]
+                o[example, head, t] = sum(gates[example, t, c, head] * branch for c, branch in enumerate(branches))
+    return mixer.merge(o)
+
+
+def summary(network, block):
+    """Return the summary of a block (l, D)."""
+    m = (network.weight * block).sum(0) + network.bias
+    return m + network.change(torch.nn.functional.gelu(m))
+
+
+def weights_of(mixer, query, keys):
+    """Return the attention weights of a query for a list or tensor of keys."""
+    keys = torch.stack([*keys]) if len(keys) else query.new_zeros(0, len(query))
+    return (keys @ query / mixer.head_dim**0.5).softmax(0)
+
+
+def selected_blocks(mixer, weights, ends, t, stop):
+    """Return the blocks that token t selects, from the weights of the summaries that end at ``ends``."""
+    sizes = mixer.sizes
+    scores = [0.0] * -(-stop // sizes.block)
+    for weight, end in zip(weights, ends, strict=True):
+        for place in range(end - sizes.summary, end):
+            scores[place // sizes.block] += weight / sizes.stride
+    own = t // sizes.block
+    always = [own, own - 1, *([] if mixer.causal else [own + 1]), 0]
+    order = sorted(
+        range(len(scores)), key=lambda block: (always.index(block) if block in always else 9, -scores[block])
+    )
+    return order[: sizes.selected]
+
+
 SMALL = {
+    "native_sparse": {"summary": 4, "stride": 2, "block": 4, "selected": 6, "window": 5},
     "reformer": {"chunk": 8},
     "routing": {"window": 4},
     "sac": {"edges": 3, "hidden": 8, "distance": 4},
@@ -259,6 +324,7 @@ SMALL = {
 ORACLES = {Reformer: reformer, RoutingAttention: routed}
 OUTPUTS = {
     BilinearSinkhornAttention: sinkhorn,
+    NativeSparseAttention: native_sparse,
     SinkhornAttention: sinkhorn,
     SortCut: sortcut,
     SparseAdaptiveConnection: sac,

@@ -99,14 +99,17 @@ def selective_inputs(n, channels, groups=2, states=3):
 
 
 class TestSelectiveScan:
+    @pytest.mark.parametrize("negative", [False, True])
     @pytest.mark.parametrize(("n", "channels"), [(1, 2), (40, 6), (70, 2 * WIDTH + 34)])
-    def test_blocks_equal_operators_with_gradients(self, n, channels):
+    def test_blocks_equal_operators_with_gradients(self, n, channels, negative):
         inputs = selective_inputs(n, channels)
-        assert_close(with_gradients(selective_scan, *inputs), with_gradients(partial(by_operators, chunk=16), *inputs))
+        blocks, operators = partial(selective_scan, negative=negative), partial(by_operators, negative=negative)
+        assert_close(with_gradients(blocks, *inputs), with_gradients(partial(operators, chunk=16), *inputs))
 
-    def test_gradcheck(self):
+    @pytest.mark.parametrize("negative", [False, True])
+    def test_gradcheck(self, negative):
         inputs = selective_inputs(5, 4, states=2)
-        assert torch.autograd.gradcheck(lambda *each: selective_scan(*each, chunk=2), inputs)
+        assert torch.autograd.gradcheck(lambda *each: selective_scan(*each, negative=negative, chunk=2), inputs)
         # Gradients of the outputs only, and of the last state only.
         for part in range(2):
             assert torch.autograd.gradcheck(lambda *each, part=part: selective_scan(*each)[part], inputs)
@@ -115,7 +118,8 @@ class TestSelectiveScan:
         x, steps, rates, write, read, state = selective_inputs(5, 4)
         inputs = x, steps, rates.detach().mT.contiguous().requires_grad_(), write, read
         torch.library.opcheck(
-            torch.ops.lra_bench.selective_scan.default, (*inputs, state.detach().mT.contiguous().requires_grad_(), 2)
+            torch.ops.lra_bench.selective_scan.default,
+            (*inputs, state.detach().mT.contiguous().requires_grad_(), 2, True),
         )
         y, _ = selective_scan(*(each.to("meta") for each in (x, steps, rates, write, read, state)))
         assert y.shape == x.shape

@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from lra_bench.models.recurrent.delta_net import DeltaNet
+from lra_bench.models.recurrent.delta_product import DeltaProduct
 from lra_bench.models.recurrent.gated_delta_net import GatedDeltaNet
+from lra_bench.models.recurrent.gated_delta_product import GatedDeltaProduct
 from lra_bench.models.recurrent.gla import GLA
 from lra_bench.models.recurrent.lru import LRU
 from lra_bench.models.recurrent.min_gru import MinGRU
@@ -16,8 +18,12 @@ from lra_bench.models.recurrent.min_lstm import MinLSTM
 from lra_bench.models.recurrent.mlstm import MLSTM
 from lra_bench.models.recurrent.retnet import RetNet
 from lra_bench.models.recurrent.short_filter import ShortFilter
+from lra_bench.models.recurrent.slstm import SLSTM
+from lra_bench.models.state_space.log_linear_mamba2 import LogLinearMamba2
 from lra_bench.models.state_space.mamba import Mamba
 from lra_bench.models.state_space.mamba2 import Mamba2
+from lra_bench.models.state_space.signed_mamba import SignedMamba
+from lra_bench.models.state_space.signed_mamba2 import SignedMamba2
 from tests.support.mixer_cases import context
 
 WIDTH, BACKBONE_HEADS, HEADS, N = 64, 2, 4, 30
@@ -87,6 +93,57 @@ def test_gated_delta_net(within):
     q, k, v = delta_inputs(mixer, x, HEADS)
     o = delta_rule(q, k, v, mixer.strength(x).sigmoid(), keep)
     assert (y - mixer.output(rms(o, 1e-5).flatten(2) * F.silu(mixer.gate(x)))).abs().max() <= within
+
+
+@pytest.mark.agrees("delta_net_negative", compared="the layer as it begins", within=1e-10)
+def test_delta_net_with_negative_eigenvalues(within):
+    mixer, x, y = begin(DeltaNet, negative=True)
+    strength = 2 * mixer.strength(x).sigmoid()
+    q, k, v = delta_inputs(mixer, x, BACKBONE_HEADS)
+    o = delta_rule(q, k, v, strength, torch.ones_like(strength))
+    assert (y - mixer.output(rms(o, 1e-5).flatten(2))).abs().max() <= within
+
+
+@pytest.mark.agrees("gated_delta_net_negative", compared="the layer as it begins", within=1e-10)
+def test_gated_delta_net_with_negative_eigenvalues(within):
+    mixer, x, y = begin(GatedDeltaNet, negative=True)
+    keep = (-mixer.log_rate.exp() * F.softplus(mixer.step(x))).exp()
+    q, k, v = delta_inputs(mixer, x, HEADS)
+    o = delta_rule(q, k, v, 2 * mixer.strength(x).sigmoid(), keep)
+    assert (y - mixer.output(rms(o, 1e-5).flatten(2) * F.silu(mixer.gate(x)))).abs().max() <= within
+
+
+def expanded_product(mixer, x, keep):
+    """Return the outputs of the recurrence by the delta rule over a sequence of steps (B, n N, H, D), normalised.
+
+    The decay is that of the first step of a token, and outputs are those of the last step.
+    """
+    n, heads = mixer.steps, BACKBONE_HEADS
+    q = in_heads(convolved(mixer.filters[0], mixer.query(x)), heads)
+    k, v = (convolved(mixer.filters[part], project(x)) for part, project in ((1, mixer.key), (2, mixer.value)))
+    # Channels are ordered by head, then by step.
+    k, v = (each.unflatten(-1, (heads, n, -1)).transpose(2, 3).flatten(1, 2) for each in (k, v))
+    strength = (2 * mixer.strength(x).sigmoid()).unflatten(-1, (heads, n)).transpose(2, 3).flatten(1, 2)
+    first = torch.ones(2, N, n, heads, dtype=x.dtype)
+    first[:, :, 0] = keep
+    q = (q / q.norm(dim=-1, keepdim=True)).repeat_interleave(n, 1)
+    return rms(delta_rule(q, k / k.norm(dim=-1, keepdim=True), v, strength, first.flatten(1, 2))[:, n - 1 :: n], 1e-5)
+
+
+@pytest.mark.agrees("delta_product", compared="the layer as it begins, without decay and output gate", within=1e-10)
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_delta_product(steps, within):
+    mixer, x, y = begin(DeltaProduct, steps=steps)
+    o = expanded_product(mixer, x, torch.ones(2, N, BACKBONE_HEADS, dtype=x.dtype))
+    assert (y - mixer.output(o.flatten(2))).abs().max() <= within
+
+
+@pytest.mark.agrees("gated_delta_product", compared="the layer as it begins", within=1e-10)
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_gated_delta_product(steps, within):
+    mixer, x, y = begin(GatedDeltaProduct, steps=steps)
+    o = expanded_product(mixer, x, (-mixer.log_rate.exp() * F.softplus(mixer.step(x))).exp())
+    assert (y - mixer.output(o.flatten(2) * F.silu(mixer.gate(x)))).abs().max() <= within
 
 
 @pytest.mark.agrees("gla", compared="the layer as it begins", within=1e-10)
@@ -162,16 +219,64 @@ def test_mlstm_begins_with_the_deviations_of_the_authors():
     assert [each for each in (mixer.up.bias, mixer.gate.bias, mixer.output.bias) if each is not None] == []
 
 
+@pytest.mark.agrees("slstm", compared="the layer with other recurrent weights than the initial zeros", within=1e-10)
+@pytest.mark.parametrize("state_heads", [1, 2, 4])
+def test_slstm(state_heads, within):
+    """The authors' cell with its running maximum, for all heads at a time."""
+    torch.manual_seed(0)
+    mixer = SLSTM(WIDTH, BACKBONE_HEADS, causal=True, state_heads=state_heads).double()
+    size, x = WIDTH // state_heads, torch.randn(2, N, WIDTH, dtype=torch.float64)
+    nn.init.normal_(mixer.recurrent, std=size**-0.5)
+    gates, values = (
+        torch.stack([part @ block.T for part, block in zip(each.split(size, -1), project.weight, strict=True)], 2)
+        for each, project in ((convolved(mixer.filter, x), mixer.gates), (x, mixer.values))
+    )
+    y, c, n, m = (torch.zeros(2, state_heads, size, dtype=x.dtype) for _ in range(4))
+    outputs = []
+    for t in range(N):
+        from_state = torch.einsum("bhd,hdk->bhk", y, mixer.recurrent)
+        raw = torch.cat((gates[:, t], values[:, t]), -1) + from_state + mixer.bias
+        i, f, z, o = raw.chunk(4, -1)
+        log_keep = m + F.logsigmoid(f)
+        m = torch.maximum(i, log_keep) if t else i
+        keep, new = (log_keep - m).exp().clamp(max=1), (i - m).exp().clamp(max=1)
+        c, n = keep * c + new * z.tanh(), keep * n + new
+        y = o.sigmoid() * c / n
+        outputs.append(y)
+    h = torch.stack(outputs, 1).flatten(0, 1).flatten(1)
+    expected = F.group_norm(h, state_heads, mixer.scale, eps=1e-5).unflatten(0, x.shape[:2])
+    assert (mixer(x, context(N))[0] - expected).abs().max() <= within
+    assert mixer.scale.tolist() == [1.0] * WIDTH
+
+
+def test_slstm_begins_as_in_the_authors_code():
+    """Only biases of forget gates are not zero; their exponent grows from 0.3 in the first to 1.6 in the last layer."""
+    torch.manual_seed(0)
+    for layer, exponent in ((0, 0.3), (1, 0.95), (2, 1.6)):
+        mixer = SLSTM(256, 2, causal=True, layer=layer, depth=3)
+        assert mixer.recurrent.abs().max() == 0
+        i, f, z, o = mixer.bias.chunk(4, -1)
+        assert max(each.abs().max() for each in (i, z, o)) == 0
+        expected = 5 - 12 * torch.linspace(0, 1, 128) ** exponent
+        assert (f - expected).abs().max() < 1e-5
+        for weight in (mixer.gates.weight, mixer.values.weight):
+            assert weight.std().item() == pytest.approx(math.sqrt(2 / (5 * 256)), rel=0.05)
+
+
 @pytest.mark.agrees("mamba", compared="the layer as it begins, with an inner width of its input", within=1e-10)
-def test_mamba(within):
-    mixer, x, y = begin(Mamba)
+@pytest.mark.agrees("mamba_negative", compared="the layer as it begins, with an inner width of its input", within=1e-10)
+@pytest.mark.parametrize("kind", [Mamba, SignedMamba])
+def test_mamba(kind, within):
+    mixer, x, y = begin(kind)
     u = convolved(mixer.filter, mixer.value(x))
     low, write, read = (u @ mixer.choice[0]).split((4, 16, 16), -1)
     steps = F.softplus(low @ mixer.step[0] + mixer.step_bias)
     rates = -mixer.log_rate.exp()
     state, outputs = torch.zeros(2, WIDTH, 16, dtype=x.dtype), []
     for t in range(N):
-        state = (steps[:, t, :, None] * rates).exp() * state + (steps[:, t] * u[:, t])[..., None] * write[:, t, None]
+        keep = (steps[:, t, :, None] * rates).exp()
+        keep = 2 * keep - 1 if kind is SignedMamba else keep
+        state = keep * state + (steps[:, t] * u[:, t])[..., None] * write[:, t, None]
         outputs.append((state * read[:, t, None]).sum(-1) + u[:, t])
     expected = mixer.output(torch.stack(outputs, 1) * F.silu(mixer.gate(x)))
     assert (y - expected).abs().max() <= within
@@ -180,14 +285,16 @@ def test_mamba(within):
 
 
 @pytest.mark.agrees("mamba2", compared="the layer as it begins, with an inner width of its input", within=1e-10)
-def test_mamba2(within):
-    mixer, inputs, y = begin(Mamba2)
+@pytest.mark.parametrize("kind", [Mamba2, SignedMamba2])
+def test_mamba2(kind, within):
+    mixer, inputs, y = begin(kind)
     projections = (mixer.query, mixer.key, mixer.value)
     read, write, x = (
         convolved(each, project(inputs)) for each, project in zip(mixer.filters, projections, strict=True)
     )
     x, steps = in_heads(x, HEADS), F.softplus(mixer.step(inputs))
     keep = (-mixer.log_rate.exp() * steps).exp()
+    keep = 2 * keep - 1 if kind is SignedMamba2 else keep
     state, outputs = torch.zeros(2, HEADS, 16, 32, dtype=x.dtype), []
     for t in range(N):
         added = (steps[:, t, :, None] * x[:, t])[..., None] * write[:, t, None, None]
@@ -196,6 +303,34 @@ def test_mamba2(within):
     gated = torch.stack(outputs, 1).flatten(2) * F.silu(mixer.gate(inputs))
     assert (y - mixer.output(rms(gated, 1e-5))).abs().max() <= within
     assert all(each.bias.abs().max() > 0.4 for each in mixer.filters)
+
+
+@pytest.mark.agrees("log_linear_mamba2", compared="the layer with other scales than the initial ones", within=1e-10)
+@pytest.mark.parametrize("length", [1, 30, 200])
+def test_log_linear_mamba2(length, within):
+    """The authors' recurrent form: a state for each digit of the position, which are merged like a sum with carry."""
+    mixer, _, _ = begin(LogLinearMamba2)
+    nn.init.normal_(mixer.level_scale)
+    inputs = torch.randn(2, length, WIDTH, dtype=torch.float64)
+    projections = (mixer.query, mixer.key, mixer.value)
+    read, write, x = (
+        convolved(each, project(inputs)) for each, project in zip(mixer.filters, projections, strict=True)
+    )
+    x, steps = in_heads(x, HEADS), F.softplus(mixer.step(inputs))
+    keep = (-mixer.log_rate.exp() * steps).exp()
+    scales = F.softplus(mixer.level_scale * mixer.level(inputs).unflatten(-1, (HEADS, -1)))
+    states, outputs = {}, []
+    for t in range(length):
+        states = {level: keep[:, t, :, None, None] * state for level, state in states.items()}
+        states[0] = (steps[:, t, :, None] * x[:, t])[..., None] * write[:, t, None, None]
+        total = sum(scales[:, t, :, level, None, None] * state for level, state in states.items())
+        outputs.append((total * read[:, t, None, None]).sum(-1) + x[:, t])
+        # Adding one to t clears its lowest ones, whose states are merged into the first free level.
+        free = 1 + (~t & (t + 1)).bit_length() - 1
+        states[free] = sum(states.pop(level) for level in range(free) if level in states)
+    gated = torch.stack(outputs, 1).flatten(2) * F.silu(mixer.gate(inputs))
+    assert (mixer(inputs, context(length))[0] - mixer.output(rms(gated, 1e-5))).abs().max() <= within
+    assert mixer.levels == 1 + math.ceil(math.log2(1024)) and mixer.level_scale.shape == (HEADS, 11)
 
 
 @pytest.mark.agrees("lru", compared="the recurrence and the gated output", within=1e-10)

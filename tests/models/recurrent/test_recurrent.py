@@ -165,6 +165,9 @@ class TestMatrices:
             ("delta_net", "key_width=0"),
             ("retnet", "state_heads=0"),
             ("retnet", "state_heads=3"),
+            ("delta_product", "steps=0"),
+            ("gated_delta_product", "steps=-1"),
+            ("log_linear_mamba2", "levels=0"),
         ],
     )
     def test_invalid_sizes_raise_user_error(self, name, option):
@@ -221,6 +224,26 @@ class TestExponentialGates:
     def test_invalid_options_raise_user_error(self, options, reason):
         with pytest.raises(UserError, match=rf"model\.mixer\.{reason}"):
             make("mlstm", **options)
+
+
+class TestExponentialScalars:
+    @pytest.mark.parametrize("logit", [-500.0, 500.0])
+    def test_gates_of_any_size_are_finite(self, logit):
+        mixer, x = make("slstm", causal=True, dtype=torch.float32), rows(1, 100, dtype=torch.float32).requires_grad_()
+        with torch.no_grad():
+            mixer.bias[:, : mixer.bias.shape[1] // 2] = logit
+        y = run(mixer, x)
+        gradients = torch.autograd.grad(y.square().sum(), [x, *mixer.parameters()])
+        assert y.isfinite().all() and all(each.isfinite().all() for each in gradients)
+
+    def test_heads_are_those_of_the_backbone_but_at_most_two(self):
+        assert [make("slstm", state_heads=heads).state_heads for heads in (None, 1, 4)] == [2, 1, 4]
+
+    @pytest.mark.parametrize("option", ["state_heads=0", "state_heads=3", "filter=-1"])
+    def test_invalid_options_raise_user_error(self, option):
+        key, value = option.split("=")
+        with pytest.raises(UserError, match=rf"model\.mixer\.{option}"):
+            make("slstm", **{key: int(value)})
 
 
 class TestNetworks:
