@@ -62,7 +62,8 @@ def hashed(config: CellConfig) -> dict[str, Any] | None:
     found: dict[str, Any] = {"name": search.name, "protocol_lr": protocol_lr(config)}
     if search.name == TRIAL:
         return found
-    return {**found, "rates": sorted(search.rates), "seeds": sorted(search.seeds), "factor": search.factor, "rule": RULE}
+    grid = {"rates": sorted(search.rates), "seeds": sorted(search.seeds), "factor": search.factor}
+    return {**found, **grid, "rule": RULE}
 
 
 def protocol_lr(config: CellConfig) -> float:
