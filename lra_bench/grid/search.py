@@ -19,6 +19,7 @@ from lra_bench.config.objects import build_task
 from lra_bench.config.search import RULE, final_config, protocol_label, protocol_lr, searches, trial_config
 from lra_bench.contracts import TaskSpec
 from lra_bench.progress import say
+from lra_bench.records import store
 from lra_bench.records.key import CellKey
 from lra_bench.records.rate_search import RateSearch, added_rates, mean_losses, rate_search, trial
 from lra_bench.records.schema import Record
@@ -143,6 +144,7 @@ def with_choice(planned: Planned, results: Path) -> Planned | Outcome:
     search = _section(planned.cell, trials)
     cell = replace(planned.cell, search=search)
     if (chosen := search["chosen_lr"]) is not None:
+        _warn_of_other_rates(cell, chosen, results)
         return replace(planned, cell=replace(cell, config=final_config(cell.config, chosen)))
     failed = next((each for each in trials if each.record is None or each.record.status not in ENDED), None)
     if failed is None:
@@ -157,6 +159,18 @@ def with_choice(planned: Planned, results: Path) -> Planned | Outcome:
         reason = f"search: {where} ended: {failed.record.reason or status}"
     record = write_placeholder_record(cell, planned.attempt, results, status, reason)
     return planned, record, 0 if status == "incompatible" else 1
+
+
+def _warn_of_other_rates(cell: Cell, chosen: float, results: Path) -> None:
+    """Print a line if other seeds of the cell were trained at another rate, because their trials were run again."""
+    for path in sorted((results / store.RUNS / cell.key.folder()).glob("seed*.json")):
+        record = store.load(path)
+        other = record.search["chosen_lr"] if record.search is not None else None
+        if other not in (None, chosen):
+            say(
+                f"{record.key}: was trained at train.lr={other:g}, and the search now chooses {chosen:g}; "
+                "--rerun all trains all seeds at one rate"
+            )
 
 
 def with_choices(planned: Iterable[Planned], results: Path, rerun: str) -> Iterator[Planned | Outcome]:
