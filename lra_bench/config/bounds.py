@@ -16,7 +16,8 @@ from .search import LR, NAMES
 Rule = tuple[str, Callable[[float], bool]]
 
 AT_LEAST_ONE: Rule = ("must be at least 1", lambda value: value >= 1)
-ABOVE_ONE: Rule = ("must be above 1 and finite", lambda value: 1 < value < math.inf)
+RATE: Rule = ("must be above 0 and at most 1e9", lambda value: 0 < value <= 1e9)
+FACTOR: Rule = ("must be above 1 and at most 1000", lambda value: 1 < value <= 1000)
 POSITIVE: Rule = ("must be above 0 and finite", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE: Rule = ("must be at least 0 and finite", lambda value: 0 <= value < math.inf)
 THREADS: Rule = ("must be 1 to 65536", lambda value: 1 <= value <= 65536)
@@ -44,9 +45,9 @@ BOUNDS: dict[str, Rule] = {
     **dict.fromkeys(
         ("measure.speed_seconds", "measure.memory_limit_gigabytes", "measure.extrapolation_ratios"), POSITIVE
     ),
-    **dict.fromkeys(("search.rates", "search.protocol_lr"), POSITIVE),
+    **dict.fromkeys(("search.rates", "search.protocol_lr"), RATE),
     "search.seeds": SEED,
-    "search.factor": ABOVE_ONE,
+    "search.factor": FACTOR,
     "hardware.threads": THREADS,
     **dict.fromkeys(("hardware.processes", "hardware.micro_batch"), AT_LEAST_ONE),
     "hardware.timeout_seconds": AT_LEAST_ONE,

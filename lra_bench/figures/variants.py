@@ -105,7 +105,7 @@ def with_claims(rows: pd.DataFrame, records: Sequence[Record]) -> pd.DataFrame:
 
 
 def sheets(data: pd.DataFrame, *further: str) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
-    """Yield the parts of the name of each sheet (protocol, section if not ranked, ``further``) and its labelled rows."""
+    """Yield the parts of each sheet's name (protocol, section if not ranked, ``further``) and its labelled rows."""
     for key, rows in data.groupby([*SHEET, *further], dropna=False):
         protocol, section, *others = map(str, key)
         parts = (protocol, "" if section == "ranked" else section, *others)
