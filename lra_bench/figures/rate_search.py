@@ -39,7 +39,12 @@ def table(records: Sequence[Record]) -> pd.DataFrame:
     """
     data = placed(records, [[*_rows(record)] for record in records])
     data["section"] = data["section"].replace("edge", "ranked")
-    return data.sort_values("seed", kind="stable").drop_duplicates([*CELL, "lr"]).drop(columns="seed").reset_index(drop=True)
+    return (
+        data.sort_values("seed", kind="stable")
+        .drop_duplicates([*CELL, "lr"])
+        .drop(columns="seed")
+        .reset_index(drop=True)
+    )
 
 
 def draw(data: pd.DataFrame, width: float) -> Iterator[Sheet]:

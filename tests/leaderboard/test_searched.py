@@ -20,37 +20,13 @@ from lra_bench.leaderboard.query import tidy
 from lra_bench.leaderboard.table import leaderboard
 from lra_bench.page import facts
 from lra_bench.page.page import page
-from lra_bench.records.rate_search import RateSearch, rate_search, trial
 from lra_bench.records.schema import Record
 from tests.figures.test_figures import check_layout, one, sheets, written
-from tests.support.record_factory import make_record
-
-GRID = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
-
-
-def search(best: float = 3e-3, *, diverged: float | None = None, edge: bool = False) -> RateSearch:
-    rates = (*GRID, 9e-2) if edge else GRID
-    found = [
-        trial(
-            lr,
-            seed,
-            "diverged" if lr == diverged else "ok",
-            {
-                "lowest_validation_loss": 1 + 10 * abs(lr - best) + (seed - 1000) / 10,
-                "validation_score_at_lowest_loss": 0.4,
-                "validation_skill_at_lowest_loss": 0.2 if lr < 1e-2 else 0.19,
-            },
-            60.0,
-        )
-        for lr in rates
-        for seed in (1000, 1001)
-    ]
-    made = rate_search(GRID, (1000, 1001), 3.0, "the rule", 1e-3, found)
-    return {**made, "hints": {"log_rate": {"hint": "max_lr=0.001", "ratio": 1.0, "absolute": True}}}
+from tests.support.record_factory import RATES, make_record, make_search
 
 
 def searched(model: str, seed: int = 0, accuracy: float = 0.6, **changes: Any) -> Record:
-    found = changes.pop("search", None) or search()
+    found = changes.pop("search", None) or make_search()
     more = {"protocol": "quick-searched", "hash": "5ea1c4ed", "search": found, **changes}
     return make_record(model, seed=seed, accuracy=accuracy, **more)
 
@@ -60,7 +36,7 @@ def board() -> list[Record]:
         *(make_record(model, seed=seed, accuracy=0.5) for model in ("transformer", "local") for seed in range(3)),
         *(searched("transformer", seed) for seed in range(3)),
         *(searched("local", seed, 0.7) for seed in range(3)),
-        *(searched("fnet", seed, 0.9, search=search(9e-2, edge=True)) for seed in range(3)),
+        *(searched("fnet", seed, 0.9, search=make_search(9e-2, edge=True)) for seed in range(3)),
     ]
 
 
@@ -123,18 +99,18 @@ def test_the_page_and_the_description_explain_the_search() -> None:
     assert "0.09, at an end of the grid" in found["searched rate"]
     assert "max_lr=0.001" in found["rates by hint"]
     assert "Search of the learning rate" not in dict(facts.groups([records[0]]))
-    shown = describe(searched("local", search=search(diverged=3e-2)))
+    shown = describe(searched("local", search=make_search(diverged=3e-2)))
     assert "0.003 (protocol: 0.001; seeds 1000, 1001; the rule)" in shown
     assert "0.03: a trial diverged or failed" in shown and "10, 600 s" in shown
 
 
 def test_the_figure_draws_the_mean_losses_and_marks_the_choice() -> None:
-    made = [*board(), searched("performer", search=search(1e-3, diverged=3e-2))]
+    made = [*board(), searched("performer", search=make_search(1e-3, diverged=3e-2))]
     figure, data = one("rate_search", made)
     local = data[data["label"] == "local"]
-    assert list(local["lr"]) == list(GRID)
-    assert list(local["loss"]) == pytest.approx([1.05 + 10 * abs(lr - 3e-3) for lr in GRID])
-    assert list(local["low"]) == pytest.approx([1 + 10 * abs(lr - 3e-3) for lr in GRID])
+    assert list(local["lr"]) == list(RATES)
+    assert list(local["loss"]) == pytest.approx([1.05 + 10 * abs(lr - 3e-3) for lr in RATES])
+    assert list(local["low"]) == pytest.approx([1 + 10 * abs(lr - 3e-3) for lr in RATES])
     assert data[data["label"] == "performer"].set_index("lr")["loss"].isna().to_dict()[3e-2]
     (ax,) = figure.axes
     (mark,) = [line for line in ax.lines if line.get_gid() == "chosen"]
@@ -152,7 +128,7 @@ def test_the_figure_draws_the_mean_losses_and_marks_the_choice() -> None:
 def test_the_layout_of_the_figure_is_readable(width: float) -> None:
     names = ("transformer", "local", "performer", "linear", "fnet", "s4d", "lstm", "luna", "nystrom", "bigbird")
     made = [
-        searched(name, task=task, search=search(GRID[number % 4], edge=number % 5 == 0))
+        searched(name, task=task, search=make_search(RATES[number % 4], edge=number % 5 == 0))
         for number, name in enumerate(names)
         for task in ("listops", "recall", "text", "retrieval_synthetic")
     ]
