@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from lra_bench.records.points import CurveSummary, ExtrapolationPoint
 from lra_bench.records.schema import Record
@@ -14,7 +14,7 @@ from lra_bench.statistics.seeds import SeedScore
 
 MODES = ("train", "inference")
 
-SECTIONS = ("ranked", "edge", "modified")
+SECTIONS: tuple[Literal["ranked", "edge", "modified"], ...] = ("ranked", "edge", "modified")
 """Sections of rankings: unmodified protocol, searched rate at an end of the grid, protocol modified by the user."""
 
 

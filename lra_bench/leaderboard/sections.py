@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
@@ -20,7 +20,7 @@ from .table import RANKED_TOGETHER
 if TYPE_CHECKING:
     import pandas as pd
 
-SECTION_TITLES = {
+SECTION_TITLES: Mapping[Any, str] = {
     "ranked": "",
     "edge": " · searched learning rate at an end of the grid, not ranked",
     "modified": " · protocol modified",
