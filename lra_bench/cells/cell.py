@@ -11,6 +11,7 @@ from typing import Any
 from lra_bench.config.schema import CellConfig
 from lra_bench.config.serialization import as_dict, from_dict
 from lra_bench.records.key import CellKey
+from lra_bench.records.rate_search import RateSearch
 from lra_bench.records.schema import Record
 
 
@@ -19,7 +20,8 @@ class Cell:
     """A cell of the grid: its key, its configuration and the options that the user changed.
 
     ``position`` is None unless the user chose a position. ``config_dir`` is the folder of ``--config-dir``, which was
-    on the import path when the cell was composed.
+    on the import path when the cell was composed. ``search`` is the search that chose ``config.train.lr``, None before
+    it has ended.
     """
 
     key: CellKey
@@ -30,6 +32,7 @@ class Cell:
     position: str | None
     fingerprint: str
     config_dir: str | None = None
+    search: RateSearch | None = None
 
     @property
     def command(self) -> str:
@@ -78,6 +81,7 @@ def blank_record(cell: Cell, attempt: int, machine: Any) -> Record:
         wall_seconds=None,
         code=code_version(),
         environment=machine,
+        search=cell.search,
     )
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from lra_bench.config.objects import build_model, build_task
+from lra_bench.config.search import is_trial
 from lra_bench.contracts import TaskSpec
 from lra_bench.data.batches import Rows
 from lra_bench.data.cache import Cache
@@ -30,6 +31,7 @@ from lra_bench.tracking.tracker import tracker
 from lra_bench.training.checkpoint import Checkpoints
 from lra_bench.training.evaluation import Evaluation, evaluate
 from lra_bench.training.loop import Fit, selected_value, train
+from lra_bench.training.optimizer import hinted_rates
 from lra_bench.training.torchrun import train_in_group
 
 if TYPE_CHECKING:
@@ -91,11 +93,13 @@ class Stages:
         self.report(stage)
 
     def measure(self) -> None:
-        """Run all stages in order."""
+        """Run all stages in order; of a trial of a search only those up to the training."""
         task, rows = self._prepare()
         model = self._build(task)
         self.tracker.start(self.record.config, self.record.key, self.results)
         fit = self._train(model, rows, task)
+        if is_trial(self.config):
+            return
         self._finish(model, rows)
         test = self._test(model, rows, task, fit)
         self._profile(task)
@@ -137,6 +141,10 @@ class Stages:
             raise Incompatible(reason)
         self.record.restriction = _restriction(model, task.spec)
         check_options(model, task, self.config.measure)
+        if self.record.search is not None:
+            train, search = self.config.train, self.config.search
+            hints = hinted_rates(model, train.lr, train.state_lr, search.protocol_lr)
+            self.record.search = {**self.record.search, "hints": hints}
         return model
 
     def _train(self, model: nn.Module, rows: dict[str, Rows], task: Task) -> Fit:

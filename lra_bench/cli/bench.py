@@ -104,10 +104,13 @@ def bench(
 
 
 def _print_plan(planned: Any, root: Path, rerun: str) -> None:
-    """Print a table of the cells, and the estimated cost of those that must run."""
+    """Print a table of the cells, after the trials that they need, and the estimated cost of those that must run."""
     from lra_bench.grid.cost import estimates, summary
-    from lra_bench.grid.execute import must_run
+    from lra_bench.grid.search import all_trials, trials_to_add
+    from lra_bench.grid.status import must_run
 
+    most_added = trials_to_add(planned, root, rerun)
+    planned = [*all_trials(planned, root, rerun), *planned]
     to_run = [each for each in planned if must_run(each, rerun)]
     estimated = estimates(to_run, root)
     costs = dict(zip((each.cell.key for each in to_run), estimated, strict=True))
@@ -124,6 +127,8 @@ def _print_plan(planned: Any, root: Path, rerun: str) -> None:
     )
     if to_run:
         say(summary(to_run, estimated))
+    if most_added:
+        say(f"A search whose choice is at an end of its grid adds a rate: at most {most_added} more trials.")
 
 
 def _submit(planned: Any, root: Path, config_dir: Path | None, rerun: str) -> None:

@@ -10,11 +10,14 @@ from typing import Any
 from lra_bench.contracts import UserError
 
 from .optimization import OPTIMIZERS, SCHEDULES
-from .schema import CellConfig
+from .schema import CellConfig, SearchOptions
+from .search import LR, NAMES
 
 Rule = tuple[str, Callable[[float], bool]]
 
 AT_LEAST_ONE: Rule = ("must be at least 1", lambda value: value >= 1)
+RATE: Rule = ("must be above 0 and at most 1e9", lambda value: 0 < value <= 1e9)
+FACTOR: Rule = ("must be above 1 and at most 1000", lambda value: 1 < value <= 1000)
 POSITIVE: Rule = ("must be above 0 and finite", lambda value: 0 < value < math.inf)
 NOT_NEGATIVE: Rule = ("must be at least 0 and finite", lambda value: 0 <= value < math.inf)
 THREADS: Rule = ("must be 1 to 65536", lambda value: 1 <= value <= 65536)
@@ -42,6 +45,9 @@ BOUNDS: dict[str, Rule] = {
     **dict.fromkeys(
         ("measure.speed_seconds", "measure.memory_limit_gigabytes", "measure.extrapolation_ratios"), POSITIVE
     ),
+    **dict.fromkeys(("search.rates", "search.protocol_lr"), RATE),
+    "search.seeds": SEED,
+    "search.factor": FACTOR,
     "hardware.threads": THREADS,
     **dict.fromkeys(("hardware.processes", "hardware.micro_batch"), AT_LEAST_ONE),
     "hardware.timeout_seconds": AT_LEAST_ONE,
@@ -54,7 +60,11 @@ BOUNDS: dict[str, Rule] = {
 }
 """Numeric options, or lists of numbers, with the rule for each number. Null and strings are not checked here."""
 
-CHOICES: dict[str, Collection[str]] = {"train.optimizer": OPTIMIZERS, "train.schedule": SCHEDULES}
+CHOICES: dict[str, Collection[str]] = {
+    "train.optimizer": OPTIMIZERS,
+    "train.schedule": SCHEDULES,
+    "search.name": NAMES,
+}
 """Options whose value is one of several names."""
 
 
@@ -71,6 +81,16 @@ def check_bounds(config: CellConfig) -> None:
     cycle = config.train.beta1_cycle
     if cycle is not None and len(cycle) != 2:
         raise UserError(f"train.beta1_cycle={_shown(cycle)}: must be two numbers, such as [0.95,0.85], or null")
+    _check_search(config.search)
+
+
+def _check_search(search: SearchOptions) -> None:
+    if search.name != LR:
+        return
+    if len(set(search.rates)) < max(2, len(search.rates)):
+        raise UserError(f"search.rates={_shown(search.rates)}: must be two or more different rates")
+    if len(set(search.seeds)) < max(1, len(search.seeds)):
+        raise UserError(f"search.seeds={_shown(search.seeds)}: must be one or more different seeds")
 
 
 def _check(option: str, value: Any) -> None:

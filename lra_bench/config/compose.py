@@ -23,7 +23,7 @@ from .task_groups import group_names
 OPEN_GROUPS = ("task", "model", "position")
 """Groups whose options are the constructor arguments of a class, so that their names are not in the schema."""
 
-PROTOCOL_SECTIONS = ("task", "backbone", "train")
+PROTOCOL_SECTIONS = ("task", "backbone", "train", "search")
 """Sections of the configuration in which a changed option is a modification of the protocol."""
 
 FREE_KEYS = ("task.source", "task.allow_partial", "backbone.position")

@@ -7,12 +7,15 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = "lra_bench.conf"
-GROUPS = ("task", "model", "position", "hardware", "launcher", "tracker", "protocol", "experiment")
+GROUPS = ("task", "model", "position", "hardware", "launcher", "tracker", "protocol", "experiment", "search")
+
+UNCOUNTABLE = ("hardware", "search")
+"""Groups whose name has no plural form in commands."""
 
 
 def listing(group: str) -> str:
     """Return the command that lists the options of a group."""
-    return f"lra-bench list {group if group == 'hardware' else f'{group}s'}"
+    return f"lra-bench list {group if group in UNCOUNTABLE else f'{group}s'}"
 
 
 def is_group_choice(override: str) -> bool:

@@ -8,6 +8,7 @@ import json
 from .effective import effective
 from .optimization import TRAINING_REVISION
 from .schema import CellConfig
+from .search import hashed, searches
 from .serialization import as_dict
 
 HASH_VERSION = 2
@@ -29,11 +30,16 @@ def config_hash(config: CellConfig, fingerprint: str) -> str:
     The hash covers all options of the sections task, model, position, backbone and train, with the defaults of the
     schema and of the constructors of the classes that they name; the revisions of these classes and of the training
     code; and ``fingerprint``, the fingerprint of the task's data. Seed, labels, paths, tracker, launcher and hardware
-    are not covered. Raises ``UserError`` if a class can be neither parsed nor imported.
+    are not covered. With ``search=lr`` the hash covers grid, seeds and rule of the search instead of the learning rate.
+    Raises ``UserError`` if a class can be neither parsed nor imported.
     """
     values = as_dict(config)
     covered = {section: effective(values[section], section) for section in SECTIONS}
     for section, option in NOT_HASHED:
         covered[section].pop(option, None)
+    if searches(config):
+        covered["train"].pop("lr")  # the search covers the rate of the protocol, and the chosen one is a result
+    if (search := hashed(config)) is not None:
+        covered["search"] = effective(search, "search")
     text = json.dumps([HASH_VERSION, TRAINING_REVISION, covered, fingerprint], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:8]

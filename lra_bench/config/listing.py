@@ -12,14 +12,14 @@ from lra_bench.build import suggest
 from lra_bench.contracts import UserError
 
 from .capabilities import mixer_capability, network_capability
-from .groups import GROUPS, option_files
+from .groups import GROUPS, UNCOUNTABLE, option_files
 from .task_groups import task_group
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # faster, as about a hundred files are read
 LISTED = (*GROUPS, "grid", "task_group")
 PLURALS = {
-    **{f"{group}s": group for group in LISTED},
-    "hardware": "hardware",
+    **{f"{group}s": group for group in LISTED if group not in UNCOUNTABLE},
+    **{group: group for group in UNCOUNTABLE},
     "group": "task_group",
     "groups": "task_group",
 }

@@ -134,6 +134,23 @@ class ProtocolOptions:
 
 
 @dataclass
+class SearchOptions:
+    """Options of the search of the learning rate.
+
+    With ``name: lr`` trials at the learning rates ``rates`` with the seeds ``seeds`` choose the rate of a cell; a rate
+    at the end of the grid adds the rate ``factor`` times higher or lower. The other values are set by lra-bench:
+    ``name: trial`` in the configuration of a trial, and ``protocol_lr``, the learning rate of the protocol, if
+    ``train.lr`` is a rate of the search.
+    """
+
+    name: str = "none"
+    rates: list[float] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+    factor: float = 3.0
+    protocol_lr: float | None = None
+
+
+@dataclass
 class TrackerOptions:
     """Options of the tracker that receives a copy of each run.
 
@@ -181,5 +198,6 @@ class CellConfig:
     measure: Measure = field(default_factory=Measure)
     hardware: HardwareOptions = field(default_factory=HardwareOptions)
     protocol: ProtocolOptions = field(default_factory=ProtocolOptions)
+    search: SearchOptions = field(default_factory=SearchOptions)
     tracker: TrackerOptions = field(default_factory=TrackerOptions)
     launcher: LauncherOptions = field(default_factory=LauncherOptions)

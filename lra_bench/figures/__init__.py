@@ -17,6 +17,7 @@ from . import (
     learning_curves,
     loss_by_position,
     ranks,
+    rate_search,
     score_vs_growth,
     score_vs_length,
     score_vs_speed,
@@ -42,6 +43,7 @@ FIGURES: dict[str, FigureModule] = {
     "heat_map": heat_map,
     "abilities": abilities,
     "ranks": ranks,
+    "rate_search": rate_search,
     "score_vs_growth": score_vs_growth,
 }
 """Modules of the figures by name, in the order in which ``plot`` draws them."""

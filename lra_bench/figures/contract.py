@@ -34,7 +34,7 @@ class FigureModule(Protocol):
 
         ``records`` are one or more records for which ``exclusions`` returned an empty string. The columns are those of
         ``SHEET``, ``PANEL`` and ``IDENTITY`` in ``variants.py`` (protocol, task, model, variant, hardware, …) and those
-        specific to the figure. ``section`` is ``modified`` for records with a modified protocol, otherwise ``ranked``.
+        specific to the figure. ``section`` is that of ``section_of``, such as ``ranked``.
         """
 
     def draw(self, data: pd.DataFrame, width: float, /) -> Iterator[Sheet]:

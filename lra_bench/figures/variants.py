@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lra_bench.leaderboard.claims import Key, Place, place_name, rankings, tie_letters
 from lra_bench.leaderboard.column import values
 from lra_bench.leaderboard.columns import of_runs
-from lra_bench.leaderboard.runs import Run, missing_data
+from lra_bench.leaderboard.runs import Run, missing_data, section_of
 from lra_bench.records.schema import Record
 from lra_bench.statistics.seeds import SeedScore, summarise_seeds
 
@@ -32,7 +32,7 @@ def identity(record: Record) -> dict[str, Any]:
     """Return the columns ``SHEET``, ``PANEL`` and ``IDENTITY`` of a record, and its seed."""
     return {
         "protocol": record.key.protocol,
-        "section": "modified" if record.protocol_modified else "ranked",
+        "section": section_of(record),
         "task": record.key.task,
         "version": record.data["version"] if record.data else None,
         "data_lacks": missing_data(record),
@@ -105,10 +105,10 @@ def with_claims(rows: pd.DataFrame, records: Sequence[Record]) -> pd.DataFrame:
 
 
 def sheets(data: pd.DataFrame, *further: str) -> Iterator[tuple[tuple[str, ...], pd.DataFrame]]:
-    """Yield the parts of the name of each sheet (protocol, ``modified``, then ``further``) and its labelled rows."""
+    """Yield the parts of each sheet's name (protocol, section if not ranked, ``further``) and its labelled rows."""
     for key, rows in data.groupby([*SHEET, *further], dropna=False):
         protocol, section, *others = map(str, key)
-        parts = (protocol, "modified" if section == "modified" else "", *others)
+        parts = (protocol, "" if section == "ranked" else section, *others)
         yield parts, rows.assign(label=labels(rows))
 
 
@@ -244,8 +244,9 @@ def panel_title(rows: pd.DataFrame, sheet: pd.DataFrame) -> str:
 
 def heading(parts: Sequence[str]) -> str:
     """Return the heading of a page from the parts of its name."""
-    protocol, modified, *others = parts
-    parts_of_heading = f"protocol {protocol}{', modified' if modified else ''}", *filter(None, others)
+    protocol, section, *others = parts
+    remark = {"": "", "edge": ", searched rate at an end of the grid"}.get(section, f", {section}")
+    parts_of_heading = f"protocol {protocol}{remark}", *filter(None, others)
     return " · ".join(re.sub(r"^batch(\d+)$", r"batch \1", part) for part in parts_of_heading)
 
 

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lra_bench.cells.cell import Cell
+from lra_bench.config.search import TRIAL, is_trial
 from lra_bench.config.serialization import as_dict
 from lra_bench.contracts import UserError
 from lra_bench.records import store
 from lra_bench.records.key import CellKey
 from lra_bench.records.schema import Record
 
+from .search import trials_folder
 from .status import UNRESOLVED, Planned, measured_here, place_of
 
 
@@ -30,8 +32,15 @@ class Estimate:
 
 
 def estimates(planned: Sequence[Planned], results: Path) -> list[Estimate]:
-    """Return the estimated duration of each cell, from finished records of its task on its hardware in ``results``."""
-    by_task = {task: list(_finished(results, task)) for task in {each.cell.key.task for each in planned}}
+    """Return the estimated duration of each cell, from finished records of its task on its hardware in ``results``.
+
+    For trials of a search, records of trials count, and the training of other records.
+    """
+    folders = (results, trials_folder(results))
+    by_task = {
+        task: [record for folder in folders for record in _finished(folder, task)]
+        for task in {each.cell.key.task for each in planned}
+    }
     return [estimate(each.cell, by_task[each.cell.key.task]) for each in planned]
 
 
@@ -46,7 +55,9 @@ def estimate(cell: Cell, records: Iterable[Record]) -> Estimate:
     here = [
         record
         for record in records
-        if (record.key.task, record.key.protocol) == (key.task, key.protocol) and _same_machine(cell, record)
+        if (record.key.task, record.key.unsearched_protocol) == (key.task, key.unsearched_protocol)
+        and (is_trial(cell.config) or not _is_trial(record))
+        and _same_machine(cell, record)
     ]
     tiers: tuple[tuple[str, Callable[[Record], bool]], ...] = (
         ("the same cell of other seeds", lambda r: _settings(r.key) == _settings(key)),
@@ -62,11 +73,13 @@ def estimate(cell: Cell, records: Iterable[Record]) -> Estimate:
 
 def summary(planned: Sequence[Planned], found: Sequence[Estimate]) -> str:
     """Return one sentence with the estimated duration of all cells together."""
+    trials = sum(is_trial(each.cell.config) for each in planned)
+    cells = f"{len(found)} cells to run" + (f" ({trials} of them trials of a search)" if trials else "")
     known = [each.seconds for each in found if each.seconds is not None]
     missing = f"; unknown for {len(found) - len(known)}" if len(known) < len(found) else ""
     if not known:
         return (
-            f"{len(found)} cells to run; their duration is unknown, because there is no record of their tasks and "
+            f"{cells}; their duration is unknown, because there is no record of their tasks and "
             "protocol on this machine."
         )
     launcher = planned[0].cell.config.launcher
@@ -74,7 +87,7 @@ def summary(planned: Sequence[Planned], found: Sequence[Estimate]) -> str:
     total = sum(known) / min(workers, len(found))
     one_worker = "in total" if launcher.name == "slurm" else "sequentially"
     mode = f"{workers} at a time" if workers > 1 else one_worker
-    return f"{len(found)} cells to run: about {format_duration(total)}, {mode}{missing}."
+    return f"{cells}: about {format_duration(total)}, {mode}{missing}."
 
 
 def format_duration(seconds: float) -> str:
@@ -113,4 +126,12 @@ def _scaled(record: Record, cell: Cell) -> float:
     done = (record.training or {}).get("steps") or before.get("steps", 0)  # training may have been stopped early
     rows = done * before.get("batch_size", 0)
     ratio = now.steps * now.batch_size / rows if rows > 0 else 1.0
-    return max(0.0, record.wall_seconds - training) + training * ratio
+    rest = max(0.0, record.wall_seconds - training)
+    if is_trial(cell.config) and not _is_trial(record):
+        rest = (record.training or {}).get("evaluation_seconds") or 0.0
+    return rest + training * ratio
+
+
+def _is_trial(record: Record) -> bool:
+    search = record.config.get("search") or {}
+    return search.get("name") == TRIAL

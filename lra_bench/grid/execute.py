@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from lra_bench.cells.cell import exit_code
@@ -13,14 +14,16 @@ from lra_bench.records.schema import Record
 
 from . import local_pool
 from .local_pool import Outcome
-from .status import NO_DATA, RERUN, UNRESOLVED, Planned
+from .search import run_trials, with_choices
+from .status import NO_DATA, UNRESOLVED, Planned, must_run
 
 
 def execute(planned: Sequence[Planned], results: Path, rerun: str = "never") -> Iterator[Outcome]:
     """Run the cells that must run on this machine and yield every cell with its record and its exit code.
 
     ``rerun`` is one of ``RERUN``. A cell with wrong input or without data is yielded with exit code 2 and without a
-    record; the other cells still run. Ctrl-C ends the iteration after running cells have written their checkpoints.
+    record; the other cells still run. The trials of searched cells run first and are not yielded. Ctrl-C ends the
+    iteration after running cells have written their checkpoints.
     """
     yield from ((each, None, WRONG_INPUT) for each in without_data(planned))
     to_run = []
@@ -29,8 +32,15 @@ def execute(planned: Sequence[Planned], results: Path, rerun: str = "never") -> 
             to_run.append(each)
         else:
             yield each, record, exit_code(record.status)
-    if to_run:
-        yield from local_pool.run(to_run, results, rerun)
+    run_trials(to_run, results, rerun, partial(local_pool.run, rerun=rerun))
+    ready = []
+    for found in with_choices(to_run, results, rerun):
+        if isinstance(found, Planned):
+            ready.append(found)
+        else:
+            yield found
+    if ready:
+        yield from local_pool.run(ready, results, rerun)
 
 
 def partition(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator[tuple[Planned, Record | None]]:
@@ -51,11 +61,6 @@ def partition(planned: Sequence[Planned], results: Path, rerun: str) -> Iterator
 def without_data(planned: Sequence[Planned]) -> list[Planned]:
     """Return the cells whose task has no data on this machine."""
     return [each for each in planned if each.status == NO_DATA]
-
-
-def must_run(planned: Planned, rerun: str) -> bool:
-    """Return whether a cell must run."""
-    return planned.status == "to run" or planned.status in RERUN[rerun]
 
 
 def submits(planned: Sequence[Planned]) -> bool:

@@ -14,6 +14,7 @@ from lra_bench.config.hashing import config_hash
 from lra_bench.config.import_path import importable
 from lra_bench.config.objects import build_task
 from lra_bench.config.schema import CellConfig
+from lra_bench.config.search import check_search, protocol_label
 from lra_bench.contracts import Task, TaskSpec, Unwritable, UserError
 from lra_bench.progress import bar
 from lra_bench.records.key import CellKey
@@ -130,6 +131,7 @@ def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path |
     """Check a composed configuration and return its cell, with its key."""
     config, hardware = composed.config, UNRESOLVED
     check_launcher(config.launcher)
+    check_search(config, composed.overrides, composed.modified)
     configuration.check_required_files(composed, config_dir)
     if arrived or config.launcher.name != "slurm":
         config = with_own_threads(config)
@@ -140,7 +142,7 @@ def _cell(composed: configuration.Composed, cache: PlanCache, config_dir: Path |
         task=composed.choices["task"],
         model=composed.choices["model"],
         hardware=hardware,
-        protocol=config.protocol.label,
+        protocol=protocol_label(config),
         hash=UNKNOWN_HASH if cache.missing_data(config) else config_hash(config, fingerprint),
         seed=config.seed,
     )

@@ -62,6 +62,11 @@ class Planned:
         return self.status != "to run" and rerun != "failed"
 
 
+def must_run(planned: Planned, rerun: str) -> bool:
+    """Return whether a cell must run, given the value of ``--rerun``."""
+    return planned.status == "to run" or planned.status in RERUN[rerun]
+
+
 def record_of(cell: Cell, results: Path) -> Record | None:
     """Return the cell's record in ``results``; for a submitted cell, the record with the same values of ``PLACE``."""
     if cell.key.hardware != UNRESOLVED:

@@ -15,7 +15,7 @@ from lra_bench.statistics.paired import CLAIM_SEEDS, EVERY_SEED_LEVEL, LEVEL, MI
 from lra_bench.statistics.ties import holm
 
 from .pair_tests import A, Comparison, Entry, compare_pair, uncorrected_p, with_verdict
-from .runs import missing_data
+from .runs import missing_data, section_of
 
 REFERENCE = "transformer"
 """Name of the variant that others are compared with by default."""
@@ -146,13 +146,13 @@ def place_name(row: Mapping[Any, Any]) -> Place:
 
 
 def rankings(records: Iterable[Record]) -> dict[Place, Ranking]:
-    """Group finished records into rankings.
+    """Group finished records into rankings, without those whose searched learning rate is at an end of the grid.
 
     The same seed of a variant on several machines is one experiment; the first in sorted order is used.
     """
     found: dict[Place, dict[Key, dict[int, Record]]] = {}
     for record in sorted(records, key=lambda record: (record.reference, record.key)):
-        if record.status == "ok" and record.score() is not None:
+        if record.status == "ok" and record.score() is not None and section_of(record) != "edge":
             seeds = found.setdefault(place_of(record), {}).setdefault(key_of(record), {})
             seeds.setdefault(record.key.seed, record)
     return {

@@ -88,6 +88,11 @@ def _marked(text: str, cell: Cell) -> str:
     return f"{text} {AT_FLOOR}" if cell.at_floor else text
 
 
+def searched_lr(row: Row, context: Context) -> Cell:
+    """Return the searched learning rate, marked if it is at an end of the grid."""
+    return figure(row["searched_lr"], lambda lr: f"{lr:g}", "(edge)" if row["section"] == "edge" else "")
+
+
 def take_off(row: Row, context: Context) -> Cell:
     """Return the steps until the take-off if all seeds took off; otherwise how many did, or a dash with one seed."""
     reached, seeds = row["took_off"], row["seeds"]

@@ -19,9 +19,16 @@ from .badges import RETENTION, badges_of_all
 from .column import Column
 from .formatting import count, exponent, megabytes, percent, source, times
 from .over_tasks import all_true, geometric_mean, largest, mean, shared
-from .runs import missing_data, unrestricted_at
+from .runs import missing_data, section_of, unrestricted_at
 
-PROTOCOL = "name of the protocol, with its version from the second on"
+PROTOCOL = (
+    "name of the protocol, with its version from the second on; it ends in -searched if the learning rate was "
+    "searched, because such rows are not comparable with others"
+)
+SECTION = (
+    "ranked; modified if the user changed an option of the protocol; edge if the searched learning rate is at an end "
+    "of the grid"
+)
 
 timed_number = partial(cells.number, at=True)
 """As ``cells.number``, for values of the step benchmark: followed by the length unless the heading states it."""
@@ -47,7 +54,12 @@ LONG = (
         run=lambda run: missing_data(run.record),
         seeds="first",
     ),
-    Column(name="section", help="ranked, or modified if the user changed an option of the protocol"),
+    Column(
+        name="section",
+        help=SECTION,
+        run=lambda run: section_of(run.record),
+        seeds="first",
+    ),
     Column(
         name="rank",
         help="rank by score within task, protocol and data; tables show it for rows that clear the floor in every seed",
@@ -232,6 +244,41 @@ LONG = (
         heading="comparable with transformer",
         left=True,
         cell=cells.comparable,
+    ),
+    Column(
+        name="searched_lr",
+        help="learning rate that the search chose by validation loss, the same for all seeds; edge marks a rate at an "
+        "end of the grid; empty if the rate was not searched",
+        run=lambda run: run.search.get("chosen_lr"),
+        seeds="first",
+        dtype="float64",
+        heading="searched rate",
+        cell=cells.searched_lr,
+        first="ascending",
+    ),
+    Column(
+        name="lr_robustness",
+        help="share of the learning rates of the grid that reach 90 % of the best validation skill in the search; "
+        "empty if the best is not above 0",
+        run=lambda run: run.search.get("robustness"),
+        seeds="first",
+        dtype="float64",
+        heading="rates near best",
+        cell=cells.number(percent, "lr_robustness"),
+    ),
+    Column(
+        name="search_trials",
+        help="number of training runs of the search of the learning rate, shared by all seeds",
+        run=lambda run: run.search.get("trial_count"),
+        seeds="first",
+        dtype="Int64",
+    ),
+    Column(
+        name="search_seconds",
+        help="wall-clock time of all trials of the search, seconds",
+        run=lambda run: run.search.get("seconds"),
+        seeds="first",
+        dtype="float64",
     ),
     Column(
         name="parameters_body",
@@ -620,7 +667,7 @@ PAGE_ONLY = (
 
 WIDE = (
     Column(name="protocol", help=PROTOCOL),
-    Column(name="section", help="ranked, or modified if the user changed an option of the protocol"),
+    Column(name="section", help=SECTION),
     Column(name="kind", help="measured, or floor (a baseline without a model)"),
     Column(
         name="variant",
@@ -696,6 +743,11 @@ WIDE = (
         help="whether the row is the best on this task, or not shown to be worse, and clears the floor",
     ),
     Column(name="skill_<task>", help="score on this task normalised so that the strongest floor is 0", dtype="float64"),
+    Column(
+        name="searched_lr_<task>",
+        help="learning rate that the search chose on this task; empty if it was not searched",
+        dtype="float64",
+    ),
     Column(
         name="parameters_<task>",
         help="number of trainable body parameters that one token uses on this task, without embeddings, position "
@@ -944,26 +996,27 @@ IDENTITY = (
 
 RUNS = (
     *IDENTITY, "status", "reason", "finished_at", "metric", "score", "low", "high", "examples", "loss",
-    "validation_score", "floor_name", "floor", "parameters_total", "parameters_body", "parameters_body_active",
-    "train_seconds", "took_off", "takeoff_steps", "takeoff_seconds", "training_tokens_per_second", "wall_seconds",
-    "flops_per_token_forward", "joules_per_step", "train_time_exponent", "inference_time_exponent",
-    "train_memory_exponent", "inference_memory_exponent", "family", "path",
+    "validation_score", "searched_lr", "lr_robustness", "search_trials", "search_seconds", "floor_name", "floor",
+    "parameters_total", "parameters_body", "parameters_body_active", "train_seconds", "took_off", "takeoff_steps",
+    "takeoff_seconds", "training_tokens_per_second", "wall_seconds", "flops_per_token_forward", "joules_per_step",
+    "train_time_exponent", "inference_time_exponent", "train_memory_exponent", "inference_memory_exponent", "family",
+    "path",
 )  # fmt: skip
 """Columns of ``load_records(table="runs")``."""
 
 LONG_TEXT = (
-    "rank", "variant", "reference", "score", "floor", "interval", "verdict", "score_<ratio>", "statuses",
-    "takeoff_steps", "parameters_body_active", "comparable", "hardware", "training_tokens_per_second",
+    "rank", "variant", "reference", "score", "floor", "interval", "verdict", "score_<ratio>", "statuses", "searched_lr",
+    "lr_robustness", "takeoff_steps", "parameters_body_active", "comparable", "hardware", "training_tokens_per_second",
     "train_tokens_per_second", "inference_tokens_per_second", "train_peak_allocated_bytes",
     "train_peak_resident_growth_bytes", "train_limit", "modified",
 )  # fmt: skip
 """View of ``LONG`` in text: terminal, Markdown and LaTeX."""
 
 LONG_PAGE = (
-    "rank", "variant", "score", "score_axis", "floor", "verdict", "score_<ratio>", "statuses", "takeoff_steps",
-    "interval", "comparable", "parameters_body_active", "hardware", "training_tokens_per_second",
-    "train_tokens_per_second", "inference_tokens_per_second", "train_peak_allocated_bytes",
-    "train_peak_resident_growth_bytes",
+    "rank", "variant", "score", "score_axis", "floor", "verdict", "score_<ratio>", "statuses", "searched_lr",
+    "lr_robustness", "takeoff_steps", "interval", "comparable", "parameters_body_active", "hardware",
+    "training_tokens_per_second", "train_tokens_per_second", "inference_tokens_per_second",
+    "train_peak_allocated_bytes", "train_peak_resident_growth_bytes",
 )  # fmt: skip
 """View of ``LONG`` on the page: the table of one task."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from lra_bench.config.hashing import HASH_VERSION
 from lra_bench.records.points import CurveSummary, Extrapolation
+from lra_bench.records.rate_search import RateSearch
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import SpeedPoint
 
@@ -86,6 +87,8 @@ def _facts(record: Record) -> Facts:
         yield "training", _plain(without_take_off(record.training))
     if reached := take_off(record):
         yield "take-off", reached
+    if record.search is not None:
+        yield from search_facts(record.search)
     for part in record.slices:
         yield f"by {part['slicing']}", f"{part['label']}: {_score(part)}"
     if record.extrapolation:
@@ -98,6 +101,26 @@ def _facts(record: Record) -> Facts:
                 summary = f"{count} points on {attempt['hardware']}, {attempt['measured_at']}"
                 yield f"attempt {attempt['attempt']}", summary
     yield from costs(record.speed, record.growth, record.flops)
+
+
+def search_facts(search: RateSearch) -> Facts:
+    """Yield how a learning rate was searched: the choice, the loss of each rate, and rates of parameters with hints."""
+    edge = ", at an end of the grid" if search["edge"] else ""
+    chosen = "none" if search["chosen_lr"] is None else f"{search['chosen_lr']:g}{edge}"
+    seeds = ", ".join(map(str, search["seeds"]))
+    yield "searched rate", f"{chosen} (protocol: {search['protocol_lr']:g}; seeds {seeds}; {search['rule']})"
+    losses = (
+        f"{rate['lr']:g}: {'a trial diverged or failed' if rate['loss'] is None else number(rate['loss'])}"
+        for rate in search["rates"]
+    )
+    yield "validation loss", ", ".join(losses)
+    if search["robustness"] is not None:
+        yield "rates near best", f"{search['robustness']:.0%} of the grid reach 90 % of the best skill"
+    seconds = "" if search["seconds"] is None else f", {number(search['seconds'])} s"
+    yield "trials", f"{search['trial_count']}{seconds}"
+    if search["hints"]:
+        hints = (f"{name} {hint['ratio']:.3g} times ({hint['hint']})" for name, hint in search["hints"].items())
+        yield "rates by hint", ", ".join(hints)
 
 
 def restricted(record: Record) -> str:

@@ -14,12 +14,12 @@ from . import columns as registry
 from .averages import FIVE, PATH_X, averages
 from .badges import RETENTION, all_ended, badges
 from .column import Column, in_order
+from .runs import SECTIONS
 from .table import leaderboard, runs, with_types
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SECTIONS = ("ranked", "modified")
 ONE_ROW = ["section", "variant", "modified", "hardware"]
 ONE_CELL = ["task", "model", "protocol", "hardware", "modified", "hash"]
 
@@ -33,7 +33,7 @@ def overview(records: Iterable[Record], against: str | None = None) -> pd.DataFr
     seeds. ``relative_speed``, ``relative_memory`` and ``profile_time_exponent`` are means over the tasks with a
     profile (see ``attach_costs``), missing without one. ``retention_4x`` is the mean share of skill kept at four times
     the training length, over tasks on which every seed clears the floor. ``kind`` is ``measured`` or ``floor``.
-    ``section`` is ``modified`` if the user changed the protocol, otherwise ``ranked``.
+    ``section`` is one of ``SECTIONS``.
     """
     import pandas as pd
 

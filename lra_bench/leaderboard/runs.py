@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from lra_bench.records.points import CurveSummary, ExtrapolationPoint
 from lra_bench.records.schema import Record
@@ -13,6 +13,9 @@ from lra_bench.records.sections import Margin, SlicePoint, SpeedPoint
 from lra_bench.statistics.seeds import SeedScore
 
 MODES = ("train", "inference")
+
+SECTIONS: tuple[Literal["ranked", "edge", "modified"], ...] = ("ranked", "edge", "modified")
+"""Sections of rankings: unmodified protocol, searched rate at an end of the grid, protocol modified by the user."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,11 @@ class Run:
     def training(self) -> Mapping[str, Any]:
         """Measurements of the training; empty if it was not completed."""
         return self.record.training or {}
+
+    @cached_property
+    def search(self) -> Mapping[str, Any]:
+        """The search of the learning rate; empty if it was not searched."""
+        return self.record.search or {}
 
     @cached_property
     def took_off(self) -> int | None:
@@ -163,6 +171,16 @@ def unrestricted_at(record: Record) -> int | None:
     if (found := record.restriction) is None or found["from_length"] is None:
         return None
     return found["row_length"] if found["row_length"] < found["from_length"] else None
+
+
+def section_of(record: Record) -> str:
+    """Return the section of a record, one of ``SECTIONS``. Only rows of the section ``ranked`` have ranks and claims.
+
+    A modified protocol takes precedence over a searched rate at an end of the grid.
+    """
+    if record.protocol_modified:
+        return "modified"
+    return "edge" if record.search is not None and record.search["edge"] else "ranked"
 
 
 def missing_data(record: Record) -> str:

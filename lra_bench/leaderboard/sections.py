@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lra_bench.build import suggest
 from lra_bench.contracts import UserError
@@ -20,6 +20,13 @@ from .table import RANKED_TOGETHER
 if TYPE_CHECKING:
     import pandas as pd
 
+SECTION_TITLES: Mapping[Any, str] = {
+    "ranked": "",
+    "edge": " · searched learning rate at an end of the grid, not ranked",
+    "modified": " · protocol modified",
+}
+"""Ends of the titles of tables by section."""
+
 Parts = Mapping[str, Mapping[str, Context]]
 
 
@@ -30,7 +37,7 @@ def long_sections(frame: pd.DataFrame) -> Iterator[Section]:
         rows = rows_of(group)
         title = f"{first['task']} · {first['protocol']}"
         title += f" · data: {first['data_lacks']}" if first["data_lacks"] else ""
-        title += " · protocol modified" if first["section"] == "modified" else ""
+        title += SECTION_TITLES[first["section"]]
         title += f" · {remark}" if (remark := floor_remark(rows)) else ""
         context, parts = long_context(rows)
         # Rows timed at different lengths have their speed and memory in different columns.
@@ -50,7 +57,7 @@ def wide_sections(frame: pd.DataFrame) -> Iterator[Section]:
             rows = rows_with(everything, labels)
             context, parts = wide_context(rows, labels)
             columns = registry.pick(registry.WIDE, registry.WIDE_TEXT)
-            title = f"{protocol}{' · protocol modified' if section == 'modified' else ''}"
+            title = f"{protocol}{SECTION_TITLES[section]}"
             found = _section(title, columns, rows, [context] * len(rows), parts, ("variant", *labels), "")
             costs = ("relative", "time", "skill kept")
             first_cost = next((str(name) for name in found.table.columns if str(name).startswith(costs)), "parameters")

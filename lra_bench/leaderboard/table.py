@@ -15,7 +15,7 @@ from . import columns as registry
 from .claims import REFERENCE, Place, Ranking, place_name, rankings
 from .column import Column, find_column, in_order, values
 from .naming import find_variant
-from .runs import runs_of
+from .runs import SECTIONS, runs_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,8 @@ def leaderboard(records: Iterable[Record], protocol: str | None = None, against:
     the ends of a 95 % confidence interval: of the score over the examples of the only seed, or of the mean over seeds
     (Student's t) for ``CLAIM_SEEDS`` or more seeds on one level, otherwise missing. ``rank`` sorts by score within
     task, task version, protocol, ``data_lacks`` and section; rows with a protocol modified by the user form the section
-    ``modified``. ``speed_rank`` sorts by training tokens per second in the step benchmark, within the same hardware.
+    ``modified``, and rows whose searched learning rate is at an end of the grid the section ``edge``, without ranks.
+    ``speed_rank`` sorts by training tokens per second in the step benchmark, within the same hardware.
     ``comparable`` is true if the number of active body parameters is within 10 % of the transformer's under the same
     protocol, None if the transformer was not run. ``best`` and ``verdict`` are claims of ``Ranking``.
 
@@ -78,10 +79,9 @@ def variants(frame: pd.DataFrame) -> pd.DataFrame:
 
     if frame.empty:
         return pd.DataFrame(columns=[column.name for column in registry.LONG if not column.repeats])
-    frame = frame.assign(section=frame["modified"].map(lambda modified: "modified" if modified else "ranked"))
     frame = frame.sort_values([*ONE_ROW, "seed"])  # makes sums independent of the order of the records
     known = {str(name): find_column(registry.LONG, str(name)) for name in frame}
-    seeds = {name: column.seeds for name, column in known.items() if column and column.seeds} | {"section": "first"}
+    seeds = {name: column.seeds for name, column in known.items() if column and column.seeds}
     data = {str(name): frame[name].tolist() for name in frame}
     places = frame.reset_index(drop=True).groupby(ONE_ROW, dropna=False).indices
     rows = pd.DataFrame([_variant(data, seeds, list(group)) for group in places.values()])
@@ -90,10 +90,11 @@ def variants(frame: pd.DataFrame) -> pd.DataFrame:
     rows["variant"] = _unique_names(rows)
     rows["comparable"] = pd.Series(_comparable(rows), index=rows.index, dtype=object)
     higher = rows["metric"] != "bits_per_character"
-    rows["rank"] = _rank(rows, RANKED_TOGETHER, rows["score"].where(~higher, -rows["score"]))
+    cost = rows["score"].where(~higher, -rows["score"])
+    rows["rank"] = _rank(rows, RANKED_TOGETHER, cost.where(rows["section"] != "edge"))
     rows["speed_rank"] = _rank(rows, TIMED_TOGETHER, -rows["train_tokens_per_second"])
     order = ["task", "task_version", "protocol", "data_lacks", "section", "rank", "hardware", "variant"]
-    by_name = {"section": lambda column: column == "modified"}
+    by_name = {"section": lambda column: column.map(SECTIONS.index)}
     return rows.sort_values(
         order, key=lambda column: by_name.get(str(column.name), lambda same: same)(column), na_position="last"
     ).reset_index(drop=True)

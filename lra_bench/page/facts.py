@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from lra_bench.leaderboard.describe import number, restricted, take_off, without_take_off
+from lra_bench.leaderboard.describe import number, restricted, search_facts, take_off, without_take_off
 from lra_bench.leaderboard.formatting import readable, score
 from lra_bench.leaderboard.runs import missing_data
 from lra_bench.records.schema import STATUSES, Record
@@ -31,6 +31,8 @@ def groups(records: Sequence[Record]) -> Iterator[tuple[str, Facts]]:
     yield "Score by slice", list(_slices(records))
     of_training = [without_take_off(record.training or {}) | {"take-off": take_off(record)} for record in records]
     yield "Training", _merged(of_training)
+    if searches := [dict(search_facts(record.search)) for record in records if record.search is not None]:
+        yield "Search of the learning rate", _merged(searches)
     yield (
         "Parameters",
         [(readable(name), number(dict(last.parameters)[name])) for name in PARTS] if last.parameters else [],

@@ -41,7 +41,7 @@ class Row:
 class Body:
     """Rows that are sorted together under a common heading."""
 
-    kind: Literal["ranked", "modified", "floor", "published"]
+    kind: Literal["ranked", "edge", "modified", "floor", "published"]
     title: str
     rows: Sequence[Row]
 

@@ -11,6 +11,7 @@ from lra_bench.leaderboard.column import Row as Data
 from lra_bench.leaderboard.column import Shown, shown
 from lra_bench.leaderboard.formatting import rows_of
 from lra_bench.leaderboard.overview import task_columns
+from lra_bench.leaderboard.runs import SECTIONS
 from lra_bench.leaderboard.sections import (
     comparison_remark,
     floor_remark,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 BODIES: Mapping[Any, str] = {
     "ranked": "Ranked",
+    "edge": "Searched learning rate at an end of the grid: not ranked",
     "modified": "Protocol modified: ranked separately",
     "floor": "Floors (baselines without a model)",
 }
@@ -72,7 +74,7 @@ def task_table(frame: pd.DataFrame, label: str, floors: Sequence[Data], places: 
     context, parts = long_context(rows)
     columns = list(shown(registry.pick((*registry.LONG, *registry.PAGE_ONLY), registry.LONG_PAGE), context, parts))
     bodies, remarks = [], []
-    for section in ("ranked", "modified"):
+    for section in SECTIONS:
         if members := [row for row in rows if row["section"] == section]:
             bodies.append(Body(section, BODIES[section], [_run(row, columns, places) for row in members]))
             remarks.append(comparison_remark(members))

@@ -11,6 +11,7 @@ from lra_bench.contracts import UserError
 from .values import LARGEST, shown
 
 _SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
+_SEARCH = re.compile(r"-(searched|trial)$")
 _VERSION = re.compile(r"-v\d+$")
 
 
@@ -18,8 +19,9 @@ _VERSION = re.compile(r"-v\d+$")
 class CellKey:
     """The key of a cell of the grid, which determines the paths of its files.
 
-    ``protocol`` includes the version of the protocol from the second on, such as ``small-v2``, so that results of
-    different versions are in different rankings. Raises ``UserError`` if a part cannot be used as a file name or the
+    ``protocol`` includes the version of the protocol from the second on, such as ``small-v2``, and ends in
+    ``-searched`` if the learning rate was searched and in ``-trial`` in trials of a search, so that such results are
+    in different rankings. Raises ``UserError`` if a part cannot be used as a file name or the
     seed is not an integer from 0 to 2⁶³ - 1.
     """
 
@@ -43,8 +45,13 @@ class CellKey:
 
     @property
     def protocol_name(self) -> str:
-        """Name of the protocol without its version."""
-        return _VERSION.sub("", self.protocol)
+        """Name of the protocol without its version and without the mark of a search."""
+        return _VERSION.sub("", self.unsearched_protocol)
+
+    @property
+    def unsearched_protocol(self) -> str:
+        """Name and version of the protocol without the mark of a search."""
+        return _SEARCH.sub("", self.protocol)
 
     def has_protocol(self, wanted: str | None) -> bool:
         """Return whether ``wanted`` is None, the name of the protocol, or its name with the version."""

@@ -16,6 +16,7 @@ from lra_bench.runtime.redaction import shareable
 from .curves import strongest
 from .key import CellKey
 from .points import Extrapolation
+from .rate_search import RateSearch
 from .sections import (
     Capability,
     Code,
@@ -92,6 +93,7 @@ class Record:
         slices: Test scores of named subsets of the targets; empty if the task has none.
         extrapolation: Scores at other lengths.
         capability: Declared properties of the system.
+        search: How the learning rate was chosen; None if it was not searched.
         restriction: Length from which the mechanism restricts what a token can attend to; None if unknown.
         artifacts: File names of the tables (curves, predictions).
         path: File from which the record was loaded; not stored.
@@ -129,6 +131,7 @@ class Record:
     slices: list[SlicePoint] = field(default_factory=list)
     extrapolation: Extrapolation | None = None
     capability: Capability | None = None
+    search: RateSearch | None = None
     restriction: Restriction | None = None
     artifacts: dict[str, str] = field(default_factory=dict)
     path: Path | None = field(default=None, compare=False, repr=False, metadata=NOT_STORED)

@@ -150,6 +150,7 @@ class Config(TypedDict, total=False):
     hardware: dict[str, Any]
     launcher: dict[str, Any]
     protocol: dict[str, Any]
+    search: dict[str, Any]
     tracker: dict[str, Any]
 
 
@@ -159,7 +160,8 @@ class Training(TypedDict, total=False):
     ``selected_by`` is the validation metric whose best value selected the tested weights, at ``best_step``.
     ``stopped_early`` is whether ``train.stop_at`` ended training before its last step. ``validation_floor`` is the
     score of the strongest floor on the evaluated rows of the validation split. ``take_off.TakeOff`` describes the
-    fields ``takeoff_…``. Records of earlier versions lack all of these.
+    fields ``takeoff_…``. ``lowest_validation_loss`` is the lowest of all evaluations on the validation split; score and
+    skill ``…_at_lowest_loss`` are those of the same evaluation. Records of earlier versions lack all of these.
     """
 
     steps: int | None
@@ -171,6 +173,9 @@ class Training(TypedDict, total=False):
     takeoff_steps: int | None
     takeoff_seconds: float | None
     takeoff_censored: bool | None
+    lowest_validation_loss: float
+    validation_score_at_lowest_loss: float
+    validation_skill_at_lowest_loss: float | None
     train_seconds: float | None
     evaluation_seconds: float | None
     tokens_per_second: float | None

@@ -119,10 +119,16 @@ class Checkpoints:
         self._saved = time.monotonic()
 
     def resume(self, model: nn.Module, optimizer: Optimizer) -> State:
-        """Load weights and optimizer state, and return the training state; without a checkpoint, an initial state."""
+        """Load weights and optimizer state, and return the training state; without a checkpoint, an initial state.
+
+        A checkpoint of other learning rates is not used: a search may choose another rate than before.
+        """
         path = self.folder / LAST
         content = self._read(path)
         if content is None:
+            return State()
+        if not optimizer.has_rates_of(content["optimizer"]):
+            say(f"The checkpoint {path} is of another learning rate; training starts again from step 0.")
             return State()
         own = model.state_dict()
         model.load_state_dict({name: shard_like(tensor, own[name]) for name, tensor in content["model"].items()})

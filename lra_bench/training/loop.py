@@ -19,6 +19,7 @@ from lra_bench.data.batches import Rows, ShuffledBatches
 from lra_bench.data.streams import StreamBatches
 from lra_bench.data.windows import RandomWindows
 from lra_bench.progress import bar
+from lra_bench.records.curves import skill
 from lra_bench.records.take_off import IN_A_ROW, first_above, has_skill, take_off
 from lra_bench.runtime.hardware import Hardware
 from lra_bench.runtime.signals import Stopped, deferred
@@ -125,7 +126,7 @@ def train(
     batches = training_batches(rows["train"], recipe, seed)
     compilation = Compilation(model, hardware.compile)
     run = group.wrap(model, compilation.run)
-    optimizer = Optimizer(model, recipe, hardware)
+    optimizer = Optimizer(model, recipe, hardware, config.search.protocol_lr)
     state = checkpoints.resume(model, optimizer)
     state.memory = tree_map_only(Tensor, lambda tensor: tensor.to(hardware.device), state.memory)
     meter = Meter(state, optimizer, hardware, group, compilation.pop_seconds)
@@ -169,7 +170,7 @@ def train(
     if interrupted() and not group.connected:
         # The interrupt arrived while the last checkpoint was written. For a group, the parent process raises instead.
         raise Stopped
-    figures = {**meter.figures(), "compile": compilation.report(), **_outcome(model, state, spec)}
+    figures = {**meter.figures(), "compile": compilation.report(), **_outcome(model, state, spec, floor)}
     found = take_off(
         [(step, score) for step, _, score in state.validations], state.validation_seconds, floor, spec.higher_is_better
     )
@@ -327,8 +328,10 @@ def _latest_validation(state: State) -> dict[str, float]:
     return {"validation_loss": loss, "validation_score": score}
 
 
-def _outcome(model: nn.Module, state: State, spec: TaskSpec) -> dict[str, Any]:
+def _outcome(model: nn.Module, state: State, spec: TaskSpec, floor: float | None) -> dict[str, Any]:
     """Return the record's values for the steps done, the selection of the best weights, and the SHA-256 of the last.
+
+    ``lowest_validation_loss`` is that of all evaluations; score and skill are those of the same evaluation.
 
     The digest covers name and bytes of every tensor of the state dictionary, in the order of names. Of a tensor without
     dimensions it covers only the name, because torch cannot view such a tensor as bytes.
@@ -337,7 +340,11 @@ def _outcome(model: nn.Module, state: State, spec: TaskSpec) -> dict[str, Any]:
     for name, tensor in sorted(gather_full(model.state_dict()).items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.dim() else b"")
+    _, loss, score = min(state.validations, key=lambda found: found[1])
     return {
+        "lowest_validation_loss": loss,
+        "validation_score_at_lowest_loss": score,
+        "validation_skill_at_lowest_loss": skill(score, floor, spec.higher_is_better),
         "steps": state.step,
         "best_step": state.best_step,
         "selected_by": "loss" if spec.select_by == "loss" else spec.metric,

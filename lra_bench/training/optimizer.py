@@ -12,13 +12,22 @@ from torch import Tensor, nn
 
 from lra_bench.config.optimization import OPTIMIZERS, SCHEDULES, triangle
 from lra_bench.config.schema import Train
+from lra_bench.records.rate_search import HintedRate
 from lra_bench.runtime.hardware import Hardware
 
 from .parallel import gather_full, shard_like
 
+RATE_HINTS = ("lr", "max_lr", "lr_factor")
+"""Optimizer hints that concern the learning rate."""
+
 
 def parameter_groups(
-    model: nn.Module, lr: float, weight_decay: float, state_lr: float | None = None, decay_all: bool = False
+    model: nn.Module,
+    lr: float,
+    weight_decay: float,
+    state_lr: float | None = None,
+    decay_all: bool = False,
+    protocol_lr: float | None = None,
 ) -> list[dict[str, Any]]:
     """Return the parameter groups of ``model``: parameters with equal learning rate and weight decay form a group.
 
@@ -27,7 +36,11 @@ def parameter_groups(
     ``optimizer_hints``, a mapping from parameter names to ``lr``, ``lr_factor`` (a factor of the learning rate of the
     run, which ``lr`` overrides), ``max_lr`` (an upper bound on the learning rate, after the factor) and
     ``weight_decay``. ``state_lr``, if given, replaces every ``max_lr``.
+
+    If the learning rate was searched, ``protocol_lr`` is the rate of the protocol. Every rate that a hint sets, also an
+    absolute one, then has the ratio to ``lr`` that it would have to ``protocol_lr``.
     """
+    reference = lr if protocol_lr is None else protocol_lr
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     seen: set[int] = set()
     for module in model.modules():
@@ -39,7 +52,9 @@ def parameter_groups(
             decays = decay_all or (parameter.dim() >= 2 and not isinstance(module, nn.Embedding))
             hint = hints.get(name, {})
             most = math.inf if "max_lr" not in hint else hint["max_lr"] if state_lr is None else state_lr
-            rate = float(hint.get("lr", min(lr * hint.get("lr_factor", 1.0), most)))
+            rate = float(hint.get("lr", min(reference * hint.get("lr_factor", 1.0), most)))
+            # Without a hint the rate must be exactly lr.
+            rate = lr if rate == reference else rate * (lr / reference)
             rates = (rate, float(hint.get("weight_decay", weight_decay if decays else 0.0)))
             groups.setdefault(rates, []).append(parameter)
     return [
@@ -48,16 +63,53 @@ def parameter_groups(
     ]
 
 
+def hinted_rates(
+    model: nn.Module, lr: float, state_lr: float | None = None, protocol_lr: float | None = None
+) -> dict[str, HintedRate]:
+    """Return the rate of each kind of parameter with a hint of its learning rate, by the name of the parameter.
+
+    Names are those within a module; the arguments are those of ``parameter_groups``. If parameters of one name have
+    different rates, each name is followed by a number.
+    """
+    rates = {
+        id(parameter): group["lr"]
+        for group in parameter_groups(model, lr, 0.0, state_lr, protocol_lr=protocol_lr)
+        for parameter in group["params"]
+    }
+    found: dict[str, list[HintedRate]] = {}
+    for module in model.modules():
+        hints: Mapping[str, Mapping[str, float]] = getattr(module, "optimizer_hints", {})
+        for name, parameter in module.named_parameters(recurse=False):
+            hint = {kind: value for kind, value in hints.get(name, {}).items() if kind in RATE_HINTS}
+            if not hint or id(parameter) not in rates:
+                continue
+            if "max_lr" in hint and state_lr is not None:
+                hint["max_lr"] = state_lr
+            entry: HintedRate = {
+                "hint": ", ".join(f"{kind}={value:g}" for kind, value in hint.items()),
+                "ratio": rates[id(parameter)] / lr,
+                "absolute": "lr_factor" not in hint or len(hint) > 1,
+            }
+            if entry not in found.setdefault(name, []):
+                found[name].append(entry)
+    return {
+        name if len(entries) == 1 else f"{name} {number}": entry
+        for name, entries in found.items()
+        for number, entry in enumerate(entries, 1)
+    }
+
+
 class Optimizer:
     """The optimizer, gradient clipping and learning-rate schedule of the recipe ``config.train``.
 
-    The loss is scaled if the precision is fp16, and not otherwise.
+    ``protocol_lr`` is the rate of the protocol if ``train.lr`` was searched (see ``parameter_groups``). The loss is
+    scaled if the precision is fp16, and not otherwise.
     """
 
-    def __init__(self, model: nn.Module, train: Train, hardware: Hardware) -> None:
+    def __init__(self, model: nn.Module, train: Train, hardware: Hardware, protocol_lr: float | None = None) -> None:
         self.train = train
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        groups = parameter_groups(model, train.lr, train.weight_decay, train.state_lr, train.decay_all)
+        groups = parameter_groups(model, train.lr, train.weight_decay, train.state_lr, train.decay_all, protocol_lr)
         self.wrapped = OPTIMIZERS[train.optimizer](groups, train.betas, train.eps)
         self.scaler = torch.amp.GradScaler(hardware.device.type, enabled=hardware.precision == "fp16")
 
@@ -102,6 +154,11 @@ class Optimizer:
     def state_dict(self) -> dict[str, Any]:
         """Return the state of optimizer and gradient scaler for a checkpoint, with full tensors."""
         return {self.train.optimizer: gather_full(self.wrapped.state_dict()), "scaler": self.scaler.state_dict()}
+
+    def has_rates_of(self, state: Mapping[str, Any]) -> bool:
+        """Return whether the state of a checkpoint has the learning rates of this optimizer."""
+        saved, own = state[self.train.optimizer]["param_groups"], self.wrapped.param_groups
+        return [group["peak_lr"] for group in saved] == [group["peak_lr"] for group in own]
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load the state of a checkpoint, in which tensors are full, and shard it like the parameters."""

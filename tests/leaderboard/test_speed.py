@@ -22,8 +22,8 @@ from tests.support.record_factory import make_record
 
 SYSTEMS = ("transformer", "bag_of_tokens", "linear")
 NEEDS_FILES = ("learning_curves",)
-# score_vs_length requires trainings at several lengths, abilities requires other tasks.
-DRAWN = tuple(name for name in FIGURES if name not in ("score_vs_length", "abilities"))
+# score_vs_length requires trainings at several lengths, abilities other tasks, and rate_search searched cells.
+DRAWN = tuple(name for name in FIGURES if name not in ("score_vs_length", "abilities", "rate_search"))
 
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder", "pathfinder128", "copy", "recall", "needle", "enwik8")
 

@@ -73,6 +73,13 @@ def test_compile_results_of_older_records_are_unknown() -> None:
     assert [point["compile"]["graphs"] for point in new.speed if point["compile"]] == [2]
 
 
+def test_the_search_of_older_records_is_unknown_and_a_stored_one_is_read() -> None:
+    old, new = (store.load(STORED / f"version{version}.json") for version in (6, 7))
+    assert old.search is None and new.search is not None
+    assert (new.search["chosen_lr"], new.search["edge"], new.search["trial_count"]) == (3e-3, False, 8)
+    assert new.search["rates"][-1]["loss"] is None and new.search["hints"]["log_rate"]["absolute"]
+
+
 def test_hash_version_margins_and_restriction_of_older_records_are_unknown() -> None:
     old, new = (store.load(STORED / f"version{version}.json") for version in (4, 5))
     assert (old.hash_version, old.margins, old.restriction) == (1, {}, None)

@@ -12,6 +12,7 @@ import pandas as pd
 from lra_bench.records.extrapolation import section
 from lra_bench.records.key import CellKey
 from lra_bench.records.points import Attempt, Extrapolation, ExtrapolationPoint
+from lra_bench.records.rate_search import RateSearch, rate_search, trial
 from lra_bench.records.schema import Record
 from lra_bench.records.sections import Growth, Metric, ProfiledCosts, SlicePoint, SpeedPoint
 from lra_bench.statistics.intervals import wilson
@@ -270,6 +271,31 @@ def make_speed(growth: float, cost: float, on_gpu: bool, failures: dict[int, str
                 }
             )
     return points
+
+
+RATES = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
+
+
+def make_search(best: float = 3e-3, *, diverged: float | None = None, edge: bool = False) -> RateSearch:
+    """Return a search whose losses grow with the distance to the rate ``best``; with ``edge`` it has an added rate."""
+    rates = (*RATES, 9e-2) if edge else RATES
+    found = [
+        trial(
+            lr,
+            seed,
+            "diverged" if lr == diverged else "ok",
+            {
+                "lowest_validation_loss": 1 + 10 * abs(lr - best) + (seed - 1000) / 10,
+                "validation_score_at_lowest_loss": 0.4,
+                "validation_skill_at_lowest_loss": 0.2 if lr < 1e-2 else 0.19,
+            },
+            60.0,
+        )
+        for lr in rates
+        for seed in (1000, 1001)
+    ]
+    made = rate_search(RATES, (1000, 1001), 3.0, "the rule", 1e-3, found)
+    return {**made, "hints": {"log_rate": {"hint": "max_lr=0.001", "ratio": 1.0, "absolute": True}}}
 
 
 def make_curves(steps: int = 100, every: int = 25) -> pd.DataFrame:

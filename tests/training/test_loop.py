@@ -14,13 +14,13 @@ from lra_bench.config.optimization import OPTIMIZERS, SCHEDULES
 from lra_bench.config.schema import CellConfig, Measure, Train
 from lra_bench.contracts import Batch, Output, TaskSpec, UserError
 from lra_bench.data.batches import Rows
-from lra_bench.runtime.hardware import Hardware
+from lra_bench.runtime.hardware import Hardware, HardwareOptions, resolve
 from lra_bench.training import loop, meter
-from lra_bench.training.checkpoint import BEST, LAST, Checkpoints
+from lra_bench.training.checkpoint import BEST, LAST, Checkpoints, State
 from lra_bench.training.evaluation import evaluate
 from lra_bench.training.loss import objective
 from lra_bench.training.meter import Diverged
-from lra_bench.training.optimizer import Optimizer, parameter_groups
+from lra_bench.training.optimizer import Optimizer, hinted_rates, parameter_groups
 
 CPU = Hardware(torch.device("cpu"), "fp32", 1, False, None, "cpu")
 SPEC = TaskSpec("toy", "1", "classification", "either", classes=3, train_length=12, vocabulary_size=5)
@@ -436,3 +436,49 @@ def test_parameter_groups_follow_defaults_and_optimizer_hints():
     assert rates[id(model.linear.weight)] == 1e-3
     lower = {id(p): g["lr"] for g in parameter_groups(model, 1e-4, 0.1) for p in g["params"]}
     assert [lower[id(p)] for p in (model.fast, model.both)] == [2e-4, 4e-4]
+
+
+class WithHints(nn.Module):
+    optimizer_hints = {  # noqa: RUF012
+        "slow": {"lr": 1e-5, "weight_decay": 0.0},
+        "capped": {"max_lr": 1e-4},
+        "free": {"max_lr": 1e-2},
+        "fast": {"lr_factor": 2.0},
+        "undecayed": {"weight_decay": 0.0},
+    }
+
+    def __init__(self):
+        super().__init__()
+        for name in self.optimizer_hints:
+            setattr(self, name, nn.Parameter(torch.ones(2, 2)))
+        self.linear = nn.Linear(2, 2)
+
+
+@pytest.mark.parametrize("lr", [3e-4, 1e-3, 9e-2])
+def test_rates_of_hints_keep_their_ratio_to_a_searched_rate(lr):
+    model, names = WithHints(), (*WithHints.optimizer_hints, "linear.weight")
+    own, searched = (
+        {name: {id(p): g["lr"] for g in groups for p in g["params"]}[id(model.get_parameter(name))] for name in names}
+        for groups in (parameter_groups(model, 1e-3, 0.1), parameter_groups(model, lr, 0.1, protocol_lr=1e-3))
+    )
+    for name in names:
+        assert searched[name] / lr == pytest.approx(own[name] / 1e-3, rel=1e-12)
+    assert searched["linear.weight"] == searched["free"] == searched["undecayed"] == lr
+    hints = hinted_rates(model, lr, protocol_lr=1e-3)
+    assert set(hints) == {"slow", "capped", "free", "fast"}
+    assert {name: pytest.approx(hint["ratio"]) for name, hint in hints.items()} == {
+        "slow": 0.01, "capped": 0.1, "free": 1.0, "fast": 2.0
+    }  # fmt: skip
+    assert {name for name, hint in hints.items() if hint["absolute"]} == {"slow", "capped", "free"}
+    assert hints["capped"]["hint"] == "max_lr=0.0001"
+    assert hinted_rates(model, lr, state_lr=5e-4, protocol_lr=1e-3)["capped"]["hint"] == "max_lr=0.0005"
+
+
+def test_a_checkpoint_of_another_learning_rate_is_not_used(tmp_path, capsys):
+    machine, model = resolve(HardwareOptions(device="cpu")), WithHints()
+    checkpoints = Checkpoints(tmp_path, 0)
+    checkpoints.save(State(step=7), model, Optimizer(model, RECIPE, machine))
+    assert checkpoints.resume(model, Optimizer(model, RECIPE, machine)).step == 7
+    other = Optimizer(model, replace(RECIPE, lr=2 * RECIPE.lr), machine, RECIPE.lr)
+    assert checkpoints.resume(model, other).step == 0
+    assert "another learning rate" in capsys.readouterr().err

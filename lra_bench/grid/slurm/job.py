@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lra_bench.cells.subprocess import WRONG_INPUT, CellProcess, write_placeholder_record
+from lra_bench.cells.subprocess import INTERRUPTED, WRONG_INPUT, CellProcess, write_placeholder_record
 from lra_bench.contracts import UserError
-from lra_bench.grid.execute import must_run
 from lra_bench.grid.local_pool import POLL_SECONDS, start
 from lra_bench.grid.plan import plan
 from lra_bench.grid.resources import Allocation
-from lra_bench.grid.status import Planned
+from lra_bench.grid.search import Outcome, is_searched, run_trials, with_choice
+from lra_bench.grid.status import Planned, must_run
 
 from .manifest import Arrival, arrival_file
 
@@ -42,6 +44,7 @@ class CellJob:
     ) -> None:
         self._arguments = overrides, results, config_dir, folder, number, rerun
         self._process: CellProcess | None = None
+        self._stopped = False
 
     def __call__(self) -> int:
         """Run the cell and return the exit code of its process."""
@@ -79,7 +82,24 @@ class CellJob:
             return 0
         if not must_run(planned, rerun):
             return 0
+        if is_searched(planned, rerun):
+            run_trials([planned], results, rerun, partial(self._run_trials, rerun=rerun))
+            if self._stopped:
+                return INTERRUPTED
+            found = with_choice(planned, results)
+            if not isinstance(found, Planned):
+                return found[2]
+            planned = found
         return self._wait(planned, results, planned.restarts(rerun)).outcome()[1]
+
+    def _run_trials(self, trials: Sequence[Planned], folder: Path, rerun: str) -> Iterator[Outcome]:
+        """Run the trials of a search one after the other, until one is stopped by a signal."""
+        for each in trials:
+            record, code = self._wait(each, folder, each.restarts(rerun)).outcome()
+            self._stopped = code == INTERRUPTED
+            yield each, record, code
+            if self._stopped:
+                return
 
     def _wait(self, planned: Planned, results: Path, restart: bool) -> CellProcess:
         """Start the cell, wait until it has ended and return its process."""

@@ -1,0 +1,200 @@
+"""Run the trials of searched cells (``search=lr``) and choose their learning rates.
+
+A trial is a cell of its own. Its record is in the folder ``trials`` of the results folder, which is organised as a
+results folder, so trials resume like other cells and no table shows them. They are shared by all seeds of a cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from lra_bench.cells.cell import Cell
+from lra_bench.cells.subprocess import WRONG_INPUT, write_placeholder_record
+from lra_bench.config.hashing import config_hash
+from lra_bench.config.import_path import importable
+from lra_bench.config.objects import build_task
+from lra_bench.config.search import RULE, final_config, protocol_label, protocol_lr, searches, trial_config
+from lra_bench.contracts import TaskSpec
+from lra_bench.progress import say
+from lra_bench.records import store
+from lra_bench.records.key import CellKey
+from lra_bench.records.rate_search import RateSearch, added_rates, mean_losses, rate_search, trial
+from lra_bench.records.schema import Record
+
+from .status import Planned, must_run, record_of, status_of
+
+TRIALS = "trials"
+"""Folder of the results folder that contains the records of trials."""
+
+ENDED = ("ok", "diverged")
+"""Statuses of trials with which a search continues."""
+
+Outcome = tuple[Planned, Record | None, int]
+Run = Callable[[Sequence[Planned], Path], Iterable[Outcome]]
+"""A function that runs cells with their records in a results folder, and yields each as it ends."""
+
+
+def trials_folder(results: Path) -> Path:
+    """Return the results folder of the trials."""
+    return results / TRIALS
+
+
+def is_searched(planned: Planned, rerun: str) -> bool:
+    """Return whether the learning rate of a cell must be chosen, because it is searched and the cell must run."""
+    return searches(planned.cell.config) and must_run(planned, rerun)
+
+
+def trials_of(planned: Planned, results: Path) -> list[Planned]:
+    """Return the trials of a searched cell: those of the grid, and if they have ended, those of added rates."""
+    search = planned.cell.config.search
+    config_dir = Path(planned.cell.config_dir) if planned.cell.config_dir else None
+    with importable(config_dir):
+        plan = partial(_planned, planned.cell, spec=build_task(planned.cell.config).spec, results=results)
+        found = [plan(lr, seed) for lr in sorted(search.rates) for seed in search.seeds]
+        if all(each.record is not None and each.record.status in ENDED for each in found):
+            losses = mean_losses(_section(planned.cell, found)["trials"])
+            added = added_rates(search.rates, losses, search.factor)
+            found += [plan(lr, seed) for lr in added for seed in search.seeds]
+    return found
+
+
+def _planned(cell: Cell, lr: float, seed: int, spec: TaskSpec, results: Path) -> Planned:
+    config = trial_config(cell.config, lr, seed)
+    hash = config_hash(config, cell.fingerprint)
+    own = replace(cell, key=replace(cell.key, protocol=protocol_label(config), hash=hash, seed=seed), config=config)
+    record = record_of(own, trials_folder(results))
+    status, reason = status_of(own, spec, record)
+    return Planned(own, status, "; ".join(filter(None, (f"trial of train.lr={lr:g}", reason))), record)
+
+
+def all_trials(planned: Iterable[Planned], results: Path, rerun: str) -> list[Planned]:
+    """Return the trials of all cells whose learning rate must be chosen, without duplicates."""
+    found = {each.cell.key: each for cell in _distinct(planned, rerun) for each in trials_of(cell, results)}
+    return list(found.values())
+
+
+def trials_to_add(planned: Iterable[Planned], results: Path, rerun: str) -> int:
+    """Return how many trials searches may add, if the trials of their grids have not ended."""
+    count = 0
+    for cell in _distinct(planned, rerun):
+        if any(must_run(each, rerun) for each in trials_of(cell, results)):
+            count += len(cell.cell.config.search.seeds)
+    return count
+
+
+def run_trials(planned: Sequence[Planned], results: Path, rerun: str, run: Run) -> None:
+    """Run all trials that the cells need.
+
+    The first trial of each search runs before the others, so that a wrong option is reported once. A search is not
+    continued after a trial that ended neither with ``ok`` nor with ``diverged``.
+
+    Args:
+        planned: The cells of a plan; those whose learning rate need not be chosen are ignored.
+        results: The results folder.
+        rerun: Value of ``--rerun``, also for the trials.
+        run: The function that runs trials.
+    """
+    tried: set[CellKey] = set()
+    searching = _distinct(planned, rerun)
+    while searching:
+        batch: dict[CellKey, Planned] = {}
+        still = []
+        for cell in searching:
+            if left := _next_trials(cell, results, rerun, tried):
+                still.append(cell)
+                batch |= {each.cell.key: each for each in left}
+        searching = still
+        if batch:
+            for each, record, _ in run(list(batch.values()), trials_folder(results)):
+                tried.add(each.cell.key)
+                _report(each, record)
+
+
+def _next_trials(cell: Planned, results: Path, rerun: str, tried: Collection[CellKey]) -> list[Planned]:
+    """Return the trials that a search runs next, empty if it has ended or if one of its trials has failed."""
+    trials = trials_of(cell, results)
+    left = [each for each in trials if each.cell.key not in tried and must_run(each, rerun)]
+    if any(each not in left and (each.record is None or each.record.status not in ENDED) for each in trials):
+        return []
+    if not any(each.cell.key in tried or each.record is not None for each in trials):
+        return left[:1]
+    grid = set(cell.cell.config.search.rates)
+    # The rates that are added depend on the trials of the grid, which may be run again.
+    return [each for each in left if each.cell.config.train.lr in grid] or left
+
+
+def _distinct(planned: Iterable[Planned], rerun: str) -> list[Planned]:
+    """Return one cell of each search that must run, of those that differ in their seeds only."""
+    found: dict[CellKey, Planned] = {}
+    for each in planned:
+        if is_searched(each, rerun):
+            found.setdefault(replace(each.cell.key, seed=0), each)
+    return list(found.values())
+
+
+def with_choice(planned: Planned, results: Path) -> Planned | Outcome:
+    """Return a searched cell with the chosen learning rate, or its outcome if no rate could be chosen.
+
+    If the trials failed, or all of them diverged, the outcome contains a record with this status.
+    """
+    trials = trials_of(planned, results)
+    search = _section(planned.cell, trials)
+    cell = replace(planned.cell, search=search)
+    if (chosen := search["chosen_lr"]) is not None:
+        _warn_of_other_rates(cell, chosen, results)
+        return replace(planned, cell=replace(cell, config=final_config(cell.config, chosen)))
+    failed = next((each for each in trials if each.record is None or each.record.status not in ENDED), None)
+    if failed is None:
+        rates = [each["lr"] for each in search["rates"]]
+        status = "diverged"
+        reason = f"search: at every learning rate from {min(rates):g} to {max(rates):g} a trial diverged"
+    elif failed.record is None:
+        return planned, None, WRONG_INPUT
+    else:
+        status = failed.record.status
+        where = f"the trial of train.lr={failed.cell.config.train.lr:g} with seed {failed.cell.key.seed}"
+        reason = f"search: {where} ended: {failed.record.reason or status}"
+    record = write_placeholder_record(cell, planned.attempt, results, status, reason)
+    return planned, record, 0 if status == "incompatible" else 1
+
+
+def _warn_of_other_rates(cell: Cell, chosen: float, results: Path) -> None:
+    """Print a line if other seeds of the cell were trained at another rate, because their trials were run again."""
+    for path in sorted((results / store.RUNS / cell.key.folder()).glob("seed*.json")):
+        record = store.load(path)
+        other = record.search["chosen_lr"] if record.search is not None else None
+        if other not in (None, chosen):
+            say(
+                f"{record.key}: was trained at train.lr={other:g}, and the search now chooses {chosen:g}; "
+                "--rerun all trains all seeds at one rate"
+            )
+
+
+def with_choices(planned: Iterable[Planned], results: Path, rerun: str) -> Iterator[Planned | Outcome]:
+    """Yield each cell, with its learning rate or outcome as ``with_choice`` if the rate must be chosen."""
+    for each in planned:
+        yield with_choice(each, results) if is_searched(each, rerun) else each
+
+
+def _section(cell: Cell, trials: Iterable[Planned]) -> RateSearch:
+    """Return the section ``search`` of the record of a cell, from the trials that have a record."""
+    search = cell.config.search
+    found = [
+        trial(each.cell.config.train.lr, each.cell.key.seed, record.status, record.training or {}, record.wall_seconds)
+        for each in trials
+        if (record := each.record) is not None
+    ]
+    return rate_search(search.rates, search.seeds, search.factor, RULE, protocol_lr(cell.config), found)
+
+
+def _report(each: Planned, record: Record | None) -> None:
+    """Print the result of a trial in one line."""
+    if record is None:
+        return
+    loss = (record.training or {}).get("lowest_validation_loss")
+    text = f"lowest validation loss {loss:.4g}" if record.status == "ok" and loss is not None else record.status
+    name = f"{each.cell.key.task}/{each.cell.key.model}"
+    say(f"{name}: trial of train.lr={each.cell.config.train.lr:g}, seed {each.cell.key.seed}: {text}")
