@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 from lra_bench.errors import Unwritable as Unwritable
@@ -278,6 +278,30 @@ class Capability:
         if (causal is False or spec.direction == "bidirectional") and not self.bidirectional:
             return f"{name} has no bidirectional form, which {needed} needs"
         return None
+
+    def combined(self, other: Capability) -> Capability:
+        """Return the capabilities of a system that uses both in different layers; source and family are those of self.
+
+        A capability is one of both systems, a cost that of the costlier one.
+        """
+
+        def worst(name: str, order: Sequence[Any]) -> Any:
+            return max(getattr(self, name), getattr(other, name), key=order.index)
+
+        return replace(
+            self,
+            bidirectional=self.bidirectional and other.bidirectional,
+            causal=worst("causal", ("exact", "pseudo", "none")),
+            length=worst("length", ("any", "maximum", "fixed")),
+            padding=worst("padding", ("amount", "content", "none")),
+            equivariant=self.equivariant and other.equivariant,
+            stochastic=self.stochastic or other.stochastic,
+            materialises=worst("materialises", ("no", "rows", "parameters", "maps")),
+            growth=max(self.growth, other.growth),
+            positions=tuple(hook for hook in self.positions if hook in other.positions),
+            carries=tuple(dict.fromkeys((*self.carries, *other.carries))),
+            memory=self.memory and other.memory,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields of ``Capability`` as plain values for the record, except those that are None.

@@ -81,6 +81,8 @@ class Context:
         statistics: Detached tensors for ``after_step``, by qualified name of the module and name of the tensor.
         grid: (rows, columns) if the sequence is an image, otherwise None.
         train_length: Length of the longest training example in tokens; None if unknown.
+        keeps_memory: Whether the network passes the memory of its layers on. A layer whose memory nobody passes on may
+            return None.
         residual: Input (B, N, E) of the block, to which the output of the mixer is added: that of the mixer before the
             norm, if the norm is placed before the mixer. Set during ``Block.mix`` only, otherwise None.
     """
@@ -95,6 +97,7 @@ class Context:
     statistics: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     grid: tuple[int, int] | None = None
     train_length: int | None = None
+    keeps_memory: bool = False
     residual: Tensor | None = None
 
     def clamped_positions(self) -> Tensor:

@@ -209,13 +209,17 @@ def variant_name(model: str, differences: Mapping[str, Any], position: str | Non
     Args:
         model: Name of the model.
         differences: Options that differ from the model's configuration file, with their values. Options are shortened
-            to their last part if that is unique.
+            to their last part, or those of the backbone to the parts after ``backbone.``, if that is unique.
         position: Name of the position encoding, if the user chose it.
 
     Returns:
         The name.
     """
-    short = [option.rsplit(".", 1)[-1] for option in differences]
+    # Options of a section inside the backbone keep its name, as in hybrid.every.
+    short = [
+        option.split(".", 1)[1] if option.startswith("backbone.") else option.rsplit(".", 1)[-1]
+        for option in differences
+    ]
     parts = [
         f"{last if short.count(last) == 1 else option}={_format(value)}"
         for (option, value), last in zip(differences.items(), short, strict=True)
@@ -228,6 +232,8 @@ def _format(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, float):
         return f"{value:g}"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{_format(entry)}" for key, entry in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ",".join(_format(entry) for entry in value) + "]"
     return str(value)

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..kernels.depthwise import depthwise
 from ..mixer import Padding
 from .recurrence import last_rows
 
@@ -33,15 +34,9 @@ class ShortFilter(nn.Module):
         Returns the filtered x, and the last size − 1 valid inputs, which are ``before`` of the next call. None means
         zeros.
         """
-        size, length = self.weight.shape[0], x.shape[1]
         if before is None:
-            before = x.new_zeros(x.shape[0], size - 1, x.shape[2])
-        inputs = torch.cat((before.to(x.dtype), x), 1)
-        weight = self.weight.to(x.dtype)
-        # A sum of shifted copies, because torch's depthwise convolution takes several times as long on CPU.
-        y = inputs[:, :length] * weight[0]
-        for tap in range(1, size):
-            y = y + inputs[:, tap : tap + length] * weight[tap]
+            before = x.new_zeros(x.shape[0], self.weight.shape[0] - 1, x.shape[2])
+        y = depthwise(torch.cat((before.to(x.dtype), x), 1), self.weight.to(x.dtype))
         if self.bias is not None:
             y = y + self.bias.to(x.dtype)
         return F.silu(y), last_rows(x, before.to(x.dtype), padding)
