@@ -260,6 +260,33 @@ class SequenceModel(nn.Module):
         x, context, _ = self._run(batch, None)
         return x[:, context.prefix :]
 
+    def refuses_steps(self) -> str | None:
+        """Return why ``read`` does not support this network, None if it does."""
+        if not self.causal:
+            return "the model is bidirectional"
+        if self.reversible:
+            return "reversible blocks have no memory"
+        if type(self.mixers[0]).prefix_rows is not Mixer.prefix_rows:
+            return f"{type(self.mixers[0]).__name__} adds rows in front of the tokens"
+        if self.position.depends_on_length:
+            return f"position={self.position.name} depends on the length"
+        return next(filter(None, (mixer.refuses_steps() for mixer in self.mixers)), None)
+
+    def read(self, batch: Batch, memory: Any = None) -> tuple[Tensor, Any]:
+        """Read tokens that follow those of ``memory``; None is the start of a sequence.
+
+        Returns the hidden states of the tokens after the final norm (B, N, E), equal to those of ``hidden`` for the
+        whole sequence, and the memory for the tokens after them: all tensors that are needed to read on. Call it in
+        evaluation mode only. Raises ``ValueError`` if a sequence has padding, and ``UserError`` if the network has no
+        such form (``refuses_steps``).
+        """
+        if reason := self.refuses_steps():
+            raise UserError(f"model: cannot be read in parts, because {reason}")
+        if not batch.full:
+            raise ValueError("sequences with padding cannot be read in parts")
+        x, _, memory = self._run(batch, memory, keeps_memory=True)
+        return x, memory
+
     def restricts_from(self) -> int | None:
         """Return the smallest length in tokens at which a layer restricts what a token can attend to.
 
@@ -329,20 +356,20 @@ class SequenceModel(nn.Module):
         body = total - sum(parts.values())
         return {"total": total, "body": body, "body_active": body, **parts}
 
-    def _run(self, batch: Batch, memory: Any) -> tuple[Tensor, Context, Any]:
-        """Run all blocks and the final norm.
+    def _run(self, batch: Batch, memory: Any, keeps_memory: bool = False) -> tuple[Tensor, Context, Any]:
+        """Run all blocks and the final norm, with the memory of every layer if ``remembers`` or ``keeps_memory``.
 
         Returns:
             The hidden states (B, P + N, E) with P prefix positions; the context after the last block; the memory for
             the next batch of a stream, None if the model has none.
         """
-        inputs, lengths = batch.inputs, batch.lengths
+        inputs, lengths, remembers = batch.inputs, batch.lengths, self.remembers or keeps_memory
         # Pairs of documents: both documents of a pair become adjacent sequences.
         if lengths.dim() == 2:
             inputs, lengths = inputs.flatten(0, 1), lengths.flatten()
         if reason := self.supports_length(inputs.shape[1]):
             raise UserError(reason)
-        if self.remembers:
+        if remembers:
             seen = lengths.new_zeros(lengths.shape) if memory is None else memory["seen"]
             positions = seen[:, None] + torch.arange(inputs.shape[1], device=inputs.device)
         else:
@@ -354,7 +381,7 @@ class SequenceModel(nn.Module):
         padding = None if batch.full else Padding.from_lengths(lengths, inputs.shape[1])
         if padding is not None:
             x = padding.zero(x)
-        context = Context(padding, positions, grid=self.spec.grid, keeps_memory=self.remembers)
+        context = Context(padding, positions, grid=self.spec.grid, keeps_memory=remembers)
         x, context = self._with_prefix(x, context, lengths)
 
         if self.reversible:
@@ -362,11 +389,11 @@ class SequenceModel(nn.Module):
             return *normalised(self.norm, x, context), None
         layer_memories = []
         for layer, block in enumerate(self.blocks):
-            layer_memory = memory["layers"][layer] if self.remembers and memory is not None else None
+            layer_memory = memory["layers"][layer] if remembers and memory is not None else None
             x, context = block(x, context.replace(depth=layer, memory=layer_memory))
             layer_memories.append(context.memory)
         # "seen" is the number of tokens of the stream so far, (B,).
-        new_memory = {"seen": seen + lengths, "layers": tuple(layer_memories)} if self.remembers else None
+        new_memory = {"seen": seen + lengths, "layers": tuple(layer_memories)} if remembers else None
         return *normalised(self.norm, x, context), new_memory
 
     def _with_prefix(self, x: Tensor, context: Context, lengths: Tensor) -> tuple[Tensor, Context]:

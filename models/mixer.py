@@ -165,6 +165,11 @@ class Mixer(nn.Module):
     """Part of the hash of cells. Raise it if the class computes something else from the same arguments."""
     drops_output: ClassVar[bool] = False
     """Whether ``forward`` applies the dropout at the output of the branch, which the block then does not apply."""
+    steps: ClassVar[bool] = False
+    """Whether the causal form returns its state as memory if ``Context.keeps_memory`` is set, though not for streams.
+
+    A class does not inherit the value, because it may compute something else. Mixers with ``spec.memory`` always can.
+    """
     separates_cls: ClassVar[bool] = False
     """Whether a CLS row and the tokens attend to each other at every length; ``restricts_from`` then counts tokens."""
 
@@ -205,6 +210,13 @@ class Mixer(nn.Module):
         all keys and values, and None for attention that is unrestricted at every length.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no restricts_from")
+
+    def refuses_steps(self) -> str | None:
+        """Return why a sequence cannot be read in parts with the state as memory in between, None if it can."""
+        name = type(self).__name__
+        if not self.causal:
+            return f"{name} is bidirectional here"
+        return None if self.spec.memory or vars(type(self)).get("steps") else f"{name} has no step form"
 
     @property
     def drop_rate(self) -> float:

@@ -37,6 +37,7 @@ class Performer(OrthogonalFeatureMap):
         stochastic=True,
         positions=("embed", "rotate"),
     )
+    steps = True
     draws = "performer"
 
     def __init__(

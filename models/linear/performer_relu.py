@@ -33,6 +33,7 @@ class ReluPerformer(OrthogonalFeatureMap):
         stochastic=True,
         positions=("embed", "rotate"),
     )
+    steps = True
     draws = "performer_relu"
 
     def features(self, x: Tensor, context: Context) -> Tensor:
