@@ -212,6 +212,26 @@ class Accelerable(Protocol):
         """Switch to these kernels for all later forward passes."""
 
 
+@runtime_checkable
+class Readable(Protocol):
+    """A model that can read a sequence in parts, passing on a memory, for the measurement of its inference state."""
+
+    def refuses_steps(self) -> str | None:
+        """Return why this model cannot do it, such as that it is bidirectional, or None if it can."""
+
+    def read(self, batch: Batch, memory: Any = None) -> tuple[Tensor, Any]:
+        """Read tokens that follow those of ``memory``; None is the start of a sequence.
+
+        Args:
+            batch: The tokens, without padding.
+            memory: The memory that the previous call returned.
+
+        Returns:
+            The hidden states (B, N, E), equal to those of the whole sequence read at once; and the memory, a pytree of
+            all tensors that are needed to read on.
+        """
+
+
 @dataclass(frozen=True)
 class Capability:
     """Capabilities and asymptotic cost of a system, as stored in records.

@@ -32,6 +32,7 @@ from .sections import (
     Restriction,
     SlicePoint,
     SpeedPoint,
+    State,
     Training,
     Variant,
 )
@@ -86,6 +87,7 @@ class Record:
         growth: Growth exponents of time and memory by mode.
         flops: Floating-point operations.
         energy: Energy per training step.
+        state: Bytes of the inference state by length; None if it was not measured.
         metrics: Scores by split.
         floors: Floors (scores of rules without a model) on the test split, by name.
         margins: Improvement of the test score over each floor, paired by row; empty if the rows are not known.
@@ -123,6 +125,7 @@ class Record:
     growth: dict[str, Growth] = field(default_factory=dict)
     flops: Flops | None = None
     energy: Energy | None = None
+    state: State | None = None
     metrics: dict[str, Metric] = field(default_factory=dict)
     floors: dict[str, float | None] = field(default_factory=dict)
     margins: dict[str, Margin] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from lra_bench.contracts import UserError
 
 from .extrapolation import compare_with_strongest_floor, complete_curves, name_length_variants
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """The current schema version."""
 
 
@@ -70,11 +70,17 @@ def _to_version_6(raw: dict[str, Any]) -> dict[str, Any]:
     return {"slices": [], **raw}
 
 
+def _to_version_7(raw: dict[str, Any]) -> dict[str, Any]:
+    """Upgrade from version 6 to 7: add the inference state, which is unknown."""
+    return {"state": None, **raw}
+
+
 UPGRADES: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {
     1: name_length_variants,
     2: _to_version_3,
     3: _to_version_4,
     4: _to_version_5,
     5: _to_version_6,
+    6: _to_version_7,
 }
 """Upgrade functions by version: each receives a raw record of that version and returns one of the next version."""
