@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-
-from .softmax import grouped
 
 
 def step_attention(
@@ -18,12 +17,11 @@ def step_attention(
     O(N M D) time and O(N M) memory. ``bias`` (1 or B, H, N, M) is added to the scaled scores. With ``window`` a token
     attends to itself and at most so many tokens before it.
     """
-    scores = grouped(q * scale, k.mT)
-    if bias is not None:
-        scores = scores + bias
     before = key_offsets(q, k)
     visible = before >= 0 if window is None else (before >= 0) & (before <= window)
-    return grouped(scores.masked_fill(~visible, -torch.inf).softmax(-1).to(v.dtype), v)
+    mask = visible if bias is None else bias.to(q.dtype).masked_fill(~visible, -torch.inf)
+    shared = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale, enable_gqa=shared)
 
 
 def key_offsets(q: Tensor, k: Tensor) -> Tensor:
