@@ -81,8 +81,7 @@ class Context:
         statistics: Detached tensors for ``after_step``, by qualified name of the module and name of the tensor.
         grid: (rows, columns) if the sequence is an image, otherwise None.
         train_length: Length of the longest training example in tokens; None if unknown.
-        keeps_memory: Whether the network passes the memory of its layers on. A layer whose memory nobody passes on may
-            return None.
+        keeps_memory: Whether the network passes the memory of its layers on; otherwise layers may return None.
         residual: Input (B, N, E) of the block, to which the output of the mixer is added: that of the mixer before the
             norm, if the norm is placed before the mixer. Set during ``Block.mix`` only, otherwise None.
     """
@@ -165,7 +164,7 @@ class Mixer(nn.Module):
     """Part of the hash of cells. Raise it if the class computes something else from the same arguments."""
     drops_output: ClassVar[bool] = False
     """Whether ``forward`` applies the dropout at the output of the branch, which the block then does not apply."""
-    steps: ClassVar[bool] = False
+    has_step_form: ClassVar[bool] = False
     """Whether the causal form returns its state as memory if ``Context.keeps_memory`` is set, though not for streams.
 
     A class does not inherit the value, because it may compute something else. Mixers with ``spec.memory`` always can.
@@ -216,7 +215,7 @@ class Mixer(nn.Module):
         name = type(self).__name__
         if not self.causal:
             return f"{name} is bidirectional here"
-        return None if self.spec.memory or vars(type(self)).get("steps") else f"{name} has no step form"
+        return None if self.spec.memory or vars(type(self)).get("has_step_form") else f"{name} has no step form"
 
     @property
     def drop_rate(self) -> float:

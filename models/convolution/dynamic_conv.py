@@ -22,7 +22,7 @@ class DynamicConvolution(LightConvolution):
         LightConvolution.spec, code="facebookresearch/fairseq@3d262bb:fairseq/modules/dynamic_convolution.py"
     )
 
-    steps = True
+    has_step_form = True
 
     def begin(self, hidden: int) -> None:
         """Create the linear map from values to the kernel scores of all heads."""

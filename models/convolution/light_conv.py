@@ -38,7 +38,7 @@ class LightConvolution(Mixer):
         code="facebookresearch/fairseq@3d262bb:fairseq/modules/lightweight_convolution.py",
         causal="exact",
     )
-    steps = True
+    has_step_form = True
 
     def __init__(
         self,

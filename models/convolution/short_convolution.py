@@ -34,7 +34,7 @@ class ShortConvolution(Mixer):
         arxiv="2501.14850",
         causal="exact",
     )
-    steps = True
+    has_step_form = True
 
     def __init__(self, width: int, heads: int, *, kernel: int = 5, **common: Any) -> None:
         super().__init__(width, heads, **common)

@@ -48,7 +48,7 @@ class SoftmaxAttention(HeadMixer):
         full_config={"score": "scaled", "kv_heads": None, "merge": None},
     )
     shows_heads = True
-    steps = True
+    has_step_form = True
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ class LinearTransformer(FeatureAttention):
         causal="exact",
         equivariant=True,
     )
-    steps = True
+    has_step_form = True
 
     def features(self, x: Tensor, context: Context) -> Tensor:
         """Return elu(x) + 1."""

@@ -37,7 +37,7 @@ class Performer(OrthogonalFeatureMap):
         stochastic=True,
         positions=("embed", "rotate"),
     )
-    steps = True
+    has_step_form = True
     draws = "performer"
 
     def __init__(

@@ -33,7 +33,7 @@ class ReluPerformer(OrthogonalFeatureMap):
         stochastic=True,
         positions=("embed", "rotate"),
     )
-    steps = True
+    has_step_form = True
     draws = "performer_relu"
 
     def features(self, x: Tensor, context: Context) -> Tensor:

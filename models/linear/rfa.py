@@ -46,7 +46,7 @@ class RFA(RandomFeatureMap):
         stochastic=True,
         positions=("embed", "rotate"),
     )
-    steps = True
+    has_step_form = True
     draws = "rfa"
     floor = 1e-3
 

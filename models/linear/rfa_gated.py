@@ -27,7 +27,7 @@ class GatedRFA(RFA):
         causal="exact",
         stochastic=True,
     )
-    steps = True
+    has_step_form = True
     draws = "rfa_gated"
 
     def __init__(

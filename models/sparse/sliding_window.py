@@ -35,7 +35,7 @@ class SlidingWindow(HeadMixer):
         full_config={"window": 1_000_000},
     )
     shows_heads = True
-    steps = True
+    has_step_form = True
 
     def __init__(self, width: int, heads: int, *, window: int = 64, **common: Any) -> None:
         super().__init__(width, heads, **common)

@@ -81,7 +81,7 @@ def test_the_hash_covers_both_options_and_the_mixer():
         (["backbone.hybrid={every: 2, mixer: seq2seq}"], r"mixer=seq2seq: is a whole network without a mixer"),
         (["backbone.hybrid={every: 2, mixer: 3}"], r"mixer=3: must be the name of a model"),
         (["backbone.hybrid.every=1"], r"backbone\.hybrid\.every=1: must be at least 2"),
-        (["backbone.hybrid.evry=2"], r"evry: there is no such option; did you mean backbone\.hybrid\.every\?"),
+        (["backbone.hybrid.everyth=2"], r"everyth: there is no such option; did you mean backbone\.hybrid\.every\?"),
         (["backbone.short_convolution=0"], r"backbone\.short_convolution=0: must be at least 2"),
     ],
 )
